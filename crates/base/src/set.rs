@@ -1,0 +1,761 @@
+//! Rank sets.
+//!
+//! A set is a list of runs `start, start + stride, …, last` that do not reach into each other, made by one greedy rule
+//! from the ascending sequence of members. The same members therefore always give the same runs, so that equality is
+//! equality of memory, and the text form shows the memory form.
+//!
+//! The rule: two neighbours (`x`, `x + 1`) make a run, three members at one distance make a run with a stride, and a
+//! run takes the next member when it fits.
+
+use std::{fmt, ops::Range, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use thiserror::Error;
+
+use crate::Rank;
+
+/// Bytes of text that a rank set or CPU set is read from at most.
+const MAX_TEXT: usize = 1 << 20;
+
+/// Members that a rank set made from text or from the wire may have.
+pub const MAX_MEMBERS: u64 = 1 << 24;
+
+/// A set of ranks: sorted runs with a stride, text form `0-511,513` and `0-1022/2`.
+///
+/// Inserting in ascending order and at the end costs amortized O(1); elsewhere it is O(runs). Set operations are linear
+/// in the number of runs where the runs do not interleave, and in the members of the interleaved part where they do.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RankSet {
+    runs: Vec<Run>,
+}
+
+/// Members `start`, `start + stride`, …, `last`. `stride` is 1 for a single member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Run {
+    start: u32,
+    last: u32,
+    stride: u32,
+}
+
+impl Run {
+    const fn single(member: u32) -> Self {
+        Self {
+            start: member,
+            last: member,
+            stride: 1,
+        }
+    }
+
+    const fn is_single(self) -> bool {
+        self.start == self.last
+    }
+
+    const fn len(self) -> u64 {
+        ((self.last - self.start) / self.stride) as u64 + 1
+    }
+
+    const fn contains(self, member: u32) -> bool {
+        self.start <= member
+            && member <= self.last
+            && (member - self.start).is_multiple_of(self.stride)
+    }
+
+    /// The members below `bound` and the rest; `start < bound <= last`.
+    const fn split(self, bound: u32) -> (Self, Self) {
+        let last = self.start + (bound - 1 - self.start) / self.stride * self.stride;
+        (
+            Self { last, ..self },
+            Self {
+                start: last + self.stride,
+                ..self
+            },
+        )
+    }
+
+    /// What is left after `member`, which is in the run.
+    const fn after(self, member: u32) -> Option<Self> {
+        if member == self.last {
+            None
+        } else {
+            Some(Self {
+                start: member + self.stride,
+                ..self
+            })
+        }
+    }
+}
+
+/// Which members of two sets an operation keeps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Any,
+    Both,
+    OnlyLeft,
+}
+
+impl RankSet {
+    /// The empty set.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { runs: Vec::new() }
+    }
+
+    /// The empty set, by the name that reads well in expressions.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self::new()
+    }
+
+    /// The set of one rank.
+    #[must_use]
+    pub fn single(rank: Rank) -> Self {
+        Self {
+            runs: vec![Run::single(rank.0)],
+        }
+    }
+
+    /// The ranks from `range.start` up to, and without, `range.end`.
+    #[must_use]
+    pub fn range(range: Range<u32>) -> Self {
+        let mut set = Self::new();
+        if range.start < range.end {
+            set.push_run(Run {
+                start: range.start,
+                last: range.end - 1,
+                stride: 1,
+            });
+        }
+        set
+    }
+
+    /// Adds one rank.
+    pub fn insert(&mut self, rank: Rank) {
+        match self.last() {
+            Some(last) if rank <= last => {
+                if !self.contains(rank) {
+                    *self = self.union(&Self::single(rank));
+                }
+            }
+            Some(_) | None => self.push(rank.0),
+        }
+    }
+
+    #[must_use]
+    pub fn contains(&self, rank: Rank) -> bool {
+        let after = self.runs.partition_point(|run| run.start <= rank.0);
+        after
+            .checked_sub(1)
+            .and_then(|index| self.runs.get(index))
+            .is_some_and(|run| run.contains(rank.0))
+    }
+
+    /// The number of members; O(runs).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let members = self.runs.iter().map(|run| run.len()).sum::<u64>();
+        usize::try_from(members).unwrap_or(usize::MAX)
+    }
+
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The lowest rank.
+    #[must_use]
+    pub fn first(&self) -> Option<Rank> {
+        self.runs.first().map(|run| Rank(run.start))
+    }
+
+    /// The highest rank.
+    #[must_use]
+    pub fn last(&self) -> Option<Rank> {
+        self.runs.last().map(|run| Rank(run.last))
+    }
+
+    /// The members in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.runs.iter().flat_map(|run| {
+            let members = (run.last - run.start) / run.stride;
+            (0..=members).map(move |index| Rank(run.start + index * run.stride))
+        })
+    }
+
+    /// The number of runs: what the set costs in memory (12 bytes each) and, nearly, on the wire.
+    #[must_use]
+    pub const fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        self.merge(other, Keep::Any)
+    }
+
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.merge(other, Keep::Both)
+    }
+
+    /// The members of `self` that are not in `other`.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        self.merge(other, Keep::OnlyLeft)
+    }
+
+    #[must_use]
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.intersection(other).is_empty()
+    }
+
+    #[must_use]
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.difference(other).is_empty()
+    }
+
+    /// One walk over both lists of runs. The head of the lower list is cut where the other one begins, so that every
+    /// piece is either in one set only or begins in both.
+    fn merge(&self, other: &Self, keep: Keep) -> Self {
+        let mut out = Self::new();
+        let mut left = self.runs.iter().copied();
+        let mut right = other.runs.iter().copied();
+        let (mut a, mut b) = (left.next(), right.next());
+        loop {
+            match (a, b) {
+                (None, None) => return out,
+                (Some(run), None) => {
+                    if keep != Keep::Both {
+                        out.push_run(run);
+                    }
+                    a = left.next();
+                }
+                (None, Some(run)) => {
+                    if keep == Keep::Any {
+                        out.push_run(run);
+                    }
+                    b = right.next();
+                }
+                (Some(x), Some(y)) if x.start < y.start => {
+                    let (head, rest) = if x.last < y.start {
+                        (x, left.next())
+                    } else {
+                        split_some(x.split(y.start))
+                    };
+                    if keep != Keep::Both {
+                        out.push_run(head);
+                    }
+                    a = rest;
+                }
+                (Some(x), Some(y)) if y.start < x.start => {
+                    let (head, rest) = if y.last < x.start {
+                        (y, right.next())
+                    } else {
+                        split_some(y.split(x.start))
+                    };
+                    if keep == Keep::Any {
+                        out.push_run(head);
+                    }
+                    b = rest;
+                }
+                (Some(x), Some(y)) => {
+                    let last = if x.stride == y.stride {
+                        x.last.min(y.last)
+                    } else {
+                        x.start
+                    };
+                    if keep != Keep::OnlyLeft {
+                        out.push_run(Run {
+                            start: x.start,
+                            last,
+                            stride: x.stride,
+                        });
+                    }
+                    a = x.after(last).or_else(|| left.next());
+                    b = y.after(last).or_else(|| right.next());
+                }
+            }
+        }
+    }
+
+    /// Adds a member above all others.
+    fn push(&mut self, member: u32) {
+        debug_assert!(self.runs.last().is_none_or(|run| run.last < member));
+        if let [.., before, last] = self.runs.as_mut_slice()
+            && last.is_single()
+            && before.is_single()
+            && member - last.start != 1
+            && member - last.start == last.start - before.start
+        {
+            *before = Run {
+                start: before.start,
+                last: member,
+                stride: member - last.start,
+            };
+            self.runs.pop();
+            return;
+        }
+        match self.runs.last_mut() {
+            Some(run) if member - run.last == run.stride => run.last = member,
+            Some(_) | None => self.runs.push(Run::single(member)),
+        }
+    }
+
+    /// Adds a run whose members are above all others, in O(1): after a few single members the last run has the stride
+    /// of the new one and takes all the rest.
+    fn push_run(&mut self, run: Run) {
+        let mut rest = Some(run);
+        while let Some(part) = rest {
+            if let Some(tail) = self.runs.last_mut()
+                && !tail.is_single()
+                && tail.stride == part.stride
+                && part.start - tail.last == part.stride
+            {
+                tail.last = part.last;
+                return;
+            }
+            self.push(part.start);
+            rest = part.after(part.start);
+        }
+    }
+}
+
+const fn split_some((head, rest): (Run, Run)) -> (Run, Option<Run>) {
+    (head, Some(rest))
+}
+
+impl FromIterator<Rank> for RankSet {
+    fn from_iter<I: IntoIterator<Item = Rank>>(iter: I) -> Self {
+        let mut set = Self::new();
+        set.extend(iter);
+        set
+    }
+}
+
+impl Extend<Rank> for RankSet {
+    fn extend<I: IntoIterator<Item = Rank>>(&mut self, iter: I) {
+        let mut unordered = Vec::new();
+        for rank in iter {
+            if self.last().is_none_or(|last| last < rank) {
+                self.push(rank.0);
+            } else {
+                unordered.push(rank.0);
+            }
+        }
+        if !unordered.is_empty() {
+            unordered.sort_unstable();
+            unordered.dedup();
+            let mut other = Self::new();
+            for member in unordered {
+                other.push(member);
+            }
+            *self = self.union(&other);
+        }
+    }
+}
+
+impl fmt::Display for RankSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, run) in self.runs.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{}", run.start)?;
+            if !run.is_single() {
+                write!(f, "-{}", run.last)?;
+            }
+            if run.stride > 1 {
+                write!(f, "/{}", run.stride)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RankSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RankSet({self})")
+    }
+}
+
+/// Why a text is not a list of numbers. Positions are bytes from the start of the text.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ParseSetError {
+    #[error("the list has {length} bytes, more than {MAX_TEXT}")]
+    TooLong { length: usize },
+    #[error("expected a number at position {position}")]
+    ExpectedNumber { position: usize },
+    #[error("the number at position {position} is above {max}")]
+    NumberTooLarge { position: usize, max: u32 },
+    #[error("unexpected `{found}` at position {position}")]
+    Unexpected { found: char, position: usize },
+    #[error("the range at position {position} runs backwards: {first}-{last}")]
+    Backwards {
+        first: u32,
+        last: u32,
+        position: usize,
+    },
+    #[error("the stride at position {position} is zero")]
+    ZeroStride { position: usize },
+    #[error("the list has more than {max} members")]
+    TooManyMembers { max: u64 },
+}
+
+/// One item of a list: `first`, `first-last` or `first-last/stride`.
+#[derive(Clone, Copy)]
+pub(crate) struct Item {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) stride: u32,
+}
+
+/// Reads `0-3,7,8-14/2` item by item. An empty text (spaces aside) is the empty list.
+pub(crate) fn parse_items(
+    text: &str,
+    max: u32,
+    mut each: impl FnMut(Item),
+) -> Result<(), ParseSetError> {
+    if text.len() > MAX_TEXT {
+        return Err(ParseSetError::TooLong { length: text.len() });
+    }
+    let trimmed = text.trim_ascii_end();
+    let mut at = text.len() - text.trim_ascii_start().len();
+    if at >= trimmed.len() {
+        return Ok(());
+    }
+    let number = |at: &mut usize| -> Result<u32, ParseSetError> {
+        let position = *at;
+        let digits = trimmed[position..]
+            .bytes()
+            .take_while(u8::is_ascii_digit)
+            .count();
+        if digits == 0 {
+            return Err(ParseSetError::ExpectedNumber { position });
+        }
+        *at += digits;
+        match trimmed[position..*at].parse::<u32>() {
+            Ok(value) if value <= max => Ok(value),
+            Ok(_) | Err(_) => Err(ParseSetError::NumberTooLarge { position, max }),
+        }
+    };
+    loop {
+        let position = at;
+        let first = number(&mut at)?;
+        let mut item = Item {
+            first,
+            last: first,
+            stride: 1,
+        };
+        if trimmed[at..].starts_with('-') {
+            at += 1;
+            item.last = number(&mut at)?;
+            if item.last < first {
+                return Err(ParseSetError::Backwards {
+                    first,
+                    last: item.last,
+                    position,
+                });
+            }
+            if trimmed[at..].starts_with('/') {
+                at += 1;
+                let position = at;
+                item.stride = number(&mut at)?;
+                if item.stride == 0 {
+                    return Err(ParseSetError::ZeroStride { position });
+                }
+            }
+        }
+        each(item);
+        match trimmed[at..].chars().next() {
+            None => return Ok(()),
+            Some(',') => at += 1,
+            Some(found) => {
+                return Err(ParseSetError::Unexpected {
+                    found,
+                    position: at,
+                });
+            }
+        }
+    }
+}
+
+impl FromStr for RankSet {
+    type Err = ParseSetError;
+
+    /// Reads `0-511,513`, `0-1022/2` and the empty text. Order and repetition do not matter.
+    fn from_str(text: &str) -> Result<Self, ParseSetError> {
+        let mut runs = Vec::new();
+        let mut members = 0_u64;
+        // The highest number is kept free, so that an exclusive end can always be written.
+        parse_items(
+            text,
+            u32::MAX - 1,
+            |Item {
+                 first,
+                 last,
+                 stride,
+             }| {
+                let run = Run {
+                    start: first,
+                    last: first + (last - first) / stride * stride,
+                    stride,
+                };
+                let run = if run.is_single() {
+                    Run::single(first)
+                } else {
+                    run
+                };
+                members = members.saturating_add(run.len());
+                runs.push(run);
+            },
+        )?;
+        if members > MAX_MEMBERS {
+            return Err(ParseSetError::TooManyMembers { max: MAX_MEMBERS });
+        }
+        let ascending = runs
+            .windows(2)
+            .all(|pair| matches!(pair, [a, b] if a.last < b.start));
+        let mut set = Self::new();
+        if ascending {
+            for run in runs {
+                set.push_run(run);
+            }
+        } else {
+            // Pairwise merging keeps a long unordered list at O(n log n) instead of O(n^2).
+            let mut sets = runs
+                .into_iter()
+                .map(|run| {
+                    let mut one = Self::new();
+                    one.push_run(run);
+                    one
+                })
+                .collect::<Vec<_>>();
+            while sets.len() > 1 {
+                sets = sets
+                    .chunks(2)
+                    .map(|pair| pair.iter().fold(Self::new(), |a, b| a.union(b)))
+                    .collect();
+            }
+            set = sets.pop().unwrap_or_default();
+        }
+        Ok(set)
+    }
+}
+
+/// One run on the wire: distance from the end of the run before, members less one, stride.
+type WireRun = (u32, u32, u32);
+
+impl Serialize for RankSet {
+    /// Text where the format is for people (JSON), numbers relative to the run before where it is not (postcard).
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(self);
+        }
+        let mut end = 0;
+        let runs = self.runs.iter().map(|run| {
+            let wire: WireRun = (
+                run.start - end,
+                (run.last - run.start) / run.stride,
+                run.stride,
+            );
+            end = run.last;
+            wire
+        });
+        serializer.collect_seq(runs.collect::<Vec<_>>())
+    }
+}
+
+impl<'de> Deserialize<'de> for RankSet {
+    /// What comes from the wire is checked: ascending, at most [`MAX_MEMBERS`], and brought to the canonical runs.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            return String::deserialize(deserializer)?
+                .parse()
+                .map_err(de::Error::custom);
+        }
+        let mut set = Self::new();
+        let mut end = 0_u32;
+        let mut members = 0_u64;
+        for (index, (gap, more, stride)) in Vec::<WireRun>::deserialize(deserializer)?
+            .into_iter()
+            .enumerate()
+        {
+            if stride == 0 || (index > 0 && gap == 0) {
+                return Err(de::Error::custom("the runs of a rank set must ascend"));
+            }
+            let run =
+                end.checked_add(gap)
+                    .zip(more.checked_mul(stride))
+                    .and_then(|(start, length)| {
+                        let last = start.checked_add(length).filter(|last| *last < u32::MAX)?;
+                        Some(if length == 0 {
+                            Run::single(start)
+                        } else {
+                            Run {
+                                start,
+                                last,
+                                stride,
+                            }
+                        })
+                    });
+            let Some(run) = run else {
+                return Err(de::Error::custom(
+                    "a rank set reaches beyond the highest rank",
+                ));
+            };
+            members += run.len();
+            if members > MAX_MEMBERS {
+                return Err(de::Error::custom("a rank set has too many members"));
+            }
+            set.push_run(run);
+            end = run.last;
+        }
+        Ok(set)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(members: impl IntoIterator<Item = u32>) -> RankSet {
+        members.into_iter().map(Rank).collect()
+    }
+
+    #[test]
+    fn text_shows_the_memory_form() {
+        for (members, text) in [
+            (vec![], ""),
+            (vec![5], "5"),
+            (vec![0, 1], "0-1"),
+            (vec![0, 2], "0,2"),
+            (vec![0, 2, 4], "0-4/2"),
+            (vec![0, 2, 3, 4], "0,2-4"),
+            (vec![0, 1, 3, 5, 7], "0-1,3-7/2"),
+            (vec![7, 5, 3, 5, 0, 1], "0-1,3-7/2"),
+            (vec![0, 5, 6, 7], "0,5-7"),
+        ] {
+            let made = set(members);
+            assert_eq!(made.to_string(), text);
+            assert_eq!(text.parse::<RankSet>().unwrap(), made);
+        }
+        assert_eq!(
+            RankSet::range(0..512)
+                .union(&RankSet::single(Rank(513)))
+                .to_string(),
+            "0-511,513"
+        );
+        assert_eq!("4-9/2".parse::<RankSet>().unwrap().to_string(), "4-8/2");
+    }
+
+    #[test]
+    fn bad_text_says_where() {
+        let error = |text: &str| text.parse::<RankSet>().unwrap_err().to_string();
+        insta::assert_snapshot!(error("1,,2"), @"expected a number at position 2");
+        insta::assert_snapshot!(error("1;2"), @"unexpected `;` at position 1");
+        insta::assert_snapshot!(error("0,9-3"), @"the range at position 2 runs backwards: 9-3");
+        insta::assert_snapshot!(error("1-2/0"), @"the stride at position 4 is zero");
+        insta::assert_snapshot!(error("1-99999999999"), @"the number at position 2 is above 4294967294");
+        insta::assert_snapshot!(error("0-4000000000"), @"the list has more than 16777216 members");
+        insta::assert_snapshot!(error(&" ".repeat(MAX_TEXT + 1)), @"the list has 1048577 bytes, more than 1048576");
+    }
+
+    #[test]
+    fn a_huge_alternating_set_stays_small() {
+        let even = (0..1_000_000).map(|n| Rank(2 * n)).collect::<RankSet>();
+        assert_eq!(
+            (even.runs(), even.len(), even.to_string().as_str()),
+            (1, 1_000_000, "0-1999998/2")
+        );
+    }
+
+    #[test]
+    fn forged_runs_are_refused() {
+        for runs in [
+            vec![(0, 1, 0)],
+            vec![(0, 5, 1), (0, 0, 1)],
+            vec![(7, u32::MAX, 2)],
+            vec![(0, 1 << 25, 1)],
+        ] {
+            let json = serde_json::to_string(&runs).unwrap();
+            let mut compact = Compact(serde_json::Deserializer::from_str(&json));
+            assert!(RankSet::deserialize(&mut compact).is_err(), "{json}");
+        }
+    }
+
+    /// JSON that calls itself a format for machines, so that the compact form is tested without another dependency.
+    struct Compact<'a>(serde_json::Deserializer<serde_json::de::StrRead<'a>>);
+
+    impl<'de> Deserializer<'de> for &mut Compact<'de> {
+        type Error = serde_json::Error;
+
+        fn is_human_readable(&self) -> bool {
+            false
+        }
+
+        fn deserialize_any<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+            self.0.deserialize_any(visitor)
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct
+            newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+        }
+    }
+
+    /// Members in clusters, so that runs, strides and holes all occur.
+    fn members() -> impl Strategy<Value = BTreeSet<u32>> {
+        let piece = (0_u32..200, 0_u32..12, 1_u32..5);
+        proptest::collection::vec(piece, 0..12).prop_map(|pieces| {
+            pieces
+                .into_iter()
+                .flat_map(|(start, count, stride)| (0..count).map(move |n| start + n * stride))
+                .collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_btree_set(a in members(), b in members(), probe in 0_u32..260) {
+            let (x, y) = (set(a.iter().copied()), set(b.iter().copied()));
+            prop_assert_eq!(x.iter().map(|rank| rank.0).collect::<BTreeSet<_>>(), a.clone());
+            prop_assert_eq!(x.len(), a.len());
+            prop_assert_eq!(x.is_empty(), a.is_empty());
+            prop_assert_eq!(x.contains(Rank(probe)), a.contains(&probe));
+            prop_assert_eq!(x.first(), a.first().copied().map(Rank));
+            prop_assert_eq!(x.last(), a.last().copied().map(Rank));
+            prop_assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
+            prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
+            // Equality of memory, not only of members: every way to a set gives the canonical runs.
+            prop_assert_eq!(x.union(&y), set(a.union(&b).copied()));
+            prop_assert_eq!(x.intersection(&y), set(a.intersection(&b).copied()));
+            prop_assert_eq!(x.difference(&y), set(a.difference(&b).copied()));
+            prop_assert_eq!(x.to_string().parse::<RankSet>().unwrap(), x.clone());
+            let json = serde_json::to_string(&x).unwrap();
+            prop_assert_eq!(serde_json::from_str::<RankSet>(&json).unwrap(), x.clone());
+            let mut inserted = y.clone();
+            inserted.insert(Rank(probe));
+            let mut model = b.clone();
+            model.insert(probe);
+            prop_assert_eq!(inserted, set(model));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[0-9,/ -]{0,24}") {
+            if let Ok(read) = text.parse::<RankSet>() {
+                prop_assert_eq!(read.to_string().parse::<RankSet>().unwrap(), read);
+            }
+        }
+
+        #[test]
+        fn unordered_text_is_the_same_set(a in members(), seed in 0_usize..64) {
+            let mut list = a.iter().map(u32::to_string).collect::<Vec<_>>();
+            let middle = if list.is_empty() { 0 } else { seed % list.len() };
+            list.rotate_left(middle);
+            prop_assert_eq!(list.join(",").parse::<RankSet>().unwrap(), set(a));
+        }
+    }
+}
