@@ -1,1 +1,37 @@
-//! Placeholder.
+//! The only crate that touches the kernel: event loop, processes, pipes, terminals, memory, topology.
+//!
+//! **Architecture invariant:** primitives only. Nothing here knows a protocol, a job or a rank, and nothing decides
+//! what should happen; `cli` maps the state machines' requests onto these calls. `unsafe` lives here and in `mpir`.
+
+mod affinity;
+mod clock;
+mod error;
+mod event;
+mod pipe;
+mod process;
+mod reap;
+mod signal;
+mod spawn;
+mod terminal;
+
+pub use affinity::{CpuSetMask, affinity_of};
+pub use clock::{Clock, wall_clock};
+pub use error::{Error, NotPrivate, describe_errno, errno_name};
+pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
+pub use pipe::{
+    MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, is_regular_or_null, is_same_file,
+    pipe, read, set_blocking, set_nonblocking, set_pipe_size, socket_pair, splice,
+    standard_streams, write, write_vectored,
+};
+pub use process::{
+    Forked, Pid, ProcessInfo, all_processes, become_subreaper, children, close_on_exec_from,
+    current_pid, descendants, die_with_parent, effective_uid, environment_of, fork, host_name,
+    inspect, kill, kill_group, limit, new_session, parent_pid, raise_descriptor_limit, start_time,
+    tracer,
+};
+pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
+pub use signal::{default_signal, ignore_signal, is_ignored, unblock_signal};
+pub use spawn::{ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace};
+pub use terminal::{
+    RawMode, WindowSize, foreground, is_terminal, open_pty, set_window_size, window_size,
+};

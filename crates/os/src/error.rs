@@ -1,0 +1,209 @@
+//! What a call into the kernel can answer.
+
+use std::{io, path::PathBuf};
+
+use nix::errno::Errno;
+
+/// A call that the kernel refused, or a kernel file that does not read as documented.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A system call failed.
+    #[error("cannot {operation}: {}", describe_errno(*errno))]
+    Call {
+        /// What was attempted, as a verb phrase that follows "cannot".
+        operation: &'static str,
+        /// The error number, see errno(3).
+        errno: i32,
+    },
+    /// A system call on a named file failed.
+    #[error("cannot {operation} `{}`: {}", path.display(), describe_errno(*errno))]
+    File {
+        /// What was attempted, as a verb phrase that the path completes.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error number, see errno(3).
+        errno: i32,
+    },
+    /// A file of the kernel does not have the documented form.
+    #[error("cannot understand `{}`: expected {expected}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What should have been there.
+        expected: &'static str,
+    },
+    /// A private directory exists but may not be trusted.
+    #[error("refusing directory `{}`: {reason}", path.display())]
+    NotPrivate {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: NotPrivate,
+    },
+    /// A plain fork was asked for while other threads run; their locks would stay locked in the child for ever.
+    #[error("cannot fork: the process has {threads} threads and may have one")]
+    Threads {
+        /// Threads of this process, this one included.
+        threads: u64,
+    },
+}
+
+/// Why a directory may not be trusted with private files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotPrivate {
+    /// Somebody may have put it there to lead us elsewhere.
+    #[error("it is a symbolic link")]
+    SymbolicLink,
+    /// It is a file, a socket or something else.
+    #[error("it is not a directory")]
+    NotDirectory,
+    /// It belongs to somebody else.
+    #[error("it belongs to user {uid}")]
+    Owner {
+        /// The owner.
+        uid: u32,
+    },
+    /// Group or others may look into it.
+    #[error("its mode is {mode:o} and others may use it")]
+    Mode {
+        /// The permission bits.
+        mode: u32,
+    },
+}
+
+impl Error {
+    /// The error number, see errno(3); `EINVAL` for errors that did not come from a system call.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::Call { errno, .. } | Self::File { errno, .. } => *errno,
+            Self::Malformed { .. } | Self::NotPrivate { .. } | Self::Threads { .. } => libc::EINVAL,
+        }
+    }
+
+    /// The failure that `errno` holds now.
+    pub(crate) fn last(operation: &'static str) -> Self {
+        Self::Call {
+            operation,
+            errno: Errno::last_raw(),
+        }
+    }
+
+    /// A failure that `nix` reports.
+    pub(crate) fn nix(operation: &'static str) -> impl Fn(Errno) -> Self {
+        move |errno| Self::Call {
+            operation,
+            errno: errno as i32,
+        }
+    }
+
+    /// A failure that the standard library reports.
+    pub(crate) fn std(operation: &'static str) -> impl Fn(io::Error) -> Self {
+        move |error| Self::Call {
+            operation,
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+
+    /// A failure that the standard library reports about a file.
+    pub(crate) fn file(
+        operation: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |error| Self::File {
+            operation,
+            path,
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+}
+
+/// The sentence of errno(3) for `errno`, "Unknown errno" when there is none.
+#[must_use]
+pub fn describe_errno(errno: i32) -> &'static str {
+    Errno::from_raw(errno).desc()
+}
+
+/// The symbol for `errno`, `ENOENT` for 2, or `UnknownErrno`.
+#[must_use]
+pub fn errno_name(errno: i32) -> String {
+    format!("{:?}", Errno::from_raw(errno))
+}
+
+/// Turns the `-1` of a system call into the error that it stands for.
+pub(crate) fn check(operation: &'static str, result: libc::c_int) -> Result<libc::c_int, Error> {
+    if result == -1 {
+        Err(Error::last(operation))
+    } else {
+        Ok(result)
+    }
+}
+
+/// Like [`check`] for calls that return a size.
+pub(crate) fn check_size(operation: &'static str, result: isize) -> Result<usize, Error> {
+    usize::try_from(result).map_err(|_| Error::last(operation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_names_its_operation() {
+        let errors = [
+            Error::Call {
+                operation: "create a pipe",
+                errno: libc::EMFILE,
+            },
+            Error::File {
+                operation: "read",
+                path: "/proc/1/stat".into(),
+                errno: libc::ENOENT,
+            },
+            Error::Malformed {
+                path: "/sys/x".into(),
+                expected: "a list of CPUs",
+            },
+            Error::NotPrivate {
+                path: "/tmp/r".into(),
+                reason: NotPrivate::Owner { uid: 7 },
+            },
+            Error::NotPrivate {
+                path: "/tmp/r".into(),
+                reason: NotPrivate::Mode { mode: 0o755 },
+            },
+            Error::NotPrivate {
+                path: "/tmp/r".into(),
+                reason: NotPrivate::SymbolicLink,
+            },
+            Error::NotPrivate {
+                path: "/tmp/r".into(),
+                reason: NotPrivate::NotDirectory,
+            },
+            Error::Threads { threads: 2 },
+        ];
+        let text: Vec<String> = errors
+            .iter()
+            .map(|error| format!("{error} [{}]", errno_name(error.errno())))
+            .collect();
+        insta::assert_snapshot!(text.join("\n"), @"
+        cannot create a pipe: Too many open files [EMFILE]
+        cannot read `/proc/1/stat`: No such file or directory [ENOENT]
+        cannot understand `/sys/x`: expected a list of CPUs [EINVAL]
+        refusing directory `/tmp/r`: it belongs to user 7 [EINVAL]
+        refusing directory `/tmp/r`: its mode is 755 and others may use it [EINVAL]
+        refusing directory `/tmp/r`: it is a symbolic link [EINVAL]
+        refusing directory `/tmp/r`: it is not a directory [EINVAL]
+        cannot fork: the process has 2 threads and may have one [EINVAL]
+        ");
+    }
+
+    #[test]
+    fn errno_of_the_last_call_is_kept() {
+        let error = Error::std("open nothing")(io::Error::from_raw_os_error(libc::EACCES));
+        assert_eq!(error.errno(), libc::EACCES);
+        assert_eq!(describe_errno(libc::ENOSPC), "No space left on device");
+    }
+}

@@ -1,0 +1,541 @@
+//! The event loop's one wait: descriptors, signals and a deadline.
+//!
+//! Level-triggered epoll and a signalfd, nothing else: no helper thread, no timer descriptor, one system call per
+//! wait, and no wake-up without a cause (`docs/decisions/0002-event-loop.md`).
+//!
+//! Two traps are closed here. A descriptor is taken out of epoll *before* anybody can close it, because a child that
+//! is about to exec may still hold the same open file and keep a dead registration firing for ever. And events carry
+//! a slot with a generation, so that an event for a removed descriptor cannot be taken for one of its successor.
+#![expect(unsafe_code, reason = "epoll_pwait2 and signalfd are called directly")]
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    ptr,
+    time::Duration,
+};
+
+use base::{Signal, Time};
+use nix::{
+    errno::Errno,
+    sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+};
+
+use crate::{
+    clock::Clock,
+    error::{Error, check},
+    signal::SignalSet,
+};
+
+/// Events taken from the kernel in one wait. More stay there: epoll hands them out in turn, so nobody starves.
+const EVENTS_PER_WAIT: usize = 256;
+/// Signals taken from the kernel in one read.
+const SIGNALS_PER_READ: usize = 16;
+/// The token of the signal descriptor, which no slot can have.
+const SIGNAL_KEY: u64 = u64::MAX;
+
+/// A descriptor in a [`Loop`]: its slot and the slot's generation, so that it is never mistaken for a later one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token {
+    slot: u32,
+    generation: u32,
+}
+
+impl Token {
+    const fn key(self) -> u64 {
+        ((self.generation as u64) << 32) | self.slot as u64
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "takes the two halves apart"
+    )]
+    const fn from_key(key: u64) -> Self {
+        Self {
+            slot: key as u32,
+            generation: (key >> 32) as u32,
+        }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({}#{})", self.slot, self.generation)
+    }
+}
+
+/// What to wait for on a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Nothing, not even hang-up: this is how a reader is paused.
+    None,
+    /// Data, end of file, hang-up or an error.
+    Read,
+    /// Room, or an error.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+impl Interest {
+    const fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::ReadWrite)
+    }
+
+    const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::ReadWrite)
+    }
+
+    fn flags(self) -> EpollFlags {
+        let mut flags = EpollFlags::empty();
+        flags.set(EpollFlags::EPOLLIN, self.reads());
+        flags.set(EpollFlags::EPOLLOUT, self.writes());
+        flags
+    }
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Reading will not block: data, end of file or an error; the read says which.
+    Readable(Token),
+    /// Writing will not block: room or an error; the write says which.
+    Writable(Token),
+    /// A signal came. Several of one kind may have become one.
+    Signal(SignalInfo),
+    /// The deadline given to [`Loop::wait`] has passed.
+    Deadline,
+}
+
+/// A signal and who sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalInfo {
+    /// The signal.
+    pub signal: Signal,
+    /// Who sent it.
+    pub origin: SignalOrigin,
+}
+
+/// Who sent a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignalOrigin {
+    /// The kernel: a key at the terminal, a closed terminal, a child's end, a timer.
+    Kernel,
+    /// A process, by `kill`, `sigqueue` or `tgkill`.
+    User {
+        /// The sender; 0 when it is in a pid namespace that we cannot see.
+        pid: i32,
+        /// The sender's real user.
+        uid: u32,
+    },
+}
+
+/// One thread's wait for everything: descriptors it owns, signals, and a deadline.
+#[derive(Debug)]
+pub struct Loop {
+    epoll: Epoll,
+    signals: OwnedFd,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Tokens that epoll refused (regular files, /dev/null) and that somebody wants to use: always ready.
+    always_ready: BTreeSet<Token>,
+    buffer: Vec<EpollEvent>,
+    precision: Precision,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    entry: Option<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    fd: OwnedFd,
+    interest: Interest,
+    kind: Kind,
+}
+
+/// How a descriptor's readiness is learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// By epoll, and it is registered there now.
+    Registered,
+    /// By epoll, and it is not registered, because nothing is asked of it.
+    Unregistered,
+    /// epoll refuses it with EPERM: it never blocks.
+    AlwaysReady,
+}
+
+/// How exactly this kernel can wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Precision {
+    /// epoll_pwait2, Linux 5.11.
+    Nanoseconds,
+    /// epoll_wait: deadlines are rounded up, for rounding down would spin.
+    Milliseconds,
+}
+
+impl Loop {
+    /// A loop that receives `signals`, and always SIGCHLD. They stay blocked in this thread and in those it starts
+    /// from now on; [`crate::Spawner`] gives programs an empty mask.
+    ///
+    /// # Errors
+    /// When the kernel has no more descriptors.
+    pub fn new(signals: &[Signal]) -> Result<Self, Error> {
+        let mut wanted = signals.to_vec();
+        wanted.push(Signal::CHLD);
+        let set = SignalSet::of(&wanted);
+        set.block()?;
+        // SAFETY: the set is valid; the result is a new descriptor that nobody else owns, checked before it is used.
+        let signals = unsafe {
+            let raw = libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            OwnedFd::from_raw_fd(check("create a signal descriptor", raw)?)
+        };
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+            .map_err(Error::nix("create an epoll instance"))?;
+        epoll
+            .add(&signals, EpollEvent::new(EpollFlags::EPOLLIN, SIGNAL_KEY))
+            .map_err(Error::nix("watch the signal descriptor"))?;
+        Ok(Self {
+            epoll,
+            signals,
+            slots: Vec::new(),
+            free: Vec::new(),
+            always_ready: BTreeSet::new(),
+            buffer: vec![EpollEvent::empty(); EVENTS_PER_WAIT],
+            precision: Precision::Nanoseconds,
+        })
+    }
+
+    /// Takes ownership of `fd` and watches it. Whether it blocks is the caller's choice and is not changed. Regular
+    /// files and /dev/null, which epoll refuses, are accepted and are always ready.
+    ///
+    /// # Errors
+    /// When the kernel's limit of watches is reached; `fd` is closed then.
+    pub fn add(&mut self, fd: OwnedFd, interest: Interest) -> Result<Token, Error> {
+        let token = self.free_token();
+        let kind = if interest == Interest::None {
+            Kind::Unregistered
+        } else {
+            match self.register(fd.as_fd(), token, interest) {
+                Ok(kind) => kind,
+                Err(error) => {
+                    self.free.push(token.slot);
+                    return Err(error);
+                }
+            }
+        };
+        if kind == Kind::AlwaysReady {
+            self.always_ready.insert(token);
+        }
+        self.slots[token.slot as usize].entry = Some(Entry { fd, interest, kind });
+        Ok(token)
+    }
+
+    /// Changes what is waited for. An unknown token is ignored: its descriptor was removed.
+    ///
+    /// # Errors
+    /// When the kernel's limit of watches is reached.
+    pub fn set_interest(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        let Some(entry) = self.entry(token) else {
+            return Ok(());
+        };
+        if entry.interest == interest {
+            return Ok(());
+        }
+        let kind = match (entry.kind, interest) {
+            (Kind::AlwaysReady, Interest::None) => {
+                self.always_ready.remove(&token);
+                Kind::AlwaysReady
+            }
+            (Kind::AlwaysReady, _) => {
+                self.always_ready.insert(token);
+                Kind::AlwaysReady
+            }
+            (Kind::Unregistered, Interest::None) => Kind::Unregistered,
+            // epoll reports hang-up even to those who asked for nothing: only leaving is silent.
+            (Kind::Registered, Interest::None) => {
+                self.epoll
+                    .delete(&entry.fd)
+                    .map_err(Error::nix("stop watching a descriptor"))?;
+                Kind::Unregistered
+            }
+            (Kind::Registered, _) => {
+                let mut event = EpollEvent::new(interest.flags(), token.key());
+                self.epoll
+                    .modify(&entry.fd, &mut event)
+                    .map_err(Error::nix("change how a descriptor is watched"))?;
+                Kind::Registered
+            }
+            (Kind::Unregistered, _) => {
+                let kind = self.register(entry.fd.as_fd(), token, interest)?;
+                if kind == Kind::AlwaysReady {
+                    self.always_ready.insert(token);
+                }
+                kind
+            }
+        };
+        if let Some(entry) = self
+            .slots
+            .get_mut(token.slot as usize)
+            .and_then(|slot| slot.entry.as_mut())
+        {
+            entry.interest = interest;
+            entry.kind = kind;
+        }
+        Ok(())
+    }
+
+    /// The descriptor of `token`, `None` when it was removed.
+    #[must_use]
+    pub fn fd(&self, token: Token) -> Option<BorrowedFd<'_>> {
+        self.entry(token).map(|entry| entry.fd.as_fd())
+    }
+
+    /// What is waited for on `token`, `None` when it was removed.
+    #[must_use]
+    pub fn interest(&self, token: Token) -> Option<Interest> {
+        self.entry(token).map(|entry| entry.interest)
+    }
+
+    /// Stops watching and gives the descriptor back. From now on the token is unknown, also in events already taken.
+    pub fn remove(&mut self, token: Token) -> Option<OwnedFd> {
+        self.entry(token)?;
+        let slot = self.slots.get_mut(token.slot as usize)?;
+        let entry = slot.entry.take()?;
+        // A generation that wrapped round would need 2^32 removals from one slot.
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(token.slot);
+        match entry.kind {
+            // Cannot fail: the descriptor is open and was added. If it did, the generation still drops the events.
+            Kind::Registered => drop(self.epoll.delete(&entry.fd)),
+            Kind::AlwaysReady => drop(self.always_ready.remove(&token)),
+            Kind::Unregistered => {}
+        }
+        Some(entry.fd)
+    }
+
+    /// Number of descriptors in the loop.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether the loop holds no descriptor.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sleeps until something happens, or `deadline` passes, or for ever; then fills `events`, which is cleared
+    /// first. [`Event::Deadline`] comes last and also when other events came, so that a flood cannot starve it.
+    ///
+    /// # Errors
+    /// Only when the kernel is out of memory.
+    pub fn wait(&mut self, deadline: Option<Time>, events: &mut Vec<Event>) -> Result<(), Error> {
+        events.clear();
+        loop {
+            let timeout = if self.always_ready.is_empty() {
+                deadline.map(Clock::until)
+            } else {
+                Some(Duration::ZERO)
+            };
+            let count = match self.wait_once(timeout) {
+                // A stop and continue of this process interrupts the wait although no handler exists.
+                Err(Errno::EINTR) => continue,
+                other => other.map_err(Error::nix("wait for events"))?,
+            };
+            self.translate(count, events)?;
+            let passed = deadline.is_some_and(|deadline| Clock::now() >= deadline);
+            if passed {
+                events.push(Event::Deadline);
+            }
+            // Nothing at all: the kernel woke us a moment early, or the only event was a stale one.
+            if !events.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn translate(&mut self, count: usize, events: &mut Vec<Event>) -> Result<(), Error> {
+        let failed = EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR | EpollFlags::EPOLLRDHUP;
+        let mut signalled = false;
+        for raw in &self.buffer[..count] {
+            if raw.data() == SIGNAL_KEY {
+                signalled = true;
+                continue;
+            }
+            let token = Token::from_key(raw.data());
+            let Some(entry) = self.entry(token) else {
+                continue;
+            };
+            let flags = raw.events();
+            if entry.interest.reads() && flags.intersects(EpollFlags::EPOLLIN | failed) {
+                events.push(Event::Readable(token));
+            }
+            if entry.interest.writes() && flags.intersects(EpollFlags::EPOLLOUT | failed) {
+                events.push(Event::Writable(token));
+            }
+        }
+        for &token in &self.always_ready {
+            let Some(entry) = self.entry(token) else {
+                continue;
+            };
+            if entry.interest.reads() {
+                events.push(Event::Readable(token));
+            }
+            if entry.interest.writes() {
+                events.push(Event::Writable(token));
+            }
+        }
+        if signalled {
+            read_signals(self.signals.as_fd(), events)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn wait_once(&mut self, timeout: Option<Duration>) -> Result<usize, Errno> {
+        if self.precision == Precision::Nanoseconds {
+            match wait_nanoseconds(&self.epoll, &mut self.buffer, timeout) {
+                // Kernels before 5.11, and containers whose filter does not know the call.
+                Err(Errno::ENOSYS | Errno::EPERM) => self.precision = Precision::Milliseconds,
+                other => return other,
+            }
+        }
+        self.epoll.wait(&mut self.buffer, milliseconds(timeout))
+    }
+
+    fn register(
+        &self,
+        fd: BorrowedFd<'_>,
+        token: Token,
+        interest: Interest,
+    ) -> Result<Kind, Error> {
+        match self
+            .epoll
+            .add(fd, EpollEvent::new(interest.flags(), token.key()))
+        {
+            Ok(()) => Ok(Kind::Registered),
+            Err(Errno::EPERM) => Ok(Kind::AlwaysReady),
+            Err(errno) => Err(Error::nix("watch a descriptor")(errno)),
+        }
+    }
+
+    fn entry(&self, token: Token) -> Option<&Entry> {
+        let slot = self.slots.get(token.slot as usize)?;
+        if slot.generation == token.generation {
+            slot.entry.as_ref()
+        } else {
+            None
+        }
+    }
+
+    #[expect(
+        clippy::expect_used,
+        reason = "descriptors are ints, so there are fewer than 2^31 of them"
+    )]
+    fn free_token(&mut self) -> Token {
+        if let Some(slot) = self.free.pop() {
+            return Token {
+                slot,
+                generation: self.slots[slot as usize].generation,
+            };
+        }
+        let slot = u32::try_from(self.slots.len()).expect("more slots than descriptors");
+        self.slots.push(Slot {
+            generation: 0,
+            entry: None,
+        });
+        Token {
+            slot,
+            generation: 0,
+        }
+    }
+}
+
+/// epoll_wait's timeout, rounded up so that the wait never ends before the deadline.
+fn milliseconds(timeout: Option<Duration>) -> EpollTimeout {
+    match timeout {
+        None => EpollTimeout::NONE,
+        Some(timeout) => {
+            let rounded = timeout.as_nanos().div_ceil(1_000_000);
+            // A wait that is too long to express ends early and starts again.
+            EpollTimeout::try_from(i32::try_from(rounded).unwrap_or(i32::MAX))
+                .unwrap_or(EpollTimeout::MAX)
+        }
+    }
+}
+
+fn wait_nanoseconds(
+    epoll: &Epoll,
+    buffer: &mut [EpollEvent],
+    timeout: Option<Duration>,
+) -> Result<usize, Errno> {
+    let timespec = timeout.map(|timeout| libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let timeout = timespec.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: EpollEvent is a transparent wrapper of epoll_event, the buffer has the stated length, the timespec
+    // lives until after the call, and a null mask means that the mask is not touched.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll.0.as_raw_fd(),
+            buffer.as_mut_ptr().cast::<libc::epoll_event>(),
+            buffer.len(),
+            timeout,
+            ptr::null::<libc::sigset_t>(),
+            0_usize,
+        )
+    };
+    usize::try_from(result).map_err(|_| Errno::last())
+}
+
+/// Takes all pending signals.
+fn read_signals(fd: BorrowedFd<'_>, events: &mut Vec<Event>) -> Result<(), Error> {
+    const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+    loop {
+        // SAFETY: signalfd_siginfo is plain data, valid when zero; the kernel writes whole records into the buffer.
+        let (records, size) = unsafe {
+            let mut records: [libc::signalfd_siginfo; SIGNALS_PER_READ] = std::mem::zeroed();
+            let size = libc::read(
+                fd.as_raw_fd(),
+                records.as_mut_ptr().cast(),
+                size_of_val(&records),
+            );
+            (records, size)
+        };
+        let Ok(size) = usize::try_from(size) else {
+            match Errno::last() {
+                Errno::EAGAIN => return Ok(()),
+                Errno::EINTR => continue,
+                errno => return Err(Error::nix("read the signal descriptor")(errno)),
+            }
+        };
+        let count = size / SIZE;
+        events.extend(
+            records[..count]
+                .iter()
+                .map(|record| Event::Signal(signal_info(record))),
+        );
+        if count < SIGNALS_PER_READ {
+            return Ok(());
+        }
+    }
+}
+
+fn signal_info(record: &libc::signalfd_siginfo) -> SignalInfo {
+    let signal = Signal(i32::try_from(record.ssi_signo).unwrap_or(0));
+    let origin = match record.ssi_code {
+        libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL => SignalOrigin::User {
+            pid: i32::try_from(record.ssi_pid).unwrap_or(0),
+            uid: record.ssi_uid,
+        },
+        _ => SignalOrigin::Kernel,
+    };
+    SignalInfo { signal, origin }
+}

@@ -1,0 +1,275 @@
+//! Pipes, socket pairs, and reading and writing without waiting.
+#![expect(
+    unsafe_code,
+    reason = "read, write, writev and splice on borrowed descriptors"
+)]
+
+use std::{
+    fs::{File, OpenOptions},
+    io::IoSlice,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::fs::{FileTypeExt, MetadataExt},
+    },
+    ptr,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
+    sys::socket::{AddressFamily, SockFlag, SockType, socketpair},
+    unistd,
+};
+
+use crate::{
+    error::{Error, check_size},
+    terminal,
+};
+
+/// Most buffers that one [`write_vectored`] takes; the kernel's own limit is 1,024.
+pub const MAX_SLICES: usize = 64;
+/// The device number of /dev/null: character device 1:3 on every Linux.
+const NULL_DEVICE: (u32, u32) = (1, 3);
+
+/// What a read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// That many bytes, at least one unless the buffer was empty.
+    Bytes(usize),
+    /// Nothing now.
+    WouldBlock,
+    /// Nothing ever again: end of file, or the other side is gone.
+    Closed,
+}
+
+/// What a write took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// That many bytes.
+    Bytes(usize),
+    /// No room now.
+    WouldBlock,
+    /// Nobody will ever read it.
+    Closed,
+}
+
+/// A pipe: what is written to the second comes out of the first. Both block and close on exec.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`.
+pub fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
+    unistd::pipe2(OFlag::O_CLOEXEC).map_err(Error::nix("create a pipe"))
+}
+
+/// A connected pair of stream sockets. Both block and close on exec.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`.
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
+    socketpair(
+        AddressFamily::Unix,
+        SockType::Stream,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )
+    .map_err(Error::nix("create a socket pair"))
+}
+
+/// Asks for room for `bytes` in a pipe and returns the room that it has now. Unprivileged users may have 1 MiB in a
+/// pipe and a total over all pipes, so this may stay what it was; 0 for what is not a pipe.
+pub fn set_pipe_size(fd: BorrowedFd<'_>, bytes: usize) -> usize {
+    let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
+    let size =
+        fcntl(fd, FcntlArg::F_SETPIPE_SZ(wanted)).or_else(|_| fcntl(fd, FcntlArg::F_GETPIPE_SZ));
+    size.ok()
+        .and_then(|size| usize::try_from(size).ok())
+        .unwrap_or(0)
+}
+
+/// Makes reads and writes return at once. It changes the open file, which others may share: never do this to a
+/// descriptor that we were started with.
+///
+/// # Errors
+/// Only for descriptors that cannot be changed (O_PATH).
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), Error> {
+    let flags = file_flags(fd)?;
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))
+        .map(drop)
+        .map_err(Error::nix("make a descriptor non-blocking"))
+}
+
+/// Makes reads and writes wait, see [`set_nonblocking`].
+///
+/// # Errors
+/// Only for descriptors that cannot be changed (O_PATH).
+pub fn set_blocking(fd: BorrowedFd<'_>) -> Result<(), Error> {
+    let flags = file_flags(fd)?;
+    fcntl(fd, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))
+        .map(drop)
+        .map_err(Error::nix("make a descriptor blocking"))
+}
+
+fn file_flags(fd: BorrowedFd<'_>) -> Result<OFlag, Error> {
+    fcntl(fd, FcntlArg::F_GETFL)
+        .map(OFlag::from_bits_retain)
+        .map_err(Error::nix("ask how a descriptor was opened"))
+}
+
+/// A second descriptor, which closes on exec, for the same open file.
+///
+/// # Errors
+/// `EMFILE`.
+pub fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    fd.try_clone_to_owned()
+        .map_err(Error::std("duplicate a descriptor"))
+}
+
+/// Descriptors 0, 1 and 2 of this process, each duplicated; `None` for one that our caller had closed.
+#[must_use]
+pub fn standard_streams() -> [Option<OwnedFd>; 3] {
+    [0, 1, 2].map(|number| {
+        // SAFETY: the number is only duplicated; a closed one is refused with EBADF.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        duplicate(fd).ok()
+    })
+}
+
+/// Reads what is there into `buffer`.
+///
+/// # Errors
+/// What read(2) says, except "again", "interrupted" and "closed".
+pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<ReadOutcome, Error> {
+    loop {
+        // SAFETY: the kernel writes at most the buffer's length into it.
+        let result =
+            unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+        if let Some(outcome) = read_outcome(fd, result, buffer.is_empty(), "read")? {
+            return Ok(outcome);
+        }
+    }
+}
+
+/// Moves up to `length` bytes from `from` to `to`, one of which must be a pipe, without copying them through us.
+///
+/// # Errors
+/// What splice(2) says, `EINVAL` where it does not support the files; `EPIPE` when nobody reads `to`.
+pub fn splice(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    length: usize,
+) -> Result<ReadOutcome, Error> {
+    let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
+    loop {
+        // SAFETY: no memory of ours is involved; null offsets mean the files' own positions.
+        let result = unsafe {
+            libc::splice(
+                from.as_raw_fd(),
+                ptr::null_mut(),
+                to.as_raw_fd(),
+                ptr::null_mut(),
+                length,
+                flags,
+            )
+        };
+        if let Some(outcome) =
+            read_outcome(from, result, length == 0, "move bytes between descriptors")?
+        {
+            return Ok(outcome);
+        }
+    }
+}
+
+fn read_outcome(
+    fd: BorrowedFd<'_>,
+    result: isize,
+    empty: bool,
+    operation: &'static str,
+) -> Result<Option<ReadOutcome>, Error> {
+    match check_size(operation, result) {
+        Ok(0) if !empty => Ok(Some(ReadOutcome::Closed)),
+        Ok(size) => Ok(Some(ReadOutcome::Bytes(size))),
+        Err(error) => match Errno::from_raw(error.errno()) {
+            Errno::EINTR => Ok(None),
+            Errno::EAGAIN => Ok(Some(ReadOutcome::WouldBlock)),
+            Errno::ECONNRESET => Ok(Some(ReadOutcome::Closed)),
+            // A pseudo-terminal's master says this when nobody has the slave open; a disk says it when it fails.
+            Errno::EIO if terminal::is_terminal(fd) => Ok(Some(ReadOutcome::Closed)),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Writes what there is room for.
+///
+/// # Errors
+/// What write(2) says, except "again", "interrupted" and "closed".
+pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<WriteOutcome, Error> {
+    write_vectored(fd, &[IoSlice::new(bytes)])
+}
+
+/// Writes several buffers with one call, as far as there is room. Those beyond [`MAX_SLICES`] are left for next time.
+///
+/// # Errors
+/// What writev(2) says, except "again", "interrupted" and "closed".
+pub fn write_vectored(fd: BorrowedFd<'_>, buffers: &[IoSlice<'_>]) -> Result<WriteOutcome, Error> {
+    let buffers = &buffers[..buffers.len().min(MAX_SLICES)];
+    let count = libc::c_int::try_from(buffers.len()).unwrap_or(0);
+    loop {
+        // SAFETY: IoSlice has the layout of iovec, the count is that of the slice, all buffers outlive the call.
+        let result = unsafe { libc::writev(fd.as_raw_fd(), buffers.as_ptr().cast(), count) };
+        let error = match check_size("write", result) {
+            Ok(size) => return Ok(WriteOutcome::Bytes(size)),
+            Err(error) => error,
+        };
+        match Errno::from_raw(error.errno()) {
+            Errno::EINTR => {}
+            Errno::EAGAIN => return Ok(WriteOutcome::WouldBlock),
+            Errno::EPIPE | Errno::ECONNRESET => return Ok(WriteOutcome::Closed),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// /dev/null, open for reading and writing.
+///
+/// # Errors
+/// In a container without /dev.
+pub fn dev_null() -> Result<OwnedFd, Error> {
+    const PATH: &str = "/dev/null";
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(PATH)
+        .map_err(Error::file("open", PATH))?;
+    Ok(file.into())
+}
+
+/// Whether `fd` never blocks in the sense of poll(2): a regular file or /dev/null. epoll refuses both.
+#[must_use]
+pub fn is_regular_or_null(fd: BorrowedFd<'_>) -> bool {
+    let Ok(metadata) = fd
+        .try_clone_to_owned()
+        .map(File::from)
+        .and_then(|file| file.metadata())
+    else {
+        return false;
+    };
+    let device = metadata.rdev();
+    metadata.is_file()
+        || metadata.file_type().is_char_device()
+            && (libc::major(device), libc::minor(device)) == NULL_DEVICE
+}
+
+/// Whether both descriptors lead to the same file, pipe or terminal, as `2>&1` makes them.
+#[must_use]
+pub fn is_same_file(left: BorrowedFd<'_>, right: BorrowedFd<'_>) -> bool {
+    let identity = |fd: BorrowedFd<'_>| {
+        let metadata = fd
+            .try_clone_to_owned()
+            .map(File::from)
+            .and_then(|file| file.metadata())
+            .ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    identity(left.as_fd()).is_some_and(|identity_left| Some(identity_left) == identity(right))
+}

@@ -1,0 +1,510 @@
+//! Processes: ours, our children, and what /proc says about any.
+#![expect(unsafe_code, reason = "fork, kill and prctl")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, fs,
+    io::Read,
+    os::unix::fs::MetadataExt,
+};
+
+use base::Signal;
+
+use crate::{
+    error::{Error, check},
+    spawn::Resource,
+};
+
+/// A process id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pid(i32);
+
+impl Pid {
+    /// The process with this number.
+    #[must_use]
+    pub const fn from_raw(raw: i32) -> Self {
+        Self(raw)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn as_raw(self) -> i32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// This process.
+#[must_use]
+pub fn current_pid() -> Pid {
+    // SAFETY: asks for a number.
+    Pid(unsafe { libc::getpid() })
+}
+
+/// The process that started this one, or has adopted it.
+#[must_use]
+pub fn parent_pid() -> Pid {
+    // SAFETY: asks for a number.
+    Pid(unsafe { libc::getppid() })
+}
+
+/// The user whose rights this process has.
+#[must_use]
+pub fn effective_uid() -> u32 {
+    // SAFETY: asks for a number.
+    unsafe { libc::geteuid() }
+}
+
+/// The node's name as gethostname(2) gives it; `localhost` where there is none.
+#[must_use]
+pub fn host_name() -> String {
+    let mut buffer = [0_u8; 256];
+    // SAFETY: the kernel writes at most the stated length; the last byte stays zero.
+    let result = unsafe { libc::gethostname(buffer.as_mut_ptr().cast(), buffer.len() - 1) };
+    let length = buffer
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(buffer.len());
+    let name = String::from_utf8_lossy(&buffer[..length]);
+    if result == 0 && !name.is_empty() {
+        name.into_owned()
+    } else {
+        "localhost".to_owned()
+    }
+}
+
+/// Sends `signal` to one process. Make sure that the pid is still that process: it is while it is our own child
+/// that was not reaped; for others compare [`start_time`].
+///
+/// # Errors
+/// `ESRCH` when it is gone, `EPERM` when it is not ours, `EINVAL` for pids below 1, which kill(2) takes for groups.
+pub fn kill(pid: Pid, signal: Signal) -> Result<(), Error> {
+    const OPERATION: &str = "send a signal to a process";
+    if pid.0 < 1 {
+        return Err(Error::Call {
+            operation: OPERATION,
+            errno: libc::EINVAL,
+        });
+    }
+    // SAFETY: sends a signal to one process and touches no memory.
+    check(OPERATION, unsafe { libc::kill(pid.0, signal.0) }).map(drop)
+}
+
+/// Sends `signal` to the process group that `leader` founded.
+///
+/// # Errors
+/// `ESRCH` when the group is empty, `EPERM` when none of it is ours, `EINVAL` for 1 and below: kill(2) takes -1 for
+/// every process there is.
+pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Error> {
+    const OPERATION: &str = "send a signal to a process group";
+    if leader.0 <= 1 {
+        return Err(Error::Call {
+            operation: OPERATION,
+            errno: libc::EINVAL,
+        });
+    }
+    // SAFETY: sends a signal to one group and touches no memory.
+    check(OPERATION, unsafe { libc::kill(-leader.0, signal.0) }).map(drop)
+}
+
+/// Makes this process the one that adopts orphaned descendants, also those with sessions of their own.
+///
+/// # Errors
+/// Only on kernels before 3.4.
+pub fn become_subreaper() -> Result<(), Error> {
+    prctl("adopt orphans", libc::PR_SET_CHILD_SUBREAPER, 1)
+}
+
+/// Sends `signal` to this process when the *thread* that started it ends. Compare [`parent_pid`] afterwards: a
+/// parent that is already gone sends nothing.
+///
+/// # Errors
+/// `EINVAL` for a number that is no signal.
+pub fn die_with_parent(signal: Signal) -> Result<(), Error> {
+    prctl(
+        "end with the parent",
+        libc::PR_SET_PDEATHSIG,
+        libc::c_ulong::try_from(signal.0).unwrap_or(0),
+    )
+}
+
+fn prctl(
+    operation: &'static str,
+    option: libc::c_int,
+    argument: libc::c_ulong,
+) -> Result<(), Error> {
+    // SAFETY: these options take a number and touch no memory.
+    check(operation, unsafe {
+        libc::prctl(option, argument, 0_u64, 0_u64, 0_u64)
+    })
+    .map(drop)
+}
+
+/// Who we are after [`fork`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forked {
+    /// The old process.
+    Parent(Pid),
+    /// The new one.
+    Child,
+}
+
+/// Duplicates this process. A [`crate::Loop`] made before is shared with the child and must not be used there: make
+/// loops after forking.
+///
+/// # Errors
+/// `EAGAIN` and `ENOMEM`; [`Error::Threads`] while other threads run.
+pub fn fork() -> Result<Forked, Error> {
+    let threads = thread_count()?;
+    if threads != 1 {
+        return Err(Error::Threads { threads });
+    }
+    // SAFETY: only this thread exists, so no lock can be held by one that the child does not have.
+    match check("fork", unsafe { libc::fork() })? {
+        0 => Ok(Forked::Child),
+        pid => Ok(Forked::Parent(Pid(pid))),
+    }
+}
+
+fn thread_count() -> Result<u64, Error> {
+    // The link count of this directory is two more than the threads: one call instead of a scan.
+    let path = "/proc/self/task";
+    let links = fs::metadata(path)
+        .map_err(Error::file("count the threads in", path))?
+        .nlink();
+    Ok(links.saturating_sub(2))
+}
+
+/// Leaves session, process group and controlling terminal behind.
+///
+/// # Errors
+/// `EPERM` when this process leads a group already.
+pub fn new_session() -> Result<(), Error> {
+    // SAFETY: changes only this process's session.
+    check("start a session", unsafe { libc::setsid() }).map(drop)
+}
+
+/// Raises the soft limit of descriptors to the hard one. Returns the old soft limit, which ranks should get back
+/// because programs that use select(2) break above 1,024, and the hard limit.
+#[must_use]
+pub fn raise_descriptor_limit() -> (u64, u64) {
+    let (soft, hard) = limit(Resource::Descriptors);
+    if soft < hard {
+        let raised = libc::rlimit {
+            rlim_cur: hard,
+            rlim_max: hard,
+        };
+        // SAFETY: reads an owned struct. A refusal leaves the old limit, which is reported as it is.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
+    }
+    (soft, hard)
+}
+
+/// Soft and hard limit of this process, `u64::MAX` for none.
+#[must_use]
+pub fn limit(resource: Resource) -> (u64, u64) {
+    let mut limit = [u64::MAX; 2];
+    // SAFETY: the kernel writes two 64-bit numbers into an owned array; nothing is set.
+    unsafe {
+        libc::syscall(
+            libc::SYS_prlimit64,
+            0_i32,
+            resource.raw(),
+            std::ptr::null::<u64>(),
+            limit.as_mut_ptr(),
+        );
+    }
+    (limit[0], limit[1])
+}
+
+/// Makes every descriptor from `first` on close when a program is started, whoever left it open. Call it first thing
+/// in `main`, so that ranks do not inherit what our caller leaked to us.
+pub fn close_on_exec_from(first: u32) {
+    // SAFETY: changes only flags of descriptors.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        ) == 0
+    };
+    if done {
+        return;
+    }
+    // Kernels before 5.11.
+    for fd in
+        numeric_entries("/proc/self/fd").filter(|&fd| u32::try_from(fd).is_ok_and(|fd| fd >= first))
+    {
+        // SAFETY: changes only a flag; a number that is closed meanwhile is refused.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+/// What /proc/PID/stat says about a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// The process.
+    pub pid: Pid,
+    /// Its parent.
+    pub ppid: Pid,
+    /// R running, S sleeping, D uninterruptible, T stopped, t traced, Z dead but not reaped, I idle.
+    pub state: char,
+    /// Its process group.
+    pub pgrp: Pid,
+    /// Its session.
+    pub session: Pid,
+    /// When it started, in clock ticks since boot: with the pid, its identity.
+    pub start_time: u64,
+    /// Its command's name, at most 15 bytes.
+    pub name: String,
+}
+
+/// What the kernel knows about `pid`; `None` when it is gone.
+#[must_use]
+pub fn inspect(pid: Pid) -> Option<ProcessInfo> {
+    parse_stat(&read_proc(pid, "stat")?)
+}
+
+/// When `pid` started, in clock ticks since boot: with the pid, its identity.
+#[must_use]
+pub fn start_time(pid: Pid) -> Option<u64> {
+    inspect(pid).map(|info| info.start_time)
+}
+
+/// Who traces `pid`; `None` when nobody does, or it is gone.
+#[must_use]
+pub fn tracer(pid: Pid) -> Option<Pid> {
+    let status = read_proc(pid, "status")?;
+    let line = status
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"TracerPid:"))?;
+    match std::str::from_utf8(line).ok()?.trim().parse().ok()? {
+        0 => None,
+        tracer => Some(Pid(tracer)),
+    }
+}
+
+/// The environment that `pid` was started with, `NAME=value` each ended by a zero byte; `None` when it is gone or
+/// not ours to read.
+#[must_use]
+pub fn environment_of(pid: Pid) -> Option<Vec<u8>> {
+    read_proc(pid, "environ")
+}
+
+/// All processes, ascending.
+#[must_use]
+pub fn all_processes() -> Vec<Pid> {
+    let mut pids: Vec<Pid> = numeric_entries("/proc").map(Pid).collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// The direct children of this process, dead ones included. The kernel may leave out one while another exits: ask
+/// again until [`crate::has_children`] says that there are none.
+#[must_use]
+pub fn children() -> Vec<Pid> {
+    let own = current_pid();
+    listed_children(own).unwrap_or_else(|| {
+        let parents = parents_of_all();
+        parents
+            .into_iter()
+            .filter(|&(_, parent)| parent == own)
+            .map(|(pid, _)| pid)
+            .collect()
+    })
+}
+
+/// The whole subtree below `root`, without it, parents before their children. Processes come and go meanwhile: ask
+/// again until it is empty.
+#[must_use]
+pub fn descendants(root: Pid) -> Vec<Pid> {
+    let mut children_of: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
+    for (pid, parent) in parents_of_all() {
+        children_of.entry(parent).or_default().push(pid);
+    }
+    let mut found = Vec::new();
+    // A pid that is reused while we look could close a circle.
+    let mut seen = BTreeSet::from([root]);
+    let mut next = vec![root];
+    while let Some(parent) = next.pop() {
+        for &child in children_of.get(&parent).into_iter().flatten() {
+            if seen.insert(child) {
+                found.push(child);
+                next.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// The children that the kernel lists for each thread of `pid`; `None` without CONFIG_PROC_CHILDREN.
+fn listed_children(pid: Pid) -> Option<Vec<Pid>> {
+    let mut children = Vec::new();
+    let mut supported = false;
+    for thread in numeric_entries(&format!("/proc/{pid}/task")) {
+        // A thread that ended meanwhile has handed its children to another one.
+        if let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")) {
+            supported = true;
+            children.extend(
+                text.split_ascii_whitespace()
+                    .filter_map(|word| word.parse().ok())
+                    .map(Pid),
+            );
+        }
+    }
+    children.sort_unstable();
+    children.dedup();
+    supported.then_some(children)
+}
+
+fn parents_of_all() -> Vec<(Pid, Pid)> {
+    numeric_entries("/proc")
+        .filter_map(|pid| inspect(Pid(pid)))
+        .map(|info| (info.pid, info.ppid))
+        .collect()
+}
+
+/// The entries of a directory whose names are numbers.
+fn numeric_entries(directory: &str) -> impl Iterator<Item = i32> {
+    fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .filter_map(|entry| {
+            entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+        })
+}
+
+fn read_proc(pid: Pid, file: &str) -> Option<Vec<u8>> {
+    let mut content = Vec::with_capacity(1024);
+    fs::File::open(format!("/proc/{pid}/{file}"))
+        .ok()?
+        .read_to_end(&mut content)
+        .ok()?;
+    Some(content)
+}
+
+/// Parses /proc/PID/stat. The name is in parentheses and may contain anything, parentheses and spaces too, so the
+/// last one ends it.
+fn parse_stat(stat: &[u8]) -> Option<ProcessInfo> {
+    let open = stat.iter().position(|&byte| byte == b'(')?;
+    let close = stat.iter().rposition(|&byte| byte == b')')?;
+    let pid = std::str::from_utf8(stat.get(..open)?)
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
+    let name = String::from_utf8_lossy(stat.get(open + 1..close)?).into_owned();
+    let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let mut number = || fields.next().and_then(|field| field.parse().ok());
+    let (ppid, pgrp, session) = (number()?, number()?, number()?);
+    // Field 22 of proc_pid_stat(5); the session was field 6.
+    let start_time = rest.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    Some(ProcessInfo {
+        pid: Pid(pid),
+        ppid: Pid(ppid),
+        state,
+        pgrp: Pid(pgrp),
+        session: Pid(session),
+        start_time,
+        name,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_is_parsed_whatever_the_name() {
+        let line = |name: &str| {
+            format!(
+                "42 ({name}) T 7 41 40 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 2 18446744073709551615 1\n"
+            )
+        };
+        for name in ["sleep", "a b", "x) R 1 (y", "(", ")", "", "\u{e9}"] {
+            let expected = ProcessInfo {
+                pid: Pid(42),
+                ppid: Pid(7),
+                state: 'T',
+                pgrp: Pid(41),
+                session: Pid(40),
+                start_time: 987_654,
+                name: name.to_owned(),
+            };
+            assert_eq!(parse_stat(line(name).as_bytes()), Some(expected), "{name}");
+        }
+        for broken in [
+            "",
+            "42",
+            "42 (x",
+            "42 (x)",
+            "42 (x) S 1 2",
+            "x (y) S 1 2 3",
+            ")(",
+        ] {
+            assert_eq!(parse_stat(broken.as_bytes()), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn we_find_ourselves() {
+        let own = inspect(current_pid()).unwrap();
+        assert_eq!(own.pid, current_pid());
+        assert_eq!(own.ppid, parent_pid());
+        assert!(all_processes().contains(&current_pid()));
+        assert_eq!(start_time(current_pid()), Some(own.start_time));
+        assert_eq!(tracer(current_pid()), None);
+        assert!(environment_of(current_pid()).is_some());
+        assert_eq!(inspect(Pid(i32::MAX)), None);
+        assert!(descendants(parent_pid()).contains(&current_pid()));
+        assert!(!host_name().is_empty());
+    }
+
+    #[test]
+    fn pids_that_mean_everybody_are_refused() {
+        for pid in [0, -1, -7] {
+            assert_eq!(
+                kill(Pid(pid), Signal(0)).unwrap_err().errno(),
+                libc::EINVAL,
+                "{pid}"
+            );
+        }
+        for pid in [1, 0, -1] {
+            assert_eq!(
+                kill_group(Pid(pid), Signal(0)).unwrap_err().errno(),
+                libc::EINVAL,
+                "{pid}"
+            );
+        }
+        kill(current_pid(), Signal(0)).unwrap();
+        assert_eq!(
+            kill(Pid(i32::MAX), Signal(0)).unwrap_err().errno(),
+            libc::ESRCH
+        );
+    }
+
+    #[test]
+    fn fork_is_refused_while_threads_run() {
+        // The test harness itself runs this in a second thread.
+        assert!(matches!(fork(), Err(Error::Threads { threads }) if threads >= 2));
+    }
+
+    #[test]
+    fn limits_can_be_raised() {
+        let (soft, hard) = raise_descriptor_limit();
+        assert!(soft <= hard);
+        assert_eq!(limit(Resource::Descriptors), (hard, hard));
+    }
+}

@@ -1,0 +1,203 @@
+//! Children that ended or stopped.
+#![expect(
+    unsafe_code,
+    reason = "nix's waitpid cannot express real-time signals and would lose such a child"
+)]
+
+use base::{ExitStatus, Signal};
+use nix::errno::Errno;
+
+use crate::{
+    error::{Error, check},
+    process::Pid,
+};
+
+/// What happened to a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildEvent {
+    /// It ended and is reaped: its pid may now be anybody's.
+    Exited {
+        /// The child.
+        pid: Pid,
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// A traced child stopped: SIGTRAP after exec, or a signal that waits for [`leave_stopped`] or [`inject`].
+    Stopped {
+        /// The child.
+        pid: Pid,
+        /// The signal that stopped it.
+        signal: Signal,
+    },
+}
+
+/// Takes one child event, without waiting: `None` when there is none now, or no child at all. Call it until `None`
+/// after each SIGCHLD, for several of them become one.
+#[must_use]
+pub fn reap() -> Option<ChildEvent> {
+    loop {
+        let (pid, status) = wait_any(libc::WNOHANG).ok().flatten()?;
+        if let Some(event) = decode(pid, status) {
+            return Some(event);
+        }
+    }
+}
+
+/// Whether this process has a child, be it running, stopped or dead but not reaped. Takes nothing away.
+#[must_use]
+pub fn has_children() -> bool {
+    // SAFETY: siginfo_t is plain data; WNOWAIT leaves the child as it is.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+        libc::waitid(libc::P_ALL, 0, &raw mut info, options) == 0
+    }
+}
+
+/// Ends the tracing of a child in its exec stop and leaves it held in state T at its first instruction: SIGCONT lets
+/// it go, a debugger can attach.
+///
+/// # Errors
+/// `ESRCH` when it is not stopped or not ours, or was killed.
+pub fn leave_stopped(pid: Pid) -> Result<(), Error> {
+    trace(
+        "leave a program stopped",
+        libc::PTRACE_DETACH,
+        pid,
+        Signal::STOP,
+    )
+}
+
+/// Lets a traced child that stopped for `signal` go on and receive it.
+///
+/// # Errors
+/// `ESRCH` when it is not stopped or not ours, or was killed.
+pub fn inject(pid: Pid, signal: Signal) -> Result<(), Error> {
+    trace(
+        "pass a signal to a traced program",
+        libc::PTRACE_CONT,
+        pid,
+        signal,
+    )
+}
+
+fn trace(
+    operation: &'static str,
+    request: libc::c_uint,
+    pid: Pid,
+    signal: Signal,
+) -> Result<(), Error> {
+    // SAFETY: these requests take a pid and a number and touch no memory of ours.
+    let result =
+        unsafe { libc::ptrace(request, pid.as_raw(), 0_usize, libc::c_long::from(signal.0)) };
+    if result == -1 {
+        Err(Error::last(operation))
+    } else {
+        Ok(())
+    }
+}
+
+fn wait_any(options: libc::c_int) -> Result<Option<(Pid, libc::c_int)>, Error> {
+    let mut status = 0;
+    loop {
+        // SAFETY: the status is an owned integer.
+        let result = unsafe { libc::waitpid(-1, &raw mut status, options | libc::__WALL) };
+        match check("wait for a child", result) {
+            Err(error) if error.errno() == Errno::EINTR as i32 => {}
+            Err(error) => return Err(error),
+            Ok(0) => return Ok(None),
+            Ok(pid) => return Ok(Some((Pid::from_raw(pid), status))),
+        }
+    }
+}
+
+/// The event that a wait status stands for; `None` for "continued", which we never ask for.
+fn decode(pid: Pid, status: libc::c_int) -> Option<ChildEvent> {
+    if libc::WIFEXITED(status) {
+        let code = u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX);
+        Some(ChildEvent::Exited {
+            pid,
+            status: ExitStatus::Exited(code),
+        })
+    } else if libc::WIFSIGNALED(status) {
+        let status = ExitStatus::Signaled {
+            signal: Signal(libc::WTERMSIG(status)),
+            core_dumped: libc::WCOREDUMP(status),
+        };
+        Some(ChildEvent::Exited { pid, status })
+    } else if libc::WIFSTOPPED(status) {
+        Some(ChildEvent::Stopped {
+            pid,
+            signal: Signal(libc::WSTOPSIG(status)),
+        })
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_statuses_mean_what_wait_2_says() {
+        let pid = Pid::from_raw(7);
+        let cases = [
+            (
+                0x0000,
+                Some(ChildEvent::Exited {
+                    pid,
+                    status: ExitStatus::Exited(0),
+                }),
+            ),
+            (
+                0xff00,
+                Some(ChildEvent::Exited {
+                    pid,
+                    status: ExitStatus::Exited(255),
+                }),
+            ),
+            (
+                0x0009,
+                Some(ChildEvent::Exited {
+                    pid,
+                    status: ExitStatus::Signaled {
+                        signal: Signal::KILL,
+                        core_dumped: false,
+                    },
+                }),
+            ),
+            (
+                0x008b,
+                Some(ChildEvent::Exited {
+                    pid,
+                    status: ExitStatus::Signaled {
+                        signal: Signal::SEGV,
+                        core_dumped: true,
+                    },
+                }),
+            ),
+            (
+                0x0022,
+                Some(ChildEvent::Exited {
+                    pid,
+                    status: ExitStatus::Signaled {
+                        signal: Signal(34),
+                        core_dumped: false,
+                    },
+                }),
+            ),
+            (
+                0x057f,
+                Some(ChildEvent::Stopped {
+                    pid,
+                    signal: Signal::TRAP,
+                }),
+            ),
+            (0xffff, None),
+        ];
+        for (status, expected) in cases {
+            assert_eq!(decode(pid, status), expected, "{status:#x}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Signal sets and dispositions.
+#![expect(
+    unsafe_code,
+    reason = "signal masks and dispositions are set by raw calls: nix's enum has no real-time signals"
+)]
+
+use std::{
+    mem, ptr,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use base::Signal;
+
+use crate::error::{Error, check};
+
+/// The highest signal number of Linux on the architectures that we build for.
+pub(crate) const HIGHEST: i32 = 64;
+
+/// Signals that this process set to "ignore" itself, bit n-1 for signal n. Ranks get the default back; what was
+/// already ignored when we were started (`nohup`) stays ignored. Rust's start-up code ignores SIGPIPE.
+static IGNORED_BY_US: AtomicU64 = AtomicU64::new(bit(Signal::PIPE));
+
+const fn bit(signal: Signal) -> u64 {
+    1 << (signal.0 - 1)
+}
+
+/// A set of signals in the C library's form.
+#[derive(Clone, Copy)]
+pub(crate) struct SignalSet(libc::sigset_t);
+
+impl SignalSet {
+    pub(crate) fn of(signals: &[Signal]) -> Self {
+        let mut set = Self::empty();
+        for signal in signals {
+            // SAFETY: the set is initialised; an invalid number is refused with EINVAL and changes nothing.
+            unsafe { libc::sigaddset(&raw mut set.0, signal.0) };
+        }
+        set
+    }
+
+    pub(crate) fn empty() -> Self {
+        // SAFETY: sigset_t is plain data for which all zeros is a valid value, and sigemptyset writes only there.
+        unsafe {
+            let mut set: libc::sigset_t = mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            Self(set)
+        }
+    }
+
+    pub(crate) fn full() -> Self {
+        let mut set = Self::empty();
+        // SAFETY: the pointer is to an owned set.
+        unsafe { libc::sigfillset(&raw mut set.0) };
+        set
+    }
+
+    pub(crate) const fn as_ptr(&self) -> *const libc::sigset_t {
+        &raw const self.0
+    }
+
+    /// Adds these signals to those that this thread blocks.
+    pub(crate) fn block(&self) -> Result<(), Error> {
+        // SAFETY: reads an initialised set; the old mask is not asked for.
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, self.as_ptr(), ptr::null_mut()) } {
+            0 => Ok(()),
+            errno => Err(Error::Call {
+                operation: "block signals",
+                errno,
+            }),
+        }
+    }
+
+    /// Runs `body` while every signal is blocked in this thread, then puts the mask back.
+    pub(crate) fn with_all_blocked<R>(body: impl FnOnce() -> R) -> R {
+        let all = Self::full();
+        let mut old = Self::empty();
+        // SAFETY: both sets are owned and initialised; SIG_SETMASK with valid pointers cannot fail.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), &raw mut old.0) };
+        let result = body();
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), ptr::null_mut()) };
+        result
+    }
+}
+
+/// Ignores `signal` in this process. Ranks get the default disposition back.
+///
+/// # Errors
+/// `EINVAL` for a signal that cannot be ignored.
+pub fn ignore_signal(signal: Signal) -> Result<(), Error> {
+    set_disposition(signal, libc::SIG_IGN)?;
+    IGNORED_BY_US.fetch_or(bit(signal), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Gives `signal` its default effect in this process, as needed to end by the signal that ended a rank.
+///
+/// # Errors
+/// `EINVAL` for a signal whose disposition cannot change.
+pub fn default_signal(signal: Signal) -> Result<(), Error> {
+    set_disposition(signal, libc::SIG_DFL)
+}
+
+/// Lets `signal` through again in this thread, after a [`crate::Loop`] has blocked it.
+///
+/// # Errors
+/// Only for a number that is no signal.
+pub fn unblock_signal(signal: Signal) -> Result<(), Error> {
+    let set = SignalSet::of(&[signal]);
+    // SAFETY: reads an initialised set; the old mask is not asked for.
+    match unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut()) } {
+        0 => Ok(()),
+        errno => Err(Error::Call {
+            operation: "unblock a signal",
+            errno,
+        }),
+    }
+}
+
+/// Whether `signal` is ignored now, by us or by who started us (`nohup`, a shell's background job).
+#[must_use]
+pub fn is_ignored(signal: Signal) -> bool {
+    disposition(signal.0) == Some(libc::SIG_IGN)
+}
+
+fn set_disposition(signal: Signal, handler: libc::sighandler_t) -> Result<(), Error> {
+    // SAFETY: sigaction is plain data; SIG_IGN and SIG_DFL are no functions, so nothing can be called.
+    let result = unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        action.sa_sigaction = handler;
+        libc::sigaction(signal.0, &raw const action, ptr::null_mut())
+    };
+    check("change what a signal does", result).map(drop)
+}
+
+fn disposition(signal: i32) -> Option<libc::sighandler_t> {
+    // SAFETY: only asks; the answer is written to an owned struct.
+    unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        (libc::sigaction(signal, ptr::null(), &raw mut action) == 0).then_some(action.sa_sigaction)
+    }
+}
+
+/// Signals whose disposition this process changed and a new program must not see: caught ones (a handler must not
+/// run between clone and exec, where memory is shared) and those ignored by us. Bit n-1 stands for signal n.
+pub(crate) fn changed_by_us() -> u64 {
+    let caught = (1..=HIGHEST)
+        .filter(|&signal| {
+            disposition(signal).is_some_and(|d| d != libc::SIG_DFL && d != libc::SIG_IGN)
+        })
+        .fold(0, |bits, signal| bits | bit(Signal(signal)));
+    caught | IGNORED_BY_US.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipe_counts_as_changed_and_ignored_signals_join_it() {
+        assert_ne!(changed_by_us() & bit(Signal::PIPE), 0);
+        assert!(is_ignored(Signal::PIPE));
+        // A real-time signal that no other test uses.
+        let signal = Signal(50);
+        assert!(!is_ignored(signal));
+        ignore_signal(signal).unwrap();
+        assert!(is_ignored(signal));
+        assert_ne!(changed_by_us() & bit(signal), 0);
+        default_signal(signal).unwrap();
+        assert!(!is_ignored(signal));
+        assert_eq!(
+            ignore_signal(Signal::KILL).unwrap_err().errno(),
+            libc::EINVAL
+        );
+    }
+}

@@ -1,0 +1,552 @@
+//! Starting programs: clone with CLONE_VM and CLONE_VFORK.
+//!
+//! The child borrows our memory until it execs, so nothing is copied however large this process is, and a failure
+//! leaves its step and its errno where we read them when the call returns: no error pipe
+//! (`docs/decisions/0003-spawn.md`). The price is strict: between clone and exec the child makes raw system calls
+//! and nothing else: no allocation, no lock, no panic, no handler.
+//!
+//! The order of the child's steps matters in three places. Descriptors come before limits, because a small limit of
+//! descriptors would forbid the moves. Signals are let through before tracing begins: a traced child stops on any
+//! signal, and its tracer, which waits in vfork, could never let it go on. And SIGTSTP is dropped first: a Ctrl-Z
+//! that hit the child before it had its own group would stop it, and us with it.
+#![expect(
+    unsafe_code,
+    reason = "clone with shared memory and the child's raw system calls"
+)]
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_long, c_void},
+    num::NonZeroUsize,
+    os::fd::{AsRawFd, BorrowedFd},
+    ptr::{self, NonNull},
+};
+
+use nix::{
+    errno::Errno,
+    sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, mprotect, munmap},
+};
+
+use crate::{
+    affinity::CpuSetMask,
+    error::{Error, describe_errno},
+    process::Pid,
+    signal::{self, SignalSet},
+};
+
+/// The child's stack. It needs one or two KiB; a debug build needs a little more.
+const STACK_SIZE: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
+/// Unmapped memory below the stack, so that an overflow is a crash and not a corruption.
+const GUARD_SIZE: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
+/// Runs programs that are scripts without a first line, as execvp(3) does.
+const SHELL: &CStr = c"/bin/sh";
+
+/// A program to start and all that is set up for it.
+#[derive(Debug)]
+pub struct SpawnSpec<'a> {
+    /// The file to execute; PATH is not searched. A relative path counts from `cwd`.
+    pub program: &'a CStr,
+    /// The arguments, the program's own name first.
+    pub argv: &'a [CString],
+    /// The environment, `NAME=value`.
+    pub envp: &'a [CString],
+    /// More environment, for what differs from rank to rank. It comes first, so that it wins over `envp` for programs
+    /// that take the first of two equal names, as getenv(3) does.
+    pub envp_extra: &'a [CString],
+    /// The working directory, ours when `None`.
+    pub cwd: Option<&'a CStr>,
+    /// Descriptors the program gets, with the numbers it gets them under. Sources and targets may overlap in any way.
+    /// Everything else must be close-on-exec.
+    pub fds: &'a [(BorrowedFd<'a>, i32)],
+    /// CPUs it may use, ours when `None`.
+    pub affinity: Option<&'a CpuSetMask>,
+    /// File mode creation mask, ours when `None`.
+    pub umask: Option<u32>,
+    /// Resource limits: which, soft, hard.
+    pub limits: &'a [(Resource, u64, u64)],
+    /// Whether it gets a session and a terminal of its own.
+    pub terminal: ControllingTerminal,
+    /// Whether it stops at its first instruction.
+    pub trace: Trace,
+}
+
+/// Whether a program gets a session and a terminal of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ControllingTerminal {
+    /// A process group of its own in our session.
+    #[default]
+    None,
+    /// A session of its own, with the terminal on descriptor 0 as its controlling terminal.
+    Take,
+}
+
+/// Whether a program is traced by us when it starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trace {
+    /// It runs.
+    #[default]
+    No,
+    /// It stops at its first instruction; [`crate::reap`] reports the stop, [`crate::leave_stopped`] ends the tracing.
+    StopOnExec,
+}
+
+/// A resource limit, see getrlimit(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resource {
+    /// Address space in bytes.
+    AddressSpace,
+    /// Size of a core file in bytes.
+    Core,
+    /// CPU time in seconds.
+    Cpu,
+    /// Data segment in bytes.
+    Data,
+    /// Size of a written file in bytes.
+    FileSize,
+    /// Locked memory in bytes.
+    LockedMemory,
+    /// One more than the highest descriptor.
+    Descriptors,
+    /// Processes of the user.
+    Processes,
+    /// Stack in bytes.
+    Stack,
+}
+
+impl Resource {
+    /// The kernel's number.
+    #[expect(
+        clippy::unnecessary_cast,
+        reason = "the C library's type for these differs between glibc and musl"
+    )]
+    pub(crate) const fn raw(self) -> u32 {
+        match self {
+            Self::AddressSpace => libc::RLIMIT_AS as u32,
+            Self::Core => libc::RLIMIT_CORE as u32,
+            Self::Cpu => libc::RLIMIT_CPU as u32,
+            Self::Data => libc::RLIMIT_DATA as u32,
+            Self::FileSize => libc::RLIMIT_FSIZE as u32,
+            Self::LockedMemory => libc::RLIMIT_MEMLOCK as u32,
+            Self::Descriptors => libc::RLIMIT_NOFILE as u32,
+            Self::Processes => libc::RLIMIT_NPROC as u32,
+            Self::Stack => libc::RLIMIT_STACK as u32,
+        }
+    }
+}
+
+/// A step between clone and the program's first instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum SpawnStep {
+    /// Making the process.
+    Clone,
+    /// Giving it a process group or session.
+    ProcessGroup,
+    /// Making it end with us.
+    ParentDeath,
+    /// Giving it its descriptors.
+    Descriptors,
+    /// Giving it its terminal.
+    Terminal,
+    /// Binding it to CPUs.
+    Affinity,
+    /// Setting the file mode creation mask.
+    Umask,
+    /// Changing to the working directory.
+    Directory,
+    /// Setting resource limits.
+    Limits,
+    /// Resetting signals.
+    Signals,
+    /// Letting us trace it.
+    Trace,
+    /// Executing the program.
+    Exec,
+}
+
+/// Why a program did not start, exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot start the program: {step:?}: {}", describe_errno(*errno))]
+pub struct SpawnError {
+    /// The step that failed.
+    pub step: SpawnStep,
+    /// The error number, see errno(3).
+    pub errno: i32,
+}
+
+/// Starts programs, one after another, on a reused stack. Use it only from a thread that lives as long as the
+/// process: a parent-death signal fires when the *thread* that started the child ends.
+#[derive(Debug)]
+pub struct Spawner {
+    stack: Stack,
+    pointers: Pointers,
+}
+
+impl Spawner {
+    /// Reserves the stack.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new() -> Result<Self, Error> {
+        Ok(Self {
+            stack: Stack::new()?,
+            pointers: Pointers::default(),
+        })
+    }
+
+    /// Starts a program and returns when it runs, or has failed: about 100 us. It is in a process group of its own
+    /// whose number is its pid, gets SIGKILL when this thread ends, blocks no signal, ignores none that we ignore
+    /// ourselves.
+    ///
+    /// # Errors
+    /// The step that failed and why. Nothing is left of the child then.
+    pub fn spawn(&mut self, spec: &SpawnSpec<'_>) -> Result<Pid, SpawnError> {
+        self.pointers.fill(spec);
+        let mut child = Child {
+            spec,
+            argv: &mut self.pointers.argv,
+            envp: &self.pointers.envp,
+            fds: &mut self.pointers.fds,
+            parent: i32::try_from(std::process::id()).unwrap_or(0),
+            default_signals: signal::changed_by_us(),
+            first_free_fd: spec
+                .fds
+                .iter()
+                .map(|&(_, target)| target.saturating_add(1))
+                .max()
+                .unwrap_or(0),
+            step: SpawnStep::Clone,
+            errno: 0,
+        };
+        // With all signals blocked no handler of ours can run in the child, which shares our memory.
+        let cloned = SignalSet::with_all_blocked(|| {
+            // SAFETY: the stack is mapped, aligned and used by nobody else: CLONE_VFORK suspends us until the child
+            // has exec'ed or exited, so it is also the only one to touch `child`, which outlives the call. `run`
+            // makes raw system calls only.
+            let pid = unsafe {
+                libc::clone(
+                    run,
+                    self.stack.top(),
+                    libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+                    (&raw mut child).cast::<c_void>(),
+                )
+            };
+            if pid == -1 {
+                Err(Errno::last_raw())
+            } else {
+                Ok(pid)
+            }
+        });
+        let pid = cloned.map_err(|errno| SpawnError {
+            step: SpawnStep::Clone,
+            errno,
+        })?;
+        // The child wrote through a pointer, which the compiler need not have noticed.
+        // SAFETY: `child` is a live local and the child process is done with it.
+        let (step, errno) = unsafe {
+            (
+                (&raw const child.step).read_volatile(),
+                (&raw const child.errno).read_volatile(),
+            )
+        };
+        if errno == 0 {
+            return Ok(Pid::from_raw(pid));
+        }
+        // SAFETY: waits for our own child, which is exiting; the status is not asked for.
+        while unsafe { libc::waitpid(pid, ptr::null_mut(), libc::__WALL) } == -1
+            && Errno::last() == Errno::EINTR
+        {}
+        Err(SpawnError { step, errno })
+    }
+}
+
+/// Pointer arrays in the form that execve wants, kept to be filled again.
+#[derive(Debug, Default)]
+struct Pointers {
+    /// One free place, the arguments, null: the free place makes room for the shell.
+    argv: Vec<*const c_char>,
+    envp: Vec<*const c_char>,
+    /// Raw sources and targets of descriptors.
+    fds: Vec<(c_int, c_int)>,
+}
+
+impl Pointers {
+    fn fill(&mut self, spec: &SpawnSpec<'_>) {
+        self.argv.clear();
+        self.argv.push(SHELL.as_ptr());
+        self.argv
+            .extend(spec.argv.iter().map(|argument| argument.as_ptr()));
+        if spec.argv.is_empty() {
+            // A program without even its own name is a security bug in the making; Linux adds an empty one.
+            self.argv.push(spec.program.as_ptr());
+        }
+        self.argv.push(ptr::null());
+        self.envp.clear();
+        self.envp.extend(
+            spec.envp_extra
+                .iter()
+                .chain(spec.envp)
+                .map(|variable| variable.as_ptr()),
+        );
+        self.envp.push(ptr::null());
+        self.fds.clear();
+        self.fds.extend(
+            spec.fds
+                .iter()
+                .map(|(source, target)| (source.as_raw_fd(), *target)),
+        );
+    }
+}
+
+/// What the child reads, and the two words that it writes.
+struct Child<'a> {
+    spec: &'a SpawnSpec<'a>,
+    argv: &'a mut [*const c_char],
+    envp: &'a [*const c_char],
+    fds: &'a mut [(c_int, c_int)],
+    parent: c_int,
+    default_signals: u64,
+    first_free_fd: c_int,
+    step: SpawnStep,
+    errno: c_int,
+}
+
+/// The child. It returns only to exit, and then has left `step` and `errno`.
+extern "C" fn run(argument: *mut c_void) -> c_int {
+    // SAFETY: `spawn` passes a pointer to a `Child` that outlives us, and is suspended meanwhile.
+    let child = unsafe { &mut *argument.cast::<Child<'_>>() };
+    let Err(errno) = child.become_program();
+    child.errno = errno;
+    // SAFETY: ends this process without running anything that belongs to the parent.
+    unsafe { libc::_exit(127) }
+}
+
+/// Never made: exec does not return on success.
+enum Never {}
+
+impl Child<'_> {
+    fn become_program(&mut self) -> Result<Never, c_int> {
+        self.enter(SpawnStep::ProcessGroup);
+        match self.spec.terminal {
+            ControllingTerminal::None => raw(libc::SYS_setpgid, [0, 0, 0, 0])?,
+            ControllingTerminal::Take => raw(libc::SYS_setsid, [0; 4])?,
+        };
+        self.enter(SpawnStep::ParentDeath);
+        self.die_with_parent()?;
+        self.enter(SpawnStep::Descriptors);
+        self.move_descriptors()?;
+        self.enter(SpawnStep::Terminal);
+        if self.spec.terminal == ControllingTerminal::Take {
+            raw(libc::SYS_ioctl, [0, word(libc::TIOCSCTTY), 0, 0])?;
+        }
+        self.enter(SpawnStep::Affinity);
+        if let Some(mask) = self.spec.affinity {
+            let words = mask.words();
+            raw(
+                libc::SYS_sched_setaffinity,
+                [0, word(size_of_val(words)), address(words.as_ptr()), 0],
+            )?;
+        }
+        self.enter(SpawnStep::Umask);
+        if let Some(umask) = self.spec.umask {
+            raw(libc::SYS_umask, [word(umask), 0, 0, 0])?;
+        }
+        self.enter(SpawnStep::Directory);
+        if let Some(directory) = self.spec.cwd {
+            raw(libc::SYS_chdir, [address(directory.as_ptr()), 0, 0, 0])?;
+        }
+        self.enter(SpawnStep::Limits);
+        for &(resource, soft, hard) in self.spec.limits {
+            let limit = [soft, hard];
+            raw(
+                libc::SYS_prlimit64,
+                [0, word(resource.raw()), address(limit.as_ptr()), 0],
+            )?;
+        }
+        self.enter(SpawnStep::Signals);
+        self.reset_signals()?;
+        self.enter(SpawnStep::Trace);
+        if self.spec.trace == Trace::StopOnExec {
+            raw(libc::SYS_ptrace, [word(libc::PTRACE_TRACEME), 0, 0, 0])?;
+        }
+        self.enter(SpawnStep::Exec);
+        self.exec()
+    }
+
+    /// Notes where we are, so that the parent knows it if this is the end.
+    const fn enter(&mut self, step: SpawnStep) {
+        self.step = step;
+    }
+
+    fn die_with_parent(&self) -> Result<(), c_int> {
+        raw(
+            libc::SYS_prctl,
+            [word(libc::PR_SET_PDEATHSIG), word(libc::SIGKILL), 0, 0],
+        )?;
+        // The parent may have died before the call, and then no signal will come.
+        if raw(libc::SYS_getppid, [0; 4])? == c_long::from(self.parent) {
+            Ok(())
+        } else {
+            Err(libc::ESRCH)
+        }
+    }
+
+    fn move_descriptors(&mut self) -> Result<(), c_int> {
+        // First save every source that some entry will overwrite, above all targets, where nothing is overwritten.
+        for index in 0..self.fds.len() {
+            let (source, target) = self.fds[index];
+            let overwritten =
+                source != target && self.fds.iter().any(|&(_, other)| other == source);
+            if overwritten {
+                let moved = raw(
+                    libc::SYS_fcntl,
+                    [
+                        word(source),
+                        word(libc::F_DUPFD_CLOEXEC),
+                        word(self.first_free_fd),
+                        0,
+                    ],
+                )?;
+                self.fds[index].0 = c_int::try_from(moved).map_err(|_| libc::EBADF)?;
+            }
+        }
+        for &(source, target) in &*self.fds {
+            if source == target {
+                raw(libc::SYS_fcntl, [word(source), word(libc::F_SETFD), 0, 0])?;
+            } else {
+                raw(libc::SYS_dup3, [word(source), word(target), 0, 0])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reset_signals(&self) -> Result<(), c_int> {
+        // The kernel's sigaction: all zeros is the default disposition in every architecture's layout, and none is
+        // longer than this.
+        const DEFAULT: [u64; 8] = [0; 8];
+        const IGNORE: [u64; 8] = [libc::SIG_IGN as u64, 0, 0, 0, 0, 0, 0, 0];
+        const MASK_SIZE: usize = 8;
+        // Ignoring a signal drops it where it is pending.
+        let mut old = DEFAULT;
+        let stop = word(libc::SIGTSTP);
+        raw(
+            libc::SYS_rt_sigaction,
+            [
+                stop,
+                address(IGNORE.as_ptr()),
+                address(old.as_mut_ptr().cast_const()),
+                word(MASK_SIZE),
+            ],
+        )?;
+        raw(
+            libc::SYS_rt_sigaction,
+            [stop, address(old.as_ptr()), 0, word(MASK_SIZE)],
+        )?;
+        let mut bits = self.default_signals;
+        while bits != 0 {
+            let signal = bits.trailing_zeros() + 1;
+            bits &= bits - 1;
+            raw(
+                libc::SYS_rt_sigaction,
+                [word(signal), address(DEFAULT.as_ptr()), 0, word(MASK_SIZE)],
+            )?;
+        }
+        let none = 0_u64;
+        raw(
+            libc::SYS_rt_sigprocmask,
+            [
+                word(libc::SIG_SETMASK),
+                address(&raw const none),
+                0,
+                word(MASK_SIZE),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn exec(&mut self) -> Result<Never, c_int> {
+        let program = self.spec.program.as_ptr();
+        let envp = address(self.envp.as_ptr());
+        // The first place is the shell's; `fill` made at least three.
+        let argv = address(self.argv.as_ptr().wrapping_add(1));
+        let errno = match raw(libc::SYS_execve, [address(program), argv, envp, 0]) {
+            Err(libc::ENOEXEC) => {
+                if let Some(name) = self.argv.get_mut(1) {
+                    *name = program;
+                }
+                let argv = address(self.argv.as_ptr());
+                raw(libc::SYS_execve, [address(SHELL.as_ptr()), argv, envp, 0])
+                    .err()
+                    .unwrap_or(libc::ENOEXEC)
+            }
+            Err(errno) => errno,
+            Ok(_) => libc::ENOEXEC,
+        };
+        Err(errno)
+    }
+}
+
+/// A number as a system call's argument. All of them fit: descriptors, signals, small sizes and constants.
+fn word(value: impl TryInto<c_long>) -> c_long {
+    value.try_into().unwrap_or(-1)
+}
+
+/// An address as a system call's argument.
+fn address<T>(pointer: *const T) -> c_long {
+    pointer.addr().cast_signed() as c_long
+}
+
+/// A raw system call. It may overwrite the suspended parent's errno, which is the same word: the parent does not
+/// rely on it, because it looks at it only when clone itself failed and no child was.
+fn raw(number: c_long, arguments: [c_long; 4]) -> Result<c_long, c_int> {
+    let [a, b, c, d] = arguments;
+    // SAFETY: every caller passes what that system call documents, with pointers to memory that lives until exec.
+    match unsafe { libc::syscall(number, a, b, c, d) } {
+        -1 => Err(Errno::last_raw()),
+        result => Ok(result),
+    }
+}
+
+/// Memory for the child's stack, with an unmapped guard below.
+#[derive(Debug)]
+struct Stack {
+    base: NonNull<c_void>,
+}
+
+impl Stack {
+    const TOTAL: NonZeroUsize = STACK_SIZE.saturating_add(GUARD_SIZE.get());
+
+    fn new() -> Result<Self, Error> {
+        // SAFETY: a new private mapping that overlaps nothing.
+        let base = unsafe {
+            mmap_anonymous(
+                None,
+                Self::TOTAL,
+                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+                MapFlags::MAP_PRIVATE | MapFlags::MAP_STACK | MapFlags::MAP_NORESERVE,
+            )
+        }
+        .map_err(Error::nix("reserve a stack for new programs"))?;
+        let stack = Self { base };
+        // SAFETY: the guard is the lower part of the mapping just made, which nobody uses yet.
+        unsafe { mprotect(base, GUARD_SIZE.get(), ProtFlags::PROT_NONE) }
+            .map_err(Error::nix("protect the stack for new programs"))?;
+        // A huge page here would cost 2 MiB of memory. Kernels without them refuse the advice, which is as good.
+        // SAFETY: advice about our own mapping.
+        let _ = unsafe { madvise(base, Self::TOTAL.get(), MmapAdvise::MADV_NOHUGEPAGE) };
+        Ok(stack)
+    }
+
+    /// The end of the mapping, aligned for every architecture: stacks grow downwards.
+    fn top(&mut self) -> *mut c_void {
+        // SAFETY: one past the end of the mapping.
+        unsafe { self.base.as_ptr().byte_add(Self::TOTAL.get()) }
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and no child uses it: `spawn` returns only when the child has left it. Failure
+        // would leave it mapped, which is harmless.
+        let _ = unsafe { munmap(self.base, Self::TOTAL.get()) };
+    }
+}

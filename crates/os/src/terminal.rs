@@ -1,0 +1,207 @@
+//! Terminals: who owns them, how large they are, raw mode, pseudo-terminals.
+#![expect(
+    unsafe_code,
+    reason = "window-size ioctls, and reopening a pseudo-terminal's slave"
+)]
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::{
+    fcntl::{OFlag, open},
+    pty::{grantpt, posix_openpt, ptsname_r, unlockpt},
+    sys::{
+        stat::Mode,
+        termios::{OutputFlags, SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr},
+    },
+    unistd,
+};
+
+use crate::error::{Error, check};
+
+/// Size of a terminal's window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters in a line.
+    pub columns: u16,
+}
+
+/// Whether `fd` is a terminal.
+#[must_use]
+pub fn is_terminal(fd: BorrowedFd<'_>) -> bool {
+    unistd::isatty(fd).unwrap_or(false)
+}
+
+/// Whether our process group is in the foreground of the terminal `fd`: may read from it without being stopped.
+#[must_use]
+pub fn foreground(fd: BorrowedFd<'_>) -> bool {
+    unistd::tcgetpgrp(fd).is_ok_and(|group| group == unistd::getpgrp())
+}
+
+/// The size of the terminal's window, `None` for what is not a terminal.
+#[must_use]
+pub fn window_size(fd: BorrowedFd<'_>) -> Option<WindowSize> {
+    let mut size = libc::winsize {
+        ws_row: 0,
+        ws_col: 0,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: the kernel fills an owned struct.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
+    (result == 0).then_some(WindowSize {
+        rows: size.ws_row,
+        columns: size.ws_col,
+    })
+}
+
+/// Sets the size of the terminal's window; its foreground group gets SIGWINCH if it changed.
+///
+/// # Errors
+/// `ENOTTY`.
+pub fn set_window_size(fd: BorrowedFd<'_>, size: WindowSize) -> Result<(), Error> {
+    let size = libc::winsize {
+        ws_row: size.rows,
+        ws_col: size.columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: the kernel reads an owned struct.
+    check("set a window size", unsafe {
+        libc::ioctl(fd.as_raw_fd(), libc::TIOCSWINSZ, &raw const size)
+    })
+    .map(drop)
+}
+
+/// A pseudo-terminal: master and slave. Neither becomes our controlling terminal; both close on exec.
+///
+/// # Errors
+/// `ENOSPC` when there are no more, `ENOENT` in a container without /dev/pts.
+pub fn open_pty() -> Result<(OwnedFd, OwnedFd), Error> {
+    const OPERATION: &str = "create a pseudo-terminal";
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = posix_openpt(flags).map_err(Error::nix(OPERATION))?;
+    grantpt(&master).map_err(Error::nix(OPERATION))?;
+    unlockpt(&master).map_err(Error::nix(OPERATION))?;
+    let name = ptsname_r(&master).map_err(Error::nix(OPERATION))?;
+    let slave = open(name.as_str(), flags, Mode::empty()).map_err(Error::nix(OPERATION))?;
+    let master = master
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(Error::std(OPERATION))?;
+    Ok((master, slave))
+}
+
+/// A terminal in raw mode for input: every key goes to the program unseen, also Ctrl-C. The mode is put back when
+/// this is dropped.
+#[derive(Debug)]
+pub struct RawMode {
+    fd: OwnedFd,
+    /// What was, `None` once it is back.
+    saved: Option<Termios>,
+}
+
+impl RawMode {
+    /// Puts the terminal into raw mode. Output keeps its processing, so that our own messages still begin at the
+    /// left margin.
+    ///
+    /// # Errors
+    /// `ENOTTY`; `EIO` from an orphaned background group.
+    pub fn enter(fd: OwnedFd) -> Result<Self, Error> {
+        let saved = tcgetattr(&fd).map_err(Error::nix("ask for a terminal's mode"))?;
+        let mut raw = saved.clone();
+        cfmakeraw(&mut raw);
+        raw.output_flags |= saved.output_flags & (OutputFlags::OPOST | OutputFlags::ONLCR);
+        tcsetattr(&fd, SetArg::TCSADRAIN, &raw).map_err(Error::nix("set a terminal's mode"))?;
+        Ok(Self {
+            fd,
+            saved: Some(saved),
+        })
+    }
+
+    /// Puts the old mode back, once.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn restore(&mut self) -> Result<(), Error> {
+        match self.saved.take() {
+            None => Ok(()),
+            Some(saved) => tcsetattr(&self.fd, SetArg::TCSADRAIN, &saved)
+                .map_err(Error::nix("put a terminal's mode back")),
+        }
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        // A terminal that is gone has no mode to put back.
+        drop(self.restore());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::termios::LocalFlags;
+
+    use super::*;
+    use crate::pipe::{ReadOutcome, pipe, read, write};
+
+    #[test]
+    fn a_pseudo_terminal_is_a_terminal() {
+        let (master, slave) = open_pty().unwrap();
+        assert!(is_terminal(slave.as_fd()));
+        assert!(!foreground(slave.as_fd()));
+        let size = WindowSize {
+            rows: 24,
+            columns: 80,
+        };
+        set_window_size(master.as_fd(), size).unwrap();
+        assert_eq!(window_size(slave.as_fd()), Some(size));
+        let (reader, writer) = pipe().unwrap();
+        assert!(!is_terminal(reader.as_fd()));
+        assert_eq!(window_size(writer.as_fd()), None);
+        assert_eq!(
+            set_window_size(writer.as_fd(), size).unwrap_err().errno(),
+            libc::ENOTTY
+        );
+    }
+
+    #[test]
+    fn a_master_whose_slave_is_closed_has_ended() {
+        let (master, slave) = open_pty().unwrap();
+        write(slave.as_fd(), b"last words\n").unwrap();
+        drop(slave);
+        let mut buffer = [0; 64];
+        assert_eq!(
+            read(master.as_fd(), &mut buffer).unwrap(),
+            ReadOutcome::Bytes(12)
+        );
+        assert_eq!(&buffer[..12], b"last words\r\n");
+        assert_eq!(
+            read(master.as_fd(), &mut buffer).unwrap(),
+            ReadOutcome::Closed
+        );
+    }
+
+    #[test]
+    fn raw_mode_is_put_back() {
+        let (_master, slave) = open_pty().unwrap();
+        let modes = || {
+            let termios = tcgetattr(&slave).unwrap();
+            (termios.local_flags, termios.output_flags)
+        };
+        let before = modes();
+        let mut raw = RawMode::enter(slave.try_clone().unwrap()).unwrap();
+        assert!(
+            !modes()
+                .0
+                .intersects(LocalFlags::ISIG | LocalFlags::ICANON | LocalFlags::ECHO)
+        );
+        assert!(modes().1.contains(OutputFlags::OPOST));
+        raw.restore().unwrap();
+        assert_eq!(modes(), before);
+        drop(RawMode::enter(slave.try_clone().unwrap()).unwrap());
+        assert_eq!(modes(), before);
+    }
+}
