@@ -4,20 +4,30 @@
 //! what should happen; `cli` maps the state machines' requests onto these calls. `unsafe` lives here and in `mpir`.
 
 mod affinity;
+mod cgroup;
 mod clock;
 mod error;
 mod event;
+mod files;
 mod pipe;
 mod process;
 mod reap;
+mod shared;
 mod signal;
 mod spawn;
 mod terminal;
+mod thread;
+mod topology;
 
-pub use affinity::{CpuSetMask, affinity_of};
+pub use affinity::{affinity_of, allowed_cpus};
+pub use cgroup::cpu_quota;
 pub use clock::{Clock, wall_clock};
 pub use error::{Error, NotPrivate, describe_errno, errno_name};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
+pub use files::{
+    Found, current_directory, find_program, is_directory, is_executable, private_directory,
+    read_small,
+};
 pub use pipe::{
     MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, is_regular_or_null, is_same_file,
     pipe, read, set_blocking, set_nonblocking, set_pipe_size, socket_pair, splice,
@@ -30,8 +40,11 @@ pub use process::{
     tracer,
 };
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
+pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
 pub use signal::{default_signal, ignore_signal, is_ignored, unblock_signal};
 pub use spawn::{ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace};
 pub use terminal::{
     RawMode, WindowSize, foreground, is_terminal, open_pty, set_window_size, window_size,
 };
+pub use thread::{BlockingWriter, Full, MAX_QUEUED_CHUNKS};
+pub use topology::read_topology;

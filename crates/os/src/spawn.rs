@@ -21,13 +21,13 @@ use std::{
     ptr::{self, NonNull},
 };
 
+use base::CpuSet;
 use nix::{
     errno::Errno,
     sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, mprotect, munmap},
 };
 
 use crate::{
-    affinity::CpuSetMask,
     error::{Error, describe_errno},
     process::Pid,
     signal::{self, SignalSet},
@@ -58,7 +58,7 @@ pub struct SpawnSpec<'a> {
     /// Everything else must be close-on-exec.
     pub fds: &'a [(BorrowedFd<'a>, i32)],
     /// CPUs it may use, ours when `None`.
-    pub affinity: Option<&'a CpuSetMask>,
+    pub affinity: Option<&'a CpuSet>,
     /// File mode creation mask, ours when `None`.
     pub umask: Option<u32>,
     /// Resource limits: which, soft, hard.

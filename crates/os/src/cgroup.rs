@@ -1,0 +1,199 @@
+//! How much CPU time the cgroup grants.
+
+use std::path::Path;
+
+use crate::files::read_small;
+
+/// Where the kernel says which groups this process is in.
+const MEMBERSHIP: &str = "proc/self/cgroup";
+/// Where the kernel says what is mounted where.
+const MOUNTS: &str = "proc/self/mountinfo";
+/// Levels of groups that are looked at; deeper nesting would be a mistake, not a limit.
+const MAX_DEPTH: usize = 64;
+
+/// The CPUs' worth of time that this process and its children get, `None` without a limit. The tightest limit from
+/// our own group up to the root counts: version 2's `cpu.max`, version 1's CFS quota.
+#[must_use]
+pub fn cpu_quota() -> Option<f64> {
+    cpu_quota_below(Path::new("/"))
+}
+
+/// [`cpu_quota`] of the system recorded below `root`.
+#[must_use]
+pub(crate) fn cpu_quota_below(root: &Path) -> Option<f64> {
+    let membership = read_small(&root.join(MEMBERSHIP)).ok()?;
+    let (version, group) = controlling_group(&membership)?;
+    let mounts = read_small(&root.join(MOUNTS)).ok()?;
+    let (mounted, point) = mounts
+        .lines()
+        .find_map(|line| cgroup_mount(line, version))?;
+    // In a container only a part of the tree is mounted, and the mount says which.
+    let below = Path::new(group)
+        .strip_prefix(mounted)
+        .unwrap_or_else(|_| Path::new(""));
+    let top = root.join(point.trim_start_matches('/'));
+    let mut directory = top.join(below);
+    let mut tightest: Option<f64> = None;
+    for _ in 0..MAX_DEPTH {
+        if let Some(limit) = limit_of(&directory, version) {
+            tightest = Some(tightest.map_or(limit, |tightest| tightest.min(limit)));
+        }
+        if directory == top || !directory.pop() {
+            break;
+        }
+    }
+    tightest
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// The group that limits our CPU time: that of version 1's `cpu` controller where it is mounted, else version 2's.
+fn controlling_group(membership: &str) -> Option<(Version, &str)> {
+    let mut second = None;
+    for line in membership.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        if controllers.split(',').any(|controller| controller == "cpu") {
+            return Some((Version::One, group));
+        }
+        if controllers.is_empty() {
+            second = Some((Version::Two, group));
+        }
+    }
+    second
+}
+
+/// The mounted part and the mount point, when a line of mountinfo is about the hierarchy we look for.
+fn cgroup_mount(line: &str, version: Version) -> Option<(&str, &str)> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    let mut file_system = file_system.split(' ');
+    let kind = file_system.next()?;
+    let matches = match version {
+        Version::Two => kind == "cgroup2",
+        Version::One => {
+            kind == "cgroup" && file_system.nth(1)?.split(',').any(|option| option == "cpu")
+        }
+    };
+    let mut fields = mount.split(' ').skip(3);
+    let (part, point) = (fields.next()?, fields.next()?);
+    matches.then_some((part, point))
+}
+
+fn limit_of(directory: &Path, version: Version) -> Option<f64> {
+    let file = |name: &str| read_small(&directory.join(name)).ok();
+    let (quota, period) = match version {
+        Version::Two => {
+            let text = file("cpu.max")?;
+            let (quota, period) = text.trim().split_once(' ')?;
+            (quota.parse::<f64>().ok()?, period.parse::<f64>().ok()?)
+        }
+        Version::One => {
+            let quota = file("cpu.cfs_quota_us")?.trim().parse::<f64>().ok()?;
+            if quota <= 0.0 {
+                return None;
+            }
+            (
+                quota,
+                file("cpu.cfs_period_us")?.trim().parse::<f64>().ok()?,
+            )
+        }
+    };
+    (period > 0.0).then(|| quota / period)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        root
+    }
+
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], Option<f64>);
+
+    const V2_MOUNT: &str = "24 1 0:22 / /proc rw - proc proc rw\n30 1 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n";
+    const V1_MOUNT: &str = "30 1 0:26 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
+        31 1 0:26 /docker/1 /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
+
+    #[test]
+    fn the_tightest_limit_counts() {
+        let cases: &[Case<'_>] = &[
+            ("no cgroup file", &[], None),
+            (
+                "not mounted",
+                &[("proc/self/cgroup", "0::/a\n"), ("proc/self/mountinfo", "")],
+                None,
+            ),
+            (
+                "own group",
+                &[
+                    ("proc/self/cgroup", "0::/a/b\n"),
+                    ("proc/self/mountinfo", V2_MOUNT),
+                    ("sys/fs/cgroup/a/b/cpu.max", "150000 100000\n"),
+                    ("sys/fs/cgroup/a/cpu.max", "max 100000\n"),
+                ],
+                Some(1.5),
+            ),
+            (
+                "parent is tighter",
+                &[
+                    ("proc/self/cgroup", "0::/a/b\n"),
+                    ("proc/self/mountinfo", V2_MOUNT),
+                    ("sys/fs/cgroup/a/b/cpu.max", "400000 100000\n"),
+                    ("sys/fs/cgroup/a/cpu.max", "50000 100000\n"),
+                ],
+                Some(0.5),
+            ),
+            (
+                "unlimited",
+                &[
+                    ("proc/self/cgroup", "0::/\n"),
+                    ("proc/self/mountinfo", V2_MOUNT),
+                    ("sys/fs/cgroup/cpu.max", "max 100000\n"),
+                ],
+                None,
+            ),
+            (
+                "version 1 in a container",
+                &[
+                    (
+                        "proc/self/cgroup",
+                        "3:cpuset:/docker/1\n2:cpu,cpuacct:/docker/1/x\n0::/\n",
+                    ),
+                    ("proc/self/mountinfo", V1_MOUNT),
+                    ("sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "-1\n"),
+                    ("sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us", "100000\n"),
+                    ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "250000\n"),
+                    ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+                ],
+                Some(2.5),
+            ),
+            (
+                "nonsense",
+                &[
+                    ("proc/self/cgroup", "0::/\n"),
+                    ("proc/self/mountinfo", V2_MOUNT),
+                    ("sys/fs/cgroup/cpu.max", "1 0\n"),
+                ],
+                None,
+            ),
+        ];
+        for (name, files, expected) in cases {
+            assert_eq!(cpu_quota_below(tree(files).path()), *expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Files: finding programs, private directories, small kernel files.
+#![expect(unsafe_code, reason = "faccessat decides by the effective user")]
+
+use std::{
+    ffi::{CString, OsStr, OsString},
+    fs::{DirBuilder, File},
+    io::{self, Read},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    error::{Error, NotPrivate},
+    process::effective_uid,
+};
+
+/// Most that is read of a file in /proc or /sys that should be small.
+const SMALL_FILE: u64 = 1 << 20;
+/// Permissions of a private directory.
+const PRIVATE_MODE: u32 = 0o700;
+
+/// Whether `path` is a directory, or a link to one.
+#[must_use]
+pub fn is_directory(path: &Path) -> bool {
+    path.is_dir()
+}
+
+/// Whether `path` is a regular file that the effective user may execute.
+#[must_use]
+pub fn is_executable(path: &Path) -> bool {
+    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: the name ends with a zero byte and outlives the call.
+    let allowed =
+        unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) }
+            == 0;
+    allowed && path.is_file()
+}
+
+/// What a search for a program found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// This file can be executed.
+    Program(PathBuf),
+    /// There is a file of that name, the first one is this, and none can be executed.
+    NotExecutable(PathBuf),
+    /// There is none.
+    Missing,
+}
+
+/// The file that `name` means, as a shell finds it: a name with a slash is taken as it is, any other is looked for in
+/// the directories of `path` (the value of `PATH`, where an empty entry is the current directory), in order.
+#[must_use]
+pub fn find_program(name: &OsStr, path: &OsStr) -> Found {
+    if name.is_empty() {
+        return Found::Missing;
+    }
+    let candidates: Vec<PathBuf> = if name.as_bytes().contains(&b'/') {
+        vec![PathBuf::from(name)]
+    } else {
+        path.as_bytes()
+            .split(|&byte| byte == b':')
+            .map(|directory| {
+                if directory.is_empty() {
+                    &b"."[..]
+                } else {
+                    directory
+                }
+            })
+            .map(|directory| Path::new(OsStr::from_bytes(directory)).join(name))
+            .collect()
+    };
+    let mut found = Found::Missing;
+    for candidate in candidates {
+        if is_executable(&candidate) {
+            return Found::Program(candidate);
+        }
+        if found == Found::Missing && candidate.exists() {
+            found = Found::NotExecutable(candidate);
+        }
+    }
+    found
+}
+
+/// Makes sure that `path` is a directory that only we can use: creates it with mode 0700, or checks that it is no
+/// link, belongs to us and is closed to others. Its parent must exist.
+///
+/// # Errors
+/// [`Error::NotPrivate`] when it exists and may not be trusted; otherwise what mkdir(2) says.
+pub fn private_directory(path: &Path) -> Result<(), Error> {
+    let refused = |reason| {
+        Err(Error::NotPrivate {
+            path: path.to_owned(),
+            reason,
+        })
+    };
+    match DirBuilder::new().mode(PRIVATE_MODE).create(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(Error::file("create the directory", path)(error)),
+    }
+    // Looked at without following a link, also after creating it: somebody may have been quicker.
+    let metadata = path
+        .symlink_metadata()
+        .map_err(Error::file("look at the directory", path))?;
+    let mode = metadata.mode() & 0o7777;
+    if metadata.is_symlink() {
+        refused(NotPrivate::SymbolicLink)
+    } else if !metadata.is_dir() {
+        refused(NotPrivate::NotDirectory)
+    } else if metadata.uid() != effective_uid() {
+        refused(NotPrivate::Owner {
+            uid: metadata.uid(),
+        })
+    } else if mode & 0o077 != 0 {
+        refused(NotPrivate::Mode { mode })
+    } else {
+        Ok(())
+    }
+}
+
+/// The whole text of a small kernel file.
+///
+/// # Errors
+/// What open(2) and read(2) say; `EFBIG` beyond a mebibyte, `EIO` for what is no text.
+pub fn read_small(path: &Path) -> Result<String, Error> {
+    let error = |errno| Error::File {
+        operation: "read",
+        path: path.to_owned(),
+        errno,
+    };
+    let failed = |failure: io::Error| error(failure.raw_os_error().unwrap_or(libc::EIO));
+    // Kernel files say that they are empty, so the usual way would read byte by byte at first.
+    let mut text = String::with_capacity(4096);
+    let size = File::open(path)
+        .and_then(|file| file.take(SMALL_FILE + 1).read_to_string(&mut text))
+        .map_err(failed)?;
+    if size as u64 > SMALL_FILE {
+        Err(error(libc::EFBIG))
+    } else {
+        Ok(text)
+    }
+}
+
+/// The current directory; the root where it was removed.
+#[must_use]
+pub fn current_directory() -> PathBuf {
+    std::env::current_dir().unwrap_or_else(|_| PathBuf::from(OsString::from("/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
+
+    use super::*;
+
+    #[test]
+    fn programs_are_found_as_a_shell_finds_them() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |name: &str, mode: u32| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        let first = make("a/tool", 0o644);
+        let second = make("b/tool", 0o755);
+        make("c/tool", 0o755);
+        fs::create_dir_all(root.path().join("a/folder")).unwrap();
+        let directory = |name: &str| root.path().join(name).display().to_string();
+        let path = format!(
+            "/nowhere:{}:{}:{}",
+            directory("a"),
+            directory("b"),
+            directory("c")
+        );
+        let find = |name: &str, path: &str| find_program(OsStr::new(name), OsStr::new(path));
+        assert_eq!(find("tool", &path), Found::Program(second.clone()));
+        assert_eq!(
+            find("tool", &directory("a")),
+            Found::NotExecutable(first.clone())
+        );
+        assert_eq!(
+            find("folder", &path),
+            Found::NotExecutable(root.path().join("a/folder"))
+        );
+        assert_eq!(find("none", &path), Found::Missing);
+        assert_eq!(find("", &path), Found::Missing);
+        let full = second.display().to_string();
+        assert_eq!(find(&full, ""), Found::Program(second.clone()));
+        // An empty entry is the current directory: that of the crate in a test.
+        assert_eq!(
+            find("Cargo.toml", ""),
+            Found::NotExecutable(PathBuf::from("./Cargo.toml"))
+        );
+        assert!(is_executable(&second) && !is_executable(&first) && !is_executable(root.path()));
+        assert!(is_directory(root.path()) && !is_directory(&first));
+    }
+
+    #[test]
+    fn a_private_directory_is_ours_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        private_directory(&path("new")).unwrap();
+        assert_eq!(
+            fs::metadata(path("new")).unwrap().mode() & 0o7777,
+            PRIVATE_MODE
+        );
+        private_directory(&path("new")).unwrap();
+        fs::create_dir(path("open")).unwrap();
+        fs::set_permissions(path("open"), fs::Permissions::from_mode(0o750)).unwrap();
+        symlink(path("new"), path("link")).unwrap();
+        symlink(path("nowhere"), path("dangling")).unwrap();
+        fs::write(path("file"), "").unwrap();
+        let reason = |name: &str| match private_directory(&path(name)) {
+            Err(Error::NotPrivate { reason, .. }) => reason,
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!(reason("open"), NotPrivate::Mode { mode: 0o750 });
+        assert_eq!(reason("link"), NotPrivate::SymbolicLink);
+        assert_eq!(reason("dangling"), NotPrivate::SymbolicLink);
+        assert_eq!(reason("file"), NotPrivate::NotDirectory);
+        assert_eq!(
+            private_directory(&path("no/parent")).unwrap_err().errno(),
+            libc::ENOENT
+        );
+        if effective_uid() == 0 {
+            fs::create_dir(path("theirs")).unwrap();
+            std::os::unix::fs::chown(path("theirs"), Some(12_345), None).unwrap();
+            assert_eq!(reason("theirs"), NotPrivate::Owner { uid: 12_345 });
+        }
+    }
+
+    #[test]
+    fn small_files_have_a_bound() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("f");
+        fs::write(&path, "x".repeat(1 << 20)).unwrap();
+        assert_eq!(read_small(&path).unwrap().len(), 1 << 20);
+        fs::write(&path, "x".repeat((1 << 20) + 1)).unwrap();
+        assert_eq!(read_small(&path).unwrap_err().errno(), libc::EFBIG);
+        fs::write(&path, [0xff]).unwrap();
+        assert_eq!(read_small(&path).unwrap_err().errno(), libc::EIO);
+    }
+}

@@ -1,0 +1,408 @@
+//! Writing to what may block for ever: a stopped terminal, a pipe that nobody reads, a file on a dead server.
+//!
+//! The descriptors that we were started with are shared with our caller, so they must not be made non-blocking, and a
+//! regular file blocks whatever its flags say. A thread of its own writes, and the loop goes on.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    io::IoSlice,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::eventfd::{EfdFlags, EventFd},
+};
+
+use crate::{
+    error::Error,
+    pipe::{self, MAX_SLICES, WriteOutcome},
+    signal::SignalSet,
+};
+
+/// Most chunks that wait. Their bytes are bounded by whoever makes the chunks.
+pub const MAX_QUEUED_CHUNKS: usize = 256;
+/// The thread's stack: it calls nothing deep.
+const STACK_SIZE: usize = 64 << 10;
+
+type Chunk = Box<dyn AsRef<[u8]> + Send>;
+
+/// The queue has [`MAX_QUEUED_CHUNKS`] chunks, or writing has failed for good; the chunk comes back.
+pub struct Full<T>(pub T);
+
+impl<T> fmt::Debug for Full<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Full(..)")
+    }
+}
+
+/// Writes chunks in order on a thread of its own, which starts with the first chunk.
+///
+/// Dropping it forgets the chunks that were not written; the thread ends after the write that it is in, which may be
+/// never. The end of the process does not wait for it.
+#[derive(Debug)]
+pub struct BlockingWriter {
+    shared: Arc<Shared>,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// No chunk came yet.
+    New(OwnedFd),
+    Running,
+    /// The thread could not be started.
+    Failed,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    notify: EventFd,
+}
+
+struct State {
+    queue: VecDeque<Chunk>,
+    /// Chunks that the thread has taken and not finished.
+    writing: usize,
+    /// Bytes written since the last time somebody asked.
+    completed: u64,
+    error: Option<i32>,
+    /// Nobody wants anything written any more.
+    closed: bool,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("queued", &self.queue.len())
+            .field("writing", &self.writing)
+            .field("completed", &self.completed)
+            .field("error", &self.error)
+            .field("closed", &self.closed)
+            .finish()
+    }
+}
+
+impl BlockingWriter {
+    /// A writer to `fd`, and the descriptor that becomes readable when something was written or failed: give it to
+    /// the loop, and call [`Self::completed`] when it is readable.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn new(fd: OwnedFd) -> Result<(Self, OwnedFd), Error> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let notify =
+            EventFd::from_flags(flags).map_err(Error::nix("create an event descriptor"))?;
+        let watched = pipe::duplicate(notify.as_fd())?;
+        let state = State {
+            queue: VecDeque::new(),
+            writing: 0,
+            completed: 0,
+            error: None,
+            closed: false,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            notify,
+        });
+        Ok((
+            Self {
+                shared,
+                phase: Phase::New(fd),
+            },
+            watched,
+        ))
+    }
+
+    /// Appends a chunk. It is dropped on the writing thread, or here.
+    ///
+    /// # Errors
+    /// [`Full`] with the chunk; ask [`Self::error`] whether waiting will help.
+    pub fn push<T: AsRef<[u8]> + Send + 'static>(&mut self, chunk: T) -> Result<(), Full<T>> {
+        self.start();
+        let mut state = self.shared.lock();
+        if state.error.is_some() || state.queue.len() + state.writing >= MAX_QUEUED_CHUNKS {
+            return Err(Full(chunk));
+        }
+        state.queue.push_back(Box::new(chunk));
+        drop(state);
+        self.shared.changed.notify_one();
+        Ok(())
+    }
+
+    /// Bytes written since the last call; makes the watched descriptor quiet again.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        // An error means that it was quiet already.
+        let _ = self.shared.notify.read();
+        std::mem::take(&mut self.shared.lock().completed)
+    }
+
+    /// The errno that ended the writing for good: `EPIPE`, `ENOSPC`, `EIO`, `EFBIG`... What was queued is dropped.
+    #[must_use]
+    pub fn error(&self) -> Option<i32> {
+        self.shared.lock().error
+    }
+
+    /// Whether every chunk that was accepted is written or dropped.
+    #[must_use]
+    pub fn idle(&self) -> bool {
+        let state = self.shared.lock();
+        state.queue.is_empty() && state.writing == 0
+    }
+
+    /// Starts the thread with the first chunk: most streams never need it.
+    fn start(&mut self) {
+        let Phase::New(fd) = std::mem::replace(&mut self.phase, Phase::Running) else {
+            return;
+        };
+        let shared = Arc::clone(&self.shared);
+        let builder = thread::Builder::new()
+            .name("writer".to_owned())
+            .stack_size(STACK_SIZE);
+        // A thread inherits its creator's mask; signals belong to the loop's descriptor.
+        let started = SignalSet::with_all_blocked(|| builder.spawn(move || shared.run(&fd)));
+        if let Err(error) = started {
+            self.phase = Phase::Failed;
+            self.shared
+                .fail(error.raw_os_error().unwrap_or(libc::EAGAIN));
+        }
+    }
+}
+
+impl Drop for BlockingWriter {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.queue.clear();
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes until there is an error or nobody listens.
+    fn run(&self, fd: &OwnedFd) {
+        while let Some(chunks) = self.take() {
+            if let Err(errno) = self.write_all(fd, &chunks) {
+                drop(chunks);
+                return self.fail(errno);
+            }
+            // Drop before it counts as finished: dropping may give a slot back, which somebody waits for.
+            drop(chunks);
+            self.lock().writing = 0;
+            self.wake();
+        }
+    }
+
+    /// As many chunks as one call can write; `None` when nobody wants them.
+    fn take(&self) -> Option<Vec<Chunk>> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            if !state.queue.is_empty() {
+                let count = state.queue.len().min(MAX_SLICES);
+                state.writing = count;
+                return Some(state.queue.drain(..count).collect());
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn write_all(&self, fd: &OwnedFd, chunks: &[Chunk]) -> Result<(), i32> {
+        let mut slices: Vec<IoSlice<'_>> = chunks
+            .iter()
+            .map(|chunk| IoSlice::new((**chunk).as_ref()))
+            .collect();
+        let mut rest = &mut slices[..];
+        // Drops leading empty buffers, which a write would never finish.
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            match pipe::write_vectored(fd.as_fd(), rest) {
+                Ok(WriteOutcome::Bytes(0)) => return Err(libc::EIO),
+                Ok(WriteOutcome::Bytes(size)) => {
+                    IoSlice::advance_slices(&mut rest, size);
+                    let mut state = self.lock();
+                    state.completed += size as u64;
+                    if state.closed {
+                        return Ok(());
+                    }
+                    drop(state);
+                    if !rest.is_empty() {
+                        self.wake();
+                    }
+                }
+                Ok(WriteOutcome::WouldBlock) => wait_writable(fd)?,
+                Ok(WriteOutcome::Closed) => return Err(libc::EPIPE),
+                Err(error) => return Err(error.errno()),
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&self, errno: i32) {
+        let mut state = self.lock();
+        state.error = Some(errno);
+        state.queue.clear();
+        state.writing = 0;
+        drop(state);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // It fails only when the counter is full, and then the descriptor is readable anyway.
+        let _ = self.notify.write(1);
+    }
+}
+
+/// Somebody who shares the open file has made it non-blocking.
+fn wait_writable(fd: &OwnedFd) -> Result<(), i32> {
+    loop {
+        match poll(
+            &mut [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)],
+            PollTimeout::NONE,
+        ) {
+            Ok(_) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno as i32),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::OpenOptions, time::Duration};
+
+    use super::*;
+    use crate::{
+        clock::Clock,
+        event::{Event, Interest, Loop},
+        pipe::{ReadOutcome, pipe, read, set_nonblocking},
+    };
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Waits as a caller does, in a loop, until `done`; returns the bytes completed.
+    fn run_until(
+        writer: &BlockingWriter,
+        watched: OwnedFd,
+        done: impl Fn(&BlockingWriter, u64) -> bool,
+    ) -> u64 {
+        let mut events = Vec::new();
+        let mut completed = 0;
+        let mut event_loop = Loop::new(&[]).unwrap();
+        event_loop.add(watched, Interest::Read).unwrap();
+        while !done(writer, completed) {
+            event_loop
+                .wait(Some(Clock::now() + PATIENCE), &mut events)
+                .unwrap();
+            assert!(!events.contains(&Event::Deadline), "{writer:?}");
+            completed += writer.completed();
+        }
+        completed
+    }
+
+    fn read_all(reader: OwnedFd) -> thread::JoinHandle<Vec<u8>> {
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let mut buffer = vec![0; 1 << 16];
+            while let ReadOutcome::Bytes(size) = read(reader.as_fd(), &mut buffer).unwrap() {
+                bytes.extend_from_slice(&buffer[..size]);
+            }
+            bytes
+        })
+    }
+
+    #[test]
+    fn bytes_arrive_in_order_through_a_pipe_that_is_full_most_of_the_time() {
+        let (reader, writer_end) = pipe().unwrap();
+        set_nonblocking(writer_end.as_fd()).unwrap();
+        let (mut writer, watched) = BlockingWriter::new(writer_end).unwrap();
+        assert!(writer.idle());
+        let mut expected = Vec::new();
+        for number in 0..200_u32 {
+            let chunk = number.to_le_bytes().repeat(number as usize * 10);
+            expected.extend_from_slice(&chunk);
+            writer.push(chunk).unwrap();
+        }
+        assert!(
+            !writer.idle(),
+            "nobody reads, so a pipe cannot have taken all of it"
+        );
+        let bytes = read_all(reader);
+        let total = expected.len() as u64;
+        let completed = run_until(&writer, watched, |writer, completed| {
+            completed == total && writer.idle()
+        });
+        assert_eq!((completed, writer.error()), (total, None));
+        drop(writer);
+        assert_eq!(bytes.join().unwrap(), expected);
+    }
+
+    #[test]
+    fn the_queue_is_bounded_and_gives_the_chunk_back() {
+        let (_reader, writer_end) = pipe().unwrap();
+        let (mut writer, _watched) = BlockingWriter::new(writer_end).unwrap();
+        let chunk = vec![7; 1 << 16];
+        let accepted = (0..2 * MAX_QUEUED_CHUNKS)
+            .take_while(|_| writer.push(chunk.clone()).is_ok())
+            .count();
+        // Nobody reads, so at most the pipe's own room was written.
+        assert!(
+            (MAX_QUEUED_CHUNKS..=MAX_QUEUED_CHUNKS + 1).contains(&accepted),
+            "{accepted}"
+        );
+        let Err(Full(back)) = writer.push(chunk.clone()) else {
+            panic!("not full")
+        };
+        assert_eq!(back, chunk);
+    }
+
+    #[test]
+    fn failures_are_final() {
+        let (reader, writer_end) = pipe().unwrap();
+        drop(reader);
+        let full = OwnedFd::from(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        for (fd, errno) in [(writer_end, libc::EPIPE), (full, libc::ENOSPC)] {
+            let (mut writer, watched) = BlockingWriter::new(fd).unwrap();
+            writer.push(b"lost".as_slice()).unwrap();
+            assert_eq!(
+                run_until(&writer, watched, |writer, _| writer.error().is_some()),
+                0
+            );
+            assert_eq!(writer.error(), Some(errno));
+            assert!(writer.idle());
+            assert!(writer.push("more").is_err());
+        }
+    }
+
+    #[test]
+    fn empty_chunks_are_finished_too() {
+        let (_reader, writer_end) = pipe().unwrap();
+        let (mut writer, watched) = BlockingWriter::new(writer_end).unwrap();
+        for chunk in ["", "a", "", ""] {
+            writer.push(chunk).unwrap();
+        }
+        assert_eq!(
+            run_until(&writer, watched, |writer, completed| writer.idle()
+                && completed == 1),
+            1
+        );
+    }
+}
