@@ -1,0 +1,142 @@
+//! Bad input: a clear error, a documented code, nothing left.
+
+use crate::harness::Sandbox;
+
+/// Codes of the documented table (`rally help exit-codes`).
+const USAGE: i32 = 2;
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["run", "-n", "0", "/bin/true"], &["error:", "-n", "0"]),
+        (&["run", "-n", "x", "/bin/true"], &["error:", "`x`"]),
+        (&["run", "-n", "-1", "/bin/true"], &["error:"]),
+        (&["run"], &["error:"]),
+        (&["run", "-n", "2"], &["error:"]),
+        (
+            &["run", "--no-such-option", "-n", "2", "/bin/true"],
+            &["error:", "no-such-option"],
+        ),
+        (
+            &["run", "--hostfil", "x", "/bin/true"],
+            &["error:", "--hostfile"],
+        ),
+        (
+            &["run", "--map-byy", "core", "/bin/true"],
+            &["error:", "--map-by"],
+        ),
+        (
+            &["run", "--map-by", "nonsense", "/bin/true"],
+            &["error:", "nonsense"],
+        ),
+        (
+            &["run", "-n", "1", "/bin/true", ":", "-n", "1"],
+            &["error:"],
+        ),
+        (&["no-such-command"], &["error:", "no-such-command"]),
+        (&["run", "-c", "2", "/bin/true"], &["error:", "-c"]),
+    ];
+    for (args, parts) in cases {
+        let sandbox = Sandbox::new();
+        sandbox
+            .run_rally(args)
+            .expect_code(USAGE)
+            .expect_err(parts)
+            .expect_out("");
+    }
+}
+
+#[test]
+fn a_million_ranks_are_refused_without_harm() {
+    let sandbox = Sandbox::new();
+    let run = sandbox
+        .run_rally(&["run", "-n", "1000000", "/bin/true"])
+        .expect_err(&["error:", "1000000"]);
+    assert_ne!(run.code(), 0);
+    assert!(run.elapsed < std::time::Duration::from_secs(20), "{run:?}");
+}
+
+#[test]
+fn an_unreadable_hostfile_is_named() {
+    let sandbox = Sandbox::new();
+    for path in ["/no/such/hostfile", "/"] {
+        let run = sandbox
+            .run_rally(&["run", "--hostfile", path, "-n", "2", "/bin/true"])
+            .expect_err(&["error:", path]);
+        assert_ne!(run.code(), 0);
+    }
+    let file = sandbox.file("hosts", "localhost slots=two\n");
+    let run = sandbox
+        .run_rally(&["run", "--hostfile", &file, "-n", "2", "/bin/true"])
+        .expect_err(&["error:", &file, "two"]);
+    assert_ne!(run.code(), 0);
+}
+
+#[test]
+fn explicit_slots_refuse_and_say_what_helps() {
+    let sandbox = Sandbox::new();
+    let run = sandbox
+        .run_rally(&["run", "--host", "localhost:2", "-n", "3", "/bin/true"])
+        .expect_err(&["error:", "3", "2", "oversubscribe"]);
+    assert_ne!(run.code(), 0);
+    sandbox
+        .run_rally(&[
+            "run",
+            "--host",
+            "localhost:2",
+            "--oversubscribe",
+            "-n",
+            "3",
+            "/bin/true",
+        ])
+        .expect_code(0);
+}
+
+#[test]
+fn implicit_slots_never_refuse() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .run_rally(&["run", "-n", "200", "/bin/true"])
+        .expect_code(0);
+}
+
+#[test]
+fn too_few_descriptors_is_an_error_not_a_hang() {
+    for limit in 4..=40 {
+        let sandbox = Sandbox::new();
+        let script = format!(r#"ulimit -n {limit}; exec "$RALLY" run -n 32 /bin/true"#);
+        let run = sandbox.run(&mut sandbox.shell(&script));
+        // The loader of a dynamic program itself may fail below a few descriptors, with 127 and its own words.
+        assert!(run.code() == 0 || !run.err().is_empty(), "{run:?}");
+        sandbox.expect_clean();
+    }
+    let sandbox = Sandbox::new();
+    let run = sandbox
+        .run(&mut sandbox.shell(r#"ulimit -n 20; exec "$RALLY" run -n 32 /bin/true"#))
+        .expect_err(&["error:", "ulimit -n"]);
+    assert_ne!(run.code(), 0);
+}
+
+/// Root has no limit of processes: this one shows only as an unprivileged user, which `cargo xtask test` also is.
+#[test]
+fn no_more_pids_is_an_error_not_a_hang() {
+    let sandbox = Sandbox::new();
+    let script =
+        r#"ulimit -u $(($(ls -d /proc/[0-9]* | wc -l) + 20)); exec "$RALLY" run -n 500 sleep 0.2"#;
+    let run = sandbox.run(&mut sandbox.shell(script));
+    if nix::unistd::geteuid().is_root() {
+        run.expect_code(0);
+    } else {
+        assert!(run.code() != 0 && run.err().contains("error:"), "{run:?}");
+    }
+    sandbox.expect_clean();
+}
+
+#[test]
+fn a_misspelt_option_after_the_program_is_the_programs() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .run_rally(&["run", "-n", "1", "echo", "--no-such-option", "-n", "0"])
+        .expect_code(0)
+        .expect_out("--no-such-option -n 0\n");
+}

@@ -1,0 +1,79 @@
+//! Runs programs under a deadline and finds what they leave behind.
+
+mod leftovers;
+mod pty;
+mod running;
+mod sandbox;
+
+pub(crate) use leftovers::{Proc, all_procs};
+pub(crate) use pty::Terminal;
+pub(crate) use running::{Finished, Running, Stream};
+pub(crate) use sandbox::Sandbox;
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+/// No run of a test may take longer. Far above what any needs, so that a loaded machine does not fail it.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Nothing of ours may be left so long after the end.
+pub(crate) const CLEAN_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often a condition that nobody announces is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Looks at a condition until it gives a value or the time is over.
+pub(crate) fn eventually<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + within;
+    loop {
+        if let Some(value) = look() {
+            return Some(value);
+        }
+        if Instant::now() >= end {
+            return None;
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+/// The binary under test: `RALLY_BIN` where the tests run as another user than the one who built it.
+pub(crate) fn rally() -> PathBuf {
+    std::env::var_os("RALLY_BIN").map_or_else(|| env!("CARGO_BIN_EXE_rally").into(), PathBuf::from)
+}
+
+/// The misbehaving helper, which lies beside `rally`.
+pub(crate) fn mischief() -> PathBuf {
+    let path = rally().with_file_name("mischief");
+    assert!(
+        path.exists(),
+        "{} is missing: `cargo build -p mischief` (or `cargo xtask test`) makes it",
+        path.display()
+    );
+    path
+}
+
+/// The virtual environment with MPICH's wheel.
+pub(crate) fn mpich() -> PathBuf {
+    let path = std::env::var_os("RALLY_MPICH").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/mpich"),
+        PathBuf::from,
+    );
+    assert!(
+        path.join("bin/mpicc").exists(),
+        "{} has no MPICH: `cargo xtask test` installs it",
+        path.display()
+    );
+    path
+}
+
+/// A file of `testdata/`.
+pub(crate) fn testdata(name: &str) -> PathBuf {
+    std::env::var_os("RALLY_TESTDATA")
+        .map_or_else(
+            || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata"),
+            PathBuf::from,
+        )
+        .join(name)
+}

@@ -1,0 +1,216 @@
+//! The private world of one test.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+use super::{CLEAN_WITHIN, Finished, Proc, Running, all_procs, eventually, mischief, rally};
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Private directories and a marker that everything started in here carries in its environment.
+///
+/// At its end it fails the test when a marked process is alive or a file was left; what was left is killed either way.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    directory: tempfile::TempDir,
+    marker: String,
+}
+
+impl Sandbox {
+    const MARKER: &str = "RALLY_STRESS";
+
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("rally-e2e-")
+            .tempdir()
+            .unwrap();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = directory
+            .path()
+            .file_name()
+            .unwrap()
+            .to_string_lossy()
+            .into_owned();
+        let sandbox = Self {
+            marker: format!("{}={name}-{number}", Self::MARKER),
+            directory,
+        };
+        for private in ["run", "tmp", "work"] {
+            let path = sandbox.directory.path().join(private);
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        sandbox
+    }
+
+    /// Where runs start; files in here are no leftovers.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.directory.path().join("work")
+    }
+
+    /// A file in the working directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.work().join(name)
+    }
+
+    /// Writes a file in the working directory and gives its path as text.
+    pub(crate) fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        fs::write(&path, contents).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        let path = self.path(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Any program, with this sandbox's environment and nothing else of ours.
+    pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
+        let (name, value) = self.marker.split_once('=').unwrap();
+        let mut command = Command::new(program.as_ref());
+        command
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("LC_ALL", "C")
+            .env("HOME", self.work())
+            .env("TMPDIR", self.directory.path().join("tmp"))
+            .env("XDG_RUNTIME_DIR", self.directory.path().join("run"))
+            .env("RALLY", rally())
+            .env("MISCHIEF", mischief())
+            .env(name, value)
+            .current_dir(self.work())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// `rally` with these arguments; a word `mischief` becomes the path of the helper.
+    pub(crate) fn rally(&self, args: &[&str]) -> Command {
+        self.face(&rally(), args)
+    }
+
+    /// As [`Sandbox::rally`], under another name.
+    pub(crate) fn face(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = self.command(program);
+        for arg in args {
+            if *arg == "mischief" {
+                command.arg(mischief());
+            } else {
+                command.arg(arg);
+            }
+        }
+        command
+    }
+
+    /// A shell script that finds the binaries in `$RALLY` and `$MISCHIEF`.
+    pub(crate) fn shell(&self, script: &str) -> Command {
+        let mut command = self.command("/bin/sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    pub(crate) fn start(&self, command: &mut Command) -> Running {
+        Running::start(command, &self.marker)
+    }
+
+    /// Runs to the end.
+    pub(crate) fn run(&self, command: &mut Command) -> Finished {
+        self.start(command).end()
+    }
+
+    /// Runs `rally` to the end with nothing on stdin.
+    pub(crate) fn run_rally(&self, args: &[&str]) -> Finished {
+        self.run(&mut self.rally(args))
+    }
+
+    pub(crate) fn marker(&self) -> &str {
+        &self.marker
+    }
+
+    /// Every living process that was started in here.
+    pub(crate) fn alive(&self) -> Vec<Proc> {
+        alive(&self.marker)
+    }
+
+    /// Living processes of ours whose arguments contain `text`, by pid.
+    pub(crate) fn find(&self, text: &str) -> Vec<Proc> {
+        let mut found = self.alive();
+        found.retain(|process| process.args.contains(text));
+        found.sort_by_key(|process| process.pid);
+        found
+    }
+
+    /// Fails unless, within the time that we promise, no process and no file of ours is left.
+    pub(crate) fn expect_clean(&self) {
+        self.expect_no_process();
+        let left = eventually(CLEAN_WITHIN, || self.files().is_empty().then_some(()));
+        assert!(left.is_some(), "files left behind: {:?}", self.files());
+    }
+
+    pub(crate) fn expect_no_process(&self) {
+        if eventually(CLEAN_WITHIN, || self.alive().is_empty().then_some(())).is_none() {
+            let left = self.alive();
+            let list = left
+                .iter()
+                .map(|process| format!("  {process:?}\n"))
+                .collect::<String>();
+            kill_all(&self.marker);
+            panic!("processes left behind:\n{list}");
+        }
+    }
+
+    /// What lies in the directories for temporary and runtime files.
+    fn files(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut open = vec![
+            self.directory.path().join("run"),
+            self.directory.path().join("tmp"),
+        ];
+        while let Some(directory) = open.pop() {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                found.push(entry.path());
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    open.push(entry.path());
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            kill_all(&self.marker);
+        } else {
+            self.expect_clean();
+        }
+    }
+}
+
+pub(super) fn alive(marker: &str) -> Vec<Proc> {
+    let mut found = all_procs();
+    found.retain(|process| process.is_alive() && process.carries(marker));
+    found
+}
+
+/// Ends what carries the marker, so that one failed test does not disturb the next.
+pub(super) fn kill_all(marker: &str) {
+    let _ = eventually(CLEAN_WITHIN, || {
+        let found = alive(marker);
+        for process in &found {
+            let _ = signal::kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+        }
+        found.is_empty().then_some(())
+    });
+}

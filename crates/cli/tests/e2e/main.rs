@@ -1,0 +1,22 @@
+//! End-to-end tests: the real binary, real processes, real terminals.
+//!
+//! Every test lives in a [`harness::Sandbox`]: private directories, a marker in the environment of everything it starts,
+//! a deadline for every wait, and at its end a search for what was left behind.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the harness is test code: a panic is how a test fails, also outside of `#[test]` functions"
+)]
+
+mod debugger;
+mod errors;
+mod faces;
+mod harness;
+mod input;
+mod kills;
+mod life;
+mod mpi;
+mod output;
+mod signals;
+mod terminal;

@@ -1,0 +1,309 @@
+//! Output arrives whole, apart and in time, whoever is slow.
+
+use std::{fs, process::Stdio};
+
+use mischief::check_lines;
+use nix::sys::signal::Signal;
+
+use crate::harness::{DEADLINE, Sandbox, Stream, eventually};
+
+#[test]
+fn lines_stay_whole() {
+    // Length 65,535 is the longest line that must not be cut: 64 KiB with its line feed.
+    for (count, length) in [("20000", "100"), ("2000", "5000"), ("100", "65535")] {
+        let sandbox = Sandbox::new();
+        let run = sandbox
+            .run_rally(&["run", "-n", "4", "mischief", "lines", count, length])
+            .expect_code(0)
+            .expect_quiet();
+        check_lines(&run.stdout, 4, count.parse().unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn both_streams_arrive_apart() {
+    let sandbox = Sandbox::new();
+    let script = r#""$MISCHIEF" lines 3000 300; "$MISCHIEF" lines 2000 200 stderr"#;
+    let run = sandbox
+        .run_rally(&["run", "-n", "3", "sh", "-c", script])
+        .expect_code(0);
+    check_lines(&run.stdout, 3, 3000).unwrap();
+    check_lines(&run.stderr, 3, 2000).unwrap();
+}
+
+#[test]
+fn a_line_of_ten_megabytes_passes() {
+    let sandbox = Sandbox::new();
+    let run = sandbox
+        .run_rally(&["run", "-n", "2", "mischief", "long-line", "10000000"])
+        .expect_code(0)
+        .expect_quiet();
+    assert_eq!(
+        run.stdout.iter().filter(|byte| **byte == b'x').count(),
+        20_000_000
+    );
+    assert_eq!(run.stdout.iter().filter(|byte| **byte == b'\n').count(), 2);
+    assert_eq!(run.stdout.len(), 20_000_002);
+}
+
+#[test]
+fn a_prompt_is_seen_before_its_answer() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.start(
+        sandbox
+            .rally(&["run", "-n", "1", "mischief", "prompt"])
+            .stdin(Stdio::piped()),
+    );
+    run.expect(Stream::Stdout, "name? ");
+    let mut stdin = run.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, b"bob\n").unwrap();
+    run.end().expect_code(0).expect_out("name? hello bob\n");
+}
+
+#[test]
+fn a_last_line_without_its_end_is_not_lost() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .run_rally(&["run", "-n", "1", "printf", r"a\nb"])
+        .expect_code(0)
+        .expect_out("a\nb");
+}
+
+/// A reader that never reads stdout: stderr, files, signals and memory must not care.
+#[test]
+fn a_blocked_reader_delays_nobody_else() {
+    let sandbox = Sandbox::new();
+    // The fifo's reader opens it and never reads.
+    let script = r#"mkfifo full; sleep 1000 <full & reader=$!
+        "$RALLY" run -n 2 "$MISCHIEF" fill : -n 1 sh -c '"$MISCHIEF" lines 5000 100 stderr; echo done >&2; "$MISCHIEF" live' >full &
+        launcher=$!; trap 'kill -TERM $launcher' TERM
+        wait $launcher; wait $launcher; code=$?; kill $reader; exit $code"#;
+    let run = sandbox.start(&mut sandbox.shell(script));
+    run.expect(Stream::Stderr, "done\n");
+    // All that can be buffered was written; now nothing may grow.
+    let ours = |name: &str| {
+        let of_name = sandbox.find(name);
+        of_name
+            .into_iter()
+            .filter(|process| !process.args.contains("mkfifo"))
+            .collect::<Vec<_>>()
+    };
+    for process in ours("rally run") {
+        let resident = process.status("VmRSS").unwrap_or_default();
+        let kib = resident
+            .split(' ')
+            .next()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap_or(0);
+        assert!(kib < 64 * 1024, "{} uses {resident}", process.args);
+    }
+    run.signal(Signal::SIGTERM);
+    let run = run.end().expect_code(143);
+    let lines = run.err();
+    let end = lines.find("done\n").unwrap();
+    check_lines(&lines.as_bytes()[..end], 3, 0).unwrap_err();
+    sandbox.expect_clean();
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_job() {
+    let sandbox = Sandbox::new();
+    let script = r#"{ "$RALLY" run -n 2 yes; echo "code $?" >&2; } | head -n 3"#;
+    let run = sandbox.run(&mut sandbox.shell(script));
+    assert_eq!(run.out(), "y\ny\ny\n");
+    assert!(run.err().contains("code 141"), "as SIGPIPE would: {run:?}");
+}
+
+#[test]
+fn a_full_disk_is_reported() {
+    let sandbox = Sandbox::new();
+    let run = sandbox
+        .run(&mut sandbox.shell(r#""$RALLY" run -n 2 "$MISCHIEF" fill >/dev/full"#))
+        .expect_err(&["No space left on device"]);
+    assert_ne!(run.code(), 0);
+}
+
+#[test]
+fn output_can_be_tagged() {
+    let sandbox = Sandbox::new();
+    for option in ["-l", "--tag-output"] {
+        let run = sandbox
+            .run_rally(&["run", option, "-n", "3", "sh", "-c", r"printf 'a\nb'"])
+            .expect_code(0);
+        for line in run.out().lines() {
+            let (tag, text) = line.rsplit_once([' ', ':', '>']).unwrap();
+            assert!(tag.contains(['0', '1', '2']), "{run:?}");
+            assert!(text == "a" || text == "b", "{run:?}");
+        }
+        assert_eq!(run.out().lines().count(), 6, "{run:?}");
+    }
+}
+
+#[test]
+fn output_can_be_json() {
+    let sandbox = Sandbox::new();
+    let run = sandbox
+        .run_rally(&[
+            "run",
+            "--output",
+            "json",
+            "-n",
+            "2",
+            "sh",
+            "-c",
+            r"echo out; printf '\377' >&2; exit 0",
+        ])
+        .expect_code(0);
+    let out = run.out();
+    let lines = out
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line)
+                .unwrap_or_else(|error| panic!("{line}: {error}"))
+        })
+        .collect::<Vec<_>>();
+    for rank in 0..2 {
+        assert!(
+            lines
+                .iter()
+                .any(|line| line["rank"] == rank && line["stream"] == "stdout"),
+            "{run:?}"
+        );
+    }
+}
+
+#[test]
+fn each_rank_can_have_files() {
+    let sandbox = Sandbox::new();
+    let script = r#"echo "out of $PMI_RANK"; echo "err of $PMI_RANK" >&2"#;
+    sandbox
+        .run_rally(&[
+            "run",
+            "-n",
+            "3",
+            "--output-file",
+            "out.%3r",
+            "--error-file",
+            "err.%r.%s",
+            "sh",
+            "-c",
+            script,
+        ])
+        .expect_code(0)
+        .expect_out("")
+        .expect_quiet();
+    for rank in 0..3 {
+        assert_eq!(
+            sandbox.read(&format!("out.00{rank}")),
+            format!("out of {rank}\n")
+        );
+        assert_eq!(
+            sandbox.read(&format!("err.{rank}.3")),
+            format!("err of {rank}\n")
+        );
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_made_is_reported() {
+    let sandbox = Sandbox::new();
+    let run = sandbox
+        .run_rally(&[
+            "run",
+            "-n",
+            "3",
+            "--output-file",
+            "no/such/directory/%r",
+            "/bin/true",
+        ])
+        .expect_err(&["no/such/directory"]);
+    assert_ne!(run.code(), 0);
+}
+
+#[test]
+fn stderr_can_be_merged() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .run_rally(&[
+            "run",
+            "-n",
+            "1",
+            "--merge-stderr",
+            "sh",
+            "-c",
+            "echo one; echo two >&2; echo three",
+        ])
+        .expect_code(0)
+        .expect_out("one\ntwo\nthree\n")
+        .expect_quiet();
+}
+
+#[test]
+fn one_rank_can_have_a_terminal() {
+    let sandbox = Sandbox::new();
+    let run = sandbox
+        .run_rally(&[
+            "run",
+            "-n",
+            "2",
+            "--pty",
+            "0",
+            "sh",
+            "-c",
+            "test -t 1 && echo terminal || echo none",
+        ])
+        .expect_code(0);
+    assert_eq!(run.sorted().replace('\r', ""), "none\nterminal");
+}
+
+#[test]
+fn output_of_a_rank_that_dies_is_whole() {
+    let sandbox = Sandbox::new();
+    let script = r#""$MISCHIEF" lines 20000 100; kill -SEGV $$"#;
+    let run = sandbox
+        .run_rally(&[
+            "run",
+            "-n",
+            "2",
+            "--kill-on-bad-exit=no",
+            "sh",
+            "-c",
+            script,
+        ])
+        .expect_code(139);
+    check_lines(&run.stdout, 2, 20_000).unwrap();
+}
+
+#[test]
+fn a_regular_file_as_stdout_works() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .run(&mut sandbox.shell(r#""$RALLY" run -n 4 "$MISCHIEF" lines 5000 200 >file"#))
+        .expect_code(0)
+        .expect_quiet();
+    check_lines(&fs::read(sandbox.path("file")).unwrap(), 4, 5000).unwrap();
+}
+
+#[test]
+fn closed_standard_streams_do_no_harm() {
+    for script in [
+        r#""$RALLY" run -n 2 /bin/true <&-"#,
+        r#""$RALLY" run -n 2 /bin/true >&-"#,
+        r#""$RALLY" run -n 2 /bin/true 2>&-"#,
+        r#""$RALLY" run -n 2 /bin/true <&- >&- 2>&-"#,
+    ] {
+        let sandbox = Sandbox::new();
+        sandbox.run(&mut sandbox.shell(script)).expect_code(0);
+    }
+}
+
+#[test]
+fn a_slow_reader_gets_everything() {
+    let sandbox = Sandbox::new();
+    // 40 MB through a reader that starts late: far beyond every buffer.
+    let script = r#""$RALLY" run -n 4 "$MISCHIEF" lines 50000 200 | { sleep 0.5; cat; }"#;
+    let run = sandbox.run(&mut sandbox.shell(script)).expect_code(0);
+    check_lines(&run.stdout, 4, 50_000).unwrap();
+    assert!(eventually(DEADLINE, || sandbox.alive().is_empty().then_some(())).is_some());
+}

@@ -1,0 +1,121 @@
+//! Signals reach the ranks, and the job ends as it was asked to.
+
+use nix::sys::signal::Signal;
+
+use crate::harness::{CLEAN_WITHIN, DEADLINE, Sandbox, Stream, eventually};
+
+#[test]
+fn signals_are_passed_on() {
+    for signal in [
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGWINCH,
+        Signal::SIGALRM,
+        Signal::SIGINT,
+        Signal::SIGTERM,
+    ] {
+        let sandbox = Sandbox::new();
+        let name = signal.as_str();
+        let run = sandbox
+            .start(&mut sandbox.rally(&["run", "-n", "3", "mischief", "trap", "1", "0", name]));
+        run.expect_times(Stream::Stdout, "ready\n", 3);
+        run.signal(signal);
+        let run = run.end();
+        assert_eq!(
+            run.out().matches(&format!("{name}\n")).count(),
+            3,
+            "{run:?}"
+        );
+        // Only the two that ask for the end show in the exit code.
+        let code = match signal {
+            Signal::SIGINT | Signal::SIGTERM => 128 + signal as i32,
+            _ => 0,
+        };
+        assert_eq!(run.code(), code, "{run:?}");
+    }
+}
+
+#[test]
+fn a_signal_that_ranks_die_of_is_the_code() {
+    for (signal, code) in [
+        (Signal::SIGINT, 130),
+        (Signal::SIGTERM, 143),
+        (Signal::SIGHUP, 129),
+        (Signal::SIGQUIT, 131),
+    ] {
+        let sandbox = Sandbox::new();
+        let run = sandbox.start(&mut sandbox.rally(&[
+            "run",
+            "-n",
+            "3",
+            "sh",
+            "-c",
+            "echo ready; sleep 1000",
+        ]));
+        run.expect_times(Stream::Stdout, "ready\n", 3);
+        run.signal(signal);
+        run.end().expect_code(code);
+    }
+}
+
+#[test]
+fn the_second_interrupt_kills() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.start(&mut sandbox.rally(&[
+        "run", "--grace", "100", "-n", "2", "mischief", "ignore", "SIGINT", "SIGTERM",
+    ]));
+    run.expect_times(Stream::Stdout, "ready\n", 2);
+    run.signal(Signal::SIGINT);
+    assert!(
+        !run.has_ended_within(std::time::Duration::from_millis(300)),
+        "the first is only passed on"
+    );
+    run.signal(Signal::SIGINT);
+    let run = run.end().expect_code(130);
+    assert!(run.elapsed < DEADLINE, "{run:?}");
+}
+
+#[test]
+fn a_stopped_front_does_not_stop_the_job() {
+    let sandbox = Sandbox::new();
+    let script = "while ! [ -e go ]; do sleep 0.01; done; : >done-$PMI_RANK";
+    let run = sandbox.start(&mut sandbox.rally(&["run", "-n", "2", "sh", "-c", script]));
+    eventually(DEADLINE, || {
+        (sandbox.find("sleep 0.01; done").len() >= 2).then_some(())
+    })
+    .expect("ranks run");
+    run.signal(Signal::SIGSTOP);
+    sandbox.file("go", "");
+    let done =
+        || (sandbox.path("done-0").exists() && sandbox.path("done-1").exists()).then_some(());
+    eventually(DEADLINE, done).expect("the job goes on while its front is stopped");
+    run.signal(Signal::SIGCONT);
+    run.end().expect_code(0).expect_quiet();
+}
+
+#[test]
+fn a_signal_at_the_very_start_is_not_lost() {
+    // No waiting for a sign of life: the signal may find the front at any point of its start.
+    for _ in 0..20 {
+        let sandbox = Sandbox::new();
+        let run = sandbox.start(&mut sandbox.rally(&["run", "-n", "4", "sleep", "1000"]));
+        run.signal(Signal::SIGTERM);
+        run.end().expect_code(143);
+        assert!(eventually(CLEAN_WITHIN, || sandbox.alive().is_empty().then_some(())).is_some());
+    }
+}
+
+#[test]
+fn an_ignored_hangup_stays_ignored() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.start(&mut sandbox.shell(r#"trap '' HUP; exec "$RALLY" run -n 2 sh -c 'echo ready; while ! [ -e go ]; do sleep 0.01; done; echo survived'"#));
+    run.expect_times(Stream::Stdout, "ready\n", 2);
+    run.signal(Signal::SIGHUP);
+    sandbox.file("go", "");
+    let run = run.end().expect_code(0);
+    assert_eq!(
+        run.out().matches("survived").count(),
+        2,
+        "as under nohup: {run:?}"
+    );
+}

@@ -1,0 +1,144 @@
+//! On a terminal: job control, background, hang-up, a terminal for one rank.
+
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+use crate::harness::{DEADLINE, Sandbox, Stream, Terminal, eventually};
+
+#[test]
+fn in_the_background_it_is_never_stopped() {
+    let sandbox = Sandbox::new();
+    let script = r#"set -m; "$RALLY" run -n 2 sh -c 'sleep 0.3; echo rank $PMI_RANK' & wait $!; echo "code $?""#;
+    let (_terminal, run) = Terminal::run(&sandbox, script);
+    let run = run.end().expect_code(0);
+    assert!(run.out().contains("code 0"), "{run:?}");
+    for rank in ["rank 0", "rank 1"] {
+        assert!(run.out().contains(rank), "{run:?}");
+    }
+}
+
+#[test]
+fn in_the_background_reading_ranks_wait_and_the_shell_keeps_its_input() {
+    let sandbox = Sandbox::new();
+    let script = r#"set -m; "$RALLY" run -n 1 "$MISCHIEF" prompt & read line; echo "shell got $line"
+        kill %1; wait; echo over"#;
+    let (mut terminal, run) = Terminal::run(&sandbox, script);
+    run.expect(Stream::Stdout, "name? ");
+    terminal.type_in("mine\n");
+    run.expect(Stream::Stdout, "shell got mine");
+    run.expect(Stream::Stdout, "over");
+    run.end().expect_code(0);
+}
+
+#[test]
+fn ctrl_z_stops_the_front_and_the_job_runs_on() {
+    let sandbox = Sandbox::new();
+    let script = r#"set -m
+        "$RALLY" run -n 2 sh -c 'echo ready; while ! [ -e go ]; do sleep 0.01; done; : >done-$PMI_RANK'
+        echo "stopped $?"; : >go
+        while ! [ -e done-0 ] || ! [ -e done-1 ]; do sleep 0.01; done; echo "job went on"
+        fg >/dev/null; echo "finally $?""#;
+    let (mut terminal, run) = Terminal::run(&sandbox, script);
+    run.expect_times(Stream::Stdout, "ready", 2);
+    terminal.type_in("\x1a");
+    run.expect(Stream::Stdout, "stopped 148");
+    run.expect(Stream::Stdout, "job went on");
+    run.expect(Stream::Stdout, "finally 0");
+    run.end().expect_code(0);
+}
+
+#[test]
+fn ctrl_c_reaches_each_rank_once() {
+    let sandbox = Sandbox::new();
+    let script =
+        r#""$RALLY" run --grace 100 -n 2 "$MISCHIEF" trap 2 0 SIGINT SIGTERM; echo "code $?""#;
+    let (mut terminal, mut run) = Terminal::run(&sandbox, &format!("trap : INT; {script}"));
+    run.expect_times(Stream::Stdout, "ready", 2);
+    terminal.type_in("\x03");
+    run.expect_times(Stream::Stdout, "SIGINT", 2);
+    // Twice would have ended the traps, which wait for two signals.
+    assert!(!run.has_ended_within(std::time::Duration::from_millis(300)));
+    assert_eq!(run.so_far(Stream::Stdout).matches("SIGINT").count(), 2);
+    terminal.type_in("\x03");
+    run.expect(Stream::Stdout, "code 130");
+    run.end();
+}
+
+#[test]
+fn a_closed_terminal_ends_the_job() {
+    let sandbox = Sandbox::new();
+    let (_terminal, run) = Terminal::run(
+        &sandbox,
+        r#"echo "leader $$"; "$RALLY" run -n 2 sh -c 'echo ready; sleep 1000'"#,
+    );
+    run.expect_times(Stream::Stdout, "ready", 2);
+    // The death of the session's leader hangs the terminal up.
+    signal::kill(Pid::from_raw(run.pid), Signal::SIGKILL).unwrap();
+    run.end();
+    sandbox.expect_clean();
+}
+
+#[test]
+fn a_rank_that_grabs_the_foreground_does_no_harm() {
+    let sandbox = Sandbox::new();
+    let script = r#"set -m; "$RALLY" run -n 2 "$MISCHIEF" grab-foreground; echo "code $?""#;
+    let (_terminal, run) = Terminal::run(&sandbox, script);
+    run.expect(Stream::Stdout, "code 0");
+    run.end().expect_code(0);
+}
+
+#[test]
+fn a_terminal_for_one_rank_works_like_ones_own() {
+    let sandbox = Sandbox::new();
+    let script = r#""$RALLY" run -n 2 --pty 0 sh -c 'if [ $PMI_RANK = 0 ]; then stty size; tty; printf "name? "; read name; echo "hello $name"; fi'; echo "code $?"; stty -a | grep -o ' icanon'"#;
+    let (mut terminal, run) = Terminal::run(&sandbox, script);
+    run.expect(
+        Stream::Stdout,
+        &format!("{} {}", Terminal::ROWS, Terminal::COLUMNS),
+    );
+    run.expect(Stream::Stdout, "name? ");
+    terminal.type_in("bob\n");
+    run.expect(Stream::Stdout, "hello bob");
+    run.expect(Stream::Stdout, "code 0");
+    run.expect(Stream::Stdout, " icanon");
+    run.end().expect_code(0);
+}
+
+#[test]
+fn stdin_of_a_terminal_goes_to_rank_0_and_ends() {
+    let sandbox = Sandbox::new();
+    let (mut terminal, run) = Terminal::run(
+        &sandbox,
+        r#""$RALLY" run -n 2 "$MISCHIEF" echo-stdin-digest; echo "code $?""#,
+    );
+    terminal.type_in("some text\n\x04");
+    run.expect(
+        Stream::Stdout,
+        &format!("rank 0: {}", mischief::Digest::of(b"some text\n")),
+    );
+    run.expect(
+        Stream::Stdout,
+        &format!("rank 1: {}", mischief::Digest::of(b"")),
+    );
+    run.expect(Stream::Stdout, "code 0");
+    run.end().expect_code(0);
+}
+
+#[test]
+fn the_foreground_comes_back_to_the_shell() {
+    let sandbox = Sandbox::new();
+    // Interactive use: a job, then the shell reads again.
+    let script =
+        r#"set -m; "$RALLY" run -n 2 cat; echo "code $?"; read line; echo "shell got $line""#;
+    let (mut terminal, run) = Terminal::run(&sandbox, script);
+    terminal.type_in("for the job\n");
+    run.expect_times(Stream::Stdout, "for the job", 2);
+    terminal.type_in("\x04");
+    run.expect(Stream::Stdout, "code 0");
+    terminal.type_in("for the shell\n");
+    run.expect(Stream::Stdout, "shell got for the shell");
+    run.end().expect_code(0);
+    assert!(eventually(DEADLINE, || sandbox.alive().is_empty().then_some(())).is_some());
+}
