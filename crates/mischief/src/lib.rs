@@ -5,6 +5,8 @@
 
 mod digest;
 mod lines;
+mod procs;
 
 pub use digest::Digest;
 pub use lines::{LineError, check_lines, line};
+pub use procs::{Proc, all_procs, marked_procs};

@@ -44,7 +44,7 @@ fn gdb_stops_at_the_breakpoint_reads_the_table_and_lets_go() {
     assert_eq!(table.len(), 4, "{text}");
     assert!(text.contains("MPIR_debug_state 1"), "{text}");
     for pid in &table {
-        let rank = crate::harness::Proc::read(*pid).expect("the table names living processes");
+        let rank = mischief::Proc::read(*pid).expect("the table names living processes");
         assert_eq!(rank.state, 'T', "held: {rank:?}");
         assert_eq!(
             rank.status("TracerPid").as_deref(),

@@ -1,11 +1,9 @@
 //! Runs programs under a deadline and finds what they leave behind.
 
-mod leftovers;
 mod pty;
 mod running;
 mod sandbox;
 
-pub(crate) use leftovers::{Proc, all_procs};
 pub(crate) use pty::Terminal;
 pub(crate) use running::{Finished, Running, Stream};
 pub(crate) use sandbox::Sandbox;

@@ -7,7 +7,9 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::harness::{DEADLINE, Proc, Running, Sandbox, Stream, eventually};
+use mischief::Proc;
+
+use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually};
 
 /// Ranks that have left descendants behind and wait.
 const JOB: &str = r#""$MISCHIEF" double-fork; echo ready; exec sleep 1000"#;

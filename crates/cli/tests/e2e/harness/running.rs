@@ -205,16 +205,13 @@ impl Running {
     }
 
     fn fail(&self, what: &str) -> ! {
-        let tree = Command::new("ps")
-            .args(["-eo", "pid,ppid,pgid,sid,stat,wchan:20,args", "--forest"])
-            .output()
-            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-            .unwrap_or_default();
-        let tree = tree
-            .lines()
-            .filter(|line| !line.contains("[k") && !line.contains("ps -eo"))
-            .collect::<Vec<_>>()
-            .join("\n");
+        // Only what the test started: the command lines of others are none of its business.
+        let mut processes = mischief::marked_procs(&self.marker);
+        processes.sort_by_key(|process| process.pid);
+        let tree = processes
+            .iter()
+            .map(|process| format!("  {process}\n"))
+            .collect::<String>();
         sandbox::kill_all(&self.marker);
         panic!(
             "{what}\ncommand: {}\nstdout: {}\nstderr: {}\n{tree}",

@@ -13,7 +13,9 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{CLEAN_WITHIN, Finished, Proc, Running, all_procs, eventually, mischief, rally};
+use mischief::{Proc, marked_procs};
+
+use super::{CLEAN_WITHIN, Finished, Running, eventually, mischief, rally};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -139,7 +141,7 @@ impl Sandbox {
 
     /// Every living process that was started in here.
     pub(crate) fn alive(&self) -> Vec<Proc> {
-        alive(&self.marker)
+        marked_procs(&self.marker)
     }
 
     /// Living processes of ours whose arguments contain `text`, by pid.
@@ -162,7 +164,7 @@ impl Sandbox {
             let left = self.alive();
             let list = left
                 .iter()
-                .map(|process| format!("  {process:?}\n"))
+                .map(|process| format!("  {process}\n"))
                 .collect::<String>();
             kill_all(&self.marker);
             panic!("processes left behind:\n{list}");
@@ -198,16 +200,10 @@ impl Drop for Sandbox {
     }
 }
 
-pub(super) fn alive(marker: &str) -> Vec<Proc> {
-    let mut found = all_procs();
-    found.retain(|process| process.is_alive() && process.carries(marker));
-    found
-}
-
 /// Ends what carries the marker, so that one failed test does not disturb the next.
 pub(super) fn kill_all(marker: &str) {
     let _ = eventually(CLEAN_WITHIN, || {
-        let found = alive(marker);
+        let found = marked_procs(marker);
         for process in &found {
             let _ = signal::kill(Pid::from_raw(process.pid), Signal::SIGKILL);
         }

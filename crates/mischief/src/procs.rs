@@ -1,23 +1,24 @@
 //! Who is alive, and which of them are ours.
 
-use std::fs;
+use std::{fmt, fs};
 
 /// One process, as `/proc` shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Proc {
-    pub(crate) pid: i32,
-    pub(crate) ppid: i32,
-    pub(crate) pgid: i32,
+#[derive(Clone, PartialEq, Eq)]
+pub struct Proc {
+    pub pid: i32,
+    pub ppid: i32,
+    pub pgid: i32,
     /// `R`, `S`, `T`, `t`, `Z`...
-    pub(crate) state: char,
+    pub state: char,
     /// The arguments, joined by spaces; empty for a zombie.
-    pub(crate) args: String,
+    pub args: String,
     environment: Vec<u8>,
 }
 
 impl Proc {
     /// Reads one process; `None` when there is no such process any more.
-    pub(crate) fn read(pid: i32) -> Option<Self> {
+    #[must_use]
+    pub fn read(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name in parentheses may hold anything, also spaces and parentheses.
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
@@ -37,19 +38,22 @@ impl Proc {
     }
 
     /// Whether `NAME=value` stands in the environment that the process was started with.
-    pub(crate) fn carries(&self, variable: &str) -> bool {
+    #[must_use]
+    pub fn carries(&self, variable: &str) -> bool {
         self.environment
             .split(|byte| *byte == 0)
             .any(|entry| entry == variable.as_bytes())
     }
 
     /// A zombie has ended; that its parent has not asked yet is the parent's business.
-    pub(crate) fn is_alive(&self) -> bool {
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 
     /// A line of `/proc/PID/status`, without its name.
-    pub(crate) fn status(&self, name: &str) -> Option<String> {
+    #[must_use]
+    pub fn status(&self, name: &str) -> Option<String> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let line = text
             .lines()
@@ -58,8 +62,27 @@ impl Proc {
     }
 }
 
+impl fmt::Display for Proc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wait = fs::read_to_string(format!("/proc/{}/wchan", self.pid)).unwrap_or_default();
+        write!(
+            f,
+            "pid {} parent {} group {} state {} in {wait}: {}",
+            self.pid, self.ppid, self.pgid, self.state, self.args
+        )
+    }
+}
+
+/// As [`fmt::Display`]: nobody wants to see an environment in bytes.
+impl fmt::Debug for Proc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
 /// Every process that we may look at.
-pub(crate) fn all_procs() -> Vec<Proc> {
+#[must_use]
+pub fn all_procs() -> Vec<Proc> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -67,4 +90,12 @@ pub(crate) fn all_procs() -> Vec<Proc> {
         .flatten()
         .filter_map(|entry| Proc::read(entry.file_name().to_str()?.parse().ok()?))
         .collect()
+}
+
+/// Every living process that was started with `NAME=value` in its environment.
+#[must_use]
+pub fn marked_procs(variable: &str) -> Vec<Proc> {
+    let mut found = all_procs();
+    found.retain(|process| process.is_alive() && process.carries(variable));
+    found
 }
