@@ -539,3 +539,69 @@ fn signal_info(record: &libc::signalfd_siginfo) -> SignalInfo {
     };
     SignalInfo { signal, origin }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_are_rounded_up() {
+        for (nanos, expected) in [
+            (0, 0),
+            (1, 1),
+            (1_000_000, 1),
+            (1_000_001, 2),
+            (u64::MAX, i32::MAX),
+        ] {
+            let expected = EpollTimeout::try_from(expected).unwrap();
+            assert_eq!(
+                milliseconds(Some(Duration::from_nanos(nanos))),
+                expected,
+                "{nanos}"
+            );
+        }
+        assert_eq!(milliseconds(None), EpollTimeout::NONE);
+    }
+
+    #[test]
+    fn old_kernels_keep_deadlines_too() {
+        let mut events = Loop::new(&[]).unwrap();
+        events.precision = Precision::Milliseconds;
+        let mut buffer = Vec::new();
+        let deadline = Clock::now() + Duration::from_micros(300);
+        events.wait(Some(deadline), &mut buffer).unwrap();
+        assert!(Clock::now() >= deadline);
+        assert_eq!(buffer.last(), Some(&Event::Deadline));
+    }
+
+    #[test]
+    fn tokens_survive_the_way_through_the_kernel() {
+        for token in [
+            Token {
+                slot: 0,
+                generation: 0,
+            },
+            Token {
+                slot: 7,
+                generation: u32::MAX,
+            },
+            Token {
+                slot: u32::MAX - 1,
+                generation: u32::MAX,
+            },
+        ] {
+            assert_eq!(Token::from_key(token.key()), token);
+            assert_ne!(token.key(), SIGNAL_KEY);
+        }
+        assert_eq!(
+            format!(
+                "{:?}",
+                Token {
+                    slot: 3,
+                    generation: 9
+                }
+            ),
+            "Token(3#9)"
+        );
+    }
+}

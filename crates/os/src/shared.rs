@@ -107,6 +107,19 @@ impl SlotWriter {
             .len()
     }
 
+    /// Where in the region `bytes` lie: the slot, and the offset in it; `None` for bytes that lie elsewhere. It says
+    /// how to tell the reader about a part of a slot that was passed around as plain bytes.
+    #[must_use]
+    pub fn place_of(&self, bytes: &[u8]) -> Option<(u32, usize)> {
+        let mapping = &self.0.mapping;
+        let at = (bytes.as_ptr() as usize).checked_sub(mapping.base.as_ptr() as usize)?;
+        if at.checked_add(bytes.len())? > mapping.length.get() {
+            return None;
+        }
+        let slot = u32::try_from(at / mapping.slot_size).ok()?;
+        Some((slot, at % mapping.slot_size))
+    }
+
     /// Bytes of a slot.
     #[must_use]
     pub fn slot_size(&self) -> usize {

@@ -199,3 +199,227 @@ fn optional<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fmt::Write as _, fs};
+
+    use base::Level;
+
+    use super::*;
+
+    /// A machine in a directory: each line of `files` is a path below `sys/devices/system` (or below the root when it
+    /// begins with a slash), then its content. `cpuN/` expands for each PU of a list before a colon.
+    fn machine(files: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for line in files.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (path, content) = line.split_once(' ').unwrap_or((line, ""));
+            let path = path
+                .strip_prefix('/')
+                .map_or_else(|| format!("sys/devices/system/{path}"), str::to_owned);
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{content}\n")).unwrap();
+        }
+        root
+    }
+
+    /// The files of one PU: core and package siblings, then caches as `level type siblings`.
+    fn pu(number: u32, core: &str, package: &str, id: i32, caches: &[(u32, &str, &str)]) -> String {
+        let mut text = String::new();
+        let topology = format!("cpu/cpu{number}/topology");
+        writeln!(text, "{topology}/thread_siblings_list {core}").unwrap();
+        writeln!(text, "{topology}/core_siblings_list {package}").unwrap();
+        writeln!(text, "{topology}/physical_package_id {id}").unwrap();
+        for (index, (level, kind, siblings)) in caches.iter().enumerate() {
+            let cache = format!("cpu/cpu{number}/cache/index{index}");
+            writeln!(
+                text,
+                "{cache}/level {level}\n{cache}/type {kind}\n{cache}/shared_cpu_list {siblings}"
+            )
+            .unwrap();
+        }
+        text
+    }
+
+    fn show(files: &str) -> String {
+        let root = machine(files);
+        let topology = match read_topology(root.path()) {
+            Ok(topology) => topology,
+            Err(error) => {
+                return error
+                    .to_string()
+                    .replace(&root.path().display().to_string(), "");
+            }
+        };
+        let mut text = format!("allowed {}\n", topology.allowed());
+        for level in [
+            Level::Package,
+            Level::Numa,
+            Level::L3,
+            Level::L2,
+            Level::L1,
+            Level::Core,
+        ] {
+            let objects = topology.identified(level);
+            let objects: Vec<String> = objects
+                .iter()
+                .map(|(id, pus)| format!("{id}=[{pus}]"))
+                .collect();
+            writeln!(
+                text,
+                "{}",
+                format!("{level:?} {}", objects.join(" ")).trim_end()
+            )
+            .unwrap();
+        }
+        let efficient = topology
+            .pus()
+            .iter()
+            .filter(|pu| pu.kind == CoreKind::Efficient);
+        let efficient: CpuSet = efficient.map(|pu| pu.os_index).collect();
+        let (memory_only, quota) = (topology.memory_only(), topology.cpu_quota());
+        writeln!(
+            text,
+            "efficient [{efficient}] memory only {memory_only:?} quota {quota:?}"
+        )
+        .unwrap();
+        text
+    }
+
+    #[test]
+    fn two_sockets_with_two_threads_per_core_and_a_restricted_process() {
+        // PUs alternate between packages, as many BIOSes number them; threads are 4 apart.
+        let mut files = "cpu/online 0-7\nnode/online 0-2\nnode/node0/cpulist 0,2,4,6\nnode/node1/cpulist 1,3,5,7\n\
+            node/node2/cpulist\n/proc/self/status Cpus_allowed_list:\t1-4,7\n"
+            .to_owned();
+        for number in 0..8 {
+            let core = format!("{},{}", number % 4, number % 4 + 4);
+            let package = if number % 2 == 0 {
+                "0,2,4,6"
+            } else {
+                "1,3,5,7"
+            };
+            let caches = [
+                (1, "Data", core.as_str()),
+                (1, "Instruction", core.as_str()),
+                (2, "Unified", core.as_str()),
+                (3, "Unified", package),
+            ];
+            let id = i32::from(number % 2 == 1);
+            files += &pu(number, &core, package, id, &caches);
+        }
+        insta::assert_snapshot!(show(&files), @"
+        allowed 1-4,7
+        Package 0=[2,4] 1=[1,3,7]
+        Numa 0=[2,4] 1=[1,3,7]
+        L3 0=[2,4] 1=[1,3,7]
+        L2 0=[4] 2=[2] 1=[1] 3=[3,7]
+        L1 0=[4] 2=[2] 1=[1] 3=[3,7]
+        Core 0=[4] 2=[2] 1=[1] 3=[3,7]
+        efficient [] memory only [2] quota None
+        ");
+    }
+
+    #[test]
+    fn a_hybrid_processor_with_frugal_cores_that_share() {
+        // Two fast cores with two threads, four frugal ones with a common L2, two without a third level.
+        let mut files =
+            "cpu/online 0-9\n/sys/devices/cpu_core/cpus 0-3\n/sys/devices/cpu_atom/cpus 4-9\n"
+                .to_owned();
+        for number in 0..10 {
+            let own = number.to_string();
+            let (core, second) = match number {
+                0 | 1 => ("0-1", "0-1"),
+                2 | 3 => ("2-3", "2-3"),
+                4..=7 => (own.as_str(), "4-7"),
+                _ => (own.as_str(), "8-9"),
+            };
+            let mut caches = vec![
+                (1, "Data", core),
+                (1, "Instruction", core),
+                (2, "Unified", second),
+                (3, "Unified", "0-7"),
+            ];
+            caches.truncate(if number < 8 { 4 } else { 3 });
+            files += &pu(number, core, "0-9", 0, &caches);
+        }
+        insta::assert_snapshot!(show(&files), @"
+        allowed 0-9
+        Package 0=[0-9]
+        Numa
+        L3 0=[0-7]
+        L2 0=[0-1] 2=[2-3] 4=[4-7] 8=[8-9]
+        L1 0=[0-1] 2=[2-3] 4=[4] 5=[5] 6=[6] 7=[7] 8=[8] 9=[9]
+        Core 0=[0-1] 2=[2-3] 4=[4] 5=[5] 6=[6] 7=[7] 8=[8] 9=[9]
+        efficient [4-9] memory only [] quota None
+        ");
+    }
+
+    #[test]
+    fn offline_pus_and_unknown_packages() {
+        // A virtual machine: no NUMA, no caches, package -1, PU 1 offline and so without files.
+        let mut files = "cpu/online 0,2-3\n".to_owned();
+        for (number, core) in [(0, "0"), (2, "2-3"), (3, "2-3")] {
+            files += &pu(number, core, "0,2-3", -1, &[]);
+        }
+        files += "/proc/self/cgroup 0::/\n/sys/fs/cgroup/cpu.max 150000 100000\n\
+            /proc/self/mountinfo 30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        insta::assert_snapshot!(show(&files), @"
+        allowed 0,2-3
+        Package 0=[0,2-3]
+        Numa
+        L3
+        L2
+        L1
+        Core 0=[0] 2=[2-3]
+        efficient [] memory only [] quota Some(1500)
+        ");
+    }
+
+    #[test]
+    fn a_system_that_says_little() {
+        insta::assert_snapshot!(show("/proc/self/status Cpus_allowed_list: 2-3"), @"
+        allowed 2-3
+        Package 0=[2-3]
+        Numa
+        L3
+        L2
+        L1
+        Core 2=[2] 3=[3]
+        efficient [] memory only [] quota None
+        ");
+        insta::assert_snapshot!(show("cpu/online 0-1"), @"
+        allowed 0-1
+        Package 0=[0-1]
+        Numa
+        L3
+        L2
+        L1
+        Core 0=[0] 1=[1]
+        efficient [] memory only [] quota None
+        ");
+        insta::assert_snapshot!(show(""), @"cannot read `/sys/devices/system/cpu/online`: No such file or directory");
+        insta::assert_snapshot!(show("cpu/online zero"), @"cannot understand `/sys/devices/system/cpu/online`: expected a list of CPUs, like `0-3,7`");
+        insta::assert_snapshot!(show("cpu/online 0\nnode/online 0\nnode/node0/cpulist x"), @"cannot understand `/sys/devices/system/node/node0/cpulist`: expected a list of CPUs, like `0-3,7`");
+    }
+
+    #[test]
+    fn this_machine_can_be_read() {
+        let topology = read_topology(Path::new("/")).unwrap();
+        assert_eq!(topology.allowed(), &crate::allowed_cpus().unwrap());
+        assert!(!topology.cores().is_empty());
+    }
+
+    #[test]
+    fn quotas_are_rounded_and_never_nothing() {
+        for (quota, expected) in [
+            (1.5, Some(1500)),
+            (0.0001, Some(1)),
+            (1e9, None),
+            (f64::INFINITY, None),
+        ] {
+            assert_eq!(thousandths(quota), expected, "{quota}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The primitives against the real kernel.
+//!
+//! Children, signals, limits and forks belong to a whole process, so the usual harness with its threads cannot test
+//! them: here each test runs in a forked process with one thread, one after another.
+#![expect(
+    unused_crate_dependencies,
+    reason = "these tests use some of the crate's dependencies only"
+)]
+
+mod fork;
+mod hold;
+mod loops;
+mod spawn;
+mod world;
+
+use std::{panic, process::ExitCode, time::Duration};
+
+use base::{ExitStatus, Signal};
+use os::{ChildEvent, Clock, Event, Forked, Loop, Pid};
+
+type Test = (&'static str, fn());
+
+/// A test that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn main() -> ExitCode {
+    os::close_on_exec_from(3);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let exact = arguments.iter().any(|argument| argument == "--exact");
+    let filters: Vec<&String> = arguments
+        .iter()
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
+    let wanted = |name: &str| {
+        filters.is_empty()
+            || filters.iter().any(|filter| {
+                if exact {
+                    name == *filter
+                } else {
+                    name.contains(*filter)
+                }
+            })
+    };
+    let tests = [spawn::TESTS, hold::TESTS, loops::TESTS, fork::TESTS].concat();
+    let tests = tests.into_iter().filter(|(name, _)| wanted(name));
+    if arguments.iter().any(|argument| argument == "--list") {
+        // Nothing here is ignored, so the list of ignored tests is empty.
+        if !arguments.iter().any(|argument| argument == "--ignored") {
+            tests.for_each(|(name, _)| println!("{name}: test"));
+        }
+        return ExitCode::SUCCESS;
+    }
+    let mut events = Loop::new(&[]).unwrap();
+    let failed = tests.filter(|test| !passes(*test, &mut events)).count();
+    if failed == 0 {
+        return ExitCode::SUCCESS;
+    }
+    println!("{failed} failed");
+    ExitCode::FAILURE
+}
+
+fn passes((name, test): Test, events: &mut Loop) -> bool {
+    let child = match os::fork().unwrap() {
+        Forked::Parent(child) => child,
+        Forked::Child => run(test),
+    };
+    let status = wait_for(child, events);
+    println!(
+        "test {name} ... {}",
+        if status == ExitStatus::SUCCESS {
+            "ok".to_owned()
+        } else {
+            status.to_string()
+        }
+    );
+    status == ExitStatus::SUCCESS
+}
+
+#[expect(
+    clippy::exit,
+    reason = "the test's process must not go on with its parent's work"
+)]
+fn run(test: fn()) -> ! {
+    os::die_with_parent(Signal::KILL).unwrap();
+    let outcome = panic::catch_unwind(test);
+    std::process::exit(outcome.map_or(101, |()| 0))
+}
+
+fn wait_for(child: Pid, events: &mut Loop) -> ExitStatus {
+    let mut buffer = Vec::new();
+    let deadline = Clock::now() + PATIENCE;
+    loop {
+        if let Some(ChildEvent::Exited { pid, status }) = os::reap() {
+            assert_eq!(pid, child);
+            return status;
+        }
+        events.wait(Some(deadline), &mut buffer).unwrap();
+        if buffer.contains(&Event::Deadline) {
+            os::kill(child, Signal::KILL).unwrap();
+        }
+    }
+}
