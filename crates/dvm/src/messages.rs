@@ -1,0 +1,573 @@
+//! Every sentence that a user reads about a job.
+//!
+//! A message is data until the very end: the caller prints it for people or as JSON. What a message needs to know
+//! besides the event itself (host names, programs, the policy) is in a [`Scene`]. One problem is one message: ranks
+//! that failed alike share one, ranks that failed otherwise have their own, and beyond [`CLASSES_MAX`] ways to fail the
+//! rest is counted.
+//!
+//! Each message is of one of the [`Kind`]s in [`KINDS`]; the kind holds the stable id and the long explanation that
+//! `rally help ID` prints.
+
+mod kind;
+mod start;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use base::{ExitStatus, Rank, RankSet, Signal};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use self::{
+    kind as k,
+    words::{brief, count, duration, join_facts, list, plain, quoted, ranks_text},
+};
+pub use self::{
+    kind::{KINDS, Kind, explain},
+    start::{StartProblem, classify},
+};
+use crate::{
+    place,
+    proto::{Cause, EndReason, Note, Outcome, Refusal, StartFailure, TableRow},
+    spec::{App, EndPolicy, OnFailure},
+};
+
+/// Ways to fail that get a message of their own; what is beyond is counted in one more message.
+pub const CLASSES_MAX: usize = 8;
+
+/// Process numbers that one message lists.
+const PIDS_MAX: usize = 16;
+
+/// How bad what a message says is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Worth knowing; nothing is wrong.
+    Note,
+    /// Something is wrong, and the job goes on or has ended well.
+    Warning,
+    /// The job could not be run, or has failed.
+    Error,
+}
+
+/// One thing to tell the user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Message {
+    /// Stable: scripts may compare it, and `rally help ID` explains it.
+    pub id: &'static str,
+    pub severity: Severity,
+    /// What happened: lowercase, without a final stop.
+    pub headline: String,
+    /// Names and values in the order in which they are read; no name occurs twice.
+    #[serde(serialize_with = "facts_as_map")]
+    pub facts: Vec<(&'static str, String)>,
+    /// What the user can do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+}
+
+fn facts_as_map<S: Serializer>(
+    facts: &[(&'static str, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(facts.len()))?;
+    for (name, value) in facts {
+        map.serialize_entry(name, value)?;
+    }
+    map.end()
+}
+
+impl Message {
+    /// A message without facts and help.
+    #[must_use]
+    pub fn new(kind: &Kind, headline: impl Into<String>) -> Self {
+        Self {
+            id: kind.id,
+            severity: kind.severity,
+            headline: headline.into(),
+            facts: Vec::new(),
+            help: None,
+        }
+    }
+
+    /// Adds a fact after the others.
+    #[must_use]
+    pub fn fact(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.facts.push((name, value.into()));
+        self
+    }
+
+    /// Adds a fact if there is one.
+    #[must_use]
+    fn maybe(self, name: &'static str, value: Option<String>) -> Self {
+        match value {
+            Some(value) => self.fact(name, value),
+            None => self,
+        }
+    }
+
+    /// Says what the user can do.
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// What is known about the job that a message is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// Host names by `NodeId`; with a single one every rank is there.
+    pub nodes: &'a [String],
+    /// The proc table as far as it is known, by rank.
+    pub table: &'a [TableRow],
+    pub apps: &'a [App],
+    pub end: EndPolicy,
+}
+
+impl Scene<'_> {
+    /// ` on `n1``, or nothing where the host is not known.
+    fn on(&self, ranks: &RankSet) -> String {
+        match self.hosts(ranks) {
+            Some(hosts) => format!(" on `{hosts}`"),
+            None => String::new(),
+        }
+    }
+
+    fn hosts(&self, ranks: &RankSet) -> Option<String> {
+        if let [only] = self.nodes {
+            return Some(plain(only));
+        }
+        let mut hosts = base::HostList::new();
+        let mut last: Option<&str> = None;
+        for row in self.table.iter().filter(|row| ranks.contains(row.rank)) {
+            if last != Some(row.host.as_str()) && !hosts.contains(&row.host) {
+                hosts.push(row.host.clone());
+            }
+            last = Some(&row.host);
+        }
+        (!hosts.is_empty()).then(|| brief(&plain(&hosts.to_string())))
+    }
+
+    /// The host name of a node.
+    fn node(&self, node: base::NodeId) -> String {
+        let name = usize::try_from(node.0)
+            .ok()
+            .and_then(|index| self.nodes.get(index));
+        match name {
+            Some(name) => format!("`{}`", plain(name)),
+            None => format!("node {node}"),
+        }
+    }
+
+    /// The program of these ranks, told only where a job has several.
+    fn program(&self, ranks: &RankSet) -> Option<String> {
+        if self.apps.len() < 2 {
+            return None;
+        }
+        let mut programs = self
+            .table
+            .iter()
+            .filter(|row| ranks.contains(row.rank))
+            .map(|row| &row.executable);
+        let first = programs.next()?;
+        programs
+            .all(|program| program == first)
+            .then(|| quoted(first))
+    }
+}
+
+/// Why the job was not run at all.
+#[must_use]
+pub fn refusal(refusal: &Refusal) -> Message {
+    match refusal {
+        Refusal::Placement(error) => placement_error(error),
+        Refusal::Pattern(what) => Message::new(
+            &k::BAD_PATTERN,
+            format!("cannot make a file name for the output: {}", plain(what)),
+        )
+        .fact("effect", NOT_STARTED),
+    }
+}
+
+const NOT_STARTED: &str = "the job was not started";
+
+/// The words are `place`'s own; the effect is ours.
+fn placement_error(error: &place::Error) -> Message {
+    let mut message = Message {
+        id: error.id(),
+        severity: Severity::Error,
+        headline: error.what(),
+        facts: error.facts(),
+        help: error.help(),
+    };
+    message.facts.push(("effect", NOT_STARTED.to_owned()));
+    message
+}
+
+fn placement_note(note: &place::Note) -> Message {
+    Message {
+        id: note.id(),
+        severity: Severity::Note,
+        headline: note.to_string(),
+        facts: Vec::new(),
+        help: None,
+    }
+}
+
+/// Something that ends nothing.
+#[must_use]
+pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
+    match note {
+        Note::Placement(note) => placement_note(note),
+        Note::Leaky(ranks) => leaky(ranks, scene),
+        Note::LeftBehind { node, count: left } => Message::new(
+            &k::LEFT_BEHIND,
+            format!(
+                "{} that the job left behind on {} {} ended",
+                count(u64::from(*left), "process", "processes"),
+                scene.node(*node),
+                if *left == 1 { "was" } else { "were" },
+            ),
+        ),
+        Note::Stuck { node, pids } => {
+            let numbers = pids.iter().take(PIDS_MAX).map(ToString::to_string);
+            let left_out = pids.len().saturating_sub(PIDS_MAX);
+            Message::new(
+                &k::STUCK,
+                format!(
+                    "{} on {} cannot be ended",
+                    count(pids.len() as u64, "process", "processes"),
+                    scene.node(*node),
+                ),
+            )
+            .fact("step", "SIGKILL was sent, the kernel has not carried it out")
+            .fact(
+                if pids.len() == 1 { "pid" } else { "pids" },
+                list(numbers, left_out),
+            )
+            .with_help("such a process waits in the kernel, often for a file server or a device; `ps -o pid,stat,wchan` shows for what")
+        }
+    }
+}
+
+fn leaky(ranks: &RankSet, scene: &Scene<'_>) -> Message {
+    let one = ranks.len() == 1;
+    Message::new(
+        &k::LEAKY,
+        format!(
+            "{}{} {} exited, but something still holds {} output open",
+            ranks_text(ranks),
+            scene.on(ranks),
+            if one { "has" } else { "have" },
+            if one { "its" } else { "their" },
+        ),
+    )
+    .maybe("program", scene.program(ranks))
+    .fact(
+        "effect",
+        format!(
+            "what is written there later than {} after the exit is lost",
+            duration(crate::life::LEAK_DELAY)
+        ),
+    )
+    .with_help("a process started in the background should close or redirect its stdout and stderr")
+}
+
+/// How the job ended: nothing for success, else the problem that decided first, then the others.
+#[must_use]
+pub fn outcome(outcome: &Outcome, scene: &Scene<'_>) -> Vec<Message> {
+    match &outcome.cause {
+        Cause::Success => Vec::new(),
+        Cause::Failed { rank, status } => failed(*rank, *status, outcome, scene),
+        Cause::NotStarted(classes) => start::messages(classes, outcome, scene),
+        Cause::Aborted {
+            rank,
+            code,
+            message,
+        } => vec![aborted(*rank, *code, message, outcome, scene)],
+        Cause::Protocol { rank, what } => vec![protocol(*rank, what, outcome, scene)],
+        Cause::Ended(reason) => vec![ended(*reason, outcome, scene)],
+    }
+}
+
+fn failed(rank: Rank, status: ExitStatus, outcome: &Outcome, scene: &Scene<'_>) -> Vec<Message> {
+    let by_itself = |ranks: &RankSet| ranks.difference(&outcome.ended_by_us);
+    let mut first = RankSet::single(rank);
+    let mut others = Vec::new();
+    for (class, ranks) in &outcome.ended {
+        let ranks = by_itself(ranks);
+        if *class == status && ranks.contains(rank) {
+            first = ranks;
+        } else if !class.is_success() && !ranks.is_empty() {
+            others.push((*class, ranks));
+        }
+    }
+    let failed = others
+        .iter()
+        .fold(first.clone(), |all, (_, ranks)| all.union(ranks));
+    let mut messages = vec![
+        rank_failed(&first, status, scene)
+            .maybe(
+                "first",
+                (first.len() > 1).then(|| format!("rank {rank}{}", scene.on_if_many(rank))),
+            )
+            .maybe("effect", effect(&failed, outcome, scene)),
+    ];
+    let rest = others.split_off(others.len().min(CLASSES_MAX - 1));
+    messages.extend(
+        others
+            .iter()
+            .map(|(class, ranks)| rank_failed(ranks, *class, scene)),
+    );
+    if !rest.is_empty() {
+        let ranks = rest
+            .iter()
+            .fold(RankSet::new(), |all, (_, ranks)| all.union(ranks));
+        messages.push(Message::new(
+            &k::MORE_FAILED,
+            format!(
+                "{} failed in {} more",
+                ranks_text(&ranks),
+                count(rest.len() as u64, "way", "ways")
+            ),
+        ));
+    }
+    messages
+}
+
+impl Scene<'_> {
+    /// As [`Scene::on`], for one of several ranks: only where the job has several nodes.
+    fn on_if_many(&self, rank: Rank) -> String {
+        if self.nodes.len() == 1 {
+            String::new()
+        } else {
+            self.on(&RankSet::single(rank))
+        }
+    }
+}
+
+fn rank_failed(ranks: &RankSet, status: ExitStatus, scene: &Scene<'_>) -> Message {
+    let how = match status {
+        ExitStatus::Exited(code) => format!("exited with code {code}"),
+        ExitStatus::Signaled {
+            signal,
+            core_dumped,
+        } => format!(
+            "{} killed by {signal}{}",
+            if ranks.len() == 1 { "was" } else { "were" },
+            if core_dumped { ", core dumped" } else { "" },
+        ),
+    };
+    let message = Message::new(
+        &k::RANK_FAILED,
+        format!("{}{} {how}", ranks_text(ranks), scene.on(ranks)),
+    )
+    .maybe("program", scene.program(ranks));
+    match status {
+        ExitStatus::Signaled { signal, .. } => match signal_help(signal) {
+            Some(help) => message.with_help(help),
+            None => message,
+        },
+        ExitStatus::Exited(_) => message,
+    }
+}
+
+/// What a signal that we did not send usually means.
+const fn signal_help(signal: Signal) -> Option<&'static str> {
+    Some(match signal {
+        Signal::KILL => {
+            "we did not send it: when memory ran out, the kernel's log (`dmesg`) or the cgroup's `memory.events` says so"
+        }
+        Signal(7) => {
+            "often `/dev/shm` or a full file system behind a mapped file: `df /dev/shm` shows"
+        }
+        Signal(4) => "often a program built for a newer processor than this node has",
+        Signal(24) => "the limit on processor time was reached: `ulimit -t` shows it",
+        Signal(25) => "the limit on file size was reached: `ulimit -f` shows it",
+        Signal(31) => "a system call was forbidden by a seccomp filter, as containers have",
+        _ => return None,
+    })
+}
+
+/// What became of the ranks that are not in `about`; nothing where there are none.
+fn effect(about: &RankSet, outcome: &Outcome, scene: &Scene<'_>) -> Option<String> {
+    let ended_by_us = outcome.ended_by_us.difference(about);
+    let not_started = outcome.not_started.difference(about);
+    let ran = outcome
+        .ended
+        .iter()
+        .fold(RankSet::new(), |all, (_, ranks)| all.union(ranks))
+        .difference(about);
+    let by_us = ended_by_us.len() as u64;
+    let others = ran.len() as u64;
+    let mut parts = Vec::new();
+    if by_us > 0 {
+        parts.push(if by_us == others {
+            match by_us {
+                1 => "the other rank was ended".to_owned(),
+                _ => format!("the other {by_us} ranks were ended"),
+            }
+        } else {
+            format!(
+                "{by_us} of the other {others} ranks {} ended, {} ended before",
+                if by_us == 1 { "was" } else { "were" },
+                match others - by_us {
+                    1 => "1 had".to_owned(),
+                    before => format!("{before} had"),
+                },
+            )
+        });
+        let killed = outcome
+            .ended
+            .iter()
+            .filter(|(status, _)| {
+                matches!(
+                    status,
+                    ExitStatus::Signaled {
+                        signal: Signal::KILL,
+                        ..
+                    }
+                )
+            })
+            .fold(RankSet::new(), |all, (_, ranks)| all.union(ranks))
+            .intersection(&ended_by_us);
+        if !killed.is_empty() {
+            parts.push(format!("{} needed SIGKILL", ranks_text(&killed)));
+        }
+    } else if others > 0 {
+        parts.push(match (scene.end.on_failure, others) {
+            (OnFailure::Continue, 1) => "the other rank ran on to its end".to_owned(),
+            (OnFailure::Continue, _) => format!("the other {others} ranks ran on to their end"),
+            (OnFailure::EndJob, 1) => "the other rank had ended by itself".to_owned(),
+            (OnFailure::EndJob, _) => format!("the other {others} ranks had ended by themselves"),
+        });
+    }
+    if !not_started.is_empty() {
+        parts.push(format!(
+            "{} {} not started",
+            ranks_text(&not_started),
+            if not_started.len() == 1 {
+                "was"
+            } else {
+                "were"
+            }
+        ));
+    }
+    join_facts(parts)
+}
+
+fn aborted(rank: Rank, code: u8, text: &str, outcome: &Outcome, scene: &Scene<'_>) -> Message {
+    let ranks = RankSet::single(rank);
+    let text = plain(text);
+    Message::new(
+        &k::ABORTED,
+        format!(
+            "rank {rank}{} aborted the job with code {code}",
+            scene.on(&ranks)
+        ),
+    )
+    .maybe("program", scene.program(&ranks))
+    .maybe(
+        "message",
+        (!text.trim().is_empty()).then(|| text.trim().to_owned()),
+    )
+    .maybe("effect", effect(&ranks, outcome, scene))
+}
+
+fn protocol(rank: Rank, what: &str, outcome: &Outcome, scene: &Scene<'_>) -> Message {
+    let ranks = RankSet::single(rank);
+    Message::new(
+        &k::PROTOCOL,
+        format!(
+            "rank {rank}{} broke the rules of the process management interface",
+            scene.on(&ranks)
+        ),
+    )
+    .maybe("program", scene.program(&ranks))
+    .fact("what", plain(what))
+    .maybe("effect", effect(&ranks, outcome, scene))
+    .with_help("the program's MPI library and this launcher do not speak the same protocol, or the program wrote to the descriptor in `PMI_FD`")
+}
+
+fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
+    let message = match reason {
+        EndReason::Signal(signal) => Message::new(
+            &k::ENDED_BY_SIGNAL,
+            format!("the job was ended because the launcher got {signal}"),
+        ),
+        EndReason::OutputLost => Message::new(
+            &k::OUTPUT_LOST,
+            "the job was ended because nobody reads its output any more",
+        ),
+        EndReason::TimeLimit => Message::new(
+            &k::TIME_LIMIT,
+            match scene.end.time_limit {
+                Some(limit) => {
+                    format!(
+                        "the job did not end within its time limit of {}",
+                        duration(limit)
+                    )
+                }
+                None => "the job did not end within its time limit".to_owned(),
+            },
+        ),
+        EndReason::FrontLost => Message::new(
+            &k::FRONT_LOST,
+            "the job was ended because the process that started it is gone",
+        ),
+    };
+    message.maybe("effect", ended_effect(outcome))
+}
+
+/// How many ranks an end that no rank had caused has hit.
+fn ended_effect(outcome: &Outcome) -> Option<String> {
+    let by_us = outcome.ended_by_us.len() as u64;
+    let ran = outcome
+        .ended
+        .iter()
+        .map(|(_, ranks)| ranks.len() as u64)
+        .sum::<u64>();
+    let mut parts = Vec::new();
+    match (by_us, ran) {
+        (0, 0) => parts.push("no rank had been started".to_owned()),
+        (0, _) => parts.push("no rank was left to be ended".to_owned()),
+        (1, 1) => parts.push("its only rank was ended".to_owned()),
+        (by_us, ran) if by_us == ran => parts.push(format!("all {ran} ranks were ended")),
+        (by_us, ran) => parts.push(format!(
+            "{by_us} of {ran} ranks {} ended, {} had ended before",
+            if by_us == 1 { "was" } else { "were" },
+            ran.saturating_sub(by_us),
+        )),
+    }
+    let killed = outcome
+        .ended
+        .iter()
+        .filter(|(status, _)| {
+            matches!(
+                status,
+                ExitStatus::Signaled {
+                    signal: Signal::KILL,
+                    ..
+                }
+            )
+        })
+        .fold(RankSet::new(), |all, (_, ranks)| all.union(ranks))
+        .intersection(&outcome.ended_by_us);
+    if !killed.is_empty() {
+        parts.push(format!("{} needed SIGKILL", ranks_text(&killed)));
+    }
+    if !outcome.not_started.is_empty() && ran > 0 {
+        parts.push(format!(
+            "{} were not started",
+            ranks_text(&outcome.not_started)
+        ));
+    }
+    join_facts(parts)
+}
+
+/// The message for procs that could not be started, for callers that have no outcome yet.
+#[must_use]
+pub fn start_failure(failure: &StartFailure, ranks: &RankSet, scene: &Scene<'_>) -> Message {
+    start::message(failure, ranks, scene)
+}

@@ -1,0 +1,228 @@
+//! The kinds of message: stable ids, severities and long explanations.
+
+use super::Severity;
+
+/// What a message is about, whatever its numbers and names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Stable: once released, an id keeps its meaning and is never used again for another.
+    pub id: &'static str,
+    pub severity: Severity,
+    /// What `rally help ID` prints: what it means, why it happens, what to do.
+    pub explanation: &'static str,
+}
+
+/// The explanation of a message id, absent for an id that we never had.
+#[must_use]
+pub fn explain(id: &str) -> Option<&'static str> {
+    KINDS
+        .iter()
+        .find(|kind| kind.id == id)
+        .map(|kind| kind.explanation)
+}
+
+macro_rules! kinds {
+    ($($name:ident: $severity:ident $id:literal $explanation:literal)*) => {
+        $(pub(crate) const $name: Kind = Kind {
+            id: $id,
+            severity: Severity::$severity,
+            explanation: $explanation,
+        };)*
+
+        /// Every kind of message of this crate.
+        pub const KINDS: &[&Kind] = &[$(&$name),*];
+    };
+}
+
+kinds! {
+    RANK_FAILED: Error "job/rank-failed"
+"A rank ended with a code other than 0, or a signal ended it, and nobody had asked for that.
+
+The first rank that fails decides the exit code of the whole run: its own code, or 128 plus the number of the signal. \
+By default it also ends the job: the other ranks get SIGTERM and, when the grace is over, SIGKILL. With \
+`--kill-on-bad-exit=no` they run on to their end.
+
+Ranks that failed alike share one message; ranks that failed otherwise have one of their own. Ranks that ended only \
+because we ended them are counted under `effect`, not reported as failures."
+
+    MORE_FAILED: Error "job/more-failed"
+"Ranks failed in more different ways than get a message each. The first ways are told in full, and this message counts \
+the rest. Look at the first message first: later failures are usually its consequences."
+
+    ABORTED: Error "job/aborted"
+"A rank asked for the end of the job, as `MPI_Abort` does. The code that it gave is the exit code of the run, and the \
+other ranks were ended: SIGTERM, the grace, SIGKILL."
+
+    PROTOCOL: Error "job/protocol"
+"A rank sent something over `PMI_FD` that the process management interface does not allow, for example a message that \
+is too long, an unknown command or a second `init`. The rank cannot take part in the job any more, so the job was ended.
+
+Either the MPI library speaks a version that we do not, or something in the program wrote to a descriptor that is not \
+its own."
+
+    NOT_STARTED: Error "job/not-started"
+"Some ranks could not be started. `step` says how far we came and the headline what the kernel answered. A parallel \
+job needs all its ranks, so those that had been started were ended."
+
+    ENDED_BY_SIGNAL: Error "job/ended-by-signal"
+"The launcher got a signal that asks for the end of the job, such as Ctrl-C (SIGINT), SIGTERM or the SIGHUP of a \
+closed terminal. The ranks got the same signal, then SIGTERM, and SIGKILL when the grace was over.
+
+Ctrl-C once asks the ranks to end, twice kills them, three times gives up waiting and says what may be left. The exit \
+code is 128 plus the number of the signal."
+
+    OUTPUT_LOST: Note "job/output-lost"
+"Whoever read the job's output has gone, as in `rally run ... | head -1`. A program by itself would get SIGPIPE; the job \
+was ended in its stead. The exit code is 141, as for a program that SIGPIPE ended."
+
+    TIME_LIMIT: Error "job/time-limit"
+"The job was still running when its time limit passed. Its ranks got SIGTERM and, when the grace was over, SIGKILL. \
+The exit code is 124, as with `timeout(1)`."
+
+    FRONT_LOST: Error "job/front-lost"
+"The process that the user had started, which reads stdin and prints the output, is gone, for example by SIGKILL. The \
+controller noticed and ended the job, so that nothing is left behind."
+
+    LEAKY: Warning "job/leaky"
+"The rank has exited, but another process still has its stdout or stderr open, so the end of its output was not seen. \
+Mostly that is a process that the rank has started in the background and that inherited both.
+
+We wait one second after the exit for such output, then stop reading. Every byte that the rank itself wrote was passed \
+on. The process that held the output is ended with the job like everything else that ranks leave behind."
+
+    LEFT_BEHIND: Warning "job/left-behind"
+"When all ranks had ended there were still processes that they had started, also such that had put themselves into a \
+session of their own or whose parent had gone. A job leaves nothing behind: they got SIGTERM and, when the grace was \
+over, SIGKILL."
+
+    STUCK: Error "job/stuck"
+"Processes of the job do not end although they were sent SIGKILL. Only the kernel can keep a process alive then: it waits \
+in a system call that cannot be interrupted (state `D`), mostly for a file server that does not answer or for a device. \
+They end when that call returns. Nothing that a launcher can do ends them sooner."
+
+    BAD_PATTERN: Error "output/bad-pattern"
+"The name for the ranks' output files is a pattern: `%r` is the rank, `%s` the number of ranks, `%l` the rank within its \
+node, `%a` the app, `%j` the job, `%h` the host name, `%p` the launcher's process number and `%%` a percent sign. Digits \
+before the letter fill up with zeros: `out.%4r` makes `out.0007`."
+
+    NO_PROGRAM: Error "start/no-program"
+"There is no such program on the node. A name without a slash is looked for in the directories of `PATH`, the current \
+directory is not one of them; a name with a slash is a path, relative to the ranks' working directory. The exit code is \
+127, as in a shell."
+
+    NO_INTERPRETER: Error "start/no-interpreter"
+"The program's file is there, and yet the kernel said `no such file or directory`. It means another file: the interpreter \
+after `#!` in the first line of a script, or the dynamic linker of a binary.
+
+Frequent reasons: the script was saved with Windows line ends, so that the interpreter's name ends in a carriage return; \
+the interpreter is installed elsewhere on this node (`#!/usr/bin/env NAME` helps); the binary was built against another C \
+library (musl and glibc) or for a 32-bit system. The exit code is 127."
+
+    NOT_EXECUTABLE: Error "start/not-executable"
+"The kernel does not allow the program to be executed: the file has no execute permission for you, a directory above it \
+may not be entered, or its file system is mounted with `noexec`. The exit code is 126, as in a shell."
+
+    IS_DIRECTORY: Error "start/is-directory"
+"What was given as program is a directory. The exit code is 126, as in a shell."
+
+    WRONG_FORMAT: Error "start/wrong-format"
+"The file may be executed but is no program that the kernel knows: a script without a `#!` line, a binary for another \
+kind of processor, or an empty or damaged file. A shell would guess that it is a shell script; we do not. The exit code \
+is 126."
+
+    BUSY: Error "start/busy"
+"The kernel does not execute a file that somebody has open for writing. Mostly a compiler or a copy has not finished \
+yet. The exit code is 126."
+
+    ARGUMENTS_TOO_LONG: Error "start/arguments-too-long"
+"The program's arguments and environment together are longer than the kernel takes: a quarter of the stack's limit \
+(`ulimit -s`), and 128 KiB for each single string. The exit code is 123."
+
+    NO_DIRECTORY: Error "start/no-directory"
+"The working directory of the ranks cannot be entered on their node: it does not exist there, is not a directory, or you \
+may not enter it. Without `--wdir` it is the directory in which the launcher was started. The exit code is 121."
+
+    OUTPUT_FILE: Error "start/output-file"
+"The file that should take a rank's output cannot be opened on the rank's node. Its name comes from the pattern given; a \
+relative name starts at the rank's working directory. Directories are not made. The exit code is 121."
+
+    NO_PIDS: Error "start/no-pids"
+"The kernel has refused another process. Limits that can be the reason: processes of one user (`ulimit -u`, which counts \
+threads and all your sessions), the cgroup's `pids.max`, `kernel.pid_max` and `kernel.threads-max`. The exit code is 123."
+
+    NO_DESCRIPTORS: Error "start/no-descriptors"
+"There are no more descriptors. The daemon of a node needs about four for each rank, and raises its own limit as far as \
+it may (the hard limit, `ulimit -Hn`). Beyond that, only fewer ranks or a higher hard limit help. The exit code is 123."
+
+    NO_MEMORY: Error "start/no-memory"
+"The kernel had no memory for another process: the node, or the cgroup we run in, is full, or overcommit is off \
+(`vm.overcommit_memory`). The exit code is 123."
+
+    CANNOT_BIND: Error "start/cannot-bind"
+"A rank could not be bound to the PUs that were chosen for it. They were allowed when the map was made: in between, a \
+PU went offline or the cpuset was changed. The exit code is 123."
+
+    NO_TERMINAL: Error "start/no-terminal"
+"A rank was to get a terminal of its own (`--pty`), and there is none: `/dev/pts` is not mounted or all terminals are \
+in use. The exit code is 123."
+
+    CANNOT_TRACE: Error "start/cannot-trace"
+"Holding a rank at its first instruction uses ptrace, which the system has refused. Containers without `SYS_PTRACE` and \
+`kernel.yama.ptrace_scope` of 3 do that. The exit code is 123."
+
+    PLACE_NO_APPS: Error "place/no-apps"
+"The request names no program at all."
+
+    PLACE_NO_NODES: Error "place/no-nodes"
+"There is no node to place ranks on: the hostfile, `--host` or the batch system gave an empty list."
+
+    PLACE_NO_PROCS: Error "place/no-procs"
+"An app was given with 0 procs. Every app of a job has at least one; leave the app out instead."
+
+    PLACE_TOO_MANY_PROCS: Error "place/too-many-procs"
+"More ranks were asked for than a job can have. The limit protects against slips of the keyboard; no machine that exists runs so many."
+
+    PLACE_NOT_ENOUGH_SLOTS: Error "place/not-enough-slots"
+"You said how many slots there are (in a hostfile, with `--host a:2`, or through the batch system), and the job needs more. Give fewer ranks or more slots, or allow more ranks than slots with `--oversubscribe`.
+
+Slots that nobody has counted never refuse: without a number more ranks than cores run unbound."
+
+    PLACE_NOT_ENOUGH_PLACES: Error "place/not-enough-places"
+"A policy such as `ppr:2:package` says itself how many ranks there are: so many for each object. It makes fewer than `-n` asks for. Leave `-n` out to fill every object, or choose another policy."
+
+    PLACE_NOT_ENOUGH_CPUS: Error "place/not-enough-cpus"
+"You asked for a binding, and the node has fewer cores than the ranks there need for it. Without `--bind-to` such ranks would run unbound; with it we do not guess which of the two you want. `--bind-to none` or `:overload-allowed` decide."
+
+    PLACE_OBJECT_TOO_SMALL: Error "place/object-too-small"
+"`PE=n` gives each rank n cores (or hardware threads) of one object of the level that ranks are mapped by, and no object has so many."
+
+    PLACE_NO_CPUS: Error "place/no-cpus"
+"The affinity mask, the cgroup's cpuset and `--cpu-set` have no PU in common, so nothing can run on the node."
+
+    PLACE_UNKNOWN_HOST: Error "place/unknown-host"
+"A host was named that the allocation does not have. Host names are compared as they are written: `n1` and `n1.example.org` are two names."
+
+    PLACE_RANK_MISSING: Error "place/rank-missing"
+"A rankfile must have a line for every rank of the job."
+
+    PLACE_RANK_TWICE: Error "place/rank-twice"
+"A rankfile may have only one line for each rank."
+
+    PLACE_NO_SUCH_CPU: Error "place/no-such-cpu"
+"A rankfile or a PE list names a core or hardware thread that the node does not have, or that we may not use. Numbers are logical: 0 is the first that we may use, whatever number the kernel gives it."
+
+    PLACE_NO_SUCH_NODE: Error "place/no-such-node"
+"A host was given by number, as in `+n7`, and the allocation has fewer nodes. Numbers begin with 0."
+
+    PLACE_NOT_PER_APP: Error "place/not-per-app"
+"The policies `rankfile` and `seq` number the ranks of a whole job, so they cannot be given to one app of several."
+
+    PLACE_CONFLICT: Error "place/conflict"
+"Two options ask for things that cannot both be done. Leave one of them out."
+
+    PLACE_UNBOUND: Note "place/unbound"
+"The job has more ranks than there are cores that we may use, so its ranks are not bound: the kernel moves them among the PUs as it sees fit. This happens only where nobody has said a number of slots."
+
+    PLACE_OVER_QUOTA: Note "place/over-quota"
+"The cgroup that we run in (a container, a batch job) grants less processor time than the ranks can use: `cpu.max` counts. They run, and the kernel makes them wait."
+}

@@ -1,0 +1,1058 @@
+//! Every sentence, as a user would read it.
+
+use std::{ffi::OsString, time::Duration};
+
+use base::{ExitStatus, NodeId, Rank, RankSet, Signal};
+
+use super::{words::errno, *};
+use crate::proto::StartStep;
+
+/// One job of `./a.out`.
+struct Job {
+    nodes: Vec<String>,
+    table: Vec<TableRow>,
+    apps: Vec<App>,
+    end: EndPolicy,
+}
+
+fn app(program: &str) -> App {
+    App {
+        program: program.into(),
+        args: Vec::new(),
+        env: Vec::new(),
+        directory: "/home/u".into(),
+        search: "/usr/bin:/bin".into(),
+        umask: None,
+    }
+}
+
+impl Job {
+    /// Eight ranks on one node.
+    fn small() -> Self {
+        Self {
+            nodes: vec!["n1".to_owned()],
+            table: Vec::new(),
+            apps: vec![app("./a.out")],
+            end: EndPolicy::default(),
+        }
+    }
+
+    /// Eight ranks of two programs on four nodes.
+    fn wide() -> Self {
+        let row = |rank| TableRow {
+            rank: Rank(rank),
+            host: format!("n{:02}", rank / 2 + 8),
+            executable: if rank < 4 { "/opt/ocean" } else { "/opt/ice" }.into(),
+            pid: 100 + i32::try_from(rank).unwrap(),
+        };
+        Self {
+            nodes: (8..12).map(|node| format!("n{node:02}")).collect(),
+            table: (0..8).map(row).collect(),
+            apps: vec![app("/opt/ocean"), app("/opt/ice")],
+            end: EndPolicy::default(),
+        }
+    }
+
+    fn scene(&self) -> Scene<'_> {
+        Scene {
+            nodes: &self.nodes,
+            table: &self.table,
+            apps: &self.apps,
+            end: self.end,
+        }
+    }
+}
+
+fn set(text: &str) -> RankSet {
+    text.parse().unwrap()
+}
+
+fn ended(cause: Cause, classes: &[(ExitStatus, &str)], by_us: &str, not_started: &str) -> Outcome {
+    let maybe = |text: &str| {
+        if text.is_empty() {
+            RankSet::new()
+        } else {
+            set(text)
+        }
+    };
+    let ended = classes
+        .iter()
+        .map(|(status, ranks)| (*status, set(ranks)))
+        .collect::<Vec<_>>();
+    let not_started = maybe(not_started);
+    let size = ended.iter().map(|(_, ranks)| ranks.len()).sum::<usize>() + not_started.len();
+    Outcome {
+        cause,
+        size: u32::try_from(size).unwrap(),
+        ended,
+        not_started,
+        ended_by_us: maybe(by_us),
+    }
+}
+
+/// The message without alignment, which is the printer's; checks the rules of wording on the way.
+fn shown(message: &Message) -> String {
+    let kind = KINDS.iter().find(|kind| kind.id == message.id);
+    assert_eq!(
+        kind.map(|kind| kind.severity),
+        Some(message.severity),
+        "{}",
+        message.id
+    );
+    let first = message.headline.chars().next().unwrap();
+    assert!(!first.is_uppercase(), "{}", message.headline);
+    let mut names = Vec::new();
+    for (name, value) in &message.facts {
+        assert!(!names.contains(name), "{name} twice in {message:?}");
+        assert!(!value.is_empty() && !value.ends_with('.'), "{value}");
+        names.push(name);
+    }
+    for text in [Some(&message.headline), message.help.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        assert!(!text.ends_with('.') && !text.contains('\n'), "{text}");
+        assert_eq!(text.matches('`').count() % 2, 0, "{text}");
+    }
+    let mut text = format!(
+        "{} {:?}: {}\n",
+        message.id, message.severity, message.headline
+    );
+    for (name, value) in &message.facts {
+        text.push_str(&format!("  {name}: {value}\n"));
+    }
+    if let Some(help) = &message.help {
+        text.push_str(&format!("  help: {help}\n"));
+    }
+    text
+}
+
+fn all(messages: &[Message]) -> String {
+    messages.iter().map(shown).collect()
+}
+
+fn signaled(signal: Signal) -> ExitStatus {
+    ExitStatus::Signaled {
+        signal,
+        core_dumped: false,
+    }
+}
+
+const DUMPED: ExitStatus = ExitStatus::Signaled {
+    signal: Signal::SEGV,
+    core_dumped: true,
+};
+const TERMINATED: ExitStatus = ExitStatus::Signaled {
+    signal: Signal::TERM,
+    core_dumped: false,
+};
+const KILLED: ExitStatus = ExitStatus::Signaled {
+    signal: Signal::KILL,
+    core_dumped: false,
+};
+const OK: ExitStatus = ExitStatus::SUCCESS;
+
+fn fail(rank: u32, status: ExitStatus) -> Cause {
+    Cause::Failed {
+        rank: Rank(rank),
+        status,
+    }
+}
+
+#[test]
+fn success_is_quiet() {
+    let job = Job::small();
+    assert_eq!(
+        outcome(&ended(Cause::Success, &[(OK, "0-7")], "", ""), &job.scene()),
+        []
+    );
+}
+
+#[test]
+fn ranks_that_failed() {
+    let three = ExitStatus::Exited(3);
+    let small = Job::small();
+    let mut on = Job::small();
+    on.end.on_failure = OnFailure::Continue;
+    let wide = Job::wide();
+    let cases = [
+        (
+            "alone",
+            &small,
+            ended(fail(0, three), &[(three, "0")], "", ""),
+        ),
+        (
+            "core",
+            &small,
+            ended(
+                fail(2, DUMPED),
+                &[(DUMPED, "2"), (TERMINATED, "0-1,3-7")],
+                "0-1,3-7",
+                "",
+            ),
+        ),
+        (
+            "alike",
+            &small,
+            ended(
+                fail(2, three),
+                &[(three, "0-2,5"), (TERMINATED, "3-4,6-7")],
+                "3-4,6-7",
+                "",
+            ),
+        ),
+        (
+            "two ranks",
+            &small,
+            ended(fail(1, three), &[(three, "1"), (KILLED, "0")], "0", ""),
+        ),
+        (
+            "some done",
+            &small,
+            ended(
+                fail(1, three),
+                &[(OK, "0,2-6"), (three, "1"), (TERMINATED, "7")],
+                "7",
+                "",
+            ),
+        ),
+        (
+            "one done",
+            &small,
+            ended(
+                fail(1, three),
+                &[(OK, "0"), (three, "1"), (TERMINATED, "2-7")],
+                "2-7",
+                "",
+            ),
+        ),
+        (
+            "all done",
+            &small,
+            ended(fail(1, three), &[(OK, "0,2-7"), (three, "1")], "", ""),
+        ),
+        (
+            "same code, but by us",
+            &small,
+            ended(fail(0, three), &[(three, "0-7")], "1-7", ""),
+        ),
+        (
+            "deaf",
+            &small,
+            ended(
+                fail(0, three),
+                &[(three, "0"), (TERMINATED, "1-6"), (KILLED, "7")],
+                "1-7",
+                "",
+            ),
+        ),
+        (
+            "not all started",
+            &small,
+            ended(
+                fail(0, three),
+                &[(three, "0"), (TERMINATED, "1")],
+                "1",
+                "2-7",
+            ),
+        ),
+        (
+            "ways",
+            &on,
+            ended(
+                fail(3, three),
+                &[
+                    (OK, "0"),
+                    (three, "3"),
+                    (signaled(Signal::SEGV), "1,4"),
+                    (ExitStatus::Exited(1), "2,5-7"),
+                ],
+                "",
+                "",
+            ),
+        ),
+        (
+            "continue",
+            &on,
+            ended(fail(3, three), &[(OK, "0-2,4-7"), (three, "3")], "", ""),
+        ),
+        (
+            "continue, two",
+            &on,
+            ended(fail(0, three), &[(OK, "1"), (three, "0")], "", ""),
+        ),
+        (
+            "nodes",
+            &wide,
+            ended(
+                fail(2, three),
+                &[(three, "0-3"), (TERMINATED, "4-7")],
+                "4-7",
+                "",
+            ),
+        ),
+        (
+            "programs",
+            &wide,
+            ended(
+                fail(3, three),
+                &[(three, "3-4"), (TERMINATED, "0-2,5-7")],
+                "0-2,5-7",
+                "",
+            ),
+        ),
+        (
+            "no table",
+            &Job {
+                table: Vec::new(),
+                ..Job::wide()
+            },
+            ended(fail(0, three), &[(three, "0")], "", "1-7"),
+        ),
+    ];
+    let text = cases.map(|(name, job, outcome)| {
+        format!(
+            "-- {name}\n{}",
+            all(&super::outcome(&outcome, &job.scene()))
+        )
+    });
+    insta::assert_snapshot!(text.concat(), @"
+    -- alone
+    job/rank-failed Error: rank 0 on `n1` exited with code 3
+    -- core
+    job/rank-failed Error: rank 2 on `n1` was killed by SIGSEGV, core dumped
+      effect: the other 7 ranks were ended
+    -- alike
+    job/rank-failed Error: ranks 0-2,5 on `n1` exited with code 3
+      first: rank 2
+      effect: the other 4 ranks were ended
+    -- two ranks
+    job/rank-failed Error: rank 1 on `n1` exited with code 3
+      effect: the other rank was ended; rank 0 needed SIGKILL
+    -- some done
+    job/rank-failed Error: rank 1 on `n1` exited with code 3
+      effect: 1 of the other 7 ranks was ended, 6 had ended before
+    -- one done
+    job/rank-failed Error: rank 1 on `n1` exited with code 3
+      effect: 6 of the other 7 ranks were ended, 1 had ended before
+    -- all done
+    job/rank-failed Error: rank 1 on `n1` exited with code 3
+      effect: the other 7 ranks had ended by themselves
+    -- same code, but by us
+    job/rank-failed Error: rank 0 on `n1` exited with code 3
+      effect: the other 7 ranks were ended
+    -- deaf
+    job/rank-failed Error: rank 0 on `n1` exited with code 3
+      effect: the other 7 ranks were ended; rank 7 needed SIGKILL
+    -- not all started
+    job/rank-failed Error: rank 0 on `n1` exited with code 3
+      effect: the other rank was ended; ranks 2-7 were not started
+    -- ways
+    job/rank-failed Error: rank 3 on `n1` exited with code 3
+      effect: the other rank ran on to its end
+    job/rank-failed Error: ranks 1,4 on `n1` were killed by SIGSEGV
+    job/rank-failed Error: ranks 2,5-7 on `n1` exited with code 1
+    -- continue
+    job/rank-failed Error: rank 3 on `n1` exited with code 3
+      effect: the other 7 ranks ran on to their end
+    -- continue, two
+    job/rank-failed Error: rank 0 on `n1` exited with code 3
+      effect: the other rank ran on to its end
+    -- nodes
+    job/rank-failed Error: ranks 0-3 on `n[08-09]` exited with code 3
+      program: `/opt/ocean`
+      first: rank 2 on `n09`
+      effect: the other 4 ranks were ended
+    -- programs
+    job/rank-failed Error: ranks 3-4 on `n[09-10]` exited with code 3
+      first: rank 3 on `n09`
+      effect: the other 6 ranks were ended
+    -- no table
+    job/rank-failed Error: rank 0 exited with code 3
+      effect: ranks 1-7 were not started
+    ");
+}
+
+#[test]
+fn signals_that_mean_something() {
+    let job = Job::small();
+    let text = [
+        Signal::KILL,
+        Signal(4),
+        Signal(7),
+        Signal::ABRT,
+        Signal(24),
+        Signal(25),
+        Signal(31),
+        Signal(40),
+    ]
+    .map(|signal| rank_failed(&set("0"), signaled(signal), &job.scene()))
+    .map(|message| shown(&message));
+    insta::assert_snapshot!(text.concat(), @"
+    job/rank-failed Error: rank 0 on `n1` was killed by SIGKILL
+      help: we did not send it: when memory ran out, the kernel's log (`dmesg`) or the cgroup's `memory.events` says so
+    job/rank-failed Error: rank 0 on `n1` was killed by SIGILL
+      help: often a program built for a newer processor than this node has
+    job/rank-failed Error: rank 0 on `n1` was killed by SIGBUS
+      help: often `/dev/shm` or a full file system behind a mapped file: `df /dev/shm` shows
+    job/rank-failed Error: rank 0 on `n1` was killed by SIGABRT
+    job/rank-failed Error: rank 0 on `n1` was killed by SIGXCPU
+      help: the limit on processor time was reached: `ulimit -t` shows it
+    job/rank-failed Error: rank 0 on `n1` was killed by SIGXFSZ
+      help: the limit on file size was reached: `ulimit -f` shows it
+    job/rank-failed Error: rank 0 on `n1` was killed by SIGSYS
+      help: a system call was forbidden by a seccomp filter, as containers have
+    job/rank-failed Error: rank 0 on `n1` was killed by signal 40
+    ");
+}
+
+#[test]
+fn many_ways_to_fail_are_counted() {
+    let job = Job::small();
+    let texts = (0..30).map(|rank| rank.to_string()).collect::<Vec<_>>();
+    let classes = texts
+        .iter()
+        .zip(1..)
+        .map(|(rank, code)| (ExitStatus::Exited(code), rank.as_str()))
+        .collect::<Vec<_>>();
+    let messages = outcome(
+        &ended(fail(0, ExitStatus::Exited(1)), &classes, "", ""),
+        &job.scene(),
+    );
+    assert_eq!(messages.len(), CLASSES_MAX + 1);
+    insta::assert_snapshot!(shown(&messages[CLASSES_MAX]), @"job/more-failed Error: ranks 8-29 failed in 22 ways more");
+}
+
+#[test]
+fn other_ends() {
+    let small = Job::small();
+    let mut limited = Job::small();
+    limited.end.time_limit = Some(Duration::from_secs(5400));
+    let abort = |text: &str| Cause::Aborted {
+        rank: Rank(3),
+        code: 5,
+        message: text.to_owned(),
+    };
+    let rest: &[_] = &[(ExitStatus::Exited(5), "3"), (TERMINATED, "0-2,4-7")];
+    let cases = [
+        (
+            "abort",
+            &small,
+            ended(abort("bad\x1b[2J mesh\n"), rest, "0-2,4-7", ""),
+        ),
+        (
+            "abort without text",
+            &small,
+            ended(abort(" "), rest, "0-2,4-7", ""),
+        ),
+        (
+            "protocol",
+            &small,
+            ended(
+                Cause::Protocol {
+                    rank: Rank(3),
+                    what: "unknown command `cmd=\tdance`".into(),
+                },
+                rest,
+                "0-7",
+                "",
+            ),
+        ),
+        (
+            "signal",
+            &small,
+            ended(
+                Cause::Ended(EndReason::Signal(Signal::INT)),
+                &[(signaled(Signal::INT), "0-7")],
+                "0-7",
+                "",
+            ),
+        ),
+        (
+            "signal, one",
+            &small,
+            ended(
+                Cause::Ended(EndReason::Signal(Signal::TERM)),
+                &[(TERMINATED, "0")],
+                "0",
+                "",
+            ),
+        ),
+        (
+            "signal, late",
+            &small,
+            ended(
+                Cause::Ended(EndReason::Signal(Signal::HUP)),
+                &[(OK, "0-7")],
+                "",
+                "",
+            ),
+        ),
+        (
+            "signal, early",
+            &small,
+            ended(Cause::Ended(EndReason::Signal(Signal::INT)), &[], "", "0-7"),
+        ),
+        (
+            "signal, between",
+            &small,
+            ended(
+                Cause::Ended(EndReason::Signal(Signal::INT)),
+                &[(TERMINATED, "0")],
+                "0",
+                "1-7",
+            ),
+        ),
+        (
+            "output",
+            &small,
+            ended(
+                Cause::Ended(EndReason::OutputLost),
+                &[(OK, "0"), (TERMINATED, "1-7")],
+                "1-7",
+                "",
+            ),
+        ),
+        (
+            "time",
+            &limited,
+            ended(
+                Cause::Ended(EndReason::TimeLimit),
+                &[(OK, "0-6"), (KILLED, "7")],
+                "7",
+                "",
+            ),
+        ),
+        (
+            "time, unknown",
+            &small,
+            ended(
+                Cause::Ended(EndReason::TimeLimit),
+                &[(TERMINATED, "0-7")],
+                "0-7",
+                "",
+            ),
+        ),
+        (
+            "front",
+            &small,
+            ended(
+                Cause::Ended(EndReason::FrontLost),
+                &[(TERMINATED, "0-7")],
+                "0-7",
+                "",
+            ),
+        ),
+    ];
+    let text = cases.map(|(name, job, outcome)| {
+        format!(
+            "-- {name}\n{}",
+            all(&super::outcome(&outcome, &job.scene()))
+        )
+    });
+    insta::assert_snapshot!(text.concat(), @r"
+    -- abort
+    job/aborted Error: rank 3 on `n1` aborted the job with code 5
+      message: bad\u{1b}[2J mesh\n
+      effect: the other 7 ranks were ended
+    -- abort without text
+    job/aborted Error: rank 3 on `n1` aborted the job with code 5
+      effect: the other 7 ranks were ended
+    -- protocol
+    job/protocol Error: rank 3 on `n1` broke the rules of the process management interface
+      what: unknown command `cmd=\tdance`
+      effect: the other 7 ranks were ended
+      help: the program's MPI library and this launcher do not speak the same protocol, or the program wrote to the descriptor in `PMI_FD`
+    -- signal
+    job/ended-by-signal Error: the job was ended because the launcher got SIGINT
+      effect: all 8 ranks were ended
+    -- signal, one
+    job/ended-by-signal Error: the job was ended because the launcher got SIGTERM
+      effect: its only rank was ended
+    -- signal, late
+    job/ended-by-signal Error: the job was ended because the launcher got SIGHUP
+      effect: no rank was left to be ended
+    -- signal, early
+    job/ended-by-signal Error: the job was ended because the launcher got SIGINT
+      effect: no rank had been started
+    -- signal, between
+    job/ended-by-signal Error: the job was ended because the launcher got SIGINT
+      effect: its only rank was ended; ranks 1-7 were not started
+    -- output
+    job/output-lost Note: the job was ended because nobody reads its output any more
+      effect: 7 of 8 ranks were ended, 1 had ended before
+    -- time
+    job/time-limit Error: the job did not end within its time limit of 1 h 30 min
+      effect: 1 of 8 ranks was ended, 7 had ended before; rank 7 needed SIGKILL
+    -- time, unknown
+    job/time-limit Error: the job did not end within its time limit
+      effect: all 8 ranks were ended
+    -- front
+    job/front-lost Error: the job was ended because the process that started it is gone
+      effect: all 8 ranks were ended
+    ");
+}
+
+#[test]
+fn procs_that_could_not_be_started() {
+    let job = Job {
+        apps: vec![app("./a.out"), app("tool"), app("/opt/x")],
+        ..Job::small()
+    };
+    let cases: [(StartStep, i32, Option<&str>); 30] = [
+        (StartStep::Find, errno::ENOENT, Some("tool")),
+        (StartStep::Find, errno::ENOENT, Some("./a.out")),
+        (StartStep::Find, errno::ENOENT, Some("/opt/x")),
+        (StartStep::Find, errno::ENOTDIR, Some("/etc/passwd/x")),
+        (StartStep::Find, errno::EACCES, Some("./a.out")),
+        (StartStep::Find, errno::EISDIR, Some("/opt")),
+        (StartStep::Exec, errno::ENOENT, Some("./a.out")),
+        (StartStep::Exec, errno::EACCES, Some("./a.out")),
+        (StartStep::Exec, errno::ENOEXEC, Some("./a\n.out")),
+        (StartStep::Exec, errno::ETXTBSY, Some("./a.out")),
+        (StartStep::Exec, errno::E2BIG, Some("./a.out")),
+        (StartStep::Exec, errno::ENOMEM, Some("./a.out")),
+        (StartStep::Exec, errno::ELOOP, Some("./a.out")),
+        (StartStep::Directory, errno::ENOENT, Some("/scratch/u")),
+        (StartStep::Directory, errno::EACCES, Some("/root")),
+        (StartStep::Directory, errno::ENOTDIR, None),
+        (StartStep::OutputFile, errno::EACCES, Some("/out.0")),
+        (StartStep::OutputFile, errno::EMFILE, Some("/out.0")),
+        (StartStep::OutputFile, 28, None),
+        (StartStep::Fork, errno::EAGAIN, None),
+        (StartStep::Fork, errno::ENOMEM, None),
+        (StartStep::Channels, errno::EMFILE, None),
+        (StartStep::Channels, errno::ENFILE, None),
+        (StartStep::Affinity, 22, None),
+        (StartStep::Terminal, 28, None),
+        (StartStep::Trace, errno::EPERM, None),
+        (StartStep::ParentDeath, 3, None),
+        (StartStep::Limits, errno::EPERM, None),
+        (StartStep::Descriptors, 9, None),
+        (StartStep::Umask, 999, None),
+    ];
+    let text = cases.map(|(step, errno, subject)| {
+        let failure = StartFailure {
+            step,
+            errno,
+            subject: subject.map(OsString::from),
+        };
+        shown(&start_failure(&failure, &set("0-2"), &job.scene()))
+    });
+    insta::assert_snapshot!(text.concat(), @r"
+    start/no-program Error: cannot start `tool` on `n1`: no directory of the search path has it
+      step: find the program
+      ranks: 0-2
+      path: /usr/bin:/bin
+      help: a program in the working directory is called `./tool`
+    start/no-program Error: cannot start `./a.out` on `n1`: there is no such file
+      step: find the program
+      ranks: 0-2
+      directory: `/home/u`
+    start/no-program Error: cannot start `/opt/x` on `n1`: there is no such file
+      step: find the program
+      ranks: 0-2
+    start/no-program Error: cannot start `/etc/passwd/x` on `n1`: not a directory
+      step: find the program
+      ranks: 0-2
+    start/not-executable Error: cannot start `./a.out` on `n1`: permission denied
+      step: find the program
+      ranks: 0-2
+      help: `chmod +x ./a.out`, or look for a directory above it that you may not enter or a file system mounted with `noexec`
+    start/is-directory Error: cannot start `/opt` on `n1`: it is a directory
+      step: find the program
+      ranks: 0-2
+    start/no-interpreter Error: cannot start `./a.out` on `n1`: the interpreter that it names does not exist
+      step: execute the program
+      ranks: 0-2
+      help: `head -1 ./a.out` shows the `#!` line of a script (mind Windows line ends), `file ./a.out` the loader of a binary
+    start/not-executable Error: cannot start `./a.out` on `n1`: permission denied
+      step: execute the program
+      ranks: 0-2
+      help: `chmod +x ./a.out`, or look for a directory above it that you may not enter or a file system mounted with `noexec`
+    start/wrong-format Error: cannot start `./a\n.out` on `n1`: it is not a program that this machine can run
+      step: execute the program
+      ranks: 0-2
+      help: a script needs a first line like `#!/bin/sh`; a binary must be built for this kind of processor
+    start/busy Error: cannot start `./a.out` on `n1`: it is open for writing
+      step: execute the program
+      ranks: 0-2
+      help: wait until the copy or the link that writes it is done
+    start/arguments-too-long Error: cannot start `./a.out` on `n1`: arguments and environment are too long
+      step: execute the program
+      ranks: 0-2
+      help: pass long lists in a file, or a smaller environment; `getconf ARG_MAX` shows the limit
+    start/no-memory Error: cannot start `./a.out` on `n1`: out of memory
+      step: execute the program
+      ranks: 0-2
+      help: start fewer ranks; `free -m` and the cgroup's `memory.max` show what there is
+    job/not-started Error: cannot start `./a.out` on `n1`: cannot execute the program: too many symbolic links
+      step: execute the program
+      ranks: 0-2
+    start/no-directory Error: cannot start ranks 0-2 on `n1`: cannot enter the working directory `/scratch/u`: no such file or directory
+      step: enter the working directory
+      ranks: 0-2
+      help: the directory must exist on `n1`; choose another with `--wdir`
+    start/no-directory Error: cannot start ranks 0-2 on `n1`: cannot enter the working directory `/root`: permission denied
+      step: enter the working directory
+      ranks: 0-2
+      help: the directory must exist on `n1`; choose another with `--wdir`
+    start/no-directory Error: cannot start ranks 0-2 on `n1`: cannot enter the working directory: not a directory
+      step: enter the working directory
+      ranks: 0-2
+      help: the directory must exist on `n1`; choose another with `--wdir`
+    start/output-file Error: cannot start ranks 0-2 on `n1`: cannot open the output file `/out.0`: permission denied
+      step: open the output file
+      ranks: 0-2
+    start/no-descriptors Error: cannot start ranks 0-2 on `n1`: the limit on open files is reached
+      step: open the output file
+      ranks: 0-2
+      help: raise `ulimit -n`, or start fewer ranks
+    start/output-file Error: cannot start ranks 0-2 on `n1`: cannot open the output file: no space left on device
+      step: open the output file
+      ranks: 0-2
+    start/no-pids Error: cannot start ranks 0-2 on `n1`: the limit on processes is reached
+      step: fork
+      ranks: 0-2
+      help: raise `ulimit -u` or the cgroup's `pids.max`, or start fewer ranks
+    start/no-memory Error: cannot start ranks 0-2 on `n1`: out of memory
+      step: fork
+      ranks: 0-2
+      help: start fewer ranks; `free -m` and the cgroup's `memory.max` show what there is
+    start/no-descriptors Error: cannot start ranks 0-2 on `n1`: the limit on open files is reached
+      step: make the channels for input and output
+      ranks: 0-2
+      help: raise `ulimit -n`, or start fewer ranks
+    start/no-descriptors Error: cannot start ranks 0-2 on `n1`: the system's limit on open files is reached
+      step: make the channels for input and output
+      ranks: 0-2
+      help: `sysctl fs.file-max` shows the limit
+    start/cannot-bind Error: cannot start ranks 0-2 on `n1`: cannot bind to the chosen PUs: invalid argument
+      step: bind to the chosen PUs
+      ranks: 0-2
+      help: the PUs that we may use have changed; `--bind-to none` runs without binding
+    start/no-terminal Error: cannot start ranks 0-2 on `n1`: cannot open a terminal: no space left on device
+      step: open a terminal
+      ranks: 0-2
+      help: `/dev/pts` must be mounted; `sysctl kernel.pty.nr kernel.pty.max` shows how many terminals are in use
+    start/cannot-trace Error: cannot start ranks 0-2 on `n1`: cannot hold at the first instruction: operation not permitted
+      step: hold at the first instruction
+      ranks: 0-2
+      help: holding a rank needs ptrace: see `sysctl kernel.yama.ptrace_scope` and the container's seccomp profile
+    job/not-started Error: cannot start ranks 0-2 on `n1`: cannot arm the parent-death signal: error 3
+      step: arm the parent-death signal
+      ranks: 0-2
+    job/not-started Error: cannot start ranks 0-2 on `n1`: cannot set the resource limits: operation not permitted
+      step: set the resource limits
+      ranks: 0-2
+    job/not-started Error: cannot start ranks 0-2 on `n1`: cannot arrange the descriptors: bad descriptor
+      step: arrange the descriptors
+      ranks: 0-2
+    job/not-started Error: cannot start ranks 0-2 on `n1`: cannot set the file mode mask: error 999
+      step: set the file mode mask
+      ranks: 0-2
+    ");
+}
+
+#[test]
+fn steps_have_names() {
+    let job = Job::small();
+    let steps = [
+        StartStep::Find,
+        StartStep::Channels,
+        StartStep::OutputFile,
+        StartStep::Fork,
+        StartStep::ProcessGroup,
+        StartStep::ParentDeath,
+        StartStep::Affinity,
+        StartStep::Limits,
+        StartStep::Umask,
+        StartStep::Directory,
+        StartStep::Descriptors,
+        StartStep::Terminal,
+        StartStep::Signals,
+        StartStep::Trace,
+        StartStep::Exec,
+    ];
+    let text = steps.map(|step| {
+        let failure = StartFailure {
+            step,
+            errno: 5,
+            subject: None,
+        };
+        let message = start_failure(&failure, &set("4"), &job.scene());
+        shown(&message)
+            .lines()
+            .take(2)
+            .map(|line| format!("{line}\n"))
+            .collect::<String>()
+    });
+    insta::assert_snapshot!(text.concat(), @"
+    job/not-started Error: cannot start rank 4 on `n1`: cannot find the program: input/output error
+      step: find the program
+    job/not-started Error: cannot start `./a.out` on `n1`: cannot make the channels for input and output: input/output error
+      step: make the channels for input and output
+    start/output-file Error: cannot start `./a.out` on `n1`: cannot open the output file: input/output error
+      step: open the output file
+    job/not-started Error: cannot start `./a.out` on `n1`: cannot fork: input/output error
+      step: fork
+    job/not-started Error: cannot start `./a.out` on `n1`: cannot make a process group: input/output error
+      step: make a process group
+    job/not-started Error: cannot start `./a.out` on `n1`: cannot arm the parent-death signal: input/output error
+      step: arm the parent-death signal
+    start/cannot-bind Error: cannot start `./a.out` on `n1`: cannot bind to the chosen PUs: input/output error
+      step: bind to the chosen PUs
+    job/not-started Error: cannot start `./a.out` on `n1`: cannot set the resource limits: input/output error
+      step: set the resource limits
+    job/not-started Error: cannot start `./a.out` on `n1`: cannot set the file mode mask: input/output error
+      step: set the file mode mask
+    start/no-directory Error: cannot start `./a.out` on `n1`: cannot enter the working directory: input/output error
+      step: enter the working directory
+    job/not-started Error: cannot start `./a.out` on `n1`: cannot arrange the descriptors: input/output error
+      step: arrange the descriptors
+    start/no-terminal Error: cannot start `./a.out` on `n1`: cannot open a terminal: input/output error
+      step: open a terminal
+    job/not-started Error: cannot start `./a.out` on `n1`: cannot reset the signals: input/output error
+      step: reset the signals
+    start/cannot-trace Error: cannot start `./a.out` on `n1`: cannot hold at the first instruction: input/output error
+      step: hold at the first instruction
+    job/not-started Error: cannot start rank 4 on `n1`: cannot execute the program: input/output error
+      step: execute the program
+    ");
+}
+
+#[test]
+fn a_job_that_was_not_started() {
+    let small = Job::small();
+    let missing = StartFailure {
+        step: StartStep::Find,
+        errno: errno::ENOENT,
+        subject: Some("./a.out".into()),
+    };
+    let full = StartFailure {
+        step: StartStep::Fork,
+        errno: errno::EAGAIN,
+        subject: None,
+    };
+    let cause = |classes: &[(&StartFailure, &str)]| {
+        Cause::NotStarted(
+            classes
+                .iter()
+                .map(|(why, ranks)| ((*why).clone(), set(ranks)))
+                .collect(),
+        )
+    };
+    let cases = [
+        ("none", ended(cause(&[(&missing, "0-7")]), &[], "", "0-7")),
+        (
+            "some",
+            ended(
+                cause(&[(&full, "6-7")]),
+                &[(TERMINATED, "0-5")],
+                "0-5",
+                "6-7",
+            ),
+        ),
+        (
+            "one ran",
+            ended(cause(&[(&full, "1")]), &[(KILLED, "0")], "0", "1"),
+        ),
+        (
+            "one was done",
+            ended(cause(&[(&full, "1-2")]), &[(OK, "0")], "", "1-2"),
+        ),
+        (
+            "two reasons",
+            ended(cause(&[(&full, "4-7"), (&missing, "0-3")]), &[], "", "0-7"),
+        ),
+    ];
+    let text = cases.map(|(name, outcome)| {
+        format!(
+            "-- {name}\n{}",
+            all(&super::outcome(&outcome, &small.scene()))
+        )
+    });
+    insta::assert_snapshot!(text.concat(), @"
+    -- none
+    start/no-program Error: cannot start `./a.out` on `n1`: there is no such file
+      step: find the program
+      ranks: 0-7
+      directory: `/home/u`
+      effect: the job was not started
+    -- some
+    start/no-pids Error: cannot start `./a.out` on `n1`: the limit on processes is reached
+      step: fork
+      ranks: 6-7
+      effect: the other 6 ranks were ended
+      help: raise `ulimit -u` or the cgroup's `pids.max`, or start fewer ranks
+    -- one ran
+    start/no-pids Error: cannot start `./a.out` on `n1`: the limit on processes is reached
+      step: fork
+      rank: 1
+      effect: the other rank was ended; rank 0 needed SIGKILL
+      help: raise `ulimit -u` or the cgroup's `pids.max`, or start fewer ranks
+    -- one was done
+    start/no-pids Error: cannot start `./a.out` on `n1`: the limit on processes is reached
+      step: fork
+      ranks: 1-2
+      effect: the other rank had ended by itself
+      help: raise `ulimit -u` or the cgroup's `pids.max`, or start fewer ranks
+    -- two reasons
+    start/no-program Error: cannot start `./a.out` on `n1`: there is no such file
+      step: find the program
+      ranks: 0-3
+      directory: `/home/u`
+      effect: the job was not started
+    start/no-pids Error: cannot start `./a.out` on `n1`: the limit on processes is reached
+      step: fork
+      ranks: 4-7
+      help: raise `ulimit -u` or the cgroup's `pids.max`, or start fewer ranks
+    ");
+
+    let many = (0..20).map(|rank| {
+        let failure = StartFailure {
+            step: StartStep::Umask,
+            errno: 100 + rank,
+            subject: None,
+        };
+        (failure, RankSet::single(Rank(u32::try_from(rank).unwrap())))
+    });
+    let outcome = ended(Cause::NotStarted(many.collect()), &[], "", "0-19");
+    let messages = super::outcome(&outcome, &small.scene());
+    assert_eq!(messages.len(), CLASSES_MAX + 1);
+    insta::assert_snapshot!(shown(&messages[CLASSES_MAX]), @"job/more-failed Error: ranks 8-19 could not be started for 12 reasons more");
+}
+
+#[test]
+fn notes() {
+    let (small, wide) = (Job::small(), Job::wide());
+    let cases = [
+        (&small, Note::Leaky(set("3"))),
+        (&wide, Note::Leaky(set("0-1,6"))),
+        (
+            &small,
+            Note::LeftBehind {
+                node: NodeId(0),
+                count: 1,
+            },
+        ),
+        (
+            &wide,
+            Note::LeftBehind {
+                node: NodeId(3),
+                count: 2,
+            },
+        ),
+        (
+            &small,
+            Note::LeftBehind {
+                node: NodeId(7),
+                count: 2,
+            },
+        ),
+        (
+            &small,
+            Note::Stuck {
+                node: NodeId(0),
+                pids: vec![4711],
+            },
+        ),
+        (
+            &small,
+            Note::Stuck {
+                node: NodeId(0),
+                pids: (1..=20).collect(),
+            },
+        ),
+    ];
+    let text = cases.map(|(job, note)| shown(&super::note(&note, &job.scene())));
+    insta::assert_snapshot!(text.concat(), @"
+    job/leaky Warning: rank 3 on `n1` has exited, but something still holds its output open
+      effect: what is written there later than 1 s after the exit is lost
+      help: a process started in the background should close or redirect its stdout and stderr
+    job/leaky Warning: ranks 0-1,6 on `n[08,11]` have exited, but something still holds their output open
+      effect: what is written there later than 1 s after the exit is lost
+      help: a process started in the background should close or redirect its stdout and stderr
+    job/left-behind Warning: 1 process that the job left behind on `n1` was ended
+    job/left-behind Warning: 2 processes that the job left behind on `n11` were ended
+    job/left-behind Warning: 2 processes that the job left behind on node 7 were ended
+    job/stuck Error: 1 process on `n1` cannot be ended
+      step: SIGKILL was sent, the kernel has not carried it out
+      pid: 4711
+      help: such a process waits in the kernel, often for a file server or a device; `ps -o pid,stat,wchan` shows for what
+    job/stuck Error: 20 processes on `n1` cannot be ended
+      step: SIGKILL was sent, the kernel has not carried it out
+      pids: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 4 more
+      help: such a process waits in the kernel, often for a file server or a device; `ps -o pid,stat,wchan` shows for what
+    ");
+}
+
+#[test]
+fn refusals() {
+    let pattern = crate::spec::Pattern("out.%x".into());
+    let facts = crate::spec::PatternFacts {
+        rank: 0,
+        size: 1,
+        local_rank: 0,
+        app: 0,
+        job: 1,
+        front_pid: 1,
+        host: "n1",
+    };
+    let error = pattern.expand(&facts).unwrap_err();
+    insta::assert_snapshot!(shown(&refusal(&Refusal::Pattern(error.to_string()))), @"
+    output/bad-pattern Error: cannot make a file name for the output: `%x` means nothing (known: %r rank, %s size, %l local rank, %a app, %j job, %h host, %p pid, %%)
+      effect: the job was not started
+    ");
+}
+
+#[test]
+fn words() {
+    let odd = (0..400).map(|n| Rank(n * n)).collect::<RankSet>();
+    insta::assert_snapshot!(ranks_text(&odd), @"ranks 0-1,4,9,16,25,36,49,64,81,100,121,144,169,196,225,256,289,324,361,400,441,484,529,576,625,676,729,784,841,900,961,1024,1089,1156,1225,1296,1369,1444,1521,1600,… (400 in all)");
+    assert_eq!(plain(&"x".repeat(5000)).chars().count(), 1025);
+    assert_eq!(brief(&"x".repeat(5000)).chars().count(), 161);
+    let times = [0, 1500, 2000, 90_000, 5_400_000, 86_461_000];
+    let text = times
+        .map(|ms| duration(Duration::from_millis(ms)))
+        .join(", ");
+    insta::assert_snapshot!(text, @"0 s, 1.5 s, 2 s, 1 min 30 s, 1 h 30 min, 24 h 1 min 1 s");
+}
+
+#[test]
+fn every_kind_is_explained_once() {
+    let mut ids = KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), KINDS.len());
+    for kind in KINDS {
+        let (area, name) = kind.id.split_once('/').unwrap();
+        let word = |text: &str| {
+            !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
+        };
+        assert!(word(area) && word(name), "{}", kind.id);
+        assert!(kind.explanation.ends_with('.'), "{}", kind.id);
+        assert!(
+            kind.explanation
+                .starts_with(|c: char| c.is_uppercase() || c == '`'),
+            "{}",
+            kind.id
+        );
+        assert_eq!(explain(kind.id), Some(kind.explanation));
+    }
+    for problem in StartProblem::ALL {
+        assert!(KINDS.contains(&problem.kind()));
+    }
+    assert_eq!(explain("job/never-was"), None);
+}
+
+#[test]
+fn the_json_twin_is_an_object() {
+    let message = note(&Note::Leaky(set("3")), &Job::small().scene());
+    let value = serde_json::to_value(&message).unwrap();
+    assert_eq!(value["id"], "job/leaky");
+    assert_eq!(value["severity"], "warning");
+    assert!(value["facts"]["effect"].as_str().unwrap().contains("1 s"));
+    let message = Message::new(&k::OUTPUT_LOST, "x");
+    insta::assert_snapshot!(serde_json::to_string(&message).unwrap(), @r#"{"id":"job/output-lost","severity":"note","headline":"x","facts":{}}"#);
+}
