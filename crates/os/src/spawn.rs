@@ -179,10 +179,12 @@ pub struct SpawnError {
 pub struct Spawner {
     stack: Stack,
     pointers: Pointers,
+    /// Signals that had a handler when this was made, see [`signal::caught`].
+    caught: u64,
 }
 
 impl Spawner {
-    /// Reserves the stack.
+    /// Reserves the stack. Handlers of signals must be installed before.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -190,6 +192,7 @@ impl Spawner {
         Ok(Self {
             stack: Stack::new()?,
             pointers: Pointers::default(),
+            caught: signal::caught(),
         })
     }
 
@@ -207,7 +210,7 @@ impl Spawner {
             envp: &self.pointers.envp,
             fds: &mut self.pointers.fds,
             parent: i32::try_from(std::process::id()).unwrap_or(0),
-            default_signals: signal::changed_by_us(),
+            default_signals: self.caught | signal::ignored_by_us(),
             first_free_fd: spec
                 .fds
                 .iter()

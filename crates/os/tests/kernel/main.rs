@@ -3,9 +3,10 @@
 //! Children, signals, limits and forks belong to a whole process, so the usual harness with its threads cannot test
 //! them: here each test runs in a forked process with one thread, one after another.
 #![expect(
-    unused_crate_dependencies,
-    reason = "these tests use some of the crate's dependencies only"
+    clippy::unwrap_used,
+    reason = "clippy knows tests by an attribute that these do not have"
 )]
+#![expect(clippy::print_stdout, reason = "a harness reports")]
 
 mod fork;
 mod hold;

@@ -348,13 +348,11 @@ fn status_line(world: &mut World, name: &str, change: impl FnOnce(&mut SpawnSpec
         "while read -r k v; do echo \"$k $v\"; done < /proc/$$/status",
         change,
     );
-    let line = text
-        .lines()
+    text.lines()
         .find_map(|line| line.strip_prefix(name))
         .unwrap()
         .trim()
-        .to_owned();
-    line
+        .to_owned()
 }
 
 fn group_signals_affinity_and_limits_are_as_asked() {
