@@ -1,1 +1,19 @@
-//! Placeholder.
+//! The machine that runs jobs: a controller, a daemon on each node, and the messages between them.
+//!
+//! **Architecture invariant:** nothing here does I/O, reads a clock or knows how bytes move between nodes. Nor does it
+//! know that a debugger exists beyond "these ranks are to be held". Every machine takes inputs and the time, and gives
+//! outputs ([`Daemon`], [`Controller`]); the caller carries them out.
+
+pub mod alloc;
+mod controller;
+mod daemon;
+pub mod hold;
+pub mod life;
+pub mod messages;
+pub mod place;
+pub mod proto;
+pub mod spec;
+pub mod stdio;
+
+pub use controller::{Controller, ControllerInput, ControllerOutput};
+pub use daemon::{Daemon, DaemonConfig, Input, Output, SpawnOrder, StreamPlan};

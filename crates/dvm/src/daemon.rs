@@ -1,0 +1,324 @@
+//! The daemon of one node: starts, feeds, reads, signals and ends the procs of its node, and says so to the controller.
+//!
+//! It does none of it itself: it takes [`Input`]s and the time, and gives [`Output`]s that the caller carries out.
+//!
+//! What can die, and the answer:
+//!
+//! | dies | noticed by | answer |
+//! |---|---|---|
+//! | a proc | [`Input::Exited`] | reported once, after its output; what it left behind is ended with the job |
+//! | a proc's PMI connection | [`Input::PmiClosed`] | its pending fence is dropped; the proc lives on |
+//! | the controller | the caller, who owns the link | [`Daemon::controller_lost`]: everything is killed |
+//!
+//! Phases of a job on its node:
+//!
+//! | phase | all procs done | end | kill | grace over | swept |
+//! |---|---|---|---|---|---|
+//! | `Running` | `Sweeping` | TERM → `Ending` | KILL → `Killing` | – | ignored |
+//! | `Ending` | `Sweeping` | ignored | KILL → `Killing` | KILL → `Killing` | ignored |
+//! | `Killing` | `Sweeping` | ignored | ignored | – | ignored |
+//! | `Sweeping` | – | ignored | KILL what is left | harder, then *stuck* | none left → `Clean` |
+
+mod job;
+mod sweep;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ffi::OsString,
+    time::Duration,
+};
+
+use base::{CpuSet, ExitStatus, JobId, NodeId, ProcId, Rank, Signal, Time, Topology};
+use bytes::Bytes;
+
+use self::job::LocalJob;
+use crate::{
+    life::Unexpected,
+    proto::{StartFailure, Stream, ToController, ToDaemon},
+    spec::{App, HoldAt, WindowSize},
+};
+
+/// Between SIGTERM and SIGKILL when the controller is gone: short, for nothing of ours may be left 2 s later.
+pub const LOSS_GRACE: Duration = Duration::from_millis(700);
+
+/// What a daemon is told about its node.
+#[derive(Clone, Debug)]
+pub struct DaemonConfig {
+    pub node: NodeId,
+    pub host: String,
+    pub topology: Topology,
+}
+
+/// What happened in the world.
+#[derive(Debug)]
+pub enum Input<'a> {
+    Message(ToDaemon),
+    /// Answers [`Output::Spawn`]. `executable` is the path that was found.
+    Spawned { proc: ProcId, pid: i32, executable: OsString },
+    /// Answers [`Output::Spawn`].
+    SpawnFailed { proc: ProcId, failure: StartFailure },
+    /// A proc started under trace stands at its first instruction.
+    Trapped { proc: ProcId },
+    Exited { proc: ProcId, status: ExitStatus },
+    /// Bytes read from a proc's stream.
+    Output { proc: ProcId, stream: Stream, bytes: Bytes },
+    /// A stream has ended, or cannot be read any more.
+    OutputEnded { proc: ProcId, stream: Stream },
+    /// Answers [`Output::WriteStdin`]: all of it is in the pipe.
+    StdinWritten { proc: ProcId },
+    /// The proc reads its stdin no more.
+    StdinBroken { proc: ProcId },
+    Pmi { proc: ProcId, bytes: &'a [u8] },
+    PmiClosed { proc: ProcId },
+    /// Answers [`Output::Sweep`]: the processes of the job that are alive and are no procs.
+    Swept { job: JobId, left: Vec<i32> },
+    /// A process that a proc had left behind has ended.
+    StrayExited,
+    /// The time that [`Daemon::deadline`] gave has come.
+    Tick,
+}
+
+/// What the caller is to do.
+#[derive(Debug, PartialEq)]
+pub enum Output {
+    Send(ToController),
+    /// The programs of a job; the orders to start procs name them by index.
+    Prepare { job: JobId, apps: Vec<App> },
+    /// Answered by [`Input::Spawned`] or [`Input::SpawnFailed`] before anything else about that proc.
+    Spawn(Box<SpawnOrder>),
+    /// To the proc's whole process group.
+    Signal { proc: ProcId, signal: Signal },
+    /// End the trace of a trapped proc and leave it stopped.
+    LeaveStopped { proc: ProcId },
+    /// Let a held proc run, unless a debugger has it.
+    Continue { proc: ProcId },
+    /// Stop reading a stream, or read on.
+    Pause { proc: ProcId, stream: Stream },
+    Resume { proc: ProcId, stream: Stream },
+    /// Close our end of a stream that somebody else holds open.
+    CloseOutput { proc: ProcId, stream: Stream },
+    WriteStdin { proc: ProcId, bytes: Bytes },
+    /// After what was written, the proc reads end-of-file.
+    CloseStdin { proc: ProcId },
+    PmiSend { proc: ProcId, bytes: Vec<u8> },
+    PmiClose { proc: ProcId },
+    Resize { proc: ProcId, size: WindowSize },
+    /// Send the signal, if any, to every process of the job that is no proc, and say which live.
+    Sweep { job: JobId, signal: Option<Signal> },
+    /// Everything about this job may be forgotten.
+    Forget { job: JobId },
+    /// A peer or the caller did something that the protocol rules out.
+    Log(String),
+}
+
+/// Everything that starting one proc takes, beside its [`App`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpawnOrder {
+    pub proc: ProcId,
+    /// Index into the apps of [`Output::Prepare`].
+    pub app: u32,
+    pub stdin: StreamPlan,
+    pub stdout: StreamPlan,
+    pub stderr: StreamPlan,
+    /// The size of the terminal where a stream is [`StreamPlan::Pty`].
+    pub pty_size: Option<WindowSize>,
+    /// Variables that differ by rank; they replace those of the app.
+    pub env: Vec<(String, OsString)>,
+    /// `None`: not bound.
+    pub cpus: Option<CpuSet>,
+    pub hold: HoldAt,
+}
+
+/// The descriptor number at which a proc finds its PMI connection.
+pub const PMI_DESCRIPTOR: i32 = 3;
+
+/// What a stream of a proc is connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamPlan {
+    Null,
+    Pipe,
+    /// The slave side of the proc's own terminal.
+    Pty,
+    /// A file, created where missing and appended to; relative to the app's directory.
+    File(OsString),
+    /// The same as stdout.
+    WithStdout,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Daemon {
+    config: DaemonConfig,
+    jobs: BTreeMap<JobId, LocalJob>,
+    outputs: VecDeque<Output>,
+}
+
+impl Daemon {
+    /// A daemon that says hello.
+    #[must_use]
+    pub fn new(config: DaemonConfig) -> Self {
+        let hello = ToController::Hello {
+            node: config.node,
+            host: config.host.clone(),
+            topology: Box::new(config.topology.clone()),
+        };
+        Self { config, jobs: BTreeMap::new(), outputs: VecDeque::from([Output::Send(hello)]) }
+    }
+
+    /// Takes one event. Never blocks and never fails: failure is an output.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        match input {
+            Input::Message(message) => self.on_message(now, message),
+            Input::Spawned { proc, pid, executable } => {
+                self.in_job(proc, |job, out| job.on_spawned(now, proc.rank, pid, executable, out));
+            }
+            Input::SpawnFailed { proc, failure } => {
+                self.in_job(proc, |job, out| job.on_spawn_failed(now, proc.rank, failure, out));
+            }
+            Input::Trapped { proc } => self.in_job(proc, |job, out| job.on_trapped(proc.rank, out)),
+            Input::Exited { proc, status } => self.in_job(proc, |job, out| job.on_exited(now, proc.rank, status, out)),
+            Input::Output { proc, stream, bytes } => {
+                self.in_job(proc, |job, out| {
+                    job.on_output(now, proc.rank, stream, bytes, out);
+                    Ok(())
+                });
+            }
+            Input::OutputEnded { proc, stream } => {
+                self.in_job(proc, |job, out| {
+                    job.on_output_ended(now, proc.rank, stream, out);
+                    Ok(())
+                });
+            }
+            Input::StdinWritten { proc } => {
+                self.in_job(proc, |job, out| {
+                    job.on_stdin_written(proc.rank, out);
+                    Ok(())
+                });
+            }
+            Input::StdinBroken { proc } => {
+                self.in_job(proc, |job, out| {
+                    job.on_stdin_broken(proc.rank, out);
+                    Ok(())
+                });
+            }
+            Input::Pmi { proc, bytes } => {
+                self.in_job(proc, |job, out| {
+                    job.on_pmi(proc.rank, bytes, out);
+                    Ok(())
+                });
+            }
+            Input::PmiClosed { proc } => {
+                self.in_job(proc, |job, out| {
+                    job.on_pmi_closed(now, proc.rank, out);
+                    Ok(())
+                });
+            }
+            Input::Swept { job, left } => {
+                if let Some(local) = self.jobs.get_mut(&job) {
+                    local.on_swept(now, &left, &mut self.outputs);
+                }
+            }
+            Input::StrayExited => {
+                for job in self.jobs.values_mut() {
+                    job.on_stray_exited(&mut self.outputs);
+                }
+            }
+            Input::Tick => {
+                for job in self.jobs.values_mut() {
+                    job.on_tick(now, &mut self.outputs);
+                }
+            }
+        }
+        self.forget_clean();
+    }
+
+    /// The next thing to do. Call until `None` after every [`Self::handle`].
+    pub fn poll(&mut self) -> Option<Output> {
+        if self.outputs.is_empty() {
+            for job in self.jobs.values_mut() {
+                job.start_next(&mut self.outputs);
+            }
+        }
+        self.outputs.pop_front()
+    }
+
+    /// When [`Input::Tick`] is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.jobs.values().filter_map(LocalJob::deadline).min()
+    }
+
+    /// The controller is gone: ends every job, quickly.
+    pub fn controller_lost(&mut self, now: Time) {
+        for job in self.jobs.values_mut() {
+            job.end(now, LOSS_GRACE, &mut self.outputs);
+        }
+    }
+
+    /// Nothing of any job is left here.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    fn on_message(&mut self, now: Time, message: ToDaemon) {
+        let out = &mut self.outputs;
+        match message {
+            ToDaemon::Launch(launch) => {
+                let id = launch.job;
+                if self.jobs.contains_key(&id) {
+                    out.push_back(Output::Log(format!("job {id} is launched twice: the second launch is ignored")));
+                    return;
+                }
+                let job = LocalJob::launch(&self.config, *launch, out);
+                self.jobs.insert(id, job);
+            }
+            ToDaemon::Stdin { job, bytes } => self.job(job, |job, out| job.on_stdin(&bytes, out)),
+            ToDaemon::StdinEof { job } => self.job(job, LocalJob::on_stdin_eof),
+            ToDaemon::OutputCredit { job, stream, bytes } => {
+                self.job(job, |job, out| job.on_output_credit(now, stream, bytes, out));
+            }
+            ToDaemon::Signal { job, signal } => self.job(job, |job, out| job.signal(signal, out)),
+            ToDaemon::End { job, grace } => self.job(job, |job, out| job.end(now, grace, out)),
+            ToDaemon::Kill { job } => self.job(job, |job, out| job.kill(now, out)),
+            ToDaemon::Release { job } => self.job(job, LocalJob::release),
+            ToDaemon::Resize { job, size } => self.job(job, |job, out| job.resize(size, out)),
+            ToDaemon::FenceDone { job, puts } => self.job(job, |job, out| job.on_fence_done(puts, out)),
+        }
+    }
+
+    /// A job that is gone needs nothing: its last message and the controller's next one may cross.
+    fn job(&mut self, id: JobId, act: impl FnOnce(&mut LocalJob, &mut VecDeque<Output>)) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            act(job, &mut self.outputs);
+        }
+    }
+
+    fn in_job(
+        &mut self,
+        proc: ProcId,
+        act: impl FnOnce(&mut LocalJob, &mut VecDeque<Output>) -> Result<(), Unexpected>,
+    ) {
+        if let Some(job) = self.jobs.get_mut(&proc.job)
+            && let Err(Unexpected { state, event }) = act(job, &mut self.outputs)
+        {
+            self.outputs.push_back(Output::Log(format!("proc {proc}: `{event}` in state {state:?}")));
+        }
+    }
+
+    fn forget_clean(&mut self) {
+        let out = &mut self.outputs;
+        self.jobs.retain(|id, job| {
+            if job.is_clean() {
+                out.push_back(Output::Send(ToController::Clean { job: *id }));
+                out.push_back(Output::Forget { job: *id });
+            }
+            !job.is_clean()
+        });
+    }
+}
+
+/// Rank of a proc within its job, as a proc id.
+pub(crate) const fn proc_id(job: JobId, rank: Rank) -> ProcId {
+    ProcId { job, rank }
+}

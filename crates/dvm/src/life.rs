@@ -1,0 +1,274 @@
+//! The life of one proc at its daemon: from the order to start it to its one terminal state.
+//!
+//! | state | spawned | spawn failed | trapped | released | exited | a stream ended | leak deadline |
+//! |---|---|---|---|---|---|---|---|
+//! | `Starting` | `Running` or `Tracing` | `Failed` | bug | – | bug | bug | – |
+//! | `Tracing` | bug | bug | `Held` | – | `Exited` | noted | – |
+//! | `Held` | bug | bug | bug | `Running` | `Exited` | noted | – |
+//! | `Running` | bug | bug | bug | – | `Exited` | noted | – |
+//! | `Exited` | bug | bug | bug | – | bug | noted; last → `Done` whole | `Done` leaky |
+//! | `Done`, `Failed` | bug | bug | bug | – | bug | ignored | – |
+//!
+//! A proc is done when it has exited *and* its output was read to the end; what still holds the output open
+//! [`LEAK_DELAY`] after the exit makes it leaky. Every fork ends in exactly one `Done`.
+
+use std::time::Duration;
+
+use base::{ExitStatus, Time};
+
+use crate::{
+    proto::{Drained, Stream},
+    spec::HoldAt,
+};
+
+/// How long the output of a proc that has exited may stay open without a byte of its own before we stop waiting.
+pub const LEAK_DELAY: Duration = Duration::from_secs(1);
+
+/// What a proc can have left in its pipe when it exits: a pipe holds no more. Bytes beyond it were written by somebody
+/// else, and do not prolong the wait.
+pub const LEFT_IN_PIPE_MAX: usize = 1024 * 1024;
+
+/// State of a proc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Starting,
+    /// Started under trace; its exec trap is awaited.
+    Tracing,
+    /// Stands still at its first instruction.
+    Held,
+    Running,
+    Exited {
+        status: ExitStatus,
+        leak_at: Time,
+        /// How many more bytes can still be its own.
+        own_left: usize,
+    },
+    Done {
+        status: ExitStatus,
+        drained: Drained,
+    },
+    Failed,
+}
+
+/// One proc.
+#[derive(Clone, Copy, Debug)]
+pub struct Life {
+    state: State,
+    stdout_open: bool,
+    stderr_open: bool,
+}
+
+/// An event that this state cannot have: a mistake of the caller, reported and otherwise ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unexpected {
+    pub state: State,
+    pub event: &'static str,
+}
+
+impl Life {
+    /// A proc that is about to be started; `forwarded` says whether we read a stream.
+    #[must_use]
+    pub fn new(forwarded: impl Fn(Stream) -> bool) -> Self {
+        Self { state: State::Starting, stdout_open: forwarded(Stream::Stdout), stderr_open: forwarded(Stream::Stderr) }
+    }
+
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Has a process that can be signalled.
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
+        matches!(self.state, State::Tracing | State::Held | State::Running)
+    }
+
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        matches!(self.state, State::Done { .. } | State::Failed)
+    }
+
+    #[must_use]
+    pub const fn is_open(&self, stream: Stream) -> bool {
+        match stream {
+            Stream::Stdout => self.stdout_open,
+            Stream::Stderr => self.stderr_open,
+        }
+    }
+
+    pub const fn on_spawned(&mut self, hold: HoldAt) -> Result<(), Unexpected> {
+        match (self.state, hold) {
+            (State::Starting, HoldAt::Nowhere) => self.state = State::Running,
+            (State::Starting, HoldAt::Exec) => self.state = State::Tracing,
+            (state, _) => return Err(Unexpected { state, event: "spawned" }),
+        }
+        Ok(())
+    }
+
+    pub const fn on_spawn_failed(&mut self) -> Result<(), Unexpected> {
+        match self.state {
+            State::Starting => {
+                self.state = State::Failed;
+                self.stdout_open = false;
+                self.stderr_open = false;
+                Ok(())
+            }
+            state => Err(Unexpected { state, event: "spawn failed" }),
+        }
+    }
+
+    pub const fn on_trapped(&mut self) -> Result<(), Unexpected> {
+        match self.state {
+            State::Tracing => {
+                self.state = State::Held;
+                Ok(())
+            }
+            state => Err(Unexpected { state, event: "trapped" }),
+        }
+    }
+
+    /// True when it was held.
+    pub const fn on_released(&mut self) -> bool {
+        match self.state {
+            State::Held => {
+                self.state = State::Running;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub fn on_exited(&mut self, now: Time, status: ExitStatus) -> Result<(), Unexpected> {
+        match self.state {
+            State::Tracing | State::Held | State::Running => {
+                self.state = State::Exited { status, leak_at: now + LEAK_DELAY, own_left: LEFT_IN_PIPE_MAX };
+                self.settle();
+                Ok(())
+            }
+            state => Err(Unexpected { state, event: "exited" }),
+        }
+    }
+
+    /// Bytes were read: what the proc itself wrote before it exited gives it more time.
+    pub fn on_output(&mut self, now: Time, bytes: usize) {
+        if let State::Exited { status, own_left, .. } = self.state
+            && own_left > 0
+        {
+            self.state =
+                State::Exited { status, leak_at: now + LEAK_DELAY, own_left: own_left.saturating_sub(bytes) };
+        }
+    }
+
+    /// Reading was not possible until now, for want of credit: the wait begins anew.
+    pub fn on_reading_resumed(&mut self, now: Time) {
+        if let State::Exited { status, own_left, .. } = self.state {
+            self.state = State::Exited { status, leak_at: now + LEAK_DELAY, own_left };
+        }
+    }
+
+    pub const fn on_stream_ended(&mut self, stream: Stream) {
+        match stream {
+            Stream::Stdout => self.stdout_open = false,
+            Stream::Stderr => self.stderr_open = false,
+        }
+        self.settle();
+    }
+
+    /// When to call [`Self::on_leak_deadline`].
+    #[must_use]
+    pub const fn leak_deadline(&self) -> Option<Time> {
+        match self.state {
+            State::Exited { leak_at, .. } => Some(leak_at),
+            _ => None,
+        }
+    }
+
+    /// Gives up on the streams that are still open, when it is time; true when the proc is done by it.
+    pub fn on_leak_deadline(&mut self, now: Time) -> bool {
+        match self.state {
+            State::Exited { status, leak_at, .. } if leak_at <= now => {
+                self.state = State::Done { status, drained: Drained::Leaky };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    const fn settle(&mut self) {
+        if let State::Exited { status, .. } = self.state
+            && !self.stdout_open
+            && !self.stderr_open
+        {
+            self.state = State::Done { status, drained: Drained::Whole };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn done_needs_the_exit_and_both_ends_in_any_order() {
+        for exit_position in 0..3 {
+            let mut life = Life::new(|_| true);
+            life.on_spawned(HoldAt::Nowhere).unwrap();
+            let mut streams = Stream::BOTH.into_iter();
+            for step in 0..3 {
+                assert!(!life.is_final());
+                if step == exit_position {
+                    life.on_exited(at(0), ExitStatus::SUCCESS).unwrap();
+                } else {
+                    life.on_stream_ended(streams.next().unwrap());
+                }
+            }
+            assert_eq!(life.state(), State::Done { status: ExitStatus::SUCCESS, drained: Drained::Whole });
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_stays_open_makes_it_leaky() {
+        let mut life = Life::new(|_| true);
+        life.on_spawned(HoldAt::Nowhere).unwrap();
+        life.on_stream_ended(Stream::Stderr);
+        life.on_exited(at(0), ExitStatus::Exited(3)).unwrap();
+        assert!(!life.on_leak_deadline(at(999)));
+        life.on_output(at(500), 10);
+        assert!(!life.on_leak_deadline(at(1_200)));
+        assert!(life.on_leak_deadline(at(1_500)));
+        assert_eq!(life.state(), State::Done { status: ExitStatus::Exited(3), drained: Drained::Leaky });
+    }
+
+    #[test]
+    fn a_descendant_that_writes_for_ever_does_not_prolong_the_wait() {
+        let mut life = Life::new(|stream| stream == Stream::Stdout);
+        life.on_spawned(HoldAt::Nowhere).unwrap();
+        life.on_exited(at(0), ExitStatus::SUCCESS).unwrap();
+        life.on_output(at(900), LEFT_IN_PIPE_MAX);
+        life.on_output(at(1_800), 1);
+        assert!(life.on_leak_deadline(at(1_900)));
+    }
+
+    #[test]
+    fn what_cannot_happen_is_said() {
+        let mut life = Life::new(|_| false);
+        assert_eq!(
+            life.on_exited(at(0), ExitStatus::SUCCESS),
+            Err(Unexpected { state: State::Starting, event: "exited" })
+        );
+        life.on_spawned(HoldAt::Exec).unwrap();
+        assert_eq!(
+            life.on_spawned(HoldAt::Exec),
+            Err(Unexpected { state: State::Tracing, event: "spawned" })
+        );
+        assert!(!life.on_released());
+        life.on_trapped().unwrap();
+        assert!(life.on_released());
+        life.on_exited(at(1), ExitStatus::SUCCESS).unwrap();
+        assert_eq!(life.state(), State::Done { status: ExitStatus::SUCCESS, drained: Drained::Whole });
+    }
+}

@@ -1,0 +1,252 @@
+//! The private messages between front, controller and daemon.
+//!
+//! The direction is in the name. In one process they are passed as values; between processes they are encoded as
+//! `docs/formats/front-link.md` says.
+
+use std::ffi::OsString;
+
+use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal, Topology};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    place::Placed,
+    spec::{App, EndPolicy, HoldAt, JobSpec, StdinTarget, StdioPlan, WindowSize},
+};
+
+/// One of a proc's two output streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Stream {
+    pub const BOTH: [Self; 2] = [Self::Stdout, Self::Stderr];
+}
+
+/// How the bytes of a [`Chunk`] end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChunkEnd {
+    /// With a line feed: what follows is the start of a line.
+    Line,
+    /// In the middle of a line: it was a prompt, or longer than a line may be, or the stream ended without a line feed.
+    Partial,
+}
+
+/// Output of one rank: whole lines where that is possible.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    pub rank: Rank,
+    pub stream: Stream,
+    pub bytes: Bytes,
+    pub end: ChunkEnd,
+}
+
+/// From the front to the controller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum FromFront {
+    Submit(Box<JobSpec>),
+    /// Bytes for the ranks that `JobSpec::stdin` names; never more than the credit given.
+    Stdin(Bytes),
+    /// The front's standard input has ended.
+    StdinEof,
+    /// The front wrote output that counted so much by [`crate::stdio::cost`], or threw it away.
+    OutputCredit { stream: Stream, bytes: u64 },
+    /// Pass a signal on to every rank.
+    Signal(Signal),
+    /// SIGTERM, grace, SIGKILL. `reason` becomes the cause of the job's end.
+    End(EndReason),
+    /// SIGKILL at once.
+    Kill(EndReason),
+    /// Let the held ranks run on.
+    Release,
+    /// The terminal of the rank with a pty has a new size.
+    Resize(WindowSize),
+}
+
+/// Why a front or a controller ended a job that had not failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndReason {
+    /// The front got this signal.
+    Signal(Signal),
+    /// Nobody reads the job's output any more.
+    OutputLost,
+    /// The time limit of the job has passed.
+    TimeLimit,
+    /// The front is gone.
+    FrontLost,
+}
+
+/// From the controller to the front.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToFront {
+    /// The job cannot be run at all; nothing was started.
+    Refused(Refusal),
+    /// Every proc was forked or has failed to be; the table has a row for each that lives, by rank.
+    Launched { job: JobId, table: Vec<TableRow> },
+    /// Every rank that is not dead stands still at its holding point. Said once.
+    AllHeld { held: RankSet, dead: RankSet },
+    Output(Chunk),
+    /// The front may send so many bytes of stdin more.
+    StdinCredit(u64),
+    /// No rank reads stdin any more: what the front still has can be thrown away.
+    StdinClosed,
+    Note(Note),
+    /// The last message.
+    Ended(Outcome),
+}
+
+/// One proc in the proc table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableRow {
+    pub rank: Rank,
+    pub host: String,
+    pub executable: OsString,
+    pub pid: i32,
+}
+
+/// Why a job was refused before anything was started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Refusal {
+    Placement(crate::place::Error),
+    /// A file name pattern of the output plan is wrong.
+    Pattern(String),
+}
+
+/// Something a user should know that ends nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Note {
+    Placement(crate::place::Note),
+    /// These ranks have exited, but something still held their output open after [`crate::life::LEAK_DELAY`].
+    Leaky(RankSet),
+    /// So many processes that ranks had left behind were ended.
+    LeftBehind { node: NodeId, count: u32 },
+    /// These could not be ended even by SIGKILL within the time allowed.
+    Stuck { node: NodeId, pids: Vec<i32> },
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub cause: Cause,
+    pub size: u32,
+    /// How the procs that ran ended, merged: each rank stands in exactly one class here or in `not_started`.
+    pub ended: Vec<(ExitStatus, RankSet)>,
+    pub not_started: RankSet,
+    /// Of `ended`: the ranks that ended only after we had begun to end the job.
+    pub ended_by_us: RankSet,
+}
+
+/// What decided a job's end: the first thing that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Cause {
+    /// Every proc ended with code 0.
+    Success,
+    /// The first proc that failed; under [`crate::spec::OnFailure::Continue`] others may have run on.
+    Failed { rank: Rank, status: ExitStatus },
+    /// A proc asked for the end of the job (MPI_Abort).
+    Aborted { rank: Rank, code: u8, message: String },
+    /// Procs could not be started; the classes are merged over ranks.
+    NotStarted(Vec<(StartFailure, RankSet)>),
+    /// A proc broke the rules of the process management interface.
+    Protocol { rank: Rank, what: String },
+    Ended(EndReason),
+}
+
+/// Why a proc could not be started.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StartFailure {
+    pub step: StartStep,
+    pub errno: i32,
+    /// The path or name that the step was about, if any.
+    pub subject: Option<OsString>,
+}
+
+/// The step of starting a proc that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum StartStep {
+    /// The program was looked for in the search path.
+    Find,
+    /// Pipes, a pty or a socket for the proc.
+    Channels,
+    /// The file for stdout or stderr.
+    OutputFile,
+    Fork,
+    ProcessGroup,
+    ParentDeath,
+    Affinity,
+    Limits,
+    Umask,
+    Directory,
+    Descriptors,
+    Terminal,
+    Signals,
+    Trace,
+    Exec,
+}
+
+/// From the controller to a daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToDaemon {
+    Launch(Box<Launch>),
+    Stdin { job: JobId, bytes: Bytes },
+    StdinEof { job: JobId },
+    OutputCredit { job: JobId, stream: Stream, bytes: u64 },
+    Signal { job: JobId, signal: Signal },
+    /// SIGTERM, then SIGKILL after the grace; also for what ranks have left behind.
+    End { job: JobId, grace: std::time::Duration },
+    Kill { job: JobId },
+    Release { job: JobId },
+    Resize { job: JobId, size: WindowSize },
+    /// Everybody is in the fence; these are all the values put since the last one.
+    FenceDone { job: JobId, puts: Vec<(String, String)> },
+}
+
+/// What one daemon needs to start its share of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    pub job: JobId,
+    pub size: u32,
+    pub apps: Vec<App>,
+    /// The procs of this node, by rank.
+    pub procs: Vec<Placed>,
+    pub stdin: StdinTarget,
+    pub stdio: StdioPlan,
+    pub end: EndPolicy,
+    pub hold: HoldAt,
+    /// `PMI_process_mapping`: which ranks share a node, in MPICH's notation.
+    pub process_mapping: Option<String>,
+    pub front_pid: u32,
+}
+
+/// From a daemon to the controller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToController {
+    /// The daemon is ready.
+    Hello { node: NodeId, host: String, topology: Box<Topology> },
+    /// Every proc of the launch was forked or has failed to be.
+    Launched { job: JobId, table: Vec<TableRow>, failures: Vec<(StartFailure, RankSet)> },
+    /// These ranks stand still at their holding point.
+    Held { job: JobId, ranks: RankSet },
+    Output { job: JobId, chunk: Chunk },
+    StdinCredit { job: JobId, bytes: u64 },
+    /// No rank of this node reads stdin any more.
+    StdinClosed { job: JobId },
+    /// A proc has ended; once for each. `leaky`: its output was still held open by something else.
+    Ended { job: JobId, rank: Rank, status: ExitStatus, drained: Drained },
+    /// Every local rank waits in the fence with these new values.
+    Fence { job: JobId, puts: Vec<(String, String)> },
+    Abort { job: JobId, rank: Rank, code: u8, message: String },
+    Protocol { job: JobId, rank: Rank, what: String },
+    Note { job: JobId, note: Note },
+    /// No process of the job is left on the node. The last message about the job.
+    Clean { job: JobId },
+}
+
+/// Whether all output of a proc that has exited was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Drained {
+    Whole,
+    Leaky,
+}

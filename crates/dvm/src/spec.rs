@@ -1,0 +1,216 @@
+//! What a user asks for, resolved: the world was consulted, nothing is left to look up.
+
+use std::{ffi::OsString, time::Duration};
+
+use base::Rank;
+use serde::{Deserialize, Serialize};
+
+use crate::place;
+
+/// One job as it is handed to the controller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// The programs, in the order of the command line; `placement.apps[i]` says how many procs `apps[i]` has.
+    pub apps: Vec<App>,
+    /// How many ranks, where, bound to what.
+    pub placement: place::Request,
+    pub stdin: StdinTarget,
+    pub stdio: StdioPlan,
+    pub end: EndPolicy,
+    pub hold: HoldAt,
+}
+
+/// One executable of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct App {
+    /// As typed: a path when it contains a slash, else a name looked for in `search`.
+    pub program: OsString,
+    /// The arguments after the program's name.
+    pub args: Vec<OsString>,
+    /// The whole environment of its procs, before the variables that differ by rank.
+    pub env: Vec<(OsString, OsString)>,
+    /// Absolute working directory.
+    pub directory: OsString,
+    /// Directories to look for `program` in, separated by colons, in order.
+    pub search: OsString,
+    /// File mode creation mask; `None` inherits ours.
+    pub umask: Option<u32>,
+}
+
+/// Which ranks get what the front reads from its standard input. The others read end-of-file at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StdinTarget {
+    None,
+    Rank(Rank),
+    All,
+}
+
+/// Where the procs' output goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StdioPlan {
+    pub stdout: Destination,
+    pub stderr: Destination,
+    /// The rank that gets a terminal of its own for stdin, stdout and stderr, with this size at the start.
+    pub pty: Option<Pty>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pty {
+    pub rank: Rank,
+    pub size: WindowSize,
+}
+
+/// Characters of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    pub rows: u16,
+    pub columns: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Destination {
+    /// To the front, which prints it.
+    Forward,
+    /// To a file on the rank's own node; the pattern is expanded by [`Pattern::expand`].
+    File(Pattern),
+    /// Where stdout of the same rank goes (meaningful for stderr only).
+    WithStdout,
+    Discard,
+}
+
+/// A file name with `%r` (rank), `%s` (job size), `%l` (local rank), `%h` (host name), `%j` (job), `%p` (the front's
+/// pid), `%a` (app) and `%%`; digits between `%` and the letter pad with zeros to that width (at most
+/// [`Pattern::WIDTH_MAX`]). Absolute, or relative to the rank's working directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pattern(pub OsString);
+
+/// When and how a job is ended before its procs have ended by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndPolicy {
+    pub on_failure: OnFailure,
+    /// Between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// The whole job may take this long, measured from its submission.
+    pub time_limit: Option<Duration>,
+}
+
+/// What the first proc that fails (code other than 0, or a signal) does to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnFailure {
+    EndJob,
+    Continue,
+}
+
+/// Where procs are held for a debugger until they are released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HoldAt {
+    Nowhere,
+    /// At their first instruction, before the program interpreter has run.
+    Exec,
+}
+
+impl EndPolicy {
+    pub const GRACE_DEFAULT: Duration = Duration::from_secs(5);
+}
+
+impl Default for EndPolicy {
+    fn default() -> Self {
+        Self { on_failure: OnFailure::EndJob, grace: Self::GRACE_DEFAULT, time_limit: None }
+    }
+}
+
+/// Facts that a [`Pattern`] may name.
+#[derive(Clone, Copy, Debug)]
+pub struct PatternFacts<'a> {
+    pub rank: u32,
+    pub size: u32,
+    pub local_rank: u32,
+    pub app: u32,
+    pub job: u32,
+    pub front_pid: u32,
+    pub host: &'a str,
+}
+
+/// What is wrong with a [`Pattern`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    #[error("`%{0}` means nothing (known: %r rank, %s size, %l local rank, %a app, %j job, %h host, %p pid, %%)")]
+    Unknown(char),
+    #[error("a lone `%` ends the pattern (write `%%` for a percent sign)")]
+    Unfinished,
+    #[error("the width {0} is more than {max}", max = Pattern::WIDTH_MAX)]
+    Width(u32),
+}
+
+impl Pattern {
+    /// The widest zero padding.
+    pub const WIDTH_MAX: u32 = 16;
+
+    /// The file name for one rank.
+    pub fn expand(&self, facts: &PatternFacts<'_>) -> Result<OsString, PatternError> {
+        use std::os::unix::ffi::{OsStrExt, OsStringExt};
+        let text = self.0.as_bytes();
+        let mut name = Vec::with_capacity(text.len() + 16);
+        let mut bytes = text.iter().copied();
+        while let Some(byte) = bytes.next() {
+            if byte != b'%' {
+                name.push(byte);
+                continue;
+            }
+            let mut width = 0u32;
+            let letter = loop {
+                match bytes.next() {
+                    Some(digit @ b'0'..=b'9') => {
+                        width = width * 10 + u32::from(digit - b'0');
+                        if width > Self::WIDTH_MAX {
+                            return Err(PatternError::Width(width));
+                        }
+                    }
+                    Some(letter) => break letter,
+                    None => return Err(PatternError::Unfinished),
+                }
+            };
+            let number = match letter {
+                b'r' => facts.rank,
+                b's' => facts.size,
+                b'l' => facts.local_rank,
+                b'a' => facts.app,
+                b'j' => facts.job,
+                b'p' => facts.front_pid,
+                b'h' => {
+                    name.extend_from_slice(facts.host.as_bytes());
+                    continue;
+                }
+                b'%' => {
+                    name.push(b'%');
+                    continue;
+                }
+                other => return Err(PatternError::Unknown(char::from(other))),
+            };
+            name.extend_from_slice(format!("{number:0width$}", width = width as usize).as_bytes());
+        }
+        Ok(OsString::from_vec(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_expand() {
+        let facts = PatternFacts { rank: 7, size: 64, local_rank: 3, app: 1, job: 2, front_pid: 99, host: "n1" };
+        let cases = [
+            ("out.%r", Ok("out.7")),
+            ("out.%4r", Ok("out.0007")),
+            ("%h/%j.%a.%l.%s.%p%%", Ok("n1/2.1.3.64.99%")),
+            ("out.%x", Err(PatternError::Unknown('x'))),
+            ("out.%", Err(PatternError::Unfinished)),
+            ("out.%99r", Err(PatternError::Width(99))),
+        ];
+        for (pattern, expected) in cases {
+            let got = Pattern(pattern.into()).expand(&facts);
+            assert_eq!(got, expected.map(OsString::from), "{pattern}");
+        }
+    }
+}

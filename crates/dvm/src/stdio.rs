@@ -1,0 +1,315 @@
+//! Output and input of procs: lines, windows of credit, end of file.
+//!
+//! Hides how bytes read from pipes become chunks that end at line ends, how much may be under way at once, and how one
+//! stream of input reaches several procs that read at different speeds.
+//!
+//! Bounds: a line of up to [`LINE_MAX`] bytes stays whole; a partial line is passed on [`PARTIAL_DELAY`] after its first
+//! byte; at most [`OUTPUT_WINDOW`] bytes per stream and [`STDIN_WINDOW`] bytes of input are under way.
+
+use std::{collections::VecDeque, time::Duration};
+
+use base::Time;
+use bytes::Bytes;
+
+use crate::proto::ChunkEnd;
+
+/// A longer line is passed on in parts.
+pub const LINE_MAX: usize = 64 * 1024;
+
+/// How long the start of a line waits for its end. Long enough for a line written in several calls, short enough that a
+/// prompt seems to appear at once.
+pub const PARTIAL_DELAY: Duration = Duration::from_millis(25);
+
+/// What one stream may have between a daemon and the front's descriptor, counted by [`cost`]. Above it the daemon stops
+/// reading.
+pub const OUTPUT_WINDOW: u64 = 8 * 1024 * 1024;
+
+/// What a chunk costs beside its bytes: messages and queues around it. It bounds the memory that many small chunks take.
+const CHUNK_COST: u64 = 256;
+
+/// What a chunk of so many bytes counts in an [`OUTPUT_WINDOW`].
+#[must_use]
+pub const fn cost(bytes: usize) -> u64 {
+    bytes as u64 + CHUNK_COST
+}
+
+/// Bytes of input that may be between the front's descriptor and the procs' pipes.
+pub const STDIN_WINDOW: u64 = 2 * 1024 * 1024;
+
+/// Makes chunks of whole lines from what is read of one stream of one proc.
+#[derive(Debug, Default)]
+pub struct Assembler {
+    /// The start of a line whose end has not come; at most [`LINE_MAX`] bytes.
+    pending: Vec<u8>,
+    /// When the first byte of `pending` came.
+    since: Option<Time>,
+}
+
+/// A piece of output that may be passed on.
+pub type Piece = (Bytes, ChunkEnd);
+
+impl Assembler {
+    /// Takes what was read and appends what may be passed on now to `out`, in order. Whole lines inside `bytes` are
+    /// passed on without a copy.
+    pub fn push(&mut self, now: Time, mut bytes: Bytes, out: &mut Vec<Piece>) {
+        if !self.pending.is_empty() {
+            let line_end = memchr::memchr(b'\n', &bytes).map(|at| at + 1);
+            let taken = line_end.unwrap_or(bytes.len());
+            if self.pending.len() + taken > LINE_MAX {
+                self.flush(ChunkEnd::Partial, out);
+            } else {
+                self.pending.extend_from_slice(&bytes.split_to(taken));
+                if line_end.is_none() {
+                    return;
+                }
+                self.flush(ChunkEnd::Line, out);
+            }
+        }
+        if let Some(at) = memchr::memrchr(b'\n', &bytes) {
+            out.push((bytes.split_to(at + 1), ChunkEnd::Line));
+        }
+        if bytes.len() >= LINE_MAX {
+            out.push((bytes, ChunkEnd::Partial));
+        } else if !bytes.is_empty() {
+            self.pending.extend_from_slice(&bytes);
+            self.since = Some(now);
+        }
+    }
+
+    /// When [`Self::flush_due`] has something to pass on.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.since.map(|since| since + PARTIAL_DELAY)
+    }
+
+    /// Passes a partial line on that has waited long enough.
+    pub fn flush_due(&mut self, now: Time, out: &mut Vec<Piece>) {
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.flush(ChunkEnd::Partial, out);
+        }
+    }
+
+    /// The stream has ended: passes the rest on.
+    pub fn finish(&mut self, out: &mut Vec<Piece>) {
+        if !self.pending.is_empty() {
+            self.flush(ChunkEnd::Partial, out);
+        }
+    }
+
+    fn flush(&mut self, end: ChunkEnd, out: &mut Vec<Piece>) {
+        self.since = None;
+        out.push((Bytes::from(std::mem::take(&mut self.pending)), end));
+    }
+}
+
+/// Whether more output may be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    Open,
+    Shut,
+}
+
+/// The bytes of one stream that are under way to the front.
+#[derive(Debug)]
+pub struct Window {
+    under_way: u64,
+    flow: Flow,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { under_way: 0, flow: Flow::Open }
+    }
+}
+
+impl Window {
+    /// Counts a chunk sent; `Some(Shut)` when reading has to stop now.
+    pub fn sent(&mut self, bytes: usize) -> Option<Flow> {
+        self.under_way += cost(bytes);
+        (self.flow == Flow::Open && self.under_way >= OUTPUT_WINDOW).then(|| {
+            self.flow = Flow::Shut;
+            Flow::Shut
+        })
+    }
+
+    /// Counts what arrived, by [`cost`]; `Some(Open)` when reading may go on.
+    pub fn credited(&mut self, bytes: u64) -> Option<Flow> {
+        self.under_way = self.under_way.saturating_sub(bytes);
+        (self.flow == Flow::Shut && self.under_way <= OUTPUT_WINDOW / 2).then(|| {
+            self.flow = Flow::Open;
+            Flow::Open
+        })
+    }
+
+    #[must_use]
+    pub const fn flow(&self) -> Flow {
+        self.flow
+    }
+}
+
+/// What a proc's end of its input pipe should be told next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Feed {
+    Write(Bytes),
+    /// Everything was written and no more will come.
+    Close,
+}
+
+/// Input on its way into one proc's pipe.
+#[derive(Debug, Default)]
+pub struct Feeder {
+    queue: VecDeque<Bytes>,
+    /// A write was handed out and has not been answered.
+    writing: Option<u64>,
+    /// All bytes that were written so far.
+    consumed: u64,
+    ended: bool,
+    closed: bool,
+}
+
+impl Feeder {
+    pub fn push(&mut self, bytes: Bytes) {
+        if !self.closed && !bytes.is_empty() {
+            self.queue.push_back(bytes);
+        }
+    }
+
+    /// No more input will come.
+    pub const fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// The last write is done.
+    pub const fn written(&mut self) {
+        if let Some(bytes) = self.writing.take() {
+            self.consumed += bytes;
+        }
+    }
+
+    /// Bytes that the proc's pipe has taken since the start.
+    #[must_use]
+    pub const fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
+    /// The next thing to do, once for each.
+    pub fn poll(&mut self) -> Option<Feed> {
+        if self.closed || self.writing.is_some() {
+            return None;
+        }
+        if let Some(bytes) = self.queue.pop_front() {
+            self.writing = Some(bytes.len() as u64);
+            return Some(Feed::Write(bytes));
+        }
+        self.ended.then(|| {
+            self.closed = true;
+            Feed::Close
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn run(parts: &[&[u8]]) -> Vec<(String, ChunkEnd)> {
+        let mut assembler = Assembler::default();
+        let mut out = Vec::new();
+        for part in parts {
+            assembler.push(Time::ZERO, Bytes::copy_from_slice(part), &mut out);
+        }
+        assembler.finish(&mut out);
+        out.into_iter().map(|(bytes, end)| (String::from_utf8_lossy(&bytes).into_owned(), end)).collect()
+    }
+
+    #[test]
+    fn lines_stay_whole() {
+        use ChunkEnd::{Line, Partial};
+        let cases: &[(&[&[u8]], &[(&str, ChunkEnd)])] = &[
+            (&[b"a\nb\n"], &[("a\nb\n", Line)]),
+            (&[b"a", b"b\n"], &[("ab\n", Line)]),
+            (&[b"a\nb", b"c\nd\ne"], &[("a\n", Line), ("bc\n", Line), ("d\n", Line), ("e", Partial)]),
+            (&[b"prompt> "], &[("prompt> ", Partial)]),
+            (&[b""], &[]),
+            (&[b"\n", b"\n"], &[("\n", Line), ("\n", Line)]),
+        ];
+        for (parts, expected) in cases {
+            let expected: Vec<_> = expected.iter().map(|(text, end)| ((*text).to_owned(), *end)).collect();
+            assert_eq!(run(parts), expected);
+        }
+    }
+
+    #[test]
+    fn a_partial_line_waits_for_its_delay_only() {
+        let mut assembler = Assembler::default();
+        let mut out = Vec::new();
+        assembler.push(Time::ZERO, Bytes::from_static(b"name? "), &mut out);
+        assert!(out.is_empty());
+        let deadline = assembler.deadline().unwrap();
+        assembler.flush_due(Time::from_nanos(deadline.as_nanos() - 1), &mut out);
+        assert!(out.is_empty());
+        assembler.flush_due(deadline, &mut out);
+        assert_eq!(out, [(Bytes::from_static(b"name? "), ChunkEnd::Partial)]);
+        assert_eq!(assembler.deadline(), None);
+    }
+
+    #[test]
+    fn a_window_shuts_once_and_opens_at_half() {
+        let mut window = Window::default();
+        assert_eq!(window.sent((OUTPUT_WINDOW - 2 * CHUNK_COST) as usize), None);
+        assert_eq!(window.sent(0), Some(Flow::Shut));
+        assert_eq!(window.sent(0), None);
+        assert_eq!(window.credited(OUTPUT_WINDOW / 2), None);
+        assert_eq!(window.credited(CHUNK_COST), Some(Flow::Open));
+        assert_eq!(window.credited(10), None);
+    }
+
+    #[test]
+    fn a_feeder_closes_after_its_last_byte() {
+        let mut feeder = Feeder::default();
+        feeder.push(Bytes::from_static(b"abc"));
+        feeder.end();
+        assert_eq!(feeder.poll(), Some(Feed::Write(Bytes::from_static(b"abc"))));
+        assert_eq!(feeder.poll(), None);
+        feeder.written();
+        assert_eq!(feeder.consumed(), 3);
+        assert_eq!(feeder.poll(), Some(Feed::Close));
+        assert_eq!(feeder.poll(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_short_lines_are_never_cut(
+            lines in prop::collection::vec("[a-z]{0,40}", 0..40),
+            cuts in prop::collection::vec(1usize..30, 1..60),
+        ) {
+            let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+            let mut assembler = Assembler::default();
+            let (mut out, mut rest, mut cuts) = (Vec::new(), text.as_bytes(), cuts.iter().cycle());
+            while !rest.is_empty() {
+                let (head, tail) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
+                assembler.push(Time::ZERO, Bytes::copy_from_slice(head), &mut out);
+                rest = tail;
+            }
+            assembler.finish(&mut out);
+            prop_assert!(out.iter().all(|(bytes, end)| *end == ChunkEnd::Line && bytes.ends_with(b"\n")));
+            let joined: Vec<u8> = out.iter().flat_map(|(bytes, _)| bytes.iter().copied()).collect();
+            prop_assert_eq!(joined, text.as_bytes());
+        }
+
+        #[test]
+        fn lines_of_any_length_lose_nothing(lengths in prop::collection::vec(0usize..200_000, 0..5)) {
+            let text: Vec<u8> = lengths.iter().flat_map(|n| std::iter::repeat_n(b'x', *n).chain([b'\n'])).collect();
+            let mut assembler = Assembler::default();
+            let mut out = Vec::new();
+            for part in text.chunks(65_536) {
+                assembler.push(Time::ZERO, Bytes::copy_from_slice(part), &mut out);
+            }
+            assembler.finish(&mut out);
+            let joined: Vec<u8> = out.iter().flat_map(|(bytes, _)| bytes.iter().copied()).collect();
+            prop_assert_eq!(joined, text);
+        }
+    }
+}
