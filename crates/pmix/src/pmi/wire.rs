@@ -270,3 +270,145 @@ pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
         Cow::Borrowed(text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(bytes: &[u8]) -> Result<Vec<Message>, Error> {
+        let mut framer = Framer::default();
+        framer.push(bytes);
+        let mut messages = Vec::new();
+        while let Some(message) = framer.next()? {
+            messages.push(message);
+        }
+        Ok(messages)
+    }
+
+    /// What a line means, one field a word.
+    fn fields(line: &str) -> String {
+        match parse(format!("{line}\n").as_bytes()) {
+            Err(error) => error.to_string(),
+            Ok(messages) => messages
+                .iter()
+                .map(|message| {
+                    let fields: Vec<_> = message
+                        .fields
+                        .iter()
+                        .map(|(key, value)| format!("{key}=[{value}]"))
+                        .collect();
+                    format!("{}: {}", message.name, fields.join(" "))
+                })
+                .collect::<Vec<_>>()
+                .join(" | "),
+        }
+    }
+
+    #[test]
+    fn lines_mean_what_peers_mean_by_them() {
+        for (line, expected) in [
+            ("cmd=get_maxes", "get_maxes: "),
+            (" cmd=get_maxes  ", "get_maxes: "),
+            ("cmd=get  kvsname=a key=b ", "get: kvsname=[a] key=[b]"),
+            ("cmd=put value=segments=9", "put: value=[segments=9]"),
+            (
+                "cmd=get_result rc=1 msg=no such key a=b",
+                "get_result: rc=[1] msg=[no such key a=b]",
+            ),
+            (
+                "cmd=lookup_name service=ocean  svc x=1",
+                "lookup_name: service=[ocean  svc] x=[1]",
+            ),
+            ("cmd=put value=", "put: value=[]"),
+            ("", ""),
+            ("mcmd=spawn\narg1=a b=c \nendcmd", "spawn: arg1=[a b=c ]"),
+            (
+                "cmd",
+                "malformed message: the line does not start with `cmd=` or `mcmd=`",
+            ),
+        ] {
+            assert_eq!(fields(line), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_back_is_not_written() {
+        for value in ["a\nb", " a", "a ", "x a=b"] {
+            let message = Message::new(Form::Line, "put")
+                .with("value", value)
+                .with("z", 1);
+            let written = message.encode();
+            let free = value == " a";
+            assert_eq!(written.is_ok(), free, "{value:?}");
+        }
+        let long = Message::new(Form::Line, "put")
+            .with("value", "x".repeat(MAX_COMMAND))
+            .encode();
+        assert!(matches!(
+            long,
+            Err(Error::Limit {
+                which: Bound::Command,
+                ..
+            })
+        ));
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        let key = "[a-z][a-zA-Z0-9_]{0,8}";
+        let value = "[!-~]{0,20}( [!-<>-~]{1,5}){0,2}";
+        (
+            any::<bool>(),
+            "[a-z_]{1,12}",
+            prop::collection::vec((key, value), 0..6),
+        )
+            .prop_map(|(multi, name, fields)| {
+                let form = if multi { Form::Multi } else { Form::Line };
+                fields
+                    .iter()
+                    .filter(|(key, _)| !FREE_TEXT.contains(&key.as_str()))
+                    .fold(Message::new(form, &name), |message, (key, value)| {
+                        message.with(key, value)
+                    })
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(messages in prop::collection::vec(message(), 1..5)) {
+            let bytes: Vec<u8> = messages.iter().flat_map(|message| message.encode().unwrap()).collect();
+            prop_assert_eq!(parse(&bytes).unwrap(), messages);
+        }
+
+        #[test]
+        fn the_cuts_of_a_stream_do_not_matter(messages in prop::collection::vec(message(), 1..5), cut in 1_usize..9) {
+            let bytes: Vec<u8> = messages.iter().flat_map(|message| message.encode().unwrap()).collect();
+            let mut framer = Framer::default();
+            let mut read = Vec::new();
+            for part in bytes.chunks(cut) {
+                framer.push(part);
+                while let Some(message) = framer.next().unwrap() {
+                    read.push(message);
+                }
+            }
+            prop_assert_eq!(read, messages);
+            prop_assert!(framer.is_empty());
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn what_was_read_can_be_written_again(text in "(cmd=[ a-z=]{0,30}\n|mcmd=x\n([a-z= ]{0,9}\n){0,3}endcmd\n){1,3}") {
+            if let Ok(messages) = parse(text.as_bytes()) {
+                for message in messages {
+                    let again = parse(&message.encode().unwrap()).unwrap();
+                    prop_assert_eq!(again, vec![message]);
+                }
+            }
+        }
+    }
+}
