@@ -1,0 +1,97 @@
+//! What is wrong with a text that should name nodes.
+
+use std::fmt;
+
+use base::{HostList, ParseHostListError};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A text cannot be read. `Display` is the whole message.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct AllocError {
+    /// The file, or the option, that the text is from.
+    pub origin: String,
+    /// 1-based, absent where the text is a command line option.
+    pub line: Option<u32>,
+    pub problem: Problem,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Problem {
+    #[error("{length} bytes are too many")]
+    TooLong { length: usize },
+    #[error("there are more than {max} nodes", max = base::MAX_HOSTS)]
+    TooManyNodes,
+    #[error("no node is named")]
+    Empty,
+    #[error("{0}")]
+    HostList(ParseHostListError),
+    #[error("`{word}` is not a number of slots")]
+    BadCount { word: String },
+    #[error("`{word}` names no slot: leave the node out instead")]
+    ZeroSlots { word: String },
+    #[error("`{key}` is not known")]
+    UnknownKey { key: String, nearest: Option<&'static str> },
+    #[error("`{word}` is not `key=value`")]
+    NotKeyValue { word: String },
+    #[error("`{key}` is given twice")]
+    Twice { key: &'static str },
+    #[error("max_slots={max} is less than slots={slots}")]
+    MaxBelowSlots { max: u32, slots: u32 },
+}
+
+impl Problem {
+    pub(super) fn at(self, origin: &str, line: Option<u32>) -> AllocError {
+        AllocError { origin: origin.to_owned(), line, problem: self }
+    }
+
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
+            Self::UnknownKey { nearest: None, .. } | Self::NotKeyValue { .. } => {
+                "a line is `name`, `name:4` or `name slots=4 max_slots=8`".to_owned()
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl AllocError {
+    /// Stable name of the message.
+    #[must_use]
+    pub const fn id(&self) -> &'static str {
+        "alloc/bad-text"
+    }
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot read the nodes of {}", self.origin)?;
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        write!(f, ": {}", self.problem)?;
+        if let Some(help) = self.problem.help() {
+            write!(f, "\n  help:   {help}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The allocation has nodes other than this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error(
+    "cannot use `{nodes}`: starting daemons on other nodes is not implemented yet\n  help:   leave these nodes out, or use `localhost`"
+)]
+pub struct RemoteNodes {
+    pub nodes: HostList,
+}
+
+impl RemoteNodes {
+    /// Stable name of the message.
+    #[must_use]
+    pub const fn id(&self) -> &'static str {
+        "alloc/remote-nodes"
+    }
+}

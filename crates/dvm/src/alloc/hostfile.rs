@@ -1,0 +1,116 @@
+//! Host files, in all the syntaxes that people bring along.
+//!
+//! ```text
+//! n01 slots=4 max_slots=8      Open MPI
+//! n02:4                        MPICH; what follows (`binding=`) is for its own binding and is left out
+//! n[03-08] slots=2             Slurm's lists, in either syntax
+//! n09                          slots not counted, or one slot per line if the name comes again
+//! # comments, and blank lines
+//! ```
+
+use base::HostList;
+
+use super::{
+    Allocation, Collector, LocalNames, Problem, Slots,
+    error::AllocError,
+    hosts::{count, host_and_slots},
+};
+use crate::place::nearest::nearest;
+
+/// Bytes of a host file.
+pub const MAX_HOSTFILE: usize = 64 << 20;
+
+/// What one line says.
+struct Line {
+    names: HostList,
+    slots: Slots,
+    max_slots: Option<u32>,
+}
+
+/// Reads a host file. `origin` is the file's name for messages.
+///
+/// # Errors
+///
+/// [`AllocError`] with the line.
+pub fn hostfile(text: &str, origin: &str, names: &LocalNames) -> Result<Allocation, AllocError> {
+    let mut collector = Collector::new(names);
+    each_line(text, origin, |line| {
+        for name in line.names.iter() {
+            collector.add(name, line.slots, line.max_slots);
+        }
+        if collector.nodes.len() > base::MAX_HOSTS { Err(Problem::TooManyNodes) } else { Ok(()) }
+    })?;
+    Ok(collector.finish())
+}
+
+/// Reads a host file as a sequence: one name per proc, in the order of the lines, as `--map-by seq` wants it. A number
+/// of slots repeats the name.
+///
+/// # Errors
+///
+/// [`AllocError`] with the line.
+pub fn sequence(text: &str, origin: &str, names: &LocalNames) -> Result<HostList, AllocError> {
+    let mut list = HostList::new();
+    each_line(text, origin, |line| {
+        let times = match line.slots {
+            Slots::Implicit => 1,
+            Slots::Explicit(count) => count,
+        };
+        for name in line.names.iter() {
+            for _ in 0..times {
+                if list.len() >= base::MAX_HOSTS {
+                    return Err(Problem::TooManyNodes);
+                }
+                list.push(names.canonical(name));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(list)
+}
+
+fn each_line(text: &str, origin: &str, mut each: impl FnMut(Line) -> Result<(), Problem>) -> Result<(), AllocError> {
+    if text.len() > MAX_HOSTFILE {
+        return Err(Problem::TooLong { length: text.len() }.at(origin, None));
+    }
+    let mut lines = 0_u32;
+    for (number, line) in (1_u32..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        lines += 1;
+        read(line).and_then(&mut each).map_err(|problem| problem.at(origin, Some(number)))?;
+    }
+    if lines == 0 { Err(Problem::Empty.at(origin, None)) } else { Ok(()) }
+}
+
+const KEYS: [&str; 6] = ["slots", "max_slots", "max-slots", "binding", "user", "ifname"];
+
+fn read(line: &str) -> Result<Line, Problem> {
+    let mut words = line.split_ascii_whitespace();
+    let (names, slots) = host_and_slots(words.next().unwrap_or_default())?;
+    let mut line = Line { names, slots, max_slots: None };
+    // `slots = 4` is written too.
+    let rest = words.collect::<Vec<_>>().join(" ").replace(" =", "=").replace("= ", "=");
+    for word in rest.split(' ').filter(|word| !word.is_empty()) {
+        let Some((key, value)) = word.split_once('=') else {
+            return Err(Problem::NotKeyValue { word: word.to_owned() });
+        };
+        match key {
+            "slots" if line.slots != Slots::Implicit => return Err(Problem::Twice { key: "slots" }),
+            "slots" => line.slots = Slots::Explicit(count(value)?),
+            "max_slots" | "max-slots" if line.max_slots.is_some() => return Err(Problem::Twice { key: "max_slots" }),
+            "max_slots" | "max-slots" => line.max_slots = Some(count(value)?),
+            // Others' options for this node; they change nothing for us.
+            "binding" | "user" | "ifname" => {}
+            _ => {
+                return Err(Problem::UnknownKey { key: key.to_owned(), nearest: nearest(key, KEYS.into_iter()) });
+            }
+        }
+    }
+    match (line.slots, line.max_slots) {
+        (Slots::Explicit(slots), Some(max)) if max < slots => Err(Problem::MaxBelowSlots { max, slots }),
+        _ => Ok(line),
+    }
+}

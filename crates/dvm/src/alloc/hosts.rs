@@ -1,0 +1,67 @@
+//! `--host a:2,b` and `-hosts a,b:2`.
+
+use base::HostList;
+
+use super::{Allocation, Collector, LocalNames, Problem, Slots, error::AllocError};
+
+/// Reads a list of names, each with or without a number of slots after a colon. `origin` is the option's name.
+///
+/// A name without a number is a node whose slots nobody counted: unlike in Open MPI it does not mean one slot. A name
+/// given twice does count (`a,a` is two slots).
+///
+/// # Errors
+///
+/// [`AllocError`] says what is wrong; positions are those of the text.
+pub fn hosts(text: &str, origin: &str, names: &LocalNames) -> Result<Allocation, AllocError> {
+    let mut collector = Collector::new(names);
+    for item in split(text) {
+        let (list, slots) = host_and_slots(item).map_err(|problem| problem.at(origin, None))?;
+        for name in list.iter() {
+            collector.add(name, slots, None);
+        }
+        if collector.nodes.len() > base::MAX_HOSTS {
+            return Err(Problem::TooManyNodes.at(origin, None));
+        }
+    }
+    if collector.nodes.is_empty() {
+        return Err(Problem::Empty.at(origin, None));
+    }
+    Ok(collector.finish())
+}
+
+/// Splits at commas that are not inside brackets.
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_u32;
+    text.split(move |c: char| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+}
+
+/// `n[1-4]:2`: names and the slots of each.
+pub(super) fn host_and_slots(item: &str) -> Result<(HostList, Slots), Problem> {
+    let item = item.trim();
+    // The only name with colons that means something here.
+    if item == "::1" {
+        return Ok((["localhost"].into_iter().collect(), Slots::Implicit));
+    }
+    let (name, slots) = match item.split_once(':') {
+        None => (item, Slots::Implicit),
+        Some((name, count)) => (name, Slots::Explicit(self::count(count)?)),
+    };
+    let list = name.parse::<HostList>().map_err(Problem::HostList)?;
+    if list.is_empty() { Err(Problem::Empty) } else { Ok((list, slots)) }
+}
+
+/// A number of slots, at least one.
+pub(super) fn count(word: &str) -> Result<u32, Problem> {
+    match word.parse::<u32>() {
+        Ok(0) => Err(Problem::ZeroSlots { word: word.to_owned() }),
+        Ok(count) if word.bytes().all(|byte| byte.is_ascii_digit()) => Ok(count),
+        Ok(_) | Err(_) => Err(Problem::BadCount { word: word.to_owned() }),
+    }
+}

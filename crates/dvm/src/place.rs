@@ -1,0 +1,446 @@
+//! Placement: which rank on which node, bound to which PUs.
+//!
+//! [`place`] is a pure function of what the user asked for, the allocation and the topologies of its nodes. It works in
+//! four steps, each in a file of its own:
+//!
+//! 1. `resolve`: what the user did not say gets its default, policies that imply others bring them along.
+//! 2. `count`: how many procs of each app go to each node.
+//! 3. `node`: on one node, which object and which PUs each proc gets. Nodes that look alike are done once.
+//! 4. `number`: which rank each proc has, as blocks of a [`JobMap`].
+//!
+//! `seq` with a list and rankfiles say the node of every rank themselves: they go another way, in `listed`.
+//!
+//! **Slots.** A node whose slots nobody counted (*implicit*) has as many as it has cores that we may use, no more than
+//! the cgroup's CPU quota; it takes more procs without complaint, and then they run unbound, with one [`Note`]. A node
+//! whose slots somebody counted (*explicit*) takes no more, unless oversubscription is allowed.
+//!
+//! **Bounds.** [`MAX_RANKS`] ranks in a job. Time and memory of placing follow the number of nodes and of ranks on
+//! nodes that look different; a million ranks on 100,000 equal nodes are one block.
+
+mod count;
+mod error;
+mod explain;
+mod listed;
+mod map;
+pub(crate) mod nearest;
+mod node;
+mod number;
+mod parse;
+mod policy;
+mod rankfile;
+mod resolve;
+#[cfg(test)]
+mod tests;
+mod topologies;
+
+use std::collections::BTreeMap;
+
+use base::{HostList, NodeId, Rank};
+
+pub use self::{
+    error::{Error, Note, SlotLimit},
+    explain::{Explanation, explain},
+    map::{AppPolicy, AppRanks, JobMap, Placed},
+    parse::{PolicyError, PolicyProblem, bind_to, map_by, map_by_file, rank_by},
+    policy::{
+        AppRequest, BindTarget, BindTo, Cores, CpuUnit, HostRef, MapBy, MapTo, Overload, Oversubscribe, Per, RankBy,
+        RankLine, Request, Sharing, SlotSpec, Span,
+    },
+    rankfile::{MAX_RANKFILE, RankfileError, RankfileProblem, rankfile},
+    topologies::Topologies,
+};
+use self::{
+    count::Room,
+    map::Builder,
+    nearest::nearest,
+    node::{Fit, Local, Machine},
+    number::Look,
+    resolve::{Asked, Resolved, Spread},
+};
+use crate::alloc::{Allocation, Slots};
+
+/// Ranks that a job may have.
+pub const MAX_RANKS: u32 = 1 << 24;
+
+/// Places a job.
+pub fn place(request: &Request, allocation: &Allocation, topologies: &Topologies) -> Result<JobMap, Error> {
+    if request.apps.is_empty() {
+        return Err(Error::NoApps);
+    }
+    if allocation.nodes.is_empty() {
+        return Err(Error::NoNodes);
+    }
+    if let Some(app) = request.apps.iter().position(|app| app.count == Some(0)) {
+        return Err(Error::NoProcs { app: u32::try_from(app).unwrap_or(u32::MAX) });
+    }
+    let apps = request.apps.iter().map(|app| resolve::resolve(request, app)).collect::<Result<Vec<_>, _>>()?;
+    check_together(request, &apps)?;
+    let site = Site::new(request, allocation, topologies, &apps)?;
+    match request.map_by.as_ref().and_then(|map| map.to.as_ref()) {
+        Some(MapTo::Rankfile(lines)) => listed::rankfile(&site, request, apps, lines),
+        Some(MapTo::Sequence(names)) if !names.is_empty() => listed::sequence(&site, request, apps, names),
+        _ => regular(&site, request, apps),
+    }
+}
+
+/// What is for the whole job must be said for the whole job, and all apps must count CPUs in the same way.
+fn check_together(request: &Request, apps: &[Resolved]) -> Result<(), Error> {
+    for app in &request.apps {
+        if let Some(to @ (MapTo::Rankfile(_) | MapTo::Sequence(_) | MapTo::PeList { .. })) =
+            app.map_by.as_ref().and_then(|map| map.to.as_ref())
+        {
+            return Err(Error::NotPerApp { policy: to.to_string() });
+        }
+    }
+    if let [first, rest @ ..] = apps
+        && let Some(other) = rest.iter().find(|app| app.unit != first.unit)
+    {
+        return Err(Error::Conflict {
+            first: first.policy.map_by.to_string(),
+            second: other.policy.map_by.to_string(),
+        });
+    }
+    Ok(())
+}
+
+/// The allocation with its machines: what stays the same for all apps.
+struct Site<'a> {
+    allocation: &'a Allocation,
+    topologies: &'a Topologies,
+    /// One for each kind of topology.
+    machines: Vec<Machine>,
+    unit: CpuUnit,
+}
+
+impl<'a> Site<'a> {
+    fn new(
+        request: &Request,
+        allocation: &'a Allocation,
+        topologies: &'a Topologies,
+        apps: &[Resolved],
+    ) -> Result<Self, Error> {
+        let unit = apps.first().map_or(CpuUnit::Core, |app| app.unit);
+        let mut machines = Vec::with_capacity(topologies.kinds().len());
+        for (kind, topology) in (0..).zip(topologies.kinds()) {
+            let mut machine = Machine::new(topology, request.cpus.as_ref(), unit);
+            if let Some(MapTo::PeList { list, .. }) = request.map_by.as_ref().and_then(|map| map.to.as_ref()) {
+                let available = machine.len();
+                let name = || {
+                    let mut nodes = (0..).zip(&allocation.nodes);
+                    let node = nodes.find(|(id, _)| topologies.kind(NodeId(*id)) == kind);
+                    node.map_or_else(String::new, |(_, node)| node.name.clone())
+                };
+                let missing = |number| Error::NoSuchCpu { node: name(), number, package: None, available, unit };
+                let units = list.iter().map(|number| machine.unit(number).ok_or_else(|| missing(number)));
+                let wanted = units.collect::<Result<Vec<_>, _>>()?.into_iter().flat_map(base::CpuSet::iter).collect();
+                machine = Machine::new(topology, Some(&wanted), unit);
+            }
+            machines.push(machine);
+        }
+        Ok(Self { allocation, topologies, machines, unit })
+    }
+
+    fn machine(&self, node: NodeId) -> Result<&Machine, Error> {
+        let machine = self.machines.get(self.topologies.kind(node) as usize);
+        machine.filter(|machine| machine.len() > 0).ok_or_else(|| Error::NoCpus { node: self.name(node) })
+    }
+
+    fn name(&self, node: NodeId) -> String {
+        self.allocation.nodes.get(node.0 as usize).map_or_else(|| format!("+n{node}"), |node| node.name.clone())
+    }
+
+    /// The nodes that an app may use.
+    fn nodes(&self, app: &AppRequest) -> Result<Vec<NodeId>, Error> {
+        let all = (0..).map(NodeId).zip(&self.allocation.nodes);
+        let Some(hosts) = &app.hosts else { return Ok(all.map(|(id, _)| id).collect()) };
+        let known = all.map(|(id, node)| (node.name.as_str(), id)).collect::<BTreeMap<_, _>>();
+        let mut nodes = Vec::with_capacity(hosts.len());
+        for name in hosts.iter() {
+            nodes.push(*known.get(name).ok_or_else(|| self.unknown(name))?);
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        Ok(nodes)
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let names = self.allocation.nodes.iter().map(|node| node.name.as_str());
+        Error::UnknownHost { name: name.to_owned(), nearest: nearest(name, names).map(str::to_owned) }
+    }
+
+    /// How many procs of an app a node takes, of which `taken` are there already.
+    fn room(&self, node: NodeId, app: &Resolved, taken: u32) -> Result<Room, Error> {
+        let machine = self.machine(node)?;
+        let fits = machine.room(app.scheme, app.each);
+        let allocated = self.allocation.nodes.get(node.0 as usize);
+        let max = allocated.and_then(|node| node.max_slots).unwrap_or(u32::MAX);
+        let (slots, most) = match allocated.map_or(Slots::Implicit, |node| node.slots) {
+            Slots::Explicit(slots) => {
+                // Several cores for each proc: a node is full when its cores are.
+                let slots = if app.each > 1 { slots.min(fits) } else { slots };
+                (slots, if app.oversubscribe == Oversubscribe::Allow { max } else { slots })
+            }
+            Slots::Implicit => {
+                let granted = self.granted(node).map_or(fits, |granted| fits.min(granted / app.each));
+                let slots = granted.max(1).min(max);
+                (slots, if app.oversubscribe == Oversubscribe::Refuse { slots } else { max })
+            }
+        };
+        let objects = match app.spread {
+            Spread::Objects(level) | Spread::PerObject(_, level) => machine.objects(level),
+            Spread::Fill | Spread::Nodes | Spread::PerNode(_) => 1,
+        };
+        Ok(Room { slots: slots.saturating_sub(taken), most: most.saturating_sub(taken), objects })
+    }
+
+    /// Whole CPUs that the cgroup of a node grants, rounded up; absent without a limit.
+    fn granted(&self, node: NodeId) -> Option<u32> {
+        Some(self.topologies.get(node)?.cpu_quota()?.div_ceil(1_000).max(1))
+    }
+
+    fn explicit(&self, node: NodeId) -> bool {
+        self.allocation.nodes.get(node.0 as usize).is_some_and(|node| matches!(node.slots, Slots::Explicit(_)))
+    }
+
+    /// Whether a node's procs may go unbound when there are more than CPUs: `Err` says why not.
+    fn check_fit(&self, node: NodeId, fit: Fit, apps: &[Resolved], procs: u32) -> Result<(), Error> {
+        let asked = apps.iter().find(|app| app.bind_asked == Asked::ByUser && app.policy.bind_to.target != BindTarget::None);
+        match asked {
+            Some(app)
+                if fit == Fit::TooMany && self.explicit(node) && app.oversubscribe != Oversubscribe::Allow =>
+            {
+                let available = self.machine(node)?.len();
+                let bind = app.policy.bind_to.target.to_string();
+                Err(Error::NotEnoughCpus { node: self.name(node), procs, each: app.each, available, unit: self.unit, bind })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// Collects what the user should know, one note of a kind for all nodes.
+#[derive(Default)]
+struct Notes {
+    unbound: Vec<(NodeId, u32)>,
+    over_quota: Vec<(NodeId, u32)>,
+}
+
+impl Notes {
+    fn see(&mut self, site: &Site<'_>, node: NodeId, procs: u32, fit: Fit) -> Result<(), Error> {
+        if fit == Fit::TooMany {
+            self.unbound.push((node, procs));
+        } else if site.granted(node).is_some_and(|granted| granted < procs && granted < site.machines_len(node)) {
+            self.over_quota.push((node, procs));
+        }
+        site.machine(node).map(|_| ())
+    }
+
+    fn finish(self, site: &Site<'_>) -> Vec<Note> {
+        let names = |nodes: &[(NodeId, u32)]| nodes.iter().map(|(node, _)| site.name(*node)).collect::<HostList>();
+        let procs = |nodes: &[(NodeId, u32)]| nodes.iter().map(|(_, procs)| *procs).fold(0, u32::saturating_add);
+        let mut notes = Vec::new();
+        if !self.unbound.is_empty() {
+            let cpus = self.unbound.iter().map(|(node, _)| site.machines_len(*node)).fold(0, u32::saturating_add);
+            let (nodes, procs) = (names(&self.unbound), procs(&self.unbound));
+            notes.push(Note::Unbound { nodes, procs, cpus, unit: site.unit });
+        }
+        if !self.over_quota.is_empty() {
+            let millis = |node: NodeId| site.topologies.get(node).and_then(base::Topology::cpu_quota).unwrap_or(0);
+            let millis = self.over_quota.iter().map(|(node, _)| millis(*node)).fold(0, u32::saturating_add);
+            notes.push(Note::OverQuota { nodes: names(&self.over_quota), procs: procs(&self.over_quota), millis });
+        }
+        notes
+    }
+}
+
+impl Site<'_> {
+    fn machines_len(&self, node: NodeId) -> u32 {
+        self.machine(node).map_or(0, Machine::len)
+    }
+}
+
+/// Every policy but those that name a node for each rank.
+fn regular(site: &Site<'_>, request: &Request, apps: Vec<Resolved>) -> Result<JobMap, Error> {
+    let nodes = site.allocation.nodes.len();
+    let mut taken = vec![0_u32; nodes];
+    let mut counts = Vec::with_capacity(apps.len());
+    let mut total = 0_u64;
+    for (asked, app) in request.apps.iter().zip(&apps) {
+        let dealt = deal(site, asked, app, &taken, request.apps.len())?;
+        let mut by_node = vec![0_u32; nodes];
+        for (node, procs) in dealt {
+            if let (Some(taken), Some(count)) = (taken.get_mut(node.0 as usize), by_node.get_mut(node.0 as usize)) {
+                *taken = taken.saturating_add(procs);
+                *count = procs;
+            }
+            total += u64::from(procs);
+        }
+        counts.push(by_node);
+    }
+    if total > u64::from(MAX_RANKS) {
+        return Err(Error::TooManyProcs { asked: total });
+    }
+    number_all(site, apps, &counts, &taken)
+}
+
+/// How many procs of an app go to which node.
+fn deal(
+    site: &Site<'_>,
+    asked: &AppRequest,
+    app: &Resolved,
+    taken: &[u32],
+    apps: usize,
+) -> Result<Vec<(NodeId, u32)>, Error> {
+    let nodes = site.nodes(asked)?;
+    let taken = |node: NodeId| taken.get(node.0 as usize).copied().unwrap_or(0);
+    let rooms = nodes.iter().map(|node| site.room(*node, app, taken(*node))).collect::<Result<Vec<_>, _>>()?;
+    check_object(site, app, &nodes)?;
+    let sum = |each: &dyn Fn(&Room) -> u32| rooms.iter().map(|room| u64::from(each(room))).sum::<u64>();
+    let slots = sum(&|room| room.slots);
+    // Only `ppr` makes places of its own.
+    let places = match app.spread {
+        Spread::PerNode(each) => Some(sum(&|_| each)),
+        Spread::PerObject(each, _) => Some(sum(&|room| each.saturating_mul(room.objects))),
+        Spread::Fill | Spread::Nodes | Spread::Objects(_) => None,
+    };
+    let wanted = asked.count.map_or_else(
+        || if let Some(places) = places { places } else if apps == 1 { slots } else { 1 },
+        u64::from,
+    );
+    let Some(count) = u32::try_from(wanted).ok().filter(|count| *count <= MAX_RANKS) else {
+        return Err(Error::TooManyProcs { asked: wanted });
+    };
+    if let Some(places) = places.filter(|places| *places < wanted) {
+        return Err(Error::NotEnoughPlaces { asked: wanted, places, policy: app.policy.map_by.to_string() });
+    }
+    let (counts, left) = count::deal(&rooms, app.spread, count);
+    if left.0 > 0 || count == 0 {
+        return Err(refuse(site, app, &nodes, taken, wanted, slots));
+    }
+    Ok(nodes.into_iter().zip(counts).filter(|(_, procs)| *procs > 0).collect())
+}
+
+/// Why the nodes do not take so many procs: slots, or cores where each proc gets several.
+fn refuse(
+    site: &Site<'_>,
+    app: &Resolved,
+    nodes: &[NodeId],
+    taken: impl Fn(NodeId) -> u32,
+    asked: u64,
+    slots: u64,
+) -> Error {
+    let counted = |node: &NodeId| match site.allocation.nodes.get(node.0 as usize).map(|node| node.slots) {
+        Some(Slots::Explicit(slots)) => u64::from(slots.saturating_sub(taken(*node))),
+        Some(Slots::Implicit) | None => 0,
+    };
+    if app.each > 1
+        && app.oversubscribe == Oversubscribe::WhereImplicit
+        && nodes.iter().map(counted).sum::<u64>() >= asked
+    {
+        return Error::NotEnoughCpus {
+            node: nodes.iter().map(|node| site.name(*node)).collect::<HostList>().to_string(),
+            procs: u32::try_from(asked).unwrap_or(u32::MAX),
+            each: app.each,
+            available: nodes.iter().map(|node| site.machines_len(*node)).fold(0, u32::saturating_add),
+            unit: site.unit,
+            bind: format!("{} {} each", app.each, site.unit.word(app.each)),
+        };
+    }
+    let limit = match app.oversubscribe {
+        Oversubscribe::Allow => SlotLimit::MaxSlots,
+        Oversubscribe::WhereImplicit | Oversubscribe::Refuse => SlotLimit::Slots,
+    };
+    let nodes = nodes.iter().map(|node| site.name(*node)).collect();
+    Error::NotEnoughSlots { asked, slots, nodes, limit }
+}
+
+/// `PE=n` must fit into the objects that procs are mapped to.
+fn check_object(site: &Site<'_>, app: &Resolved, nodes: &[NodeId]) -> Result<(), Error> {
+    let level = match app.scheme {
+        node::Scheme::Whole => None,
+        node::Scheme::InTurn(level) | node::Scheme::Each(level, _) => Some(level),
+    };
+    if app.each == 1 {
+        return Ok(());
+    }
+    for node in nodes {
+        let machine = site.machine(*node)?;
+        let largest = level.map_or_else(|| machine.len(), |level| machine.largest(level));
+        if largest < app.each {
+            let (node, unit) = (site.name(*node), site.unit);
+            return Err(Error::ObjectTooSmall { node, level, each: app.each, largest, unit });
+        }
+    }
+    Ok(())
+}
+
+/// Places the procs of every node and numbers them.
+fn number_all(site: &Site<'_>, apps: Vec<Resolved>, counts: &[Vec<u32>], taken: &[u32]) -> Result<JobMap, Error> {
+    let mut builder = Builder::default();
+    let mut notes = Notes::default();
+    let mut looks = apps.iter().map(|_| Vec::new()).collect::<Vec<Vec<Look>>>();
+    let mut used = apps.iter().map(|_| Vec::new()).collect::<Vec<Vec<(NodeId, u32)>>>();
+    // Nodes of one kind with the same counts look alike.
+    let mut known = BTreeMap::<(u32, Vec<u32>), (u32, Fit)>::new();
+    for (node, procs) in (0..).map(NodeId).zip(taken.iter().copied()) {
+        if procs == 0 {
+            continue;
+        }
+        let here = counts.iter().map(|counts| counts.get(node.0 as usize).copied().unwrap_or(0)).collect::<Vec<_>>();
+        let key = (site.topologies.kind(node), here);
+        let (look, fit) = match known.get(&key) {
+            Some(look) => *look,
+            None => {
+                let look = u32::try_from(known.len()).unwrap_or(u32::MAX);
+                let fit = look_at(site.machine(node)?, &apps, &key.1, &mut builder, &mut looks);
+                known.insert(key.clone(), (look, fit));
+                (look, fit)
+            }
+        };
+        site.check_fit(node, fit, &apps, procs)?;
+        notes.see(site, node, procs, fit)?;
+        for (used, count) in used.iter_mut().zip(&key.1) {
+            if *count > 0 {
+                used.push((node, look));
+            }
+        }
+    }
+    let mut first = 0;
+    let mut ranks = Vec::with_capacity(apps.len());
+    for (((app, counts), looks), used) in apps.into_iter().zip(counts).zip(&looks).zip(&used) {
+        number::number(&mut builder, looks, used, app.policy.rank_by, first);
+        let count = counts.iter().copied().fold(0, u32::saturating_add);
+        ranks.push(AppRanks { first: Rank(first), count, policy: app.policy });
+        first += count;
+    }
+    Ok(builder.finish(ranks, notes.finish(site)))
+}
+
+/// Places one node and every one that looks like it.
+fn look_at(
+    machine: &Machine,
+    apps: &[Resolved],
+    counts: &[u32],
+    builder: &mut Builder,
+    looks: &mut [Vec<Look>],
+) -> Fit {
+    let wanted = apps.iter().zip(counts).map(|(app, count)| app.local(*count)).collect::<Vec<_>>();
+    let mut placement = node::place(machine, &wanted);
+    for ((app, procs), looks) in apps.iter().zip(&mut placement.apps).zip(looks) {
+        number::order(procs, app.policy.rank_by);
+        let bound = procs.iter().map(|proc| placement.bindings.get(proc.binding? as usize)).collect::<Vec<_>>();
+        looks.push(Look {
+            layout: builder.layout(&bound),
+            procs: u32::try_from(procs.len()).unwrap_or(u32::MAX),
+            rounds: number::rounds(procs, app.policy.rank_by),
+        });
+    }
+    placement.fit
+}
+
+impl Resolved {
+    const fn local(&self, count: u32) -> Local {
+        let overload = self.policy.bind_to.overload;
+        Local { scheme: self.scheme, each: self.each, bind: self.bind, overload, count }
+    }
+}

@@ -1,0 +1,126 @@
+//! How many procs of an app each node gets.
+
+use super::resolve::Spread;
+
+/// A node as far as counting goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Procs that it takes before anybody would call it full.
+    pub(super) slots: u32,
+    /// Procs that it takes at most when all are full; equal to `slots` where that is not allowed.
+    pub(super) most: u32,
+    /// Objects that a spread over objects or `ppr` counts.
+    pub(super) objects: u32,
+}
+
+/// What could not be dealt out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Leftover(pub(super) u32);
+
+/// Deals `count` procs to nodes. What is left when every node has all it takes comes back.
+pub(super) fn deal(rooms: &[Room], spread: Spread, count: u32) -> (Vec<u32>, Leftover) {
+    let mut counts = vec![0_u32; rooms.len()];
+    let slots = rooms.iter().map(|room| room.slots);
+    let mut left = match spread {
+        Spread::Fill => {
+            let mut left = count;
+            for (given, slots) in counts.iter_mut().zip(slots) {
+                *given = slots.min(left);
+                left -= *given;
+            }
+            left
+        }
+        Spread::PerNode(each) => exact(&mut counts, rooms, count, |_| each),
+        Spread::PerObject(each, _) => exact(&mut counts, rooms, count, |room| each.saturating_mul(room.objects)),
+        Spread::Nodes => in_turn(&mut counts, rooms, count, |room| (1, room.slots)),
+        Spread::Objects(_) => in_turn(&mut counts, rooms, count, |room| (room.objects.max(1), room.slots)),
+    };
+    if left > 0 && !matches!(spread, Spread::PerNode(_) | Spread::PerObject(..)) {
+        left = over(&mut counts, rooms, left);
+    }
+    (counts, Leftover(left))
+}
+
+/// Rounds over the nodes: each takes its step until it is full.
+fn in_turn(counts: &mut [u32], rooms: &[Room], count: u32, step: impl Fn(&Room) -> (u32, u32)) -> u32 {
+    let mut left = count;
+    let mut open = (0..rooms.len()).collect::<Vec<_>>();
+    while left > 0 && !open.is_empty() {
+        open.retain(|index| {
+            let (Some(room), Some(given)) = (rooms.get(*index), counts.get_mut(*index)) else { return false };
+            let (step, most) = step(room);
+            let add = step.min(most.saturating_sub(*given)).min(left);
+            *given += add;
+            left -= add;
+            *given < most
+        });
+    }
+    left
+}
+
+/// So many on each node; a node with fewer slots takes them only where it may have more procs than slots.
+fn exact(counts: &mut [u32], rooms: &[Room], count: u32, places: impl Fn(&Room) -> u32) -> u32 {
+    let mut left = count;
+    for (given, room) in counts.iter_mut().zip(rooms) {
+        *given = places(room).min(room.most).min(left);
+        left -= *given;
+    }
+    left
+}
+
+/// What is left when all slots are taken goes evenly to the nodes that take more, the earlier ones first.
+fn over(counts: &mut [u32], rooms: &[Room], left: u32) -> u32 {
+    let mut left = left;
+    let mut open = (0..rooms.len()).collect::<Vec<_>>();
+    loop {
+        let more = |index: &usize, counts: &[u32]| match (rooms.get(*index), counts.get(*index)) {
+            (Some(room), Some(given)) => room.most.saturating_sub(*given),
+            _ => 0,
+        };
+        open.retain(|index| more(index, counts) > 0);
+        let nodes = u32::try_from(open.len()).unwrap_or(u32::MAX);
+        if left == 0 || nodes == 0 {
+            return left;
+        }
+        // As much at once as every open node can take.
+        let least = open.iter().map(|index| more(index, counts)).min().unwrap_or(0);
+        let share = (left / nodes).min(least);
+        let mut extra = if share == 0 { left.min(nodes) } else { 0 };
+        for index in &open {
+            let Some(given) = counts.get_mut(*index) else { continue };
+            let one = u32::from(extra > 0);
+            extra -= one;
+            *given += share + one;
+            left -= share + one;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(slots: u32, most: u32) -> Room {
+        Room { slots, most, objects: 2 }
+    }
+
+    #[test]
+    fn deals() {
+        let uneven = [room(5, 5), room(2, 2), room(3, 3)];
+        let soft = [room(2, 100), room(2, 3), room(2, 100)];
+        let cases = [
+            (uneven, Spread::Fill, 6, [5, 1, 0], 0),
+            (uneven, Spread::Fill, 11, [5, 2, 3], 1),
+            (uneven, Spread::Nodes, 9, [4, 2, 3], 0),
+            (uneven, Spread::Objects(base::Level::Package), 9, [4, 2, 3], 0),
+            (uneven, Spread::PerNode(2), 6, [2, 2, 2], 0),
+            (uneven, Spread::PerNode(3), 9, [3, 2, 3], 1),
+            (soft, Spread::Fill, 8, [3, 3, 2], 0),
+            (soft, Spread::Fill, 107, [52, 3, 52], 0),
+            (soft, Spread::PerObject(4, base::Level::Package), 24, [8, 3, 8], 5),
+        ];
+        for (rooms, spread, count, counts, left) in cases {
+            assert_eq!(deal(&rooms, spread, count), (counts.to_vec(), Leftover(left)), "{spread:?} {count}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What would run where, bound how, and why: as data, and as text for people.
+
+use std::fmt;
+
+use base::{CpuSet, HostList, NodeId, RankSet, Topology};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Topologies,
+    error::Note,
+    map::JobMap,
+    policy::Request,
+};
+use crate::alloc::{Allocation, Slots};
+
+/// Procs of a node that are shown one by one; the rest is counted.
+const MAX_PROCS_SHOWN: usize = 1_024;
+
+/// Nodes that are shown one by one; the rest is counted. Nodes that look alike count once.
+const MAX_NODES_SHOWN: usize = 256;
+
+/// See [`explain`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    pub ranks: u32,
+    pub nodes: u32,
+    pub apps: Vec<AppExplained>,
+    /// Groups of nodes that look alike.
+    pub placed: Vec<NodesExplained>,
+    /// Groups that were left out because there are too many.
+    pub groups_left_out: u32,
+    pub notes: Vec<Note>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppExplained {
+    pub app: u32,
+    pub ranks: RankSet,
+    pub map_by: String,
+    pub rank_by: String,
+    pub bind_to: String,
+    /// Why these: what the user said, or the default.
+    pub why: Vec<String>,
+}
+
+/// Nodes with equal procs (ranks aside).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodesExplained {
+    pub nodes: HostList,
+    /// Slots of each node: the number, and whether somebody counted them.
+    pub slots: u32,
+    pub counted: Counted,
+    /// Cores and PUs of each node that we may use.
+    pub cores: u32,
+    pub pus: u32,
+    /// All ranks on these nodes.
+    pub ranks: RankSet,
+    /// The procs of the first of these nodes.
+    pub procs: Vec<ProcExplained>,
+    pub procs_left_out: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Counted {
+    /// From the cores, because nobody said.
+    Implicit,
+    /// By the host list or host file.
+    Explicit,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcExplained {
+    pub rank: u32,
+    pub app: u32,
+    /// The PUs it is bound to, absent where it is not bound.
+    pub cpus: Option<CpuSet>,
+    /// The node's packages in brackets, cores apart by `/`, one letter per PU: `B` bound, `.` free, `-` not ours.
+    pub picture: String,
+}
+
+/// Says what a map does and why.
+#[must_use]
+pub fn explain(map: &JobMap, request: &Request, allocation: &Allocation, topologies: &Topologies) -> Explanation {
+    let apps = (0..).zip(map.apps()).map(|(index, app)| {
+        let asked = request.apps.get(index as usize).and_then(|app| app.map_by.as_ref()).or(request.map_by.as_ref());
+        let mut why = Vec::new();
+        why.push(match asked {
+            Some(asked) => format!("mapped as asked: `--map-by {asked}`"),
+            None if request.bind_to.is_some() => "mapped to what it is bound to".to_owned(),
+            None => "mapped by core: the default".to_owned(),
+        });
+        why.push(match request.rank_by {
+            Some(rank_by) => format!("numbered as asked: `--rank-by {rank_by}`"),
+            None => format!("numbered by {}: the default of that mapping", app.policy.rank_by),
+        });
+        why.push(match request.bind_to {
+            Some(bind_to) => format!("bound as asked: `--bind-to {bind_to}`"),
+            None => format!("bound to {}: the default of that mapping", app.policy.bind_to),
+        });
+        AppExplained {
+            app: index,
+            ranks: RankSet::range(app.first.0..app.first.0.saturating_add(app.count)),
+            map_by: app.policy.map_by.to_string(),
+            rank_by: app.policy.rank_by.to_string(),
+            bind_to: app.policy.bind_to.to_string(),
+            why,
+        }
+    });
+    let mut placed = Vec::<(u32, Slots, NodesExplained)>::new();
+    let mut left_out = 0;
+    for node in map.nodes() {
+        let kind = topologies.kind(node);
+        let slots = allocation.nodes.get(node.0 as usize).map_or(Slots::Implicit, |node| node.slots);
+        let name = allocation.nodes.get(node.0 as usize).map_or("?", |node| node.name.as_str());
+        let topology = topologies.get(node);
+        let group = group(map, node, topology, slots);
+        if let Some((last_kind, last_slots, last)) = placed.last_mut()
+            && (*last_kind, *last_slots) == (kind, slots)
+            && alike(&last.procs, &group.procs)
+        {
+            last.nodes.push(name);
+            last.ranks = last.ranks.union(&group.ranks);
+        } else if placed.len() < MAX_NODES_SHOWN {
+            placed.push((kind, slots, NodesExplained { nodes: [name].into_iter().collect(), ..group }));
+        } else {
+            left_out += 1;
+        }
+    }
+    Explanation {
+        ranks: map.ranks(),
+        nodes: map.node_count(),
+        apps: apps.collect(),
+        placed: placed.into_iter().map(|(_, _, group)| group).collect(),
+        groups_left_out: left_out,
+        notes: map.notes().to_vec(),
+    }
+}
+
+fn group(map: &JobMap, node: NodeId, topology: Option<&Topology>, slots: Slots) -> NodesExplained {
+    let procs = map.on_node(node);
+    let cores = topology.map_or(0, |topology| u32::try_from(topology.cores().len()).unwrap_or(u32::MAX));
+    let (slots, counted) = match slots {
+        Slots::Explicit(slots) => (slots, Counted::Explicit),
+        Slots::Implicit => {
+            let granted = topology.and_then(Topology::cpu_quota).map_or(cores, |millis| millis.div_ceil(1_000).max(1));
+            (cores.min(granted), Counted::Implicit)
+        }
+    };
+    let left_out = procs.len().saturating_sub(MAX_PROCS_SHOWN);
+    let shown = procs.into_iter().take(MAX_PROCS_SHOWN).map(|proc| ProcExplained {
+        rank: proc.rank.0,
+        app: proc.app,
+        picture: topology.map_or_else(String::new, |topology| picture(topology, proc.cpus.as_ref())),
+        cpus: proc.cpus,
+    });
+    NodesExplained {
+        nodes: HostList::new(),
+        slots,
+        counted,
+        cores,
+        pus: topology.map_or(0, |topology| topology.allowed().len()),
+        ranks: map.ranks_on(node),
+        procs: shown.collect(),
+        procs_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+    }
+}
+
+fn alike(a: &[ProcExplained], b: &[ProcExplained]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.cpus == b.cpus && a.app == b.app)
+}
+
+/// `[BB/../..][../../--]`: packages in brackets, cores apart by `/`, one letter per PU in logical order.
+fn picture(topology: &Topology, cpus: Option<&CpuSet>) -> String {
+    let mut text = String::new();
+    let mut before: Option<(u32, u32)> = None;
+    for pu in topology.pus() {
+        match before {
+            None => text.push('['),
+            Some((package, _)) if package != pu.package => text.push_str("]["),
+            Some((_, core)) if core != pu.core => text.push('/'),
+            Some(_) => {}
+        }
+        before = Some((pu.package, pu.core));
+        text.push(match cpus {
+            _ if !topology.allowed().contains(pu.os_index) => '-',
+            Some(cpus) if cpus.contains(pu.os_index) => 'B',
+            Some(_) | None => '.',
+        });
+    }
+    if before.is_some() {
+        text.push(']');
+    }
+    text
+}
+
+fn plural(count: u32, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} on {}", plural(self.ranks, "rank"), plural(self.nodes, "node"))?;
+        for app in &self.apps {
+            writeln!(f, "app {}: ranks {}", app.app, app.ranks)?;
+            for why in &app.why {
+                writeln!(f, "  {why}")?;
+            }
+        }
+        for group in &self.placed {
+            let slots = plural(group.slots, "slot");
+            let counted = match group.counted {
+                Counted::Implicit => "nobody counted them",
+                Counted::Explicit => "counted",
+            };
+            let (cores, pus) = (plural(group.cores, "core"), plural(group.pus, "PU"));
+            writeln!(f, "{}: ranks {} ({slots}, {counted}; {cores}, {pus})", group.nodes, group.ranks)?;
+            if group.nodes.len() > 1 {
+                writeln!(f, "  on each, as on the first:")?;
+            }
+            let width = group.procs.iter().map(|proc| proc.rank.to_string().len()).max().unwrap_or(1);
+            for proc in &group.procs {
+                match &proc.cpus {
+                    Some(cpus) => writeln!(f, "  rank {:<width$}  {}  PUs {cpus}", proc.rank, proc.picture)?,
+                    None => writeln!(f, "  rank {:<width$}  not bound", proc.rank)?,
+                }
+            }
+            if group.procs_left_out > 0 {
+                writeln!(f, "  … and {}", plural(group.procs_left_out, "more rank"))?;
+            }
+        }
+        if self.groups_left_out > 0 {
+            writeln!(f, "… and {}", plural(self.groups_left_out, "more node"))?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! From what the user said to what will be done: defaults, and policies that imply others.
+
+use base::Level;
+
+use super::{
+    error::Error,
+    map::AppPolicy,
+    node::{Bind, Scheme},
+    policy::{
+        AppRequest, BindTarget, BindTo, CpuUnit, MapBy, MapTo, Oversubscribe, Per, RankBy, Request, Sharing, Span,
+    },
+};
+
+/// One app's policy with nothing left open.
+pub(super) struct Resolved {
+    pub(super) policy: AppPolicy,
+    pub(super) spread: Spread,
+    pub(super) scheme: Scheme,
+    pub(super) each: u32,
+    pub(super) unit: CpuUnit,
+    pub(super) bind: Bind,
+    pub(super) bind_asked: Asked,
+    pub(super) oversubscribe: Oversubscribe,
+}
+
+/// How the procs of an app are spread over nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spread {
+    /// One node after the other.
+    Fill,
+    /// One per node in turn.
+    Nodes,
+    /// One per object of a level in turn, over all nodes.
+    Objects(Level),
+    /// So many per node, or per object of a level.
+    PerNode(u32),
+    PerObject(u32, Level),
+}
+
+/// Whether the user asked for something, or we chose it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    ByUser,
+    Default,
+}
+
+/// Fills in what the user did not say. The defaults are those of Open MPI 5: map by core, number by `fill`, bind to the
+/// object that was mapped to, or to the NUMA node where procs were mapped to slots or nodes.
+pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, Error> {
+    let asked = app.map_by.as_ref().or(request.map_by.as_ref());
+    let mut each = asked.and_then(|map| map.cpus_per_proc);
+    if let Some(count) = request.bind_to.and_then(|bind| bind.count) {
+        if each.is_some_and(|each| each != count) {
+            return Err(Error::Conflict {
+                first: asked.map_or_else(String::new, ToString::to_string),
+                second: request.bind_to.map_or_else(String::new, |bind| bind.to_string()),
+            });
+        }
+        each = Some(count);
+    }
+    let several = each.is_some_and(|each| each > 1);
+    let target = request.bind_to.map(|bind| bind.target);
+    let to = asked.and_then(|map| map.to.clone()).unwrap_or(match target {
+        _ if several => MapTo::Slot,
+        Some(BindTarget::None) => MapTo::Slot,
+        Some(BindTarget::Object(level)) => MapTo::Object(level),
+        None => MapTo::Object(Level::Core),
+    });
+    let threads = matches!(to, MapTo::Object(Level::Pu) | MapTo::Ppr { per: Per::Object(Level::Pu), .. })
+        || target == Some(BindTarget::Object(Level::Pu));
+    let unit = if threads { CpuUnit::Pu } else { asked.and_then(|map| map.unit).unwrap_or_default() };
+    let span = asked.map_or(Span::PerNode, |map| map.span);
+    let rank_by = request.rank_by.unwrap_or(match (&to, span) {
+        (MapTo::Node | MapTo::Sequence(_), _) => RankBy::Node,
+        (MapTo::Object(_), Span::PerNode) => RankBy::Fill,
+        (MapTo::Object(_), Span::AllNodes) => RankBy::Span,
+        (MapTo::Slot | MapTo::Ppr { .. } | MapTo::Rankfile(_) | MapTo::PeList { .. }, _) => RankBy::Slot,
+    });
+    let unit_level = match unit {
+        CpuUnit::Core => Level::Core,
+        CpuUnit::Pu => Level::Pu,
+    };
+    let target = target.unwrap_or(match to {
+        _ if several => BindTarget::Object(unit_level),
+        MapTo::Object(level) | MapTo::Ppr { per: Per::Object(level), .. } => BindTarget::Object(level),
+        MapTo::PeList { .. } | MapTo::Rankfile(_) => BindTarget::Object(unit_level),
+        MapTo::Slot | MapTo::Node | MapTo::Ppr { per: Per::Node, .. } | MapTo::Sequence(_) => {
+            BindTarget::Object(Level::Numa)
+        }
+    });
+    let bind = match (target, &to) {
+        (BindTarget::None, _) => Bind::None,
+        (BindTarget::Object(_), MapTo::PeList { sharing: Sharing::Shared, .. }) => Bind::All,
+        (BindTarget::Object(_), MapTo::PeList { sharing: Sharing::InTurn, .. }) => Bind::Units,
+        (BindTarget::Object(_), _) if several => Bind::Units,
+        (BindTarget::Object(level), _) if level == unit_level => Bind::Units,
+        (BindTarget::Object(level), _) => Bind::Object(level),
+    };
+    let scheme = match to {
+        // Several cores for one proc cannot come out of one core: take them in order.
+        MapTo::Object(Level::Core | Level::Pu) if several => Scheme::Whole,
+        MapTo::Object(level) => Scheme::InTurn(level),
+        MapTo::Ppr { count, per: Per::Object(level) } => Scheme::Each(level, count),
+        MapTo::Slot | MapTo::Node | MapTo::Ppr { per: Per::Node, .. } => Scheme::Whole,
+        MapTo::Sequence(_) | MapTo::Rankfile(_) | MapTo::PeList { .. } => Scheme::Whole,
+    };
+    let spread = match (&to, span) {
+        (MapTo::Node | MapTo::Sequence(_), _) => Spread::Nodes,
+        (MapTo::Object(level), Span::AllNodes) => Spread::Objects(*level),
+        (MapTo::Ppr { count, per: Per::Node }, _) => Spread::PerNode(*count),
+        (MapTo::Ppr { count, per: Per::Object(level) }, _) => Spread::PerObject(*count, *level),
+        (MapTo::Slot | MapTo::Object(_) | MapTo::Rankfile(_) | MapTo::PeList { .. }, _) => Spread::Fill,
+    };
+    let oversubscribe = match (request.oversubscribe, asked.and_then(|map| map.oversubscribe)) {
+        (Oversubscribe::WhereImplicit, said) => said.unwrap_or_default(),
+        (said, _) => said,
+    };
+    let map_by = MapBy {
+        to: Some(to),
+        cpus_per_proc: each,
+        span,
+        unit: (unit == CpuUnit::Pu).then_some(unit),
+        oversubscribe: (oversubscribe != Oversubscribe::WhereImplicit).then_some(oversubscribe),
+    };
+    let bind_to = BindTo { target, count: None, ..request.bind_to.unwrap_or_else(|| BindTo::from(target)) };
+    Ok(Resolved {
+        policy: AppPolicy { map_by, rank_by, bind_to },
+        spread,
+        scheme,
+        each: each.unwrap_or(1).max(1),
+        unit,
+        bind,
+        bind_asked: if request.bind_to.is_some() || several { Asked::ByUser } else { Asked::Default },
+        oversubscribe,
+    })
+}
