@@ -1,0 +1,300 @@
+//! The symbols themselves, and the only code that touches them.
+
+use std::{
+    ffi::{CString, c_char, c_int},
+    ptr,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::{ContainsNul, Entry, State};
+
+/// A row of the table as a debugger reads it. A debugger without debug information assumes this layout.
+#[repr(C)]
+pub(crate) struct MPIR_PROCDESC {
+    host_name: *const c_char,
+    executable_name: *const c_char,
+    pid: c_int,
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(size_of::<MPIR_PROCDESC>() == 24);
+    assert!(std::mem::offset_of!(MPIR_PROCDESC, executable_name) == 8);
+    assert!(std::mem::offset_of!(MPIR_PROCDESC, pid) == 16);
+};
+
+// The symbols are beside `MPIR_Breakpoint` and not in a module of their own, because gdb finds a name without its path
+// only from a frame of the same module.
+
+// SAFETY: the names start with `MPIR_`, a prefix that the interface reserves, so that nothing else in the
+// executable has them. The same holds for every symbol below.
+#[unsafe(no_mangle)]
+static mut MPIR_proctable: *const MPIR_PROCDESC = ptr::null();
+// SAFETY: the prefix is reserved, see above.
+#[unsafe(no_mangle)]
+static mut MPIR_proctable_size: c_int = 0;
+// SAFETY: the prefix is reserved, see above.
+#[unsafe(no_mangle)]
+static mut MPIR_being_debugged: c_int = 0;
+// SAFETY: the prefix is reserved, see above.
+#[unsafe(no_mangle)]
+static mut MPIR_debug_state: c_int = 0;
+// SAFETY: the prefix is reserved, see above.
+#[unsafe(no_mangle)]
+static mut MPIR_debug_abort_string: *const c_char = ptr::null();
+// SAFETY: the prefix is reserved, see above.
+#[unsafe(no_mangle)]
+static mut MPIR_i_am_starter: c_int = 1;
+// SAFETY: the prefix is reserved, see above.
+#[unsafe(no_mangle)]
+static mut MPIR_partial_attach_ok: c_int = 1;
+
+/// Where a debugger puts its breakpoint. The empty assembly is a side effect that the compiler knows nothing about,
+/// so that calls are neither removed nor is the body folded into that of another empty function.
+// SAFETY: the prefix is reserved, see above.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn MPIR_Breakpoint() {
+    // SAFETY: no instruction is emitted, so nothing can be violated.
+    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
+}
+
+/// What the exported pointers point into. Holding the lock is the right to write the exported symbols.
+struct Memory {
+    table: Vec<MPIR_PROCDESC>,
+    texts: Vec<CString>,
+    abort: Option<CString>,
+}
+
+// SAFETY: the pointers in `table` point into `texts` of the same value, which is only read.
+unsafe impl Send for Memory {}
+
+static MEMORY: Mutex<Memory> = Mutex::new(Memory {
+    table: Vec::new(),
+    texts: Vec::new(),
+    abort: None,
+});
+
+/// Whether a debugger has told us that it is there. It may do so or take it back at any time, so ask again each time
+/// the answer matters.
+#[must_use]
+pub fn being_debugged() -> bool {
+    // SAFETY: the static is an aligned integer that no code of this process writes; the debugger writes it while we
+    // are stopped. Volatile, because the compiler cannot see that.
+    unsafe { (&raw const MPIR_being_debugged).read_volatile() != 0 }
+}
+
+/// Fills the table, replacing what was in it. A debugger that reads without stopping us sees the old table, none, or
+/// the new one.
+///
+/// # Errors
+///
+/// [`ContainsNul`] when a name cannot be a C string; the table is as it was then.
+pub fn publish(table: Vec<Entry>) -> Result<(), ContainsNul> {
+    let mut texts: Vec<CString> = Vec::new();
+    let mut rows = Vec::with_capacity(table.len());
+    for Entry {
+        host,
+        executable,
+        pid,
+    } in table
+    {
+        // Consecutive ranks mostly share a node and an executable: the text of the row before is used again.
+        let mut intern = |text: String, back: usize| match texts
+            .iter()
+            .rev()
+            .take(back)
+            .find(|old| old.as_bytes() == text.as_bytes())
+        {
+            Some(old) => Ok(old.as_ptr()),
+            None => {
+                let text = CString::new(text).map_err(|_| ContainsNul)?;
+                // The characters are on the heap and stay where they are when `texts` grows.
+                let pointer = text.as_ptr();
+                texts.push(text);
+                Ok(pointer)
+            }
+        };
+        rows.push(MPIR_PROCDESC {
+            host_name: intern(host, 4)?,
+            executable_name: intern(executable, 4)?,
+            pid,
+        });
+    }
+    let size = c_int::try_from(rows.len()).unwrap_or(c_int::MAX);
+
+    let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    // The size goes to 0 before the pointer changes and is set after it: it never covers rows that are not there.
+    // SAFETY: the lock makes this the only writer, and each write is one aligned volatile store.
+    unsafe {
+        (&raw mut MPIR_proctable_size).write_volatile(0);
+        (&raw mut MPIR_proctable).write_volatile(ptr::null());
+    }
+    memory.table = rows;
+    memory.texts = texts;
+    // SAFETY: as above; the rows and their texts live in a static until the next call, which clears the pointer first.
+    unsafe {
+        (&raw mut MPIR_proctable).write_volatile(memory.table.as_ptr());
+        (&raw mut MPIR_proctable_size).write_volatile(size);
+    }
+    Ok(())
+}
+
+/// Says what the next [`breakpoint`] is about.
+pub fn set_state(state: State) {
+    let value = match state {
+        State::Null => 0,
+        State::Spawned => 1,
+        State::Aborting => 2,
+    };
+    let _writer = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the lock makes this the only writer, and the write is one aligned volatile store.
+    unsafe { (&raw mut MPIR_debug_state).write_volatile(value) };
+}
+
+/// Says why the job is being ended. A debugger shows it when it meets [`State::Aborting`].
+///
+/// # Errors
+///
+/// [`ContainsNul`] when the reason cannot be a C string; the old one is kept then.
+pub fn set_abort_string(reason: &str) -> Result<(), ContainsNul> {
+    let text = CString::new(reason).map_err(|_| ContainsNul)?;
+    let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let old = memory.abort.replace(text);
+    let pointer = memory
+        .abort
+        .as_ref()
+        .map_or(ptr::null(), |text| text.as_ptr());
+    // SAFETY: the lock makes this the only writer, and the write is one aligned volatile store. The text lives in a
+    // static, and the one it replaces is freed only after the pointer has changed.
+    unsafe { (&raw mut MPIR_debug_abort_string).write_volatile(pointer) };
+    drop(old);
+    Ok(())
+}
+
+/// Calls `MPIR_Breakpoint`: a debugger that waits there stops this process until it has seen enough. Returns at once
+/// when there is none.
+pub fn breakpoint() {
+    // The linker needs a reference to the symbols that are read by their presence only; this is it.
+    // SAFETY: the statics are aligned integers that no code of this process writes.
+    unsafe {
+        std::hint::black_box((&raw const MPIR_i_am_starter).read_volatile());
+        std::hint::black_box((&raw const MPIR_partial_attach_ok).read_volatile());
+    }
+    MPIR_Breakpoint();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, ffi::CStr};
+
+    use super::*;
+
+    /// Whoever adds a symbol and forgets the list would have it dropped by the linker without a word.
+    #[test]
+    fn the_list_names_every_symbol_of_this_file() {
+        let code = include_str!("exported.rs");
+        let word = |rest: &'static str| {
+            rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+        };
+        let defined: BTreeSet<_> = ["static mut ", "extern \"C\" fn "]
+            .iter()
+            .flat_map(|start| code.split(start).skip(1).filter_map(word))
+            .filter(|name| name.starts_with("MPIR_"))
+            .collect();
+        assert_eq!(crate::symbols().collect::<BTreeSet<_>>(), defined);
+        assert_eq!(defined.len(), crate::symbols().count());
+    }
+
+    /// A debugger that has only the symbol table trusts these sizes.
+    #[test]
+    fn the_symbols_have_the_sizes_of_the_interface() {
+        // SAFETY: no test writes these symbols as anything but whole values, and only their sizes are used here.
+        let sizes = unsafe {
+            [
+                size_of_val(&(&raw const MPIR_proctable).read_volatile()),
+                size_of_val(&(&raw const MPIR_proctable_size).read_volatile()),
+                size_of_val(&(&raw const MPIR_being_debugged).read_volatile()),
+                size_of_val(&(&raw const MPIR_debug_state).read_volatile()),
+                size_of_val(&(&raw const MPIR_debug_abort_string).read_volatile()),
+            ]
+        };
+        let pointer = size_of::<usize>();
+        assert_eq!(sizes, [pointer, 4, 4, 4, pointer]);
+    }
+
+    fn entry(host: &str, executable: &str, pid: i32) -> Entry {
+        Entry {
+            host: host.to_owned(),
+            executable: executable.to_owned(),
+            pid,
+        }
+    }
+
+    /// The table as a debugger reads it: size and pointer from the symbols, then the rows and their texts.
+    fn read() -> Vec<Entry> {
+        // SAFETY: no other thread replaces the table meanwhile, because one test does all that touches it.
+        unsafe {
+            let size = usize::try_from((&raw const MPIR_proctable_size).read_volatile()).unwrap();
+            let table = (&raw const MPIR_proctable).read_volatile();
+            let text = |pointer| CStr::from_ptr(pointer).to_str().unwrap().to_owned();
+            (0..size)
+                .map(|rank| {
+                    let row = &*table.add(rank);
+                    Entry {
+                        host: text(row.host_name),
+                        executable: text(row.executable_name),
+                        pid: row.pid,
+                    }
+                })
+                .collect()
+        }
+    }
+
+    /// One test, because the symbols are one per process and tests share a process.
+    #[test]
+    fn the_symbols_say_what_was_set() {
+        assert_eq!(read(), []);
+        let first: Vec<_> = (0..100)
+            .map(|rank| {
+                entry(
+                    &format!("n{}", rank / 3),
+                    if rank % 2 == 0 { "/a" } else { "/b" },
+                    rank,
+                )
+            })
+            .collect();
+        publish(first.clone()).unwrap();
+        assert_eq!(read(), first);
+
+        assert_eq!(publish(vec![entry("n\0", "/a", 1)]), Err(ContainsNul));
+        assert_eq!(read(), first);
+
+        publish(vec![entry("n", "/c", 7)]).unwrap();
+        assert_eq!(read(), [entry("n", "/c", 7)]);
+        publish(Vec::new()).unwrap();
+        assert_eq!(read(), []);
+
+        assert!(!being_debugged());
+        // SAFETY: this test is the only code that touches the symbol, in the place of a debugger.
+        unsafe { (&raw mut MPIR_being_debugged).write_volatile(1) };
+        assert!(being_debugged());
+
+        // SAFETY: this test is the only code that touches the symbol.
+        let state_symbol = || unsafe { (&raw const MPIR_debug_state).read_volatile() };
+        for (state, value) in [(State::Spawned, 1), (State::Aborting, 2), (State::Null, 0)] {
+            set_state(state);
+            assert_eq!(state_symbol(), value);
+        }
+
+        set_abort_string("first").unwrap();
+        set_abort_string("rank 3 failed").unwrap();
+        assert_eq!(set_abort_string("\0"), Err(ContainsNul));
+        // SAFETY: this test is the only code that touches the symbol.
+        let text = unsafe { CStr::from_ptr((&raw const MPIR_debug_abort_string).read_volatile()) };
+        assert_eq!(text.to_str().unwrap(), "rank 3 failed");
+
+        breakpoint();
+    }
+}
