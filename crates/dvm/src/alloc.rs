@@ -73,7 +73,11 @@ impl LocalNames {
     /// The name that a node is known under.
     #[must_use]
     pub fn canonical<'a>(&'a self, name: &'a str) -> &'a str {
-        if self.contains(name) { &self.host } else { name }
+        if self.contains(name) {
+            &self.host
+        } else {
+            name
+        }
     }
 }
 
@@ -81,7 +85,13 @@ impl Allocation {
     /// This machine alone, with as many slots as it has cores.
     #[must_use]
     pub fn local(names: &LocalNames) -> Self {
-        Self { nodes: vec![AllocatedNode { name: names.host().to_owned(), slots: Slots::Implicit, max_slots: None }] }
+        Self {
+            nodes: vec![AllocatedNode {
+                name: names.host().to_owned(),
+                slots: Slots::Implicit,
+                max_slots: None,
+            }],
+        }
     }
 
     /// The names of the nodes.
@@ -96,9 +106,17 @@ impl Allocation {
     ///
     /// [`RemoteNodes`] with all of them: daemons are not started on other nodes yet.
     pub fn refuse_remote(&self, names: &LocalNames) -> Result<(), RemoteNodes> {
-        let remote = self.nodes.iter().map(|node| node.name.as_str()).filter(|name| !names.contains(name));
+        let remote = self
+            .nodes
+            .iter()
+            .map(|node| node.name.as_str())
+            .filter(|name| !names.contains(name));
         let nodes = remote.collect::<HostList>();
-        if nodes.is_empty() { Ok(()) } else { Err(RemoteNodes { nodes }) }
+        if nodes.is_empty() {
+            Ok(())
+        } else {
+            Err(RemoteNodes { nodes })
+        }
     }
 }
 
@@ -111,7 +129,11 @@ struct Collector<'a> {
 
 impl<'a> Collector<'a> {
     const fn new(names: &'a LocalNames) -> Self {
-        Self { names, nodes: Vec::new(), places: std::collections::BTreeMap::new() }
+        Self {
+            names,
+            nodes: Vec::new(),
+            places: std::collections::BTreeMap::new(),
+        }
     }
 
     /// A node is named, with or without a number of slots.
@@ -120,7 +142,11 @@ impl<'a> Collector<'a> {
     /// file with numbers mean the same, and any mixture of them has a meaning.
     fn add(&mut self, name: &str, slots: Slots, max_slots: Option<u32>) {
         let name = self.names.canonical(name);
-        if let Some(node) = self.places.get(name).and_then(|place| self.nodes.get_mut(*place)) {
+        if let Some(node) = self
+            .places
+            .get(name)
+            .and_then(|place| self.nodes.get_mut(*place))
+        {
             let count = |slots| match slots {
                 Slots::Implicit => 1,
                 Slots::Explicit(count) => count,
@@ -133,7 +159,11 @@ impl<'a> Collector<'a> {
             return;
         }
         self.places.insert(name.to_owned(), self.nodes.len());
-        self.nodes.push(AllocatedNode { name: name.to_owned(), slots, max_slots });
+        self.nodes.push(AllocatedNode {
+            name: name.to_owned(),
+            slots,
+            max_slots,
+        });
     }
 
     fn finish(self) -> Allocation {

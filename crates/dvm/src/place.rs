@@ -37,18 +37,6 @@ use std::collections::BTreeMap;
 
 use base::{HostList, NodeId, Rank};
 
-pub use self::{
-    error::{Error, Note, SlotLimit},
-    explain::{Explanation, explain},
-    map::{AppPolicy, AppRanks, JobMap, Placed},
-    parse::{PolicyError, PolicyProblem, bind_to, map_by, map_by_file, rank_by},
-    policy::{
-        AppRequest, BindTarget, BindTo, Cores, CpuUnit, HostRef, MapBy, MapTo, Overload, Oversubscribe, Per, RankBy,
-        RankLine, Request, Sharing, SlotSpec, Span,
-    },
-    rankfile::{MAX_RANKFILE, RankfileError, RankfileProblem, rankfile},
-    topologies::Topologies,
-};
 use self::{
     count::Room,
     map::Builder,
@@ -57,13 +45,29 @@ use self::{
     number::Look,
     resolve::{Asked, Resolved, Spread},
 };
+pub use self::{
+    error::{Error, Note, SlotLimit},
+    explain::{Explanation, explain},
+    map::{AppPolicy, AppRanks, JobMap, Placed},
+    parse::{PolicyError, PolicyProblem, bind_to, map_by, map_by_file, rank_by},
+    policy::{
+        AppRequest, BindTarget, BindTo, Cores, CpuUnit, HostRef, MapBy, MapTo, Overload,
+        Oversubscribe, Per, RankBy, RankLine, Request, Sharing, SlotSpec, Span,
+    },
+    rankfile::{MAX_RANKFILE, RankfileError, RankfileProblem, rankfile},
+    topologies::Topologies,
+};
 use crate::alloc::{Allocation, Slots};
 
 /// Ranks that a job may have.
 pub const MAX_RANKS: u32 = 1 << 24;
 
 /// Places a job.
-pub fn place(request: &Request, allocation: &Allocation, topologies: &Topologies) -> Result<JobMap, Error> {
+pub fn place(
+    request: &Request,
+    allocation: &Allocation,
+    topologies: &Topologies,
+) -> Result<JobMap, Error> {
     if request.apps.is_empty() {
         return Err(Error::NoApps);
     }
@@ -71,14 +75,22 @@ pub fn place(request: &Request, allocation: &Allocation, topologies: &Topologies
         return Err(Error::NoNodes);
     }
     if let Some(app) = request.apps.iter().position(|app| app.count == Some(0)) {
-        return Err(Error::NoProcs { app: u32::try_from(app).unwrap_or(u32::MAX) });
+        return Err(Error::NoProcs {
+            app: u32::try_from(app).unwrap_or(u32::MAX),
+        });
     }
-    let apps = request.apps.iter().map(|app| resolve::resolve(request, app)).collect::<Result<Vec<_>, _>>()?;
+    let apps = request
+        .apps
+        .iter()
+        .map(|app| resolve::resolve(request, app))
+        .collect::<Result<Vec<_>, _>>()?;
     check_together(request, &apps)?;
     let site = Site::new(request, allocation, topologies, &apps)?;
     match request.map_by.as_ref().and_then(|map| map.to.as_ref()) {
         Some(MapTo::Rankfile(lines)) => listed::rankfile(&site, request, apps, lines),
-        Some(MapTo::Sequence(names)) if !names.is_empty() => listed::sequence(&site, request, apps, names),
+        Some(MapTo::Sequence(names)) if !names.is_empty() => {
+            listed::sequence(&site, request, apps, names)
+        }
         _ => regular(&site, request, apps),
     }
 }
@@ -89,7 +101,9 @@ fn check_together(request: &Request, apps: &[Resolved]) -> Result<(), Error> {
         if let Some(to @ (MapTo::Rankfile(_) | MapTo::Sequence(_) | MapTo::PeList { .. })) =
             app.map_by.as_ref().and_then(|map| map.to.as_ref())
         {
-            return Err(Error::NotPerApp { policy: to.to_string() });
+            return Err(Error::NotPerApp {
+                policy: to.to_string(),
+            });
         }
     }
     if let [first, rest @ ..] = apps
@@ -123,37 +137,67 @@ impl<'a> Site<'a> {
         let mut machines = Vec::with_capacity(topologies.kinds().len());
         for (kind, topology) in (0..).zip(topologies.kinds()) {
             let mut machine = Machine::new(topology, request.cpus.as_ref(), unit);
-            if let Some(MapTo::PeList { list, .. }) = request.map_by.as_ref().and_then(|map| map.to.as_ref()) {
+            if let Some(MapTo::PeList { list, .. }) =
+                request.map_by.as_ref().and_then(|map| map.to.as_ref())
+            {
                 let available = machine.len();
                 let name = || {
                     let mut nodes = (0..).zip(&allocation.nodes);
                     let node = nodes.find(|(id, _)| topologies.kind(NodeId(*id)) == kind);
                     node.map_or_else(String::new, |(_, node)| node.name.clone())
                 };
-                let missing = |number| Error::NoSuchCpu { node: name(), number, package: None, available, unit };
-                let units = list.iter().map(|number| machine.unit(number).ok_or_else(|| missing(number)));
-                let wanted = units.collect::<Result<Vec<_>, _>>()?.into_iter().flat_map(base::CpuSet::iter).collect();
+                let missing = |number| Error::NoSuchCpu {
+                    node: name(),
+                    number,
+                    package: None,
+                    available,
+                    unit,
+                };
+                let units = list
+                    .iter()
+                    .map(|number| machine.unit(number).ok_or_else(|| missing(number)));
+                let wanted = units
+                    .collect::<Result<Vec<_>, _>>()?
+                    .into_iter()
+                    .flat_map(base::CpuSet::iter)
+                    .collect();
                 machine = Machine::new(topology, Some(&wanted), unit);
             }
             machines.push(machine);
         }
-        Ok(Self { allocation, topologies, machines, unit })
+        Ok(Self {
+            allocation,
+            topologies,
+            machines,
+            unit,
+        })
     }
 
     fn machine(&self, node: NodeId) -> Result<&Machine, Error> {
         let machine = self.machines.get(self.topologies.kind(node) as usize);
-        machine.filter(|machine| machine.len() > 0).ok_or_else(|| Error::NoCpus { node: self.name(node) })
+        machine
+            .filter(|machine| machine.len() > 0)
+            .ok_or_else(|| Error::NoCpus {
+                node: self.name(node),
+            })
     }
 
     fn name(&self, node: NodeId) -> String {
-        self.allocation.nodes.get(node.0 as usize).map_or_else(|| format!("+n{node}"), |node| node.name.clone())
+        self.allocation
+            .nodes
+            .get(node.0 as usize)
+            .map_or_else(|| format!("+n{node}"), |node| node.name.clone())
     }
 
     /// The nodes that an app may use.
     fn nodes(&self, app: &AppRequest) -> Result<Vec<NodeId>, Error> {
         let all = (0..).map(NodeId).zip(&self.allocation.nodes);
-        let Some(hosts) = &app.hosts else { return Ok(all.map(|(id, _)| id).collect()) };
-        let known = all.map(|(id, node)| (node.name.as_str(), id)).collect::<BTreeMap<_, _>>();
+        let Some(hosts) = &app.hosts else {
+            return Ok(all.map(|(id, _)| id).collect());
+        };
+        let known = all
+            .map(|(id, node)| (node.name.as_str(), id))
+            .collect::<BTreeMap<_, _>>();
         let mut nodes = Vec::with_capacity(hosts.len());
         for name in hosts.iter() {
             nodes.push(*known.get(name).ok_or_else(|| self.unknown(name))?);
@@ -165,7 +209,10 @@ impl<'a> Site<'a> {
 
     fn unknown(&self, name: &str) -> Error {
         let names = self.allocation.nodes.iter().map(|node| node.name.as_str());
-        Error::UnknownHost { name: name.to_owned(), nearest: nearest(name, names).map(str::to_owned) }
+        Error::UnknownHost {
+            name: name.to_owned(),
+            nearest: nearest(name, names).map(str::to_owned),
+        }
     }
 
     /// How many procs of an app a node takes, of which `taken` are there already.
@@ -173,45 +220,93 @@ impl<'a> Site<'a> {
         let machine = self.machine(node)?;
         let fits = machine.room(app.scheme, app.each);
         let allocated = self.allocation.nodes.get(node.0 as usize);
-        let max = allocated.and_then(|node| node.max_slots).unwrap_or(u32::MAX);
+        let max = allocated
+            .and_then(|node| node.max_slots)
+            .unwrap_or(u32::MAX);
         let (slots, most) = match allocated.map_or(Slots::Implicit, |node| node.slots) {
             Slots::Explicit(slots) => {
                 // Several cores for each proc: a node is full when its cores are.
                 let slots = if app.each > 1 { slots.min(fits) } else { slots };
-                (slots, if app.oversubscribe == Oversubscribe::Allow { max } else { slots })
+                (
+                    slots,
+                    if app.oversubscribe == Oversubscribe::Allow {
+                        max
+                    } else {
+                        slots
+                    },
+                )
             }
             Slots::Implicit => {
-                let granted = self.granted(node).map_or(fits, |granted| fits.min(granted / app.each));
+                let granted = self
+                    .granted(node)
+                    .map_or(fits, |granted| fits.min(granted / app.each));
                 let slots = granted.max(1).min(max);
-                (slots, if app.oversubscribe == Oversubscribe::Refuse { slots } else { max })
+                (
+                    slots,
+                    if app.oversubscribe == Oversubscribe::Refuse {
+                        slots
+                    } else {
+                        max
+                    },
+                )
             }
         };
         let objects = match app.spread {
             Spread::Objects(level) | Spread::PerObject(_, level) => machine.objects(level),
             Spread::Fill | Spread::Nodes | Spread::PerNode(_) => 1,
         };
-        Ok(Room { slots: slots.saturating_sub(taken), most: most.saturating_sub(taken), objects })
+        Ok(Room {
+            slots: slots.saturating_sub(taken),
+            most: most.saturating_sub(taken),
+            objects,
+        })
     }
 
     /// Whole CPUs that the cgroup of a node grants, rounded up; absent without a limit.
     fn granted(&self, node: NodeId) -> Option<u32> {
-        Some(self.topologies.get(node)?.cpu_quota()?.div_ceil(1_000).max(1))
+        Some(
+            self.topologies
+                .get(node)?
+                .cpu_quota()?
+                .div_ceil(1_000)
+                .max(1),
+        )
     }
 
     fn explicit(&self, node: NodeId) -> bool {
-        self.allocation.nodes.get(node.0 as usize).is_some_and(|node| matches!(node.slots, Slots::Explicit(_)))
+        self.allocation
+            .nodes
+            .get(node.0 as usize)
+            .is_some_and(|node| matches!(node.slots, Slots::Explicit(_)))
     }
 
     /// Whether a node's procs may go unbound when there are more than CPUs: `Err` says why not.
-    fn check_fit(&self, node: NodeId, fit: Fit, apps: &[Resolved], procs: u32) -> Result<(), Error> {
-        let asked = apps.iter().find(|app| app.bind_asked == Asked::ByUser && app.policy.bind_to.target != BindTarget::None);
+    fn check_fit(
+        &self,
+        node: NodeId,
+        fit: Fit,
+        apps: &[Resolved],
+        procs: u32,
+    ) -> Result<(), Error> {
+        let asked = apps.iter().find(|app| {
+            app.bind_asked == Asked::ByUser && app.policy.bind_to.target != BindTarget::None
+        });
         match asked {
             Some(app)
-                if fit == Fit::TooMany && self.explicit(node) && app.oversubscribe != Oversubscribe::Allow =>
+                if fit == Fit::TooMany
+                    && self.explicit(node)
+                    && app.oversubscribe != Oversubscribe::Allow =>
             {
                 let available = self.machine(node)?.len();
                 let bind = app.policy.bind_to.target.to_string();
-                Err(Error::NotEnoughCpus { node: self.name(node), procs, each: app.each, available, unit: self.unit, bind })
+                Err(Error::NotEnoughCpus {
+                    node: self.name(node),
+                    procs,
+                    each: app.each,
+                    available,
+                    unit: self.unit,
+                    bind,
+                })
             }
             Some(_) | None => Ok(()),
         }
@@ -229,25 +324,60 @@ impl Notes {
     fn see(&mut self, site: &Site<'_>, node: NodeId, procs: u32, fit: Fit) -> Result<(), Error> {
         if fit == Fit::TooMany {
             self.unbound.push((node, procs));
-        } else if site.granted(node).is_some_and(|granted| granted < procs && granted < site.machines_len(node)) {
+        } else if site
+            .granted(node)
+            .is_some_and(|granted| granted < procs && granted < site.machines_len(node))
+        {
             self.over_quota.push((node, procs));
         }
         site.machine(node).map(|_| ())
     }
 
     fn finish(self, site: &Site<'_>) -> Vec<Note> {
-        let names = |nodes: &[(NodeId, u32)]| nodes.iter().map(|(node, _)| site.name(*node)).collect::<HostList>();
-        let procs = |nodes: &[(NodeId, u32)]| nodes.iter().map(|(_, procs)| *procs).fold(0, u32::saturating_add);
+        let names = |nodes: &[(NodeId, u32)]| {
+            nodes
+                .iter()
+                .map(|(node, _)| site.name(*node))
+                .collect::<HostList>()
+        };
+        let procs = |nodes: &[(NodeId, u32)]| {
+            nodes
+                .iter()
+                .map(|(_, procs)| *procs)
+                .fold(0, u32::saturating_add)
+        };
         let mut notes = Vec::new();
         if !self.unbound.is_empty() {
-            let cpus = self.unbound.iter().map(|(node, _)| site.machines_len(*node)).fold(0, u32::saturating_add);
+            let cpus = self
+                .unbound
+                .iter()
+                .map(|(node, _)| site.machines_len(*node))
+                .fold(0, u32::saturating_add);
             let (nodes, procs) = (names(&self.unbound), procs(&self.unbound));
-            notes.push(Note::Unbound { nodes, procs, cpus, unit: site.unit });
+            notes.push(Note::Unbound {
+                nodes,
+                procs,
+                cpus,
+                unit: site.unit,
+            });
         }
         if !self.over_quota.is_empty() {
-            let millis = |node: NodeId| site.topologies.get(node).and_then(base::Topology::cpu_quota).unwrap_or(0);
-            let millis = self.over_quota.iter().map(|(node, _)| millis(*node)).fold(0, u32::saturating_add);
-            notes.push(Note::OverQuota { nodes: names(&self.over_quota), procs: procs(&self.over_quota), millis });
+            let millis = |node: NodeId| {
+                site.topologies
+                    .get(node)
+                    .and_then(base::Topology::cpu_quota)
+                    .unwrap_or(0)
+            };
+            let millis = self
+                .over_quota
+                .iter()
+                .map(|(node, _)| millis(*node))
+                .fold(0, u32::saturating_add);
+            notes.push(Note::OverQuota {
+                nodes: names(&self.over_quota),
+                procs: procs(&self.over_quota),
+                millis,
+            });
         }
         notes
     }
@@ -269,7 +399,10 @@ fn regular(site: &Site<'_>, request: &Request, apps: Vec<Resolved>) -> Result<Jo
         let dealt = deal(site, asked, app, &taken, request.apps.len())?;
         let mut by_node = vec![0_u32; nodes];
         for (node, procs) in dealt {
-            if let (Some(taken), Some(count)) = (taken.get_mut(node.0 as usize), by_node.get_mut(node.0 as usize)) {
+            if let (Some(taken), Some(count)) = (
+                taken.get_mut(node.0 as usize),
+                by_node.get_mut(node.0 as usize),
+            ) {
                 *taken = taken.saturating_add(procs);
                 *count = procs;
             }
@@ -293,9 +426,13 @@ fn deal(
 ) -> Result<Vec<(NodeId, u32)>, Error> {
     let nodes = site.nodes(asked)?;
     let taken = |node: NodeId| taken.get(node.0 as usize).copied().unwrap_or(0);
-    let rooms = nodes.iter().map(|node| site.room(*node, app, taken(*node))).collect::<Result<Vec<_>, _>>()?;
+    let rooms = nodes
+        .iter()
+        .map(|node| site.room(*node, app, taken(*node)))
+        .collect::<Result<Vec<_>, _>>()?;
     check_object(site, app, &nodes)?;
-    let sum = |each: &dyn Fn(&Room) -> u32| rooms.iter().map(|room| u64::from(each(room))).sum::<u64>();
+    let sum =
+        |each: &dyn Fn(&Room) -> u32| rooms.iter().map(|room| u64::from(each(room))).sum::<u64>();
     let slots = sum(&|room| room.slots);
     // Only `ppr` makes places of its own.
     let places = match app.spread {
@@ -304,20 +441,39 @@ fn deal(
         Spread::Fill | Spread::Nodes | Spread::Objects(_) => None,
     };
     let wanted = asked.count.map_or_else(
-        || if let Some(places) = places { places } else if apps == 1 { slots } else { 1 },
+        || {
+            if let Some(places) = places {
+                places
+            } else if apps == 1 {
+                slots
+            } else {
+                1
+            }
+        },
         u64::from,
     );
-    let Some(count) = u32::try_from(wanted).ok().filter(|count| *count <= MAX_RANKS) else {
+    let Some(count) = u32::try_from(wanted)
+        .ok()
+        .filter(|count| *count <= MAX_RANKS)
+    else {
         return Err(Error::TooManyProcs { asked: wanted });
     };
     if let Some(places) = places.filter(|places| *places < wanted) {
-        return Err(Error::NotEnoughPlaces { asked: wanted, places, policy: app.policy.map_by.to_string() });
+        return Err(Error::NotEnoughPlaces {
+            asked: wanted,
+            places,
+            policy: app.policy.map_by.to_string(),
+        });
     }
     let (counts, left) = count::deal(&rooms, app.spread, count);
     if left.0 > 0 || count == 0 {
         return Err(refuse(site, app, &nodes, taken, wanted, slots));
     }
-    Ok(nodes.into_iter().zip(counts).filter(|(_, procs)| *procs > 0).collect())
+    Ok(nodes
+        .into_iter()
+        .zip(counts)
+        .filter(|(_, procs)| *procs > 0)
+        .collect())
 }
 
 /// Why the nodes do not take so many procs: slots, or cores where each proc gets several.
@@ -329,7 +485,12 @@ fn refuse(
     asked: u64,
     slots: u64,
 ) -> Error {
-    let counted = |node: &NodeId| match site.allocation.nodes.get(node.0 as usize).map(|node| node.slots) {
+    let counted = |node: &NodeId| match site
+        .allocation
+        .nodes
+        .get(node.0 as usize)
+        .map(|node| node.slots)
+    {
         Some(Slots::Explicit(slots)) => u64::from(slots.saturating_sub(taken(*node))),
         Some(Slots::Implicit) | None => 0,
     };
@@ -338,10 +499,17 @@ fn refuse(
         && nodes.iter().map(counted).sum::<u64>() >= asked
     {
         return Error::NotEnoughCpus {
-            node: nodes.iter().map(|node| site.name(*node)).collect::<HostList>().to_string(),
+            node: nodes
+                .iter()
+                .map(|node| site.name(*node))
+                .collect::<HostList>()
+                .to_string(),
             procs: u32::try_from(asked).unwrap_or(u32::MAX),
             each: app.each,
-            available: nodes.iter().map(|node| site.machines_len(*node)).fold(0, u32::saturating_add),
+            available: nodes
+                .iter()
+                .map(|node| site.machines_len(*node))
+                .fold(0, u32::saturating_add),
             unit: site.unit,
             bind: format!("{} {} each", app.each, site.unit.word(app.each)),
         };
@@ -351,7 +519,12 @@ fn refuse(
         Oversubscribe::WhereImplicit | Oversubscribe::Refuse => SlotLimit::Slots,
     };
     let nodes = nodes.iter().map(|node| site.name(*node)).collect();
-    Error::NotEnoughSlots { asked, slots, nodes, limit }
+    Error::NotEnoughSlots {
+        asked,
+        slots,
+        nodes,
+        limit,
+    }
 }
 
 /// `PE=n` must fit into the objects that procs are mapped to.
@@ -368,25 +541,42 @@ fn check_object(site: &Site<'_>, app: &Resolved, nodes: &[NodeId]) -> Result<(),
         let largest = level.map_or_else(|| machine.len(), |level| machine.largest(level));
         if largest < app.each {
             let (node, unit) = (site.name(*node), site.unit);
-            return Err(Error::ObjectTooSmall { node, level, each: app.each, largest, unit });
+            return Err(Error::ObjectTooSmall {
+                node,
+                level,
+                each: app.each,
+                largest,
+                unit,
+            });
         }
     }
     Ok(())
 }
 
 /// Places the procs of every node and numbers them.
-fn number_all(site: &Site<'_>, apps: Vec<Resolved>, counts: &[Vec<u32>], taken: &[u32]) -> Result<JobMap, Error> {
+fn number_all(
+    site: &Site<'_>,
+    apps: Vec<Resolved>,
+    counts: &[Vec<u32>],
+    taken: &[u32],
+) -> Result<JobMap, Error> {
     let mut builder = Builder::default();
     let mut notes = Notes::default();
     let mut looks = apps.iter().map(|_| Vec::new()).collect::<Vec<Vec<Look>>>();
-    let mut used = apps.iter().map(|_| Vec::new()).collect::<Vec<Vec<(NodeId, u32)>>>();
+    let mut used = apps
+        .iter()
+        .map(|_| Vec::new())
+        .collect::<Vec<Vec<(NodeId, u32)>>>();
     // Nodes of one kind with the same counts look alike.
     let mut known = BTreeMap::<(u32, Vec<u32>), (u32, Fit)>::new();
     for (node, procs) in (0..).map(NodeId).zip(taken.iter().copied()) {
         if procs == 0 {
             continue;
         }
-        let here = counts.iter().map(|counts| counts.get(node.0 as usize).copied().unwrap_or(0)).collect::<Vec<_>>();
+        let here = counts
+            .iter()
+            .map(|counts| counts.get(node.0 as usize).copied().unwrap_or(0))
+            .collect::<Vec<_>>();
         let key = (site.topologies.kind(node), here);
         let (look, fit) = match known.get(&key) {
             Some(look) => *look,
@@ -410,7 +600,11 @@ fn number_all(site: &Site<'_>, apps: Vec<Resolved>, counts: &[Vec<u32>], taken: 
     for (((app, counts), looks), used) in apps.into_iter().zip(counts).zip(&looks).zip(&used) {
         number::number(&mut builder, looks, used, app.policy.rank_by, first);
         let count = counts.iter().copied().fold(0, u32::saturating_add);
-        ranks.push(AppRanks { first: Rank(first), count, policy: app.policy });
+        ranks.push(AppRanks {
+            first: Rank(first),
+            count,
+            policy: app.policy,
+        });
         first += count;
     }
     Ok(builder.finish(ranks, notes.finish(site)))
@@ -424,11 +618,18 @@ fn look_at(
     builder: &mut Builder,
     looks: &mut [Vec<Look>],
 ) -> Fit {
-    let wanted = apps.iter().zip(counts).map(|(app, count)| app.local(*count)).collect::<Vec<_>>();
+    let wanted = apps
+        .iter()
+        .zip(counts)
+        .map(|(app, count)| app.local(*count))
+        .collect::<Vec<_>>();
     let mut placement = node::place(machine, &wanted);
     for ((app, procs), looks) in apps.iter().zip(&mut placement.apps).zip(looks) {
         number::order(procs, app.policy.rank_by);
-        let bound = procs.iter().map(|proc| placement.bindings.get(proc.binding? as usize)).collect::<Vec<_>>();
+        let bound = procs
+            .iter()
+            .map(|proc| placement.bindings.get(proc.binding? as usize))
+            .collect::<Vec<_>>();
         looks.push(Look {
             layout: builder.layout(&bound),
             procs: u32::try_from(procs.len()).unwrap_or(u32::MAX),
@@ -441,6 +642,12 @@ fn look_at(
 impl Resolved {
     const fn local(&self, count: u32) -> Local {
         let overload = self.policy.bind_to.overload;
-        Local { scheme: self.scheme, each: self.each, bind: self.bind, overload, count }
+        Local {
+            scheme: self.scheme,
+            each: self.each,
+            bind: self.bind,
+            overload,
+            count,
+        }
     }
 }

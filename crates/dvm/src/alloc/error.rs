@@ -32,7 +32,10 @@ pub enum Problem {
     #[error("`{word}` names no slot: leave the node out instead")]
     ZeroSlots { word: String },
     #[error("`{key}` is not known")]
-    UnknownKey { key: String, nearest: Option<&'static str> },
+    UnknownKey {
+        key: String,
+        nearest: Option<&'static str>,
+    },
     #[error("`{word}` is not `key=value`")]
     NotKeyValue { word: String },
     #[error("`{key}` is given twice")]
@@ -43,12 +46,19 @@ pub enum Problem {
 
 impl Problem {
     pub(super) fn at(self, origin: &str, line: Option<u32>) -> AllocError {
-        AllocError { origin: origin.to_owned(), line, problem: self }
+        AllocError {
+            origin: origin.to_owned(),
+            line,
+            problem: self,
+        }
     }
 
     fn help(&self) -> Option<String> {
         Some(match self {
-            Self::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
+            Self::UnknownKey {
+                nearest: Some(nearest),
+                ..
+            } => format!("did you mean `{nearest}`?"),
             Self::UnknownKey { nearest: None, .. } | Self::NotKeyValue { .. } => {
                 "a line is `name`, `name:4` or `name slots=4 max_slots=8`".to_owned()
             }

@@ -38,7 +38,11 @@ pub fn hostfile(text: &str, origin: &str, names: &LocalNames) -> Result<Allocati
         for name in line.names.iter() {
             collector.add(name, line.slots, line.max_slots);
         }
-        if collector.nodes.len() > base::MAX_HOSTS { Err(Problem::TooManyNodes) } else { Ok(()) }
+        if collector.nodes.len() > base::MAX_HOSTS {
+            Err(Problem::TooManyNodes)
+        } else {
+            Ok(())
+        }
     })?;
     Ok(collector.finish())
 }
@@ -69,7 +73,11 @@ pub fn sequence(text: &str, origin: &str, names: &LocalNames) -> Result<HostList
     Ok(list)
 }
 
-fn each_line(text: &str, origin: &str, mut each: impl FnMut(Line) -> Result<(), Problem>) -> Result<(), AllocError> {
+fn each_line(
+    text: &str,
+    origin: &str,
+    mut each: impl FnMut(Line) -> Result<(), Problem>,
+) -> Result<(), AllocError> {
     if text.len() > MAX_HOSTFILE {
         return Err(Problem::TooLong { length: text.len() }.at(origin, None));
     }
@@ -80,37 +88,69 @@ fn each_line(text: &str, origin: &str, mut each: impl FnMut(Line) -> Result<(), 
             continue;
         }
         lines += 1;
-        read(line).and_then(&mut each).map_err(|problem| problem.at(origin, Some(number)))?;
+        read(line)
+            .and_then(&mut each)
+            .map_err(|problem| problem.at(origin, Some(number)))?;
     }
-    if lines == 0 { Err(Problem::Empty.at(origin, None)) } else { Ok(()) }
+    if lines == 0 {
+        Err(Problem::Empty.at(origin, None))
+    } else {
+        Ok(())
+    }
 }
 
-const KEYS: [&str; 6] = ["slots", "max_slots", "max-slots", "binding", "user", "ifname"];
+const KEYS: [&str; 6] = [
+    "slots",
+    "max_slots",
+    "max-slots",
+    "binding",
+    "user",
+    "ifname",
+];
 
 fn read(line: &str) -> Result<Line, Problem> {
     let mut words = line.split_ascii_whitespace();
     let (names, slots) = host_and_slots(words.next().unwrap_or_default())?;
-    let mut line = Line { names, slots, max_slots: None };
+    let mut line = Line {
+        names,
+        slots,
+        max_slots: None,
+    };
     // `slots = 4` is written too.
-    let rest = words.collect::<Vec<_>>().join(" ").replace(" =", "=").replace("= ", "=");
+    let rest = words
+        .collect::<Vec<_>>()
+        .join(" ")
+        .replace(" =", "=")
+        .replace("= ", "=");
     for word in rest.split(' ').filter(|word| !word.is_empty()) {
         let Some((key, value)) = word.split_once('=') else {
-            return Err(Problem::NotKeyValue { word: word.to_owned() });
+            return Err(Problem::NotKeyValue {
+                word: word.to_owned(),
+            });
         };
         match key {
-            "slots" if line.slots != Slots::Implicit => return Err(Problem::Twice { key: "slots" }),
+            "slots" if line.slots != Slots::Implicit => {
+                return Err(Problem::Twice { key: "slots" });
+            }
             "slots" => line.slots = Slots::Explicit(count(value)?),
-            "max_slots" | "max-slots" if line.max_slots.is_some() => return Err(Problem::Twice { key: "max_slots" }),
+            "max_slots" | "max-slots" if line.max_slots.is_some() => {
+                return Err(Problem::Twice { key: "max_slots" });
+            }
             "max_slots" | "max-slots" => line.max_slots = Some(count(value)?),
             // Others' options for this node; they change nothing for us.
             "binding" | "user" | "ifname" => {}
             _ => {
-                return Err(Problem::UnknownKey { key: key.to_owned(), nearest: nearest(key, KEYS.into_iter()) });
+                return Err(Problem::UnknownKey {
+                    key: key.to_owned(),
+                    nearest: nearest(key, KEYS.into_iter()),
+                });
             }
         }
     }
     match (line.slots, line.max_slots) {
-        (Slots::Explicit(slots), Some(max)) if max < slots => Err(Problem::MaxBelowSlots { max, slots }),
+        (Slots::Explicit(slots), Some(max)) if max < slots => {
+            Err(Problem::MaxBelowSlots { max, slots })
+        }
         _ => Ok(line),
     }
 }

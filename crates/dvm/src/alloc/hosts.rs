@@ -54,14 +54,22 @@ pub(super) fn host_and_slots(item: &str) -> Result<(HostList, Slots), Problem> {
         Some((name, count)) => (name, Slots::Explicit(self::count(count)?)),
     };
     let list = name.parse::<HostList>().map_err(Problem::HostList)?;
-    if list.is_empty() { Err(Problem::Empty) } else { Ok((list, slots)) }
+    if list.is_empty() {
+        Err(Problem::Empty)
+    } else {
+        Ok((list, slots))
+    }
 }
 
 /// A number of slots, at least one.
 pub(super) fn count(word: &str) -> Result<u32, Problem> {
     match word.parse::<u32>() {
-        Ok(0) => Err(Problem::ZeroSlots { word: word.to_owned() }),
+        Ok(0) => Err(Problem::ZeroSlots {
+            word: word.to_owned(),
+        }),
         Ok(count) if word.bytes().all(|byte| byte.is_ascii_digit()) => Ok(count),
-        Ok(_) | Err(_) => Err(Problem::BadCount { word: word.to_owned() }),
+        Ok(_) | Err(_) => Err(Problem::BadCount {
+            word: word.to_owned(),
+        }),
     }
 }

@@ -31,9 +31,13 @@ pub(super) fn deal(rooms: &[Room], spread: Spread, count: u32) -> (Vec<u32>, Lef
             left
         }
         Spread::PerNode(each) => exact(&mut counts, rooms, count, |_| each),
-        Spread::PerObject(each, _) => exact(&mut counts, rooms, count, |room| each.saturating_mul(room.objects)),
+        Spread::PerObject(each, _) => exact(&mut counts, rooms, count, |room| {
+            each.saturating_mul(room.objects)
+        }),
         Spread::Nodes => in_turn(&mut counts, rooms, count, |room| (1, room.slots)),
-        Spread::Objects(_) => in_turn(&mut counts, rooms, count, |room| (room.objects.max(1), room.slots)),
+        Spread::Objects(_) => in_turn(&mut counts, rooms, count, |room| {
+            (room.objects.max(1), room.slots)
+        }),
     };
     if left > 0 && !matches!(spread, Spread::PerNode(_) | Spread::PerObject(..)) {
         left = over(&mut counts, rooms, left);
@@ -42,12 +46,19 @@ pub(super) fn deal(rooms: &[Room], spread: Spread, count: u32) -> (Vec<u32>, Lef
 }
 
 /// Rounds over the nodes: each takes its step until it is full.
-fn in_turn(counts: &mut [u32], rooms: &[Room], count: u32, step: impl Fn(&Room) -> (u32, u32)) -> u32 {
+fn in_turn(
+    counts: &mut [u32],
+    rooms: &[Room],
+    count: u32,
+    step: impl Fn(&Room) -> (u32, u32),
+) -> u32 {
     let mut left = count;
     let mut open = (0..rooms.len()).collect::<Vec<_>>();
     while left > 0 && !open.is_empty() {
         open.retain(|index| {
-            let (Some(room), Some(given)) = (rooms.get(*index), counts.get_mut(*index)) else { return false };
+            let (Some(room), Some(given)) = (rooms.get(*index), counts.get_mut(*index)) else {
+                return false;
+            };
             let (step, most) = step(room);
             let add = step.min(most.saturating_sub(*given)).min(left);
             *given += add;
@@ -83,11 +94,17 @@ fn over(counts: &mut [u32], rooms: &[Room], left: u32) -> u32 {
             return left;
         }
         // As much at once as every open node can take.
-        let least = open.iter().map(|index| more(index, counts)).min().unwrap_or(0);
+        let least = open
+            .iter()
+            .map(|index| more(index, counts))
+            .min()
+            .unwrap_or(0);
         let share = (left / nodes).min(least);
         let mut extra = if share == 0 { left.min(nodes) } else { 0 };
         for index in &open {
-            let Some(given) = counts.get_mut(*index) else { continue };
+            let Some(given) = counts.get_mut(*index) else {
+                continue;
+            };
             let one = u32::from(extra > 0);
             extra -= one;
             *given += share + one;
@@ -101,7 +118,11 @@ mod tests {
     use super::*;
 
     fn room(slots: u32, most: u32) -> Room {
-        Room { slots, most, objects: 2 }
+        Room {
+            slots,
+            most,
+            objects: 2,
+        }
     }
 
     #[test]
@@ -112,15 +133,31 @@ mod tests {
             (uneven, Spread::Fill, 6, [5, 1, 0], 0),
             (uneven, Spread::Fill, 11, [5, 2, 3], 1),
             (uneven, Spread::Nodes, 9, [4, 2, 3], 0),
-            (uneven, Spread::Objects(base::Level::Package), 9, [4, 2, 3], 0),
+            (
+                uneven,
+                Spread::Objects(base::Level::Package),
+                9,
+                [4, 2, 3],
+                0,
+            ),
             (uneven, Spread::PerNode(2), 6, [2, 2, 2], 0),
             (uneven, Spread::PerNode(3), 9, [3, 2, 3], 1),
             (soft, Spread::Fill, 8, [3, 3, 2], 0),
             (soft, Spread::Fill, 107, [52, 3, 52], 0),
-            (soft, Spread::PerObject(4, base::Level::Package), 24, [8, 3, 8], 5),
+            (
+                soft,
+                Spread::PerObject(4, base::Level::Package),
+                24,
+                [8, 3, 8],
+                5,
+            ),
         ];
         for (rooms, spread, count, counts, left) in cases {
-            assert_eq!(deal(&rooms, spread, count), (counts.to_vec(), Leftover(left)), "{spread:?} {count}");
+            assert_eq!(
+                deal(&rooms, spread, count),
+                (counts.to_vec(), Leftover(left)),
+                "{spread:?} {count}"
+            );
         }
     }
 }

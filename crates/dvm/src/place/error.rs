@@ -15,31 +15,80 @@ pub enum Error {
     /// The allocation has no node.
     NoNodes,
     /// `-n 0`. `app` is the position on the command line.
-    NoProcs { app: u32 },
+    NoProcs {
+        app: u32,
+    },
     /// More than [`MAX_RANKS`].
-    TooManyProcs { asked: u64 },
+    TooManyProcs {
+        asked: u64,
+    },
     /// The nodes whose slots somebody counted have fewer than asked for.
-    NotEnoughSlots { asked: u64, slots: u64, nodes: HostList, limit: SlotLimit },
+    NotEnoughSlots {
+        asked: u64,
+        slots: u64,
+        nodes: HostList,
+        limit: SlotLimit,
+    },
     /// `ppr` and `-n` contradict each other.
-    NotEnoughPlaces { asked: u64, places: u64, policy: String },
+    NotEnoughPlaces {
+        asked: u64,
+        places: u64,
+        policy: String,
+    },
     /// The user asked for a binding, and a node has fewer cores than its procs need.
-    NotEnoughCpus { node: String, procs: u32, each: u32, available: u32, unit: CpuUnit, bind: String },
+    NotEnoughCpus {
+        node: String,
+        procs: u32,
+        each: u32,
+        available: u32,
+        unit: CpuUnit,
+        bind: String,
+    },
     /// `PE=n` is more than any object of the level has. `level` is absent for the whole node.
-    ObjectTooSmall { node: String, level: Option<Level>, each: u32, largest: u32, unit: CpuUnit },
+    ObjectTooSmall {
+        node: String,
+        level: Option<Level>,
+        each: u32,
+        largest: u32,
+        unit: CpuUnit,
+    },
     /// A node on which we may not run at all.
-    NoCpus { node: String },
-    UnknownHost { name: String, nearest: Option<String> },
+    NoCpus {
+        node: String,
+    },
+    UnknownHost {
+        name: String,
+        nearest: Option<String>,
+    },
     /// A rankfile leaves a rank out, or names it twice.
-    RankMissing { rank: Rank },
-    RankTwice { rank: Rank },
+    RankMissing {
+        rank: Rank,
+    },
+    RankTwice {
+        rank: Rank,
+    },
     /// A rankfile or PE list names a core that the node does not have or we may not use.
-    NoSuchCpu { node: String, number: u32, package: Option<u32>, available: u32, unit: CpuUnit },
+    NoSuchCpu {
+        node: String,
+        number: u32,
+        package: Option<u32>,
+        available: u32,
+        unit: CpuUnit,
+    },
     /// The hosts were given by number (`+n7`) and there are fewer.
-    NoSuchNode { number: u32, nodes: u32 },
+    NoSuchNode {
+        number: u32,
+        nodes: u32,
+    },
     /// A policy for the whole job (`rankfile`, `seq`) was given to one app of several.
-    NotPerApp { policy: String },
+    NotPerApp {
+        policy: String,
+    },
     /// Two policies that cannot be used together.
-    Conflict { first: String, second: String },
+    Conflict {
+        first: String,
+        second: String,
+    },
 }
 
 /// What a number of procs ran into.
@@ -54,9 +103,18 @@ pub enum SlotLimit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
     /// On these nodes there are more procs than cores for them: none of them is bound.
-    Unbound { nodes: HostList, procs: u32, cpus: u32, unit: CpuUnit },
+    Unbound {
+        nodes: HostList,
+        procs: u32,
+        cpus: u32,
+        unit: CpuUnit,
+    },
     /// On these nodes there are more procs than CPUs that the cgroup grants; `millis` is the grant of all of them.
-    OverQuota { nodes: HostList, procs: u32, millis: u32 },
+    OverQuota {
+        nodes: HostList,
+        procs: u32,
+        millis: u32,
+    },
 }
 
 impl Error {
@@ -89,40 +147,86 @@ impl Error {
         match self {
             Self::NoApps => "the job has no program".to_owned(),
             Self::NoNodes => "the allocation has no node".to_owned(),
-            Self::NoProcs { app } => format!("app {app} has no proc: the number of procs must be at least 1"),
+            Self::NoProcs { app } => {
+                format!("app {app} has no proc: the number of procs must be at least 1")
+            }
             Self::TooManyProcs { asked } => format!("a job of {asked} procs is too large"),
             Self::NotEnoughSlots { asked, slots, .. } => {
-                format!("not enough slots: the job needs {asked}, there {}", is_are(*slots))
+                format!(
+                    "not enough slots: the job needs {asked}, there {}",
+                    is_are(*slots)
+                )
             }
-            Self::NotEnoughPlaces { asked, places, policy } => {
+            Self::NotEnoughPlaces {
+                asked,
+                places,
+                policy,
+            } => {
                 format!("`{policy}` makes room for {places} procs, the job has {asked}")
             }
-            Self::NotEnoughCpus { node, procs, each, available, unit, bind } => {
+            Self::NotEnoughCpus {
+                node,
+                procs,
+                each,
+                available,
+                unit,
+                bind,
+            } => {
                 let need = u64::from(*procs) * u64::from(*each);
                 format!(
                     "cannot bind to {bind} on `{node}`: its {procs} procs need {need} {}, {available} can be used",
                     unit.word(2)
                 )
             }
-            Self::ObjectTooSmall { node, level, each, largest, unit } => {
+            Self::ObjectTooSmall {
+                node,
+                level,
+                each,
+                largest,
+                unit,
+            } => {
                 let object = level.map_or("node", level_word);
-                format!("no {object} of `{node}` has {each} {} for one proc: the largest has {largest}", unit.word(2))
+                format!(
+                    "no {object} of `{node}` has {each} {} for one proc: the largest has {largest}",
+                    unit.word(2)
+                )
             }
             Self::NoCpus { node } => format!("no CPU of `{node}` can be used"),
             Self::UnknownHost { name, .. } => format!("`{name}` is not in the allocation"),
-            Self::RankMissing { rank } => format!("the rankfile does not say where rank {rank} goes"),
+            Self::RankMissing { rank } => {
+                format!("the rankfile does not say where rank {rank} goes")
+            }
             Self::RankTwice { rank } => format!("the rankfile names rank {rank} twice"),
-            Self::NoSuchCpu { node, number, package: None, unit, .. } => {
+            Self::NoSuchCpu {
+                node,
+                number,
+                package: None,
+                unit,
+                ..
+            } => {
                 format!("`{node}` has no {} number {number}", unit.word(1))
             }
-            Self::NoSuchCpu { node, number, package: Some(package), unit, .. } => {
-                format!("package {package} of `{node}` has no {} number {number}", unit.word(1))
+            Self::NoSuchCpu {
+                node,
+                number,
+                package: Some(package),
+                unit,
+                ..
+            } => {
+                format!(
+                    "package {package} of `{node}` has no {} number {number}",
+                    unit.word(1)
+                )
             }
             Self::NoSuchNode { number, nodes } => {
                 format!("there is no node `+n{number}`: the allocation has {nodes}")
             }
-            Self::NotPerApp { policy } => format!("`{policy}` is for a whole job, not for one of its apps"),
-            Self::Conflict { first, second } => format!("`{first}` and `{second}` exclude each other"),
+            Self::NotPerApp { policy } => {
+                format!("`{policy}` is for a whole job, not for one of its apps")
+            }
+            Self::Conflict { first, second } => {
+                format!("`{first}` and `{second}` exclude each other")
+            }
         }
     }
 
@@ -132,8 +236,13 @@ impl Error {
         match self {
             Self::NotEnoughSlots { nodes, .. } => vec![("nodes", format!("`{nodes}`"))],
             Self::TooManyProcs { .. } => vec![("limit", MAX_RANKS.to_string())],
-            Self::NoSuchCpu { available, unit, .. } => {
-                vec![("usable", format!("{available} {}, numbered from 0", unit.word(*available)))]
+            Self::NoSuchCpu {
+                available, unit, ..
+            } => {
+                vec![(
+                    "usable",
+                    format!("{available} {}, numbered from 0", unit.word(*available)),
+                )]
             }
             _ => Vec::new(),
         }
@@ -143,28 +252,48 @@ impl Error {
     #[must_use]
     pub fn help(&self) -> Option<String> {
         Some(match self {
-            Self::NotEnoughSlots { slots, limit: SlotLimit::Slots, .. } => format!(
+            Self::NotEnoughSlots {
+                slots,
+                limit: SlotLimit::Slots,
+                ..
+            } => format!(
                 "pass `-n {slots}`, raise the numbers in `--host` or the hostfile, or pass `--oversubscribe`"
             ),
-            Self::NotEnoughSlots { limit: SlotLimit::MaxSlots, .. } => {
-                "raise `max_slots` in the hostfile; `--oversubscribe` does not pass it".to_owned()
-            }
+            Self::NotEnoughSlots {
+                limit: SlotLimit::MaxSlots,
+                ..
+            } => "raise `max_slots` in the hostfile; `--oversubscribe` does not pass it".to_owned(),
             Self::NotEnoughPlaces { places, .. } => format!("pass `-n {places}` or leave `-n` out"),
             Self::NotEnoughCpus { bind, .. } => {
-                format!("pass `--bind-to none`, or `--bind-to {bind}:overload-allowed` to share them")
+                format!(
+                    "pass `--bind-to none`, or `--bind-to {bind}:overload-allowed` to share them"
+                )
             }
-            Self::ObjectTooSmall { largest, .. } => format!("pass `PE={largest}` or less, or map by a wider object"),
-            Self::NoCpus { .. } => "compare `--cpu-set` with the affinity mask and the cgroup's cpuset".to_owned(),
-            Self::UnknownHost { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
+            Self::ObjectTooSmall { largest, .. } => {
+                format!("pass `PE={largest}` or less, or map by a wider object")
+            }
+            Self::NoCpus { .. } => {
+                "compare `--cpu-set` with the affinity mask and the cgroup's cpuset".to_owned()
+            }
+            Self::UnknownHost {
+                nearest: Some(nearest),
+                ..
+            } => format!("did you mean `{nearest}`?"),
             Self::RankMissing { .. } => "add a line for it, or pass a smaller `-n`".to_owned(),
-            Self::NotPerApp { policy } => format!("pass `--map-by {policy}` before the first program"),
+            Self::NotPerApp { policy } => {
+                format!("pass `--map-by {policy}` before the first program")
+            }
             _ => return None,
         })
     }
 }
 
 fn is_are(count: u64) -> String {
-    if count == 1 { "is 1".to_owned() } else { format!("are {count}") }
+    if count == 1 {
+        "is 1".to_owned()
+    } else {
+        format!("are {count}")
+    }
 }
 
 impl fmt::Display for Error {
@@ -196,13 +325,28 @@ impl Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unbound { nodes, procs, cpus, unit } => {
+            Self::Unbound {
+                nodes,
+                procs,
+                cpus,
+                unit,
+            } => {
                 let word = unit.word(*cpus);
-                write!(f, "{procs} procs share {cpus} {word} on `{nodes}` and are not bound")
+                write!(
+                    f,
+                    "{procs} procs share {cpus} {word} on `{nodes}` and are not bound"
+                )
             }
-            Self::OverQuota { nodes, procs, millis } => {
+            Self::OverQuota {
+                nodes,
+                procs,
+                millis,
+            } => {
                 let (whole, rest) = (millis / 1_000, millis % 1_000 / 100);
-                write!(f, "{procs} procs on `{nodes}` share {whole}.{rest} CPUs: the cgroup (`cpu.max`) grants no more")
+                write!(
+                    f,
+                    "{procs} procs on `{nodes}` share {whole}.{rest} CPUs: the cgroup (`cpu.max`) grants no more"
+                )
             }
         }
     }

@@ -5,12 +5,7 @@ use std::fmt;
 use base::{CpuSet, HostList, NodeId, RankSet, Topology};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Topologies,
-    error::Note,
-    map::JobMap,
-    policy::Request,
-};
+use super::{Topologies, error::Note, map::JobMap, policy::Request};
 use crate::alloc::{Allocation, Slots};
 
 /// Procs of a node that are shown one by one; the rest is counted.
@@ -81,9 +76,18 @@ pub struct ProcExplained {
 
 /// Says what a map does and why.
 #[must_use]
-pub fn explain(map: &JobMap, request: &Request, allocation: &Allocation, topologies: &Topologies) -> Explanation {
+pub fn explain(
+    map: &JobMap,
+    request: &Request,
+    allocation: &Allocation,
+    topologies: &Topologies,
+) -> Explanation {
     let apps = (0..).zip(map.apps()).map(|(index, app)| {
-        let asked = request.apps.get(index as usize).and_then(|app| app.map_by.as_ref()).or(request.map_by.as_ref());
+        let asked = request
+            .apps
+            .get(index as usize)
+            .and_then(|app| app.map_by.as_ref())
+            .or(request.map_by.as_ref());
         let mut why = Vec::new();
         why.push(match asked {
             Some(asked) => format!("mapped as asked: `--map-by {asked}`"),
@@ -92,11 +96,17 @@ pub fn explain(map: &JobMap, request: &Request, allocation: &Allocation, topolog
         });
         why.push(match request.rank_by {
             Some(rank_by) => format!("numbered as asked: `--rank-by {rank_by}`"),
-            None => format!("numbered by {}: the default of that mapping", app.policy.rank_by),
+            None => format!(
+                "numbered by {}: the default of that mapping",
+                app.policy.rank_by
+            ),
         });
         why.push(match request.bind_to {
             Some(bind_to) => format!("bound as asked: `--bind-to {bind_to}`"),
-            None => format!("bound to {}: the default of that mapping", app.policy.bind_to),
+            None => format!(
+                "bound to {}: the default of that mapping",
+                app.policy.bind_to
+            ),
         });
         AppExplained {
             app: index,
@@ -111,8 +121,14 @@ pub fn explain(map: &JobMap, request: &Request, allocation: &Allocation, topolog
     let mut left_out = 0;
     for node in map.nodes() {
         let kind = topologies.kind(node);
-        let slots = allocation.nodes.get(node.0 as usize).map_or(Slots::Implicit, |node| node.slots);
-        let name = allocation.nodes.get(node.0 as usize).map_or("?", |node| node.name.as_str());
+        let slots = allocation
+            .nodes
+            .get(node.0 as usize)
+            .map_or(Slots::Implicit, |node| node.slots);
+        let name = allocation
+            .nodes
+            .get(node.0 as usize)
+            .map_or("?", |node| node.name.as_str());
         let topology = topologies.get(node);
         let group = group(map, node, topology, slots);
         if let Some((last_kind, last_slots, last)) = placed.last_mut()
@@ -122,7 +138,14 @@ pub fn explain(map: &JobMap, request: &Request, allocation: &Allocation, topolog
             last.nodes.push(name);
             last.ranks = last.ranks.union(&group.ranks);
         } else if placed.len() < MAX_NODES_SHOWN {
-            placed.push((kind, slots, NodesExplained { nodes: [name].into_iter().collect(), ..group }));
+            placed.push((
+                kind,
+                slots,
+                NodesExplained {
+                    nodes: [name].into_iter().collect(),
+                    ..group
+                },
+            ));
         } else {
             left_out += 1;
         }
@@ -139,21 +162,30 @@ pub fn explain(map: &JobMap, request: &Request, allocation: &Allocation, topolog
 
 fn group(map: &JobMap, node: NodeId, topology: Option<&Topology>, slots: Slots) -> NodesExplained {
     let procs = map.on_node(node);
-    let cores = topology.map_or(0, |topology| u32::try_from(topology.cores().len()).unwrap_or(u32::MAX));
+    let cores = topology.map_or(0, |topology| {
+        u32::try_from(topology.cores().len()).unwrap_or(u32::MAX)
+    });
     let (slots, counted) = match slots {
         Slots::Explicit(slots) => (slots, Counted::Explicit),
         Slots::Implicit => {
-            let granted = topology.and_then(Topology::cpu_quota).map_or(cores, |millis| millis.div_ceil(1_000).max(1));
+            let granted = topology
+                .and_then(Topology::cpu_quota)
+                .map_or(cores, |millis| millis.div_ceil(1_000).max(1));
             (cores.min(granted), Counted::Implicit)
         }
     };
     let left_out = procs.len().saturating_sub(MAX_PROCS_SHOWN);
-    let shown = procs.into_iter().take(MAX_PROCS_SHOWN).map(|proc| ProcExplained {
-        rank: proc.rank.0,
-        app: proc.app,
-        picture: topology.map_or_else(String::new, |topology| picture(topology, proc.cpus.as_ref())),
-        cpus: proc.cpus,
-    });
+    let shown = procs
+        .into_iter()
+        .take(MAX_PROCS_SHOWN)
+        .map(|proc| ProcExplained {
+            rank: proc.rank.0,
+            app: proc.app,
+            picture: topology.map_or_else(String::new, |topology| {
+                picture(topology, proc.cpus.as_ref())
+            }),
+            cpus: proc.cpus,
+        });
     NodesExplained {
         nodes: HostList::new(),
         slots,
@@ -167,7 +199,10 @@ fn group(map: &JobMap, node: NodeId, topology: Option<&Topology>, slots: Slots) 
 }
 
 fn alike(a: &[ProcExplained], b: &[ProcExplained]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.cpus == b.cpus && a.app == b.app)
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .all(|(a, b)| a.cpus == b.cpus && a.app == b.app)
 }
 
 /// `[BB/../..][../../--]`: packages in brackets, cores apart by `/`, one letter per PU in logical order.
@@ -195,12 +230,21 @@ fn picture(topology: &Topology, cpus: Option<&CpuSet>) -> String {
 }
 
 fn plural(count: u32, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+    if count == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{count} {one}s")
+    }
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} on {}", plural(self.ranks, "rank"), plural(self.nodes, "node"))?;
+        writeln!(
+            f,
+            "{} on {}",
+            plural(self.ranks, "rank"),
+            plural(self.nodes, "node")
+        )?;
         for app in &self.apps {
             writeln!(f, "app {}: ranks {}", app.app, app.ranks)?;
             for why in &app.why {
@@ -214,14 +258,27 @@ impl fmt::Display for Explanation {
                 Counted::Explicit => "counted",
             };
             let (cores, pus) = (plural(group.cores, "core"), plural(group.pus, "PU"));
-            writeln!(f, "{}: ranks {} ({slots}, {counted}; {cores}, {pus})", group.nodes, group.ranks)?;
+            writeln!(
+                f,
+                "{}: ranks {} ({slots}, {counted}; {cores}, {pus})",
+                group.nodes, group.ranks
+            )?;
             if group.nodes.len() > 1 {
                 writeln!(f, "  on each, as on the first:")?;
             }
-            let width = group.procs.iter().map(|proc| proc.rank.to_string().len()).max().unwrap_or(1);
+            let width = group
+                .procs
+                .iter()
+                .map(|proc| proc.rank.to_string().len())
+                .max()
+                .unwrap_or(1);
             for proc in &group.procs {
                 match &proc.cpus {
-                    Some(cpus) => writeln!(f, "  rank {:<width$}  {}  PUs {cpus}", proc.rank, proc.picture)?,
+                    Some(cpus) => writeln!(
+                        f,
+                        "  rank {:<width$}  {}  PUs {cpus}",
+                        proc.rank, proc.picture
+                    )?,
                     None => writeln!(f, "  rank {:<width$}  not bound", proc.rank)?,
                 }
             }

@@ -22,7 +22,11 @@ pub(super) fn sequence(
     let total = total(request, names.len())?;
     if total as usize > names.len() {
         let policy = "seq".to_owned();
-        return Err(Error::NotEnoughPlaces { asked: u64::from(total), places: names.len() as u64, policy });
+        return Err(Error::NotEnoughPlaces {
+            asked: u64::from(total),
+            places: names.len() as u64,
+            policy,
+        });
     }
     let known = nodes_by_name(site);
     let mut by_node = BTreeMap::<NodeId, Vec<u32>>::new();
@@ -42,7 +46,9 @@ pub(super) fn sequence(
                 let local = apps.first().map(|app| app.local(count));
                 let placement = node::place(site.machine(node)?, local.as_slice());
                 let procs = placement.apps.iter().flatten();
-                let bound = procs.map(|proc| placement.bindings.get(proc.binding? as usize)).collect::<Vec<_>>();
+                let bound = procs
+                    .map(|proc| placement.bindings.get(proc.binding? as usize))
+                    .collect::<Vec<_>>();
                 let look = (builder.layout(&bound), placement.fit);
                 layouts.insert(key, look);
                 look
@@ -81,12 +87,19 @@ pub(super) fn rankfile(
             HostRef::Relative(number) => {
                 let nodes = u32::try_from(site.allocation.nodes.len()).unwrap_or(u32::MAX);
                 if *number >= nodes {
-                    return Err(Error::NoSuchNode { number: *number, nodes });
+                    return Err(Error::NoSuchNode {
+                        number: *number,
+                        nodes,
+                    });
                 }
                 NodeId(*number)
             }
         };
-        let cpus = if line.slots.is_empty() || unbound { None } else { Some(cpus(site, node, &line.slots)?) };
+        let cpus = if line.slots.is_empty() || unbound {
+            None
+        } else {
+            Some(cpus(site, node, &line.slots)?)
+        };
         let (ranks, bound) = by_node.entry(node).or_default();
         ranks.push(rank.0);
         bound.push(cpus);
@@ -94,7 +107,12 @@ pub(super) fn rankfile(
     let mut builder = Builder::default();
     let mut notes = Notes::default();
     for (node, (ranks, bound)) in by_node {
-        notes.see(site, node, u32::try_from(ranks.len()).unwrap_or(u32::MAX), Fit::Fits)?;
+        notes.see(
+            site,
+            node,
+            u32::try_from(ranks.len()).unwrap_or(u32::MAX),
+            Fit::Fits,
+        )?;
         let layout = builder.layout(&bound.iter().map(Option::as_ref).collect::<Vec<_>>());
         blocks(&mut builder, node, &ranks, layout);
     }
@@ -109,7 +127,9 @@ fn cpus(site: &Site<'_>, node: NodeId, slots: &[SlotSpec]) -> Result<CpuSet, Err
         let everything = (0..machine.len()).collect::<Vec<_>>();
         let units = match package {
             None => everything.as_slice(),
-            Some(package) => machine.members(Level::Package, *package).unwrap_or_default(),
+            Some(package) => machine
+                .members(Level::Package, *package)
+                .unwrap_or_default(),
         };
         let missing = |number| Error::NoSuchCpu {
             node: site.name(node),
@@ -124,7 +144,11 @@ fn cpus(site: &Site<'_>, node: NodeId, slots: &[SlotSpec]) -> Result<CpuSet, Err
         };
         match cores {
             Cores::All if units.is_empty() => return Err(missing(0)),
-            Cores::All => cpus = units.iter().fold(cpus, |cpus, unit| add(machine, cpus, *unit)),
+            Cores::All => {
+                cpus = units
+                    .iter()
+                    .fold(cpus, |cpus, unit| add(machine, cpus, *unit))
+            }
             Cores::These(numbers) => {
                 for number in numbers.iter() {
                     let unit = units.get(number as usize).ok_or_else(|| missing(number))?;
@@ -137,15 +161,27 @@ fn cpus(site: &Site<'_>, node: NodeId, slots: &[SlotSpec]) -> Result<CpuSet, Err
 }
 
 fn nodes_by_name<'a>(site: &Site<'a>) -> BTreeMap<&'a str, NodeId> {
-    site.allocation.nodes.iter().map(|node| node.name.as_str()).zip((0..).map(NodeId)).collect()
+    site.allocation
+        .nodes
+        .iter()
+        .map(|node| node.name.as_str())
+        .zip((0..).map(NodeId))
+        .collect()
 }
 
 /// The ranks of all apps; an app without a number takes as many as are listed, or one where there are several apps.
 fn total(request: &Request, listed: usize) -> Result<u32, Error> {
     let listed = u64::try_from(listed).unwrap_or(u64::MAX);
     let default = if request.apps.len() == 1 { listed } else { 1 };
-    let asked = request.apps.iter().map(|app| app.count.map_or(default, u64::from)).fold(0, u64::saturating_add);
-    u32::try_from(asked).ok().filter(|total| *total <= MAX_RANKS).ok_or(Error::TooManyProcs { asked })
+    let asked = request
+        .apps
+        .iter()
+        .map(|app| app.count.map_or(default, u64::from))
+        .fold(0, u64::saturating_add);
+    u32::try_from(asked)
+        .ok()
+        .filter(|total| *total <= MAX_RANKS)
+        .ok_or(Error::TooManyProcs { asked })
 }
 
 fn ranks_of(request: &Request, apps: Vec<Resolved>, total: u32) -> Vec<AppRanks> {
@@ -153,7 +189,11 @@ fn ranks_of(request: &Request, apps: Vec<Resolved>, total: u32) -> Vec<AppRanks>
     let default = if apps.len() == 1 { total } else { 1 };
     let counts = request.apps.iter().map(|app| app.count.unwrap_or(default));
     let ranks = apps.into_iter().zip(counts).map(|(app, count)| {
-        let ranks = AppRanks { first: Rank(first), count, policy: app.policy };
+        let ranks = AppRanks {
+            first: Rank(first),
+            count,
+            policy: app.policy,
+        };
         first += count;
         ranks
     });

@@ -121,7 +121,10 @@ impl Block {
     }
 
     const fn last_rank(&self) -> u32 {
-        self.rank(self.nodes.saturating_sub(1), self.per_node.saturating_sub(1))
+        self.rank(
+            self.nodes.saturating_sub(1),
+            self.per_node.saturating_sub(1),
+        )
     }
 
     /// Where `rank` is in the block: which of its nodes, which of the node's procs.
@@ -129,29 +132,55 @@ impl Block {
         let distance = rank.checked_sub(self.first_rank)?;
         // One step is a multiple of the span of the other, so that the larger one divides first.
         let (node, proc) = if self.node_step >= self.rank_step {
-            let node = distance.checked_div(self.node_step).unwrap_or(0).min(self.nodes.saturating_sub(1));
+            let node = distance
+                .checked_div(self.node_step)
+                .unwrap_or(0)
+                .min(self.nodes.saturating_sub(1));
             let rest = distance - node * self.node_step;
             (node, rest.checked_div(self.rank_step).unwrap_or(0))
         } else {
-            let proc = distance.checked_div(self.rank_step).unwrap_or(0).min(self.per_node.saturating_sub(1));
+            let proc = distance
+                .checked_div(self.rank_step)
+                .unwrap_or(0)
+                .min(self.per_node.saturating_sub(1));
             let rest = distance - proc * self.rank_step;
             (rest.checked_div(self.node_step).unwrap_or(0), proc)
         };
-        (node < self.nodes && proc < self.per_node && self.rank(node, proc) == rank).then_some((node, proc))
+        (node < self.nodes && proc < self.per_node && self.rank(node, proc) == rank)
+            .then_some((node, proc))
     }
 }
 
 impl From<Wire> for JobMap {
     fn from(wire: Wire) -> Self {
-        let Wire { apps, blocks, layouts, bindings, notes } = wire;
+        let Wire {
+            apps,
+            blocks,
+            layouts,
+            bindings,
+            notes,
+        } = wire;
         Self::from_parts(apps, blocks, layouts, bindings, notes)
     }
 }
 
 impl From<JobMap> for Wire {
     fn from(map: JobMap) -> Self {
-        let JobMap { apps, blocks, layouts, bindings, notes, index: _ } = map;
-        Self { apps, blocks, layouts, bindings, notes }
+        let JobMap {
+            apps,
+            blocks,
+            layouts,
+            bindings,
+            notes,
+            index: _,
+        } = map;
+        Self {
+            apps,
+            blocks,
+            layouts,
+            bindings,
+            notes,
+        }
     }
 }
 
@@ -165,22 +194,48 @@ impl JobMap {
     ) -> Self {
         blocks.retain(|block| block.nodes > 0 && block.per_node > 0);
         blocks.sort_by_key(|block| (block.first_rank, block.first_node));
-        let mut by_node = (0_u32..).zip(&blocks).map(|(index, _)| index).collect::<Vec<_>>();
+        let mut by_node = (0_u32..)
+            .zip(&blocks)
+            .map(|(index, _)| index)
+            .collect::<Vec<_>>();
         let block = |index: &u32| blocks.get(*index as usize);
         by_node.sort_by_key(|index| block(index).map(|block| (block.first_node, block.first_rank)));
         let highest = |reach: &mut u32, value: u32| {
             *reach = value.max(*reach);
             Some(*reach)
         };
-        let reach = blocks.iter().map(Block::last_rank).scan(0, highest).collect();
-        let node_reach = by_node.iter().filter_map(block).map(Block::last_node).scan(0, highest).collect();
-        Self { apps, blocks, layouts, bindings, notes, index: Index { reach, by_node, node_reach } }
+        let reach = blocks
+            .iter()
+            .map(Block::last_rank)
+            .scan(0, highest)
+            .collect();
+        let node_reach = by_node
+            .iter()
+            .filter_map(block)
+            .map(Block::last_node)
+            .scan(0, highest)
+            .collect();
+        Self {
+            apps,
+            blocks,
+            layouts,
+            bindings,
+            notes,
+            index: Index {
+                reach,
+                by_node,
+                node_reach,
+            },
+        }
     }
 
     /// The number of ranks.
     #[must_use]
     pub fn ranks(&self) -> u32 {
-        self.apps.iter().map(|app| app.count).fold(0, u32::saturating_add)
+        self.apps
+            .iter()
+            .map(|app| app.count)
+            .fold(0, u32::saturating_add)
     }
 
     /// The apps in the order of the command line.
@@ -198,12 +253,16 @@ impl JobMap {
     /// The nodes that have at least one rank, ascending.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         let mut next = 0;
-        self.index.by_node.iter().filter_map(|index| self.blocks.get(*index as usize)).flat_map(move |block| {
-            let from = block.first_node.max(next);
-            let end = block.last_node().saturating_add(1);
-            next = end.max(next);
-            (from..end).map(NodeId)
-        })
+        self.index
+            .by_node
+            .iter()
+            .filter_map(|index| self.blocks.get(*index as usize))
+            .flat_map(move |block| {
+                let from = block.first_node.max(next);
+                let end = block.last_node().saturating_add(1);
+                next = end.max(next);
+                (from..end).map(NodeId)
+            })
     }
 
     /// The number of nodes that have at least one rank.
@@ -218,7 +277,10 @@ impl JobMap {
         let mut procs = Vec::new();
         for block in self.blocks_on(node) {
             for proc in 0..block.per_node {
-                procs.push((block.rank(node.0 - block.first_node, proc), self.binding(block, proc)));
+                procs.push((
+                    block.rank(node.0 - block.first_node, proc),
+                    self.binding(block, proc),
+                ));
             }
         }
         procs.sort_unstable_by_key(|(rank, _)| *rank);
@@ -226,7 +288,13 @@ impl JobMap {
             .zip(procs)
             .map(|(local_rank, (rank, cpus))| {
                 let (app, app_rank) = self.app_of(Rank(rank)).unwrap_or((0, rank));
-                Placed { rank: Rank(rank), app, app_rank, local_rank, cpus: cpus.cloned() }
+                Placed {
+                    rank: Rank(rank),
+                    app,
+                    app_rank,
+                    local_rank,
+                    cpus: cpus.cloned(),
+                }
             })
             .collect()
     }
@@ -237,8 +305,13 @@ impl JobMap {
         let mut ranks = RankSet::new();
         for block in self.blocks_on(node) {
             let first = block.rank(node.0 - block.first_node, 0);
-            let procs = (0..block.per_node).map(|proc| Rank(first.saturating_add(proc.saturating_mul(block.rank_step))));
-            ranks = if ranks.is_empty() { procs.collect() } else { ranks.union(&procs.collect()) };
+            let procs = (0..block.per_node)
+                .map(|proc| Rank(first.saturating_add(proc.saturating_mul(block.rank_step))));
+            ranks = if ranks.is_empty() {
+                procs.collect()
+            } else {
+                ranks.union(&procs.collect())
+            };
         }
         ranks
     }
@@ -246,13 +319,15 @@ impl JobMap {
     /// The node of a rank; absent when there is no such rank.
     #[must_use]
     pub fn node_of(&self, rank: Rank) -> Option<NodeId> {
-        self.find(rank).map(|(block, node, _)| NodeId(block.first_node + node))
+        self.find(rank)
+            .map(|(block, node, _)| NodeId(block.first_node + node))
     }
 
     /// What a rank is bound to; `None` where it is unbound or does not exist.
     #[must_use]
     pub fn cpus_of(&self, rank: Rank) -> Option<&CpuSet> {
-        self.find(rank).and_then(|(block, _, proc)| self.binding(block, proc))
+        self.find(rank)
+            .and_then(|(block, _, proc)| self.binding(block, proc))
     }
 
     /// The app of a rank, and the rank's position in it.
@@ -272,7 +347,10 @@ impl JobMap {
             Layout::Unbound => size_of::<Layout>(),
             Layout::Bound(procs) => size_of::<Layout>() + procs.len() * size_of::<Option<u32>>(),
         });
-        let bindings = self.bindings.iter().map(|set| size_of::<CpuSet>() + size_of_val(set.words()));
+        let bindings = self
+            .bindings
+            .iter()
+            .map(|set| size_of::<CpuSet>() + size_of_val(set.words()));
         size_of::<Self>()
             + self.apps.len() * size_of::<AppRanks>()
             + self.blocks.len() * (size_of::<Block>() + 3 * size_of::<u32>())
@@ -292,8 +370,16 @@ impl JobMap {
 
     /// Walks back from the last block that begins at or before the rank, as long as one before it may reach so far.
     fn find(&self, rank: Rank) -> Option<(&Block, u32, u32)> {
-        let mut at = self.blocks.partition_point(|block| block.first_rank <= rank.0);
-        while at > 0 && self.index.reach.get(at - 1).is_some_and(|reach| *reach >= rank.0) {
+        let mut at = self
+            .blocks
+            .partition_point(|block| block.first_rank <= rank.0);
+        while at > 0
+            && self
+                .index
+                .reach
+                .get(at - 1)
+                .is_some_and(|reach| *reach >= rank.0)
+        {
             at -= 1;
             let block = self.blocks.get(at)?;
             if let Some((node, proc)) = block.find(rank.0) {
@@ -304,9 +390,19 @@ impl JobMap {
     }
 
     fn blocks_on(&self, node: NodeId) -> impl Iterator<Item = &Block> {
-        let first = |index: &u32| self.blocks.get(*index as usize).map_or(0, |block| block.first_node);
-        let end = self.index.by_node.partition_point(|index| first(index) <= node.0);
-        let start = self.index.node_reach.partition_point(|reach| *reach < node.0);
+        let first = |index: &u32| {
+            self.blocks
+                .get(*index as usize)
+                .map_or(0, |block| block.first_node)
+        };
+        let end = self
+            .index
+            .by_node
+            .partition_point(|index| first(index) <= node.0);
+        let start = self
+            .index
+            .node_reach
+            .partition_point(|reach| *reach < node.0);
         self.index
             .by_node
             .get(start.min(end)..end)
@@ -344,7 +440,12 @@ impl Builder {
         } else {
             let bindings = &mut self.bindings;
             let bind = |cpus: &Option<&CpuSet>| {
-                cpus.map(|cpus| bindings.get(cpus).copied().unwrap_or_else(|| number(bindings, cpus.clone())))
+                cpus.map(|cpus| {
+                    bindings
+                        .get(cpus)
+                        .copied()
+                        .unwrap_or_else(|| number(bindings, cpus.clone()))
+                })
             };
             Layout::Bound(procs.iter().map(bind).collect())
         };
@@ -368,17 +469,31 @@ impl Builder {
             let columns = step > 0
                 && u64::from(step) * (u64::from(last.nodes) + 1) <= u64::from(last.rank_step)
                 && last.per_node > 1;
-            let fits = if last.nodes == 1 { rows || columns } else { step == last.node_step && (rows || columns) };
+            let fits = if last.nodes == 1 {
+                rows || columns
+            } else {
+                step == last.node_step && (rows || columns)
+            };
             if alike && block.first_rank > last.first_rank && fits {
                 last.node_step = step;
                 last.nodes += 1;
                 return;
             }
         }
-        self.blocks.push(Block { nodes: 1, node_step: 0, ..block });
+        self.blocks.push(Block {
+            nodes: 1,
+            node_step: 0,
+            ..block
+        });
     }
 
     pub(super) fn finish(self, apps: Vec<AppRanks>, notes: Vec<Note>) -> JobMap {
-        JobMap::from_parts(apps, self.blocks, in_order(self.layouts), in_order(self.bindings), notes)
+        JobMap::from_parts(
+            apps,
+            self.blocks,
+            in_order(self.layouts),
+            in_order(self.bindings),
+            notes,
+        )
     }
 }

@@ -12,7 +12,9 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
     }
     let limit = (length / 3).max(1);
     known
-        .filter(|candidate| candidate.len() <= MAX_WORD && candidate.len().abs_diff(word.len()) <= limit)
+        .filter(|candidate| {
+            candidate.len() <= MAX_WORD && candidate.len().abs_diff(word.len()) <= limit
+        })
         .map(|candidate| (distance(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
@@ -21,15 +23,22 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
 
 /// Letters to insert, remove, replace or swap with the next; upper and lower case are the same letter.
 fn distance(a: &str, b: &str) -> usize {
-    let letters = |text: &str| text.chars().map(|c| c.to_ascii_lowercase()).collect::<Vec<_>>();
+    let letters = |text: &str| {
+        text.chars()
+            .map(|c| c.to_ascii_lowercase())
+            .collect::<Vec<_>>()
+    };
     let (a, b) = (letters(a), letters(b));
     let mut before = Vec::<usize>::new();
     let mut last = (0..=b.len()).collect::<Vec<_>>();
     for (i, x) in a.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, y) in b.iter().enumerate() {
-            let at = |row: &[usize], index: usize| row.get(index).copied().unwrap_or(usize::MAX / 2);
-            let mut cost = (at(&last, j) + usize::from(x != y)).min(at(&last, j + 1) + 1).min(at(&row, j) + 1);
+            let at =
+                |row: &[usize], index: usize| row.get(index).copied().unwrap_or(usize::MAX / 2);
+            let mut cost = (at(&last, j) + usize::from(x != y))
+                .min(at(&last, j + 1) + 1)
+                .min(at(&row, j) + 1);
             let swapped = i > 0 && j > 0 && a.get(i - 1) == Some(y) && b.get(j - 1) == Some(x);
             if swapped {
                 cost = cost.min(at(&before, j - 1) + 1);

@@ -89,8 +89,15 @@ pub(super) enum Fit {
 
 /// The identity of a PU's object of a level; where the machine has no such object, the next wider one stands in.
 fn identity(pu: &Pu, level: Level) -> (Level, u32) {
-    const WIDER: [Level; 7] =
-        [Level::Pu, Level::Core, Level::L1, Level::L2, Level::L3, Level::Numa, Level::Package];
+    const WIDER: [Level; 7] = [
+        Level::Pu,
+        Level::Core,
+        Level::L1,
+        Level::L2,
+        Level::L3,
+        Level::Numa,
+        Level::Package,
+    ];
     WIDER
         .into_iter()
         .skip_while(|wider| *wider != level)
@@ -113,8 +120,15 @@ fn group<K: Ord>(keys: impl Iterator<Item = K>) -> (Vec<u32>, u32) {
 impl Machine {
     /// The units of a node that are allowed and, if the user named some, wanted.
     pub(super) fn new(topology: &Topology, wanted: Option<&CpuSet>, unit: CpuUnit) -> Self {
-        let usable = wanted.map_or_else(|| topology.allowed().clone(), |wanted| topology.allowed().intersection(wanted));
-        let pus = topology.pus().iter().filter(|pu| usable.contains(pu.os_index)).collect::<Vec<_>>();
+        let usable = wanted.map_or_else(
+            || topology.allowed().clone(),
+            |wanted| topology.allowed().intersection(wanted),
+        );
+        let pus = topology
+            .pus()
+            .iter()
+            .filter(|pu| usable.contains(pu.os_index))
+            .collect::<Vec<_>>();
         let level = match unit {
             CpuUnit::Core => Level::Core,
             CpuUnit::Pu => Level::Pu,
@@ -123,15 +137,28 @@ impl Machine {
         let mut units = vec![CpuSet::new(); count as usize];
         let mut first = vec![None; count as usize];
         for (unit, pu) in of.into_iter().zip(&pus) {
-            if let (Some(set), Some(first)) = (units.get_mut(unit as usize), first.get_mut(unit as usize)) {
+            if let (Some(set), Some(first)) =
+                (units.get_mut(unit as usize), first.get_mut(unit as usize))
+            {
                 set.insert(pu.os_index);
                 first.get_or_insert(*pu);
             }
         }
         let first = first.into_iter().flatten().collect::<Vec<_>>();
-        let all = [Level::Package, Level::Numa, Level::L3, Level::L2, Level::L1, Level::Core, Level::Pu];
+        let all = [
+            Level::Package,
+            Level::Numa,
+            Level::L3,
+            Level::L2,
+            Level::L1,
+            Level::Core,
+            Level::Pu,
+        ];
         let levels = all.map(|level| (level, Objects::new(level, &first, &units)));
-        Self { units, levels: levels.into_iter().collect() }
+        Self {
+            units,
+            levels: levels.into_iter().collect(),
+        }
     }
 
     /// The number of units.
@@ -141,13 +168,21 @@ impl Machine {
 
     /// The number of objects of a level.
     pub(super) fn objects(&self, level: Level) -> u32 {
-        self.levels.get(&level).map_or(0, |objects| u32::try_from(objects.members.len()).unwrap_or(u32::MAX))
+        self.levels.get(&level).map_or(0, |objects| {
+            u32::try_from(objects.members.len()).unwrap_or(u32::MAX)
+        })
     }
 
     /// The units of the largest object of a level.
     pub(super) fn largest(&self, level: Level) -> u32 {
-        let sizes = self.levels.get(&level).into_iter().flat_map(|objects| objects.members.iter().map(Vec::len));
-        sizes.max().map_or(0, |size| u32::try_from(size).unwrap_or(u32::MAX))
+        let sizes = self
+            .levels
+            .get(&level)
+            .into_iter()
+            .flat_map(|objects| objects.members.iter().map(Vec::len));
+        sizes
+            .max()
+            .map_or(0, |size| u32::try_from(size).unwrap_or(u32::MAX))
     }
 
     /// How many procs of `each` units have room under a scheme.
@@ -156,8 +191,14 @@ impl Machine {
             return self.len();
         }
         let level = scheme.level(each, self);
-        let Some(objects) = level.and_then(|level| self.levels.get(&level)) else { return self.len() / each };
-        objects.members.iter().map(|units| u32::try_from(units.len()).unwrap_or(u32::MAX) / each).sum()
+        let Some(objects) = level.and_then(|level| self.levels.get(&level)) else {
+            return self.len() / each;
+        };
+        objects
+            .members
+            .iter()
+            .map(|units| u32::try_from(units.len()).unwrap_or(u32::MAX) / each)
+            .sum()
     }
 
     pub(super) fn unit(&self, number: u32) -> Option<&CpuSet> {
@@ -166,11 +207,17 @@ impl Machine {
 
     /// The units of the object of a level with this logical number.
     pub(super) fn members(&self, level: Level, object: u32) -> Option<&[u32]> {
-        self.levels.get(&level)?.members.get(object as usize).map(Vec::as_slice)
+        self.levels
+            .get(&level)?
+            .members
+            .get(object as usize)
+            .map(Vec::as_slice)
     }
 
     fn all(&self) -> CpuSet {
-        self.units.iter().fold(CpuSet::new(), |all, unit| all.union(unit))
+        self.units
+            .iter()
+            .fold(CpuSet::new(), |all, unit| all.union(unit))
     }
 }
 
@@ -180,7 +227,10 @@ impl Objects {
         let mut members = vec![Vec::new(); count as usize];
         let mut pus = vec![CpuSet::new(); count as usize];
         for ((unit, object), set) in (0..).zip(&of).zip(units) {
-            if let (Some(members), Some(pus)) = (members.get_mut(*object as usize), pus.get_mut(*object as usize)) {
+            if let (Some(members), Some(pus)) = (
+                members.get_mut(*object as usize),
+                pus.get_mut(*object as usize),
+            ) {
                 members.push(unit);
                 *pus = pus.union(set);
             }
@@ -195,23 +245,35 @@ impl Scheme {
     fn level(self, each: u32, machine: &Machine) -> Option<Level> {
         match self {
             // Several cores for one proc cannot come out of a core.
-            Self::InTurn(level) | Self::Each(level, _) if machine.largest(level) >= each => Some(level),
-            Self::InTurn(_) | Self::Each(..) | Self::Whole => {
-                [Level::Numa, Level::Package].into_iter().find(|level| each > 1 && machine.largest(*level) >= each)
+            Self::InTurn(level) | Self::Each(level, _) if machine.largest(level) >= each => {
+                Some(level)
             }
+            Self::InTurn(_) | Self::Each(..) | Self::Whole => [Level::Numa, Level::Package]
+                .into_iter()
+                .find(|level| each > 1 && machine.largest(*level) >= each),
         }
     }
 }
 
 /// Gives every proc its object and units.
 pub(super) fn place(machine: &Machine, wanted: &[Local]) -> Placement {
-    let mut state = State { machine, used: vec![false; machine.units.len()], fit: Fit::Fits };
+    let mut state = State {
+        machine,
+        used: vec![false; machine.units.len()],
+        fit: Fit::Fits,
+    };
     let mut bindings = BTreeMap::new();
-    let apps = wanted.iter().map(|local| state.app(local, &mut bindings)).collect::<Vec<_>>();
+    let apps = wanted
+        .iter()
+        .map(|local| state.app(local, &mut bindings))
+        .collect::<Vec<_>>();
     let mut sets = bindings.into_iter().collect::<Vec<_>>();
     sets.sort_unstable_by_key(|(_, number)| *number);
-    let mut placement =
-        Placement { apps, bindings: sets.into_iter().map(|(set, _)| set).collect(), fit: state.fit };
+    let mut placement = Placement {
+        apps,
+        bindings: sets.into_iter().map(|(set, _)| set).collect(),
+        fit: state.fit,
+    };
     if placement.fit == Fit::TooMany {
         for proc in placement.apps.iter_mut().flatten() {
             proc.binding = None;
@@ -239,8 +301,15 @@ impl State<'_> {
         let level = local.scheme.level(local.each, machine);
         let objects = level.and_then(|level| machine.levels.get(&level));
         let new_cursors = || match objects {
-            Some(objects) => objects.members.iter().map(|units| Cursor { units, next: 0 }).collect::<Vec<_>>(),
-            None => vec![Cursor { units: &whole, next: 0 }],
+            Some(objects) => objects
+                .members
+                .iter()
+                .map(|units| Cursor { units, next: 0 })
+                .collect::<Vec<_>>(),
+            None => vec![Cursor {
+                units: &whole,
+                next: 0,
+            }],
         };
         let mut cursors = new_cursors();
         let mut turns = vec![0_u32; cursors.len()];
@@ -267,32 +336,58 @@ impl State<'_> {
                     }
                 }
             }
-            let (object, units) = taken.unwrap_or_else(|| (deal.anywhere(local.scheme, cursors.len()), Vec::new()));
+            let (object, units) =
+                taken.unwrap_or_else(|| (deal.anywhere(local.scheme, cursors.len()), Vec::new()));
             let binding = match (local.bind, units.first()) {
                 (Bind::None, _) | (_, None) => None,
                 (Bind::All, Some(_)) => all,
                 (Bind::Units, Some(_)) => {
                     let sets = units.iter().filter_map(|unit| machine.unit(*unit));
-                    Some(number(bindings, sets.fold(CpuSet::new(), |set, unit| set.union(unit))))
+                    Some(number(
+                        bindings,
+                        sets.fold(CpuSet::new(), |set, unit| set.union(unit)),
+                    ))
                 }
-                (Bind::Object(level), Some(first)) => machine.levels.get(&level).and_then(|objects| {
-                    let pus = objects.pus.get(*objects.of.get(*first as usize)? as usize)?;
-                    Some(bindings.get(pus).copied().unwrap_or_else(|| number(bindings, pus.clone())))
-                }),
+                (Bind::Object(level), Some(first)) => {
+                    machine.levels.get(&level).and_then(|objects| {
+                        let pus = objects
+                            .pus
+                            .get(*objects.of.get(*first as usize)? as usize)?;
+                        Some(
+                            bindings
+                                .get(pus)
+                                .copied()
+                                .unwrap_or_else(|| number(bindings, pus.clone())),
+                        )
+                    })
+                }
             };
             // Only a mapping to objects numbers procs by object.
-            let object = if local.scheme == Scheme::Whole { 0 } else { object };
+            let object = if local.scheme == Scheme::Whole {
+                0
+            } else {
+                object
+            };
             let turn = turns.get_mut(object).map_or(0, |turn| {
                 *turn += 1;
                 *turn - 1
             });
-            procs.push(Proc { object: u32::try_from(object).unwrap_or(u32::MAX), turn, binding });
+            procs.push(Proc {
+                object: u32::try_from(object).unwrap_or(u32::MAX),
+                turn,
+                binding,
+            });
         }
         procs
     }
 
     /// The next proc's object and units; `None` when no object has enough left.
-    fn next(&mut self, local: &Local, cursors: &mut [Cursor<'_>], deal: &mut Deal) -> Option<(usize, Vec<u32>)> {
+    fn next(
+        &mut self,
+        local: &Local,
+        cursors: &mut [Cursor<'_>],
+        deal: &mut Deal,
+    ) -> Option<(usize, Vec<u32>)> {
         for _ in 0..cursors.len() {
             let at = deal.at;
             let turn = match local.scheme {
@@ -317,11 +412,20 @@ impl State<'_> {
     /// Takes free units, in order; none when there are not enough.
     fn take(&mut self, cursor: &mut Cursor<'_>, each: u32) -> Option<Vec<u32>> {
         let free = |used: &[bool], unit: &u32| used.get(*unit as usize).is_some_and(|used| !used);
-        while cursor.units.get(cursor.next).is_some_and(|unit| !free(&self.used, unit)) {
+        while cursor
+            .units
+            .get(cursor.next)
+            .is_some_and(|unit| !free(&self.used, unit))
+        {
             cursor.next += 1;
         }
         let rest = cursor.units.get(cursor.next..).unwrap_or_default();
-        let units = rest.iter().filter(|unit| free(&self.used, unit)).take(each as usize).copied().collect::<Vec<_>>();
+        let units = rest
+            .iter()
+            .filter(|unit| free(&self.used, unit))
+            .take(each as usize)
+            .copied()
+            .collect::<Vec<_>>();
         if units.len() < each as usize {
             return None;
         }
@@ -351,7 +455,11 @@ struct Deal {
 impl Deal {
     const fn step(&mut self, objects: usize) {
         self.given = 0;
-        self.at = if self.at + 1 < objects { self.at + 1 } else { 0 };
+        self.at = if self.at + 1 < objects {
+            self.at + 1
+        } else {
+            0
+        };
     }
 
     /// The object of a proc that will not be bound: the pattern goes on as if there were room.

@@ -49,7 +49,13 @@ pub(super) fn rounds(procs: &[Proc], rank_by: RankBy) -> Vec<u32> {
 }
 
 /// Numbers one app's procs from `first` on. `nodes` are the nodes in order with the index of their look.
-pub(super) fn number(builder: &mut Builder, looks: &[Look], nodes: &[(NodeId, u32)], rank_by: RankBy, first: u32) {
+pub(super) fn number(
+    builder: &mut Builder,
+    looks: &[Look],
+    nodes: &[(NodeId, u32)],
+    rank_by: RankBy,
+    first: u32,
+) {
     let look = |index: u32| looks.get(index as usize);
     match rank_by {
         RankBy::Slot | RankBy::Fill => {
@@ -62,13 +68,20 @@ pub(super) fn number(builder: &mut Builder, looks: &[Look], nodes: &[(NodeId, u3
         }
         RankBy::Node => by_node(builder, looks, nodes, first),
         RankBy::Span => {
-            let longest = looks.iter().map(|look| look.rounds.len()).max().unwrap_or(0);
+            let longest = looks
+                .iter()
+                .map(|look| look.rounds.len())
+                .max()
+                .unwrap_or(0);
             let mut rank = first;
             let mut offsets = vec![0; looks.len()];
             for round in 0..longest {
                 let in_round = |look: &Look| look.rounds.get(round).copied().unwrap_or(0);
                 for (node, index) in nodes {
-                    let (Some(look), Some(offset)) = (look(*index), offsets.get(*index as usize)) else { continue };
+                    let (Some(look), Some(offset)) = (look(*index), offsets.get(*index as usize))
+                    else {
+                        continue;
+                    };
                     let procs = in_round(look);
                     builder.push(block(*node, rank, 1, procs, look.layout, *offset));
                     rank += procs;
@@ -89,18 +102,45 @@ fn by_node(builder: &mut Builder, looks: &[Look], nodes: &[(NodeId, u32)], first
     let mut active = nodes.to_vec();
     loop {
         active.retain(|(_, index)| procs(*index) > from);
-        let Some(until) = active.iter().map(|(_, index)| procs(*index)).min() else { return };
+        let Some(until) = active.iter().map(|(_, index)| procs(*index)).min() else {
+            return;
+        };
         let step = u32::try_from(active.len()).unwrap_or(u32::MAX);
         let rank_step = if until - from == 1 { 1 } else { step };
         for (place, (node, index)) in (0..).zip(&active) {
-            let Some(look) = looks.get(*index as usize) else { continue };
-            builder.push(block(*node, rank + place, rank_step, until - from, look.layout, from));
+            let Some(look) = looks.get(*index as usize) else {
+                continue;
+            };
+            builder.push(block(
+                *node,
+                rank + place,
+                rank_step,
+                until - from,
+                look.layout,
+                from,
+            ));
         }
         rank += step * (until - from);
         from = until;
     }
 }
 
-fn block(node: NodeId, first_rank: u32, rank_step: u32, per_node: u32, layout: u32, offset: u32) -> Block {
-    Block { first_node: node.0, nodes: 1, first_rank, node_step: 0, rank_step, per_node, layout, offset }
+fn block(
+    node: NodeId,
+    first_rank: u32,
+    rank_step: u32,
+    per_node: u32,
+    layout: u32,
+    offset: u32,
+) -> Block {
+    Block {
+        first_node: node.0,
+        nodes: 1,
+        first_rank,
+        node_step: 0,
+        rank_step,
+        per_node,
+        layout,
+        offset,
+    }
 }

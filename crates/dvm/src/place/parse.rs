@@ -20,7 +20,8 @@ use thiserror::Error;
 use super::{
     nearest::nearest,
     policy::{
-        BindTarget, BindTo, CpuUnit, MapBy, MapTo, Overload, Oversubscribe, Per, RankBy, Sharing, Span,
+        BindTarget, BindTo, CpuUnit, MapBy, MapTo, Overload, Oversubscribe, Per, RankBy, Sharing,
+        Span,
     },
 };
 
@@ -40,7 +41,11 @@ pub struct PolicyError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyProblem {
     #[error("`{word}` is not known")]
-    Unknown { word: String, nearest: Option<&'static str>, known: &'static str },
+    Unknown {
+        word: String,
+        nearest: Option<&'static str>,
+        known: &'static str,
+    },
     #[error("`{word}` is not a number from 1 to {max}", max = MAX_CPUS_PER_PROC)]
     BadNumber { word: String },
     #[error("a policy of this kind is `ppr:N:RESOURCE`")]
@@ -65,7 +70,11 @@ impl PolicyError {
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot read `--{} {}`: {}", self.option, self.text, self.problem)?;
+        write!(
+            f,
+            "cannot read `--{} {}`: {}",
+            self.option, self.text, self.problem
+        )?;
         if let PolicyProblem::Unknown { nearest, known, .. } = &self.problem {
             match nearest {
                 Some(nearest) => write!(f, "\n  help:   did you mean `{nearest}`?")?,
@@ -77,23 +86,41 @@ impl fmt::Display for PolicyError {
 }
 
 const MAP_WORDS: [&str; 14] = [
-    "slot", "node", "core", "hwthread", "l1cache", "l2cache", "l3cache", "numa", "package", "socket", "ppr", "pe-list",
-    "seq", "rankfile",
+    "slot", "node", "core", "hwthread", "l1cache", "l2cache", "l3cache", "numa", "package",
+    "socket", "ppr", "pe-list", "seq", "rankfile",
 ];
 const MAP_KNOWN: &str = "slot, node, core, hwthread, l1cache, l2cache, l3cache, numa, package, ppr, pe-list, seq, rankfile";
 const MODIFIERS: [&str; 10] = [
-    "PE", "SPAN", "OVERSUBSCRIBE", "NOOVERSUBSCRIBE", "HWTCPUS", "CORECPUS", "ORDERED", "FILE", "INHERIT", "NOINHERIT",
+    "PE",
+    "SPAN",
+    "OVERSUBSCRIBE",
+    "NOOVERSUBSCRIBE",
+    "HWTCPUS",
+    "CORECPUS",
+    "ORDERED",
+    "FILE",
+    "INHERIT",
+    "NOINHERIT",
 ];
-const MODIFIERS_KNOWN: &str = "PE=N, SPAN, OVERSUBSCRIBE, NOOVERSUBSCRIBE, HWTCPUS, CORECPUS, ORDERED, FILE=PATH";
-const LEVEL_WORDS: [&str; 9] =
-    ["node", "core", "hwthread", "l1cache", "l2cache", "l3cache", "numa", "package", "socket"];
+const MODIFIERS_KNOWN: &str =
+    "PE=N, SPAN, OVERSUBSCRIBE, NOOVERSUBSCRIBE, HWTCPUS, CORECPUS, ORDERED, FILE=PATH";
+const LEVEL_WORDS: [&str; 9] = [
+    "node", "core", "hwthread", "l1cache", "l2cache", "l3cache", "numa", "package", "socket",
+];
 const LEVELS_KNOWN: &str = "node, core, hwthread, l1cache, l2cache, l3cache, numa, package";
 const RANK_WORDS: [&str; 4] = ["slot", "node", "fill", "span"];
 const RANK_KNOWN: &str = "slot, node, fill, span";
-const BIND_WORDS: [&str; 9] =
-    ["none", "core", "hwthread", "l1cache", "l2cache", "l3cache", "numa", "package", "socket"];
+const BIND_WORDS: [&str; 9] = [
+    "none", "core", "hwthread", "l1cache", "l2cache", "l3cache", "numa", "package", "socket",
+];
 const BIND_KNOWN: &str = "none, core, hwthread, l1cache, l2cache, l3cache, numa, package";
-const BIND_MODIFIERS: [&str; 5] = ["overload-allowed", "no-overload", "if-supported", "report", "limit"];
+const BIND_MODIFIERS: [&str; 5] = [
+    "overload-allowed",
+    "no-overload",
+    "if-supported",
+    "report",
+    "limit",
+];
 const BIND_MODIFIERS_KNOWN: &str = "N, overload-allowed, no-overload, if-supported";
 
 /// A level by any of its names.
@@ -112,19 +139,29 @@ fn level(word: &str) -> Option<Level> {
 
 fn unknown(word: &str, words: &[&'static str], known: &'static str) -> PolicyProblem {
     let meant: Option<&'static str> = nearest(word, words.iter().copied());
-    PolicyProblem::Unknown { word: word.to_owned(), nearest: meant, known }
+    PolicyProblem::Unknown {
+        word: word.to_owned(),
+        nearest: meant,
+        known,
+    }
 }
 
 fn number(word: &str) -> Result<u32, PolicyProblem> {
-    let number = word.parse::<u32>().ok().filter(|number| (1..=MAX_CPUS_PER_PROC).contains(number));
-    number.ok_or_else(|| PolicyProblem::BadNumber { word: word.to_owned() })
+    let number = word
+        .parse::<u32>()
+        .ok()
+        .filter(|number| (1..=MAX_CPUS_PER_PROC).contains(number));
+    number.ok_or_else(|| PolicyProblem::BadNumber {
+        word: word.to_owned(),
+    })
 }
 
 /// The file that `rankfile:FILE=path` or `seq:FILE=path` names, as typed.
 #[must_use]
 pub fn map_by_file(text: &str) -> Option<&str> {
     let at = text.to_ascii_lowercase().find(":file=")?;
-    text.get(at + ":file=".len()..).filter(|file| !file.is_empty())
+    text.get(at + ":file=".len()..)
+        .filter(|file| !file.is_empty())
 }
 
 /// Reads `--map-by`. For `rankfile` and `seq` the list inside is empty: the caller reads the file.
@@ -133,13 +170,19 @@ pub fn map_by_file(text: &str) -> Option<&str> {
 ///
 /// [`PolicyError`] with the part that is not understood.
 pub fn map_by(text: &str) -> Result<MapBy, PolicyError> {
-    read_map_by(text).map_err(|problem| PolicyError { option: "map-by", text: text.to_owned(), problem })
+    read_map_by(text).map_err(|problem| PolicyError {
+        option: "map-by",
+        text: text.to_owned(),
+        problem,
+    })
 }
 
 fn read_map_by(text: &str) -> Result<MapBy, PolicyProblem> {
     // A path may contain colons and capitals: it is the last modifier.
     let lower = text.to_ascii_lowercase();
-    let lower = lower.find(":file=").map_or(lower.as_str(), |at| lower.get(..at).unwrap_or_default());
+    let lower = lower
+        .find(":file=")
+        .map_or(lower.as_str(), |at| lower.get(..at).unwrap_or_default());
     let mut words = lower.split(':');
     let policy = words.next().unwrap_or_default();
     let mut sharing = Sharing::Shared;
@@ -150,12 +193,19 @@ fn read_map_by(text: &str) -> Result<MapBy, PolicyProblem> {
         "seq" => Some(MapTo::Sequence(HostList::new())),
         "rankfile" => Some(MapTo::Rankfile(Vec::new())),
         "ppr" => {
-            let (Some(count), Some(resource)) = (words.next(), words.next()) else { return Err(PolicyProblem::BadPpr) };
+            let (Some(count), Some(resource)) = (words.next(), words.next()) else {
+                return Err(PolicyProblem::BadPpr);
+            };
             let per = match resource {
                 "node" | "n" => Per::Node,
-                word => Per::Object(level(word).ok_or_else(|| unknown(word, &LEVEL_WORDS, LEVELS_KNOWN))?),
+                word => Per::Object(
+                    level(word).ok_or_else(|| unknown(word, &LEVEL_WORDS, LEVELS_KNOWN))?,
+                ),
             };
-            Some(MapTo::Ppr { count: number(count)?, per })
+            Some(MapTo::Ppr {
+                count: number(count)?,
+                per,
+            })
         }
         word => match word.strip_prefix("pe-list=") {
             Some(list) => {
@@ -165,10 +215,18 @@ fn read_map_by(text: &str) -> Result<MapBy, PolicyProblem> {
                 }
                 Some(MapTo::PeList { list, sharing })
             }
-            None => Some(MapTo::Object(level(word).ok_or_else(|| unknown(word, &MAP_WORDS, MAP_KNOWN))?)),
+            None => Some(MapTo::Object(
+                level(word).ok_or_else(|| unknown(word, &MAP_WORDS, MAP_KNOWN))?,
+            )),
         },
     };
-    let mut map = MapBy { to, cpus_per_proc: None, span: Span::PerNode, unit: None, oversubscribe: None };
+    let mut map = MapBy {
+        to,
+        cpus_per_proc: None,
+        span: Span::PerNode,
+        unit: None,
+        oversubscribe: None,
+    };
     for word in words {
         match word.split_once('=').unwrap_or((word, "")) {
             ("pe", value) => set(&mut map.cpus_per_proc, number(value)?, word)?,
@@ -177,7 +235,9 @@ fn read_map_by(text: &str) -> Result<MapBy, PolicyProblem> {
             ("nooversubscribe", "") => set(&mut map.oversubscribe, Oversubscribe::Refuse, word)?,
             ("hwtcpus", "") => set(&mut map.unit, CpuUnit::Pu, word)?,
             ("corecpus", "") => set(&mut map.unit, CpuUnit::Core, word)?,
-            ("ordered", "") if matches!(map.to, Some(MapTo::PeList { .. })) => sharing = Sharing::InTurn,
+            ("ordered", "") if matches!(map.to, Some(MapTo::PeList { .. })) => {
+                sharing = Sharing::InTurn
+            }
             ("ordered", "") => return Err(not_here(word, policy)),
             // Jobs do not inherit policies from jobs here.
             ("inherit" | "noinherit" | "", "") => {}
@@ -190,19 +250,27 @@ fn read_map_by(text: &str) -> Result<MapBy, PolicyProblem> {
             _ => return Err(unknown(word, &MODIFIERS, MODIFIERS_KNOWN)),
         }
     }
-    if let Some(MapTo::PeList { sharing: chosen, .. }) = &mut map.to {
+    if let Some(MapTo::PeList {
+        sharing: chosen, ..
+    }) = &mut map.to
+    {
         *chosen = sharing;
     }
     Ok(map)
 }
 
 fn not_here(word: &str, policy: &str) -> PolicyProblem {
-    PolicyProblem::NotHere { word: word.to_owned(), policy: policy.to_owned() }
+    PolicyProblem::NotHere {
+        word: word.to_owned(),
+        policy: policy.to_owned(),
+    }
 }
 
 fn set<T: PartialEq>(place: &mut Option<T>, value: T, word: &str) -> Result<(), PolicyProblem> {
     match place {
-        Some(known) if *known != value => Err(PolicyProblem::Twice { word: word.to_owned() }),
+        Some(known) if *known != value => Err(PolicyProblem::Twice {
+            word: word.to_owned(),
+        }),
         Some(_) => Ok(()),
         None => {
             *place = Some(value);
@@ -224,7 +292,11 @@ pub fn rank_by(text: &str) -> Result<RankBy, PolicyError> {
         "span" => Ok(RankBy::Span),
         word => {
             let problem = unknown(word, &RANK_WORDS, RANK_KNOWN);
-            Err(PolicyError { option: "rank-by", text: text.to_owned(), problem })
+            Err(PolicyError {
+                option: "rank-by",
+                text: text.to_owned(),
+                problem,
+            })
         }
     }
 }
@@ -235,7 +307,11 @@ pub fn rank_by(text: &str) -> Result<RankBy, PolicyError> {
 ///
 /// [`PolicyError`] with the part that is not understood.
 pub fn bind_to(text: &str) -> Result<BindTo, PolicyError> {
-    read_bind_to(text).map_err(|problem| PolicyError { option: "bind-to", text: text.to_owned(), problem })
+    read_bind_to(text).map_err(|problem| PolicyError {
+        option: "bind-to",
+        text: text.to_owned(),
+        problem,
+    })
 }
 
 fn read_bind_to(text: &str) -> Result<BindTo, PolicyProblem> {
@@ -244,7 +320,9 @@ fn read_bind_to(text: &str) -> Result<BindTo, PolicyProblem> {
     let policy = words.next().unwrap_or_default();
     let target = match policy {
         "none" | "machine" | "board" | "node" => BindTarget::None,
-        word => BindTarget::Object(level(word).ok_or_else(|| unknown(word, &BIND_WORDS, BIND_KNOWN))?),
+        word => {
+            BindTarget::Object(level(word).ok_or_else(|| unknown(word, &BIND_WORDS, BIND_KNOWN))?)
+        }
     };
     let mut bind = BindTo::from(target);
     for word in words {
@@ -254,7 +332,9 @@ fn read_bind_to(text: &str) -> Result<BindTo, PolicyProblem> {
             // Where binding is not possible we say so and go on; reporting is an option of its own.
             "if-supported" | "report" | "" => {}
             digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => match target {
-                BindTarget::Object(Level::Core | Level::Pu) => set(&mut bind.count, number(digits)?, word)?,
+                BindTarget::Object(Level::Core | Level::Pu) => {
+                    set(&mut bind.count, number(digits)?, word)?
+                }
                 BindTarget::Object(_) if digits == "1" => {}
                 BindTarget::Object(_) | BindTarget::None => return Err(not_here(word, policy)),
             },
@@ -276,7 +356,10 @@ mod tests {
             ("socket", "package"),
             ("core:2", "core:PE=2"),
             (":PE=2", ":PE=2"),
-            ("package:pe=4:span:oversubscribe", "package:PE=4:SPAN:OVERSUBSCRIBE"),
+            (
+                "package:pe=4:span:oversubscribe",
+                "package:PE=4:SPAN:OVERSUBSCRIBE",
+            ),
             ("ppr:2:L3:nooversubscribe", "ppr:2:l3cache:NOOVERSUBSCRIBE"),
             ("ppr:1:node:PE=3", "ppr:1:node:PE=3"),
             ("pe-list=0,2-3:ordered", "pe-list=0,2-3:ORDERED"),
@@ -288,9 +371,14 @@ mod tests {
             assert_eq!(read.to_string(), again);
             assert_eq!(map_by(again).unwrap(), read);
         }
-        for (text, again) in
-            [("core", "core"), ("none", "none"), ("socket", "package"), ("core:2", "core:2"), ("machine", "none"), ("numa:overload-allowed", "numa:overload-allowed")]
-        {
+        for (text, again) in [
+            ("core", "core"),
+            ("none", "none"),
+            ("socket", "package"),
+            ("core:2", "core:2"),
+            ("machine", "none"),
+            ("numa:overload-allowed", "numa:overload-allowed"),
+        ] {
             assert_eq!(bind_to(text).unwrap().to_string(), again);
         }
         assert_eq!(rank_by("Fill"), Ok(RankBy::Fill));
@@ -317,7 +405,13 @@ mod tests {
         insta::assert_snapshot!(map("slot:2"), @"cannot read `--map-by slot:2`: `2` says nothing about `slot`");
         insta::assert_snapshot!(map("slot:PE=1:PE=2"), @"cannot read `--map-by slot:PE=1:PE=2`: `pe=2` is given twice");
         insta::assert_snapshot!(map("pe-list=1-"), @"cannot read `--map-by pe-list=1-`: expected a number at position 2");
-        insta::assert_snapshot!(bind_to("cores:overload").unwrap_err(), @"");
-        insta::assert_snapshot!(rank_by("core").unwrap_err(), @"");
+        insta::assert_snapshot!(bind_to("cores:overload").unwrap_err(), @"
+        cannot read `--bind-to cores:overload`: `overload` is not known
+          help:   known are N, overload-allowed, no-overload, if-supported
+        ");
+        insta::assert_snapshot!(rank_by("core").unwrap_err(), @"
+        cannot read `--rank-by core`: `core` is not known
+          help:   known are slot, node, fill, span
+        ");
     }
 }

@@ -44,7 +44,13 @@ pub struct MapBy {
 
 impl From<MapTo> for MapBy {
     fn from(to: MapTo) -> Self {
-        Self { to: Some(to), cpus_per_proc: None, span: Span::PerNode, unit: None, oversubscribe: None }
+        Self {
+            to: Some(to),
+            cpus_per_proc: None,
+            span: Span::PerNode,
+            unit: None,
+            oversubscribe: None,
+        }
     }
 }
 
@@ -164,7 +170,11 @@ pub struct BindTo {
 
 impl From<BindTarget> for BindTo {
     fn from(target: BindTarget) -> Self {
-        Self { target, count: None, overload: Overload::Refuse }
+        Self {
+            target,
+            count: None,
+            overload: Overload::Refuse,
+        }
     }
 }
 
@@ -202,12 +212,24 @@ impl fmt::Display for MapTo {
             Self::Slot => f.write_str("slot"),
             Self::Node => f.write_str("node"),
             Self::Object(level) => f.write_str(level_word(*level)),
-            Self::Ppr { count, per: Per::Node } => write!(f, "ppr:{count}:node"),
-            Self::Ppr { count, per: Per::Object(level) } => write!(f, "ppr:{count}:{}", level_word(*level)),
+            Self::Ppr {
+                count,
+                per: Per::Node,
+            } => write!(f, "ppr:{count}:node"),
+            Self::Ppr {
+                count,
+                per: Per::Object(level),
+            } => write!(f, "ppr:{count}:{}", level_word(*level)),
             Self::Sequence(_) => f.write_str("seq"),
             Self::Rankfile(_) => f.write_str("rankfile"),
-            Self::PeList { list, sharing: Sharing::Shared } => write!(f, "pe-list={list}"),
-            Self::PeList { list, sharing: Sharing::InTurn } => write!(f, "pe-list={list}:ORDERED"),
+            Self::PeList {
+                list,
+                sharing: Sharing::Shared,
+            } => write!(f, "pe-list={list}"),
+            Self::PeList {
+                list,
+                sharing: Sharing::InTurn,
+            } => write!(f, "pe-list={list}:ORDERED"),
         }
     }
 }

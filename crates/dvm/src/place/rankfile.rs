@@ -73,7 +73,11 @@ impl fmt::Display for RankfileError {
 ///
 /// [`RankfileError`] with the line.
 pub fn rankfile(text: &str, origin: &str) -> Result<Vec<RankLine>, RankfileError> {
-    let error = |line, problem| RankfileError { origin: origin.to_owned(), line, problem };
+    let error = |line, problem| RankfileError {
+        origin: origin.to_owned(),
+        line,
+        problem,
+    };
     if text.len() > MAX_RANKFILE {
         return Err(error(None, RankfileProblem::TooLong { length: text.len() }));
     }
@@ -84,30 +88,54 @@ pub fn rankfile(text: &str, origin: &str) -> Result<Vec<RankLine>, RankfileError
             lines.push(read(line).map_err(|problem| error(Some(number), problem))?);
         }
     }
-    if lines.is_empty() { Err(error(None, RankfileProblem::Empty)) } else { Ok(lines) }
+    if lines.is_empty() {
+        Err(error(None, RankfileProblem::Empty))
+    } else {
+        Ok(lines)
+    }
 }
 
 fn read(line: &str) -> Result<RankLine, RankfileProblem> {
-    let rest = line.strip_prefix("rank").filter(|rest| rest.starts_with([' ', '\t'])).ok_or(RankfileProblem::NotALine)?;
+    let rest = line
+        .strip_prefix("rank")
+        .filter(|rest| rest.starts_with([' ', '\t']))
+        .ok_or(RankfileProblem::NotALine)?;
     let (rank, rest) = rest.split_once('=').ok_or(RankfileProblem::NotALine)?;
     let rank = rank.trim();
-    let bad_rank = || RankfileProblem::BadRank { word: rank.to_owned() };
-    let rank = rank.parse::<u32>().ok().filter(|rank| *rank < MAX_RANKS).ok_or_else(bad_rank)?;
+    let bad_rank = || RankfileProblem::BadRank {
+        word: rank.to_owned(),
+    };
+    let rank = rank
+        .parse::<u32>()
+        .ok()
+        .filter(|rank| *rank < MAX_RANKS)
+        .ok_or_else(bad_rank)?;
     let rest = rest.trim_start();
     let (host, slots) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
     let slots = slots.trim();
     let slots = if slots.is_empty() {
         Vec::new()
     } else {
-        let list = slots.strip_prefix("slots").or_else(|| slots.strip_prefix("slot")).map(str::trim_start);
-        let list = list.and_then(|list| list.strip_prefix('=')).ok_or(RankfileProblem::NotALine)?;
+        let list = slots
+            .strip_prefix("slots")
+            .or_else(|| slots.strip_prefix("slot"))
+            .map(str::trim_start);
+        let list = list
+            .and_then(|list| list.strip_prefix('='))
+            .ok_or(RankfileProblem::NotALine)?;
         read_slots(list.trim())?
     };
-    Ok(RankLine { rank: Rank(rank), host: read_host(host)?, slots })
+    Ok(RankLine {
+        rank: Rank(rank),
+        host: read_host(host)?,
+        slots,
+    })
 }
 
 fn read_host(word: &str) -> Result<HostRef, RankfileProblem> {
-    let bad = || RankfileProblem::BadHost { word: word.to_owned() };
+    let bad = || RankfileProblem::BadHost {
+        word: word.to_owned(),
+    };
     match word.strip_prefix("+n").or_else(|| word.strip_prefix("+N")) {
         Some(number) => number.parse().map(HostRef::Relative).map_err(|_| bad()),
         None if word.is_empty() || word.starts_with('+') => Err(bad()),
@@ -123,13 +151,18 @@ fn read_slots(text: &str) -> Result<Vec<SlotSpec>, RankfileProblem> {
         let mut cores = item.trim();
         if let Some((word, rest)) = cores.split_once(':') {
             let number = word.trim_start_matches(['p', 'P', 's', 'S']).parse::<u32>();
-            package = Some(number.map_err(|_| RankfileProblem::BadPackage { word: word.to_owned() })?);
+            package = Some(number.map_err(|_| RankfileProblem::BadPackage {
+                word: word.to_owned(),
+            })?);
             cores = rest;
         }
         let cores = if cores == "*" {
             Cores::All
         } else {
-            let bad = |why| RankfileProblem::BadCores { word: item.to_owned(), why };
+            let bad = |why| RankfileProblem::BadCores {
+                word: item.to_owned(),
+                why,
+            };
             let set = cores.parse::<CpuSet>().map_err(bad)?;
             if set.is_empty() {
                 return Err(bad(ParseSetError::ExpectedNumber { position: 0 }));

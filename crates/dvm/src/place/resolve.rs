@@ -7,7 +7,8 @@ use super::{
     map::AppPolicy,
     node::{Bind, Scheme},
     policy::{
-        AppRequest, BindTarget, BindTo, CpuUnit, MapBy, MapTo, Oversubscribe, Per, RankBy, Request, Sharing, Span,
+        AppRequest, BindTarget, BindTo, CpuUnit, MapBy, MapTo, Oversubscribe, Per, RankBy, Request,
+        Sharing, Span,
     },
 };
 
@@ -53,28 +54,44 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
         if each.is_some_and(|each| each != count) {
             return Err(Error::Conflict {
                 first: asked.map_or_else(String::new, ToString::to_string),
-                second: request.bind_to.map_or_else(String::new, |bind| bind.to_string()),
+                second: request
+                    .bind_to
+                    .map_or_else(String::new, |bind| bind.to_string()),
             });
         }
         each = Some(count);
     }
     let several = each.is_some_and(|each| each > 1);
     let target = request.bind_to.map(|bind| bind.target);
-    let to = asked.and_then(|map| map.to.clone()).unwrap_or(match target {
-        _ if several => MapTo::Slot,
-        Some(BindTarget::None) => MapTo::Slot,
-        Some(BindTarget::Object(level)) => MapTo::Object(level),
-        None => MapTo::Object(Level::Core),
-    });
-    let threads = matches!(to, MapTo::Object(Level::Pu) | MapTo::Ppr { per: Per::Object(Level::Pu), .. })
-        || target == Some(BindTarget::Object(Level::Pu));
-    let unit = if threads { CpuUnit::Pu } else { asked.and_then(|map| map.unit).unwrap_or_default() };
+    let to = asked
+        .and_then(|map| map.to.clone())
+        .unwrap_or(match target {
+            _ if several => MapTo::Slot,
+            Some(BindTarget::None) => MapTo::Slot,
+            Some(BindTarget::Object(level)) => MapTo::Object(level),
+            None => MapTo::Object(Level::Core),
+        });
+    let threads = matches!(
+        to,
+        MapTo::Object(Level::Pu)
+            | MapTo::Ppr {
+                per: Per::Object(Level::Pu),
+                ..
+            }
+    ) || target == Some(BindTarget::Object(Level::Pu));
+    let unit = if threads {
+        CpuUnit::Pu
+    } else {
+        asked.and_then(|map| map.unit).unwrap_or_default()
+    };
     let span = asked.map_or(Span::PerNode, |map| map.span);
     let rank_by = request.rank_by.unwrap_or(match (&to, span) {
         (MapTo::Node | MapTo::Sequence(_), _) => RankBy::Node,
         (MapTo::Object(_), Span::PerNode) => RankBy::Fill,
         (MapTo::Object(_), Span::AllNodes) => RankBy::Span,
-        (MapTo::Slot | MapTo::Ppr { .. } | MapTo::Rankfile(_) | MapTo::PeList { .. }, _) => RankBy::Slot,
+        (MapTo::Slot | MapTo::Ppr { .. } | MapTo::Rankfile(_) | MapTo::PeList { .. }, _) => {
+            RankBy::Slot
+        }
     });
     let unit_level = match unit {
         CpuUnit::Core => Level::Core,
@@ -82,7 +99,11 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
     };
     let target = target.unwrap_or(match to {
         _ if several => BindTarget::Object(unit_level),
-        MapTo::Object(level) | MapTo::Ppr { per: Per::Object(level), .. } => BindTarget::Object(level),
+        MapTo::Object(level)
+        | MapTo::Ppr {
+            per: Per::Object(level),
+            ..
+        } => BindTarget::Object(level),
         MapTo::PeList { .. } | MapTo::Rankfile(_) => BindTarget::Object(unit_level),
         MapTo::Slot | MapTo::Node | MapTo::Ppr { per: Per::Node, .. } | MapTo::Sequence(_) => {
             BindTarget::Object(Level::Numa)
@@ -90,8 +111,20 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
     });
     let bind = match (target, &to) {
         (BindTarget::None, _) => Bind::None,
-        (BindTarget::Object(_), MapTo::PeList { sharing: Sharing::Shared, .. }) => Bind::All,
-        (BindTarget::Object(_), MapTo::PeList { sharing: Sharing::InTurn, .. }) => Bind::Units,
+        (
+            BindTarget::Object(_),
+            MapTo::PeList {
+                sharing: Sharing::Shared,
+                ..
+            },
+        ) => Bind::All,
+        (
+            BindTarget::Object(_),
+            MapTo::PeList {
+                sharing: Sharing::InTurn,
+                ..
+            },
+        ) => Bind::Units,
         (BindTarget::Object(_), _) if several => Bind::Units,
         (BindTarget::Object(level), _) if level == unit_level => Bind::Units,
         (BindTarget::Object(level), _) => Bind::Object(level),
@@ -100,18 +133,38 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
         // Several cores for one proc cannot come out of one core: take them in order.
         MapTo::Object(Level::Core | Level::Pu) if several => Scheme::Whole,
         MapTo::Object(level) => Scheme::InTurn(level),
-        MapTo::Ppr { count, per: Per::Object(level) } => Scheme::Each(level, count),
+        MapTo::Ppr {
+            count,
+            per: Per::Object(level),
+        } => Scheme::Each(level, count),
         MapTo::Slot | MapTo::Node | MapTo::Ppr { per: Per::Node, .. } => Scheme::Whole,
         MapTo::Sequence(_) | MapTo::Rankfile(_) | MapTo::PeList { .. } => Scheme::Whole,
     };
     let spread = match (&to, span) {
         (MapTo::Node | MapTo::Sequence(_), _) => Spread::Nodes,
         (MapTo::Object(level), Span::AllNodes) => Spread::Objects(*level),
-        (MapTo::Ppr { count, per: Per::Node }, _) => Spread::PerNode(*count),
-        (MapTo::Ppr { count, per: Per::Object(level) }, _) => Spread::PerObject(*count, *level),
-        (MapTo::Slot | MapTo::Object(_) | MapTo::Rankfile(_) | MapTo::PeList { .. }, _) => Spread::Fill,
+        (
+            MapTo::Ppr {
+                count,
+                per: Per::Node,
+            },
+            _,
+        ) => Spread::PerNode(*count),
+        (
+            MapTo::Ppr {
+                count,
+                per: Per::Object(level),
+            },
+            _,
+        ) => Spread::PerObject(*count, *level),
+        (MapTo::Slot | MapTo::Object(_) | MapTo::Rankfile(_) | MapTo::PeList { .. }, _) => {
+            Spread::Fill
+        }
     };
-    let oversubscribe = match (request.oversubscribe, asked.and_then(|map| map.oversubscribe)) {
+    let oversubscribe = match (
+        request.oversubscribe,
+        asked.and_then(|map| map.oversubscribe),
+    ) {
         (Oversubscribe::WhereImplicit, said) => said.unwrap_or_default(),
         (said, _) => said,
     };
@@ -122,15 +175,27 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
         unit: (unit == CpuUnit::Pu).then_some(unit),
         oversubscribe: (oversubscribe != Oversubscribe::WhereImplicit).then_some(oversubscribe),
     };
-    let bind_to = BindTo { target, count: None, ..request.bind_to.unwrap_or_else(|| BindTo::from(target)) };
+    let bind_to = BindTo {
+        target,
+        count: None,
+        ..request.bind_to.unwrap_or_else(|| BindTo::from(target))
+    };
     Ok(Resolved {
-        policy: AppPolicy { map_by, rank_by, bind_to },
+        policy: AppPolicy {
+            map_by,
+            rank_by,
+            bind_to,
+        },
         spread,
         scheme,
         each: each.unwrap_or(1).max(1),
         unit,
         bind,
-        bind_asked: if request.bind_to.is_some() || several { Asked::ByUser } else { Asked::Default },
+        bind_asked: if request.bind_to.is_some() || several {
+            Asked::ByUser
+        } else {
+            Asked::Default
+        },
         oversubscribe,
     })
 }

@@ -15,15 +15,22 @@ impl Topologies {
     /// Every node is like this one.
     #[must_use]
     pub fn uniform(topology: Topology) -> Self {
-        Self { kinds: vec![topology], runs: vec![(0, 0)] }
+        Self {
+            kinds: vec![topology],
+            runs: vec![(0, 0)],
+        }
     }
 
     /// The topology of the next node, in the order of [`NodeId`]s.
     pub fn push(&mut self, node: NodeId, topology: &Topology) {
-        let kind = self.kinds.iter().position(|known| known == topology).unwrap_or_else(|| {
-            self.kinds.push(topology.clone());
-            self.kinds.len() - 1
-        });
+        let kind = self
+            .kinds
+            .iter()
+            .position(|known| known == topology)
+            .unwrap_or_else(|| {
+                self.kinds.push(topology.clone());
+                self.kinds.len() - 1
+            });
         let kind = u32::try_from(kind).unwrap_or(u32::MAX);
         self.runs.retain(|(first, _)| *first < node.0);
         if self.runs.last().is_none_or(|(_, last)| *last != kind) {
@@ -35,7 +42,10 @@ impl Topologies {
     #[must_use]
     pub fn kind(&self, node: NodeId) -> u32 {
         let after = self.runs.partition_point(|(first, _)| *first <= node.0);
-        after.checked_sub(1).and_then(|index| self.runs.get(index)).map_or(0, |(_, kind)| *kind)
+        after
+            .checked_sub(1)
+            .and_then(|index| self.runs.get(index))
+            .map_or(0, |(_, kind)| *kind)
     }
 
     /// The topology of a node; a node that nobody described is like the last one before it.
