@@ -25,6 +25,7 @@ use nix::{
 use crate::{
     clock::Clock,
     error::{Error, check},
+    process::{Pid, current_pid},
     signal::SignalSet,
 };
 
@@ -142,6 +143,8 @@ pub struct Loop {
     always_ready: BTreeSet<Token>,
     buffer: Vec<EpollEvent>,
     precision: Precision,
+    /// The process that made the loop: a forked child shares the epoll instance and would hear its parent's events.
+    owner: Pid,
 }
 
 #[derive(Debug)]
@@ -206,6 +209,7 @@ impl Loop {
             always_ready: BTreeSet::new(),
             buffer: vec![EpollEvent::empty(); EVENTS_PER_WAIT],
             precision: Precision::Nanoseconds,
+            owner: current_pid(),
         })
     }
 
@@ -335,6 +339,11 @@ impl Loop {
     /// # Errors
     /// Only when the kernel is out of memory.
     pub fn wait(&mut self, deadline: Option<Time>, events: &mut Vec<Event>) -> Result<(), Error> {
+        debug_assert_eq!(
+            self.owner,
+            current_pid(),
+            "a loop belongs to the process that made it"
+        );
         events.clear();
         loop {
             let timeout = if self.always_ready.is_empty() {

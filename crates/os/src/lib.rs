@@ -30,8 +30,8 @@ pub use files::{
 };
 pub use pipe::{
     MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, is_regular_or_null, is_same_file,
-    pipe, read, set_blocking, set_nonblocking, set_pipe_size, socket_pair, splice,
-    standard_streams, write, write_vectored,
+    let_go_of_standard_stream, pipe, read, set_blocking, set_nonblocking, set_pipe_size,
+    socket_pair, splice, standard_streams, write, write_vectored,
 };
 pub use process::{
     Forked, Pid, ProcessInfo, all_processes, become_subreaper, children, close_on_exec_from,

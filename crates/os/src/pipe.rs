@@ -134,6 +134,18 @@ pub fn standard_streams() -> [Option<OwnedFd>; 3] {
     })
 }
 
+/// Puts /dev/null in the place of a standard stream of this process, 0 to 2, so that it does not keep open what the
+/// caller has given us.
+///
+/// # Errors
+/// Where /dev/null cannot be opened.
+pub fn let_go_of_standard_stream(number: i32) -> Result<(), Error> {
+    let null = dev_null()?;
+    // SAFETY: descriptors 0 to 2 belong to nobody in this process: standard_streams hands out duplicates only.
+    let result = unsafe { libc::dup2(null.as_raw_fd(), number.clamp(0, 2)) };
+    check_size("replace a standard stream", result as isize).map(drop)
+}
+
 /// Reads what is there into `buffer`.
 ///
 /// # Errors

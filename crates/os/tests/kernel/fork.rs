@@ -64,7 +64,6 @@ fn children_end_with_the_one_who_started_them() {
 
 fn descendants_with_sessions_of_their_own_are_found() {
     os::become_subreaper().unwrap();
-    let mut world = World::new();
     let argv = strings(&["sleep", "1000"]);
     let (reader, writer) = os::pipe().unwrap();
     // A child, its child in a session of its own, and a program below that.
@@ -75,6 +74,7 @@ fn descendants_with_sessions_of_their_own_are_found() {
                 Forked::Parent(grandchild) => grandchild,
                 Forked::Child => {
                     os::new_session().unwrap();
+                    let mut world = World::new();
                     let program = world.spawner.spawn(&spec(c"/bin/sleep", &argv)).unwrap();
                     os::write(
                         writer.as_fd(),
@@ -87,7 +87,7 @@ fn descendants_with_sessions_of_their_own_are_found() {
                 }
             };
             drop(writer);
-            world.exit_of(grandchild);
+            World::new().exit_of(grandchild);
             return;
         }
     };
@@ -96,6 +96,7 @@ fn descendants_with_sessions_of_their_own_are_found() {
         .split_whitespace()
         .map(|pid| Pid::from_raw(pid.parse().unwrap()))
         .collect();
+    let mut world = World::new();
     let all = [child, below[0], below[1]];
     assert_eq!(os::descendants(os::current_pid()), all);
     assert_eq!(os::children(), [child]);
