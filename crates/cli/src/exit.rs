@@ -1,0 +1,253 @@
+//! What our exit code says. `docs/exit-codes.md` is the same table for users; a test keeps the two together.
+
+use base::Signal;
+use dvm::{
+    messages::{StartProblem, classify},
+    proto::{Cause, EndReason, Outcome, Refusal, StartFailure},
+};
+
+/// The codes that are ours: what went wrong was not decided by a rank.
+///
+/// A program may exit with one of these numbers itself; the message on stderr tells the two apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum ExitCode {
+    Success = 0,
+    Usage = 120,
+    BadFile = 121,
+    Placement = 122,
+    Resources = 123,
+    TimeLimit = 124,
+    Internal = 125,
+    NotExecutable = 126,
+    NotFound = 127,
+    OutputLost = 141,
+}
+
+pub(crate) const SUCCESS: u8 = ExitCode::Success.code();
+pub(crate) const INTERNAL: u8 = ExitCode::Internal.code();
+
+/// What a signal's number is added to.
+const SIGNAL_BASE: i32 = 128;
+
+impl ExitCode {
+    /// Every code of ours, in ascending order.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Success,
+        Self::Usage,
+        Self::BadFile,
+        Self::Placement,
+        Self::Resources,
+        Self::TimeLimit,
+        Self::Internal,
+        Self::NotExecutable,
+        Self::NotFound,
+        Self::OutputLost,
+    ];
+
+    /// The number that the shell sees.
+    pub(crate) const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// What it means, as the table in `docs/exit-codes.md` says.
+    pub(crate) const fn meaning(self) -> &'static str {
+        match self {
+            Self::Success => "every rank exited with 0",
+            Self::Usage => {
+                "the command line is wrong: an unknown option, a value out of range, a bad pattern"
+            }
+            Self::BadFile => {
+                "a file or directory that was named cannot be used: hostfile, configfile, working directory, output file"
+            }
+            Self::Placement => "the ranks cannot be placed: not enough slots, no such host or core",
+            Self::Resources => {
+                "the environment or a limit is in the way: processes, descriptors, memory, binding, ptrace"
+            }
+            Self::TimeLimit => "the job ran into its time limit",
+            Self::Internal => {
+                "a part of ours was lost or failed, or a rank broke the protocol that ranks start with"
+            }
+            Self::NotExecutable => "a program was found but cannot be executed",
+            Self::NotFound => "a program, or the interpreter that it names, was not found",
+            Self::OutputLost => "nobody reads the job's output any more (128 + SIGPIPE)",
+        }
+    }
+}
+
+/// The code of an end by a signal: 128 and its number, at most 255.
+pub(crate) fn signal(signal: Signal) -> u8 {
+    u8::try_from(SIGNAL_BASE.saturating_add(signal.0)).unwrap_or(u8::MAX)
+}
+
+/// The code of a job that was not run.
+pub(crate) const fn refused(refusal: &Refusal) -> u8 {
+    match refusal {
+        Refusal::Placement(_) => ExitCode::Placement.code(),
+        Refusal::Pattern(_) => ExitCode::Usage.code(),
+    }
+}
+
+/// The code of a job that has ended.
+///
+/// A rank's own code passes through. Of several that failed it is the first; of several that could not be started it
+/// is the one with the lowest rank.
+pub(crate) fn code_of(outcome: &Outcome) -> u8 {
+    match &outcome.cause {
+        Cause::Success => SUCCESS,
+        Cause::Failed { status, .. } => match status.code() {
+            // A failure that is none would be our mistake, and must not read as success.
+            0 => INTERNAL,
+            code => code,
+        },
+        Cause::Aborted { code, .. } => *code,
+        Cause::NotStarted(classes) => classes
+            .iter()
+            .min_by_key(|(_, ranks)| ranks.first())
+            .map_or(INTERNAL, |(failure, _)| not_started(failure).code()),
+        Cause::Protocol { .. } => INTERNAL,
+        Cause::Ended(reason) => match reason {
+            EndReason::Signal(number) => signal(*number),
+            EndReason::OutputLost => ExitCode::OutputLost.code(),
+            EndReason::TimeLimit => ExitCode::TimeLimit.code(),
+            EndReason::FrontLost => INTERNAL,
+        },
+    }
+}
+
+/// The code of a proc that could not be started.
+pub(crate) fn not_started(failure: &StartFailure) -> ExitCode {
+    match classify(failure) {
+        StartProblem::NoProgram | StartProblem::NoInterpreter => ExitCode::NotFound,
+        StartProblem::NotExecutable
+        | StartProblem::IsDirectory
+        | StartProblem::WrongFormat
+        | StartProblem::Busy => ExitCode::NotExecutable,
+        StartProblem::NoDirectory | StartProblem::OutputFile => ExitCode::BadFile,
+        StartProblem::ArgumentsTooLong
+        | StartProblem::NoPids
+        | StartProblem::NoDescriptors
+        | StartProblem::NoMemory
+        | StartProblem::CannotBind
+        | StartProblem::NoTerminal
+        | StartProblem::CannotTrace => ExitCode::Resources,
+        StartProblem::Other => ExitCode::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{ExitStatus, Rank, RankSet};
+    use dvm::proto::StartStep;
+
+    use super::*;
+
+    const DOCUMENT: &str = include_str!("../../../docs/exit-codes.md");
+
+    #[test]
+    fn the_document_has_the_same_table() {
+        let rows = DOCUMENT
+            .lines()
+            .filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"))
+            .filter(|row| row.starts_with(|c: char| c.is_ascii_digit()))
+            .collect::<Vec<_>>();
+        let table = ExitCode::ALL.map(|code| format!("{} | {}", code.code(), code.meaning()));
+        let text = table
+            .iter()
+            .map(|row| format!("| {row} |\n"))
+            .collect::<String>();
+        assert_eq!(rows, table, "write this into docs/exit-codes.md:\n{text}");
+    }
+
+    #[test]
+    fn codes_ascend_and_are_used_once() {
+        assert!(
+            ExitCode::ALL
+                .windows(2)
+                .all(|pair| pair[0].code() < pair[1].code())
+        );
+        assert_eq!(ExitCode::OutputLost.code(), signal(Signal::PIPE));
+    }
+
+    fn outcome(cause: Cause) -> Outcome {
+        Outcome {
+            cause,
+            size: 4,
+            ended: Vec::new(),
+            not_started: RankSet::new(),
+            ended_by_us: RankSet::new(),
+        }
+    }
+
+    fn failure(step: StartStep, errno: i32) -> StartFailure {
+        StartFailure {
+            step,
+            errno,
+            subject: None,
+        }
+    }
+
+    #[test]
+    fn causes_have_codes() {
+        let failed = |status| Cause::Failed {
+            rank: Rank(1),
+            status,
+        };
+        let killed = |number| ExitStatus::Signaled {
+            signal: Signal(number),
+            core_dumped: false,
+        };
+        let not_started =
+            |step, errno| Cause::NotStarted(vec![(failure(step, errno), RankSet::single(Rank(0)))]);
+        let later = (failure(StartStep::Fork, 11), RankSet::range(2..4));
+        let earlier = (failure(StartStep::Find, 2), RankSet::range(0..2));
+        let cases = [
+            (Cause::Success, 0),
+            (failed(ExitStatus::Exited(3)), 3),
+            (failed(ExitStatus::Exited(255)), 255),
+            (failed(ExitStatus::Exited(0)), 125),
+            (failed(killed(11)), 139),
+            (failed(killed(64)), 192),
+            (
+                Cause::Aborted {
+                    rank: Rank(0),
+                    code: 7,
+                    message: String::new(),
+                },
+                7,
+            ),
+            (
+                Cause::Protocol {
+                    rank: Rank(0),
+                    what: String::new(),
+                },
+                125,
+            ),
+            (Cause::Ended(EndReason::Signal(Signal::INT)), 130),
+            (Cause::Ended(EndReason::Signal(Signal::TERM)), 143),
+            (Cause::Ended(EndReason::Signal(Signal(i32::MAX))), 255),
+            (Cause::Ended(EndReason::OutputLost), 141),
+            (Cause::Ended(EndReason::TimeLimit), 124),
+            (Cause::Ended(EndReason::FrontLost), 125),
+            (Cause::NotStarted(Vec::new()), 125),
+            (Cause::NotStarted(vec![later, earlier]), 127),
+            (not_started(StartStep::Find, 2), 127),
+            (not_started(StartStep::Exec, 2), 127),
+            (not_started(StartStep::Exec, 13), 126),
+            (not_started(StartStep::Find, 21), 126),
+            (not_started(StartStep::Exec, 8), 126),
+            (not_started(StartStep::Directory, 2), 121),
+            (not_started(StartStep::OutputFile, 13), 121),
+            (not_started(StartStep::Fork, 11), 123),
+            (not_started(StartStep::Channels, 24), 123),
+            (not_started(StartStep::Exec, 7), 123),
+            (not_started(StartStep::Trace, 1), 123),
+            (not_started(StartStep::ParentDeath, 22), 125),
+        ];
+        for (cause, expected) in cases {
+            let outcome = outcome(cause);
+            assert_eq!(code_of(&outcome), expected, "{:?}", outcome.cause);
+        }
+        assert_eq!(refused(&Refusal::Pattern(String::new())), 120);
+    }
+}

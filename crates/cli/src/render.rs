@@ -1,0 +1,224 @@
+//! From a rank's output to the bytes that we print.
+//!
+//! Without labels and timestamps a chunk's bytes pass untouched and uncopied. With them every line starts with a tag:
+//!
+//! | options | a line of rank 3 on stderr |
+//! |---|---|
+//! | none | `text` |
+//! | label rank | `[ 3] text` (as wide as the largest rank) |
+//! | label full | `[1.3@n1:stderr] text` (job, rank, host, stream) |
+//! | timestamps | `2026-11-21T11:35:48.123Z [ 3] text` |
+//! | JSON lines | `{"rank":3,"stream":"stderr","time":"2026-…Z","text":"text"}` |
+//!
+//! With tags, each of our two streams is in one of two states:
+//!
+//! | state | a chunk of the same rank | a chunk of another rank |
+//! |---|---|---|
+//! | at the start of a line | tag, text | tag, text |
+//! | in a line of rank r | text, without a tag | line feed, tag, text |
+//!
+//! so that a line never holds the bytes of two ranks. When rank r goes on after that, its text gets a new tag: the break
+//! is visible, no byte of the rank is lost, and the one that was added is the line feed. Bytes are never looked at but
+//! for line feeds: carriage returns, NULs and what is not UTF-8 come through. JSON says what is not UTF-8 in base64.
+
+mod json;
+mod tags;
+
+#[cfg(test)]
+mod tests;
+
+use base::{JobId, Rank};
+use bytes::{BufMut, Bytes, BytesMut};
+use dvm::proto::{Chunk, Stream, TableRow};
+
+use self::tags::{Hosts, digits, push_number};
+pub(crate) use self::tags::{WallClock, rfc3339};
+
+/// What starts each line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Label {
+    None,
+    Rank,
+    Full,
+}
+
+/// Whether each line starts with the time at which it reached us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timestamps {
+    Off,
+    On,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Raw,
+    JsonLines,
+}
+
+/// How output is to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) label: Label,
+    /// JSON lines always have the time.
+    pub(crate) timestamps: Timestamps,
+    pub(crate) format: Format,
+}
+
+/// Room for the tags of a chunk, beyond its own bytes, before the buffer must grow.
+const TAG_ROOM: usize = 1024;
+
+/// Turns chunks into bytes to print.
+#[derive(Debug)]
+pub(crate) struct Renderer {
+    options: Options,
+    job: JobId,
+    /// Characters of the largest rank.
+    width: usize,
+    hosts: Hosts,
+    /// The rank whose line is open on stdout and on stderr.
+    open: [Option<Rank>; 2],
+    /// Rendered bytes are split off here, so that their memory is used again when they are printed.
+    buffer: BytesMut,
+    tag: Vec<u8>,
+}
+
+impl Renderer {
+    /// A renderer that knows neither job nor hosts; [`Renderer::learn`] tells it.
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            options,
+            job: JobId(1),
+            width: 1,
+            hosts: Hosts::default(),
+            open: [None; 2],
+            buffer: BytesMut::new(),
+            tag: Vec::new(),
+        }
+    }
+
+    /// What labels say about the job: `size` ranks, on the hosts of the table (which may lack ranks).
+    pub(crate) fn learn(&mut self, job: JobId, size: u32, table: &[TableRow]) {
+        self.job = job;
+        self.width = digits(size.saturating_sub(1));
+        self.hosts = Hosts::from_table(table);
+    }
+
+    /// The bytes to print for a chunk, on the stream of ours that has the chunk's name.
+    pub(crate) fn render(&mut self, chunk: &Chunk, now: WallClock) -> Bytes {
+        match self.options {
+            Options {
+                format: Format::JsonLines,
+                ..
+            } => self.render_json(chunk, now),
+            Options {
+                label: Label::None,
+                timestamps: Timestamps::Off,
+                ..
+            } => chunk.bytes.clone(),
+            _ => self.render_tagged(chunk, now),
+        }
+    }
+
+    /// What is to be printed on a stream when no more output comes: a line that is still open is closed, where lines
+    /// are ours.
+    pub(crate) fn finish(&mut self, stream: Stream) -> &'static [u8] {
+        match self.open_line(stream).take() {
+            Some(_) => b"\n",
+            None => b"",
+        }
+    }
+
+    /// Says that something else has ended the open line of a stream, such as a message of ours.
+    pub(crate) fn interrupt(&mut self, stream: Stream) -> &'static [u8] {
+        self.finish(stream)
+    }
+
+    const fn open_line(&mut self, stream: Stream) -> &mut Option<Rank> {
+        let [stdout, stderr] = &mut self.open;
+        match stream {
+            Stream::Stdout => stdout,
+            Stream::Stderr => stderr,
+        }
+    }
+
+    fn render_tagged(&mut self, chunk: &Chunk, now: WallClock) -> Bytes {
+        if chunk.bytes.is_empty() {
+            return Bytes::new();
+        }
+        self.make_tag(chunk, now);
+        self.buffer.reserve(chunk.bytes.len() + TAG_ROOM);
+        let mut tagged = match *self.open_line(chunk.stream) {
+            Some(rank) if rank == chunk.rank => true,
+            Some(_) => {
+                self.buffer.put_u8(b'\n');
+                false
+            }
+            None => false,
+        };
+        let mut rest = chunk.bytes.as_ref();
+        while !rest.is_empty() {
+            let end = memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1);
+            let (line, after) = rest.split_at(end);
+            if !tagged {
+                self.buffer.put_slice(&self.tag);
+            }
+            self.buffer.put_slice(line);
+            tagged = false;
+            rest = after;
+        }
+        *self.open_line(chunk.stream) = (chunk.bytes.last() != Some(&b'\n')).then_some(chunk.rank);
+        self.buffer.split().freeze()
+    }
+
+    fn make_tag(&mut self, chunk: &Chunk, now: WallClock) {
+        let tag = &mut self.tag;
+        tag.clear();
+        if self.options.timestamps == Timestamps::On {
+            tag.extend_from_slice(&rfc3339(now));
+            tag.push(b' ');
+        }
+        match self.options.label {
+            Label::None => {}
+            Label::Rank => {
+                tag.push(b'[');
+                let padding = self.width.saturating_sub(digits(chunk.rank.0));
+                tag.extend(std::iter::repeat_n(b' ', padding));
+                push_number(tag, chunk.rank.0);
+                tag.extend_from_slice(b"] ");
+            }
+            Label::Full => {
+                tag.push(b'[');
+                push_number(tag, self.job.0);
+                tag.push(b'.');
+                push_number(tag, chunk.rank.0);
+                tag.push(b'@');
+                tag.extend_from_slice(self.hosts.name(chunk.rank).unwrap_or("?").as_bytes());
+                tag.push(b':');
+                tag.extend_from_slice(stream_name(chunk.stream).as_bytes());
+                tag.extend_from_slice(b"] ");
+            }
+        }
+    }
+
+    fn render_json(&mut self, chunk: &Chunk, now: WallClock) -> Bytes {
+        let job = (self.options.label == Label::Full).then_some(self.job);
+        let subject = json::Subject {
+            job,
+            rank: chunk.rank,
+            host: job.and_then(|_| self.hosts.name(chunk.rank)),
+            stream: chunk.stream,
+            now,
+        };
+        self.buffer.reserve(chunk.bytes.len() + TAG_ROOM);
+        json::render(&subject, &chunk.bytes, &mut self.buffer);
+        self.buffer.split().freeze()
+    }
+}
+
+const fn stream_name(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    }
+}

@@ -1,0 +1,154 @@
+//! Messages as text: for people, or as one JSON object per line.
+//!
+//! The form for people is that of the compiler's messages: severity and headline, then facts with their names aligned,
+//! then help.
+
+use std::io::{self, Write};
+
+use dvm::messages::{Message, Severity};
+
+/// Which of the two faces a message shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Face {
+    Human,
+    JsonLines,
+}
+
+/// Spaces before the name of a fact.
+const INDENT: usize = 2;
+
+/// Writes a message in one call, so that what others write to the same file stays outside it.
+pub(crate) fn print(message: &Message, face: Face, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(text(message, face).as_bytes())
+}
+
+/// A message with its final line feed.
+pub(crate) fn text(message: &Message, face: Face) -> String {
+    match face {
+        Face::Human => human(message),
+        Face::JsonLines => json(message),
+    }
+}
+
+const fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
+    }
+}
+
+fn human(message: &Message) -> String {
+    let help = message.help.as_ref().map(|help| ("help", help));
+    let lines = || {
+        let facts = message.facts.iter().map(|(name, value)| (*name, value));
+        facts.chain(help)
+    };
+    let width = lines().map(|(name, _)| name.len()).max().unwrap_or(0) + 1;
+    let mut text = format!("{}: {}\n", severity(message.severity), message.headline);
+    for (name, value) in lines() {
+        let name = format!("{name}:");
+        // A value of several lines stays in its column.
+        for (index, line) in value.split('\n').enumerate() {
+            let name = if index == 0 { name.as_str() } else { "" };
+            let line = format!("{:INDENT$}{name:width$} {line}", "");
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn json(message: &Message) -> String {
+    /// What makes a message known among other lines of JSON, such as output.
+    #[derive(serde::Serialize)]
+    struct Line<'a> {
+        r#type: &'static str,
+        #[serde(flatten)]
+        message: &'a Message,
+    }
+    let line = Line {
+        r#type: "message",
+        message,
+    };
+    // Only a map with keys that are no strings can fail, and there is none; the id alone would still be JSON.
+    let mut text = serde_json::to_string(&line)
+        .unwrap_or_else(|_| format!(r#"{{"type":"message","id":"{}"}}"#, message.id));
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use dvm::messages::Kind;
+
+    use super::*;
+
+    const AGENT: Kind = Kind {
+        id: "bootstrap/agent-failed",
+        severity: Severity::Error,
+        explanation: "Ssh failed.",
+    };
+
+    fn example() -> Message {
+        Message::new(
+            &AGENT,
+            "cannot start the daemon on `n[0417-0420]`: ssh exited with status 255",
+        )
+        .fact("step", "bootstrap, 512 nodes, parent `n0401`")
+        .fact("ssh", "Permission denied (publickey)")
+        .fact(
+            "effect",
+            "the job was not started; 508 daemons are shutting down",
+        )
+        .with_help("try `ssh n0417 true` from `n0401`, or pass `--bootstrap=slurm`")
+    }
+
+    #[test]
+    fn people_read_aligned_facts() {
+        insta::assert_snapshot!(text(&example(), Face::Human), @"
+        error: cannot start the daemon on `n[0417-0420]`: ssh exited with status 255
+          step:   bootstrap, 512 nodes, parent `n0401`
+          ssh:    Permission denied (publickey)
+          effect: the job was not started; 508 daemons are shutting down
+          help:   try `ssh n0417 true` from `n0401`, or pass `--bootstrap=slurm`
+        ");
+        let bare = Message::new(&AGENT, "no more");
+        assert_eq!(text(&bare, Face::Human), "error: no more\n");
+        let long = bare
+            .fact("location of it", "one\ntwo\n\nfour")
+            .with_help("none");
+        insta::assert_snapshot!(text(&long, Face::Human), @"
+        error: no more
+          location of it: one
+                          two
+
+                          four
+          help:           none
+        ");
+    }
+
+    #[test]
+    fn programs_read_one_object_per_line() {
+        let text = text(&example().fact("odd", "\"\n\u{1b}ü"), Face::JsonLines);
+        assert_eq!(text.matches('\n').count(), 1);
+        insta::assert_snapshot!(text, @r#"{"type":"message","id":"bootstrap/agent-failed","severity":"error","headline":"cannot start the daemon on `n[0417-0420]`: ssh exited with status 255","facts":{"step":"bootstrap, 512 nodes, parent `n0401`","ssh":"Permission denied (publickey)","effect":"the job was not started; 508 daemons are shutting down","odd":"\"\n\u001bü"},"help":"try `ssh n0417 true` from `n0401`, or pass `--bootstrap=slurm`"}"#);
+    }
+
+    #[test]
+    fn printing_is_one_write() {
+        struct Once(Vec<usize>);
+        impl Write for Once {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.push(bytes.len());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut out = Once(Vec::new());
+        print(&example(), Face::Human, &mut out).unwrap();
+        assert_eq!(out.0, [text(&example(), Face::Human).len()]);
+    }
+}
