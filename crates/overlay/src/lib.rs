@@ -1,1 +1,14 @@
-//! Placeholder.
+//! The tree that joins the nodes of a machine: its shape, and the links that its messages travel on.
+//!
+//! Today there is [`shape`], the arithmetic of the tree, and [`link`], the link between two roles in one process.
+//! Links between hosts, casts, gathers and the loss of a link come with the tree's own issue, and take the same
+//! [`link::Full`] for an answer.
+//!
+//! **Architecture invariant:** the overlay does not know what it carries. What a message is, and how two replies
+//! become one, is the caller's.
+
+pub mod link;
+pub mod shape;
+
+pub use link::{Full, InProcess, Lane};
+pub use shape::{DEFAULT_RADIX, Hop, Position, Shape, Span};
