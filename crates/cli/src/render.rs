@@ -31,38 +31,17 @@ use base::{JobId, Rank};
 use bytes::{BufMut, Bytes, BytesMut};
 use dvm::proto::{Chunk, Stream, TableRow};
 
-use self::tags::{Hosts, digits, push_number};
-pub(crate) use self::tags::{WallClock, rfc3339};
-
-/// What starts each line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Label {
-    None,
-    Rank,
-    Full,
-}
-
-/// Whether each line starts with the time at which it reached us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Timestamps {
-    Off,
-    On,
-}
-
-/// The form of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
-    Raw,
-    JsonLines,
-}
+pub(crate) use self::tags::WallClock;
+use self::tags::{Hosts, digits, push_number, rfc3339};
+use crate::args::{Format, FrontOptions, Label, Timestamps};
 
 /// How output is to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Options {
-    pub(crate) label: Label,
+struct Look {
+    label: Label,
     /// JSON lines always have the time.
-    pub(crate) timestamps: Timestamps,
-    pub(crate) format: Format,
+    timestamps: Timestamps,
+    format: Format,
 }
 
 /// Room for the tags of a chunk, beyond its own bytes, before the buffer must grow.
@@ -71,7 +50,7 @@ const TAG_ROOM: usize = 1024;
 /// Turns chunks into bytes to print.
 #[derive(Debug)]
 pub(crate) struct Renderer {
-    options: Options,
+    look: Look,
     job: JobId,
     /// Characters of the largest rank.
     width: usize,
@@ -85,9 +64,17 @@ pub(crate) struct Renderer {
 
 impl Renderer {
     /// A renderer that knows neither job nor hosts; [`Renderer::learn`] tells it.
-    pub(crate) fn new(options: Options) -> Self {
+    pub(crate) fn new(options: &FrontOptions) -> Self {
+        Self::with_look(Look {
+            label: options.label,
+            timestamps: options.timestamps,
+            format: options.format,
+        })
+    }
+
+    fn with_look(look: Look) -> Self {
         Self {
-            options,
+            look,
             job: JobId(1),
             width: 1,
             hosts: Hosts::default(),
@@ -106,12 +93,12 @@ impl Renderer {
 
     /// The bytes to print for a chunk, on the stream of ours that has the chunk's name.
     pub(crate) fn render(&mut self, chunk: &Chunk, now: WallClock) -> Bytes {
-        match self.options {
-            Options {
+        match self.look {
+            Look {
                 format: Format::JsonLines,
                 ..
             } => self.render_json(chunk, now),
-            Options {
+            Look {
                 label: Label::None,
                 timestamps: Timestamps::Off,
                 ..
@@ -120,18 +107,13 @@ impl Renderer {
         }
     }
 
-    /// What is to be printed on a stream when no more output comes: a line that is still open is closed, where lines
-    /// are ours.
-    pub(crate) fn finish(&mut self, stream: Stream) -> &'static [u8] {
+    /// What closes the line that is open on a stream, where lines are ours: before a message of ours, and when no more
+    /// output comes.
+    pub(crate) const fn close_line(&mut self, stream: Stream) -> &'static [u8] {
         match self.open_line(stream).take() {
             Some(_) => b"\n",
             None => b"",
         }
-    }
-
-    /// Says that something else has ended the open line of a stream, such as a message of ours.
-    pub(crate) fn interrupt(&mut self, stream: Stream) -> &'static [u8] {
-        self.finish(stream)
     }
 
     const fn open_line(&mut self, stream: Stream) -> &mut Option<Rank> {
@@ -174,11 +156,11 @@ impl Renderer {
     fn make_tag(&mut self, chunk: &Chunk, now: WallClock) {
         let tag = &mut self.tag;
         tag.clear();
-        if self.options.timestamps == Timestamps::On {
+        if self.look.timestamps == Timestamps::On {
             tag.extend_from_slice(&rfc3339(now));
             tag.push(b' ');
         }
-        match self.options.label {
+        match self.look.label {
             Label::None => {}
             Label::Rank => {
                 tag.push(b'[');
@@ -202,7 +184,7 @@ impl Renderer {
     }
 
     fn render_json(&mut self, chunk: &Chunk, now: WallClock) -> Bytes {
-        let job = (self.options.label == Label::Full).then_some(self.job);
+        let job = (self.look.label == Label::Full).then_some(self.job);
         let subject = json::Subject {
             job,
             rank: chunk.rank,

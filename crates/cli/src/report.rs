@@ -7,26 +7,25 @@ use std::io::{self, Write};
 
 use dvm::messages::{Message, Severity};
 
-/// Which of the two faces a message shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Face {
-    Human,
-    JsonLines,
-}
+use crate::args::MessageFormat;
 
 /// Spaces before the name of a fact.
 const INDENT: usize = 2;
 
 /// Writes a message in one call, so that what others write to the same file stays outside it.
-pub(crate) fn print(message: &Message, face: Face, out: &mut dyn Write) -> io::Result<()> {
-    out.write_all(text(message, face).as_bytes())
+pub(crate) fn print(
+    message: &Message,
+    format: MessageFormat,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    out.write_all(text(message, format).as_bytes())
 }
 
 /// A message with its final line feed.
-pub(crate) fn text(message: &Message, face: Face) -> String {
-    match face {
-        Face::Human => human(message),
-        Face::JsonLines => json(message),
+pub(crate) fn text(message: &Message, format: MessageFormat) -> String {
+    match format {
+        MessageFormat::Text => human(message),
+        MessageFormat::Json => json(message),
     }
 }
 
@@ -106,7 +105,7 @@ mod tests {
 
     #[test]
     fn people_read_aligned_facts() {
-        insta::assert_snapshot!(text(&example(), Face::Human), @"
+        insta::assert_snapshot!(text(&example(), MessageFormat::Text), @"
         error: cannot start the daemon on `n[0417-0420]`: ssh exited with status 255
           step:   bootstrap, 512 nodes, parent `n0401`
           ssh:    Permission denied (publickey)
@@ -114,11 +113,11 @@ mod tests {
           help:   try `ssh n0417 true` from `n0401`, or pass `--bootstrap=slurm`
         ");
         let bare = Message::new(&AGENT, "no more");
-        assert_eq!(text(&bare, Face::Human), "error: no more\n");
+        assert_eq!(text(&bare, MessageFormat::Text), "error: no more\n");
         let long = bare
             .fact("location of it", "one\ntwo\n\nfour")
             .with_help("none");
-        insta::assert_snapshot!(text(&long, Face::Human), @"
+        insta::assert_snapshot!(text(&long, MessageFormat::Text), @"
         error: no more
           location of it: one
                           two
@@ -130,7 +129,7 @@ mod tests {
 
     #[test]
     fn programs_read_one_object_per_line() {
-        let text = text(&example().fact("odd", "\"\n\u{1b}ü"), Face::JsonLines);
+        let text = text(&example().fact("odd", "\"\n\u{1b}ü"), MessageFormat::Json);
         assert_eq!(text.matches('\n').count(), 1);
         insta::assert_snapshot!(text, @r#"{"type":"message","id":"bootstrap/agent-failed","severity":"error","headline":"cannot start the daemon on `n[0417-0420]`: ssh exited with status 255","facts":{"step":"bootstrap, 512 nodes, parent `n0401`","ssh":"Permission denied (publickey)","effect":"the job was not started; 508 daemons are shutting down","odd":"\"\n\u001bü"},"help":"try `ssh n0417 true` from `n0401`, or pass `--bootstrap=slurm`"}"#);
     }
@@ -148,7 +147,7 @@ mod tests {
             }
         }
         let mut out = Once(Vec::new());
-        print(&example(), Face::Human, &mut out).unwrap();
-        assert_eq!(out.0, [text(&example(), Face::Human).len()]);
+        print(&example(), MessageFormat::Text, &mut out).unwrap();
+        assert_eq!(out.0, [text(&example(), MessageFormat::Text).len()]);
     }
 }

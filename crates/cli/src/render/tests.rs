@@ -29,7 +29,7 @@ fn out(rank: u32, text: &str) -> Chunk {
 }
 
 fn renderer(label: Label, timestamps: Timestamps, format: Format) -> Renderer {
-    let mut renderer = Renderer::new(Options {
+    let mut renderer = Renderer::with_look(Look {
         label,
         timestamps,
         format,
@@ -59,7 +59,7 @@ fn raw_bytes_are_not_copied() {
     let bytes = renderer.render(&chunk, NOW);
     assert_eq!(bytes.as_ptr(), chunk.bytes.as_ptr());
     assert_eq!(bytes, chunk.bytes);
-    assert_eq!(renderer.finish(Stream::Stdout), b"");
+    assert_eq!(renderer.close_line(Stream::Stdout), b"");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn lines_have_tags() {
 
 #[test]
 fn hosts_that_are_not_known_are_question_marks() {
-    let mut renderer = Renderer::new(Options {
+    let mut renderer = Renderer::with_look(Look {
         label: Label::Full,
         timestamps: Timestamps::Off,
         format: Format::Raw,
@@ -139,16 +139,16 @@ fn a_prompt_gives_way_to_another_rank() {
     [ 0] 36
     [ 2] end without a line feed
     ");
-    assert_eq!(renderer.finish(Stream::Stdout), b"\n");
-    assert_eq!(renderer.finish(Stream::Stdout), b"");
-    assert_eq!(renderer.finish(Stream::Stderr), b"");
+    assert_eq!(renderer.close_line(Stream::Stdout), b"\n");
+    assert_eq!(renderer.close_line(Stream::Stdout), b"");
+    assert_eq!(renderer.close_line(Stream::Stderr), b"");
 }
 
 #[test]
 fn a_message_of_ours_starts_its_own_line() {
     let mut renderer = renderer(Label::Rank, Timestamps::Off, Format::Raw);
     assert_eq!(printed(&mut renderer, &[out(4, "name? ")]), "[ 4] name? ");
-    assert_eq!(renderer.interrupt(Stream::Stdout), b"\n");
+    assert_eq!(renderer.close_line(Stream::Stdout), b"\n");
     assert_eq!(printed(&mut renderer, &[out(4, "Ada\n")]), "[ 4] Ada\n");
 }
 
@@ -286,7 +286,7 @@ proptest! {
             let of = |chunk: &&Chunk| chunk.stream == stream;
             let output = chunks.iter().filter(of).flat_map(|chunk| renderer.render(chunk, NOW)).collect::<Vec<_>>();
             without_tags(stream, &output, &mut read);
-            prop_assert_eq!(renderer.finish(stream), b"");
+            prop_assert_eq!(renderer.close_line(stream), b"");
         }
         prop_assert_eq!(read, written(&chunks));
     }

@@ -144,7 +144,7 @@ may not enter it. Without `--wdir` it is the directory in which the launcher was
 
     OUTPUT_FILE: Error "start/output-file"
 "The file that should take a rank's output cannot be opened on the rank's node. Its name comes from the pattern given; a \
-relative name starts at the rank's working directory. Directories are not made. The exit code is 121."
+relative name starts at the rank's working directory. Directories that do not exist are made. The exit code is 121."
 
     NO_PIDS: Error "start/no-pids"
 "The kernel has refused another process. Limits that can be the reason: processes of one user (`ulimit -u`, which counts \
