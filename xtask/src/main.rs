@@ -1,1 +1,50 @@
-fn main() {}
+//! The project's tasks: `cargo xtask --help`.
+//!
+//! **Architecture invariant:** nothing that ships depends on this crate, and it depends on nothing that ships: it uses
+//! the binaries as a user does.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "this is a program for the terminal of a developer"
+)]
+
+mod bench;
+mod env;
+mod steps;
+mod stress;
+mod test;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "The project's tasks", version)]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Installs what the tests need, checks everything, runs all tests; what CI runs.
+    #[command(alias = "ci")]
+    Test(test::Args),
+    /// Checks the house rules that the compiler does not know.
+    Tidy,
+    /// Measures the numbers of docs/benchmarks.md, with the peers in the same run.
+    Bench(bench::Args),
+    /// Launches thousands of short jobs, kills every part at random moments, and looks for what is left.
+    Stress(stress::Args),
+    /// Fuzzes every target for some time.
+    Fuzz(test::FuzzArgs),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Args::parse().task {
+        Task::Test(args) => test::run(&args),
+        Task::Tidy => tidy::run(),
+        Task::Bench(args) => bench::run(&args),
+        Task::Stress(args) => stress::run(&args),
+        Task::Fuzz(args) => test::fuzz(&args),
+    }
+}

@@ -36,6 +36,7 @@ ignore SIGNAL...             prints `ready` and lives on whatever of these comes
 trap COUNT CODE SIGNAL...    prints `ready`, then each of these signals that comes, and exits with CODE after COUNT
 leak-pipe [MS]               exits at once; a child keeps its output open
 double-fork                  exits at once; a grandchild in a session of its own lives on
+leave-and-live               a grandchild in a session of its own lives on, and so do we
 fork-storm N                 exits at once; N children in sessions of their own live on
 grab-foreground              makes its own process group the terminal's foreground group
 stop-itself                  stops by SIGSTOP; says `continued` when it runs again
@@ -89,6 +90,10 @@ fn perform(habit: &str, args: &[String]) -> Outcome {
         "__leave" => {
             unistd::setsid()?;
             quiet(&mut myself(&["live", "600000"])).spawn()?;
+        }
+        "leave-and-live" => {
+            myself(&["__leave"]).status()?;
+            live(None)?;
         }
         "fork-storm" => {
             for _ in 0..first.unwrap_or("1").parse::<u32>()? {

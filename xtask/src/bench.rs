@@ -1,0 +1,101 @@
+//! `cargo xtask bench`: the numbers of docs/benchmarks.md.
+//!
+//! Everything that is compared is measured in the same run, turn by turn (A B C A B C ...), so that a machine that is
+//! busier for a while is so for everybody. Reported are medians, and ratios of medians with a 95% interval from a
+//! bootstrap over the rounds.
+
+mod launch;
+mod memory;
+mod place;
+mod report;
+mod sample;
+mod stdin;
+mod stdout;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::{
+    env::Peer,
+    test::{release, released},
+};
+use report::Report;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What to measure.
+    #[arg(default_value = "all")]
+    what: What,
+    /// Rounds, instead of what each measurement thinks enough.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Prints only, and leaves docs/benchmarks.md as it is.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    All,
+    Launch,
+    Stdout,
+    Stdin,
+    Memory,
+    Place,
+}
+
+/// What the measurements need.
+#[derive(Debug)]
+struct Bench {
+    rally: PathBuf,
+    mischief: PathBuf,
+    hydra: PathBuf,
+    openmpi: PathBuf,
+    directory: tempfile::TempDir,
+    rounds: Option<usize>,
+}
+
+impl Bench {
+    fn rounds(&self, enough: usize) -> usize {
+        self.rounds.unwrap_or(enough)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    release()?;
+    for peer in [Peer::Mpich, Peer::OpenMpi] {
+        peer.install()?;
+    }
+    let bench = Bench {
+        rally: released("rally")?,
+        mischief: released("mischief")?,
+        hydra: Peer::Mpich.binary(),
+        openmpi: Peer::OpenMpi.binary(),
+        directory: tempfile::Builder::new().prefix("rally-bench-").tempdir()?,
+        rounds: args.rounds,
+    };
+    let mut report = Report::new(&bench)?;
+    let wanted = |what: What| [What::All, what].contains(&args.what);
+    if wanted(What::Launch) {
+        report.section("launch", launch::measure(&bench)?);
+    }
+    if wanted(What::Stdout) {
+        report.section("stdout", stdout::measure(&bench)?);
+    }
+    if wanted(What::Stdin) {
+        report.section("stdin", stdin::measure(&bench)?);
+    }
+    if wanted(What::Memory) {
+        report.section("memory", memory::measure(&bench)?);
+    }
+    if wanted(What::Place) {
+        report.section("place", place::measure()?);
+    }
+    if args.dry_run { Ok(()) } else { report.write() }
+}

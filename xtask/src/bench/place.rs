@@ -1,0 +1,18 @@
+//! How long the placement of a million ranks on a hundred thousand nodes takes: `dvm`'s example measures itself.
+
+use anyhow::Result;
+
+use crate::env::{cargo, text_of};
+
+pub(super) fn measure() -> Result<String> {
+    let said = text_of(&mut cargo(&[
+        "run",
+        "--release",
+        "--quiet",
+        "-p",
+        "dvm",
+        "--example",
+        "place_million",
+    ]))?;
+    Ok(format!("```text\n{said}\n```\n\nTarget: under 2 s.\n"))
+}

@@ -1,0 +1,210 @@
+//! Samples of several contestants, taken in turns, and what they say.
+
+use std::{
+    fmt,
+    process::Command,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+/// A run that takes longer hangs; the peers do at times, and that is a result too.
+pub(super) const HANG: Duration = Duration::from_secs(60);
+
+/// How often the bootstrap draws.
+const DRAWS: usize = 2_000;
+
+/// One contestant's samples in seconds; `None` where a run hung or failed.
+#[derive(Clone, Debug)]
+pub(super) struct Samples {
+    pub(super) name: &'static str,
+    pub(super) seconds: Vec<Option<f64>>,
+}
+
+impl Samples {
+    pub(super) fn good(&self) -> Vec<f64> {
+        self.seconds.iter().copied().flatten().collect()
+    }
+
+    pub(super) fn median(&self) -> Option<f64> {
+        median(self.good())
+    }
+
+    pub(super) fn failed(&self) -> usize {
+        self.seconds
+            .iter()
+            .filter(|sample| sample.is_none())
+            .count()
+    }
+
+    /// The ratio of medians over the rounds in which both were good, with its interval.
+    pub(super) fn over(&self, other: &Self) -> Option<Ratio> {
+        let pairs = self
+            .seconds
+            .iter()
+            .zip(&other.seconds)
+            .filter_map(|(own, other)| Some(((*own)?, (*other)?)))
+            .collect::<Vec<_>>();
+        Ratio::of(&pairs)
+    }
+}
+
+/// A ratio of medians and where 95 of 100 bootstrap draws put it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ratio {
+    pub(super) value: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+impl Ratio {
+    fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        let of = |pairs: &[(f64, f64)]| {
+            let own = median(pairs.iter().map(|pair| pair.0).collect())?;
+            let other = median(pairs.iter().map(|pair| pair.1).collect())?;
+            Some(own / other)
+        };
+        let value = of(pairs)?;
+        // A fixed seed: the same samples give the same interval.
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        let mut draws = Vec::with_capacity(DRAWS);
+        for _ in 0..DRAWS {
+            let mut drawn = Vec::with_capacity(pairs.len());
+            for _ in pairs {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let chosen = usize::try_from(state % pairs.len() as u64).unwrap_or(0);
+                drawn.extend(pairs.get(chosen));
+            }
+            draws.extend(of(&drawn));
+        }
+        draws.sort_by(f64::total_cmp);
+        let low = draws.get(draws.len() * 25 / 1_000).copied()?;
+        let high = draws
+            .get((draws.len() * 975 / 1_000).min(draws.len() - 1))
+            .copied()?;
+        Some(Self { value, low, high })
+    }
+
+    /// The same ratio the other way round: of rates instead of times.
+    pub(super) fn inverse(self) -> Self {
+        Self {
+            value: 1.0 / self.value,
+            low: 1.0 / self.high,
+            high: 1.0 / self.low,
+        }
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} ({:.2} to {:.2})", self.value, self.low, self.high)
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = values.get(middle).copied()?;
+    if values.len() % 2 == 1 {
+        return Some(upper);
+    }
+    Some((values.get(middle - 1).copied()? + upper) / 2.0)
+}
+
+/// A contestant: its name, and one run that gives its time.
+pub(super) type Contestant<'a> = (&'static str, Box<dyn FnMut() -> Result<Duration> + 'a>);
+
+/// Takes turns, after one round that warms the caches and counts for nothing.
+pub(super) fn rounds(count: usize, contestants: Vec<Contestant<'_>>) -> Vec<Samples> {
+    let (mut all, mut runs) = (Vec::new(), Vec::new());
+    for (name, run) in contestants {
+        all.push(Samples {
+            name,
+            seconds: Vec::new(),
+        });
+        runs.push(run);
+    }
+    for round in 0..=count {
+        for (samples, run) in all.iter_mut().zip(&mut runs) {
+            let result = run();
+            if round == 0 {
+                continue;
+            }
+            if let Err(error) = &result {
+                println!("{}: {error:#}", samples.name);
+            }
+            samples
+                .seconds
+                .push(result.ok().map(|time| time.as_secs_f64()));
+        }
+    }
+    all
+}
+
+/// The time from before the start of a command to after its end, which must be a good one.
+pub(super) fn timed(command: &mut Command) -> Result<Duration> {
+    let started = Instant::now();
+    let child = command.spawn().with_context(|| format!("{command:?}"))?;
+    finish(child, command)?;
+    Ok(started.elapsed())
+}
+
+/// Waits for a good end; a run that hangs is killed.
+pub(super) fn finish(mut child: std::process::Child, command: &Command) -> Result<()> {
+    let pid = Pid::from_raw(i32::try_from(child.id())?);
+    // The watchman's thread is started before the wait and ended after it; it costs every contestant the same.
+    let (done, watched) = mpsc::channel::<()>();
+    let watchman = thread::spawn(move || {
+        let hung = watched.recv_timeout(HANG) == Err(mpsc::RecvTimeoutError::Timeout);
+        if hung {
+            // It may end in this very moment.
+            let _ = signal::kill(pid, Signal::SIGKILL);
+        }
+        hung
+    });
+    let status = child.wait()?;
+    drop(done);
+    if watchman.join().unwrap_or(false) {
+        bail!("{command:?} hung for {} s", HANG.as_secs());
+    }
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_ratios() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(Vec::new()), None);
+        let samples = |seconds: &[f64]| Samples {
+            name: "x",
+            seconds: seconds
+                .iter()
+                .map(|value| (*value > 0.0).then_some(*value))
+                .collect(),
+        };
+        let ratio = samples(&[1.0, 2.0, 3.0, 0.0])
+            .over(&samples(&[2.0, 4.0, 6.0, 9.0]))
+            .unwrap();
+        assert!(
+            (ratio.value - 0.5).abs() < 1e-9 && ratio.low <= 0.5 && ratio.high >= 0.5,
+            "{ratio}"
+        );
+        assert!((ratio.inverse().value - 2.0).abs() < 1e-9);
+        assert_eq!(samples(&[0.0]).over(&samples(&[1.0])), None);
+    }
+}

@@ -1,0 +1,320 @@
+//! A task is a list of steps; each has a time limit, a result, and a line in the closing table.
+
+use std::{
+    fmt::Write as _,
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+/// How many tests ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u32,
+    pub(crate) failed: u32,
+    pub(crate) skipped: u32,
+}
+
+impl Tally {
+    pub(crate) const PASSED: Self = Self {
+        passed: 1,
+        failed: 0,
+        skipped: 0,
+    };
+
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            passed: self.passed + other.passed,
+            failed: self.failed + other.failed,
+            skipped: self.skipped + other.skipped,
+        }
+    }
+
+    /// Adds what a line says, if it is the closing line of nextest or of a libtest binary.
+    fn read(&mut self, line: &str) {
+        let line = line.trim();
+        if !(line.starts_with("test result:") || line.starts_with("Summary [")) {
+            return;
+        }
+        let words = line
+            .split([' ', ',', ';', '(', ')', '.'])
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>();
+        for pair in words.windows(2) {
+            let [count, what] = pair else { continue };
+            let Ok(count) = count.parse::<u32>() else {
+                continue;
+            };
+            match *what {
+                "passed" => self.passed += count,
+                "failed" => self.failed += count,
+                // Nextest counts a run that its time limit ended apart.
+                "timed" => self.failed += count,
+                "ignored" | "skipped" => self.skipped += count,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Verdict {
+    Done(Tally),
+    Failed { tally: Tally, why: String },
+    Skipped(String),
+}
+
+/// The steps so far.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    rows: Vec<(String, Duration, Verdict)>,
+    /// Only these, when the user has named some.
+    only: Vec<String>,
+}
+
+impl Steps {
+    pub(crate) const fn new(only: Vec<String>) -> Self {
+        Self {
+            rows: Vec::new(),
+            only,
+        }
+    }
+
+    /// Carries out one step; its failure does not end the others. Says whether it went well.
+    pub(crate) fn run(&mut self, name: &str, step: impl FnOnce(&mut Tally) -> Result<()>) -> bool {
+        if !self.wants(name) {
+            return true;
+        }
+        println!("=== {name}");
+        let started = Instant::now();
+        let mut tally = Tally::default();
+        let verdict = match step(&mut tally) {
+            Ok(()) => Verdict::Done(tally),
+            Err(error) => {
+                println!("=== {name} failed: {error:#}");
+                Verdict::Failed {
+                    tally,
+                    why: format!("{error:#}"),
+                }
+            }
+        };
+        let good = matches!(verdict, Verdict::Done(_));
+        self.rows
+            .push((name.to_owned(), started.elapsed(), verdict));
+        good
+    }
+
+    /// Says that a step is not possible here; it counts as skipped.
+    pub(crate) fn skip(&mut self, name: &str, why: &str) {
+        if self.wants(name) {
+            println!("=== {name} skipped: {why}");
+            self.rows.push((
+                name.to_owned(),
+                Duration::ZERO,
+                Verdict::Skipped(why.to_owned()),
+            ));
+        }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
+    }
+
+    /// The closing table and line; an error when a step has failed.
+    pub(crate) fn close(self) -> Result<()> {
+        let mut total = Tally::default();
+        let mut failures = 0;
+        let mut table = String::from("\nwhere the time went:\n");
+        for (name, time, verdict) in &self.rows {
+            let result = match verdict {
+                Verdict::Done(tally) if *tally == Tally::default() => {
+                    total = total.plus(Tally::PASSED);
+                    "ok".to_owned()
+                }
+                Verdict::Done(tally) => {
+                    total = total.plus(*tally);
+                    format!("ok, {} passed", tally.passed)
+                }
+                Verdict::Failed { tally, why } => {
+                    failures += 1;
+                    let counted = Tally {
+                        failed: tally.failed.max(1),
+                        ..*tally
+                    };
+                    total = total.plus(counted);
+                    format!("FAILED: {}", why.lines().next().unwrap_or_default())
+                }
+                Verdict::Skipped(why) => {
+                    total = total.plus(Tally {
+                        skipped: 1,
+                        ..Tally::default()
+                    });
+                    format!("skipped: {why}")
+                }
+            };
+            let seconds = time.as_secs();
+            writeln!(
+                table,
+                "{:>4}:{:02}  {name:<28} {result}",
+                seconds / 60,
+                seconds % 60
+            )?;
+        }
+        let all = self
+            .rows
+            .iter()
+            .map(|(_, time, _)| *time)
+            .sum::<Duration>()
+            .as_secs();
+        writeln!(table, "{:>4}:{:02}  in all", all / 60, all % 60)?;
+        println!("{table}");
+        println!(
+            "{} passed, {} failed, {} skipped",
+            total.passed, total.failed, total.skipped
+        );
+        if failures > 0 {
+            bail!("{failures} of {} steps failed", self.rows.len());
+        }
+        Ok(())
+    }
+}
+
+/// Runs a command to its end with our own output streams, without stdin.
+pub(crate) fn execute(command: &mut Command, limit: Duration) -> Result<()> {
+    command.stdin(Stdio::null());
+    let line = shown(command);
+    println!("+ {line}");
+    let child = command
+        .spawn()
+        .with_context(|| format!("cannot run {line}"))?;
+    succeed(&line, wait(child, limit)?)
+}
+
+/// As [`execute`], and counts the tests that the output tells of.
+pub(crate) fn execute_tests(
+    command: &mut Command,
+    limit: Duration,
+    tally: &mut Tally,
+) -> Result<()> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let line = shown(command);
+    println!("+ {line}");
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot run {line}"))?;
+    let stdout = child.stdout.take().map(tee);
+    let stderr = child.stderr.take().map(tee);
+    let status = wait(child, limit);
+    for reader in [stdout, stderr].into_iter().flatten() {
+        if let Ok(part) = reader.join() {
+            *tally = tally.plus(part);
+        }
+    }
+    succeed(&line, status?)
+}
+
+/// Passes a stream on by lines and reads the closing lines in it.
+fn tee(stream: impl Read + Send + 'static) -> thread::JoinHandle<Tally> {
+    thread::spawn(move || {
+        let mut tally = Tally::default();
+        for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            tally.read(&line);
+        }
+        tally
+    })
+}
+
+fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
+    let pid = Pid::from_raw(i32::try_from(child.id())?);
+    let (sender, ended) = mpsc::channel();
+    thread::spawn(move || {
+        // Nobody listens any more when the limit has passed; the status is of no use then.
+        let _ = sender.send(child.wait());
+    });
+    match ended.recv_timeout(limit) {
+        Ok(status) => Ok(status?),
+        Err(_) => {
+            // TERM first: cargo and nextest end their children when they get it.
+            const GRACE: Duration = Duration::from_secs(10);
+            signal::kill(pid, Signal::SIGTERM)?;
+            if ended.recv_timeout(GRACE).is_err() {
+                signal::kill(pid, Signal::SIGKILL)?;
+            }
+            bail!("it took longer than {} s", limit.as_secs());
+        }
+    }
+}
+
+fn succeed(line: &str, status: ExitStatus) -> Result<()> {
+    if !status.success() {
+        bail!("{line}: {status}");
+    }
+    Ok(())
+}
+
+fn shown(command: &Command) -> String {
+    let mut text = command.get_program().display().to_string();
+    for arg in command.get_args() {
+        let _ = write!(text, " {}", arg.display());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_are_counted() {
+        let cases = [
+            (
+                "test result: ok. 4 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s",
+                (4, 0, 1),
+            ),
+            (
+                "     Summary [   0.020s] 7 tests run: 7 passed, 0 skipped",
+                (7, 0, 0),
+            ),
+            (
+                "     Summary [   1.000s] 9 tests run: 6 passed (1 slow), 2 failed, 1 timed out, 3 skipped",
+                (6, 3, 3),
+            ),
+            ("test a_name ... ok", (0, 0, 0)),
+            ("3 passed, 4 failed", (0, 0, 0)),
+        ];
+        for (line, (passed, failed, skipped)) in cases {
+            let mut tally = Tally::default();
+            tally.read(line);
+            assert_eq!(
+                tally,
+                Tally {
+                    passed,
+                    failed,
+                    skipped
+                },
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_command_over_its_limit_is_ended() {
+        let started = Instant::now();
+        let result = execute(Command::new("sleep").arg("1000"), Duration::from_millis(50));
+        assert!(result.unwrap_err().to_string().contains("longer than"));
+        assert!(started.elapsed() < Duration::from_secs(60));
+    }
+}

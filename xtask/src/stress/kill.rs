@@ -1,0 +1,147 @@
+//! SIGKILL of a part of a job at a random moment: nothing of ours is left.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Result, bail};
+use mischief::{Proc, marked_procs};
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+use super::{
+    CLEAN_WITHIN, Place,
+    job::{Job, code},
+    random::Random,
+};
+
+/// The moment lies between the start and well after everything runs, in microseconds.
+const MOMENT_MAX: u32 = 60_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Front,
+    Controller,
+    Both,
+    Rank,
+}
+
+const VICTIMS: [Victim; 4] = [
+    Victim::Front,
+    Victim::Controller,
+    Victim::Both,
+    Victim::Rank,
+];
+
+pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()> {
+    let victim = VICTIMS[number as usize % VICTIMS.len()];
+    let moment = Duration::from_micros(u64::from(random.below(MOMENT_MAX)));
+    // Descendants in sessions of their own too; nobody is left who could end those when both are killed at once.
+    let args: &[&str] = if victim == Victim::Both {
+        &["-n", "8", "sleep", "1000"]
+    } else {
+        &[
+            "-n",
+            "6",
+            "sleep",
+            "1000",
+            ":",
+            "-n",
+            "2",
+            "mischief",
+            "leave-and-live",
+        ]
+    };
+    let job = Job::start(
+        place,
+        &format!("{}-kill-{number}", std::process::id()),
+        args,
+    )?;
+    if let Some(output) = job.has_ended(moment) {
+        return Err(job.wrong("it ended by itself", &output));
+    }
+    let killed = kill(place, &job, victim, random);
+    let Some(output) = job.has_ended(CLEAN_WITHIN) else {
+        let picture = marked_procs(&job.marker)
+            .iter()
+            .map(|process| format!("\n  {process}"))
+            .collect::<String>();
+        job.kill_all();
+        bail!(
+            "{victim:?} killed after {moment:?} ({killed:?}): not over within {CLEAN_WITHIN:?}:{picture}"
+        );
+    };
+    if output.status.success() {
+        return Err(job.wrong(
+            &format!("{victim:?} killed after {moment:?}, and it claims success"),
+            &output,
+        ));
+    }
+    if victim == Victim::Rank
+        && killed.len() == 1
+        && killed[0] != job.pid
+        && code(output.status) != 137
+    {
+        return Err(job.wrong(&format!("a rank was killed after {moment:?}"), &output));
+    }
+    if victim == Victim::Both {
+        let end = std::time::Instant::now() + CLEAN_WITHIN;
+        while !marked_procs(&job.marker).is_empty() && std::time::Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let left = marked_procs(&job.marker);
+        if !left.is_empty() {
+            job.kill_all();
+            bail!("both killed after {moment:?}: left behind {left:?}");
+        }
+        // Files may be left; the next start sweeps them.
+        let next = Job::start(place, "next", &["-n", "1", "/bin/true"])?;
+        let output = next.end()?;
+        if !output.status.success() {
+            return Err(next.wrong("the next start failed", &output));
+        }
+    }
+    if let Some(left) = place.leftovers(&job.marker) {
+        job.kill_all();
+        bail!("{victim:?} killed after {moment:?} ({killed:?}): {left}");
+    }
+    Ok(())
+}
+
+/// Kills, and says whom: at an early moment there is only the front.
+fn kill(place: &Place, job: &Job, victim: Victim, random: &mut Random) -> Vec<i32> {
+    let processes = marked_procs(&job.marker);
+    let ours = |process: &Proc| {
+        fs::read_link(format!("/proc/{}/exe", process.pid)).is_ok_and(|exe| exe == place.rally)
+    };
+    let controller = processes
+        .iter()
+        .filter(|process| process.pid != job.pid && ours(process))
+        .map(|process| process.pid);
+    let ranks = processes
+        .iter()
+        .filter(|process| !ours(process))
+        .map(|process| process.pid)
+        .collect::<Vec<_>>();
+    let mut pids = match victim {
+        Victim::Front => vec![job.pid],
+        Victim::Controller => controller.collect(),
+        Victim::Both => controller.chain([job.pid]).collect(),
+        Victim::Rank => {
+            let chosen = random.below(u32::try_from(ranks.len()).unwrap_or(u32::MAX));
+            ranks.get(chosen as usize).copied().into_iter().collect()
+        }
+    };
+    if pids.is_empty() {
+        pids.push(job.pid);
+    }
+    // Both at once: stopped first, so that neither sees the other go.
+    for pass in [Signal::SIGSTOP, Signal::SIGKILL] {
+        if pass == Signal::SIGKILL || victim == Victim::Both {
+            for pid in &pids {
+                let _ = signal::kill(Pid::from_raw(*pid), pass);
+            }
+        }
+    }
+    pids
+}

@@ -1,0 +1,238 @@
+//! `cargo xtask test`: README's second command, and all that CI does.
+//!
+//! From a fresh machine: installs, checks, builds once for the tests and once for release, tests as the user that runs
+//! it and as an unprivileged one, stresses, fuzzes, and says where the minutes went.
+
+mod install;
+mod unprivileged;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Result, bail};
+
+use crate::{
+    env::{Peer, cargo, root, target, works},
+    steps::{self, Steps},
+    stress, tidy,
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only steps whose names begin so; may be repeated.
+    #[arg(long)]
+    only: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FuzzArgs {
+    /// Seconds for each target.
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
+}
+
+/// No build or test step may take longer: a hang must fail, and CI's own limit is far above.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
+
+/// The budget of all fuzz targets in CI, in seconds, shared among them.
+const FUZZ_BUDGET: u32 = 120;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut steps = Steps::new(args.only.clone());
+    install::all(&mut steps);
+    steps.run("format", |_| {
+        steps::execute(&mut cargo(&["fmt", "--all", "--check"]), LIMIT)
+    });
+    steps.run("tidy", |_| tidy::run());
+    steps.run("clippy", |_| {
+        let args = [
+            "clippy",
+            "--locked",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ];
+        steps::execute(&mut cargo(&args), LIMIT)
+    });
+    steps.run("documentation", |_| {
+        let mut command = cargo(&[
+            "doc",
+            "--locked",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ]);
+        steps::execute(command.env("RUSTDOCFLAGS", "-D warnings"), LIMIT)
+    });
+    let built = steps.run("build for tests", |_| {
+        steps::execute(
+            &mut cargo(&["build", "--locked", "--workspace", "--bins", "--tests"]),
+            LIMIT,
+        )
+    });
+    if !built {
+        return steps.close();
+    }
+    steps.run("tests", |tally| {
+        steps::execute_tests(&mut all_tests(), LIMIT, tally)
+    });
+    steps.run("examples in documentation", |tally| {
+        steps::execute_tests(
+            &mut cargo(&["test", "--locked", "--workspace", "--doc"]),
+            LIMIT,
+            tally,
+        )
+    });
+    if fs::read_to_string(root().join("crates/sim/Cargo.toml"))?.contains("planted") {
+        steps.run("planted bugs", |tally| {
+            let args = ["test", "--locked", "-p", "sim", "--features", "planted"];
+            steps::execute_tests(&mut cargo(&args), LIMIT, tally)
+        });
+    }
+    let built = steps.run("build for release", |_| release());
+    if !built {
+        return steps.close();
+    }
+    unprivileged::step(&mut steps);
+    steps.run("stress", |_| stress::smoke());
+    if let Err(why) = install::fuzzer() {
+        steps.skip("fuzz", &format!("{why:#}"));
+    } else {
+        steps.run("fuzz", |_| {
+            let targets = fuzz_targets()?;
+            let each = FUZZ_BUDGET / u32::try_from(targets.len())?.max(1);
+            fuzz_each(&targets, each.max(5))
+        });
+    }
+    steps.close()
+}
+
+/// Nextest where it is installed, for its time limit on each test; else cargo's own runner, which every machine has.
+fn all_tests() -> Command {
+    if works(&mut cargo(&["nextest", "--version"])) {
+        cargo(&[
+            "nextest",
+            "run",
+            "--locked",
+            "--workspace",
+            "--no-fail-fast",
+        ])
+    } else {
+        cargo(&[
+            "test",
+            "--locked",
+            "--workspace",
+            "--bins",
+            "--lib",
+            "--tests",
+            "--no-fail-fast",
+        ])
+    }
+}
+
+/// Builds what a user gets, and the helper beside it.
+pub(crate) fn release() -> Result<()> {
+    steps::execute(
+        &mut cargo(&[
+            "build",
+            "--locked",
+            "--release",
+            "-p",
+            "cli",
+            "-p",
+            "mischief",
+        ]),
+        LIMIT,
+    )
+}
+
+/// A binary of the release build.
+pub(crate) fn released(name: &str) -> Result<PathBuf> {
+    let path = target().join("release").join(name);
+    if !path.exists() {
+        bail!(
+            "{} is missing: `cargo build --release -p cli -p mischief`",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
+pub(crate) fn fuzz(args: &FuzzArgs) -> Result<()> {
+    install::fuzzer()?;
+    fuzz_each(&fuzz_targets()?, args.seconds)
+}
+
+fn fuzz_targets() -> Result<Vec<String>> {
+    let mut targets = fs::read_dir(root().join("fuzz/fuzz_targets"))?
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.path();
+            let rust = path.extension().is_some_and(|extension| extension == "rs");
+            rust.then(|| {
+                path.file_stem()
+                    .map(|stem| stem.to_string_lossy().into_owned())
+            })?
+        })
+        .collect::<Vec<_>>();
+    targets.sort();
+    if targets.is_empty() {
+        bail!("fuzz/fuzz_targets is empty");
+    }
+    Ok(targets)
+}
+
+/// On the stable toolchain: the sanitizer hooks are all that needs the bootstrap switch, and safe code needs no
+/// address sanitizer.
+fn fuzz_each(targets: &[String], seconds: u32) -> Result<()> {
+    for target in targets {
+        let limit = Duration::from_secs(u64::from(seconds)) + LIMIT;
+        let mut command = cargo(&["fuzz", "run", "--sanitizer", "none", target, "--"]);
+        command
+            .arg(format!("-max_total_time={seconds}"))
+            .args([
+                "-timeout=10",
+                "-rss_limit_mb=2048",
+                "-print_final_stats=0",
+                "-verbosity=0",
+            ])
+            .env("RUSTC_BOOTSTRAP", "1");
+        steps::execute(&mut command, limit)?;
+    }
+    Ok(())
+}
+
+/// The test binary of the end-to-end tests, as cargo names it.
+fn e2e_binary() -> Result<PathBuf> {
+    let args = [
+        "test",
+        "--locked",
+        "-p",
+        "cli",
+        "--test",
+        "e2e",
+        "--no-run",
+        "--message-format",
+        "json",
+    ];
+    let messages = crate::env::text_of(&mut cargo(&args))?;
+    for line in messages.lines() {
+        let message = serde_json::from_str::<serde_json::Value>(line)?;
+        let is_test = message["target"]["name"] == "e2e";
+        if let (true, Some(path)) = (is_test, message["executable"].as_str()) {
+            return Ok(Path::new(path).to_path_buf());
+        }
+    }
+    bail!("cargo named no test binary `e2e`")
+}
+
+/// Where the tests find MPICH.
+fn mpich() -> PathBuf {
+    Peer::Mpich.home()
+}

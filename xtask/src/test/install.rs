@@ -1,0 +1,103 @@
+//! What the tests need and a fresh Debian 12 with Rust may lack.
+
+use std::{process::Command, time::Duration};
+
+use anyhow::{Result, bail};
+use nix::unistd::geteuid;
+
+use crate::{
+    env::{Peer, cargo, root, which, works},
+    steps::{self, Steps},
+};
+
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Programs and the Debian packages that have them.
+const NEEDED: [(&str, &str); 8] = [
+    ("gdb", "gdb"),
+    ("gcc", "gcc"),
+    ("g++", "g++"),
+    ("setpriv", "util-linux"),
+    ("setsid", "util-linux"),
+    ("ps", "procps"),
+    ("git", "git"),
+    ("python3", "python3"),
+];
+
+/// Installs everything; what cannot be had is a failed step, or a skipped one for a user who may not install.
+pub(super) fn all(steps: &mut Steps) {
+    let missing = missing();
+    if !missing.is_empty() && !geteuid().is_root() {
+        steps.skip(
+            "install",
+            &format!(
+                "not root, and these packages are missing: {}",
+                missing.join(" ")
+            ),
+        );
+    } else {
+        steps.run("install", |_| packages(&missing));
+    }
+    for (name, peer) in [
+        ("install mpich", Peer::Mpich),
+        ("install openmpi", Peer::OpenMpi),
+    ] {
+        steps.run(name, |_| peer.install());
+    }
+}
+
+fn missing() -> Vec<&'static str> {
+    let mut missing = NEEDED
+        .iter()
+        .filter(|(program, _)| which(program).is_none())
+        .map(|(_, package)| *package)
+        .collect::<Vec<_>>();
+    if !std::path::Path::new("/usr/include/stdlib.h").exists() {
+        missing.push("libc6-dev");
+    }
+    // Debian's Python can make an environment with pip only with this package.
+    if !works(Command::new("/usr/bin/python3").args(["-c", "import ensurepip, venv"])) {
+        missing.push("python3-venv");
+    }
+    missing.dedup();
+    missing
+}
+
+fn packages(missing: &[&str]) -> Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if which("apt-get").is_none() {
+        bail!(
+            "no apt-get here; install these yourself: {}",
+            missing.join(" ")
+        );
+    }
+    let mut update = Command::new("apt-get");
+    steps::execute(
+        update
+            .args(["-q", "update"])
+            .env("DEBIAN_FRONTEND", "noninteractive"),
+        LIMIT,
+    )?;
+    let mut install = Command::new("apt-get");
+    install
+        .args(["-q", "-y", "--no-install-recommends", "install"])
+        .args(missing)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    steps::execute(&mut install, LIMIT)
+}
+
+/// `cargo fuzz`, which is small enough to build on the way.
+pub(super) fn fuzzer() -> Result<()> {
+    if !root().join("fuzz/Cargo.toml").exists() {
+        bail!("there is no fuzz/ yet");
+    }
+    if works(&mut cargo(&["fuzz", "--version"])) {
+        return Ok(());
+    }
+    steps::execute(
+        &mut cargo(&["install", "--locked", "--quiet", "cargo-fuzz@0.13.2"]),
+        LIMIT,
+    )
+}

@@ -1,0 +1,91 @@
+//! The end-to-end tests once more, of the release build, as a user without rights.
+//!
+//! Root may do what users may not: exceed limits, read anything, signal anybody. The other user cannot read the
+//! checkout, perhaps, nor write to it: everything is copied.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use nix::unistd::geteuid;
+
+use super::{e2e_binary, mpich, released};
+use crate::{
+    env::{root, which},
+    steps::{self, Steps},
+};
+
+/// Debian's `nobody` and `nogroup`.
+const NOBODY: u32 = 65_534;
+
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+
+pub(super) fn step(steps: &mut Steps) {
+    if geteuid().is_root() && which("setpriv").is_none() {
+        steps.skip("release, unprivileged", "there is no `setpriv`");
+        return;
+    }
+    steps.run("release, unprivileged", |tally| {
+        let place = tempfile::Builder::new()
+            .prefix("rally-unprivileged-")
+            .tempdir()?;
+        let mut command = prepare(place.path())?;
+        steps::execute_tests(&mut command, LIMIT, tally)
+    });
+}
+
+/// Copies all that the tests use to `place` and gives the command that runs them.
+fn prepare(place: &Path) -> Result<Command> {
+    let temporary = place.join("tmp");
+    fs::create_dir(&temporary)?;
+    open(place)?;
+    for name in ["rally", "mischief"] {
+        fs::copy(released(name)?, place.join(name))?;
+    }
+    fs::copy(e2e_binary()?, place.join("e2e"))?;
+    copy_tree(&root().join("testdata"), &place.join("testdata"))?;
+    copy_tree(&mpich(), &place.join("mpich"))?;
+    let mut command = if geteuid().is_root() {
+        chown(&temporary, Some(NOBODY), Some(NOBODY))?;
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--no-new-privs",
+            "--inh-caps=-all",
+        ]);
+        command.arg(place.join("e2e"));
+        command
+    } else {
+        Command::new(place.join("e2e"))
+    };
+    command
+        .args(["--test-threads", "2"])
+        .current_dir(place)
+        .env("HOME", &temporary)
+        .env("TMPDIR", &temporary)
+        .env("RALLY_BIN", place.join("rally"))
+        .env("RALLY_MPICH", place.join("mpich"))
+        .env("RALLY_TESTDATA", place.join("testdata"));
+    Ok(command)
+}
+
+fn open(path: &Path) -> Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+        .with_context(|| path.display().to_string())
+}
+
+/// With `cp`, which keeps modes and links; then readable for everybody.
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    if !from.exists() {
+        bail!("{} is missing", from.display());
+    }
+    steps::execute(Command::new("cp").arg("-a").arg(from).arg(to), LIMIT)?;
+    steps::execute(Command::new("chmod").args(["-R", "a+rX"]).arg(to), LIMIT)
+}

@@ -1,0 +1,116 @@
+//! `cargo xtask tidy`: the house rules that the compiler does not know.
+//!
+//! Each check gives its complaints as text; the task fails when there is one. The list of crates and arrows below is
+//! the law: a new arrow needs a decision record and a line here.
+
+mod arrows;
+mod docs;
+mod licences;
+mod sources;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+use crate::env::{cargo, root, text_of};
+
+/// What one check found: where, and what is wrong.
+type Complaints = Vec<String>;
+
+pub(crate) fn run() -> Result<()> {
+    let complaints = check(&root())?;
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    for complaint in &complaints {
+        println!("tidy: {complaint}");
+    }
+    bail!("{} complaints", complaints.len());
+}
+
+fn check(root: &Path) -> Result<Complaints> {
+    let workspace = metadata(&["--no-deps"])?;
+    let everything = metadata(&[])?;
+    let files = tracked(root)?;
+    let mut complaints = arrows::check(&workspace);
+    complaints.extend(arrows::invariants(root, &workspace));
+    complaints.extend(sources::check(&files));
+    complaints.extend(docs::links(root, &files));
+    complaints.extend(docs::dependencies(root, &workspace));
+    complaints.extend(licences::check(&everything));
+    complaints.sort();
+    Ok(complaints)
+}
+
+/// What cargo knows about the workspace.
+fn metadata(more: &[&str]) -> Result<Value> {
+    let mut args = vec![
+        "metadata",
+        "--locked",
+        "--format-version",
+        "1",
+        "--filter-platform",
+    ];
+    args.push("x86_64-unknown-linux-gnu");
+    args.extend(more);
+    Ok(serde_json::from_str(&text_of(&mut cargo(&args))?)?)
+}
+
+fn packages(metadata: &Value) -> impl Iterator<Item = &Value> {
+    metadata["packages"].as_array().into_iter().flatten()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// A text file of the project.
+#[derive(Debug)]
+struct Source {
+    /// Relative to the top of the checkout.
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    fn has_extension(&self, extension: &str) -> bool {
+        self.path.extension().is_some_and(|own| own == extension)
+    }
+}
+
+/// Every text file that is, or is about to be, part of the project.
+fn tracked(root: &Path) -> Result<Vec<Source>> {
+    let mut git = std::process::Command::new("git");
+    git.args([
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "-z",
+    ])
+    .current_dir(root);
+    let list = text_of(&mut git)?;
+    let mut files = Vec::new();
+    for path in list.split('\0').filter(|path| !path.is_empty()) {
+        // Recorded traffic is bytes, and a file may be deleted and not yet committed so: neither is text of ours.
+        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
+            files.push(Source {
+                path: path.into(),
+                text,
+            });
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_house_is_tidy() {
+        let complaints = check(&root()).unwrap();
+        assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    }
+}

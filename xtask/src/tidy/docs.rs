@@ -1,0 +1,137 @@
+//! What the documents say about files and dependencies is true.
+
+use std::{collections::BTreeSet, path::Path};
+
+use serde_json::Value;
+
+use super::{Complaints, Source, packages, text};
+
+const DEPENDENCIES: &str = "docs/decisions/0001-dependencies.md";
+
+/// Every link to a file of the project leads to one, and to a heading that it has.
+pub(super) fn links(root: &Path, files: &[Source]) -> Complaints {
+    let mut complaints = Complaints::new();
+    for file in files.iter().filter(|file| file.has_extension("md")) {
+        let directory = root
+            .join(&file.path)
+            .parent()
+            .map_or_else(|| root.to_path_buf(), Path::to_path_buf);
+        for (number, target) in targets(&file.text) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let to = if path.is_empty() {
+                root.join(&file.path)
+            } else {
+                directory.join(path)
+            };
+            let broken = if to.exists() {
+                let there = std::fs::read_to_string(&to).unwrap_or_default();
+                !anchor.is_empty() && !there.lines().any(|line| is_heading(line, anchor))
+            } else {
+                true
+            };
+            if broken {
+                complaints.push(format!(
+                    "{}:{number}: the link `{target}` leads nowhere",
+                    file.path.display()
+                ));
+            }
+        }
+    }
+    complaints
+}
+
+/// The targets of `[text](target)`, outside of code.
+fn targets(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced || line.starts_with("    ") {
+            continue;
+        }
+        // Every second piece between backquotes is code.
+        for prose in line.split('`').step_by(2) {
+            let mut rest = prose;
+            while let Some((_, tail)) = rest.split_once("](") {
+                let Some((target, after)) = tail.split_once(')') else {
+                    break;
+                };
+                found.push((index + 1, target.split(' ').next().unwrap_or_default()));
+                rest = after;
+            }
+            // A link whose text is code has lost its bracket to the split above.
+            if let Some((target, _)) = prose
+                .strip_prefix("](")
+                .and_then(|tail| tail.split_once(')'))
+                && !found.contains(&(index + 1, target))
+            {
+                found.push((index + 1, target));
+            }
+        }
+    }
+    found
+}
+
+fn is_heading(line: &str, anchor: &str) -> bool {
+    let Some(title) = line.strip_prefix('#') else {
+        return false;
+    };
+    let made = title
+        .trim_start_matches('#')
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(|letter| letter.is_alphanumeric() || [' ', '-', '_'].contains(letter))
+        .map(|letter| if letter == ' ' { '-' } else { letter })
+        .collect::<String>();
+    made == anchor
+}
+
+/// Every direct dependency has its line, with a reason, in the decision record.
+pub(super) fn dependencies(root: &Path, workspace: &Value) -> Complaints {
+    let record = std::fs::read_to_string(root.join(DEPENDENCIES)).unwrap_or_default();
+    let ours = packages(workspace)
+        .map(|package| text(package, "name"))
+        .collect::<BTreeSet<_>>();
+    let direct = packages(workspace)
+        .flat_map(|package| package["dependencies"].as_array().into_iter().flatten())
+        .map(|dependency| text(dependency, "name"))
+        .filter(|name| !ours.contains(name))
+        .collect::<BTreeSet<_>>();
+    direct
+        .into_iter()
+        .filter(|name| {
+            !record
+                .lines()
+                .any(|line| line.starts_with(&format!("| `{name}` |")))
+        })
+        .map(|name| format!("{DEPENDENCIES}: no line for the dependency `{name}`"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_found() {
+        let text = "a [b](c.md) and [d](e.md#f \"title\")\n```\n[no](code)\n```\n`[no](code)` [`yes`](g.md)\n";
+        assert_eq!(targets(text), [(1, "c.md"), (1, "e.md#f"), (5, "g.md")]);
+    }
+
+    #[test]
+    fn headings_are_found() {
+        assert!(is_heading("## Life of a rank", "life-of-a-rank"));
+        assert!(is_heading(
+            "# `rally run`: what it does",
+            "rally-run-what-it-does"
+        ));
+        assert!(!is_heading("Life of a rank", "life-of-a-rank"));
+        assert!(!is_heading("## Life", "life-of-a-rank"));
+    }
+}
