@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    os::become_subreaper().unwrap();
     let mut events = Loop::new(&[]).unwrap();
     let failed = tests.filter(|test| !passes(*test, &mut events)).count();
     if failed == 0 {
@@ -66,15 +67,28 @@ fn passes((name, test): Test, events: &mut Loop) -> bool {
         Forked::Child => run(test),
     };
     let status = wait_for(child, events);
-    println!(
-        "test {name} ... {}",
-        if status == ExitStatus::SUCCESS {
-            "ok".to_owned()
-        } else {
-            status.to_string()
+    let left = end_orphans();
+    let passed = status == ExitStatus::SUCCESS && left == 0;
+    match (passed, left) {
+        (true, _) => println!("test {name} ... ok"),
+        (false, 0) => println!("test {name} ... {status}"),
+        (false, left) => println!("test {name} ... {status}, left {left} processes behind"),
+    }
+    passed
+}
+
+/// Kills what a test has left behind, which has become ours; returns how many there were.
+fn end_orphans() -> usize {
+    let mut ended = 0;
+    while os::has_children() {
+        for orphan in os::children() {
+            os::kill(orphan, Signal::KILL).unwrap();
         }
-    );
-    status == ExitStatus::SUCCESS
+        while os::reap().is_some() {
+            ended += 1;
+        }
+    }
+    ended
 }
 
 #[expect(
@@ -91,9 +105,11 @@ fn wait_for(child: Pid, events: &mut Loop) -> ExitStatus {
     let mut buffer = Vec::new();
     let deadline = Clock::now() + PATIENCE;
     loop {
-        if let Some(ChildEvent::Exited { pid, status }) = os::reap() {
-            assert_eq!(pid, child);
-            return status;
+        match os::reap() {
+            Some(ChildEvent::Exited { pid, status }) if pid == child => return status,
+            // An orphan of the test.
+            Some(_) => continue,
+            None => {}
         }
         events.wait(Some(deadline), &mut buffer).unwrap();
         if buffer.contains(&Event::Deadline) {
