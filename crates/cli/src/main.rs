@@ -1,1 +1,6 @@
+mod args;
+mod config;
+mod generate;
+mod help;
+
 fn main() {}

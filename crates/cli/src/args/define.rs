@@ -1,0 +1,462 @@
+//! The command line as clap sees it: the only definition of each flag.
+//!
+//! Help, man pages and completions are made from it, and [`super::compat`] takes from it which options want a value.
+//! What peers spell differently is translated into these flags before clap runs.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+use super::values;
+use crate::config::{LabelChoice, OnLoss, Oversubscribe, Switch};
+
+/// Columns that help is wrapped to, whatever the terminal's width, so that it reads the same everywhere.
+const HELP_WIDTH: usize = 80;
+
+const RUN_USAGE: &str = "rally run [OPTIONS] PROGRAM [ARGS]... [: [OPTIONS] PROGRAM [ARGS]...]...
+       rally run [OPTIONS] --app FILE";
+
+const RUN_AFTER: &str = "\
+The exit code is that of the ranks (128+n for signal n); 120-127 are our own.
+More: `rally run --help`; `rally help TOPIC` (placement, output, mpmd, ...).";
+
+const RUN_AFTER_LONG: &str = "\
+Options end at the program's name. What follows belongs to the program, until a
+`:` that starts the next app. Options under `App` hold for the program that
+follows them, all others for the whole job. See `rally help mpmd`.
+
+Spellings of Open MPI, MPICH and Slurm are understood too: see
+`rally help personalities`.
+
+The exit code is that of the ranks (128+n for signal n); 120-127 are our own:
+see `rally help exit-codes`.";
+
+/// The whole command line of `rally`.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "rally",
+    version,
+    about = "Start programs in parallel, and never lose one",
+    term_width = HELP_WIDTH,
+    disable_help_subcommand = true,
+    args_override_self = true,
+    after_help = "Called mpiexec, mpirun or srun, it is `rally run` with the habits of that name.\n\n\
+                  Topics of `rally help`: placement, output, input, signals, exit-codes,\n\
+                  environment, personalities, mpmd, debugging, errors; or the id of an error."
+)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: CliCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum CliCommand {
+    /// Start a program in parallel
+    Run(Box<RunArgs>),
+    /// Run a built-in parallel program, to see that all works
+    Demo(DemoArgs),
+    /// Show the settings in force and where each comes from
+    Config(ConfigArgs),
+    /// Explain a topic or an error
+    Help(HelpArgs),
+    /// Write a man page or shell completions to standard output
+    #[command(name = "__generate", hide = true)]
+    Generate(GenerateArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Number of procs [default: one per slot]
+    #[arg(short = 'n', long = "np", value_name = "N", value_parser = values::procs)]
+    pub(crate) procs: Option<u32>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct HelpArgs {
+    /// A topic, a subcommand, or the id of an error such as `cli/unknown-option`
+    #[arg(value_name = "TOPIC|ERROR-ID")]
+    pub(super) subject: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct GenerateArgs {
+    #[arg(value_enum)]
+    pub(super) what: Generated,
+}
+
+/// A file that packaging takes from the binary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Generated {
+    Man,
+    Bash,
+    Zsh,
+    Fish,
+    Elvish,
+}
+
+/// `rally run`: one app with the options of its job.
+#[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = RUN_USAGE,
+    after_help = RUN_AFTER,
+    after_long_help = RUN_AFTER_LONG,
+    args_override_self = true,
+    disable_help_flag = true,
+    disable_version_flag = true,
+)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) app: AppArgs,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) info: InfoArgs,
+    /// The program and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        hide = true
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// What may differ between the apps of a job.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AppArgs {
+    /// Number of procs [default: one per slot]
+    #[arg(short = 'n', long = "np", value_name = "N", value_parser = values::procs, help_heading = "App")]
+    pub(crate) procs: Option<u32>,
+
+    /// Working directory of the procs
+    #[arg(long, value_name = "DIR", help_heading = "App")]
+    pub(crate) wdir: Option<OsString>,
+
+    /// Directories to look for the program in
+    ///
+    /// Separated by colons; looked at before those of PATH.
+    #[arg(
+        long,
+        value_name = "DIRS",
+        hide_short_help = true,
+        help_heading = "App"
+    )]
+    pub(crate) path: Option<OsString>,
+
+    /// Set a variable of the procs, or pass ours on
+    ///
+    /// `NAME*` passes on all that begin so.
+    #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, help_heading = "App")]
+    pub(crate) set_env: Vec<OsString>,
+
+    /// Remove a variable; `NAME*` removes all that begin so
+    #[arg(long, value_name = "NAME", action = ArgAction::Append, hide_short_help = true, help_heading = "App")]
+    pub(crate) unset_env: Vec<OsString>,
+
+    /// Put a value before that of a variable
+    ///
+    /// The separator stands in brackets: `--prepend-env 'PATH[:]=/opt/bin'`; without brackets it is a colon.
+    #[arg(long, value_name = "NAME[C]=VALUE", action = ArgAction::Append, hide_short_help = true, help_heading = "App")]
+    pub(crate) prepend_env: Vec<OsString>,
+
+    /// Put a value after that of a variable
+    #[arg(long, value_name = "NAME[C]=VALUE", action = ArgAction::Append, hide_short_help = true, help_heading = "App")]
+    pub(crate) append_env: Vec<OsString>,
+
+    /// Which of our variables the procs start with: all, none, or names
+    ///
+    /// Names are separated by commas, with an optional trailing `*`. The other environment options come after it, in
+    /// the order given.
+    #[arg(
+        long,
+        value_name = "all|none|NAMES",
+        hide_short_help = true,
+        help_heading = "App"
+    )]
+    pub(crate) inherit_env: Option<OsString>,
+
+    /// File mode creation mask of the procs, in octal
+    #[arg(long, value_name = "MASK", value_parser = values::mask, hide_short_help = true, help_heading = "App")]
+    pub(crate) umask: Option<u32>,
+
+    /// Hosts to use, with slots: a:4,b
+    ///
+    /// A host without a number has as many slots as cores, and never refuses.
+    #[arg(long, value_name = "HOSTS", action = ArgAction::Append, help_heading = "Placement")]
+    pub(crate) host: Vec<String>,
+
+    /// By slot, node, core, package, ppr:2:numa
+    ///
+    /// slot, node, hwthread, core, l1cache, l2cache, l3cache, numa, package, ppr:N:RESOURCE, seq, rankfile, pe-list=LIST;
+    /// qualifiers follow after colons: `core:PE=2`. See `rally help placement`.
+    #[arg(long, value_name = "POLICY", action = ArgAction::Append, help_heading = "Placement")]
+    pub(crate) map_by: Vec<String>,
+
+    /// Procs on each node
+    #[arg(long, value_name = "N", value_parser = values::procs, help_heading = "Placement")]
+    pub(crate) per_node: Option<u32>,
+}
+
+/// What holds for the whole job.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct JobArgs {
+    /// Number ranks by slot, node, fill or span
+    #[arg(long, value_name = "POLICY", help_heading = "Placement")]
+    pub(crate) rank_by: Option<String>,
+
+    /// To none, hwthread, core, numa, package
+    ///
+    /// Also l1cache, l2cache, l3cache; `:overload-allowed` lets procs share cores.
+    /// [default: what they are mapped by; none where there are more procs than
+    /// cores]
+    #[arg(long, value_name = "RESOURCE", help_heading = "Placement")]
+    pub(crate) bind_to: Option<String>,
+
+    /// Hosts and slots from a file
+    #[arg(long, value_name = "FILE", help_heading = "Placement")]
+    pub(crate) hostfile: Option<PathBuf>,
+
+    /// Allow more procs than slots
+    #[arg(
+        hide_possible_values = true,
+        long, value_name = "yes|no", num_args = 0..=1, require_equals = true, default_missing_value = "yes",
+        help_heading = "Placement"
+    )]
+    pub(crate) oversubscribe: Option<Oversubscribe>,
+
+    /// Show map, bindings, allocation first
+    #[arg(hide_possible_values = true, long, value_name = "WHAT", value_delimiter = ',', action = ArgAction::Append, help_heading = "Placement")]
+    pub(crate) display: Vec<DisplayChoice>,
+
+    /// Say what would run where; start nothing
+    #[arg(long, help_heading = "Placement")]
+    pub(crate) dry_run: bool,
+
+    /// Say why as well; start nothing
+    #[arg(long, help_heading = "Placement")]
+    pub(crate) explain: bool,
+
+    /// How daemons get onto nodes: fork (this node only)
+    #[arg(
+        hide_possible_values = true,
+        long,
+        value_name = "HOW",
+        hide_short_help = true,
+        help_heading = "Placement"
+    )]
+    pub(crate) bootstrap: Option<Bootstrap>,
+
+    /// Start each line of output with its rank
+    ///
+    /// `full` adds the job, the host name and the stream.
+    #[arg(
+        hide_possible_values = true,
+        short = 'l', long, value_name = "rank|full", num_args = 0..=1, require_equals = true,
+        default_missing_value = "rank", help_heading = "Output and input"
+    )]
+    pub(crate) label: Option<LabelChoice>,
+
+    /// Start each line of output with the time
+    #[arg(
+        hide_possible_values = true,
+        long, value_name = "yes|no", num_args = 0..=1, require_equals = true, default_missing_value = "yes",
+        help_heading = "Output and input"
+    )]
+    pub(crate) timestamps: Option<Switch>,
+
+    /// stdout to a file per rank, e.g. out.%r
+    ///
+    /// %r rank, %s job size, %l local rank, %a app, %j job, %h host, %p pid of rally, %% percent; `%4r` pads with zeros.
+    /// `none` throws the output away.
+    #[arg(
+        short = 'o',
+        long = "output-file",
+        value_name = "PATTERN",
+        help_heading = "Output and input"
+    )]
+    pub(crate) stdout: Option<OsString>,
+
+    /// stderr to a file per rank
+    #[arg(
+        short = 'e',
+        long = "error-file",
+        value_name = "PATTERN",
+        help_heading = "Output and input"
+    )]
+    pub(crate) stderr: Option<OsString>,
+
+    /// Send stderr where stdout goes
+    #[arg(long, hide_short_help = true, help_heading = "Output and input")]
+    pub(crate) merge_stderr: bool,
+
+    /// The rank that reads stdin, or all, none
+    ///
+    /// [default: 0; under srun: all]
+    #[arg(long, value_name = "RANK", help_heading = "Output and input")]
+    pub(crate) stdin: Option<StdinChoice>,
+
+    /// Read stdin from a file
+    #[arg(long, value_name = "FILE", help_heading = "Output and input")]
+    pub(crate) input: Option<PathBuf>,
+
+    /// Give one rank a terminal (rank 0)
+    #[arg(
+        long, value_name = "RANK", num_args = 0..=1, require_equals = true, default_missing_value = "0",
+        value_parser = values::rank, help_heading = "Output and input"
+    )]
+    pub(crate) pty: Option<u32>,
+
+    /// Output and messages as JSON lines
+    #[arg(long, help_heading = "Output and input")]
+    pub(crate) json: bool,
+
+    /// Form of our own messages
+    #[arg(
+        hide_possible_values = true,
+        long,
+        value_name = "text|json",
+        hide_short_help = true,
+        help_heading = "Output and input"
+    )]
+    pub(crate) message_format: Option<MessageFormatChoice>,
+
+    /// End the job after this time
+    ///
+    /// Seconds, or a number with ms, s, m or h: `90`, `1.5h`.
+    #[arg(long, value_name = "SECONDS", value_parser = values::time, help_heading = "Life of the job")]
+    pub(crate) timeout: Option<Duration>,
+
+    /// From SIGTERM to SIGKILL [default: 5]
+    #[arg(long, value_name = "SECONDS", value_parser = values::time, help_heading = "Life of the job")]
+    pub(crate) grace: Option<Duration>,
+
+    /// End the job at the first failure
+    ///
+    /// [default: yes]
+    #[arg(
+        hide_possible_values = true,
+        long, value_name = "yes|no", num_args = 0..=1, require_equals = true, default_missing_value = "yes",
+        help_heading = "Life of the job"
+    )]
+    pub(crate) kill_on_bad_exit: Option<Switch>,
+
+    /// What the loss of the terminal (SIGHUP) does to the job
+    #[arg(
+        hide_possible_values = true,
+        long,
+        value_name = "end|continue",
+        hide_short_help = true,
+        help_heading = "Life of the job"
+    )]
+    pub(crate) on_hangup: Option<OnLoss>,
+
+    /// What it does to the job when nobody reads its output any more
+    #[arg(
+        hide_possible_values = true,
+        long,
+        value_name = "end|continue",
+        hide_short_help = true,
+        help_heading = "Life of the job"
+    )]
+    pub(crate) on_output_closed: Option<OnLoss>,
+
+    /// Hold ranks before they run anything
+    ///
+    /// At the first instruction, for a debugger: see `rally help debugging`.
+    #[arg(long, help_heading = "Life of the job")]
+    pub(crate) stop_on_exec: bool,
+
+    /// Read the apps from a file, one per line
+    #[arg(
+        long = "app",
+        value_name = "FILE",
+        hide_short_help = true,
+        help_heading = "General"
+    )]
+    pub(crate) app_file: Option<PathBuf>,
+
+    /// Follow the habits of rally, mpiexec, mpirun or srun
+    ///
+    /// Holds for the options after it.
+    #[arg(
+        long,
+        value_name = "NAME",
+        hide_short_help = true,
+        help_heading = "General"
+    )]
+    pub(crate) personality: Option<String>,
+
+    /// Print nothing of our own but errors
+    #[arg(short = 'q', long, help_heading = "General")]
+    pub(crate) quiet: bool,
+
+    /// Say more about what happens
+    #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "General")]
+    pub(crate) verbose: u8,
+}
+
+/// Options that ask instead of run; the translator answers them, clap only shows them.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InfoArgs {
+    /// Print help: -h on one screen, --help in full
+    #[arg(short = 'h', long, num_args = 0, action = ArgAction::SetTrue, help_heading = "General")]
+    pub(crate) help: bool,
+
+    /// Print the version
+    #[arg(short = 'V', long, action = ArgAction::SetTrue, help_heading = "General")]
+    pub(crate) version: bool,
+}
+
+/// What to show before the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum DisplayChoice {
+    Map,
+    Bindings,
+    Allocation,
+}
+
+/// How daemons get onto nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Bootstrap {
+    Fork,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MessageFormatChoice {
+    Text,
+    Json,
+}
+
+/// Which ranks get our standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StdinChoice {
+    None,
+    All,
+    Rank(u32),
+}
+
+impl std::str::FromStr for StdinChoice {
+    type Err = values::ValueError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self::None),
+            "all" => Ok(Self::All),
+            _ if text
+                .bytes()
+                .next()
+                .is_some_and(|byte| byte.is_ascii_digit()) =>
+            {
+                values::rank(text).map(Self::Rank)
+            }
+            _ => Err(values::ValueError::NotATarget),
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The environment of the ranks: ours, changed by rules in the order in which they were given.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+};
+
+use super::{Error, compat::Canonical, compat::split_once, values::ValueError};
+
+/// What an enclosing launcher tells its own ranks. Ranks of ours that found them would talk to the wrong server or
+/// believe that they are somebody else.
+const FOREIGN: [&str; 22] = [
+    "HYDI_CONTROL_FD",
+    "MPI_LOCALNRANKS",
+    "MPI_LOCALRANKID",
+    "OMPI_COMM_WORLD_*",
+    "PMIX_BFROP_BUFFER_TYPE",
+    "PMIX_GDS_MODULE",
+    "PMIX_HOSTNAME",
+    "PMIX_KEEPALIVE_PIPE",
+    "PMIX_LAUNCHER_*",
+    "PMIX_NAMESPACE",
+    "PMIX_PTL_MODULE",
+    "PMIX_RANK",
+    "PMIX_SECURITY_MODE",
+    "PMIX_SERVER_*",
+    "PMIX_VERSION",
+    "PMI_*",
+    "RALLY_JOB",
+    "RALLY_LOCAL_*",
+    "RALLY_NODE",
+    "RALLY_OWNER",
+    "RALLY_RANK",
+    "RALLY_SIZE",
+];
+
+/// Our own environment, by name.
+pub(crate) type Variables = BTreeMap<OsString, OsString>;
+
+/// Which of our variables the ranks start with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Inherit {
+    #[default]
+    All,
+    None,
+    Names(Vec<NamePattern>),
+}
+
+/// A name, or the beginning of names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NamePattern {
+    Name(OsString),
+    Prefix(OsString),
+}
+
+/// A change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EnvRule {
+    Set {
+        name: OsString,
+        value: OsString,
+    },
+    /// With our value; it matters where not everything is inherited.
+    Pass(NamePattern),
+    Unset(NamePattern),
+    Prepend {
+        name: OsString,
+        separator: OsString,
+        value: OsString,
+    },
+    Append {
+        name: OsString,
+        separator: OsString,
+        value: OsString,
+    },
+}
+
+/// All that was said about the environment of an app.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EnvRules {
+    pub(crate) inherit: Inherit,
+    pub(crate) rules: Vec<EnvRule>,
+}
+
+impl NamePattern {
+    fn new(text: &[u8]) -> Self {
+        match text.strip_suffix(b"*") {
+            Some(prefix) => Self::Prefix(OsString::from_vec(prefix.to_vec())),
+            None => Self::Name(OsString::from_vec(text.to_vec())),
+        }
+    }
+
+    fn matches(&self, name: &OsStr) -> bool {
+        match self {
+            Self::Name(wanted) => wanted == name,
+            Self::Prefix(prefix) => name.as_bytes().starts_with(prefix.as_bytes()),
+        }
+    }
+}
+
+impl EnvRules {
+    /// Picks the rules out of the options of an app, in their order.
+    pub(super) fn read(options: &[Canonical]) -> Result<Self, Error> {
+        let mut all = Self::default();
+        for option in options {
+            let Some(value) = &option.value else { continue };
+            let bad = |reason| Error::BadValue {
+                option: option.typed.clone(),
+                value: value.to_string_lossy().into_owned(),
+                reason,
+            };
+            let bytes = value.as_bytes();
+            match option.flag.as_str() {
+                "inherit-env" => all.inherit = inherit(bytes),
+                "set-env" => all.rules.push(match split_once(value, b'=') {
+                    Some((name, value)) => EnvRule::Set {
+                        name: checked(name).map_err(bad)?,
+                        value,
+                    },
+                    None if bytes.is_empty() => return Err(bad(ValueError::BadVariable)),
+                    None => EnvRule::Pass(NamePattern::new(bytes)),
+                }),
+                "unset-env" if bytes.is_empty() || bytes.contains(&b'=') => {
+                    return Err(bad(ValueError::BadVariable));
+                }
+                "unset-env" => all.rules.push(EnvRule::Unset(NamePattern::new(bytes))),
+                "prepend-env" => {
+                    let (name, separator, value) = joining(value).map_err(bad)?;
+                    all.rules.push(EnvRule::Prepend {
+                        name,
+                        separator,
+                        value,
+                    });
+                }
+                "append-env" => {
+                    let (name, separator, value) = joining(value).map_err(bad)?;
+                    all.rules.push(EnvRule::Append {
+                        name,
+                        separator,
+                        value,
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(all)
+    }
+
+    /// The environment of the ranks. What an enclosing launcher told its own ranks goes first, so that a rule may set
+    /// it all the same.
+    pub(crate) fn apply(&self, ours: &Variables) -> Variables {
+        let foreign = FOREIGN.map(|name| NamePattern::new(name.as_bytes()));
+        let mut variables: Variables = ours
+            .iter()
+            .filter(|(name, _)| match &self.inherit {
+                Inherit::All => true,
+                Inherit::None => false,
+                Inherit::Names(names) => names.iter().any(|wanted| wanted.matches(name)),
+            })
+            .filter(|(name, _)| !foreign.iter().any(|pattern| pattern.matches(name)))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        for rule in &self.rules {
+            match rule {
+                EnvRule::Set { name, value } => {
+                    variables.insert(name.clone(), value.clone());
+                }
+                EnvRule::Pass(pattern) => {
+                    let passed = ours.iter().filter(|(name, _)| pattern.matches(name));
+                    variables.extend(passed.map(|(name, value)| (name.clone(), value.clone())));
+                }
+                EnvRule::Unset(pattern) => variables.retain(|name, _| !pattern.matches(name)),
+                EnvRule::Prepend {
+                    name,
+                    separator,
+                    value,
+                } => match variables.get_mut(name) {
+                    Some(old) => *old = joined(&[value, separator, old]),
+                    None => drop(variables.insert(name.clone(), value.clone())),
+                },
+                EnvRule::Append {
+                    name,
+                    separator,
+                    value,
+                } => match variables.get_mut(name) {
+                    Some(old) => *old = joined(&[old, separator, value]),
+                    None => drop(variables.insert(name.clone(), value.clone())),
+                },
+            }
+        }
+        variables
+    }
+
+    /// Names that should be passed on with our value although we have none.
+    pub(crate) fn missing<'a>(&'a self, ours: &'a Variables) -> impl Iterator<Item = &'a OsStr> {
+        self.rules.iter().filter_map(|rule| match rule {
+            EnvRule::Pass(NamePattern::Name(name)) if !ours.contains_key(name) => {
+                Some(name.as_os_str())
+            }
+            _ => None,
+        })
+    }
+}
+
+fn joined(parts: &[&OsString]) -> OsString {
+    let mut out = OsString::new();
+    for part in parts {
+        out.push(part);
+    }
+    out
+}
+
+/// `all`, `none`, or names with commas between them.
+fn inherit(text: &[u8]) -> Inherit {
+    match text {
+        b"all" | b"ALL" => Inherit::All,
+        b"none" | b"NONE" => Inherit::None,
+        _ => {
+            let names = text
+                .split(|byte| *byte == b',')
+                .filter(|name| !name.is_empty());
+            Inherit::Names(names.map(NamePattern::new).collect())
+        }
+    }
+}
+
+/// A name that a variable can have.
+fn checked(name: OsString) -> Result<OsString, ValueError> {
+    if name.is_empty() || name.as_bytes().contains(&b'=') {
+        Err(ValueError::BadVariable)
+    } else {
+        Ok(name)
+    }
+}
+
+/// `NAME[SEPARATOR]=VALUE`; without brackets the separator is a colon.
+fn joining(text: &OsStr) -> Result<(OsString, OsString, OsString), ValueError> {
+    let bytes = text.as_bytes();
+    let owned = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    let open = bytes
+        .iter()
+        .position(|byte| matches!(byte, b'[' | b'='))
+        .ok_or(ValueError::NoSeparator)?;
+    let (name, rest) = bytes.split_at(open);
+    let name = checked(owned(name))?;
+    if let Some(value) = rest.strip_prefix(b"=") {
+        return Ok((name, OsString::from(":"), owned(value)));
+    }
+    // The separator itself may be a bracket or an equals sign: `]=` ends it.
+    let end = rest
+        .windows(2)
+        .position(|pair| pair == b"]=")
+        .ok_or(ValueError::NoSeparator)?;
+    let separator = rest.get(1..end).ok_or(ValueError::NoSeparator)?;
+    let value = rest.get(end + 2..).ok_or(ValueError::NoSeparator)?;
+    Ok((name, owned(separator), owned(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ours() -> Variables {
+        [
+            ("A", "1"),
+            ("AB", "2"),
+            ("PATH", "/bin"),
+            ("EMPTY", ""),
+            ("PMI_RANK", "7"),
+            ("PMIX_RANK", "7"),
+            ("PMIX_MCA_ptl_base_verbose", "5"),
+            ("OMPI_COMM_WORLD_RANK", "7"),
+            ("RALLY_RANK", "7"),
+            ("RALLY_GRACE", "1"),
+            ("HYDI_CONTROL_FD", "9"),
+        ]
+        .map(|(name, value)| (name.into(), value.into()))
+        .into()
+    }
+
+    fn applied(options: &[(&str, &str)]) -> String {
+        let options: Vec<_> = options
+            .iter()
+            .map(|(flag, value)| Canonical {
+                flag: (*flag).into(),
+                value: Some(value.into()),
+                typed: format!("--{flag}"),
+            })
+            .collect();
+        match EnvRules::read(&options) {
+            Ok(rules) => {
+                let applied = rules.apply(&ours());
+                applied
+                    .iter()
+                    .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn rules_apply_in_order() {
+        let cases: &[(&[(&str, &str)], &str)] = &[
+            (
+                &[],
+                "A=1 AB=2 EMPTY= PATH=/bin PMIX_MCA_ptl_base_verbose=5 RALLY_GRACE=1",
+            ),
+            (&[("inherit-env", "none")], ""),
+            (&[("inherit-env", "none"), ("set-env", "A")], "A=1"),
+            (&[("inherit-env", "none"), ("set-env", "A*")], "A=1 AB=2"),
+            (
+                &[("inherit-env", "A,P*")],
+                "A=1 PATH=/bin PMIX_MCA_ptl_base_verbose=5",
+            ),
+            // The base comes first wherever it stands.
+            (&[("set-env", "X=y=z"), ("inherit-env", "none")], "X=y=z"),
+            (
+                &[
+                    ("inherit-env", "PATH"),
+                    ("prepend-env", "PATH[:]=/a"),
+                    ("append-env", "PATH=/z"),
+                ],
+                "PATH=/a:/bin:/z",
+            ),
+            (
+                &[("inherit-env", "PATH"), ("prepend-env", "PATH[]=]=/a")],
+                "PATH=/a]/bin",
+            ),
+            (
+                &[("inherit-env", "none"), ("prepend-env", "NEW[;]=v")],
+                "NEW=v",
+            ),
+            (
+                &[
+                    ("inherit-env", "A*"),
+                    ("unset-env", "A"),
+                    ("set-env", "A=3"),
+                    ("unset-env", "AB*"),
+                ],
+                "A=3",
+            ),
+            (
+                &[("inherit-env", "none"), ("set-env", "PMI_RANK=1")],
+                "PMI_RANK=1",
+            ),
+            (
+                &[("set-env", "=x")],
+                "`--set-env` cannot be `=x`: the name of a variable may not be empty or contain `=`",
+            ),
+            (
+                &[("set-env", "")],
+                "`--set-env` cannot be ``: the name of a variable may not be empty or contain `=`",
+            ),
+            (
+                &[("unset-env", "A=1")],
+                "`--unset-env` cannot be `A=1`: the name of a variable may not be empty or contain `=`",
+            ),
+            (
+                &[("append-env", "A")],
+                "`--append-env` cannot be `A`: it does not say `NAME[SEPARATOR]=VALUE`",
+            ),
+            (
+                &[("append-env", "A[:")],
+                "`--append-env` cannot be `A[:`: it does not say `NAME[SEPARATOR]=VALUE`",
+            ),
+        ];
+        for (options, expected) in cases {
+            assert_eq!(applied(options), *expected, "{options:?}");
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! What can be wrong with a command line, and the sentences that say it.
+
+use std::{fmt, io, path::PathBuf};
+
+use dvm::{
+    alloc::{AllocError, RemoteNodes},
+    messages::{Kind, Message},
+    place::{PolicyError, RankfileError},
+};
+use thiserror::Error;
+
+use super::{Personality, kinds as k, values::ValueError};
+use crate::{
+    config::{ConfigError, Source},
+    exit::ExitCode,
+};
+
+/// Why a command line, with all that it refers to, is not a request.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Error {
+    #[error("there is no option `{option}`")]
+    UnknownOption {
+        option: String,
+        /// How the command line starts.
+        command: String,
+        nearest: Option<String>,
+        elsewhere: Option<Elsewhere>,
+    },
+    #[error("`{option}` needs a value")]
+    MissingValue { option: String },
+    #[error("`{option}` takes no value, but was given `{value}`")]
+    UnexpectedValue { option: String, value: String },
+    #[error("`{option}` cannot be `{value}`: {reason}")]
+    BadValue {
+        option: String,
+        value: String,
+        reason: ValueError,
+    },
+    #[error("`{option}` does not mean the same to everybody")]
+    TwoMeanings {
+        option: String,
+        meanings: &'static [Meaning],
+    },
+    #[error("`{option}` is not offered: {why}")]
+    NotOffered { option: String, why: NotOffered },
+    #[error("there is no personality `{name}`")]
+    UnknownPersonality {
+        name: String,
+        nearest: Option<String>,
+    },
+    #[error("there is no command `{name}`")]
+    UnknownCommand {
+        name: String,
+        nearest: Option<String>,
+        looks: LooksLike,
+    },
+    #[error("no command was given")]
+    NoCommand,
+    #[error("no program was given")]
+    NoProgram {
+        app: usize,
+        apps: usize,
+        command: &'static str,
+    },
+    #[error("`{first}` and `{second}` cannot be used together")]
+    Together {
+        first: String,
+        second: String,
+        why: &'static str,
+    },
+    #[error(
+        "`{option}` holds for the whole job, but app {app} says `{value}` after another said `{before}`"
+    )]
+    SaidTwice {
+        option: String,
+        app: usize,
+        value: String,
+        before: String,
+    },
+    #[error("more than {max} apps in one job")]
+    TooManyApps { max: usize },
+    #[error("there is no help on `{subject}`")]
+    NoSuchTopic {
+        subject: String,
+        nearest: Option<String>,
+    },
+    #[error("cannot read {what} `{path}`: {problem}", path = .path.display())]
+    Unreadable {
+        what: FileKind,
+        path: PathBuf,
+        problem: ReadProblem,
+    },
+    #[error("cannot read the app file `{path}`, line {line}: {problem}", path = .path.display())]
+    BadAppFile {
+        path: PathBuf,
+        line: usize,
+        problem: AppFileProblem,
+    },
+    #[error(transparent)]
+    Config(ConfigError),
+    /// Which option, or which setting, the policy is from.
+    #[error("{error}")]
+    Policy { error: PolicyError, from: Source },
+    #[error("the policy `{policy}` needs a file")]
+    MissingFile { policy: &'static str },
+    #[error(transparent)]
+    Rankfile(RankfileError),
+    #[error(transparent)]
+    Nodes(AllocError),
+    #[error(transparent)]
+    RemoteNodes(RemoteNodes),
+    #[error("the current directory cannot be found: {problem}")]
+    NoDirectory { problem: ReadProblem },
+}
+
+/// A meaning of a spelling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meaning {
+    /// Who gives it that meaning.
+    pub(crate) whose: &'static str,
+    pub(crate) what: &'static str,
+    /// How we spell it.
+    pub(crate) ours: &'static str,
+}
+
+/// That an option which is unknown here is known under another name of the launcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    pub(crate) personality: Personality,
+    /// Our own spelling of it, where there is one.
+    pub(crate) meaning: Option<String>,
+}
+
+/// Why an option that peers have is refused. To ignore it would run something else than was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotOffered {
+    OneNode,
+    Machine,
+    MultiProg,
+    SessionDirectory,
+    RankMap,
+    PrependPattern,
+    Xml,
+    Xterm,
+    Debugger,
+    Bootstrap,
+}
+
+impl NotOffered {
+    const fn help(self) -> Option<&'static str> {
+        Some(match self {
+            Self::OneNode => "leave it out: all procs run on this node",
+            Self::Machine => "every `rally run` starts what it needs; name hosts with `--host`",
+            Self::MultiProg => {
+                "separate the programs with `:`, or list them in a file for `--app` (`rally help mpmd`)"
+            }
+            Self::SessionDirectory => "name a directory with `--wdir`",
+            Self::RankMap => {
+                "write a rankfile and use `--map-by rankfile:FILE=NAME` (`rally help placement`)"
+            }
+            Self::PrependPattern => {
+                "use `--label` (rank) or `--label=full` (job, rank, host and stream)"
+            }
+            Self::Xml => "use `--json`",
+            Self::Xterm => "use `--pty=RANK` for one rank, or `--output-file out.%r` for files",
+            Self::Debugger => "start with `--stop-on-exec`, then attach (`rally help debugging`)",
+            Self::Bootstrap => "leave it out, or use `fork`",
+        })
+    }
+}
+
+impl fmt::Display for NotOffered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OneNode => "this version runs jobs on one node",
+            Self::Machine => "there is no machine that runs on between jobs yet",
+            Self::MultiProg => "the files of `srun --multi-prog` are not read",
+            Self::SessionDirectory => "ranks have no session directory",
+            Self::RankMap => "the rank maps of Hydra are not read",
+            Self::PrependPattern => "labels have fixed forms",
+            Self::Xml => "output is text or JSON lines",
+            Self::Xterm => "no windows are opened",
+            Self::Debugger => "debuggers are not started from here",
+            Self::Bootstrap => "this version starts daemons by `fork` only",
+        })
+    }
+}
+
+/// What a word that should have been a command looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LooksLike {
+    Nothing,
+    /// It holds a slash, or only options came before it.
+    Program,
+    /// It begins with a hyphen.
+    Option,
+}
+
+/// Which file could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    HostFile,
+    AppFile,
+    RankFile,
+    SequenceFile,
+    Input,
+    Configuration,
+}
+
+impl fmt::Display for FileKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HostFile => "the host file",
+            Self::AppFile => "the app file",
+            Self::RankFile => "the rankfile",
+            Self::SequenceFile => "the sequence file",
+            Self::Input => "the input file",
+            Self::Configuration => "the configuration file",
+        })
+    }
+}
+
+/// Why a file could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(crate) enum ReadProblem {
+    #[error("{}", io::Error::from_raw_os_error(*.0))]
+    Kernel(i32),
+    #[error("it is longer than {0} bytes")]
+    TooLong(u64),
+    #[error("it is not valid UTF-8")]
+    NotText,
+    #[error("it is a directory")]
+    Directory,
+    #[error("reading failed")]
+    Failed,
+}
+
+impl ReadProblem {
+    /// Whether there is no such file.
+    pub(crate) fn is_absence(self) -> bool {
+        matches!(self, Self::Kernel(errno) if matches!(
+            io::Error::from_raw_os_error(errno).kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+        ))
+    }
+}
+
+impl From<io::Error> for ReadProblem {
+    /// Keeps the kernel's number; the operation is always reading the file that the error names.
+    fn from(error: io::Error) -> Self {
+        match (error.raw_os_error(), error.kind()) {
+            (Some(errno), _) => Self::Kernel(errno),
+            (None, io::ErrorKind::InvalidData) => Self::NotText,
+            (None, _) => Self::Failed,
+        }
+    }
+}
+
+/// What is wrong in an app file.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum AppFileProblem {
+    #[error("the quote {0} is never closed")]
+    OpenQuote(char),
+    #[error("the last line ends in `\\`, but nothing follows")]
+    OpenContinuation,
+    #[error("{0}")]
+    Line(Box<Error>),
+    #[error("an app file cannot name another one")]
+    Nested,
+    #[error("it names no program")]
+    NoProgram,
+}
+
+impl Error {
+    /// The exit code of a run that ends so.
+    pub(crate) const fn exit(&self) -> ExitCode {
+        match self {
+            Self::Unreadable { .. }
+            | Self::BadAppFile { .. }
+            | Self::Config(_)
+            | Self::Rankfile(_) => ExitCode::BadFile,
+            Self::Nodes(error) if error.line.is_some() => ExitCode::BadFile,
+            Self::NoDirectory { .. } => ExitCode::Resources,
+            Self::RemoteNodes(_) => ExitCode::Placement,
+            _ => ExitCode::Usage,
+        }
+    }
+
+    /// The message, ready to be printed for people or as JSON.
+    pub(crate) fn message(&self) -> Message {
+        match self {
+            Self::UnknownOption {
+                command,
+                nearest,
+                elsewhere,
+                ..
+            } => {
+                let mut message = self.of(&k::UNKNOWN_OPTION);
+                if let Some(elsewhere) = elsewhere {
+                    let name = elsewhere.personality.name();
+                    message = match &elsewhere.meaning {
+                        Some(meaning) => message.fact(name, format!("there it means {meaning}")),
+                        None => message.fact(name, "has an option of this name"),
+                    };
+                    message = message.with_help(match (&elsewhere.meaning, nearest) {
+                        (Some(meaning), _) => {
+                            format!("use {meaning}, or `--personality {name}` before it")
+                        }
+                        (None, _) => format!("put `--personality {name}` before it"),
+                    });
+                    return message;
+                }
+                message.with_help(match nearest {
+                    Some(nearest) => format!("did you mean `{nearest}`?"),
+                    None => format!("`{command} -h` lists the options"),
+                })
+            }
+            Self::MissingValue { option } => self
+                .of(&k::MISSING_VALUE)
+                .with_help(format!("give it one: `{option} VALUE`")),
+            Self::UnexpectedValue { option, .. } => self
+                .of(&k::UNEXPECTED_VALUE)
+                .with_help(format!("write `{option}` alone")),
+            Self::BadValue { reason, .. } => {
+                let message = self.of(&k::BAD_VALUE);
+                match reason {
+                    ValueError::NoProcs => {
+                        message.with_help("leave `-n` out for one proc per slot")
+                    }
+                    ValueError::BadVariable | ValueError::NoSeparator | ValueError::NoEquals => {
+                        message.with_help("`rally help environment` shows the forms")
+                    }
+                    ValueError::Pattern(_) | ValueError::OwnPattern(_) => {
+                        message.with_help("`rally help output` lists the letters of patterns")
+                    }
+                    _ => message,
+                }
+            }
+            Self::TwoMeanings { meanings, option } => {
+                let mut message = self.of(&k::TWO_MEANINGS);
+                for meaning in *meanings {
+                    message = message.fact(
+                        meaning.whose,
+                        format!("{}: here `{}`", meaning.what, meaning.ours),
+                    );
+                }
+                let first = meanings.first().map_or("mpirun", |meaning| meaning.whose);
+                if Personality::from_name(first).is_some() {
+                    message.with_help(format!(
+                        "say it in our words, or put `--personality {first}` before `{option}`"
+                    ))
+                } else {
+                    message.with_help("say it in our words")
+                }
+            }
+            Self::NotOffered { why, .. } => match why.help() {
+                Some(help) => self.of(&k::NOT_OFFERED).with_help(help),
+                None => self.of(&k::NOT_OFFERED),
+            },
+            Self::UnknownPersonality { nearest, .. } => {
+                let names = Personality::ALL.map(Personality::name).join(", ");
+                let message = self.of(&k::UNKNOWN_PERSONALITY).fact("known", names);
+                did_you_mean(message, nearest.as_deref())
+            }
+            Self::UnknownCommand {
+                name,
+                nearest,
+                looks,
+            } => {
+                let message = self
+                    .of(&k::UNKNOWN_COMMAND)
+                    .fact("known", super::COMMANDS.join(", "));
+                match (looks, nearest) {
+                    (LooksLike::Nothing, Some(nearest)) => did_you_mean(message, Some(nearest)),
+                    (LooksLike::Option, _) => message.with_help(format!(
+                        "options of a job follow `run`: `rally run {name} ...`"
+                    )),
+                    _ => message.with_help(format!("to start a program: `rally run {name}`")),
+                }
+            }
+            Self::NoCommand => self
+                .of(&k::NO_COMMAND)
+                .with_help("`rally run -n 4 PROGRAM`; `rally -h` for more"),
+            Self::NoProgram { app, apps, command } => {
+                let mut message = self.of(&k::NO_PROGRAM);
+                if *apps > 1 {
+                    message = message.fact("app", format!("number {app} of {apps}"));
+                }
+                message.with_help(format!("`{command} -n 4 PROGRAM`; `{command} -h` for more"))
+            }
+            Self::Together { why, .. } => self.of(&k::TOGETHER).with_help(*why),
+            Self::SaidTwice { .. } => self
+                .of(&k::SAID_TWICE)
+                .with_help("say it once, before the first program"),
+            Self::TooManyApps { .. } => self.of(&k::TOO_MANY_APPS),
+            Self::NoSuchTopic { nearest, .. } => {
+                let message = self
+                    .of(&k::NO_SUCH_TOPIC)
+                    .fact("topics", crate::help::topic_names().join(", "));
+                did_you_mean(message, nearest.as_deref())
+            }
+            Self::Unreadable { .. } => self
+                .of(&k::UNREADABLE)
+                .fact("effect", "the job was not started"),
+            Self::BadAppFile { problem, .. } => {
+                let message = self.of(&k::BAD_APP_FILE);
+                match problem {
+                    AppFileProblem::Line(error) => {
+                        let inner = error.message();
+                        let mut message = message;
+                        message.facts.extend(inner.facts);
+                        message.help = inner.help;
+                        message
+                    }
+                    _ => message.with_help("`rally help mpmd` shows the form"),
+                }
+            }
+            Self::Config(error) => error.message(),
+            Self::Policy { error, from } => {
+                let message = from_lines(&k::BAD_POLICY, &error.to_string());
+                match from {
+                    Source::CommandLine(_) => message,
+                    other => message.fact("from", other.to_string()),
+                }
+            }
+            Self::MissingFile { policy } => self
+                .of(&k::BAD_POLICY)
+                .with_help(format!("name it: `--map-by {policy}:FILE=NAME`")),
+            Self::Rankfile(error) => from_lines(&k::BAD_RANKFILE, &error.to_string()),
+            Self::Nodes(error) => from_lines(&k::BAD_NODES, &error.to_string()),
+            Self::RemoteNodes(error) => from_lines(&k::REMOTE_NODES, &error.to_string()),
+            Self::NoDirectory { .. } => self
+                .of(&k::NO_DIRECTORY)
+                .with_help("go to a directory that exists"),
+        }
+    }
+
+    fn of(&self, kind: &Kind) -> Message {
+        Message::new(kind, self.to_string())
+    }
+}
+
+/// Adds the suggestion, if there is one.
+pub(crate) fn did_you_mean(message: Message, nearest: Option<&str>) -> Message {
+    match nearest {
+        Some(nearest) => message.with_help(format!("did you mean `{nearest}`?")),
+        None => message,
+    }
+}
+
+/// A message from a text whose first line is the headline, and whose other lines are `name: value`.
+fn from_lines(kind: &Kind, text: &str) -> Message {
+    let mut lines = text.lines();
+    let mut message = Message::new(kind, lines.next().unwrap_or_default());
+    for line in lines {
+        let value = line.trim();
+        message = match value.strip_prefix("help:") {
+            Some(help) => message.with_help(help.trim()),
+            None => message.fact("detail", value),
+        };
+    }
+    message
+}

@@ -1,0 +1,118 @@
+//! The kinds of message about command lines and settings: stable ids and long explanations.
+
+use dvm::messages::{Kind, Severity};
+
+macro_rules! kinds {
+    ($($name:ident: $severity:ident $id:literal $explanation:literal)*) => {
+        $(pub(crate) const $name: Kind = Kind {
+            id: $id,
+            severity: Severity::$severity,
+            explanation: $explanation,
+        };)*
+
+        /// Every kind of message of the command line.
+        pub(crate) const KINDS: &[&Kind] = &[$(&$name),*];
+    };
+}
+
+kinds! {
+    UNKNOWN_OPTION: Error "cli/unknown-option"
+"The word begins with a hyphen and stands before the program's name, but it is no option, neither ours nor one of Open \
+MPI, MPICH or Slurm that we know. Options of the program itself stand after its name.
+
+Some options exist only under one name of the launcher: `-J` belongs to srun. `--personality srun` before it makes it \
+known; so does calling the launcher by that name (`rally help personalities`)."
+
+    MISSING_VALUE: Error "cli/missing-value"
+"The option wants a value, and none follows: the command line ends, or another option comes next. A value that begins \
+with a hyphen can be attached: `--wdir=-x`."
+
+    UNEXPECTED_VALUE: Error "cli/unexpected-value"
+"The option switches something on and takes no value."
+
+    BAD_VALUE: Error "cli/bad-value"
+"The value that follows the option is not one that it can have. The message says which are possible."
+
+    TWO_MEANINGS: Error "cli/two-meanings"
+"Open MPI, MPICH and Slurm use this spelling for different things. Under the names mpiexec, mpirun and srun the launcher \
+follows the habits of that name. `rally run` does not guess: it refuses, and names the unambiguous spellings. \
+`--personality NAME` makes the options after it follow a name (`rally help personalities`)."
+
+    NOT_OFFERED: Error "cli/not-offered"
+"Another launcher has this option, and we know what it asks for, but we cannot do it. Options that only tune another \
+launcher are ignored with a note; this one is refused, because without it something else would run than was asked for."
+
+    UNKNOWN_PERSONALITY: Error "cli/unknown-personality"
+"`--personality` takes the names that the launcher can be called by: rally, mpiexec, mpirun, srun. The names that Open \
+MPI and PRRTE use (ompi, prte, mpich, hydra, slurm) are understood too."
+
+    NO_COMMAND: Error "cli/no-command"
+"`rally` was called without a word. To start a program: `rally run -n 4 PROGRAM`."
+
+    UNKNOWN_COMMAND: Error "cli/unknown-command"
+"The first word after `rally` is a command. To start a program it is `run`: `rally run -n 4 ./a`."
+
+    NO_PROGRAM: Error "cli/no-program"
+"The command line, or a part of it between two `:`, has options but names no program. An option that took the program's \
+name for its value is a frequent reason: `-n ./a` lacks the number."
+
+    TOGETHER: Error "cli/options-together"
+"The two options ask for things that exclude each other."
+
+    SAID_TWICE: Error "cli/said-twice"
+"The option holds for the whole job, not for one app of it, and two apps of the command line say different things. \
+Options of a job are best given once, before the first program."
+
+    TOO_MANY_APPS: Error "cli/too-many-apps"
+"A job has at most 65,536 apps."
+
+    NO_SUCH_TOPIC: Error "cli/no-such-topic"
+"`rally help` knows its topics, the commands, and the ids of all messages, such as `cli/unknown-option`."
+
+    UNREADABLE: Error "cli/unreadable-file"
+"A file that the command line or a setting names could not be opened or read on the node where the launcher runs. \
+Relative names start at the current directory, not at that of `--wdir`."
+
+    BAD_APP_FILE: Error "cli/bad-app-file"
+"Each line of an app file holds what would stand between two `:` of a command line: options, a program, its arguments. \
+`#` begins a comment, `\\` at the end of a line joins the next one, quotes work as in a shell, and nothing is \
+substituted (`rally help mpmd`)."
+
+    NO_DIRECTORY: Error "cli/no-directory"
+"The directory that the launcher was started in does not exist any more, or may not be looked at, so relative names mean \
+nothing."
+
+    BAD_CONFIG: Error "config/bad-file"
+"Settings are read from the site's file, /etc/rally/config.toml, and from the user's, \
+$XDG_CONFIG_HOME/rally/config.toml or ~/.config/rally/config.toml. They are TOML: `grace = 5`. A file with a mistake is \
+refused whole, because what it meant to say may matter. `rally config` shows what is in force."
+
+    BAD_SETTING: Error "config/bad-value"
+"A setting has a value that it cannot have. It came from a file or from a variable of the environment, as the message \
+says: a setting `on-hangup` is the variable RALLY_ON_HANGUP. `rally config` shows what is in force."
+
+    UNKNOWN_SETTING: Error "config/unknown-setting"
+"A configuration file has a key that is no setting. `rally config` lists them all."
+
+    BAD_NODES: Error "alloc/bad-text"
+"A host file or the value of `--host` cannot be read. A line of a host file is `name`, `name:4` or \
+`name slots=4 max_slots=8`; names may be lists such as `n[1-4]`; `#` begins a comment."
+
+    REMOTE_NODES: Error "alloc/remote-nodes"
+"The hosts that were named are not this machine. This version starts procs only on the node where it runs itself; \
+`localhost` and this machine's own names are fine."
+
+    BAD_POLICY: Error "place/bad-policy"
+"The value of `--map-by`, `--rank-by` or `--bind-to` is not understood. `rally help placement` lists the policies and \
+their qualifiers."
+
+    BAD_RANKFILE: Error "place/bad-rankfile"
+"A rankfile has one line for each rank: `rank 0=localhost slot=0-1` (`rally help placement`)."
+
+    IGNORED: Note "cli/ignored-options"
+"These options tune another launcher. Scripts are full of them, so they are accepted; they change nothing here."
+
+    NOT_SET: Note "cli/variable-not-set"
+"A variable was to be passed on with the value that it has in the launcher's environment, but it is not set there. The \
+ranks do not have it either."
+}

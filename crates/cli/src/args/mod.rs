@@ -1,0 +1,425 @@
+//! The command line: from words to a [`Request`] that leaves nothing to look up.
+//!
+//! Two steps. [`parse`] turns the words into [`Args`], as typed, and consults nothing. [`resolve`] consults the
+//! [`World`] (environment, files, terminal) and the settings, and makes the request. In between,
+//! [`compat`] translates the spellings of Open MPI, MPICH and Slurm into our own, which clap then reads.
+
+mod app_file;
+pub(crate) mod compat;
+mod define;
+mod environment;
+pub(crate) mod error;
+pub(crate) mod kinds;
+mod personality;
+mod placement;
+mod request;
+mod resolve;
+pub(crate) mod values;
+mod world;
+
+use std::ffi::{OsStr, OsString};
+
+use clap::{
+    ArgAction, Args as _, Command, CommandFactory, FromArgMatches, Parser,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+
+use self::{
+    compat::{Asks, Canonical, Native, Segment, Translation, translate},
+    define::{AppArgs, Cli, CliCommand, JobArgs},
+    environment::EnvRules,
+    error::LooksLike,
+};
+pub(crate) use self::{
+    define::{ConfigArgs, DemoArgs, Generated},
+    error::{Error, ReadProblem},
+    personality::Personality,
+    request::{
+        ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, Format, FrontOptions, InputSource, Label,
+        MessageFormat, Notice, Report, Request, RunRequest, Show, Timestamps, Verbosity,
+    },
+    resolve::resolve,
+    values::ValueError,
+    world::{World, read},
+};
+use crate::help::HelpTopic;
+
+/// The commands of `rally` that help shows.
+pub(crate) const COMMANDS: [&str; 4] = ["run", "demo", "config", "help"];
+
+/// The hidden command that packaging calls.
+const GENERATE: &str = "__generate";
+
+/// A command line as typed.
+#[derive(Clone, Debug)]
+pub(crate) enum Args {
+    Run(Box<RunLine>),
+    Demo(DemoArgs),
+    Config(ConfigArgs),
+    Help(HelpTopic),
+    Generate(Generated),
+    Version,
+}
+
+/// The command line of a job.
+#[derive(Clone, Debug)]
+pub(crate) struct RunLine {
+    pub(crate) personality: Personality,
+    /// In the order of the command line; the last may lack a program where an app file is named.
+    pub(crate) apps: Vec<AppLine>,
+    pub(crate) job: JobLine,
+    /// Options without effect, as typed.
+    pub(crate) ignored: Vec<String>,
+}
+
+/// What was said for the whole job.
+#[derive(Clone, Debug)]
+pub(crate) struct JobLine {
+    pub(crate) args: JobArgs,
+    typed: Vec<Canonical>,
+}
+
+/// What was said for one app.
+#[derive(Clone, Debug)]
+pub(crate) struct AppLine {
+    pub(crate) args: AppArgs,
+    pub(crate) environment: EnvRules,
+    /// The program and its arguments; empty if there is none.
+    pub(crate) program: Vec<OsString>,
+    typed: Vec<Canonical>,
+}
+
+impl JobLine {
+    /// How the user wrote an option.
+    pub(crate) fn typed(&self, flag: &str) -> String {
+        typed(&self.typed, flag)
+    }
+}
+
+impl AppLine {
+    /// How the user wrote an option.
+    pub(crate) fn typed(&self, flag: &str) -> String {
+        typed(&self.typed, flag)
+    }
+}
+
+fn typed(options: &[Canonical], flag: &str) -> String {
+    let last = options.iter().rev().find(|option| option.flag == flag);
+    last.map_or_else(|| format!("--{flag}"), |option| option.typed.clone())
+}
+
+/// Reads a command line, `argv[0]` included.
+///
+/// # Errors
+///
+/// The first thing in it that cannot be meant.
+pub(crate) fn parse(argv: &[OsString]) -> Result<Args, Error> {
+    let (program, rest) = match argv.split_first() {
+        Some((program, rest)) => (program.as_os_str(), rest),
+        None => (OsStr::new("rally"), argv),
+    };
+    let personality = Personality::from_program(program);
+    if personality != Personality::Rally {
+        return run_line(rest, personality);
+    }
+    let Some((word, after)) = rest.split_first() else {
+        return Err(Error::NoCommand);
+    };
+    match word.to_str().unwrap_or_default() {
+        "run" => run_line(after, personality),
+        "-h" => Ok(Args::Help(HelpTopic::Short)),
+        "--help" | "-help" => Ok(Args::Help(HelpTopic::Full)),
+        "-V" | "--version" | "-version" => Ok(Args::Version),
+        name if name == GENERATE || COMMANDS.contains(&name) => command(argv),
+        _ => Err(unknown_command(word)),
+    }
+}
+
+fn unknown_command(word: &OsStr) -> Error {
+    let name = word.to_string_lossy().into_owned();
+    let looks = if name.starts_with('-') {
+        LooksLike::Option
+    } else if name.contains('/') || name.contains('.') {
+        LooksLike::Program
+    } else {
+        LooksLike::Nothing
+    };
+    let nearest = nearest(&name, COMMANDS.into_iter());
+    Error::UnknownCommand {
+        name,
+        nearest,
+        looks,
+    }
+}
+
+/// The commands that clap reads alone.
+fn command(argv: &[OsString]) -> Result<Args, Error> {
+    let words = std::iter::once(OsString::from("rally")).chain(argv.iter().skip(1).cloned());
+    match Cli::try_parse_from(words) {
+        Ok(cli) => Ok(match cli.command {
+            // `run` went another way, see `parse`.
+            CliCommand::Run(_) => Args::Help(HelpTopic::RunFull),
+            CliCommand::Demo(demo) => Args::Demo(demo),
+            CliCommand::Config(config) => Args::Config(config),
+            CliCommand::Help(asked) => Args::Help(match asked.subject {
+                Some(subject) => HelpTopic::from_subject(&subject),
+                None => HelpTopic::Full,
+            }),
+            CliCommand::Generate(generate) => Args::Generate(generate.what),
+        }),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp) => {
+            let name = argv
+                .get(1)
+                .map(|word| word.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            Ok(Args::Help(HelpTopic::from_subject(&name)))
+        }
+        Err(error) => {
+            let name = argv
+                .get(1)
+                .map(|word| word.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            Err(from_clap(&error, &[], &format!("rally {name}")))
+        }
+    }
+}
+
+/// The command line of a job, after `run` or after a peer's name.
+fn run_line(words: &[OsString], personality: Personality) -> Result<Args, Error> {
+    let Translation {
+        personality,
+        segments,
+        ignored,
+        asks,
+    } = translate(words, personality, &Native::of_run())?;
+    Ok(match asks {
+        Some(Asks::ShortHelp) => Args::Help(HelpTopic::RunShort),
+        Some(Asks::FullHelp) => Args::Help(HelpTopic::RunFull),
+        Some(Asks::Topic(name)) => Args::Help(HelpTopic::from_subject(&name)),
+        Some(Asks::Version) => Args::Version,
+        None => Args::Run(Box::new(read_segments(segments, ignored, personality)?)),
+    })
+}
+
+/// Reads segments: job options wherever they stand, app options each for its own.
+fn read_segments(
+    segments: Vec<Segment>,
+    ignored: Vec<String>,
+    personality: Personality,
+) -> Result<RunLine, Error> {
+    let (job_options, apps) = split_job_options(segments)?;
+    let (job, _) = read_options::<JobArgs>(&job_options, personality)?;
+    let several = apps.len();
+    let mut lines = Vec::with_capacity(several);
+    for (position, segment) in apps.into_iter().enumerate() {
+        let (args, environment) = read_options::<AppArgs>(&segment.options, personality)?;
+        if segment.program.is_empty() && job.app_file.is_none() {
+            let command = personality.command();
+            return Err(Error::NoProgram {
+                app: position + 1,
+                apps: several,
+                command,
+            });
+        }
+        lines.push(AppLine {
+            args,
+            environment,
+            program: segment.program,
+            typed: segment.options,
+        });
+    }
+    Ok(RunLine {
+        personality,
+        apps: lines,
+        job: JobLine {
+            args: job,
+            typed: job_options,
+        },
+        ignored,
+    })
+}
+
+/// Takes the options of the job out of all segments. Repeating one within a segment overrules the first, as wrapper
+/// scripts expect; contradicting one from another segment is refused.
+fn split_job_options(mut segments: Vec<Segment>) -> Result<(Vec<Canonical>, Vec<Segment>), Error> {
+    let command = JobArgs::augment_args(Command::new("job"));
+    let once: Vec<(&str, bool)> = command
+        .get_arguments()
+        .filter_map(|arg| {
+            Some((
+                arg.get_long()?,
+                matches!(arg.get_action(), ArgAction::Set | ArgAction::SetTrue),
+            ))
+        })
+        .collect();
+    let mut job: Vec<(usize, Canonical)> = Vec::new();
+    for (position, segment) in segments.iter_mut().enumerate() {
+        for option in std::mem::take(&mut segment.options) {
+            let Some((_, once)) = once.iter().find(|(flag, _)| *flag == option.flag) else {
+                segment.options.push(option);
+                continue;
+            };
+            let before = job
+                .iter()
+                .find(|(app, other)| *app != position && other.flag == option.flag);
+            if let Some((_, before)) =
+                before.filter(|(_, before)| *once && before.value != option.value)
+            {
+                let show = |value: &Option<OsString>| {
+                    value
+                        .as_ref()
+                        .map(|value| value.to_string_lossy().into_owned())
+                        .unwrap_or_default()
+                };
+                return Err(Error::SaidTwice {
+                    app: position + 1,
+                    value: show(&option.value),
+                    before: show(&before.value),
+                    option: option.typed,
+                });
+            }
+            job.push((position, option));
+        }
+    }
+    Ok((
+        job.into_iter().map(|(_, option)| option).collect(),
+        segments,
+    ))
+}
+
+/// Lets clap read options in our own spelling. With them come the rules for the environment, whose order matters.
+fn read_options<A: clap::Args + FromArgMatches>(
+    options: &[Canonical],
+    personality: Personality,
+) -> Result<(A, EnvRules), Error> {
+    let command = A::augment_args(
+        Command::new("run")
+            .no_binary_name(true)
+            .args_override_self(true),
+    )
+    .disable_help_flag(true)
+    .disable_version_flag(true);
+    let matches = command
+        .try_get_matches_from(options.iter().map(Canonical::argument))
+        .map_err(|error| from_clap(&error, options, personality.command()))?;
+    let args = A::from_arg_matches(&matches)
+        .map_err(|error| from_clap(&error, options, personality.command()))?;
+    Ok((args, EnvRules::read(options)?))
+}
+
+/// What clap says, in our words. `options` are those that clap was given.
+fn from_clap(error: &clap::Error, options: &[Canonical], command: &str) -> Error {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    // clap names an option with its placeholder: `--np <N>`.
+    let arg = context(ContextKind::InvalidArg).unwrap_or_default();
+    let flag = arg
+        .split([' ', '=', '['])
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let name = flag.trim_start_matches('-');
+    let value = context(ContextKind::InvalidValue).unwrap_or_default();
+    let matching = |option: &&Canonical| {
+        option.flag == name
+            && option
+                .value
+                .as_ref()
+                .is_some_and(|found| found.to_string_lossy() == value)
+    };
+    let found = options
+        .iter()
+        .find(matching)
+        .or_else(|| options.iter().rev().find(|option| option.flag == name));
+    let option = found.map_or_else(|| flag.clone(), |option| option.typed.clone());
+    match error.kind() {
+        ErrorKind::InvalidValue => match error.get(ContextKind::ValidValue) {
+            Some(ContextValue::Strings(known)) if !known.is_empty() => {
+                if name == "bootstrap" {
+                    let option = format!("{option} {value}");
+                    return Error::NotOffered {
+                        option,
+                        why: error::NotOffered::Bootstrap,
+                    };
+                }
+                Error::BadValue {
+                    option,
+                    value,
+                    reason: ValueError::NotOneOf(known.clone()),
+                }
+            }
+            _ if value.is_empty() => Error::MissingValue { option },
+            _ => Error::BadValue {
+                option,
+                value,
+                reason: ValueError::Empty,
+            },
+        },
+        ErrorKind::ValueValidation => {
+            let source = std::error::Error::source(error)
+                .and_then(|source| source.downcast_ref::<ValueError>());
+            let reason = source.cloned().unwrap_or(ValueError::NotText);
+            Error::BadValue {
+                option,
+                value,
+                reason,
+            }
+        }
+        ErrorKind::InvalidUtf8 => {
+            let bad = options.iter().find(|option| {
+                option
+                    .value
+                    .as_ref()
+                    .is_some_and(|value| value.to_str().is_none())
+            });
+            let option = bad.map_or(option, |bad| bad.typed.clone());
+            let value = bad.and_then(|bad| bad.value.as_ref());
+            let value = value
+                .map(|value| value.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            Error::BadValue {
+                option,
+                value,
+                reason: ValueError::NotText,
+            }
+        }
+        ErrorKind::MissingRequiredArgument
+        | ErrorKind::TooFewValues
+        | ErrorKind::WrongNumberOfValues => Error::MissingValue { option },
+        ErrorKind::TooManyValues => Error::UnexpectedValue { option, value },
+        _ => Error::UnknownOption {
+            option,
+            command: command.to_owned(),
+            nearest: context(ContextKind::SuggestedArg),
+            elsewhere: None,
+        },
+    }
+}
+
+/// The definition of the whole command line, for help, man pages and completions.
+pub(crate) fn definition() -> Command {
+    Cli::command()
+}
+
+/// The known name that is most like a mistyped one, if any is like it at all.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    let lower = name.to_ascii_lowercase();
+    let scored = known.map(|candidate| {
+        (
+            strsim::damerau_levenshtein(&lower, &candidate.to_ascii_lowercase()),
+            candidate,
+        )
+    });
+    // A third of the letters may be wrong, as in rustc's suggestions; beyond that a suggestion misleads.
+    let limit = lower.chars().count().max(3) / 3;
+    let best = scored
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance);
+    best.map(|(_, candidate)| candidate.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! What a command line asks for, with nothing left to look up.
+
+use std::{collections::BTreeSet, fmt, path::PathBuf};
+
+use dvm::{alloc::Allocation, messages::Message, spec::JobSpec};
+
+use super::{Generated, kinds as k};
+pub(crate) use crate::config::OnLoss;
+use crate::{
+    config::{Found, Layers},
+    help::HelpTopic,
+};
+
+/// What `rally` is to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    Run(Box<RunRequest>),
+    /// Run the built-in program.
+    Demo(Box<RunRequest>),
+    Config(ConfigRequest),
+    Help(HelpTopic),
+    Generate(Generated),
+    Version,
+}
+
+/// The argument that makes our own program a rank of the demo.
+pub(crate) const DEMO_ARGUMENT: &str = "__demo";
+
+/// A job and how its front behaves.
+#[derive(Clone, Debug)]
+pub(crate) struct RunRequest {
+    pub(crate) spec: JobSpec,
+    pub(crate) allocation: Allocation,
+    pub(crate) front: FrontOptions,
+    pub(crate) show: Show,
+    /// To be said once, before the job starts.
+    pub(crate) notices: Vec<Notice>,
+}
+
+/// What to show before the start, and whether to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Show {
+    Run,
+    RunAndReport(BTreeSet<Report>),
+    /// Start nothing.
+    DryRun {
+        detail: Detail,
+        reports: BTreeSet<Report>,
+    },
+}
+
+/// Something to show about a job's placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Report {
+    Allocation,
+    Map,
+    Bindings,
+}
+
+/// How much a dry run says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// What would run where.
+    Map,
+    /// And why.
+    Reasons,
+}
+
+/// How the front reads, prints and reacts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FrontOptions {
+    pub(crate) input: InputSource,
+    pub(crate) label: Label,
+    pub(crate) timestamps: Timestamps,
+    pub(crate) format: Format,
+    pub(crate) on_hangup: OnLoss,
+    pub(crate) on_output_closed: OnLoss,
+    pub(crate) verbosity: Verbosity,
+    pub(crate) message_format: MessageFormat,
+}
+
+/// What the ranks' stdin is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum InputSource {
+    /// Our own standard input.
+    Inherit,
+    /// This file, by its absolute path; it could be opened when the request was made.
+    File(PathBuf),
+    /// Nothing.
+    Null,
+}
+
+/// What starts each line of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Label {
+    None,
+    Rank,
+    /// Job, rank, host name and stream.
+    Full,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timestamps {
+    Off,
+    On,
+}
+
+/// The form of the ranks' output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Raw,
+    JsonLines,
+}
+
+/// The form of our own messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MessageFormat {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verbosity {
+    /// Errors only.
+    Quiet,
+    Normal,
+    Verbose,
+}
+
+/// `rally config`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfigRequest {
+    pub(crate) layers: Layers,
+    /// The files that were looked for, the weaker first.
+    pub(crate) files: Vec<ConfigFile>,
+    pub(crate) format: MessageFormat,
+}
+
+/// A configuration file that was looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfigFile {
+    pub(crate) path: PathBuf,
+    pub(crate) found: Found,
+}
+
+/// Something to know about a request that does not stop it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Options that have no effect, as typed.
+    Ignored(Vec<String>),
+    /// Variables that were to be passed on but are not set.
+    NotSet(Vec<String>),
+}
+
+/// Names that a notice lists in full; the rest is counted.
+const LISTED: usize = 4;
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (before, names, after) = match self {
+            Self::Ignored(names) => ("ignored, since it has no effect here: ", names, ""),
+            Self::NotSet(names) => ("cannot pass on ", names, ": not set in our environment"),
+        };
+        f.write_str(before)?;
+        for (position, name) in names.iter().take(LISTED).enumerate() {
+            let joint = if position == 0 { "" } else { ", " };
+            write!(f, "{joint}`{name}`")?;
+        }
+        if names.len() > LISTED {
+            write!(f, " and {} more", names.len() - LISTED)?;
+        }
+        f.write_str(after)
+    }
+}
+
+impl Notice {
+    /// The message, ready to be printed for people or as JSON.
+    pub(crate) fn message(&self) -> Message {
+        let kind = match self {
+            Self::Ignored(_) => &k::IGNORED,
+            Self::NotSet(_) => &k::NOT_SET,
+        };
+        Message::new(kind, self.to_string())
+    }
+}

@@ -1,0 +1,411 @@
+//! From [`Args`] to a [`Request`]: the world is consulted here and nowhere else.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    path::Path,
+};
+
+use base::Rank;
+use dvm::spec::{
+    App, Destination, EndPolicy, HoldAt, JobSpec, OnFailure, Pattern, PatternFacts, Pty,
+    StdinTarget, StdioPlan,
+};
+
+use super::{
+    AppLine, Args, ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, Error, Format, FrontOptions,
+    InputSource, JobLine, Label, MessageFormat, Notice, Personality, Report, Request, RunLine,
+    RunRequest, Show, Timestamps, ValueError, Verbosity, World, app_file,
+    define::{DisplayChoice, MessageFormatChoice, StdinChoice},
+    error::FileKind,
+    parse, placement,
+    world::read_probe,
+};
+use crate::config::{LabelChoice, Layers, Setting, Settings, Source, Switch, apply_file};
+
+/// Where programs are looked for when nobody says: what shells use.
+const SEARCH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+type Done<T> = Result<T, Error>;
+
+/// Consults the world.
+///
+/// # Errors
+///
+/// The first file, variable or value that cannot be used.
+pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
+    Ok(match args {
+        Args::Run(line) => Request::Run(Box::new(run(line, world)?)),
+        Args::Demo(demo) => {
+            let mut words = vec![OsString::from("mpiexec")];
+            if let Some(procs) = demo.procs {
+                words.extend(["-n".into(), procs.to_string().into()]);
+            }
+            words.extend([
+                world.executable.clone().into_os_string(),
+                DEMO_ARGUMENT.into(),
+            ]);
+            match parse(&words)? {
+                Args::Run(line) => Request::Demo(Box::new(run(&line, world)?)),
+                _ => return Err(Error::NoCommand),
+            }
+        }
+        Args::Config(config) => {
+            let (layers, files) = settings(world)?;
+            let format = if config.json {
+                MessageFormat::Json
+            } else {
+                MessageFormat::Text
+            };
+            Request::Config(ConfigRequest {
+                layers,
+                files,
+                format,
+            })
+        }
+        Args::Help(topic) => Request::Help(topic.clone()),
+        Args::Generate(what) => Request::Generate(*what),
+        Args::Version => Request::Version,
+    })
+}
+
+/// What every source but the command line says, and the files that were looked for.
+pub(crate) fn settings(world: &World) -> Done<(Layers, Vec<ConfigFile>)> {
+    let mut layers = Layers::built_in();
+    let mut files = Vec::new();
+    for path in std::iter::once(world.site_config.clone()).chain(world.user_config()) {
+        let found = apply_file(&mut layers, &path).map_err(Error::Config)?;
+        files.push(ConfigFile { path, found });
+    }
+    layers.environment(|name| world.variable(name));
+    layers.settle().map_err(|bad| Error::Config(bad.into()))?;
+    Ok((layers, files))
+}
+
+/// All settings of a job.
+fn decide(job: &JobLine, world: &World) -> Done<Settings> {
+    let (layers, _) = settings(world)?;
+    let mut settings = layers.settle().map_err(|bad| Error::Config(bad.into()))?;
+    let args = &job.args;
+    let say = |flag: &str| Source::CommandLine(job.typed(flag));
+    over(&mut settings.grace, args.grace, || say("grace"));
+    over(&mut settings.timeout, args.timeout.map(Some), || {
+        say("timeout")
+    });
+    over(
+        &mut settings.kill_on_bad_exit,
+        args.kill_on_bad_exit,
+        || say("kill-on-bad-exit"),
+    );
+    over(&mut settings.oversubscribe, args.oversubscribe, || {
+        say("oversubscribe")
+    });
+    over(&mut settings.label, args.label, || say("label"));
+    over(&mut settings.timestamps, args.timestamps, || {
+        say("timestamps")
+    });
+    over(&mut settings.on_hangup, args.on_hangup, || say("on-hangup"));
+    over(
+        &mut settings.on_output_closed,
+        args.on_output_closed,
+        || say("on-output-closed"),
+    );
+    over(
+        &mut settings.hostfile,
+        args.hostfile.clone().map(Some),
+        || say("hostfile"),
+    );
+    over(
+        &mut settings.rank_by,
+        args.rank_by.clone().map(Some),
+        || say("rank-by"),
+    );
+    over(
+        &mut settings.bind_to,
+        args.bind_to.clone().map(Some),
+        || say("bind-to"),
+    );
+    over(
+        &mut settings.quiet,
+        args.quiet.then_some(Switch::Yes),
+        || say("quiet"),
+    );
+    Ok(settings)
+}
+
+fn over<T>(setting: &mut Setting<T>, value: Option<T>, source: impl FnOnce() -> Source) {
+    if let Some(value) = value {
+        *setting = Setting {
+            value,
+            source: source(),
+        };
+    }
+}
+
+fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
+    let expanded;
+    let line = match &line.job.args.app_file {
+        Some(path) => {
+            expanded = with_app_file(line, path, world)?;
+            &expanded
+        }
+        None => line,
+    };
+    let RunLine {
+        personality,
+        apps,
+        job,
+        ignored,
+    } = line;
+    let settings = decide(job, world)?;
+    let (placement, allocation) = placement::resolve(apps, job, *personality, &settings, world)?;
+    let (stdin, input) = stdin(job, *personality, world)?;
+    let spec = JobSpec {
+        apps: apps
+            .iter()
+            .map(|line| app(line, world))
+            .collect::<Done<_>>()?,
+        placement,
+        stdin,
+        stdio: stdio(job, world)?,
+        end: EndPolicy {
+            on_failure: match settings.kill_on_bad_exit.value {
+                Switch::Yes => OnFailure::EndJob,
+                Switch::No => OnFailure::Continue,
+            },
+            grace: settings.grace.value,
+            // Zero means "none" to the launchers that scripts are written for.
+            time_limit: settings.timeout.value.filter(|limit| !limit.is_zero()),
+        },
+        hold: if job.args.stop_on_exec {
+            HoldAt::Exec
+        } else {
+            HoldAt::Nowhere
+        },
+    };
+    Ok(RunRequest {
+        spec,
+        allocation,
+        front: front(job, &settings, input),
+        show: show(job),
+        notices: notices(apps, ignored, world),
+    })
+}
+
+fn with_app_file(line: &RunLine, path: &Path, world: &World) -> Done<RunLine> {
+    if let Some(app) = line.apps.iter().find(|app| !app.program.is_empty()) {
+        let program = app
+            .program
+            .first()
+            .map(|name| name.display().to_string())
+            .unwrap_or_default();
+        return Err(Error::Together {
+            first: line.job.typed("app"),
+            second: program,
+            why: "put the program into the file, or leave the file out",
+        });
+    }
+    let text = world.read(path, FileKind::AppFile, app_file::MAX_FILE)?;
+    app_file::expand(line, path, &text)
+}
+
+/// One program with its surroundings.
+fn app(line: &AppLine, world: &World) -> Done<App> {
+    let mut words = line.program.iter().cloned();
+    // The parser has made sure that there is a program.
+    let program = words.next().unwrap_or_default();
+    let variables = line.environment.apply(&world.variables);
+    let directory = world.absolute(Path::new(
+        line.args.wdir.as_deref().unwrap_or(OsStr::new("")),
+    ))?;
+    let path = variables
+        .get(OsStr::new("PATH"))
+        .or_else(|| world.variables.get(OsStr::new("PATH")));
+    let path = path.cloned().unwrap_or_else(|| SEARCH.into());
+    let search = match &line.args.path {
+        Some(first) => {
+            let mut search = first.clone();
+            search.push(":");
+            search.push(path);
+            search
+        }
+        None => path,
+    };
+    Ok(App {
+        program,
+        args: words.collect(),
+        env: variables.into_iter().collect(),
+        directory: directory.into_os_string(),
+        search,
+        umask: line.args.umask,
+    })
+}
+
+/// Who reads our stdin, and what that is.
+fn stdin(
+    job: &JobLine,
+    personality: Personality,
+    world: &World,
+) -> Done<(StdinTarget, InputSource)> {
+    let target = match (job.args.stdin, job.args.pty, personality) {
+        (Some(StdinChoice::None), ..) => StdinTarget::None,
+        (Some(StdinChoice::All), ..) => StdinTarget::All,
+        (Some(StdinChoice::Rank(rank)), ..) => StdinTarget::Rank(Rank(rank)),
+        // Who has a terminal is who we talk to.
+        (None, Some(rank), _) => StdinTarget::Rank(Rank(rank)),
+        (None, None, Personality::Srun) => StdinTarget::All,
+        (None, None, _) => StdinTarget::Rank(Rank(0)),
+    };
+    let source = match (&job.args.input, target) {
+        (_, StdinTarget::None) => InputSource::Null,
+        (None, _) => InputSource::Inherit,
+        (Some(path), _) => {
+            let path = world.absolute(path)?;
+            read_probe(&path).map_err(|problem| Error::Unreadable {
+                what: FileKind::Input,
+                path: path.clone(),
+                problem,
+            })?;
+            InputSource::File(path)
+        }
+    };
+    Ok((target, source))
+}
+
+fn stdio(job: &JobLine, world: &World) -> Done<StdioPlan> {
+    let stderr = match (&job.args.stderr, job.args.merge_stderr) {
+        (Some(_), true) => {
+            return Err(Error::Together {
+                first: job.typed("merge-stderr"),
+                second: job.typed("error-file"),
+                why: "merged, both go where stdout goes: leave one of them out",
+            });
+        }
+        (None, true) => Destination::WithStdout,
+        (pattern, false) => destination(job, "error-file", pattern.as_ref())?,
+    };
+    let stdout = destination(job, "output-file", job.args.stdout.as_ref())?;
+    if job.args.pty.is_some() && stdout != Destination::Forward {
+        return Err(Error::Together {
+            first: job.typed("pty"),
+            second: job.typed("output-file"),
+            why: "the output of a terminal is shown here: leave one of them out",
+        });
+    }
+    let pty = job.args.pty.map(|rank| Pty {
+        rank: Rank(rank),
+        size: world.window,
+    });
+    Ok(StdioPlan {
+        stdout,
+        stderr,
+        pty,
+    })
+}
+
+fn destination(job: &JobLine, flag: &str, pattern: Option<&OsString>) -> Done<Destination> {
+    let Some(pattern) = pattern else {
+        return Ok(Destination::Forward);
+    };
+    if pattern == "none" {
+        return Ok(Destination::Discard);
+    }
+    let pattern = Pattern(pattern.clone());
+    // Any rank will do to see whether the pattern can be expanded.
+    let facts = PatternFacts {
+        rank: 0,
+        size: 1,
+        local_rank: 0,
+        app: 0,
+        job: 0,
+        front_pid: 0,
+        host: "",
+    };
+    let bad = |reason| Error::BadValue {
+        option: job.typed(flag),
+        value: pattern.0.to_string_lossy().into_owned(),
+        reason,
+    };
+    if pattern.0.is_empty() {
+        return Err(bad(ValueError::Empty));
+    }
+    pattern
+        .expand(&facts)
+        .map_err(|problem| bad(ValueError::OwnPattern(problem)))?;
+    Ok(Destination::File(pattern))
+}
+
+fn front(job: &JobLine, settings: &Settings, input: InputSource) -> FrontOptions {
+    let json = job.args.json;
+    FrontOptions {
+        input,
+        label: match settings.label.value {
+            LabelChoice::None => Label::None,
+            LabelChoice::Rank => Label::Rank,
+            LabelChoice::Full => Label::Full,
+        },
+        timestamps: match settings.timestamps.value {
+            Switch::Yes => Timestamps::On,
+            Switch::No => Timestamps::Off,
+        },
+        format: if json { Format::JsonLines } else { Format::Raw },
+        on_hangup: settings.on_hangup.value,
+        on_output_closed: settings.on_output_closed.value,
+        verbosity: match (job.args.verbose, settings.quiet.value) {
+            (1.., _) => Verbosity::Verbose,
+            (0, Switch::Yes) => Verbosity::Quiet,
+            (0, Switch::No) => Verbosity::Normal,
+        },
+        message_format: match (job.args.message_format, json) {
+            (Some(MessageFormatChoice::Json), _) | (None, true) => MessageFormat::Json,
+            (Some(MessageFormatChoice::Text), _) | (None, false) => MessageFormat::Text,
+        },
+    }
+}
+
+fn show(job: &JobLine) -> Show {
+    let reports: BTreeSet<_> = job
+        .args
+        .display
+        .iter()
+        .map(|choice| match choice {
+            DisplayChoice::Map => Report::Map,
+            DisplayChoice::Bindings => Report::Bindings,
+            DisplayChoice::Allocation => Report::Allocation,
+        })
+        .collect();
+    match (job.args.dry_run, job.args.explain) {
+        (_, true) => Show::DryRun {
+            detail: Detail::Reasons,
+            reports,
+        },
+        (true, false) => Show::DryRun {
+            detail: Detail::Map,
+            reports,
+        },
+        (false, false) if reports.is_empty() => Show::Run,
+        (false, false) => Show::RunAndReport(reports),
+    }
+}
+
+fn notices(apps: &[AppLine], ignored: &[String], world: &World) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    if !ignored.is_empty() {
+        let mut once = Vec::new();
+        for option in ignored {
+            if !once.contains(option) {
+                once.push(option.clone());
+            }
+        }
+        notices.push(Notice::Ignored(once));
+    }
+    let missing: BTreeSet<String> = apps
+        .iter()
+        .flat_map(|app| app.environment.missing(&world.variables))
+        .map(|name| name.display().to_string())
+        .collect();
+    if !missing.is_empty() {
+        notices.push(Notice::NotSet(missing.into_iter().collect()));
+    }
+    notices
+}

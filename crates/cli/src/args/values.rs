@@ -1,0 +1,292 @@
+//! What the values of options look like: text to value, nothing consulted.
+
+use std::{fmt, time::Duration};
+
+use thiserror::Error;
+
+/// Procs that one job may have; as many ranks as a rank set holds.
+pub(crate) const MAX_PROCS: u32 = 1 << 24;
+
+/// The longest time that can be given: a hundred years.
+pub(crate) const MAX_SECONDS: u64 = 100 * 365 * 24 * 3600;
+
+/// What is wrong with the value of an option. The text continues "`-n` cannot be `abc`: ".
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum ValueError {
+    #[error("it is not a whole number")]
+    NotANumber,
+    #[error("a job has at least one proc")]
+    NoProcs,
+    #[error("the number is below zero")]
+    Negative,
+    #[error("at most {max} are possible")]
+    TooMany { max: u64 },
+    #[error("it is not a time (seconds, or a number with ms, s, m or h)")]
+    NotATime,
+    #[error(
+        "it is not a time of srun's forms (minutes, minutes:seconds, hours:minutes:seconds, days-hours)"
+    )]
+    NotASlurmTime,
+    #[error("a time cannot be longer than {MAX_SECONDS} seconds")]
+    TimeTooLong,
+    #[error("it is neither a rank nor `all` nor `none`")]
+    NotATarget,
+    #[error("it is not an octal mask between 0 and 777")]
+    NotAMask,
+    #[error("known values are {}", Alternatives(.0))]
+    NotOneOf(Vec<String>),
+    #[error("it has no `=` between name and value")]
+    NoEquals,
+    #[error("the name of a variable may not be empty or contain `=`")]
+    BadVariable,
+    #[error("it does not say `NAME[SEPARATOR]=VALUE`")]
+    NoSeparator,
+    #[error("it is not valid UTF-8")]
+    NotText,
+    #[error("it is empty")]
+    Empty,
+    #[error("{0}")]
+    Pattern(PatternError),
+    #[error("{0}")]
+    OwnPattern(dvm::spec::PatternError),
+}
+
+/// What is wrong with a file name pattern of a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum PatternError {
+    #[error("`%{letter}` of {whose} has no equivalent here (known: {known})")]
+    NoEquivalent {
+        letter: char,
+        whose: &'static str,
+        known: &'static str,
+    },
+    #[error("a lone `%` ends the pattern (write `%%` for a percent sign)")]
+    Unfinished,
+}
+
+struct Alternatives<'a>(&'a [String]);
+
+impl fmt::Display for Alternatives<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, name) in self.0.iter().enumerate() {
+            let joint = if position == 0 { "" } else { ", " };
+            write!(f, "{joint}`{name}`")?;
+        }
+        Ok(())
+    }
+}
+
+/// A number of procs, from 1 to [`MAX_PROCS`].
+pub(crate) fn procs(text: &str) -> Result<u32, ValueError> {
+    match number(text, u64::from(MAX_PROCS))? {
+        0 => Err(ValueError::NoProcs),
+        count => u32::try_from(count).map_err(|_| ValueError::TooMany {
+            max: u64::from(MAX_PROCS),
+        }),
+    }
+}
+
+/// A whole number from 0 to `max`.
+fn number(text: &str, max: u64) -> Result<u64, ValueError> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if let Some(rest) = text.strip_prefix('-')
+        && !rest.is_empty()
+        && rest.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        return Err(ValueError::Negative);
+    }
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(ValueError::NotANumber);
+    }
+    match digits.parse::<u64>() {
+        Ok(value) if value <= max => Ok(value),
+        _ => Err(ValueError::TooMany { max }),
+    }
+}
+
+/// A rank.
+pub(crate) fn rank(text: &str) -> Result<u32, ValueError> {
+    let max = u64::from(MAX_PROCS - 1);
+    u32::try_from(number(text, max)?).map_err(|_| ValueError::TooMany { max })
+}
+
+/// A time: seconds with an optional fraction, or with a unit `ms`, `s`, `m`, `h`.
+pub(crate) fn time(text: &str) -> Result<Duration, ValueError> {
+    let split = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let nanos_per_unit: u64 = match unit {
+        "ms" => 1_000_000,
+        "" | "s" | "sec" | "seconds" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return Err(ValueError::NotATime),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let valid = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if !valid(whole) || !valid(fraction) || (whole.is_empty() && fraction.is_empty()) {
+        return Err(ValueError::NotATime);
+    }
+    // Nine digits of a fraction are nanoseconds of a second; more cannot be told apart.
+    let mut parts = 0u128;
+    for position in 0..9 {
+        let digit = fraction
+            .as_bytes()
+            .get(position)
+            .map_or(0, |byte| byte - b'0');
+        parts = parts * 10 + u128::from(digit);
+    }
+    let whole: u64 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().map_err(|_| ValueError::TimeTooLong)?
+    };
+    let nanos = u128::from(whole) * u128::from(nanos_per_unit)
+        + parts * u128::from(nanos_per_unit) / 1_000_000_000;
+    duration(nanos)
+}
+
+fn duration(nanos: u128) -> Result<Duration, ValueError> {
+    if nanos > u128::from(MAX_SECONDS) * 1_000_000_000 {
+        return Err(ValueError::TimeTooLong);
+    }
+    let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| ValueError::TimeTooLong)?;
+    let rest = u32::try_from(nanos % 1_000_000_000).map_err(|_| ValueError::TimeTooLong)?;
+    Ok(Duration::new(seconds, rest))
+}
+
+/// A time as `srun -t` takes it: `MIN`, `MIN:SEC`, `HOURS:MIN:SEC`, `DAYS-HOURS[:MIN[:SEC]]`; `None` for no limit.
+pub(crate) fn slurm_time(text: &str) -> Result<Option<Duration>, ValueError> {
+    if matches!(
+        text,
+        "0" | "INFINITE" | "UNLIMITED" | "infinite" | "unlimited" | "-1"
+    ) {
+        return Ok(None);
+    }
+    let bad = ValueError::NotASlurmTime;
+    let (days, clock) = match text.split_once('-') {
+        Some((days, clock)) => (Some(days), clock),
+        None => (None, text),
+    };
+    let mut parts = [0u64; 3];
+    let mut count = 0;
+    for part in clock.split(':') {
+        let slot = parts.get_mut(count).ok_or_else(|| bad.clone())?;
+        if part.is_empty() || part.len() > 9 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(bad);
+        }
+        *slot = part.parse().map_err(|_| bad.clone())?;
+        count += 1;
+    }
+    let [first, second, third] = parts;
+    let seconds = match (days, count) {
+        (Some(days), _) => {
+            if days.is_empty() || days.len() > 6 {
+                return Err(bad);
+            }
+            let days: u64 = days.parse().map_err(|_| bad)?;
+            days * 86_400 + first * 3600 + second * 60 + third
+        }
+        (None, 3) => first * 3600 + second * 60 + third,
+        (None, _) => first * 60 + second,
+    };
+    duration(u128::from(seconds) * 1_000_000_000).map(Some)
+}
+
+/// A file mode creation mask in octal.
+pub(crate) fn mask(text: &str) -> Result<u32, ValueError> {
+    let valid = !text.is_empty()
+        && text.len() <= 5
+        && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    if !valid {
+        return Err(ValueError::NotAMask);
+    }
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mask| *mask <= 0o777)
+        .ok_or(ValueError::NotAMask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts() {
+        let cases = [
+            ("1", Ok(1)),
+            ("+4", Ok(4)),
+            ("16777216", Ok(1 << 24)),
+            ("0", Err(ValueError::NoProcs)),
+            ("-3", Err(ValueError::Negative)),
+            ("1000000000", Err(ValueError::TooMany { max: 1 << 24 })),
+            (
+                "99999999999999999999999",
+                Err(ValueError::TooMany { max: 1 << 24 }),
+            ),
+            ("abc", Err(ValueError::NotANumber)),
+            ("", Err(ValueError::NotANumber)),
+            ("-", Err(ValueError::NotANumber)),
+            ("4x", Err(ValueError::NotANumber)),
+            ("1e3", Err(ValueError::NotANumber)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(procs(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        let ms = Duration::from_millis;
+        let cases = [
+            ("5", Ok(ms(5000))),
+            ("0", Ok(ms(0))),
+            ("1.5", Ok(ms(1500))),
+            (".25", Ok(ms(250))),
+            ("250ms", Ok(ms(250))),
+            ("2m", Ok(ms(120_000))),
+            ("0.5h", Ok(ms(1_800_000))),
+            ("5 s", Err(ValueError::NotATime)),
+            ("", Err(ValueError::NotATime)),
+            (".", Err(ValueError::NotATime)),
+            ("-1", Err(ValueError::NotATime)),
+            ("1d", Err(ValueError::NotATime)),
+            ("999999999999", Err(ValueError::TimeTooLong)),
+            ("99999999999999999999999999", Err(ValueError::TimeTooLong)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(time(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn slurm_times() {
+        let s = |seconds| Ok(Some(Duration::from_secs(seconds)));
+        let cases = [
+            ("1", s(60)),
+            ("1:30", s(90)),
+            ("1:00:01", s(3601)),
+            ("1-2", s(93_600)),
+            ("1-0:0:5", s(86_405)),
+            ("0", Ok(None)),
+            ("UNLIMITED", Ok(None)),
+            ("1:2:3:4", Err(ValueError::NotASlurmTime)),
+            ("-5", Err(ValueError::NotASlurmTime)),
+            ("x", Err(ValueError::NotASlurmTime)),
+            ("", Err(ValueError::NotASlurmTime)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(slurm_time(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn masks() {
+        assert_eq!(mask("022"), Ok(0o22));
+        assert_eq!(mask("0777"), Ok(0o777));
+        for text in ["", "8", "1000", "rwx", "000000000"] {
+            assert_eq!(mask(text), Err(ValueError::NotAMask), "{text}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What the resolver may know about the world, captured once at the start.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io::{self, IsTerminal, Read},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use dvm::{alloc::LocalNames, spec::WindowSize};
+
+use super::{
+    Error,
+    environment::Variables,
+    error::{FileKind, ReadProblem},
+};
+
+/// Where a site puts its settings.
+const SITE_CONFIG: &str = "/etc/rally/config.toml";
+
+/// The size of a terminal that does not tell its own.
+const WINDOW: WindowSize = WindowSize {
+    rows: 24,
+    columns: 80,
+};
+
+/// Whether a descriptor is a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terminal {
+    Yes,
+    No,
+}
+
+impl Terminal {
+    fn of(descriptor: &impl IsTerminal) -> Self {
+        if descriptor.is_terminal() {
+            Self::Yes
+        } else {
+            Self::No
+        }
+    }
+}
+
+/// Everything outside the command line that a request depends on, except for files, which are read when they are named.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    /// `argv[0]` included.
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) variables: Variables,
+    /// The current directory, or why there is none.
+    pub(crate) directory: Result<PathBuf, ReadProblem>,
+    /// The host name as the kernel knows it.
+    pub(crate) host: String,
+    /// Our own user.
+    pub(crate) uid: u32,
+    /// The file of our own program.
+    pub(crate) executable: PathBuf,
+    pub(crate) stdin: Terminal,
+    pub(crate) stdout: Terminal,
+    pub(crate) stderr: Terminal,
+    /// The size of the terminal; see [`World::capture`].
+    pub(crate) window: WindowSize,
+    pub(crate) site_config: PathBuf,
+}
+
+impl World {
+    /// Looks around. The caller, who has the terminal, overwrites `window` if stdin is one.
+    pub(crate) fn capture() -> Self {
+        let own = fs::metadata("/proc/self");
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = host.trim();
+        Self {
+            argv: env::args_os().collect(),
+            variables: env::vars_os().collect(),
+            directory: env::current_dir().map_err(ReadProblem::from),
+            host: if host.is_empty() {
+                "localhost".to_owned()
+            } else {
+                host.to_owned()
+            },
+            uid: own.map_or(u32::MAX, |own| own.uid()),
+            executable: env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
+            stdin: Terminal::of(&io::stdin()),
+            stdout: Terminal::of(&io::stdout()),
+            stderr: Terminal::of(&io::stderr()),
+            window: WINDOW,
+            site_config: PathBuf::from(SITE_CONFIG),
+        }
+    }
+
+    /// The names that mean this machine.
+    pub(crate) fn names(&self) -> LocalNames {
+        LocalNames::new(self.host.clone())
+    }
+
+    /// A variable that is text and not empty.
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
+        self.variables
+            .get(OsStr::new(name))?
+            .to_str()
+            .filter(|value| !value.is_empty())
+    }
+
+    /// The user's own configuration file, if the environment says where home is.
+    pub(crate) fn user_config(&self) -> Option<PathBuf> {
+        let absolute = |name| {
+            self.variable(name)
+                .map(Path::new)
+                .filter(|path| path.is_absolute())
+        };
+        let base = absolute("XDG_CONFIG_HOME")
+            .map(Path::to_owned)
+            .or_else(|| Some(absolute("HOME")?.join(".config")))?;
+        Some(base.join("rally").join("config.toml"))
+    }
+
+    /// A path as typed, from the current directory.
+    pub(crate) fn absolute(&self, path: &Path) -> Result<PathBuf, Error> {
+        if path.is_absolute() {
+            return Ok(path.to_owned());
+        }
+        match &self.directory {
+            Ok(directory) => Ok(directory.join(path)),
+            Err(problem) => Err(Error::NoDirectory { problem: *problem }),
+        }
+    }
+
+    /// Reads a file that an option names, at most `max` bytes of it.
+    pub(super) fn read(&self, path: &Path, what: FileKind, max: u64) -> Result<Vec<u8>, Error> {
+        let fail = |problem| Error::Unreadable {
+            what,
+            path: path.to_owned(),
+            problem,
+        };
+        read(&self.absolute(path)?, max).map_err(fail)
+    }
+
+    /// As [`World::read`], for files that are text.
+    pub(super) fn read_text(&self, path: &Path, what: FileKind, max: u64) -> Result<String, Error> {
+        let bytes = self.read(path, what, max)?;
+        let not_text = |_| Error::Unreadable {
+            what,
+            path: path.to_owned(),
+            problem: ReadProblem::NotText,
+        };
+        String::from_utf8(bytes).map_err(not_text)
+    }
+}
+
+/// Reads a whole file, unless it is longer than `max` bytes.
+pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, ReadProblem> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    if length > max {
+        Err(ReadProblem::TooLong(max))
+    } else {
+        Ok(bytes)
+    }
+}
+
+/// Whether a file can be read at all: it opens, and is no directory.
+pub(super) fn read_probe(path: &Path) -> Result<(), ReadProblem> {
+    let file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        Err(ReadProblem::Directory)
+    } else {
+        Ok(())
+    }
+}

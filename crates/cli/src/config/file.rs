@@ -1,0 +1,184 @@
+//! Settings from TOML files.
+
+use std::path::{Path, PathBuf};
+
+use dvm::messages::Message;
+use thiserror::Error;
+use toml::de::{DeTable, DeValue};
+
+use super::settings::{BadSetting, Key, Layers, Source};
+use crate::args::{ReadProblem, ValueError, kinds as k, nearest, read};
+
+/// Bytes that a configuration file may have.
+pub(crate) const MAX_FILE: u64 = 1 << 20;
+
+/// A configuration file that cannot be used, or a variable with a value that its setting cannot have.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{problem}")]
+pub(crate) struct ConfigError {
+    /// Where: a file with a line, a variable.
+    pub(crate) place: ConfigPlace,
+    pub(crate) problem: ConfigProblem,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ConfigPlace {
+    File { path: PathBuf, line: Option<usize> },
+    Setting(Source),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum ConfigProblem {
+    #[error("cannot read the configuration file: {0}")]
+    Unreadable(ReadProblem),
+    #[error("the configuration file is not TOML: {0}")]
+    Syntax(String),
+    #[error("there is no setting `{key}`")]
+    UnknownKey {
+        key: String,
+        nearest: Option<String>,
+    },
+    #[error("the setting `{key}` is a {found}, but settings are texts, numbers, and true or false")]
+    WrongType { key: String, found: &'static str },
+    #[error("the setting `{key}` cannot be `{value}`: {reason}")]
+    BadValue {
+        key: String,
+        value: String,
+        reason: ValueError,
+    },
+}
+
+/// Whether a configuration file was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Yes,
+    No,
+}
+
+/// Puts what a file says over what was said before. A file that does not exist says nothing.
+pub(crate) fn apply_file(layers: &mut Layers, path: &Path) -> Result<Found, ConfigError> {
+    let fail = |problem| ConfigError {
+        place: ConfigPlace::File {
+            path: path.to_owned(),
+            line: None,
+        },
+        problem: ConfigProblem::Unreadable(problem),
+    };
+    let bytes = match read(path, MAX_FILE) {
+        Ok(bytes) => bytes,
+        Err(problem) if problem.is_absence() => return Ok(Found::No),
+        Err(problem) => return Err(fail(problem)),
+    };
+    let text = str::from_utf8(&bytes).map_err(|_| fail(ReadProblem::NotText))?;
+    apply(layers, path, text)?;
+    // A mistake counts even where a stronger source overrules it.
+    layers.settle()?;
+    Ok(Found::Yes)
+}
+
+/// Puts what the text of a file says over what was said before.
+pub(crate) fn apply(layers: &mut Layers, path: &Path, text: &str) -> Result<(), ConfigError> {
+    let at = |offset: usize, problem: ConfigProblem| ConfigError {
+        place: ConfigPlace::File {
+            path: path.to_owned(),
+            line: Some(line_of(text, offset)),
+        },
+        problem,
+    };
+    let table = DeTable::parse(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        at(offset, ConfigProblem::Syntax(error.message().to_owned()))
+    })?;
+    for (name, value) in table.get_ref() {
+        let offset = name.span().start;
+        let key = name.get_ref().to_string();
+        // Underscores are a habit from other configuration files; there is no second meaning they could have.
+        let Some(setting) = Key::from_name(&key.replace('_', "-")) else {
+            let nearest = nearest(&key, Key::ALL.into_iter().map(Key::name));
+            return Err(at(offset, ConfigProblem::UnknownKey { key, nearest }));
+        };
+        let value = match value.get_ref() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(number) => number.to_string(),
+            DeValue::Float(number) => number.to_string(),
+            DeValue::Boolean(true) => "yes".to_owned(),
+            DeValue::Boolean(false) => "no".to_owned(),
+            DeValue::Datetime(_) => {
+                return Err(at(offset, ConfigProblem::WrongType { key, found: "date" }));
+            }
+            DeValue::Array(_) => {
+                return Err(at(offset, ConfigProblem::WrongType { key, found: "list" }));
+            }
+            DeValue::Table(_) => {
+                return Err(at(
+                    offset,
+                    ConfigProblem::WrongType {
+                        key,
+                        found: "table",
+                    },
+                ));
+            }
+        };
+        let source = Source::File {
+            path: path.to_owned(),
+            line: line_of(text, offset),
+        };
+        layers.say(setting, value, source);
+    }
+    Ok(())
+}
+
+/// The number of the line, from 1, that holds the byte at `offset`.
+fn line_of(text: &str, offset: usize) -> usize {
+    text.bytes()
+        .take(offset)
+        .filter(|byte| *byte == b'\n')
+        .count()
+        + 1
+}
+
+impl ConfigError {
+    /// The message, ready to be printed for people or as JSON.
+    pub(crate) fn message(&self) -> Message {
+        let kind = match &self.problem {
+            ConfigProblem::Unreadable(_) | ConfigProblem::Syntax(_) => &k::BAD_CONFIG,
+            ConfigProblem::UnknownKey { .. } => &k::UNKNOWN_SETTING,
+            ConfigProblem::WrongType { .. } | ConfigProblem::BadValue { .. } => &k::BAD_SETTING,
+        };
+        let message = Message::new(kind, self.problem.to_string());
+        let message = match &self.place {
+            ConfigPlace::File {
+                path,
+                line: Some(line),
+            } => message.fact("from", format!("{}:{line}", path.display())),
+            ConfigPlace::File { path, line: None } => {
+                message.fact("from", path.display().to_string())
+            }
+            ConfigPlace::Setting(source) => message.fact("from", source.to_string()),
+        };
+        match &self.problem {
+            ConfigProblem::UnknownKey {
+                nearest: Some(nearest),
+                ..
+            } => message.with_help(format!("did you mean `{nearest}`?")),
+            ConfigProblem::UnknownKey { nearest: None, .. } => {
+                message.with_help("`rally config` lists all settings")
+            }
+            _ => message,
+        }
+    }
+}
+
+impl From<BadSetting> for ConfigError {
+    fn from(bad: BadSetting) -> Self {
+        let problem = ConfigProblem::BadValue {
+            key: bad.key.name().to_owned(),
+            value: bad.value,
+            reason: bad.reason,
+        };
+        Self {
+            place: ConfigPlace::Setting(bad.source),
+            problem,
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The settings and the order of their sources.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+
+use clap::ValueEnum;
+
+use crate::args::{Personality, ValueError, values};
+
+/// The name of a setting; the same word is the key in files and, with `RALLY_` and underscores, the variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    BindTo,
+    Grace,
+    Hostfile,
+    KillOnBadExit,
+    Label,
+    MapBy,
+    OnHangup,
+    OnOutputClosed,
+    Oversubscribe,
+    Quiet,
+    RankBy,
+    Timeout,
+    Timestamps,
+}
+
+impl Key {
+    /// Every key, in the order of their names.
+    pub(crate) const ALL: [Self; 13] = [
+        Self::BindTo,
+        Self::Grace,
+        Self::Hostfile,
+        Self::KillOnBadExit,
+        Self::Label,
+        Self::MapBy,
+        Self::OnHangup,
+        Self::OnOutputClosed,
+        Self::Oversubscribe,
+        Self::Quiet,
+        Self::RankBy,
+        Self::Timeout,
+        Self::Timestamps,
+    ];
+
+    /// As written in files and, after two hyphens, on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::BindTo => "bind-to",
+            Self::Grace => "grace",
+            Self::Hostfile => "hostfile",
+            Self::KillOnBadExit => "kill-on-bad-exit",
+            Self::Label => "label",
+            Self::MapBy => "map-by",
+            Self::OnHangup => "on-hangup",
+            Self::OnOutputClosed => "on-output-closed",
+            Self::Oversubscribe => "oversubscribe",
+            Self::Quiet => "quiet",
+            Self::RankBy => "rank-by",
+            Self::Timeout => "timeout",
+            Self::Timestamps => "timestamps",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|key| key.name() == name)
+    }
+
+    /// The environment variables that set it, the one that decides last.
+    pub(crate) const fn variables(self) -> &'static [&'static str] {
+        match self {
+            Self::BindTo => &["RALLY_BIND_TO"],
+            Self::Grace => &["RALLY_GRACE"],
+            Self::Hostfile => &["RALLY_HOSTFILE"],
+            Self::KillOnBadExit => &["RALLY_KILL_ON_BAD_EXIT"],
+            Self::Label => &["RALLY_LABEL"],
+            Self::MapBy => &["RALLY_MAP_BY"],
+            Self::OnHangup => &["RALLY_ON_HANGUP"],
+            Self::OnOutputClosed => &["RALLY_ON_OUTPUT_CLOSED"],
+            Self::Oversubscribe => &["RALLY_OVERSUBSCRIBE"],
+            Self::Quiet => &["RALLY_QUIET"],
+            Self::RankBy => &["RALLY_RANK_BY"],
+            // The MPI implementations' own variable; scripts for them set it.
+            Self::Timeout => &["MPIEXEC_TIMEOUT", "RALLY_TIMEOUT"],
+            Self::Timestamps => &["RALLY_TIMESTAMPS"],
+        }
+    }
+
+    /// What is used when nobody says anything, as text; empty for "nothing".
+    const fn built_in(self) -> &'static str {
+        match self {
+            Self::BindTo | Self::Hostfile | Self::MapBy | Self::RankBy | Self::Timeout => "",
+            Self::Grace => "5",
+            Self::KillOnBadExit => "yes",
+            Self::Label => "none",
+            Self::OnHangup | Self::OnOutputClosed => "end",
+            Self::Oversubscribe => "auto",
+            Self::Quiet | Self::Timestamps => "no",
+        }
+    }
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    BuiltIn,
+    /// The name the launcher was called by.
+    Habit(Personality),
+    File {
+        path: PathBuf,
+        line: usize,
+    },
+    Environment(&'static str),
+    /// An option as it was typed.
+    CommandLine(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn => f.write_str("built-in"),
+            Self::Habit(personality) => write!(f, "habit of {}", personality.name()),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment, {name}"),
+            Self::CommandLine(option) => write!(f, "command line, {option}"),
+        }
+    }
+}
+
+/// A value and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Setting<T> {
+    pub(crate) value: T,
+    pub(crate) source: Source,
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    #[value(alias = "true", alias = "1", alias = "on")]
+    Yes,
+    #[value(alias = "false", alias = "0", alias = "off")]
+    No,
+}
+
+/// Whether a node may get more procs than it has slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Oversubscribe {
+    #[value(alias = "true", alias = "1")]
+    Yes,
+    #[value(alias = "false", alias = "0")]
+    No,
+    /// Where nobody gave a number of slots.
+    Auto,
+}
+
+/// What starts each line of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LabelChoice {
+    #[value(alias = "no")]
+    None,
+    #[value(alias = "yes", alias = "1")]
+    Rank,
+    Full,
+}
+
+/// What the loss of something does to the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLoss {
+    End,
+    Continue,
+}
+
+/// Every setting, decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) bind_to: Setting<Option<String>>,
+    pub(crate) grace: Setting<Duration>,
+    pub(crate) hostfile: Setting<Option<PathBuf>>,
+    pub(crate) kill_on_bad_exit: Setting<Switch>,
+    pub(crate) label: Setting<LabelChoice>,
+    pub(crate) map_by: Setting<Option<String>>,
+    pub(crate) on_hangup: Setting<OnLoss>,
+    pub(crate) on_output_closed: Setting<OnLoss>,
+    pub(crate) oversubscribe: Setting<Oversubscribe>,
+    pub(crate) quiet: Setting<Switch>,
+    pub(crate) rank_by: Setting<Option<String>>,
+    pub(crate) timeout: Setting<Option<Duration>>,
+    pub(crate) timestamps: Setting<Switch>,
+}
+
+/// What each source says, as text, the weaker overwritten by the stronger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layers {
+    said: BTreeMap<Key, (String, Source)>,
+}
+
+/// A value that its key cannot have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadSetting {
+    pub(crate) key: Key,
+    pub(crate) value: String,
+    pub(crate) source: Source,
+    pub(crate) reason: ValueError,
+}
+
+impl Layers {
+    /// The built-in values.
+    pub(crate) fn built_in() -> Self {
+        Self {
+            said: Key::ALL
+                .map(|key| (key, (key.built_in().to_owned(), Source::BuiltIn)))
+                .into(),
+        }
+    }
+
+    /// Puts a value over what was said before.
+    pub(crate) fn say(&mut self, key: Key, value: impl Into<String>, source: Source) {
+        self.said.insert(key, (value.into(), source));
+    }
+
+    /// Puts the variables of an environment over what was said before; an empty variable says nothing.
+    pub(crate) fn environment<'a>(&mut self, lookup: impl Fn(&str) -> Option<&'a str>) {
+        for key in Key::ALL {
+            for name in key.variables() {
+                if let Some(value) = lookup(name).filter(|value| !value.is_empty()) {
+                    self.say(key, value, Source::Environment(name));
+                }
+            }
+        }
+    }
+
+    /// The value of each key, as text, and its source; in the order of the keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &str, &Source)> {
+        self.said
+            .iter()
+            .map(|(key, (value, source))| (*key, value.as_str(), source))
+    }
+
+    /// Reads the texts.
+    pub(crate) fn settle(&self) -> Result<Settings, BadSetting> {
+        Ok(Settings {
+            bind_to: self.read(Key::BindTo, word)?,
+            grace: self.read(Key::Grace, values::time)?,
+            hostfile: self.read(Key::Hostfile, |text| Ok(word(text)?.map(PathBuf::from)))?,
+            kill_on_bad_exit: self.read(Key::KillOnBadExit, choice)?,
+            label: self.read(Key::Label, choice)?,
+            map_by: self.read(Key::MapBy, word)?,
+            on_hangup: self.read(Key::OnHangup, choice)?,
+            on_output_closed: self.read(Key::OnOutputClosed, choice)?,
+            oversubscribe: self.read(Key::Oversubscribe, choice)?,
+            quiet: self.read(Key::Quiet, choice)?,
+            rank_by: self.read(Key::RankBy, word)?,
+            timeout: self.read(Key::Timeout, |text| {
+                word(text)?.map(|text| values::time(&text)).transpose()
+            })?,
+            timestamps: self.read(Key::Timestamps, choice)?,
+        })
+    }
+
+    fn read<T>(
+        &self,
+        key: Key,
+        parse: impl FnOnce(&str) -> Result<T, ValueError>,
+    ) -> Result<Setting<T>, BadSetting> {
+        let (text, source) = match self.said.get(&key) {
+            Some((text, source)) => (text.as_str(), source.clone()),
+            None => (key.built_in(), Source::BuiltIn),
+        };
+        match parse(text) {
+            Ok(value) => Ok(Setting { value, source }),
+            Err(reason) => Err(BadSetting {
+                key,
+                value: text.to_owned(),
+                source,
+                reason,
+            }),
+        }
+    }
+}
+
+/// A text that may be missing.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "it stands where other readers of settings stand, which can fail"
+)]
+fn word(text: &str) -> Result<Option<String>, ValueError> {
+    Ok(if text.is_empty() {
+        None
+    } else {
+        Some(text.to_owned())
+    })
+}
+
+/// One of the words of an enumeration.
+pub(crate) fn choice<T: ValueEnum>(text: &str) -> Result<T, ValueError> {
+    let names = || {
+        T::value_variants()
+            .iter()
+            .filter_map(ValueEnum::to_possible_value)
+    };
+    T::from_str(text, true)
+        .map_err(|_| ValueError::NotOneOf(names().map(|name| name.get_name().to_owned()).collect()))
+}

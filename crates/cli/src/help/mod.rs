@@ -1,0 +1,169 @@
+//! `rally help`: pages made from the command line's definition, topics, and the long forms of messages.
+
+use dvm::messages::Kind;
+
+use crate::args::{self, Error, definition, nearest};
+
+/// Something to read about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HelpTopic {
+    /// `rally -h`.
+    Short,
+    /// `rally --help`.
+    Full,
+    /// `rally run -h`.
+    RunShort,
+    /// `rally run --help`.
+    RunFull,
+    /// Another command's page.
+    Command(&'static str),
+    Topic(&'static Topic),
+    /// What is neither of these: the id of a message, or nothing we know.
+    Subject(String),
+}
+
+/// A text about one thing that users ask about.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Topic {
+    pub(crate) name: &'static str,
+    pub(crate) text: &'static str,
+}
+
+macro_rules! topics {
+    ($($name:literal),* $(,)?) => {
+        /// Every topic, in the order in which they are listed.
+        pub(crate) static TOPICS: [Topic; [$($name),*].len()] =
+            [$(Topic { name: $name, text: include_str!(concat!("topics/", $name, ".txt")) }),*];
+    };
+}
+
+topics!(
+    "placement",
+    "output",
+    "input",
+    "signals",
+    "exit-codes",
+    "environment",
+    "personalities",
+    "mpmd",
+    "debugging",
+    "errors",
+);
+
+/// The topic of a name.
+pub(crate) fn topic(name: &str) -> Option<&'static Topic> {
+    TOPICS.iter().find(|topic| topic.name == name)
+}
+
+/// The names of all topics.
+pub(crate) fn topic_names() -> Vec<&'static str> {
+    TOPICS.iter().map(|topic| topic.name).collect()
+}
+
+impl HelpTopic {
+    /// What a word after `help` means.
+    pub(crate) fn from_subject(subject: &str) -> Self {
+        if subject == "run" {
+            return Self::RunFull;
+        }
+        if let Some(command) = args::COMMANDS
+            .into_iter()
+            .find(|command| *command == subject)
+        {
+            return Self::Command(command);
+        }
+        topic(subject).map_or_else(|| Self::Subject(subject.to_owned()), Self::Topic)
+    }
+}
+
+/// The kind of message with this id, in any of several tables.
+pub(crate) fn explain(id: &str, tables: &[&[&'static Kind]]) -> Option<&'static Kind> {
+    tables
+        .iter()
+        .flat_map(|table| table.iter())
+        .find(|kind| kind.id == id)
+        .copied()
+}
+
+/// What to print. `tables` hold every message that we have.
+///
+/// # Errors
+///
+/// [`Error::NoSuchTopic`] where there is neither a topic nor a message of that name.
+pub(crate) fn text(asked: &HelpTopic, tables: &[&[&'static Kind]]) -> Result<String, Error> {
+    Ok(match asked {
+        HelpTopic::Short => definition().render_help().to_string(),
+        HelpTopic::Full => definition().render_long_help().to_string(),
+        HelpTopic::RunShort => command("run", Length::Screen),
+        HelpTopic::RunFull => command("run", Length::Full),
+        HelpTopic::Command(name) => command(name, Length::Full),
+        HelpTopic::Topic(topic) => topic.text.to_owned(),
+        HelpTopic::Subject(subject) => match explain(subject, tables) {
+            Some(kind) => format!("{}\n\n{}\n", kind.id, fill(kind.explanation)),
+            None => {
+                let ids = tables
+                    .iter()
+                    .flat_map(|table| table.iter())
+                    .map(|kind| kind.id);
+                let known = TOPICS
+                    .iter()
+                    .map(|topic| topic.name)
+                    .chain(args::COMMANDS)
+                    .chain(ids);
+                return Err(Error::NoSuchTopic {
+                    subject: subject.clone(),
+                    nearest: nearest(subject, known),
+                });
+            }
+        },
+    })
+}
+
+/// How much of a page to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Screen,
+    Full,
+}
+
+fn command(name: &str, length: Length) -> String {
+    let mut all = definition();
+    all.build();
+    let Some(command) = all.find_subcommand_mut(name) else {
+        return String::new();
+    };
+    match length {
+        Length::Screen => command.render_help().to_string(),
+        Length::Full => command.render_long_help().to_string(),
+    }
+}
+
+/// Columns of an explanation.
+const WIDTH: usize = 80;
+
+/// Breaks the lines of each paragraph.
+fn fill(text: &str) -> String {
+    let mut out = String::new();
+    for (position, line) in text.lines().enumerate() {
+        if position > 0 {
+            out.push('\n');
+        }
+        let mut column = 0;
+        for word in line.split(' ') {
+            let length = word.chars().count();
+            if column > 0 && column + 1 + length > WIDTH {
+                out.push('\n');
+                column = 0;
+            } else if column > 0 {
+                out.push(' ');
+                column += 1;
+            }
+            out.push_str(word);
+            column += length;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;
