@@ -179,7 +179,7 @@ impl Scene<'_> {
 
 /// Why the job was not run at all.
 #[must_use]
-pub fn refusal(refusal: &Refusal) -> Message {
+pub fn refused(refusal: &Refusal) -> Message {
     match refusal {
         Refusal::Placement(error) => placement_error(error),
         Refusal::Pattern(what) => Message::new(
