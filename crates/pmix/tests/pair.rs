@@ -320,6 +320,34 @@ fn a_rank_lost_while_the_host_has_the_fence_is_not_released_with_the_others() {
 }
 
 #[test]
+fn a_rank_that_aborted_neither_completes_a_barrier_nor_is_answered() {
+    let mut pair = Pair::initialized(2);
+    pair.raw(1, b"cmd=abort exitcode=42 message=abort\ncmd=barrier_in\n");
+    pair.raw(1, b"cmd=finalize\n");
+    assert_eq!(
+        pair.events(),
+        [Event::Abort {
+            client: Rank(1),
+            code: 42,
+            message: "abort".to_owned()
+        }]
+    );
+    pair.send(0, &Request::Barrier);
+    assert_eq!(pair.events(), []);
+    assert_eq!(pair.server.missing().collect::<Vec<_>>(), [Rank(1)]);
+    assert!(pair.answers.is_empty() && pair.closed.is_empty());
+    // When it has been killed, the barrier of the others is broken and not complete.
+    pair.close(1);
+    assert_eq!(
+        pair.events(),
+        [Event::FenceBroken {
+            lost: vec![Rank(1)],
+            waiting: vec![Rank(0)]
+        }]
+    );
+}
+
+#[test]
 fn names_are_published_once_and_found_by_others() {
     let mut pair = Pair::initialized(2);
     let service = || "ocean svc".to_owned();
