@@ -1,5 +1,10 @@
 //! Our own client against our own server, with scripted trouble.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper of tests fails the test by panicking"
+)]
+
 use std::collections::BTreeMap;
 
 use base::Rank;

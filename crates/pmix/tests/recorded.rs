@@ -1,5 +1,10 @@
 //! What real MPICH ranks and a real Hydra said to each other, replayed against the server.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper of tests fails the test by panicking"
+)]
+
 use std::collections::BTreeMap;
 
 use base::Rank;

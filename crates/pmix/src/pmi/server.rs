@@ -228,7 +228,7 @@ impl Server {
             .filter(|(_, client)| {
                 matches!(
                     client.state,
-                    State::Connected | State::Initialized  | State::Lost
+                    State::Connected | State::Initialized | State::Aborted | State::Lost
                 )
             })
             .map(|(rank, _)| *rank)
