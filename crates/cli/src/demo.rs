@@ -154,7 +154,7 @@ fn rank<S: Read + Write>(place: &Place, stream: S, out: &mut dyn Write) -> Resul
     }
     // One write, so that the line stays whole.
     let line = format!(
-        "rank {rank} of {size} is process {pid} on {host}, reads from {left}, is read by {right}, adds {part:.12}\n"
+        "rank {rank} of {size} is process {pid} on {host}, reads from {left}, is read by {right}, adds {part:.10}\n"
     );
     out.write_all(line.as_bytes())
         .and_then(|()| out.flush())
@@ -188,7 +188,7 @@ fn sum<S: Read + Write>(pmi: &mut Pmi<S>, size: u32) -> Result<String, DemoError
         format!("{size} ranks")
     };
     Ok(format!(
-        "{ranks} closed the ring, the sum of their numbers is {ring}\n{ranks} computed pi: {pi:.12}, wrong by {:.0e}\n",
+        "{ranks} closed the ring, the sum of their numbers is {ring}\n{ranks} computed pi: {pi:.10}, wrong by {:.0e}\n",
         (pi - std::f64::consts::PI).abs()
     ))
 }
@@ -198,7 +198,7 @@ fn integrate(rank: u32, size: u32) -> f64 {
     let width = 1.0 / f64::from(STRIPS);
     let heights = (rank..STRIPS).step_by(size.max(1) as usize).map(|strip| {
         let x = (f64::from(strip) + 0.5) * width;
-        4.0 / x.mul_add(x, 1.0)
+        4.0 / (x * x + 1.0)
     });
     heights.sum::<f64>() * width
 }

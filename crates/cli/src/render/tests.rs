@@ -105,6 +105,26 @@ fn lines_have_tags() {
 }
 
 #[test]
+fn the_guide_shows_what_is_printed() {
+    let guide = include_str!("../../../../docs/output.md");
+    let chunk = chunk(3, Stream::Stderr, b"text\n");
+    let looks = [
+        (Label::None, Timestamps::Off, Format::Raw),
+        (Label::Rank, Timestamps::Off, Format::Raw),
+        (Label::Full, Timestamps::Off, Format::Raw),
+        (Label::None, Timestamps::On, Format::Raw),
+        (Label::Rank, Timestamps::On, Format::Raw),
+        (Label::None, Timestamps::Off, Format::JsonLines),
+    ];
+    for (label, timestamps, format) in looks {
+        let mut renderer = renderer(label, timestamps, format);
+        let text = printed(&mut renderer, std::slice::from_ref(&chunk)).replace("n0", "n1");
+        let row = format!("| `{}` |\n", text.trim_end());
+        assert!(guide.contains(&row), "docs/output.md lacks {row}");
+    }
+}
+
+#[test]
 fn hosts_that_are_not_known_are_question_marks() {
     let mut renderer = Renderer::with_look(Look {
         label: Label::Full,
