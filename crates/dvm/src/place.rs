@@ -390,7 +390,7 @@ impl Site<'_> {
 }
 
 /// Every policy but those that name a node for each rank.
-fn regular(site: &Site<'_>, request: &Request, apps: Vec<Resolved>) -> Result<JobMap, Error> {
+fn regular(site: &Site<'_>, request: &Request, mut apps: Vec<Resolved>) -> Result<JobMap, Error> {
     let nodes = site.allocation.nodes.len();
     let mut taken = vec![0_u32; nodes];
     let mut counts = Vec::with_capacity(apps.len());
@@ -412,6 +412,9 @@ fn regular(site: &Site<'_>, request: &Request, apps: Vec<Resolved>) -> Result<Jo
     }
     if total > u64::from(MAX_RANKS) {
         return Err(Error::TooManyProcs { asked: total });
+    }
+    for app in &mut apps {
+        app.bind_for(total);
     }
     number_all(site, apps, &counts, &taken)
 }
@@ -498,20 +501,12 @@ fn refuse(
         && app.oversubscribe == Oversubscribe::WhereImplicit
         && nodes.iter().map(counted).sum::<u64>() >= asked
     {
-        return Error::NotEnoughCpus {
-            node: nodes
-                .iter()
-                .map(|node| site.name(*node))
-                .collect::<HostList>()
-                .to_string(),
-            procs: u32::try_from(asked).unwrap_or(u32::MAX),
+        return Error::NotEnoughRoom {
+            nodes: nodes.iter().map(|node| site.name(*node)).collect(),
+            procs: asked,
             each: app.each,
-            available: nodes
-                .iter()
-                .map(|node| site.machines_len(*node))
-                .fold(0, u32::saturating_add),
+            room: slots,
             unit: site.unit,
-            bind: format!("{} {} each", app.each, site.unit.word(app.each)),
         };
     }
     let limit = match app.oversubscribe {

@@ -30,10 +30,8 @@ pub(super) fn deal(rooms: &[Room], spread: Spread, count: u32) -> (Vec<u32>, Lef
             }
             left
         }
-        Spread::PerNode(each) => exact(&mut counts, rooms, count, |_| each),
-        Spread::PerObject(each, _) => exact(&mut counts, rooms, count, |room| {
-            each.saturating_mul(room.objects)
-        }),
+        Spread::PerNode(each) => exact(&mut counts, rooms, count, each, |_| 1),
+        Spread::PerObject(each, _) => exact(&mut counts, rooms, count, each, |room| room.objects),
         Spread::Nodes => in_turn(&mut counts, rooms, count, |room| (1, room.slots)),
         Spread::Objects(_) => in_turn(&mut counts, rooms, count, |room| {
             (room.objects.max(1), room.slots)
@@ -69,11 +67,18 @@ fn in_turn(
     left
 }
 
-/// So many on each node; a node with fewer slots takes them only where it may have more procs than slots.
-fn exact(counts: &mut [u32], rooms: &[Room], count: u32, places: impl Fn(&Room) -> u32) -> u32 {
+/// So many on each object; a node that has not the slots for all of its objects uses fewer objects.
+fn exact(
+    counts: &mut [u32],
+    rooms: &[Room],
+    count: u32,
+    each: u32,
+    objects: impl Fn(&Room) -> u32,
+) -> u32 {
     let mut left = count;
     for (given, room) in counts.iter_mut().zip(rooms) {
-        *given = places(room).min(room.most).min(left);
+        let objects = objects(room).min(room.most.checked_div(each).unwrap_or(0));
+        *given = each.saturating_mul(objects).min(left);
         left -= *given;
     }
     left
@@ -141,15 +146,15 @@ mod tests {
                 0,
             ),
             (uneven, Spread::PerNode(2), 6, [2, 2, 2], 0),
-            (uneven, Spread::PerNode(3), 9, [3, 2, 3], 1),
+            (uneven, Spread::PerNode(3), 9, [3, 0, 3], 3),
             (soft, Spread::Fill, 8, [3, 3, 2], 0),
             (soft, Spread::Fill, 107, [52, 3, 52], 0),
             (
                 soft,
                 Spread::PerObject(4, base::Level::Package),
                 24,
-                [8, 3, 8],
-                5,
+                [8, 0, 8],
+                8,
             ),
         ];
         for (rooms, spread, count, counts, left) in cases {

@@ -44,6 +44,14 @@ pub enum Error {
         unit: CpuUnit,
         bind: String,
     },
+    /// The nodes cannot give so many procs several cores each.
+    NotEnoughRoom {
+        nodes: HostList,
+        procs: u64,
+        each: u32,
+        room: u64,
+        unit: CpuUnit,
+    },
     /// `PE=n` is more than any object of the level has. `level` is absent for the whole node.
     ObjectTooSmall {
         node: String,
@@ -129,6 +137,7 @@ impl Error {
             Self::NotEnoughSlots { .. } => "place/not-enough-slots",
             Self::NotEnoughPlaces { .. } => "place/not-enough-places",
             Self::NotEnoughCpus { .. } => "place/not-enough-cpus",
+            Self::NotEnoughRoom { .. } => "place/not-enough-room",
             Self::ObjectTooSmall { .. } => "place/object-too-small",
             Self::NoCpus { .. } => "place/no-cpus",
             Self::UnknownHost { .. } => "place/unknown-host",
@@ -177,6 +186,16 @@ impl Error {
                     "cannot bind to {bind} on `{node}`: its {procs} procs need {need} {}, {available} can be used",
                     unit.word(2)
                 )
+            }
+            Self::NotEnoughRoom {
+                procs,
+                each,
+                room,
+                unit,
+                ..
+            } => {
+                let units = unit.word(*each);
+                format!("cannot give {procs} procs {each} {units} each: there is room for {room}")
             }
             Self::ObjectTooSmall {
                 node,
@@ -234,7 +253,9 @@ impl Error {
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         match self {
-            Self::NotEnoughSlots { nodes, .. } => vec![("nodes", format!("`{nodes}`"))],
+            Self::NotEnoughSlots { nodes, .. } | Self::NotEnoughRoom { nodes, .. } => {
+                vec![("nodes", format!("`{nodes}`"))]
+            }
             Self::TooManyProcs { .. } => vec![("limit", MAX_RANKS.to_string())],
             Self::NoSuchCpu {
                 available, unit, ..
@@ -268,6 +289,9 @@ impl Error {
                 format!(
                     "pass `--bind-to none`, or `--bind-to {bind}:overload-allowed` to share them"
                 )
+            }
+            Self::NotEnoughRoom { room, .. } => {
+                format!("pass `-n {room}`, a smaller `PE=`, or `--oversubscribe` to run unbound")
             }
             Self::ObjectTooSmall { largest, .. } => {
                 format!("pass `PE={largest}` or less, or map by a wider object")

@@ -16,7 +16,7 @@ use super::{
 pub(super) fn sequence(
     site: &Site<'_>,
     request: &Request,
-    apps: Vec<Resolved>,
+    mut apps: Vec<Resolved>,
     names: &HostList,
 ) -> Result<JobMap, Error> {
     let total = total(request, names.len())?;
@@ -27,6 +27,9 @@ pub(super) fn sequence(
             places: names.len() as u64,
             policy,
         });
+    }
+    for app in &mut apps {
+        app.bind_for(u64::from(total));
     }
     let known = nodes_by_name(site);
     let mut by_node = BTreeMap::<NodeId, Vec<u32>>::new();

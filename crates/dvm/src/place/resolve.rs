@@ -46,7 +46,8 @@ pub(super) enum Asked {
 }
 
 /// Fills in what the user did not say. The defaults are those of Open MPI 5: map by core, number by `fill`, bind to the
-/// object that was mapped to, or to the NUMA node where procs were mapped to slots or nodes.
+/// object that was mapped to, or to the NUMA node where procs were mapped to slots or nodes (to a core if the job has no
+/// more than two).
 pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, Error> {
     let asked = app.map_by.as_ref().or(request.map_by.as_ref());
     let mut each = asked.and_then(|map| map.cpus_per_proc);
@@ -93,10 +94,7 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
             RankBy::Slot
         }
     });
-    let unit_level = match unit {
-        CpuUnit::Core => Level::Core,
-        CpuUnit::Pu => Level::Pu,
-    };
+    let unit_level = unit_level(unit);
     let target = target.unwrap_or(match to {
         _ if several => BindTarget::Object(unit_level),
         MapTo::Object(level)
@@ -198,4 +196,30 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
         },
         oversubscribe,
     })
+}
+
+/// Jobs with so few procs are bound to cores where larger ones are bound to NUMA nodes by default.
+const SMALL_JOB: u64 = 2;
+
+impl Resolved {
+    /// The default binding of procs that are mapped to slots or nodes depends on their number, as in Open MPI 5.
+    pub(super) fn bind_for(&mut self, procs: u64) {
+        let to_slots = matches!(
+            self.policy.map_by.to,
+            Some(
+                MapTo::Slot | MapTo::Node | MapTo::Sequence(_) | MapTo::Ppr { per: Per::Node, .. }
+            )
+        );
+        if procs <= SMALL_JOB && to_slots && self.bind_asked == Asked::Default {
+            self.bind = Bind::Units;
+            self.policy.bind_to.target = BindTarget::Object(unit_level(self.unit));
+        }
+    }
+}
+
+const fn unit_level(unit: CpuUnit) -> Level {
+    match unit {
+        CpuUnit::Core => Level::Core,
+        CpuUnit::Pu => Level::Pu,
+    }
 }

@@ -1,5 +1,8 @@
 //! What placement promises, on recorded topologies and against the maps of `prterun`.
 
+mod goldens;
+mod invariants;
+
 use base::{NodeId, Topology};
 
 use super::*;
