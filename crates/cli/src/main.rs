@@ -1,6 +1,142 @@
+//! `rally`: starts parallel programs and lets tools meet them.
+//!
+//! **Architecture invariant:** this is the only crate that prints, exits and reads the environment. It maps what the
+//! state machines of `dvm` ask for onto the primitives of `os`; it decides nothing that a state machine could.
+
 mod args;
 mod config;
+mod demo;
+mod exit;
+mod front;
 mod generate;
 mod help;
+mod link;
+mod machine;
+mod messages;
+mod plan;
+mod render;
+mod report;
 
-fn main() {}
+use std::{
+    ffi::OsStr,
+    io::{self, Write},
+    os::fd::AsFd,
+    process::ExitCode,
+};
+
+use args::{Detail, MessageFormat, Request, RunRequest, Show, Verbosity, World};
+use dvm::messages::{Kind, Message};
+
+/// Every message that `rally help ID` explains.
+const TABLES: &[&[&Kind]] = &[dvm::messages::KINDS, messages::KINDS, args::kinds::KINDS, demo::KINDS];
+
+fn main() -> ExitCode {
+    os::close_on_exec_from(3);
+    ExitCode::from(run())
+}
+
+fn run() -> u8 {
+    let mut argv = std::env::args_os().skip(1);
+    if argv.next().as_deref() == Some(OsStr::new(args::DEMO_ARGUMENT)) {
+        let variable = |name: &str| std::env::var(name).ok();
+        return demo::run_rank(&variable, &os::inherited_descriptor);
+    }
+    let mut world = World::capture();
+    if os::is_terminal(io::stdin().as_fd())
+        && let Some(size) = os::window_size(io::stdin().as_fd())
+    {
+        world.window = dvm::spec::WindowSize { rows: size.rows, columns: size.columns };
+    }
+    let request = args::parse(&world.argv).and_then(|args| args::resolve(&args, &world));
+    match request {
+        Ok(request) => carry_out(request, &world),
+        Err(error) => {
+            say(&error.message(), MessageFormat::Text);
+            error.exit().code()
+        }
+    }
+}
+
+fn carry_out(request: Request, world: &World) -> u8 {
+    match request {
+        Request::Run(request) | Request::Demo(request) => start(*request, world),
+        Request::Config(request) => print(&match request.format {
+            MessageFormat::Text => config::text(&request.layers, &request.files),
+            MessageFormat::Json => config::json(&request.layers, &request.files),
+        }),
+        Request::Help(topic) => match help::text(&topic, TABLES) {
+            Ok(text) => print(&text),
+            Err(error) => {
+                say(&error.message(), MessageFormat::Text);
+                error.exit().code()
+            }
+        },
+        Request::Generate(what) => {
+            let mut text = Vec::new();
+            match generate::write(what, &mut text).and_then(|()| io::stdout().write_all(&text)) {
+                Ok(()) => exit::SUCCESS,
+                Err(error) => unprinted(&error),
+            }
+        }
+        Request::Version => print(concat!("rally ", env!("CARGO_PKG_VERSION"), "\n")),
+    }
+}
+
+fn start(request: RunRequest, world: &World) -> u8 {
+    let format = request.front.message_format;
+    if request.front.verbosity != Verbosity::Quiet {
+        for notice in &request.notices {
+            say(&notice.message(), format);
+        }
+    }
+    match request.show {
+        Show::Run => {}
+        Show::RunAndReport(_) => match plan::explain(&request, Detail::Map) {
+            // What the ranks print on stdout must stay what it is.
+            Ok(text) => {
+                let _ = io::stderr().write_all(text.as_bytes());
+            }
+            // The controller refuses it in the same words.
+            Err(plan::Unplaced { .. }) => {}
+        },
+        Show::DryRun { detail, .. } => {
+            return match plan::explain(&request, detail) {
+                Ok(text) => print(&text),
+                Err(plan::Unplaced { message, code }) => {
+                    say(&message, format);
+                    code
+                }
+            };
+        }
+    }
+    let RunRequest { spec, allocation, front, .. } = request;
+    match front::run(spec, allocation, front, world.host.clone()) {
+        Ok(code) => code,
+        Err(error) => {
+            say(&messages::system(&error), format);
+            exit::ExitCode::Resources.code()
+        }
+    }
+}
+
+/// Prints what was asked for. Nobody reading it is no failure, as with any filter.
+fn print(text: &str) -> u8 {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => exit::SUCCESS,
+        Err(error) => unprinted(&error),
+    }
+}
+
+fn unprinted(error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return exit::SUCCESS;
+    }
+    say(&messages::output_lost(dvm::proto::Stream::Stdout, error.raw_os_error().unwrap_or_default()), MessageFormat::Text);
+    exit::INTERNAL
+}
+
+fn say(message: &Message, format: MessageFormat) {
+    // Where stderr is gone there is nobody to tell; the exit code says the rest.
+    let _ = report::print(message, format, &mut io::stderr().lock());
+}
+

@@ -23,7 +23,7 @@ use crate::{
     alloc::Allocation,
     daemon::LOSS_GRACE,
     hold::{Announcement, Hold},
-    place::{self, JobMap},
+    place::{self, Topologies},
     proto::{
         Cause, Drained, EndReason, FromFront, Launch, Note, Outcome, Refusal, StartFailure, Stream, TableRow,
         ToController, ToDaemon, ToFront,
@@ -201,7 +201,10 @@ impl Controller {
         if self.nodes.len() < self.allocation.nodes.len() {
             return;
         }
-        let topologies: Vec<Topology> = self.nodes.values().map(|node| node.topology.clone()).collect();
+        let mut topologies = Topologies::default();
+        for (id, node) in &self.nodes {
+            topologies.push(*id, &node.topology);
+        }
         let map = match place::place(&job.spec.placement, &self.allocation, &topologies) {
             Ok(map) => map,
             Err(error) => return self.refuse(Refusal::Placement(error)),

@@ -16,4 +16,6 @@ pub mod spec;
 pub mod stdio;
 
 pub use controller::{Controller, ControllerInput, ControllerOutput};
-pub use daemon::{Daemon, DaemonConfig, Input, Output, SpawnOrder, StreamPlan};
+pub use daemon::{
+    Daemon, DaemonConfig, Input, LOSS_GRACE, Output, PMI_DESCRIPTOR, SpawnOrder, StreamPlan,
+};

@@ -1,0 +1,409 @@
+//! What the user started: terminal, stdio, signals, the MPIR table and the exit code.
+//!
+//! The front may be stopped for hours, by Ctrl-Z or by a debugger, and the job goes on: the controller lives in a process
+//! of its own. Front and controller watch each other through their link; whichever survives ends the job.
+//!
+//! | state | job ended | link closed | all children gone, all printed |
+//! |---|---|---|---|
+//! | `Running` | → `Ended` | everything below us is killed → `Orphaned` | – |
+//! | `Ended` | – | wait for the controller's exit | over, with the outcome's code |
+//! | `Orphaned` | – | – | over, with the code for a lost part |
+
+mod input;
+mod output;
+mod signals;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use base::{Signal, Time};
+use dvm::{
+    alloc::Allocation,
+    messages::{Message, Scene},
+    proto::{EndReason, FromFront, Outcome, Refusal, Stream, TableRow, ToFront},
+    spec::{App, EndPolicy, HoldAt, JobSpec},
+};
+use os::{Clock, Event, Forked, Interest, Loop, Pid, Token};
+
+use self::{input::Input, output::Printers, signals::Escalation};
+use crate::{
+    args::{FrontOptions, Verbosity},
+    config::OnLoss,
+    exit,
+    link::{Delivery, FrontLink, FrontReceived, Received},
+    machine::{self, Birth},
+    messages,
+};
+
+/// A slot of shared output memory takes what is read from a rank in one go.
+const SLOT_SIZE: usize = 256 * 1024;
+/// As many as fill the windows of both streams; memory is used only for those that were filled.
+const SLOTS: u32 = 64;
+/// After the loss of the controller: how long what it left may take to die of SIGKILL.
+const ORPHANS_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+
+#[derive(Debug)]
+enum State {
+    Running,
+    /// The controller has said how the job ended.
+    Ended(Ending),
+    /// The controller is gone without a word; what is left below us is being killed.
+    Orphaned { until: Time },
+}
+
+#[derive(Debug)]
+enum Ending {
+    Refused(Refusal),
+    Outcome(Outcome),
+}
+
+struct Front {
+    events: Loop,
+    link: FrontLink,
+    socket: Option<Token>,
+    socket_writes: Interest,
+    /// Our only child; the controller is below it.
+    keeper: Pid,
+    input: Input,
+    printers: Printers,
+    escalation: Escalation,
+    options: FrontOptions,
+    state: State,
+    hold: HoldAt,
+    held: bool,
+    pty: bool,
+    table: Vec<TableRow>,
+    nodes: Vec<String>,
+    apps: Vec<App>,
+    end: EndPolicy,
+    raw_mode: Option<os::RawMode>,
+    give_up: Option<u8>,
+}
+
+/// Runs a job and gives the exit code of this process.
+pub(crate) fn run(mut spec: JobSpec, allocation: Allocation, options: FrontOptions, host: String) -> Result<u8, os::Error> {
+    let descriptors = os::raise_descriptor_limit();
+    machine::sweep_stale();
+    if mpir::being_debugged() {
+        spec.hold = HoldAt::Exec;
+    }
+    os::become_subreaper()?;
+    let (ours, theirs) = os::socket_pair()?;
+    let region = os::SharedRegion::new(SLOT_SIZE, SLOTS)?;
+    let front_pid = os::current_pid();
+    let nodes = allocation.nodes.iter().map(|node| node.name.clone()).collect();
+    let keeper = match os::fork()? {
+        Forked::Parent(pid) => pid,
+        Forked::Child => {
+            drop(ours);
+            let_go_of_standard_streams();
+            let birth = Birth { allocation, front_pid, host, link: theirs, region: region.into_writer(), descriptors };
+            return Ok(machine::keep(birth).unwrap_or_else(|error| {
+                machine::log(&error.to_string());
+                exit::INTERNAL
+            }));
+        }
+    };
+    drop(theirs);
+    Front::new(spec, nodes, options, ours, region.into_reader(), keeper)?.run()
+}
+
+/// The controller must not keep open what the user reads or writes when the front is gone; its stderr it keeps, to say
+/// what should not have happened.
+fn let_go_of_standard_streams() {
+    for number in [0, 1] {
+        // Without /dev/null nothing can be started anyway, and that is said by whoever needs it next.
+        let _ = os::let_go_of_standard_stream(number);
+    }
+}
+
+impl Front {
+    fn new(
+        spec: JobSpec,
+        nodes: Vec<String>,
+        options: FrontOptions,
+        socket: OwnedFd,
+        region: os::SlotReader,
+        keeper: Pid,
+    ) -> Result<Self, os::Error> {
+        let mut events = Loop::new(&signals::HANDLED)?;
+        os::set_nonblocking(socket.as_fd())?;
+        let socket = events.add(socket, Interest::Read)?;
+        let [stdin, stdout, stderr] = os::standard_streams();
+        let pty = spec.stdio.pty.is_some();
+        let raw_mode = match &stdin {
+            Some(fd) if pty && os::is_terminal(fd.as_fd()) => Some(os::RawMode::enter(os::duplicate(fd.as_fd())?)?),
+            _ => None,
+        };
+        let input = Input::new(&options.input, stdin)?;
+        let printers = Printers::new(&mut events, &options, stdout, stderr)?;
+        let hold = spec.hold;
+        let (apps, end) = (spec.apps.clone(), spec.end);
+        let mut link = FrontLink::new(region);
+        link.send(FromFront::Submit(Box::new(spec)));
+        Ok(Self {
+            events,
+            link,
+            socket: Some(socket),
+            socket_writes: Interest::Read,
+            keeper,
+            input,
+            printers,
+            escalation: Escalation::default(),
+            options,
+            state: State::Running,
+            hold,
+            held: false,
+            pty,
+            table: Vec::new(),
+            nodes,
+            apps,
+            end,
+            raw_mode,
+            give_up: None,
+        })
+    }
+
+    fn run(mut self) -> Result<u8, os::Error> {
+        let mut events = Vec::new();
+        loop {
+            self.flush();
+            if let Some(code) = self.give_up {
+                return Ok(code);
+            }
+            if self.is_over() {
+                return Ok(self.finish());
+            }
+            let deadline = match self.state {
+                State::Orphaned { until } => Some(until),
+                State::Running | State::Ended(_) => None,
+            };
+            self.events.wait(deadline, &mut events)?;
+            for event in events.drain(..) {
+                self.on_event(event);
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match &self.state {
+            State::Running => false,
+            State::Ended(_) => self.socket.is_none() && self.printers.idle() && !os::has_children(),
+            State::Orphaned { until } => self.printers.idle() && (!os::has_children() || *until <= Clock::now()),
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Signal(info) if info.signal == Signal::CHLD => self.reap(),
+            Event::Signal(info) => self.on_signal(info),
+            Event::Deadline => {}
+            Event::Readable(token) if Some(token) == self.socket => self.receive(token),
+            Event::Readable(token) if self.input.is(token) => self.read_input(),
+            Event::Readable(token) => self.on_printed(token),
+            // The socket is written at the end of the turn.
+            Event::Writable(_) => {}
+        }
+    }
+
+    fn reap(&mut self) {
+        while os::reap().is_some() {}
+        if matches!(self.state, State::Orphaned { .. }) {
+            self.kill_orphans();
+        }
+    }
+
+    fn flush(&mut self) {
+        self.credit();
+        if let Some(message) = self.input.take_end() {
+            self.link.send(message);
+        }
+        let Some(token) = self.socket else { return };
+        let Some(fd) = self.events.fd(token) else { return };
+        // A closed link shows at its next read, an error as well.
+        let _ = self.link.link.flush(fd);
+        let wanted = if self.link.link.has_outgoing() { Interest::ReadWrite } else { Interest::Read };
+        if wanted != self.socket_writes && self.events.set_interest(token, wanted).is_ok() {
+            self.socket_writes = wanted;
+        }
+        self.input.watch(&mut self.events, self.link.link.has_outgoing());
+    }
+
+    fn receive(&mut self, token: Token) {
+        let Some(fd) = self.events.fd(token) else { return };
+        let received = self.link.link.receive(fd);
+        loop {
+            match self.link.next() {
+                Ok(Some(FrontReceived::Output(delivery))) => self.on_output(delivery),
+                Ok(Some(FrontReceived::Message(message))) => self.on_message(message),
+                Ok(None) => break,
+                Err(error) => {
+                    self.say(&messages::internal(&error.to_string()));
+                    return self.lose_controller();
+                }
+            }
+        }
+        if !matches!(received, Ok(Received::Open)) {
+            self.lose_controller();
+        }
+    }
+
+    fn on_message(&mut self, message: ToFront) {
+        match message {
+            ToFront::Refused(refusal) => self.state = State::Ended(Ending::Refused(refusal)),
+            ToFront::Launched { job, table } => {
+                let size = table.last().map_or(1, |row| row.rank.0 + 1);
+                self.printers.learn(job, size, &table);
+                let entries = table.iter().map(|row| mpir::Entry {
+                    host: row.host.clone(),
+                    executable: row.executable.to_string_lossy().into_owned(),
+                    pid: row.pid,
+                });
+                // Paths and host names hold no NUL byte; a table with one could not be shown to a debugger.
+                if let Err(error) = mpir::publish(entries.collect()) {
+                    self.say(&messages::internal(&error.to_string()));
+                }
+                self.table = table;
+                if self.hold == HoldAt::Nowhere {
+                    mpir::set_state(mpir::State::Spawned);
+                }
+            }
+            ToFront::AllHeld { held, .. } => {
+                self.held = true;
+                mpir::set_state(mpir::State::Spawned);
+                // Stands still here for as long as the debugger wants.
+                mpir::breakpoint();
+                if mpir::being_debugged() {
+                    self.release();
+                } else {
+                    self.note(&messages::held(&held, os::current_pid().as_raw()));
+                }
+            }
+            ToFront::Output(chunk) => self.on_output(Delivery { chunk, release: None }),
+            ToFront::StdinCredit(bytes) => self.input.credit(bytes),
+            ToFront::StdinClosed => self.input.close(&mut self.events),
+            ToFront::Note(note) => {
+                let message = dvm::messages::note(&note, &self.scene());
+                self.note(&message);
+            }
+            ToFront::Ended(outcome) => {
+                self.input.close(&mut self.events);
+                self.state = State::Ended(Ending::Outcome(outcome));
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        self.held = false;
+        self.link.send(FromFront::Release);
+    }
+
+    fn on_output(&mut self, delivery: Delivery) {
+        self.printers.print(delivery);
+        self.check_printers();
+    }
+
+    fn on_printed(&mut self, token: Token) {
+        self.printers.on_ready(token);
+        self.check_printers();
+    }
+
+    /// Gives credit for what was printed or thrown away, and the memory back.
+    fn credit(&mut self) {
+        for number in self.printers.released() {
+            self.link.release(number);
+        }
+        for stream in Stream::BOTH {
+            if let Some(bytes) = self.printers.credit(stream) {
+                self.link.send(FromFront::OutputCredit { stream, bytes });
+            }
+        }
+    }
+
+    fn check_printers(&mut self) {
+        while let Some((stream, errno)) = self.printers.take_loss() {
+            if errno != output::EPIPE {
+                self.say(&messages::output_lost(stream, errno));
+            }
+            if self.options.on_output_closed == OnLoss::End {
+                self.link.send(FromFront::End(EndReason::OutputLost));
+            }
+        }
+    }
+
+    fn read_input(&mut self) {
+        if let Some(message) = self.input.read(&mut self.events) {
+            self.link.send(message);
+        }
+    }
+
+    fn lose_controller(&mut self) {
+        if let Some(token) = self.socket.take() {
+            drop(self.events.remove(token));
+        }
+        if matches!(self.state, State::Running) {
+            self.input.close(&mut self.events);
+            self.state = State::Orphaned { until: Clock::now() + ORPHANS_MAX };
+            self.kill_orphans();
+            self.say(&messages::controller_lost(self.keeper.as_raw()));
+        }
+    }
+
+    /// Ends everything below us: the keeper does the same, but may be lost as well.
+    fn kill_orphans(&self) {
+        for pid in os::descendants(os::current_pid()) {
+            let _ = os::kill(pid, Signal::KILL);
+        }
+    }
+
+    /// The job is over: says how, and gives the exit code.
+    fn finish(&mut self) -> u8 {
+        if let Some(raw_mode) = &mut self.raw_mode {
+            let _ = raw_mode.restore();
+        }
+        let (messages, code) = match &self.state {
+            State::Ended(Ending::Refused(refusal)) => {
+                (vec![dvm::messages::refused(refusal)], exit::refused(refusal))
+            }
+            State::Ended(Ending::Outcome(outcome)) => {
+                (dvm::messages::outcome(outcome, &self.scene()), exit::code_of(outcome))
+            }
+            State::Running | State::Orphaned { .. } => (Vec::new(), exit::INTERNAL),
+        };
+        for message in &messages {
+            self.say(message);
+        }
+        self.drain();
+        code
+    }
+
+    /// Waits until everything is printed, as long as somebody reads.
+    fn drain(&mut self) {
+        let mut events = Vec::new();
+        while !self.printers.idle() && self.give_up.is_none() {
+            if self.events.wait(None, &mut events).is_err() {
+                return;
+            }
+            for event in events.drain(..) {
+                match event {
+                    Event::Readable(token) => self.printers.on_ready(token),
+                    Event::Signal(info) if info.signal != Signal::CHLD => self.on_signal(info),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn scene(&self) -> Scene<'_> {
+        Scene { nodes: &self.nodes, table: &self.table, apps: &self.apps, end: self.end }
+    }
+
+    fn note(&mut self, message: &Message) {
+        if self.options.verbosity != Verbosity::Quiet {
+            self.say(message);
+        }
+    }
+
+    fn say(&mut self, message: &Message) {
+        self.printers.say(message, self.options.message_format);
+    }
+}

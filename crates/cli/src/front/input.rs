@@ -1,0 +1,135 @@
+//! The front's standard input on its way to the ranks: read only with credit, never from the background.
+
+use std::{
+    fs::File,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use bytes::Bytes;
+use dvm::proto::FromFront;
+use os::{Interest, Loop, ReadOutcome, Token};
+
+use crate::args::InputSource;
+
+/// Bytes read in one go.
+const READ_MAX: usize = 256 * 1024;
+
+#[derive(Debug)]
+enum Source {
+    /// Not yet in the loop: nobody has given credit.
+    Waiting(OwnedFd),
+    Open { token: Token, interest: Interest },
+    /// There was nothing to read from the start; said with the first credit.
+    Empty,
+    /// End of file was said, or nobody wants more.
+    Done,
+}
+
+/// The state of the input.
+#[derive(Debug)]
+pub(super) struct Input {
+    source: Source,
+    credit: u64,
+    terminal: bool,
+    /// We are in the background of our terminal: reading would stop us.
+    background: bool,
+}
+
+impl Input {
+    pub(super) fn new(wanted: &InputSource, stdin: Option<OwnedFd>) -> Result<Self, os::Error> {
+        let fd = match wanted {
+            InputSource::Inherit => stdin,
+            InputSource::Null => None,
+            InputSource::File(path) => {
+                Some(OwnedFd::from(File::open(path).map_err(|error| os::Error::File {
+                    operation: "open",
+                    path: path.clone(),
+                    errno: error.raw_os_error().unwrap_or_default(),
+                })?))
+            }
+        };
+        let terminal = fd.as_ref().is_some_and(|fd| os::is_terminal(fd.as_fd()));
+        Ok(Self { source: fd.map_or(Source::Empty, Source::Waiting), credit: 0, terminal, background: false })
+    }
+
+    pub(super) fn is(&self, token: Token) -> bool {
+        matches!(self.source, Source::Open { token: ours, .. } if ours == token)
+    }
+
+    pub(super) const fn credit(&mut self, bytes: u64) {
+        self.credit += bytes;
+    }
+
+    /// We may have come to the foreground.
+    pub(super) const fn try_again(&mut self) {
+        self.background = false;
+    }
+
+    /// Nobody reads any more: what is left stays for whoever reads after us.
+    pub(super) fn close(&mut self, events: &mut Loop) {
+        if let Source::Open { token, .. } = std::mem::replace(&mut self.source, Source::Done) {
+            drop(events.remove(token));
+        }
+    }
+
+    /// Asks the loop for what can be used now. `congested`: what was read before has not left yet.
+    pub(super) fn watch(&mut self, events: &mut Loop, congested: bool) {
+        if self.credit > 0
+            && let Source::Waiting(_) | Source::Empty = self.source
+        {
+            self.source = match std::mem::replace(&mut self.source, Source::Done) {
+                Source::Waiting(fd) => match events.add(fd, Interest::None) {
+                    Ok(token) => Source::Open { token, interest: Interest::None },
+                    // Without a watch there is no input.
+                    Err(_) => Source::Empty,
+                },
+                other => other,
+            };
+        }
+        if let Source::Open { token, interest } = &mut self.source {
+            let ready = self.credit > 0 && !self.background && !congested;
+            let wanted = if ready { Interest::Read } else { Interest::None };
+            if wanted != *interest && events.set_interest(*token, wanted).is_ok() {
+                *interest = wanted;
+            }
+        }
+    }
+
+    /// End of file that no event will announce.
+    pub(super) fn take_end(&mut self) -> Option<FromFront> {
+        if matches!(self.source, Source::Empty) && self.credit > 0 {
+            self.source = Source::Done;
+            return Some(FromFront::StdinEof);
+        }
+        None
+    }
+
+    /// Reads once; gives what to send.
+    pub(super) fn read(&mut self, events: &mut Loop) -> Option<FromFront> {
+        let Source::Open { token, .. } = self.source else { return None };
+        let fd = events.fd(token)?;
+        if self.terminal && !os::foreground(fd) {
+            self.background = true;
+            return None;
+        }
+        let room = usize::try_from(self.credit).unwrap_or(READ_MAX).min(READ_MAX);
+        let mut buffer = vec![0; room];
+        match os::read(fd, &mut buffer) {
+            Ok(ReadOutcome::Bytes(read)) => {
+                self.credit -= read as u64;
+                buffer.truncate(read);
+                Some(FromFront::Stdin(Bytes::from(buffer)))
+            }
+            Ok(ReadOutcome::WouldBlock) => None,
+            // A read that failed because we have just left the foreground is no end.
+            Ok(ReadOutcome::Closed) | Err(_) if self.terminal && !os::foreground(fd) => {
+                self.background = true;
+                None
+            }
+            Ok(ReadOutcome::Closed) | Err(_) => {
+                self.close(events);
+                Some(FromFront::StdinEof)
+            }
+        }
+    }
+}

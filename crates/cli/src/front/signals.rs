@@ -1,0 +1,139 @@
+//! What signals to the front mean for the job.
+//!
+//! | signal | first | again | third |
+//! |---|---|---|---|
+//! | INT | passed to the ranks | ranks killed | front gives up, says what may be left |
+//! | TERM | job ended with grace | ranks killed | front gives up |
+//! | HUP | job ended with grace, or passed over (`--on-hangup=continue`) | as TERM | |
+//! | TSTP from the keyboard | the front stops, the job runs on | | |
+//! | TSTP from a process, CONT, QUIT, USR1, USR2, ALRM, URG, WINCH | passed to the ranks | | |
+
+use base::Signal;
+use dvm::{
+    proto::{EndReason, FromFront},
+    spec::WindowSize,
+};
+use os::{SignalInfo, SignalOrigin};
+
+use super::Front;
+use crate::{config::OnLoss, exit, messages};
+
+/// The signals that the front takes.
+pub(super) const HANDLED: [Signal; 15] = [
+    Signal::INT,
+    Signal::TERM,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALRM,
+    Signal::CONT,
+    Signal::TSTP,
+    Signal::WINCH,
+    Signal(23),
+    // Blocked, so that reading a terminal from the background fails instead of stopping us.
+    Signal::TTIN,
+    Signal::TTOU,
+    Signal::PIPE,
+    Signal(29),
+];
+
+/// How often the user has asked for the end.
+#[derive(Debug, Default)]
+pub(super) struct Escalation {
+    asked: u32,
+}
+
+/// What to do about another request to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Ask,
+    Kill,
+    GiveUp,
+}
+
+impl Escalation {
+    fn next(&mut self) -> Step {
+        self.asked += 1;
+        match self.asked {
+            1 => Step::Ask,
+            2 => Step::Kill,
+            _ => Step::GiveUp,
+        }
+    }
+}
+
+impl Front {
+    pub(super) fn on_signal(&mut self, info: SignalInfo) {
+        let signal = info.signal;
+        match signal {
+            Signal::INT | Signal::TERM => self.on_end_signal(signal),
+            Signal::HUP if self.options.on_hangup == OnLoss::End => self.on_end_signal(signal),
+            Signal::HUP | Signal::TTIN | Signal::TTOU | Signal::PIPE => {}
+            Signal::TSTP if info.origin == SignalOrigin::Kernel => stop_ourselves(),
+            Signal::WINCH if self.pty => self.resize(),
+            Signal::CONT => {
+                self.input.try_again();
+                if self.held {
+                    self.release();
+                } else {
+                    self.link.send(FromFront::Signal(signal));
+                }
+            }
+            other => self.link.send(FromFront::Signal(other)),
+        }
+    }
+
+    fn on_end_signal(&mut self, signal: Signal) {
+        let reason = EndReason::Signal(signal);
+        match self.escalation.next() {
+            Step::Ask => {
+                if signal == Signal::INT {
+                    self.link.send(FromFront::Signal(signal));
+                    self.note(&messages::interrupted(self.table.len()));
+                } else {
+                    self.link.send(FromFront::End(reason));
+                }
+            }
+            Step::Kill => self.link.send(FromFront::Kill(reason)),
+            Step::GiveUp => {
+                let alive: Vec<i32> = self
+                    .table
+                    .iter()
+                    .map(|row| row.pid)
+                    .filter(|pid| os::start_time(os::Pid::from_raw(*pid)).is_some())
+                    .collect();
+                self.printers.say_at_once(
+                    &messages::gave_up(self.keeper.as_raw(), &alive),
+                    self.options.message_format,
+                );
+                self.give_up = Some(exit::signal(signal));
+            }
+        }
+    }
+
+    fn resize(&mut self) {
+        let [stdin, ..] = os::standard_streams();
+        if let Some(size) = stdin.and_then(|fd| os::window_size(std::os::fd::AsFd::as_fd(&fd))) {
+            let size = WindowSize { rows: size.rows, columns: size.columns };
+            self.link.send(FromFront::Resize(size));
+        }
+    }
+}
+
+/// Does what the key means to any program: the shell sees us stopped, and continues us by `fg` or `bg`.
+fn stop_ourselves() {
+    let _ = os::kill(os::current_pid(), Signal::STOP);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_third_request_gives_up() {
+        let mut escalation = Escalation::default();
+        let steps = [escalation.next(), escalation.next(), escalation.next(), escalation.next()];
+        assert_eq!(steps, [Step::Ask, Step::Kill, Step::GiveUp, Step::GiveUp]);
+    }
+}

@@ -1,0 +1,356 @@
+//! The process that holds the controller and the local daemon: carries out what the two machines ask for.
+//!
+//! It is forked from the front before anything else happens and lives as long as the job. It knows descriptors, pids and
+//! files; what they mean is the daemon's business, and what happens next is the controller's.
+
+mod keeper;
+mod ranks;
+mod record;
+
+use std::{collections::BTreeMap, os::fd::OwnedFd, path::Path};
+
+use base::{NodeId, ProcId, Signal, Time};
+use bytes::Bytes;
+use dvm::{
+    Controller, ControllerInput, ControllerOutput, Daemon, DaemonConfig, Input, Output,
+    alloc::Allocation,
+    proto::{FromFront, Stream},
+};
+use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, ReadOutcome, Token};
+
+pub(crate) use self::{keeper::keep, record::sweep_stale};
+use self::{ranks::Ranks, record::Record};
+use crate::link::{ControllerLink, Received};
+
+/// Bytes read from one stream of one rank before others have their turn.
+const READ_MAX: usize = 256 * 1024;
+/// What is shorter is copied out of the shared region, so that its slot can be used again at once.
+const KEEP_SLOT_MIN: usize = 16 * 1024;
+/// A rank that fills its pipe gets a larger one.
+const PIPE_SIZE: usize = 1024 * 1024;
+/// The node that we are on.
+const LOCAL: NodeId = NodeId(0);
+
+/// Only the front may end us: a signal that somebody sends to everything of that name is the front's to handle.
+const IGNORED: [Signal; 11] = [
+    Signal::INT,
+    Signal::TERM,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::TSTP,
+    Signal::TTIN,
+    Signal::TTOU,
+    Signal::PIPE,
+    Signal::ALRM,
+];
+
+/// What a descriptor of the loop is.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Front,
+    Output(ProcId, Stream),
+    Stdin(ProcId),
+    Pmi(ProcId),
+}
+
+/// What the process is told at its birth.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    pub(crate) allocation: Allocation,
+    pub(crate) front_pid: Pid,
+    pub(crate) host: String,
+    pub(crate) link: OwnedFd,
+    pub(crate) region: os::SlotWriter,
+    /// The soft limit of descriptors that ranks get back.
+    pub(crate) descriptors: (u64, u64),
+}
+
+struct Machine {
+    events: Loop,
+    sources: BTreeMap<Token, Source>,
+    controller: Controller,
+    daemon: Daemon,
+    link: ControllerLink,
+    front: Option<Token>,
+    front_writes: Interest,
+    ranks: Ranks,
+    region: os::SlotWriter,
+    buffer: Vec<u8>,
+    finished: bool,
+}
+
+/// Runs the job of the front at the other end of `birth.link`; returns when nothing of it is left.
+fn run(birth: Birth) -> Result<(), os::Error> {
+    os::become_subreaper()?;
+    let mut events = Loop::new(&IGNORED)?;
+    let record = Record::create();
+    let topology = os::read_topology(Path::new("/"))?;
+    os::set_nonblocking(std::os::fd::AsFd::as_fd(&birth.link))?;
+    let front = events.add(birth.link, Interest::Read)?;
+    let daemon = Daemon::new(DaemonConfig { node: LOCAL, host: birth.host, topology });
+    let controller = Controller::new(birth.allocation, u32::try_from(birth.front_pid.as_raw()).unwrap_or_default());
+    let mut machine = Machine {
+        sources: BTreeMap::from([(front, Source::Front)]),
+        events,
+        controller,
+        daemon,
+        link: ControllerLink::new(birth.region.clone()),
+        front: Some(front),
+        front_writes: Interest::Read,
+        ranks: Ranks::new(record.owner().to_owned(), birth.descriptors)?,
+        region: birth.region,
+        buffer: vec![0; READ_MAX],
+        finished: false,
+    };
+    machine.run()?;
+    drop(record);
+    Ok(())
+}
+
+impl Machine {
+    fn run(&mut self) -> Result<(), os::Error> {
+        let mut events = Vec::new();
+        loop {
+            self.pump();
+            self.flush();
+            if self.finished && (self.front.is_none() || !self.link.link.has_outgoing()) {
+                return Ok(());
+            }
+            let deadline = [self.daemon.deadline(), self.controller.deadline()].into_iter().flatten().min();
+            self.events.wait(deadline, &mut events)?;
+            let now = Clock::now();
+            for event in events.drain(..) {
+                self.on_event(now, event);
+            }
+        }
+    }
+
+    fn on_event(&mut self, now: Time, event: Event) {
+        match event {
+            Event::Signal(info) if info.signal == Signal::CHLD => self.reap(now),
+            Event::Signal(_) => {}
+            Event::Deadline => {
+                self.daemon.handle(now, Input::Tick);
+                self.controller.handle(now, ControllerInput::Tick);
+            }
+            Event::Readable(token) => match self.sources.get(&token) {
+                Some(Source::Front) => self.read_front(now, token),
+                Some(Source::Output(proc, stream)) => self.read_output(now, token, *proc, *stream),
+                Some(Source::Pmi(proc)) => self.read_pmi(now, token, *proc),
+                // An error or a hang-up of the reader: the write says which.
+                Some(Source::Stdin(proc)) => self.write_stdin(now, token, *proc),
+                None => {}
+            },
+            Event::Writable(token) => match self.sources.get(&token) {
+                Some(Source::Stdin(proc)) => self.write_stdin(now, token, *proc),
+                // Written at the end of the turn.
+                Some(Source::Front | Source::Output(..)) | None => {}
+                Some(Source::Pmi(proc)) => {
+                    let proc = *proc;
+                    self.ranks.flush_pmi(&mut self.events, proc);
+                }
+            },
+        }
+    }
+
+    /// Carries out what the two machines ask for, until both are silent.
+    fn pump(&mut self) {
+        loop {
+            let now = Clock::now();
+            if let Some(output) = self.daemon.poll() {
+                self.carry_out(now, output);
+            } else if let Some(output) = self.controller.poll() {
+                match output {
+                    ControllerOutput::Front(message) => self.link.send(message),
+                    ControllerOutput::Daemon(_, message) => self.daemon.handle(now, Input::Message(message)),
+                    ControllerOutput::Finished => self.finished = true,
+                    ControllerOutput::Log(what) => log(&what),
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, now: Time, output: Output) {
+        match output {
+            Output::Send(message) => self.controller.handle(now, ControllerInput::Daemon(LOCAL, message)),
+            Output::Prepare { job, apps } => self.ranks.prepare(job, &apps),
+            Output::Spawn(order) => {
+                let proc = order.proc;
+                match self.ranks.spawn(&mut self.events, &mut self.sources, &order) {
+                    Ok((pid, executable)) => {
+                        let pid = pid.as_raw();
+                        self.daemon.handle(now, Input::Spawned { proc, pid, executable });
+                    }
+                    Err(failure) => self.daemon.handle(now, Input::SpawnFailed { proc, failure }),
+                }
+            }
+            Output::Signal { proc, signal } => self.ranks.signal(proc, signal),
+            Output::LeaveStopped { proc } => self.ranks.leave_stopped(proc),
+            Output::Continue { proc } => self.ranks.let_run(proc),
+            Output::Pause { proc, stream } => self.ranks.set_reading(&mut self.events, proc, stream, Interest::None),
+            Output::Resume { proc, stream } => self.ranks.set_reading(&mut self.events, proc, stream, Interest::Read),
+            Output::CloseOutput { proc, stream } => {
+                self.ranks.close_output(&mut self.events, &mut self.sources, proc, stream);
+            }
+            Output::WriteStdin { proc, bytes } => {
+                if let Some(token) = self.ranks.queue_stdin(proc, bytes) {
+                    self.write_stdin(now, token, proc);
+                }
+            }
+            Output::CloseStdin { proc } => self.ranks.close_stdin(&mut self.events, &mut self.sources, proc),
+            Output::PmiSend { proc, bytes } => self.ranks.send_pmi(&mut self.events, proc, &bytes),
+            Output::PmiClose { proc } => self.ranks.close_pmi(&mut self.events, &mut self.sources, proc),
+            Output::Resize { proc, size } => self.ranks.resize(&self.events, proc, size),
+            Output::Sweep { job, signal } => {
+                let left = self.ranks.sweep(signal);
+                self.daemon.handle(now, Input::Swept { job, left });
+            }
+            Output::Forget { .. } => self.ranks.forget(&mut self.events, &mut self.sources),
+            Output::Log(what) => log(&what),
+        }
+    }
+
+    fn reap(&mut self, now: Time) {
+        while let Some(event) = os::reap() {
+            match event {
+                ChildEvent::Exited { pid, status } => match self.ranks.on_exited(pid) {
+                    Some(proc) => self.daemon.handle(now, Input::Exited { proc, status }),
+                    None => self.daemon.handle(now, Input::StrayExited),
+                },
+                ChildEvent::Stopped { pid, signal } => {
+                    if let Some(proc) = self.ranks.on_stopped(pid, signal) {
+                        self.daemon.handle(now, Input::Trapped { proc });
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_front(&mut self, now: Time, token: Token) {
+        let Some(fd) = self.events.fd(token) else { return };
+        let received = self.link.link.receive(fd);
+        loop {
+            match self.link.next() {
+                Ok(Some(message)) => self.on_front(now, message),
+                Ok(None) => break,
+                Err(error) => {
+                    log(&format!("the front broke the link: {error}"));
+                    return self.lose_front(now);
+                }
+            }
+        }
+        match received {
+            Ok(Received::Open) => {}
+            Ok(Received::Closed) => self.lose_front(now),
+            Err(error) => {
+                log(&format!("cannot read from the front: {error}"));
+                self.lose_front(now);
+            }
+        }
+    }
+
+    fn on_front(&mut self, now: Time, message: FromFront) {
+        self.controller.handle(now, ControllerInput::Front(message));
+    }
+
+    fn lose_front(&mut self, now: Time) {
+        if let Some(token) = self.front.take() {
+            self.sources.remove(&token);
+            drop(self.events.remove(token));
+            self.controller.handle(now, ControllerInput::FrontLost);
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(token) = self.front else { return };
+        let Some(fd) = self.events.fd(token) else { return };
+        match self.link.link.flush(fd) {
+            Ok(Received::Open) => {
+                let wanted = if self.link.link.has_outgoing() { Interest::ReadWrite } else { Interest::Read };
+                if wanted != self.front_writes {
+                    self.front_writes = wanted;
+                    if let Err(error) = self.events.set_interest(token, wanted) {
+                        log(&format!("cannot watch the front: {error}"));
+                    }
+                }
+            }
+            // Its end of file is read, and handled, next.
+            Ok(Received::Closed) => {}
+            Err(error) => log(&format!("cannot write to the front: {error}")),
+        }
+    }
+
+    fn read_output(&mut self, now: Time, token: Token, proc: ProcId, stream: Stream) {
+        // A pause may have come since the kernel said that there is something to read.
+        if self.events.interest(token) != Some(Interest::Read) {
+            return;
+        }
+        let Some(fd) = self.events.fd(token) else { return };
+        let mut slot = self.region.take();
+        let outcome = match &mut slot {
+            Some(slot) => os::read(fd, slot.as_mut()),
+            None => os::read(fd, &mut self.buffer),
+        };
+        match outcome {
+            Ok(ReadOutcome::Bytes(read)) => {
+                if read >= self.ranks.pipe_room(proc, stream) {
+                    self.ranks.set_pipe_room(proc, stream, os::set_pipe_size(fd, PIPE_SIZE));
+                }
+                let bytes = match slot {
+                    Some(slot) if read >= KEEP_SLOT_MIN => Bytes::from_owner(slot).slice(..read),
+                    Some(slot) => Bytes::copy_from_slice(&slot.as_ref()[..read]),
+                    None => Bytes::copy_from_slice(&self.buffer[..read]),
+                };
+                self.daemon.handle(now, Input::Output { proc, stream, bytes });
+                // What a chunk asks for (a pause, a credit) must come before the next read.
+                self.pump();
+            }
+            Ok(ReadOutcome::WouldBlock) => {}
+            Ok(ReadOutcome::Closed) => self.end_output(now, proc, stream),
+            Err(error) => {
+                log(&format!("cannot read the output of rank {}: {error}", proc.rank));
+                self.end_output(now, proc, stream);
+            }
+        }
+    }
+
+    fn end_output(&mut self, now: Time, proc: ProcId, stream: Stream) {
+        self.ranks.close_output(&mut self.events, &mut self.sources, proc, stream);
+        self.daemon.handle(now, Input::OutputEnded { proc, stream });
+    }
+
+    fn write_stdin(&mut self, now: Time, token: Token, proc: ProcId) {
+        match self.ranks.write_stdin(&mut self.events, token, proc) {
+            ranks::Fed::All => self.daemon.handle(now, Input::StdinWritten { proc }),
+            ranks::Fed::Part => {}
+            ranks::Fed::Broken => {
+                self.ranks.close_stdin(&mut self.events, &mut self.sources, proc);
+                self.daemon.handle(now, Input::StdinBroken { proc });
+            }
+        }
+    }
+
+    fn read_pmi(&mut self, now: Time, token: Token, proc: ProcId) {
+        let Some(fd) = self.events.fd(token) else { return };
+        match os::read(fd, &mut self.buffer) {
+            Ok(ReadOutcome::Bytes(read)) => {
+                self.daemon.handle(now, Input::Pmi { proc, bytes: &self.buffer[..read] });
+            }
+            Ok(ReadOutcome::WouldBlock) => {}
+            Ok(ReadOutcome::Closed) | Err(_) => {
+                self.ranks.close_pmi(&mut self.events, &mut self.sources, proc);
+                self.daemon.handle(now, Input::PmiClosed { proc });
+            }
+        }
+    }
+}
+
+/// Says what should not have happened, on our own stderr: there is no better place when the front may be gone.
+pub(crate) fn log(what: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "rally: {what}");
+}

@@ -1,0 +1,67 @@
+//! The process between front and controller: it does nothing until its child is gone, and then ends what that left.
+//!
+//! The kernel ends a rank whose parent dies, but not what the rank has started. Whoever adopts those must outlive the
+//! controller. For the loss of the controller alone that could be the front; the keeper is there for the moment when
+//! both are killed at once.
+//!
+//! | dies | who ends the ranks and their descendants |
+//! |---|---|
+//! | front | controller |
+//! | controller | keeper |
+//! | keeper | nobody has to: the job goes on, the front adopts the controller |
+//! | front and controller | keeper |
+//! | front and keeper | controller |
+//! | controller and keeper | front |
+//! | all three | the kernel ends the ranks; the next start ends what they left ([`super::sweep_stale`]) |
+
+use std::time::Duration;
+
+use base::Signal;
+use os::{ChildEvent, Clock, Forked, Loop};
+
+use super::{Birth, IGNORED};
+
+/// How long what the controller left may take to die of SIGKILL before the keeper goes as well.
+const ORPHANS_MAX: Duration = Duration::from_secs(2);
+
+/// Forks the controller and keeps it. Returns in the keeper when nothing is left, and in the controller when its job
+/// is over; the value is the exit code.
+pub(crate) fn keep(birth: Birth) -> Result<u8, os::Error> {
+    os::become_subreaper()?;
+    os::new_session()?;
+    match os::fork()? {
+        Forked::Child => super::run(birth).map(|()| 0),
+        Forked::Parent(controller) => {
+            // The front must see the end of the link when the controller dies.
+            drop(birth);
+            watch(controller)
+        }
+    }
+}
+
+fn watch(controller: os::Pid) -> Result<u8, os::Error> {
+    let mut events = Loop::new(&IGNORED)?;
+    let mut taken = Vec::new();
+    let mut code = None;
+    let mut until = None;
+    loop {
+        while let Some(event) = os::reap() {
+            if let ChildEvent::Exited { pid, status } = event
+                && pid == controller
+            {
+                code = Some(status.code());
+                until = Some(Clock::now() + ORPHANS_MAX);
+            }
+        }
+        if let Some(code) = code {
+            for pid in os::descendants(os::current_pid()) {
+                // It may have ended meanwhile; that is what we want.
+                let _ = os::kill(pid, Signal::KILL);
+            }
+            if !os::has_children() || until.is_some_and(|until| until <= Clock::now()) {
+                return Ok(code);
+            }
+        }
+        events.wait(until, &mut taken)?;
+    }
+}

@@ -1,0 +1,554 @@
+//! Descriptors and pids of the ranks of this node.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{CString, OsStr, OsString},
+    fs,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{
+            ffi::{OsStrExt, OsStringExt},
+            fs::OpenOptionsExt,
+        },
+    },
+    path::Path,
+};
+
+use base::{JobId, ProcId, Signal};
+use bytes::Bytes;
+use dvm::{
+    SpawnOrder, StreamPlan,
+    proto::{StartFailure, StartStep, Stream},
+    spec::{App, HoldAt, WindowSize},
+};
+use os::{
+    ControllingTerminal, Found, Interest, Loop, Pid, Resource, SpawnSpec, SpawnStep, Spawner, Token, Trace,
+    WriteOutcome,
+};
+
+use super::{Source, record::OWNER_VARIABLE};
+
+/// Error numbers of Linux, the same on every architecture that we build for.
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const EISDIR: i32 = 21;
+const EINVAL: i32 = 22;
+/// The descriptor number at which a rank finds its PMI connection.
+const PMI_TARGET: i32 = dvm::PMI_DESCRIPTOR;
+/// What a pipe holds before we ask for more.
+const PIPE_ROOM_DEFAULT: usize = 64 * 1024;
+/// The character that ends input on a terminal in its usual mode.
+const END_OF_INPUT: &[u8] = &[4];
+/// PMI answers of one rank that wait for it to read. A rank that asks for more without reading is cut off.
+const PMI_QUEUE_MAX: usize = 1024 * 1024;
+
+/// One app, ready to be executed many times.
+#[derive(Debug)]
+struct Prepared {
+    /// What the search found, or what it failed with.
+    program: Result<CString, StartFailure>,
+    argv: Vec<CString>,
+    envp: Vec<CString>,
+    directory: CString,
+    umask: Option<u32>,
+}
+
+/// The ends of a rank's channels that are ours.
+#[derive(Debug, Default)]
+struct Rank {
+    pid: Option<Pid>,
+    stdout: Option<Token>,
+    stderr: Option<Token>,
+    /// For a terminal this is the stdout token's descriptor, duplicated.
+    stdin: Option<Token>,
+    writing: Bytes,
+    pmi: Option<Token>,
+    pmi_queue: Vec<u8>,
+    room: [usize; 2],
+    terminal: bool,
+    tracing: bool,
+}
+
+/// All ranks of this node.
+#[derive(Debug)]
+pub(super) struct Ranks {
+    spawner: Spawner,
+    owner: CString,
+    descriptors: (u64, u64),
+    apps: Vec<Prepared>,
+    ranks: BTreeMap<ProcId, Rank>,
+    pids: BTreeMap<Pid, ProcId>,
+}
+
+/// How far a write to a rank's stdin came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fed {
+    All,
+    Part,
+    Broken,
+}
+
+type Sources = BTreeMap<Token, Source>;
+
+impl Ranks {
+    pub(super) fn new(owner: String, descriptors: (u64, u64)) -> Result<Self, os::Error> {
+        Ok(Self {
+            spawner: Spawner::new()?,
+            owner: c_string(format!("{OWNER_VARIABLE}={owner}").into_bytes()),
+            descriptors,
+            apps: Vec::new(),
+            ranks: BTreeMap::new(),
+            pids: BTreeMap::new(),
+        })
+    }
+
+    pub(super) fn prepare(&mut self, _job: JobId, apps: &[App]) {
+        self.apps = apps.iter().map(Prepared::new).collect();
+    }
+
+    /// Starts one rank: gives its pid and the program that it runs.
+    pub(super) fn spawn(
+        &mut self,
+        events: &mut Loop,
+        sources: &mut Sources,
+        order: &SpawnOrder,
+    ) -> Result<(Pid, OsString), StartFailure> {
+        let Some(app) = self.apps.get(order.app as usize) else {
+            return Err(StartFailure { step: StartStep::Find, errno: EINVAL, subject: None });
+        };
+        let program = app.program.clone()?;
+        let mut channels = Channels::open(order, &app.directory)?;
+        let mut extra: Vec<CString> =
+            order.env.iter().map(|(name, value)| variable(name.as_ref(), value.as_os_str())).collect();
+        extra.push(self.owner.clone());
+        let spec = SpawnSpec {
+            program: &program,
+            argv: &app.argv,
+            envp: &app.envp,
+            envp_extra: &extra,
+            cwd: Some(&app.directory),
+            fds: &[
+                (channels.theirs[0].as_fd(), 0),
+                (channels.theirs[1].as_fd(), 1),
+                (channels.theirs[2].as_fd(), 2),
+                (channels.pmi_theirs.as_fd(), PMI_TARGET),
+            ],
+            affinity: order.cpus.as_ref(),
+            umask: app.umask,
+            limits: &[(Resource::Descriptors, self.descriptors.0, self.descriptors.1)],
+            terminal: if order.pty_size.is_some() { ControllingTerminal::Take } else { ControllingTerminal::None },
+            trace: match order.hold {
+                HoldAt::Nowhere => Trace::No,
+                HoldAt::Exec => Trace::StopOnExec,
+            },
+        };
+        let pid = self.spawner.spawn(&spec).map_err(|error| {
+            let step = start_step(error.step);
+            let subject = match step {
+                StartStep::Exec => Some(OsString::from_vec(program.to_bytes().to_vec())),
+                StartStep::Directory => Some(OsString::from_vec(app.directory.to_bytes().to_vec())),
+                _ => None,
+            };
+            StartFailure { step, errno: error.errno, subject }
+        })?;
+        let mut rank = Rank {
+            pid: Some(pid),
+            room: [PIPE_ROOM_DEFAULT; 2],
+            terminal: order.pty_size.is_some(),
+            tracing: order.hold == HoldAt::Exec,
+            ..Rank::default()
+        };
+        let mut add = |fd: Option<OwnedFd>, interest, source| {
+            // Without a watch the stream counts as ended: the rank reads or writes to a closed pipe.
+            let token = events.add(fd?, interest).ok()?;
+            sources.insert(token, source);
+            Some(token)
+        };
+        rank.stdout = add(channels.stdout.take(), Interest::Read, Source::Output(order.proc, Stream::Stdout));
+        rank.stderr = add(channels.stderr.take(), Interest::Read, Source::Output(order.proc, Stream::Stderr));
+        rank.stdin = add(channels.stdin.take(), Interest::None, Source::Stdin(order.proc));
+        rank.pmi = add(channels.pmi.take(), Interest::Read, Source::Pmi(order.proc));
+        self.pids.insert(pid, order.proc);
+        self.ranks.insert(order.proc, rank);
+        Ok((pid, OsString::from_vec(program.into_bytes())))
+    }
+
+    /// The rank that a pid was, which ends its being one.
+    pub(super) fn on_exited(&mut self, pid: Pid) -> Option<ProcId> {
+        let proc = self.pids.remove(&pid)?;
+        if let Some(rank) = self.ranks.get_mut(&proc) {
+            rank.pid = None;
+        }
+        Some(proc)
+    }
+
+    /// The rank that has come to its exec trap; any other stop of a traced rank is passed on to it.
+    pub(super) fn on_stopped(&mut self, pid: Pid, signal: Signal) -> Option<ProcId> {
+        let proc = self.pids.get(&pid).copied();
+        let rank = proc.and_then(|proc| self.ranks.get_mut(&proc));
+        if let Some(rank) = rank
+            && rank.tracing
+            && signal == Signal::TRAP
+        {
+            rank.tracing = false;
+            return proc;
+        }
+        // It may have been killed meanwhile.
+        let _ = os::inject(pid, signal);
+        None
+    }
+
+    pub(super) fn signal(&self, proc: ProcId, signal: Signal) {
+        if let Some(pid) = self.pid(proc) {
+            // Its whole group; the group may have been left by the rank itself, so that the pid is tried as well.
+            if os::kill_group(pid, signal).is_err() {
+                let _ = os::kill(pid, signal);
+            }
+        }
+    }
+
+    pub(super) fn leave_stopped(&self, proc: ProcId) {
+        if let Some(pid) = self.pid(proc) {
+            // It may have been killed meanwhile.
+            let _ = os::leave_stopped(pid);
+        }
+    }
+
+    /// Lets a held rank run, unless a debugger has it: then it is the debugger's to continue.
+    pub(super) fn let_run(&self, proc: ProcId) {
+        if let Some(pid) = self.pid(proc)
+            && os::tracer(pid).is_none()
+        {
+            let _ = os::kill(pid, Signal::CONT);
+        }
+    }
+
+    fn pid(&self, proc: ProcId) -> Option<Pid> {
+        self.ranks.get(&proc).and_then(|rank| rank.pid)
+    }
+
+    fn output(&self, proc: ProcId, stream: Stream) -> Option<Token> {
+        let rank = self.ranks.get(&proc)?;
+        match stream {
+            Stream::Stdout => rank.stdout,
+            Stream::Stderr => rank.stderr,
+        }
+    }
+
+    pub(super) fn set_reading(&self, events: &mut Loop, proc: ProcId, stream: Stream, interest: Interest) {
+        if let Some(token) = self.output(proc, stream)
+            && let Err(error) = events.set_interest(token, interest)
+        {
+            super::log(&format!("cannot watch the output of rank {}: {error}", proc.rank));
+        }
+    }
+
+    pub(super) fn close_output(&mut self, events: &mut Loop, sources: &mut Sources, proc: ProcId, stream: Stream) {
+        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+        let token = match stream {
+            Stream::Stdout => rank.stdout.take(),
+            Stream::Stderr => rank.stderr.take(),
+        };
+        remove(events, sources, token);
+    }
+
+    /// What the pipe of a stream holds, as far as we know.
+    pub(super) fn pipe_room(&self, proc: ProcId, stream: Stream) -> usize {
+        self.ranks.get(&proc).map_or(usize::MAX, |rank| rank.room[stream as usize])
+    }
+
+    pub(super) fn set_pipe_room(&mut self, proc: ProcId, stream: Stream, room: usize) {
+        if let Some(rank) = self.ranks.get_mut(&proc) {
+            // A pipe that cannot grow is not asked again.
+            rank.room[stream as usize] = if room <= PIPE_ROOM_DEFAULT { usize::MAX } else { room.max(super::PIPE_SIZE) };
+            if rank.room[stream as usize] >= super::PIPE_SIZE {
+                rank.room[stream as usize] = usize::MAX;
+            }
+        }
+    }
+
+    /// Takes bytes to write; gives the descriptor to write to.
+    pub(super) fn queue_stdin(&mut self, proc: ProcId, bytes: Bytes) -> Option<Token> {
+        let rank = self.ranks.get_mut(&proc)?;
+        rank.writing = bytes;
+        rank.stdin
+    }
+
+    pub(super) fn write_stdin(&mut self, events: &mut Loop, token: Token, proc: ProcId) -> Fed {
+        let Some(rank) = self.ranks.get_mut(&proc) else { return Fed::Broken };
+        loop {
+            if rank.writing.is_empty() {
+                let _ = events.set_interest(token, Interest::None);
+                return Fed::All;
+            }
+            let Some(fd) = events.fd(token) else { return Fed::Broken };
+            match os::write(fd, &rank.writing) {
+                Ok(WriteOutcome::Bytes(written)) => {
+                    let _ = rank.writing.split_to(written);
+                }
+                Ok(WriteOutcome::WouldBlock) => {
+                    return if events.set_interest(token, Interest::Write).is_ok() { Fed::Part } else { Fed::Broken };
+                }
+                Ok(WriteOutcome::Closed) | Err(_) => return Fed::Broken,
+            }
+        }
+    }
+
+    pub(super) fn close_stdin(&mut self, events: &mut Loop, sources: &mut Sources, proc: ProcId) {
+        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+        rank.writing = Bytes::new();
+        if let Some(token) = rank.stdin
+            && rank.terminal
+            && let Some(fd) = events.fd(token)
+        {
+            // The terminal stays open for output: its reader is told by the character for end of input.
+            let _ = os::write(fd, END_OF_INPUT);
+        }
+        remove(events, sources, rank.stdin.take());
+    }
+
+    pub(super) fn send_pmi(&mut self, events: &mut Loop, proc: ProcId, bytes: &[u8]) {
+        if let Some(rank) = self.ranks.get_mut(&proc)
+            && rank.pmi_queue.len() + bytes.len() <= PMI_QUEUE_MAX
+        {
+            rank.pmi_queue.extend_from_slice(bytes);
+        }
+        self.flush_pmi(events, proc);
+    }
+
+    pub(super) fn flush_pmi(&mut self, events: &mut Loop, proc: ProcId) {
+        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+        let Some(token) = rank.pmi else { return };
+        while !rank.pmi_queue.is_empty() {
+            let Some(fd) = events.fd(token) else { return };
+            match os::write(fd, &rank.pmi_queue) {
+                Ok(WriteOutcome::Bytes(written)) => drop(rank.pmi_queue.drain(..written)),
+                Ok(WriteOutcome::WouldBlock) => break,
+                // The read that follows finds the end of file.
+                Ok(WriteOutcome::Closed) | Err(_) => rank.pmi_queue.clear(),
+            }
+        }
+        let wanted = if rank.pmi_queue.is_empty() { Interest::Read } else { Interest::ReadWrite };
+        let _ = events.set_interest(token, wanted);
+    }
+
+    pub(super) fn close_pmi(&mut self, events: &mut Loop, sources: &mut Sources, proc: ProcId) {
+        if let Some(rank) = self.ranks.get_mut(&proc) {
+            remove(events, sources, rank.pmi.take());
+        }
+    }
+
+    pub(super) fn resize(&self, events: &Loop, proc: ProcId, size: WindowSize) {
+        if let Some(fd) = self.output(proc, Stream::Stdout).and_then(|token| events.fd(token)) {
+            let _ = os::set_window_size(fd, window_size(size));
+        }
+    }
+
+    /// Signals every descendant of this process that is no rank, and says which live.
+    pub(super) fn sweep(&self, signal: Option<Signal>) -> Vec<i32> {
+        if !os::has_children() {
+            return Vec::new();
+        }
+        let strays: Vec<Pid> = os::descendants(os::current_pid())
+            .into_iter()
+            .filter(|pid| !self.pids.contains_key(pid))
+            .filter(|pid| os::inspect(*pid).is_some_and(|info| info.state != 'Z'))
+            .collect();
+        if let Some(signal) = signal {
+            for pid in &strays {
+                let _ = os::kill(*pid, signal);
+                if signal == Signal::TERM {
+                    // A stopped process takes no SIGTERM until it is continued.
+                    let _ = os::kill(*pid, Signal::CONT);
+                }
+            }
+        }
+        strays.into_iter().map(Pid::as_raw).collect()
+    }
+
+    pub(super) fn forget(&mut self, events: &mut Loop, sources: &mut Sources) {
+        for (_, rank) in std::mem::take(&mut self.ranks) {
+            for token in [rank.stdout, rank.stderr, rank.stdin, rank.pmi] {
+                remove(events, sources, token);
+            }
+        }
+        self.apps.clear();
+    }
+}
+
+fn remove(events: &mut Loop, sources: &mut Sources, token: Option<Token>) {
+    if let Some(token) = token {
+        sources.remove(&token);
+        drop(events.remove(token));
+    }
+}
+
+impl Prepared {
+    fn new(app: &App) -> Self {
+        let mut argv = vec![c_string(app.program.as_bytes().to_vec())];
+        argv.extend(app.args.iter().map(|arg| c_string(arg.as_bytes().to_vec())));
+        Self {
+            program: find(app),
+            argv,
+            envp: app.env.iter().map(|(name, value)| variable(name, value)).collect(),
+            directory: c_string(app.directory.as_bytes().to_vec()),
+            umask: app.umask,
+        }
+    }
+}
+
+/// The file to execute. That it is missing, or a directory, is found here, so that a later error of the same number
+/// is known to be about something else, such as its interpreter.
+fn find(app: &App) -> Result<CString, StartFailure> {
+    let directory = Path::new(&app.directory);
+    let failed = |errno, subject| Err(StartFailure { step: StartStep::Find, errno, subject: Some(subject) });
+    if app.program.as_bytes().contains(&b'/') {
+        let path = directory.join(&app.program);
+        return match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => failed(EISDIR, app.program.clone()),
+            // The kernel knows best why a file does not run.
+            Ok(_) => Ok(c_string(app.program.as_bytes().to_vec())),
+            // A missing directory is the child's to say, when it goes there.
+            Err(_) if !directory.is_dir() => Ok(c_string(app.program.as_bytes().to_vec())),
+            Err(error) => failed(error.raw_os_error().unwrap_or(ENOENT), app.program.clone()),
+        };
+    }
+    // The search is the rank's own: relative entries of its path count from its directory.
+    let search: Vec<u8> = app
+        .search
+        .as_bytes()
+        .split(|byte| *byte == b':')
+        .map(|entry| directory.join(OsStr::from_bytes(entry)).into_os_string().into_vec())
+        .collect::<Vec<_>>()
+        .join(&b':');
+    match os::find_program(&app.program, OsStr::from_bytes(&search)) {
+        Found::Program(path) => Ok(c_string(path.into_os_string().into_vec())),
+        Found::NotExecutable(path) => failed(EACCES, path.into_os_string()),
+        Found::Missing => failed(ENOENT, app.program.clone()),
+    }
+}
+
+/// Arguments come from argv, a file or the environment, none of which can hold a NUL byte in Linux; what follows one
+/// would be invisible to the program anyway.
+fn c_string(mut bytes: Vec<u8>) -> CString {
+    if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+        bytes.truncate(at);
+    }
+    CString::new(bytes).unwrap_or_default()
+}
+
+fn variable(name: &OsStr, value: &OsStr) -> CString {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.push(b'=');
+    bytes.extend_from_slice(value.as_bytes());
+    c_string(bytes)
+}
+
+const fn start_step(step: SpawnStep) -> StartStep {
+    match step {
+        SpawnStep::Clone => StartStep::Fork,
+        SpawnStep::ProcessGroup => StartStep::ProcessGroup,
+        SpawnStep::ParentDeath => StartStep::ParentDeath,
+        SpawnStep::Descriptors => StartStep::Descriptors,
+        SpawnStep::Terminal => StartStep::Terminal,
+        SpawnStep::Affinity => StartStep::Affinity,
+        SpawnStep::Umask => StartStep::Umask,
+        SpawnStep::Directory => StartStep::Directory,
+        SpawnStep::Limits => StartStep::Limits,
+        SpawnStep::Signals => StartStep::Signals,
+        SpawnStep::Trace => StartStep::Trace,
+        SpawnStep::Exec => StartStep::Exec,
+    }
+}
+
+const fn window_size(size: WindowSize) -> os::WindowSize {
+    os::WindowSize { rows: size.rows, columns: size.columns }
+}
+
+/// Both ends of a rank's channels, before it is started.
+struct Channels {
+    theirs: [OwnedFd; 3],
+    pmi_theirs: OwnedFd,
+    stdin: Option<OwnedFd>,
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+    pmi: Option<OwnedFd>,
+}
+
+impl Channels {
+    fn open(order: &SpawnOrder, directory: &CString) -> Result<Self, StartFailure> {
+        let failed = |error: os::Error| StartFailure { step: StartStep::Channels, errno: error.errno(), subject: None };
+        let (pmi, pmi_theirs) = os::socket_pair().map_err(failed)?;
+        os::set_nonblocking(pmi.as_fd()).map_err(failed)?;
+        let mut terminal = match order.pty_size {
+            Some(size) => {
+                let (master, slave) = os::open_pty().map_err(failed)?;
+                os::set_window_size(slave.as_fd(), window_size(size)).map_err(failed)?;
+                os::set_nonblocking(master.as_fd()).map_err(failed)?;
+                Some((master, slave))
+            }
+            None => None,
+        };
+        let slave = |terminal: &Option<(OwnedFd, OwnedFd)>| match terminal {
+            Some((_, slave)) => os::duplicate(slave.as_fd()).map_err(failed),
+            None => os::dev_null().map_err(failed),
+        };
+        let (stdin_theirs, stdin) = match &order.stdin {
+            StreamPlan::Pipe => {
+                let (theirs, ours) = os::pipe().map_err(failed)?;
+                os::set_nonblocking(ours.as_fd()).map_err(failed)?;
+                (theirs, Some(ours))
+            }
+            StreamPlan::Pty => {
+                let ours = match &terminal {
+                    Some((master, _)) => Some(os::duplicate(master.as_fd()).map_err(failed)?),
+                    None => None,
+                };
+                (slave(&terminal)?, ours)
+            }
+            StreamPlan::Null | StreamPlan::File(_) | StreamPlan::WithStdout => (os::dev_null().map_err(failed)?, None),
+        };
+        let output = |plan: &StreamPlan, stdout: Option<BorrowedFd<'_>>| match (plan, stdout) {
+            (StreamPlan::Pipe, _) => {
+                let (ours, theirs) = os::pipe().map_err(failed)?;
+                os::set_nonblocking(ours.as_fd()).map_err(failed)?;
+                Ok((theirs, Some(ours)))
+            }
+            (StreamPlan::Pty, _) => Ok((slave(&terminal)?, None)),
+            (StreamPlan::File(name), _) => Ok((open_output(name, directory)?, None)),
+            (StreamPlan::WithStdout, Some(stdout)) => Ok((os::duplicate(stdout).map_err(failed)?, None)),
+            (StreamPlan::WithStdout | StreamPlan::Null, _) => Ok((os::dev_null().map_err(failed)?, None)),
+        };
+        let (stdout_theirs, mut stdout) = output(&order.stdout, None)?;
+        let (stderr_theirs, stderr) = output(&order.stderr, Some(stdout_theirs.as_fd()))?;
+        if let Some((master, _)) = terminal.take() {
+            stdout = Some(master);
+        }
+        Ok(Self {
+            theirs: [stdin_theirs, stdout_theirs, stderr_theirs],
+            pmi_theirs,
+            stdin,
+            stdout,
+            stderr,
+            pmi: Some(pmi),
+        })
+    }
+}
+
+/// Opens a rank's output file for appending, so that ranks that share it do not overwrite each other.
+fn open_output(name: &OsStr, directory: &CString) -> Result<OwnedFd, StartFailure> {
+    let path = Path::new(OsStr::from_bytes(directory.to_bytes())).join(name);
+    let open = || fs::OpenOptions::new().append(true).create(true).mode(0o666).open(&path);
+    open()
+        .or_else(|error| match (error.kind(), path.parent()) {
+            // The directory of the files is part of the pattern: the user wants it made.
+            (std::io::ErrorKind::NotFound, Some(parent)) => fs::create_dir_all(parent).and_then(|()| open()),
+            _ => Err(error),
+        })
+        .map(OwnedFd::from)
+        .map_err(|error| StartFailure {
+            step: StartStep::OutputFile,
+            errno: error.raw_os_error().unwrap_or_default(),
+            subject: Some(path.into_os_string()),
+        })
+}

@@ -1,0 +1,137 @@
+//! What the front itself has to say about a job; what the controller says is in `dvm::messages`.
+
+use base::RankSet;
+use dvm::{
+    messages::{Kind, Message, Severity},
+    proto::Stream,
+};
+
+const HELD: Kind = Kind {
+    id: "front/held",
+    severity: Severity::Note,
+    explanation: "Every rank stands still at its first instruction, as `--stop-on-exec` asks, and no debugger is attached to \
+`rally` itself. Attach a debugger to the ranks that you want (their process numbers are in the table that debuggers read, and \
+are shown with `-v`), then let all others run with SIGCONT to `rally`. Ranks that a debugger has attached stay its own.",
+};
+const INTERRUPTED: Kind = Kind {
+    id: "front/interrupted",
+    severity: Severity::Note,
+    explanation: "The first Ctrl-C is passed on to the ranks as SIGINT, which most programs take as the order to end. A second \
+one kills what is left, a third makes `rally` give up without waiting.",
+};
+const GAVE_UP: Kind = Kind {
+    id: "front/gave-up",
+    severity: Severity::Warning,
+    explanation: "You asked for the end three times, so `rally` does not wait for the ranks any more. Its controller process goes \
+on killing them; a process that sleeps in the kernel, for instance in a file system that does not answer, can outlive that.",
+};
+const CONTROLLER_LOST: Kind = Kind {
+    id: "front/controller-lost",
+    severity: Severity::Error,
+    explanation: "The process that holds the controller and the ranks' parent ended without a word: somebody killed it, or the \
+machine ran out of memory. Its ranks were ended by the kernel, and what they left behind by `rally`.",
+};
+const OUTPUT_LOST: Kind = Kind {
+    id: "front/output-lost",
+    severity: Severity::Error,
+    explanation: "What the ranks write cannot be written to where `rally`'s own output goes: the disk is full, or the device \
+failed. The job is ended, unless `--on-output-closed=continue` says that it may go on without anybody reading.",
+};
+const INTERNAL: Kind = Kind {
+    id: "front/internal",
+    severity: Severity::Error,
+    explanation: "Something happened that the program rules out. Please report it, with the command line.",
+};
+const SYSTEM: Kind = Kind {
+    id: "front/system",
+    severity: Severity::Error,
+    explanation: "The system refused something that `rally` itself needs before it can start anything: descriptors, memory or \
+processes. `ulimit -a` shows the limits.",
+};
+
+/// Every kind of message here, for `rally help ID`.
+pub(crate) const KINDS: &[&Kind] =
+    &[&HELD, &INTERRUPTED, &GAVE_UP, &CONTROLLER_LOST, &OUTPUT_LOST, &INTERNAL, &SYSTEM];
+
+fn ranks(count: usize) -> String {
+    if count == 1 { "1 rank".to_owned() } else { format!("{count} ranks") }
+}
+
+pub(crate) fn held(held: &RankSet, front: i32) -> Message {
+    Message::new(&HELD, format!("{} held at the first instruction", ranks(held.len())))
+        .fact("ranks", held.to_string())
+        .with_help(format!("attach a debugger to the ranks you want, then `kill -CONT {front}` lets the others run"))
+}
+
+pub(crate) fn interrupted(count: usize) -> Message {
+    Message::new(&INTERRUPTED, format!("interrupt passed on to {}", ranks(count)))
+        .with_help("press Ctrl-C again to kill them")
+}
+
+pub(crate) fn gave_up(controller: i32, alive: &[i32]) -> Message {
+    let message = Message::new(&GAVE_UP, "gave up waiting for the ranks to end");
+    let message = if alive.is_empty() {
+        message
+    } else {
+        let pids: Vec<String> = alive.iter().take(16).map(ToString::to_string).collect();
+        let more = if alive.len() > 16 { format!(" and {} more", alive.len() - 16) } else { String::new() };
+        message.fact("left", format!("processes {}{more}", pids.join(", ")))
+    };
+    message.fact("effect", format!("process {controller} goes on killing them"))
+}
+
+pub(crate) fn controller_lost(controller: i32) -> Message {
+    Message::new(&CONTROLLER_LOST, "the controller was killed")
+        .fact("process", controller.to_string())
+        .fact("effect", "every rank was ended")
+        .with_help("look for the out-of-memory killer in the kernel's log")
+}
+
+pub(crate) fn output_lost(stream: Stream, errno: i32) -> Message {
+    let name = match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    };
+    Message::new(&OUTPUT_LOST, format!("cannot write to {name}: {}", os::describe_errno(errno)))
+}
+
+pub(crate) fn internal(what: &str) -> Message {
+    Message::new(&INTERNAL, what).with_help("this is a bug of `rally`: please report it with the command line")
+}
+
+pub(crate) fn system(error: &os::Error) -> Message {
+    Message::new(&SYSTEM, error.to_string()).with_help("`ulimit -a` shows the limits of this shell")
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Rank;
+
+    use super::*;
+
+    #[test]
+    fn every_sentence() {
+        let held_ranks: RankSet = (0..4).map(Rank).collect();
+        let messages = [
+            held(&held_ranks, 77),
+            interrupted(1),
+            interrupted(4),
+            gave_up(78, &[80, 81]),
+            gave_up(78, &[]),
+            controller_lost(78),
+            output_lost(Stream::Stdout, 28),
+            internal("a queue overflowed"),
+        ];
+        let text: Vec<String> =
+            messages.iter().map(|message| crate::report::text(message, crate::args::MessageFormat::Text)).collect();
+        insta::assert_snapshot!(text.join("\n"));
+    }
+
+    #[test]
+    fn ids_are_unique_and_explained() {
+        for kind in KINDS {
+            assert!(kind.explanation.len() > 40, "{}", kind.id);
+            assert!(dvm::messages::explain(kind.id).is_none(), "{}", kind.id);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What would run where, without starting anything.
+
+use std::path::Path;
+
+use base::NodeId;
+use dvm::{
+    messages::Message,
+    place::{self, Topologies},
+    proto::Refusal,
+};
+
+use crate::{
+    args::{Detail, MessageFormat, RunRequest},
+    exit, messages,
+};
+
+/// Why there is no plan, and the exit code for it.
+#[derive(Debug)]
+pub(crate) struct Unplaced {
+    pub(crate) message: Message,
+    pub(crate) code: u8,
+}
+
+/// The map of a job, for people or as JSON.
+pub(crate) fn explain(request: &RunRequest, detail: Detail) -> Result<String, Unplaced> {
+    let topology = os::read_topology(Path::new("/"))
+        .map_err(|error| Unplaced { message: messages::system(&error), code: exit::ExitCode::Resources.code() })?;
+    let mut topologies = Topologies::default();
+    for (node, _) in (0..).zip(&request.allocation.nodes) {
+        topologies.push(NodeId(node), &topology);
+    }
+    let wanted = &request.spec.placement;
+    let map = place::place(wanted, &request.allocation, &topologies).map_err(|error| {
+        let refusal = Refusal::Placement(error);
+        Unplaced { message: dvm::messages::refused(&refusal), code: exit::refused(&refusal) }
+    })?;
+    let mut explanation = place::explain(&map, wanted, &request.allocation, &topologies);
+    if detail == Detail::Map {
+        for app in &mut explanation.apps {
+            app.why.clear();
+        }
+    }
+    Ok(match request.front.message_format {
+        MessageFormat::Text => explanation.to_string(),
+        MessageFormat::Json => {
+            let mut text = serde_json::to_string(&explanation).unwrap_or_default();
+            text.push('\n');
+            text
+        }
+    })
+}
