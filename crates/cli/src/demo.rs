@@ -15,7 +15,6 @@ mod pmi;
 mod tests;
 
 use std::{
-    ffi::OsString,
     fs::File,
     io::{self, Read, Write},
     os::fd::OwnedFd,
@@ -24,10 +23,7 @@ use std::{
 use dvm::messages::{Kind, Message, Severity};
 
 use self::pmi::{DemoError, Pmi};
-use crate::{
-    args::{DEMO_ARGUMENT, MessageFormat},
-    report,
-};
+use crate::{args::MessageFormat, report};
 
 const FAILED: Kind = Kind {
     id: "demo/failed",
@@ -52,11 +48,6 @@ struct Place {
     size: u32,
     host: String,
     pid: u32,
-}
-
-/// The program and arguments of the demo's ranks: our own executable, whose path the caller knows.
-pub(crate) fn spec_program(ourselves: OsString) -> [OsString; 2] {
-    [ourselves, DEMO_ARGUMENT.into()]
 }
 
 /// Runs one rank: `environment` looks a variable up, `open` makes a descriptor that we inherited ours. Gives the exit

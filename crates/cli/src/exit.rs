@@ -12,15 +12,25 @@ use dvm::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum ExitCode {
+    /// Every rank exited with 0.
     Success = 0,
+    /// The command line is wrong.
     Usage = 120,
+    /// A file or directory that was named cannot be used.
     BadFile = 121,
+    /// The ranks cannot be placed.
     Placement = 122,
+    /// The environment or a limit is in the way.
     Resources = 123,
+    /// The job ran into its time limit, as with timeout(1).
     TimeLimit = 124,
+    /// A part of ours was lost or failed, or a rank broke the protocol.
     Internal = 125,
+    /// A program was found but cannot be executed, as in a shell.
     NotExecutable = 126,
+    /// A program, or its interpreter, was not found, as in a shell.
     NotFound = 127,
+    /// Nobody reads the output any more: 128 + SIGPIPE.
     OutputLost = 141,
 }
 
@@ -32,6 +42,7 @@ const SIGNAL_BASE: i32 = 128;
 
 impl ExitCode {
     /// Every code of ours, in ascending order.
+    #[cfg(test)]
     pub(crate) const ALL: [Self; 10] = [
         Self::Success,
         Self::Usage,
@@ -51,6 +62,7 @@ impl ExitCode {
     }
 
     /// What it means, as the table in `docs/exit-codes.md` says.
+    #[cfg(test)]
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
             Self::Success => "every rank exited with 0",
