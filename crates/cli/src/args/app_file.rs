@@ -41,13 +41,18 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
             Ok(Translation { segments, .. }) => segments,
             Err(error) => return Err(in_line(*number, error)),
         };
-        for segment in segments {
-            if segment.options.iter().any(|option| option.flag == "app") {
-                return Err(bad(*number, AppFileProblem::Nested));
-            }
-            if segment.program.is_empty() {
-                return Err(bad(*number, AppFileProblem::NoProgram));
-            }
+        if segments
+            .iter()
+            .any(|segment| segment.options.iter().any(|option| option.flag == "app"))
+        {
+            return Err(bad(*number, AppFileProblem::Nested));
+        }
+        if segments.iter().any(|segment| segment.program.is_empty()) {
+            return Err(bad(*number, AppFileProblem::NoProgram));
+        }
+        // Only to find the line of a mistake.
+        if let Err(error) = read_segments(segments, Vec::new(), line.personality) {
+            return Err(in_line(*number, error));
         }
     }
     // All lines together, so that options which hold for every app reach every line.

@@ -22,8 +22,9 @@ More: `rally run --help`; `rally help TOPIC` (placement, output, mpmd, ...).";
 
 const RUN_AFTER_LONG: &str = "\
 Options end at the program's name. What follows belongs to the program, until a
-`:` that starts the next app. Options under `App` hold for the program that
-follows them, all others for the whole job. See `rally help mpmd`.
+`:` that starts the next app. Options under `App`, --host, --map-by and
+--per-node hold for the program that follows them, all others for the whole
+job: see `rally help mpmd`.
 
 Spellings of Open MPI, MPICH and Slurm are understood too: see
 `rally help personalities`.

@@ -326,7 +326,7 @@ mod tests {
                 "PATH=/a:/bin:/z",
             ),
             (
-                &[("inherit-env", "PATH"), ("prepend-env", "PATH[]=]=/a")],
+                &[("inherit-env", "PATH"), ("prepend-env", "PATH[]]=/a")],
                 "PATH=/a]/bin",
             ),
             (

@@ -279,6 +279,10 @@ impl Error {
             | Self::BadAppFile { .. }
             | Self::Config(_)
             | Self::Rankfile(_) => ExitCode::BadFile,
+            Self::Policy {
+                from: Source::File { .. },
+                ..
+            } => ExitCode::BadFile,
             Self::Nodes(error) if error.line.is_some() => ExitCode::BadFile,
             Self::NoDirectory { .. } => ExitCode::Resources,
             Self::RemoteNodes(_) => ExitCode::Placement,
@@ -341,7 +345,7 @@ impl Error {
                 for meaning in *meanings {
                     message = message.fact(
                         meaning.whose,
-                        format!("{}: here `{}`", meaning.what, meaning.ours),
+                        format!("{}: here {}", meaning.what, meaning.ours),
                     );
                 }
                 let first = meanings.first().map_or("mpirun", |meaning| meaning.whose);

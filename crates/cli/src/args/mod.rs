@@ -36,7 +36,7 @@ pub(crate) use self::{
     personality::Personality,
     request::{
         ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, Format, FrontOptions, InputSource, Label,
-        MessageFormat, Notice, Report, Request, RunRequest, Show, Timestamps, Verbosity,
+        MessageFormat, Notice, OnLoss, Report, Request, RunRequest, Show, Timestamps, Verbosity,
     },
     resolve::resolve,
     values::ValueError,

@@ -92,8 +92,8 @@ pub(crate) fn explain(id: &str, tables: &[&[&'static Kind]]) -> Option<&'static 
 /// [`Error::NoSuchTopic`] where there is neither a topic nor a message of that name.
 pub(crate) fn text(asked: &HelpTopic, tables: &[&[&'static Kind]]) -> Result<String, Error> {
     Ok(match asked {
-        HelpTopic::Short => definition().render_help().to_string(),
-        HelpTopic::Full => definition().render_long_help().to_string(),
+        HelpTopic::Short => tidy(&definition().render_help().to_string()),
+        HelpTopic::Full => tidy(&definition().render_long_help().to_string()),
         HelpTopic::RunShort => command("run", Length::Screen),
         HelpTopic::RunFull => command("run", Length::Full),
         HelpTopic::Command(name) => command(name, Length::Full),
@@ -133,9 +133,15 @@ fn command(name: &str, length: Length) -> String {
         return String::new();
     };
     match length {
-        Length::Screen => command.render_help().to_string(),
-        Length::Full => command.render_long_help().to_string(),
+        Length::Screen => tidy(&command.render_help().to_string()),
+        Length::Full => tidy(&command.render_long_help().to_string()),
     }
+}
+
+/// A page without blanks at the ends of its lines, and with a line feed at its own.
+fn tidy(page: &str) -> String {
+    let lines = page.trim_end().lines().map(str::trim_end);
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Columns of an explanation.

@@ -86,6 +86,8 @@ pub(super) enum Takes {
     Pair,
     /// Only one that is attached with `=`.
     Attached,
+    /// One that is attached, or a number in the next word; no program has a number for its name.
+    Number,
 }
 
 /// Our own options, as clap defines them.
@@ -445,7 +447,20 @@ impl<'a> Translator<'a> {
                 option: typed.to_owned(),
                 value: value.to_string_lossy().into_owned(),
             }),
-            (Takes::Attached | Takes::One, Some(value)) => Ok(vec![value.to_owned()]),
+            (Takes::Number, None) => {
+                let is_number = |word: &&OsString| {
+                    !word.is_empty() && word.as_bytes().iter().all(u8::is_ascii_digit)
+                };
+                Ok(self
+                    .tokens
+                    .next_if(is_number)
+                    .cloned()
+                    .into_iter()
+                    .collect())
+            }
+            (Takes::Attached | Takes::Number | Takes::One, Some(value)) => {
+                Ok(vec![value.to_owned()])
+            }
             (Takes::One, None) => Ok(vec![self.value().ok_or_else(missing)?]),
             (Takes::Pair, _) => {
                 let first = match attached {
@@ -503,7 +518,7 @@ impl<'a> Translator<'a> {
             rest = tail;
             let attached = match found.takes() {
                 Takes::None => None,
-                Takes::Attached => {
+                Takes::Attached | Takes::Number => {
                     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
                     let (value, tail) = rest.split_at_checked(digits).unwrap_or((&[], rest));
                     rest = tail;

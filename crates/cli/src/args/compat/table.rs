@@ -2,7 +2,7 @@
 
 use super::{
     Emit, Error, Given, Personality,
-    Takes::{self, Attached, None as Nothing, One, Pair},
+    Takes::{self, Attached, None as Nothing, Number, One, Pair},
     rewrite,
 };
 use crate::args::error::{Meaning, NotOffered};
@@ -123,8 +123,8 @@ pub(super) static SPELLINGS: &[Spelling] = &[
         &["c"],
         One,
         Means::Conflict(&[
-            meaning("mpirun", "the number of procs", "-n N"),
-            meaning("srun", "CPUs for each proc", "--map-by slot:PE=N"),
+            meaning("mpirun", "the number of procs", "`-n N`"),
+            meaning("srun", "CPUs for each proc", "`--map-by slot:PE=N`"),
         ]),
     ),
     // A set of acceptable counts: the largest, which `-n` gives, is always acceptable.
@@ -136,8 +136,8 @@ pub(super) static SPELLINGS: &[Spelling] = &[
         &["N"],
         One,
         Means::Conflict(&[
-            meaning("mpirun", "procs on each node", "--per-node N"),
-            meaning("srun", "the number of nodes", "--host LIST"),
+            meaning("mpirun", "procs on each node", "`--per-node N`"),
+            meaning("srun", "the number of nodes", "`--host LIST`"),
         ]),
     ),
     row(
@@ -227,8 +227,8 @@ pub(super) static SPELLINGS: &[Spelling] = &[
         &["x"],
         One,
         Means::Conflict(&[
-            meaning("mpirun", "export a variable", "--set-env NAME[=VALUE]"),
-            meaning("srun", "hosts not to use", "--host with the others"),
+            meaning("mpirun", "export a variable", "`--set-env NAME[=VALUE]`"),
+            meaning("srun", "hosts not to use", "`--host` with the others"),
         ]),
     ),
     row(
@@ -481,9 +481,9 @@ pub(super) static SPELLINGS: &[Spelling] = &[
             meaning(
                 "mpirun",
                 "directives such as `tag` and `file=`",
-                "--label, --timestamps, --output-file PATTERN",
+                "`--label`, `--timestamps`, `--output-file PATTERN`",
             ),
-            meaning("srun", "a file for stdout", "--output-file PATTERN"),
+            meaning("srun", "a file for stdout", "`--output-file PATTERN`"),
         ]),
     ),
     row(
@@ -509,12 +509,12 @@ pub(super) static SPELLINGS: &[Spelling] = &[
             meaning(
                 "mpirun of Open MPI",
                 "copy the program to the nodes",
-                "nothing, it is not needed",
+                "not needed",
             ),
             meaning(
                 "mpiexec of Intel MPI",
                 "the ranks that read stdin",
-                "--stdin RANK",
+                "`--stdin RANK`",
             ),
         ]),
     ),
@@ -528,6 +528,7 @@ pub(super) static SPELLINGS: &[Spelling] = &[
     row(NOT_SRUN, &["xml"], Nothing, Means::Refused(NotOffered::Xml)),
     row(NOT_SRUN, &["xterm"], One, Means::Refused(NotOffered::Xterm)),
     row(SRUN, &["Q"], Nothing, Means::Plain("quiet")),
+    row(ALL, &["pty"], Number, Means::Same("pty")),
     // Life of the job.
     row(SRUN, &["t", "time"], One, Means::Each(rewrite::slurm_time)),
     row(SRUN, &["K"], Attached, Means::Same("kill-on-bad-exit")),
