@@ -533,6 +533,7 @@ fn ended_effect(outcome: &Outcome) -> Option<String> {
         (0, 0) => parts.push("no rank had been started".to_owned()),
         (0, _) => parts.push("no rank was left to be ended".to_owned()),
         (1, 1) => parts.push("its only rank was ended".to_owned()),
+        (2, 2) => parts.push("both ranks were ended".to_owned()),
         (by_us, ran) if by_us == ran => parts.push(format!("all {ran} ranks were ended")),
         (by_us, ran) => parts.push(format!(
             "{by_us} of {ran} ranks {} ended, {} had ended before",

@@ -134,8 +134,7 @@ pub(super) fn messages(
     let effect = if outcome.ended.is_empty() {
         NOT_STARTED.to_owned()
     } else {
-        effect(&failed.union(&outcome.not_started), outcome, scene)
-            .unwrap_or_else(|| NOT_STARTED.to_owned())
+        effect(&failed, outcome, scene).unwrap_or_else(|| NOT_STARTED.to_owned())
     };
     let rest = classes.split_off(classes.len().min(CLASSES_MAX));
     let mut messages = classes

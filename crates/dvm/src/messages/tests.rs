@@ -536,6 +536,16 @@ fn other_ends() {
             ),
         ),
         (
+            "both",
+            &small,
+            ended(
+                Cause::Ended(EndReason::Signal(Signal::INT)),
+                &[(TERMINATED, "0-1")],
+                "0-1",
+                "",
+            ),
+        ),
+        (
             "front",
             &small,
             ended(
@@ -589,6 +599,9 @@ fn other_ends() {
     -- time, unknown
     job/time-limit Error: the job did not end within its time limit
       effect: all 8 ranks were ended
+    -- both
+    job/ended-by-signal Error: the job was ended because the launcher got SIGINT
+      effect: both ranks were ended
     -- front
     job/front-lost Error: the job was ended because the process that started it is gone
       effect: all 8 ranks were ended

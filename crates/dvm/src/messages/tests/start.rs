@@ -270,6 +270,10 @@ fn a_job_that_was_not_started() {
             ended(cause(&[(&full, "1")]), &[(KILLED, "0")], "0", "1"),
         ),
         (
+            "one failed, the rest was not tried",
+            ended(cause(&[(&full, "2")]), &[(TERMINATED, "0-1")], "0-1", "2-7"),
+        ),
+        (
             "one was done",
             ended(cause(&[(&full, "1-2")]), &[(OK, "0")], "", "1-2"),
         ),
@@ -302,6 +306,12 @@ fn a_job_that_was_not_started() {
       step: fork
       rank: 1
       effect: the other rank was ended; rank 0 needed SIGKILL
+      help: raise `ulimit -u` or the cgroup's `pids.max`, or start fewer ranks
+    -- one failed, the rest was not tried
+    start/no-pids Error: cannot start `./a.out` on `n1`: the limit on processes is reached
+      step: fork
+      rank: 2
+      effect: the other 2 ranks were ended; ranks 3-7 were not started
       help: raise `ulimit -u` or the cgroup's `pids.max`, or start fewer ranks
     -- one was done
     start/no-pids Error: cannot start `./a.out` on `n1`: the limit on processes is reached
