@@ -23,14 +23,17 @@ use dvm::{
 const NODES: u32 = 100_000;
 const RANKS: u32 = 1_000_000;
 
-/// Equal nodes, and nodes with 8, 10 or 12 slots in an irregular order.
-fn allocation(irregular: bool) -> Allocation {
-    let slots = |node: u32| {
-        if irregular {
-            8 + node.wrapping_mul(2_654_435_761) % 3 * 2
-        } else {
-            10
-        }
+/// Nodes with 10 slots, or with 8, 10 or 12 in an irregular order.
+#[derive(Clone, Copy)]
+enum Nodes {
+    Equal,
+    Irregular,
+}
+
+fn allocation(nodes: Nodes) -> Allocation {
+    let slots = |node: u32| match nodes {
+        Nodes::Equal => 10,
+        Nodes::Irregular => 8 + node.wrapping_mul(2_654_435_761) % 3 * 2,
     };
     let node = |node: u32| AllocatedNode {
         name: format!("n{node:05}"),
@@ -45,8 +48,11 @@ fn allocation(irregular: bool) -> Allocation {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let topologies = Topologies::uniform(Topology::flat(16));
     println!("{RANKS} ranks, {NODES} nodes");
-    for (name, irregular) in [("equal nodes", false), ("irregular nodes", true)] {
-        let allocation = allocation(irregular);
+    for (name, nodes) in [
+        ("equal nodes", Nodes::Equal),
+        ("irregular nodes", Nodes::Irregular),
+    ] {
+        let allocation = allocation(nodes);
         for policy in ["core", "node", "slot", "core:SPAN", "ppr:8:node"] {
             let count = if policy.starts_with("ppr") {
                 8 * NODES

@@ -6,6 +6,8 @@
 mod error;
 mod hostfile;
 mod hosts;
+#[cfg(test)]
+mod tests;
 
 use base::HostList;
 use serde::{Deserialize, Serialize};

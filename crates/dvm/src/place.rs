@@ -470,7 +470,8 @@ fn deal(
     }
     let (counts, left) = count::deal(&rooms, app.spread, count);
     if left.0 > 0 || count == 0 {
-        return Err(refuse(site, app, &nodes, taken, wanted, slots));
+        let most = sum(&|room| room.most);
+        return Err(refuse(site, app, &nodes, taken, wanted, most));
     }
     Ok(nodes
         .into_iter()
@@ -486,7 +487,7 @@ fn refuse(
     nodes: &[NodeId],
     taken: impl Fn(NodeId) -> u32,
     asked: u64,
-    slots: u64,
+    most: u64,
 ) -> Error {
     let counted = |node: &NodeId| match site
         .allocation
@@ -505,18 +506,24 @@ fn refuse(
             nodes: nodes.iter().map(|node| site.name(*node)).collect(),
             procs: asked,
             each: app.each,
-            room: slots,
+            room: most,
             unit: site.unit,
         };
     }
     let limit = match app.oversubscribe {
         Oversubscribe::Allow => SlotLimit::MaxSlots,
-        Oversubscribe::WhereImplicit | Oversubscribe::Refuse => SlotLimit::Slots,
+        Oversubscribe::Refuse => SlotLimit::Refused,
+        Oversubscribe::WhereImplicit => SlotLimit::Slots,
     };
+    // The apps before this one have taken their share: the user thinks of the whole job.
+    let before = nodes
+        .iter()
+        .map(|node| u64::from(taken(*node)))
+        .sum::<u64>();
     let nodes = nodes.iter().map(|node| site.name(*node)).collect();
     Error::NotEnoughSlots {
-        asked,
-        slots,
+        asked: asked + before,
+        slots: most + before,
         nodes,
         limit,
     }

@@ -103,6 +103,8 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlotLimit {
     Slots,
+    /// The user said that slots must not be exceeded, even where nobody counted them.
+    Refused,
     /// Not even `--oversubscribe` passes this one.
     MaxSlots,
 }
@@ -274,12 +276,25 @@ impl Error {
     pub fn help(&self) -> Option<String> {
         Some(match self {
             Self::NotEnoughSlots {
+                slots: 0,
+                limit: SlotLimit::Slots,
+                ..
+            } => "raise the numbers in `--host` or the hostfile, or pass `--oversubscribe`"
+                .to_owned(),
+            Self::NotEnoughSlots {
                 slots,
                 limit: SlotLimit::Slots,
                 ..
             } => format!(
                 "pass `-n {slots}`, raise the numbers in `--host` or the hostfile, or pass `--oversubscribe`"
             ),
+            Self::NotEnoughSlots {
+                slots,
+                limit: SlotLimit::Refused,
+                ..
+            } => {
+                format!("pass `-n {slots}`, or leave `NOOVERSUBSCRIBE` out")
+            }
             Self::NotEnoughSlots {
                 limit: SlotLimit::MaxSlots,
                 ..

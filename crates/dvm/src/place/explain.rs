@@ -90,21 +90,21 @@ pub fn explain(
             .or(request.map_by.as_ref());
         let mut why = Vec::new();
         why.push(match asked {
-            Some(asked) => format!("mapped as asked: `--map-by {asked}`"),
-            None if request.bind_to.is_some() => "mapped to what it is bound to".to_owned(),
-            None => "mapped by core: the default".to_owned(),
+            Some(asked) => format!("map as asked: `--map-by {asked}`"),
+            None if request.bind_to.is_some() => "map to what procs are bound to".to_owned(),
+            None => "map by core: the default".to_owned(),
         });
         why.push(match request.rank_by {
-            Some(rank_by) => format!("numbered as asked: `--rank-by {rank_by}`"),
+            Some(rank_by) => format!("number as asked: `--rank-by {rank_by}`"),
             None => format!(
-                "numbered by {}: the default of that mapping",
+                "number by {}: the default of that mapping",
                 app.policy.rank_by
             ),
         });
         why.push(match request.bind_to {
-            Some(bind_to) => format!("bound as asked: `--bind-to {bind_to}`"),
+            Some(bind_to) => format!("bind as asked: `--bind-to {bind_to}`"),
             None => format!(
-                "bound to {}: the default of that mapping",
+                "bind to {}: the default of that mapping",
                 app.policy.bind_to
             ),
         });

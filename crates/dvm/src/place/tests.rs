@@ -1,5 +1,6 @@
 //! What placement promises, on recorded topologies and against the maps of `prterun`.
 
+mod cases;
 mod goldens;
 mod invariants;
 
