@@ -3,6 +3,7 @@
 mod cases;
 mod goldens;
 mod invariants;
+mod lookup;
 
 use base::{NodeId, Topology};
 
