@@ -51,7 +51,7 @@ fn run() -> u8 {
     match request {
         Ok(request) => carry_out(request, &world),
         Err(error) => {
-            say(&error.message(), MessageFormat::Text);
+            say(&error.message(), args::message_format(&world.argv));
             error.exit().code()
         }
     }

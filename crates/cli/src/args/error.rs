@@ -97,10 +97,13 @@ pub(crate) enum Error {
         problem: AppFileProblem,
     },
     #[error(transparent)]
-    Config(ConfigError),
+    Config(Box<ConfigError>),
     /// Which option, or which setting, the policy is from.
     #[error("{error}")]
-    Policy { error: PolicyError, from: Source },
+    Policy {
+        error: Box<PolicyError>,
+        from: Source,
+    },
     #[error("the policy `{policy}` needs a file")]
     MissingFile { policy: &'static str },
     #[error(transparent)]
@@ -204,7 +207,6 @@ pub(crate) enum FileKind {
     RankFile,
     SequenceFile,
     Input,
-    Configuration,
 }
 
 impl fmt::Display for FileKind {
@@ -215,7 +217,6 @@ impl fmt::Display for FileKind {
             Self::RankFile => "the rankfile",
             Self::SequenceFile => "the sequence file",
             Self::Input => "the input file",
-            Self::Configuration => "the configuration file",
         })
     }
 }
@@ -331,7 +332,7 @@ impl Error {
                     ValueError::NoProcs => {
                         message.with_help("leave `-n` out for one proc per slot")
                     }
-                    ValueError::BadVariable | ValueError::NoSeparator | ValueError::NoEquals => {
+                    ValueError::BadVariable | ValueError::NoSeparator => {
                         message.with_help("`rally help environment` shows the forms")
                     }
                     ValueError::Pattern(_) | ValueError::OwnPattern(_) => {

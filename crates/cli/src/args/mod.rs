@@ -36,7 +36,7 @@ pub(crate) use self::{
     personality::Personality,
     request::{
         ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, Format, FrontOptions, InputSource, Label,
-        MessageFormat, Notice, OnLoss, Report, Request, RunRequest, Show, Timestamps, Verbosity,
+        MessageFormat, Notice, Report, Request, RunRequest, Show, Timestamps, Verbosity,
     },
     resolve::resolve,
     values::ValueError,
@@ -133,6 +133,29 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<Args, Error> {
         name if name == GENERATE || COMMANDS.contains(&name) => command(argv),
         _ => Err(unknown_command(word)),
     }
+}
+
+/// The form in which a mistake in a command line is told: JSON if that was asked for before the program's name, as far as
+/// a command line that cannot be read lets us know where that is.
+pub(crate) fn message_format(argv: &[OsString]) -> MessageFormat {
+    let words = argv
+        .get(1..)
+        .unwrap_or_default()
+        .iter()
+        .map(|word| word.to_string_lossy());
+    let words: Vec<_> = words.skip_while(|word| word == "run").collect();
+    let mut before = "-";
+    for word in &words {
+        let is_json = matches!(word.trim_start_matches('-'), "json" | "message-format=json");
+        match (before.trim_start_matches('-'), word.as_ref()) {
+            ("message-format", "json") => return MessageFormat::Json,
+            _ if word.starts_with('-') && is_json => return MessageFormat::Json,
+            // A word after an option may be its value; a second one is the program.
+            _ if !word.starts_with('-') && !before.starts_with('-') => break,
+            _ => before = word,
+        }
+    }
+    MessageFormat::Text
 }
 
 fn unknown_command(word: &OsStr) -> Error {

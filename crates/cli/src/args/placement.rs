@@ -161,7 +161,7 @@ fn map_source(app: &AppLine, setting: &Setting<Option<String>>) -> Source {
 /// Reads a mapping policy and the file that it names.
 fn map_by(text: &str, source: Source, settings: &Settings, world: &World) -> Result<MapBy, Error> {
     let mut map = place::map_by(text).map_err(|error| Error::Policy {
-        error,
+        error: Box::new(error),
         from: source,
     })?;
     let file = place::map_by_file(text).map(PathBuf::from);
@@ -203,7 +203,7 @@ fn policy<T>(
         other => other.clone(),
     };
     read(text).map(Some).map_err(|error| Error::Policy {
-        error,
+        error: Box::new(error),
         from: source,
     })
 }

@@ -78,14 +78,18 @@ pub(crate) fn settings(world: &World) -> Done<(Layers, Vec<ConfigFile>)> {
         files.push(ConfigFile { path, found });
     }
     layers.environment(|name| world.variable(name));
-    layers.settle().map_err(|bad| Error::Config(bad.into()))?;
+    layers
+        .settle()
+        .map_err(|bad| Error::Config(Box::new(bad.into())))?;
     Ok((layers, files))
 }
 
 /// All settings of a job.
 fn decide(job: &JobLine, world: &World) -> Done<Settings> {
     let (layers, _) = settings(world)?;
-    let mut settings = layers.settle().map_err(|bad| Error::Config(bad.into()))?;
+    let mut settings = layers
+        .settle()
+        .map_err(|bad| Error::Config(Box::new(bad.into())))?;
     let args = &job.args;
     let say = |flag: &str| Source::CommandLine(job.typed(flag));
     over(&mut settings.grace, args.grace, || say("grace"));
@@ -215,9 +219,10 @@ fn app(line: &AppLine, world: &World) -> Done<App> {
     // The parser has made sure that there is a program.
     let program = words.next().unwrap_or_default();
     let variables = line.environment.apply(&world.variables);
-    let directory = world.absolute(Path::new(
-        line.args.wdir.as_deref().unwrap_or(OsStr::new("")),
-    ))?;
+    let directory = match &line.args.wdir {
+        Some(directory) => world.absolute(Path::new(directory))?,
+        None => world.current()?,
+    };
     let path = variables
         .get(OsStr::new("PATH"))
         .or_else(|| world.variables.get(OsStr::new("PATH")));

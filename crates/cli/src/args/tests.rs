@@ -7,8 +7,8 @@ use dvm::{
     spec::{Destination, HoldAt, OnFailure, StdinTarget, WindowSize},
 };
 
-use super::{environment::Variables, world::Terminal, *};
-use crate::report;
+use super::{environment::Variables, *};
+use crate::{config::OnLoss, report};
 
 fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
@@ -31,11 +31,7 @@ impl Place {
             variables,
             directory: Ok(directory.path().to_owned()),
             host: "node7.cluster".to_owned(),
-            uid: 1000,
             executable: PathBuf::from("/opt/bin/rally"),
-            stdin: Terminal::No,
-            stdout: Terminal::No,
-            stderr: Terminal::No,
             window: WindowSize {
                 rows: 30,
                 columns: 100,
@@ -1035,6 +1031,29 @@ fn other_commands() {
     );
     assert!(matches!(help("rally help mpmd"), HelpTopic::Topic(topic) if topic.name == "mpmd"));
     assert!(matches!(help("mpirun --help mpmd"), HelpTopic::Topic(topic) if topic.name == "mpmd"));
+}
+
+#[test]
+fn mistakes_are_told_in_the_form_asked_for() {
+    let cases = [
+        ("rally run --json --zzz", MessageFormat::Json),
+        (
+            "rally run -n x --message-format=json a",
+            MessageFormat::Json,
+        ),
+        (
+            "rally run --message-format json -n x a",
+            MessageFormat::Json,
+        ),
+        ("mpirun -json -n x a", MessageFormat::Json),
+        ("rally run -n x a --json", MessageFormat::Text),
+        ("rally config --json --zzz", MessageFormat::Json),
+        ("rally run -n x a b --json", MessageFormat::Text),
+        ("rally", MessageFormat::Text),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(message_format(&words(line)), expected, "{line}");
+    }
 }
 
 #[test]

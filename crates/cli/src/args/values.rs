@@ -35,8 +35,6 @@ pub(crate) enum ValueError {
     NotAMask,
     #[error("known values are {}", Alternatives(.0))]
     NotOneOf(Vec<String>),
-    #[error("it has no `=` between name and value")]
-    NoEquals,
     #[error("the name of a variable may not be empty or contain `=`")]
     BadVariable,
     #[error("it does not say `NAME[SEPARATOR]=VALUE`")]

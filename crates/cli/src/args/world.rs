@@ -4,8 +4,7 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fs::{self, File},
-    io::{self, IsTerminal, Read},
-    os::unix::fs::MetadataExt,
+    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -26,23 +25,6 @@ const WINDOW: WindowSize = WindowSize {
     columns: 80,
 };
 
-/// Whether a descriptor is a terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Terminal {
-    Yes,
-    No,
-}
-
-impl Terminal {
-    fn of(descriptor: &impl IsTerminal) -> Self {
-        if descriptor.is_terminal() {
-            Self::Yes
-        } else {
-            Self::No
-        }
-    }
-}
-
 /// Everything outside the command line that a request depends on, except for files, which are read when they are named.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
@@ -53,13 +35,8 @@ pub(crate) struct World {
     pub(crate) directory: Result<PathBuf, ReadProblem>,
     /// The host name as the kernel knows it.
     pub(crate) host: String,
-    /// Our own user.
-    pub(crate) uid: u32,
     /// The file of our own program.
     pub(crate) executable: PathBuf,
-    pub(crate) stdin: Terminal,
-    pub(crate) stdout: Terminal,
-    pub(crate) stderr: Terminal,
     /// The size of the terminal; see [`World::capture`].
     pub(crate) window: WindowSize,
     pub(crate) site_config: PathBuf,
@@ -68,7 +45,6 @@ pub(crate) struct World {
 impl World {
     /// Looks around. The caller, who has the terminal, overwrites `window` if stdin is one.
     pub(crate) fn capture() -> Self {
-        let own = fs::metadata("/proc/self");
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = host.trim();
         Self {
@@ -80,11 +56,7 @@ impl World {
             } else {
                 host.to_owned()
             },
-            uid: own.map_or(u32::MAX, |own| own.uid()),
             executable: env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
-            stdin: Terminal::of(&io::stdin()),
-            stdout: Terminal::of(&io::stdout()),
-            stderr: Terminal::of(&io::stderr()),
             window: WINDOW,
             site_config: PathBuf::from(SITE_CONFIG),
         }
@@ -116,15 +88,19 @@ impl World {
         Some(base.join("rally").join("config.toml"))
     }
 
+    /// The current directory.
+    pub(crate) fn current(&self) -> Result<PathBuf, Error> {
+        self.directory
+            .clone()
+            .map_err(|problem| Error::NoDirectory { problem })
+    }
+
     /// A path as typed, from the current directory.
     pub(crate) fn absolute(&self, path: &Path) -> Result<PathBuf, Error> {
         if path.is_absolute() {
             return Ok(path.to_owned());
         }
-        match &self.directory {
-            Ok(directory) => Ok(directory.join(path)),
-            Err(problem) => Err(Error::NoDirectory { problem: *problem }),
-        }
+        Ok(self.current()?.join(path))
     }
 
     /// Reads a file that an option names, at most `max` bytes of it.

@@ -56,13 +56,15 @@ pub(crate) enum Found {
 }
 
 /// Puts what a file says over what was said before. A file that does not exist says nothing.
-pub(crate) fn apply_file(layers: &mut Layers, path: &Path) -> Result<Found, ConfigError> {
-    let fail = |problem| ConfigError {
-        place: ConfigPlace::File {
-            path: path.to_owned(),
-            line: None,
-        },
-        problem: ConfigProblem::Unreadable(problem),
+pub(crate) fn apply_file(layers: &mut Layers, path: &Path) -> Result<Found, Box<ConfigError>> {
+    let fail = |problem| {
+        Box::new(ConfigError {
+            place: ConfigPlace::File {
+                path: path.to_owned(),
+                line: None,
+            },
+            problem: ConfigProblem::Unreadable(problem),
+        })
     };
     let bytes = match read(path, MAX_FILE) {
         Ok(bytes) => bytes,
@@ -72,18 +74,21 @@ pub(crate) fn apply_file(layers: &mut Layers, path: &Path) -> Result<Found, Conf
     let text = str::from_utf8(&bytes).map_err(|_| fail(ReadProblem::NotText))?;
     apply(layers, path, text)?;
     // A mistake counts even where a stronger source overrules it.
-    layers.settle()?;
+    layers.settle().map_err(|bad| Box::new(bad.into()))?;
     Ok(Found::Yes)
 }
 
 /// Puts what the text of a file says over what was said before.
-pub(crate) fn apply(layers: &mut Layers, path: &Path, text: &str) -> Result<(), ConfigError> {
-    let at = |offset: usize, problem: ConfigProblem| ConfigError {
-        place: ConfigPlace::File {
-            path: path.to_owned(),
-            line: Some(line_of(text, offset)),
-        },
-        problem,
+pub(crate) fn apply(layers: &mut Layers, path: &Path, text: &str) -> Result<(), Box<ConfigError>> {
+    let at = |offset: usize, problem: ConfigProblem| {
+        let line = Some(line_of(text, offset));
+        Box::new(ConfigError {
+            place: ConfigPlace::File {
+                path: path.to_owned(),
+                line,
+            },
+            problem,
+        })
     };
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
 
-use crate::args::{Personality, ValueError, values};
+use crate::args::{ValueError, values};
 
 /// The name of a setting; the same word is the key in files and, with `RALLY_` and underscores, the variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,8 +103,6 @@ impl Key {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     BuiltIn,
-    /// The name the launcher was called by.
-    Habit(Personality),
     File {
         path: PathBuf,
         line: usize,
@@ -118,7 +116,6 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn => f.write_str("built-in"),
-            Self::Habit(personality) => write!(f, "habit of {}", personality.name()),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Environment(name) => write!(f, "environment, {name}"),
             Self::CommandLine(option) => write!(f, "command line, {option}"),

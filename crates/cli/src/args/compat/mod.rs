@@ -149,7 +149,6 @@ pub(super) struct Given<'a> {
     /// With its hyphens.
     pub(super) typed: &'a str,
     pub(super) values: Vec<OsString>,
-    pub(super) personality: Personality,
     /// The number of the segment it stands in, from 0.
     pub(super) segment: usize,
 }
@@ -393,7 +392,6 @@ impl<'a> Translator<'a> {
         let given = Given {
             typed,
             values,
-            personality: self.personality,
             segment: self.segments.len(),
         };
         let mut emit = Emit {
@@ -598,12 +596,6 @@ pub(super) fn split_once(text: &OsStr, byte: u8) -> Option<(OsString, OsString)>
         OsString::from_vec(bytes.get(..at)?.to_vec()),
         OsString::from_vec(after.to_vec()),
     ))
-}
-
-/// Every spelling of an option in our table under a personality, for tests and for the help topic on personalities.
-#[cfg(test)]
-pub(crate) fn spellings() -> impl Iterator<Item = &'static Spelling> {
-    SPELLINGS.iter()
 }
 
 #[cfg(test)]
