@@ -5,8 +5,8 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Bytes of text that a host list is read from at most.
-const MAX_TEXT: usize = 1 << 22;
+/// Bytes of text that a host list is read from at most: the longest that one can be written as.
+const MAX_TEXT: usize = MAX_HOSTS * (MAX_NAME + 1);
 
 /// Names that a host list may expand to.
 pub const MAX_HOSTS: usize = 1 << 20;
@@ -248,7 +248,10 @@ fn parts(name: &str) -> Option<(&str, &str, &str)> {
         .map_or(0, |at| {
             at + name[at..].chars().next().map_or(1, char::len_utf8)
         });
-    Some((&name[..start], &name[start..end], &name[end..]))
+    let digits = &name[start..end];
+    // A number that no range can hold is part of the name.
+    digits.parse::<u64>().ok()?;
+    Some((&name[..start], digits, &name[end..]))
 }
 
 impl fmt::Display for HostList {
@@ -320,6 +323,11 @@ mod tests {
             ("n[1-4,7],login", "n1 n2 n3 n4 n7 login", "n[1-4,7],login"),
             ("n[08-11]", "n08 n09 n10 n11", "n[08-11]"),
             ("n[8-11]", "n8 n9 n10 n11", "n[8-11]"),
+            (
+                "93025525773025257125710,0,0",
+                "93025525773025257125710 0 0",
+                "93025525773025257125710,[0,0]",
+            ),
             (
                 "n0417,n0418,n0419,n0420",
                 "n0417 n0418 n0419 n0420",

@@ -29,15 +29,16 @@ use crate::{
     args::{FrontOptions, Verbosity},
     config::OnLoss,
     exit,
-    link::{Delivery, FrontLink, FrontReceived, Received},
+    link::{FrontLink, Received},
     machine::{self, Birth},
     messages,
 };
 
-/// A slot of shared output memory takes what is read from a rank in one go.
+/// A slot of shared memory takes what is read in one go.
 const SLOT_SIZE: usize = 256 * 1024;
 /// As many as fill the windows of both streams; memory is used only for those that were filled.
-const SLOTS: u32 = 64;
+const OUTPUT_SLOTS: u32 = 64;
+const INPUT_SLOTS: u32 = 16;
 /// After the loss of the controller: how long what it left may take to die of SIGKILL.
 const ORPHANS_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -88,7 +89,8 @@ pub(crate) fn run(mut spec: JobSpec, allocation: Allocation, options: FrontOptio
     }
     os::become_subreaper()?;
     let (ours, theirs) = os::socket_pair()?;
-    let region = os::SharedRegion::new(SLOT_SIZE, SLOTS)?;
+    let output = os::SharedRegion::new(SLOT_SIZE, OUTPUT_SLOTS)?;
+    let input = os::SharedRegion::new(SLOT_SIZE, INPUT_SLOTS)?;
     let front_pid = os::current_pid();
     let nodes = allocation.nodes.iter().map(|node| node.name.clone()).collect();
     let keeper = match os::fork()? {
@@ -96,7 +98,8 @@ pub(crate) fn run(mut spec: JobSpec, allocation: Allocation, options: FrontOptio
         Forked::Child => {
             drop(ours);
             let_go_of_standard_streams();
-            let birth = Birth { allocation, front_pid, host, link: theirs, region: region.into_writer(), descriptors };
+            let (output, input) = (output.into_writer(), input.into_reader());
+            let birth = Birth { allocation, front_pid, host, link: theirs, output, input, descriptors };
             return Ok(machine::keep(birth).unwrap_or_else(|error| {
                 machine::log(&error.to_string());
                 exit::INTERNAL
@@ -104,7 +107,8 @@ pub(crate) fn run(mut spec: JobSpec, allocation: Allocation, options: FrontOptio
         }
     };
     drop(theirs);
-    Front::new(spec, nodes, options, ours, region.into_reader(), keeper)?.run()
+    let link = FrontLink::new(output.into_reader(), input.into_writer());
+    Front::new(spec, nodes, options, ours, link, keeper)?.run()
 }
 
 /// The controller must not keep open what the user reads or writes when the front is gone; its stderr it keeps, to say
@@ -122,7 +126,7 @@ impl Front {
         nodes: Vec<String>,
         options: FrontOptions,
         socket: OwnedFd,
-        region: os::SlotReader,
+        mut link: FrontLink,
         keeper: Pid,
     ) -> Result<Self, os::Error> {
         let mut events = Loop::new(&signals::HANDLED)?;
@@ -138,7 +142,6 @@ impl Front {
         let printers = Printers::new(&mut events, &options, stdout, stderr)?;
         let hold = spec.hold;
         let (apps, end) = (spec.apps.clone(), spec.end);
-        let mut link = FrontLink::new(region);
         link.send(FromFront::Submit(Box::new(spec)));
         Ok(Self {
             events,
@@ -201,7 +204,8 @@ impl Front {
             Event::Readable(token) if self.input.is(token) => self.read_input(),
             Event::Readable(token) => self.on_printed(token),
             // The socket is written at the end of the turn.
-            Event::Writable(_) => {}
+            Event::Writable(token) if Some(token) == self.socket => {}
+            Event::Writable(token) => self.on_printed(token),
         }
     }
 
@@ -220,7 +224,7 @@ impl Front {
         let Some(token) = self.socket else { return };
         let Some(fd) = self.events.fd(token) else { return };
         // A closed link shows at its next read, an error as well.
-        let _ = self.link.link.flush(fd);
+        let _ = self.link.flush(fd);
         let wanted = if self.link.link.has_outgoing() { Interest::ReadWrite } else { Interest::Read };
         if wanted != self.socket_writes && self.events.set_interest(token, wanted).is_ok() {
             self.socket_writes = wanted;
@@ -233,8 +237,7 @@ impl Front {
         let received = self.link.link.receive(fd);
         loop {
             match self.link.next() {
-                Ok(Some(FrontReceived::Output(delivery))) => self.on_output(delivery),
-                Ok(Some(FrontReceived::Message(message))) => self.on_message(message),
+                Ok(Some(message)) => self.on_message(message),
                 Ok(None) => break,
                 Err(error) => {
                     self.say(&messages::internal(&error.to_string()));
@@ -278,7 +281,10 @@ impl Front {
                     self.note(&messages::held(&held, os::current_pid().as_raw()));
                 }
             }
-            ToFront::Output(chunk) => self.on_output(Delivery { chunk, release: None }),
+            ToFront::Output(chunk) => {
+                self.printers.print(&mut self.events, &chunk);
+                self.check_printers();
+            }
             ToFront::StdinCredit(bytes) => self.input.credit(bytes),
             ToFront::StdinClosed => self.input.close(&mut self.events),
             ToFront::Note(note) => {
@@ -297,21 +303,13 @@ impl Front {
         self.link.send(FromFront::Release);
     }
 
-    fn on_output(&mut self, delivery: Delivery) {
-        self.printers.print(delivery);
-        self.check_printers();
-    }
-
     fn on_printed(&mut self, token: Token) {
-        self.printers.on_ready(token);
+        self.printers.on_ready(&mut self.events, token);
         self.check_printers();
     }
 
-    /// Gives credit for what was printed or thrown away, and the memory back.
+    /// Gives credit for what was printed or thrown away.
     fn credit(&mut self) {
-        for number in self.printers.released() {
-            self.link.release(number);
-        }
         for stream in Stream::BOTH {
             if let Some(bytes) = self.printers.credit(stream) {
                 self.link.send(FromFront::OutputCredit { stream, bytes });
@@ -331,7 +329,8 @@ impl Front {
     }
 
     fn read_input(&mut self) {
-        if let Some(message) = self.input.read(&mut self.events) {
+        let slot = self.link.input_slot();
+        if let Some(message) = self.input.read(&mut self.events, slot) {
             self.link.send(message);
         }
     }
@@ -385,7 +384,7 @@ impl Front {
             }
             for event in events.drain(..) {
                 match event {
-                    Event::Readable(token) => self.printers.on_ready(token),
+                    Event::Readable(token) | Event::Writable(token) => self.printers.on_ready(&mut self.events, token),
                     Event::Signal(info) if info.signal != Signal::CHLD => self.on_signal(info),
                     _ => {}
                 }
@@ -404,6 +403,6 @@ impl Front {
     }
 
     fn say(&mut self, message: &Message) {
-        self.printers.say(message, self.options.message_format);
+        self.printers.say(&mut self.events, message, self.options.message_format);
     }
 }

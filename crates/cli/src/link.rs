@@ -1,13 +1,14 @@
 //! The stream between front and controller: frames over a socket pair, with a bounded receive buffer.
 //!
 //! The format is in `docs/formats/front-link.md`. Bulk data (output, input) is carried raw behind a small head;
-//! everything else is postcard. What a rank wrote is not copied between the processes when it lies in the shared
-//! region: only its place travels, and comes back as a release when it was printed.
+//! everything else is postcard. What was read into a slot of shared memory is not copied between the processes: only its
+//! place travels, and comes back as a release when the bytes were used.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     io::IoSlice,
     os::fd::BorrowedFd,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use base::Rank;
@@ -18,7 +19,7 @@ use os::{ReadOutcome, WriteOutcome};
 /// Longest frame. A job's description with a thousand environments fits; a longer length is a broken peer.
 const FRAME_MAX: usize = 64 * 1024 * 1024;
 /// Bytes asked for in one read.
-const READ_SIZE: usize = 256 * 1024;
+const READ_SIZE: usize = 64 * 1024;
 /// Length and kind.
 const HEAD: usize = 5;
 /// Shorter output is copied into the frame: a place in the region is worth more than a small copy.
@@ -29,6 +30,7 @@ const KIND_OUTPUT: u8 = 1;
 const KIND_OUTPUT_SHARED: u8 = 2;
 const KIND_STDIN: u8 = 3;
 const KIND_RELEASE: u8 = 4;
+const KIND_STDIN_SHARED: u8 = 5;
 
 /// Why a link cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -51,10 +53,18 @@ pub(crate) enum Received {
 }
 
 /// Frames on their way out, and bytes on their way in. The descriptor belongs to the event loop.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Link {
     outgoing: VecDeque<Bytes>,
     incoming: BytesMut,
+    /// Zeroed once: what is read is copied out of it, and is small where it is many.
+    buffer: Vec<u8>,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self { outgoing: VecDeque::new(), incoming: BytesMut::new(), buffer: vec![0; READ_SIZE] }
+    }
 }
 
 impl Link {
@@ -102,17 +112,13 @@ impl Link {
 
     /// Reads once.
     pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
-        let start = self.incoming.len();
-        self.incoming.resize(start + READ_SIZE, 0);
-        let outcome = os::read(fd, &mut self.incoming[start..]);
-        let read = match outcome {
-            Ok(ReadOutcome::Bytes(read)) => read,
-            _ => 0,
-        };
-        self.incoming.truncate(start + read);
-        Ok(match outcome? {
+        Ok(match os::read(fd, &mut self.buffer)? {
+            ReadOutcome::Bytes(read) => {
+                self.incoming.extend_from_slice(&self.buffer[..read]);
+                Received::Open
+            }
+            ReadOutcome::WouldBlock => Received::Open,
             ReadOutcome::Closed => Received::Closed,
-            ReadOutcome::Bytes(_) | ReadOutcome::WouldBlock => Received::Open,
         })
     }
 
@@ -162,71 +168,156 @@ fn read_output_head(head: &[u8; 6]) -> Result<(Rank, Stream, ChunkEnd), LinkErro
     Ok((rank, stream, end))
 }
 
-/// A chunk for the front, and what to give back when it was printed.
-#[derive(Debug)]
-pub(crate) struct Delivery {
-    pub(crate) chunk: Chunk,
-    /// Present when the bytes lie in the shared region.
-    pub(crate) release: Option<u64>,
+/// Numbers of places that were used and can be given back.
+type Returned = Arc<Mutex<Vec<u64>>>;
+
+/// Bytes in the peer's slot. Dropping them is what gives the slot back, whoever holds them last.
+struct Borrowed {
+    view: os::SlotView,
+    number: u64,
+    returned: Returned,
 }
 
-/// What the front receives.
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        self.view.as_ref()
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
+    }
+}
+
+/// The side of a region whose slots we fill.
 #[derive(Debug)]
-pub(crate) enum FrontReceived {
-    Message(ToFront),
-    Output(Delivery),
+struct Lender {
+    region: os::SlotWriter,
+    /// What the peer has not given back.
+    lent: BTreeMap<u64, Bytes>,
+    next: u64,
+}
+
+impl Lender {
+    const fn new(region: os::SlotWriter) -> Self {
+        Self { region, lent: BTreeMap::new(), next: 0 }
+    }
+
+    /// Where `bytes` lie, if that is worth telling, as the fixed part of a frame; they are kept until they come back.
+    fn lend(&mut self, bytes: &Bytes) -> Option<[u8; PLACE]> {
+        if bytes.len() < SHARED_MIN {
+            return None;
+        }
+        let (slot, offset) = self.region.place_of(bytes)?;
+        let number = self.next;
+        self.next += 1;
+        let mut place = [0; PLACE];
+        place[..8].copy_from_slice(&number.to_le_bytes());
+        place[8..12].copy_from_slice(&slot.to_le_bytes());
+        // A slot is smaller than 4 GiB.
+        place[12..16].copy_from_slice(&u32::try_from(offset).unwrap_or(u32::MAX).to_le_bytes());
+        place[16..].copy_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+        self.lent.insert(number, bytes.clone());
+        Some(place)
+    }
+
+    fn on_release(&mut self, body: &mut Bytes) -> Result<(), LinkError> {
+        self.lent.remove(&u64::from_le_bytes(fixed(body)?));
+        Ok(())
+    }
+}
+
+/// Bytes of a place: number, slot, offset, length.
+const PLACE: usize = 20;
+
+/// The side of a region that the peer fills.
+#[derive(Debug)]
+struct Borrower {
+    region: os::SlotReader,
+    returned: Returned,
+}
+
+impl Borrower {
+    fn new(region: os::SlotReader) -> Self {
+        Self { region, returned: Returned::default() }
+    }
+
+    fn borrow(&self, body: &mut Bytes) -> Result<Bytes, LinkError> {
+        let number = u64::from_le_bytes(fixed(body)?);
+        let slot = u32::from_le_bytes(fixed(body)?);
+        let offset = u32::from_le_bytes(fixed(body)?) as usize;
+        let length = u32::from_le_bytes(fixed(body)?) as usize;
+        let view = self.region.view(slot, offset, length);
+        let view = view.ok_or(LinkError::Malformed("a place outside of the shared region"))?;
+        Ok(Bytes::from_owner(Borrowed { view, number, returned: Arc::clone(&self.returned) }))
+    }
+
+    /// Gives back what was used.
+    fn give_back(&self, link: &mut Link) {
+        let numbers = std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
+        for number in numbers {
+            link.push(KIND_RELEASE, &number.to_le_bytes(), Bytes::new());
+        }
+    }
 }
 
 /// The front's end.
 #[derive(Debug)]
 pub(crate) struct FrontLink {
     pub(crate) link: Link,
-    region: os::SlotReader,
+    output: Borrower,
+    input: Lender,
 }
 
 impl FrontLink {
-    pub(crate) fn new(region: os::SlotReader) -> Self {
-        Self { link: Link::default(), region }
+    pub(crate) fn new(output: os::SlotReader, input: os::SlotWriter) -> Self {
+        Self { link: Link::default(), output: Borrower::new(output), input: Lender::new(input) }
     }
 
     pub(crate) fn send(&mut self, message: FromFront) {
         match message {
-            FromFront::Stdin(bytes) => self.link.push(KIND_STDIN, &[], bytes),
+            FromFront::Stdin(bytes) => match self.input.lend(&bytes) {
+                Some(place) => self.link.push(KIND_STDIN_SHARED, &place, Bytes::new()),
+                None => self.link.push(KIND_STDIN, &[], bytes),
+            },
             other => push_message(&mut self.link, &other),
         }
     }
 
-    /// Says that the bytes of a delivery were used.
-    pub(crate) fn release(&mut self, number: u64) {
-        self.link.push(KIND_RELEASE, &number.to_le_bytes(), Bytes::new());
+    /// A slot to read input into.
+    pub(crate) fn input_slot(&self) -> Option<os::Slot> {
+        self.input.region.take()
     }
 
-    pub(crate) fn next(&mut self) -> Result<Option<FrontReceived>, LinkError> {
-        let Some((kind, mut body)) = self.link.frame()? else { return Ok(None) };
-        let received = match kind {
-            KIND_MESSAGE => FrontReceived::Message(
-                postcard::from_bytes(&body).map_err(|_| LinkError::Malformed("a message"))?,
-            ),
-            KIND_OUTPUT => {
-                let (rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
-                FrontReceived::Output(Delivery { chunk: Chunk { rank, stream, bytes: body, end }, release: None })
-            }
-            KIND_OUTPUT_SHARED => {
-                let (rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
-                let number = u64::from_le_bytes(fixed(&mut body)?);
-                let slot = u32::from_le_bytes(fixed(&mut body)?);
-                let offset = u32::from_le_bytes(fixed(&mut body)?) as usize;
-                let length = u32::from_le_bytes(fixed(&mut body)?) as usize;
-                let bytes = self
-                    .region
-                    .view(slot, offset, length)
-                    .ok_or(LinkError::Malformed("a place outside of the shared region"))?;
-                let chunk = Chunk { rank, stream, bytes: Bytes::from_owner(bytes), end };
-                FrontReceived::Output(Delivery { chunk, release: Some(number) })
-            }
-            other => return Err(LinkError::UnknownKind(other)),
-        };
-        Ok(Some(received))
+    /// Writes what there is room for, what was printed among it.
+    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
+        self.output.give_back(&mut self.link);
+        self.link.flush(fd)
+    }
+
+    pub(crate) fn next(&mut self) -> Result<Option<ToFront>, LinkError> {
+        loop {
+            let Some((kind, mut body)) = self.link.frame()? else { return Ok(None) };
+            let message = match kind {
+                KIND_MESSAGE => postcard::from_bytes(&body).map_err(|_| LinkError::Malformed("a message"))?,
+                KIND_OUTPUT => {
+                    let (rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
+                    ToFront::Output(Chunk { rank, stream, bytes: body, end })
+                }
+                KIND_OUTPUT_SHARED => {
+                    let (rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
+                    let bytes = self.output.borrow(&mut body)?;
+                    ToFront::Output(Chunk { rank, stream, bytes, end })
+                }
+                KIND_RELEASE => {
+                    self.input.on_release(&mut body)?;
+                    continue;
+                }
+                other => return Err(LinkError::UnknownKind(other)),
+            };
+            return Ok(Some(message));
+        }
     }
 }
 
@@ -234,43 +325,32 @@ impl FrontLink {
 #[derive(Debug)]
 pub(crate) struct ControllerLink {
     pub(crate) link: Link,
-    region: os::SlotWriter,
-    /// Output in the shared region that the front has not released.
-    lent: BTreeMap<u64, Bytes>,
-    next: u64,
+    output: Lender,
+    input: Borrower,
 }
 
 impl ControllerLink {
-    pub(crate) fn new(region: os::SlotWriter) -> Self {
-        Self { link: Link::default(), region, lent: BTreeMap::new(), next: 0 }
+    pub(crate) fn new(output: os::SlotWriter, input: os::SlotReader) -> Self {
+        Self { link: Link::default(), output: Lender::new(output), input: Borrower::new(input) }
     }
 
     pub(crate) fn send(&mut self, message: ToFront) {
         match message {
-            ToFront::Output(chunk) => self.send_output(chunk),
+            ToFront::Output(chunk) => {
+                let head = output_head(&chunk);
+                match self.output.lend(&chunk.bytes) {
+                    Some(place) => self.link.push(KIND_OUTPUT_SHARED, &[&head[..], &place].concat(), Bytes::new()),
+                    None => self.link.push(KIND_OUTPUT, &head, chunk.bytes),
+                }
+            }
             other => push_message(&mut self.link, &other),
         }
     }
 
-    fn send_output(&mut self, chunk: Chunk) {
-        let head = output_head(&chunk);
-        let place = if chunk.bytes.len() < SHARED_MIN { None } else { self.region.place_of(&chunk.bytes) };
-        let Some((slot, offset)) = place else {
-            self.link.push(KIND_OUTPUT, &head, chunk.bytes);
-            return;
-        };
-        let number = self.next;
-        self.next += 1;
-        let mut fixed = Vec::with_capacity(head.len() + 20);
-        fixed.extend_from_slice(&head);
-        fixed.extend_from_slice(&number.to_le_bytes());
-        fixed.extend_from_slice(&slot.to_le_bytes());
-        for value in [offset, chunk.bytes.len()] {
-            // The region is smaller than 4 GiB.
-            fixed.extend_from_slice(&u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
-        }
-        self.lent.insert(number, chunk.bytes);
-        self.link.push(KIND_OUTPUT_SHARED, &fixed, Bytes::new());
+    /// Writes what there is room for, what was written to ranks among it.
+    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
+        self.input.give_back(&mut self.link);
+        self.link.flush(fd)
     }
 
     pub(crate) fn next(&mut self) -> Result<Option<FromFront>, LinkError> {
@@ -281,9 +361,8 @@ impl ControllerLink {
                     return postcard::from_bytes(&body).map(Some).map_err(|_| LinkError::Malformed("a message"));
                 }
                 KIND_STDIN => return Ok(Some(FromFront::Stdin(body))),
-                KIND_RELEASE => {
-                    self.lent.remove(&u64::from_le_bytes(fixed(&mut body)?));
-                }
+                KIND_STDIN_SHARED => return Ok(Some(FromFront::Stdin(self.input.borrow(&mut body)?))),
+                KIND_RELEASE => self.output.on_release(&mut body)?,
                 other => return Err(LinkError::UnknownKind(other)),
             }
         }

@@ -62,7 +62,9 @@ pub(crate) struct Birth {
     pub(crate) front_pid: Pid,
     pub(crate) host: String,
     pub(crate) link: OwnedFd,
-    pub(crate) region: os::SlotWriter,
+    /// Shared memory that ranks' output is read into, and that the front has read input into.
+    pub(crate) output: os::SlotWriter,
+    pub(crate) input: os::SlotReader,
     /// The soft limit of descriptors that ranks get back.
     pub(crate) descriptors: (u64, u64),
 }
@@ -96,11 +98,11 @@ fn run(birth: Birth) -> Result<(), os::Error> {
         events,
         controller,
         daemon,
-        link: ControllerLink::new(birth.region.clone()),
+        link: ControllerLink::new(birth.output.clone(), birth.input),
         front: Some(front),
         front_writes: Interest::Read,
         ranks: Ranks::new(record.owner().to_owned(), birth.descriptors)?,
-        region: birth.region,
+        region: birth.output,
         buffer: vec![0; READ_MAX],
         finished: false,
     };
@@ -268,7 +270,7 @@ impl Machine {
     fn flush(&mut self) {
         let Some(token) = self.front else { return };
         let Some(fd) = self.events.fd(token) else { return };
-        match self.link.link.flush(fd) {
+        match self.link.flush(fd) {
             Ok(Received::Open) => {
                 let wanted = if self.link.link.has_outgoing() { Interest::ReadWrite } else { Interest::Read };
                 if wanted != self.front_writes {

@@ -30,7 +30,7 @@ pub use files::{
 };
 pub use pipe::{
     MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, inherited_descriptor, is_regular_or_null, is_same_file,
-    let_go_of_standard_stream, pipe, read, set_blocking, set_nonblocking, set_pipe_size,
+    let_go_of_standard_stream, pipe, read, reopen_nonblocking, Direction, set_blocking, set_nonblocking, set_pipe_size,
     socket_pair, splice, standard_streams, write, write_vectored,
 };
 pub use process::{

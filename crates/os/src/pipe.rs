@@ -9,7 +9,7 @@ use std::{
     io::IoSlice,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::fs::{FileTypeExt, MetadataExt},
+        unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     },
     ptr,
 };
@@ -122,6 +122,35 @@ fn file_flags(fd: BorrowedFd<'_>) -> Result<OFlag, Error> {
 pub fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     fd.try_clone_to_owned()
         .map_err(Error::std("duplicate a descriptor"))
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Towards us.
+    Read,
+    /// Away from us.
+    Write,
+}
+
+/// A pipe or terminal that we were given, opened a second time, so that it can be non-blocking without changing it for
+/// those who share it with us. `None` where that is not possible: sockets, somebody else's pipe or terminal, no /proc.
+#[must_use]
+pub fn reopen_nonblocking(fd: BorrowedFd<'_>, direction: Direction) -> Option<OwnedFd> {
+    let file_type = File::from(fd.try_clone_to_owned().ok()?).metadata().ok()?.file_type();
+    if !file_type.is_fifo() && !terminal::is_terminal(fd) {
+        return None;
+    }
+    let mut options = OpenOptions::new();
+    match direction {
+        Direction::Read => options.read(true),
+        Direction::Write => options.write(true),
+    };
+    options
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+        .ok()
+        .map(OwnedFd::from)
 }
 
 /// Descriptors 0, 1 and 2 of this process, each duplicated; `None` for one that our caller had closed.

@@ -13,6 +13,8 @@ use crate::args::InputSource;
 
 /// Bytes read in one go.
 const READ_MAX: usize = 256 * 1024;
+/// Bytes read in one go while every slot is under way.
+const READ_SMALL: usize = 16 * 1024;
 
 #[derive(Debug)]
 enum Source {
@@ -48,6 +50,8 @@ impl Input {
                 })?))
             }
         };
+        // Others may read the same input: what they take away between our wait and our read must not block us.
+        let fd = fd.map(|fd| os::reopen_nonblocking(fd.as_fd(), os::Direction::Read).unwrap_or(fd));
         let terminal = fd.as_ref().is_some_and(|fd| os::is_terminal(fd.as_fd()));
         Ok(Self { source: fd.map_or(Source::Empty, Source::Waiting), credit: 0, terminal, background: false })
     }
@@ -105,7 +109,7 @@ impl Input {
     }
 
     /// Reads once; gives what to send.
-    pub(super) fn read(&mut self, events: &mut Loop) -> Option<FromFront> {
+    pub(super) fn read(&mut self, events: &mut Loop, slot: Option<os::Slot>) -> Option<FromFront> {
         let Source::Open { token, .. } = self.source else { return None };
         let fd = events.fd(token)?;
         if self.terminal && !os::foreground(fd) {
@@ -113,12 +117,23 @@ impl Input {
             return None;
         }
         let room = usize::try_from(self.credit).unwrap_or(READ_MAX).min(READ_MAX);
-        let mut buffer = vec![0; room];
-        match os::read(fd, &mut buffer) {
+        let mut small = Vec::new();
+        let mut slot = slot;
+        let buffer = match &mut slot {
+            Some(slot) => slot.as_mut(),
+            None => {
+                small.resize(READ_SMALL, 0);
+                small.as_mut_slice()
+            }
+        };
+        let room = room.min(buffer.len());
+        match os::read(fd, &mut buffer[..room]) {
             Ok(ReadOutcome::Bytes(read)) => {
                 self.credit -= read as u64;
-                buffer.truncate(read);
-                Some(FromFront::Stdin(Bytes::from(buffer)))
+                Some(FromFront::Stdin(match slot {
+                    Some(slot) => Bytes::from_owner(slot.truncated(read)),
+                    None => Bytes::copy_from_slice(&small[..read]),
+                }))
             }
             Ok(ReadOutcome::WouldBlock) => None,
             // A read that failed because we have just left the foreground is no end.

@@ -1,22 +1,27 @@
 //! Printing what ranks write, without ever waiting for whoever reads it.
 //!
-//! A terminal stopped by Ctrl-S or a pipe that nobody empties blocks a thread of its own per stream; the front goes on
-//! serving signals and the other stream. What waits is bounded by the credit that the daemons have.
+//! A terminal stopped by Ctrl-S or a pipe that nobody empties must block neither signals nor the other stream. Pipes and
+//! terminals are opened anew through /proc, which gives a description of our own that may be non-blocking without
+//! anybody else noticing; where that is not possible (a socket, somebody else's pipe) a thread does the blocking writes.
+//! What waits is bounded by the credit that the daemons have.
 
-use std::{collections::VecDeque, os::fd::OwnedFd};
+use std::{
+    collections::VecDeque,
+    io::IoSlice,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use base::JobId;
 use bytes::{Bytes, BytesMut};
 use dvm::{
     messages::Message,
-    proto::{Stream, TableRow},
+    proto::{Chunk, Stream, TableRow},
     stdio::{self, OUTPUT_WINDOW},
 };
-use os::{BlockingWriter, Interest, Loop, Token};
+use os::{BlockingWriter, Interest, Loop, Token, WriteOutcome};
 
 use crate::{
     args::{FrontOptions, MessageFormat},
-    link::Delivery,
     render::Renderer,
     report,
 };
@@ -27,26 +32,36 @@ pub(super) const EPIPE: i32 = 32;
 const CREDIT_PORTION: u64 = OUTPUT_WINDOW / 16;
 /// Small pieces that wait are joined to buffers of this size.
 const JOIN_MAX: usize = 64 * 1024;
+/// A pipe that was full once is asked to hold this much: fewer turns for both sides.
+const PIPE_SIZE: usize = 1024 * 1024;
 
-/// What is to be given back when so many bytes were printed.
+/// How bytes leave.
+#[derive(Debug)]
+enum Way {
+    /// Non-blocking, in the loop. `grown`: its pipe was enlarged already.
+    Direct { token: Token, grown: bool },
+    /// A regular file: a write does not wait for anybody.
+    File(OwnedFd),
+    Thread { writer: BlockingWriter, token: Token },
+    /// Our caller had closed it, or writing failed for good.
+    Lost,
+}
+
+/// Credit that is due when so many bytes were printed.
 #[derive(Debug)]
 struct Debt {
     printed: u64,
     cost: u64,
-    release: Option<u64>,
 }
 
 /// One stream.
 #[derive(Debug)]
 struct Printer {
-    writer: Option<BlockingWriter>,
-    token: Option<Token>,
-    /// What the writer's queue had no room for.
+    way: Way,
     waiting: VecDeque<Bytes>,
     debts: VecDeque<Debt>,
     credit: u64,
     loss: Option<i32>,
-    lost: bool,
 }
 
 /// Both streams.
@@ -55,7 +70,6 @@ pub(super) struct Printers {
     stdout: Printer,
     stderr: Printer,
     renderer: Renderer,
-    released: Vec<u64>,
 }
 
 impl Printers {
@@ -69,7 +83,6 @@ impl Printers {
             stdout: Printer::new(events, stdout)?,
             stderr: Printer::new(events, stderr)?,
             renderer: Renderer::new(options),
-            released: Vec::new(),
         })
     }
 
@@ -80,13 +93,10 @@ impl Printers {
         }
     }
 
-    pub(super) fn print(&mut self, delivery: Delivery) {
-        let stream = delivery.chunk.stream;
-        let cost = stdio::cost(delivery.chunk.bytes.len());
-        let bytes = self.renderer.render(&delivery.chunk, os::wall_clock());
-        let debt = Debt { printed: bytes.len() as u64, cost, release: delivery.release };
-        self.printer(stream).push(bytes, debt);
-        self.settle();
+    pub(super) fn print(&mut self, events: &mut Loop, chunk: &Chunk) {
+        let cost = stdio::cost(chunk.bytes.len());
+        let bytes = self.renderer.render(chunk, os::wall_clock());
+        self.printer(chunk.stream).push(events, bytes, cost);
     }
 
     /// What labels say about the job.
@@ -95,12 +105,10 @@ impl Printers {
     }
 
     /// A sentence of ours, behind what is waiting on stderr.
-    pub(super) fn say(&mut self, message: &Message, format: MessageFormat) {
+    pub(super) fn say(&mut self, events: &mut Loop, message: &Message, format: MessageFormat) {
         let mut text = self.renderer.close_line(Stream::Stderr).to_vec();
         text.extend_from_slice(report::text(message, format).as_bytes());
-        let bytes = Bytes::from(text);
-        let debt = Debt { printed: bytes.len() as u64, cost: 0, release: None };
-        self.stderr.push(bytes, debt);
+        self.stderr.push(events, Bytes::from(text), 0);
     }
 
     /// A last sentence: stderr may be blocked for ever, so that it is only tried.
@@ -111,23 +119,12 @@ impl Printers {
         }
     }
 
-    pub(super) fn on_ready(&mut self, token: Token) {
+    pub(super) fn on_ready(&mut self, events: &mut Loop, token: Token) {
         for printer in [&mut self.stdout, &mut self.stderr] {
-            if printer.token == Some(token) {
-                printer.on_ready();
+            if printer.is(token) {
+                printer.on_ready(events);
             }
         }
-        self.settle();
-    }
-
-    fn settle(&mut self) {
-        for printer in [&mut self.stdout, &mut self.stderr] {
-            printer.settle(&mut self.released);
-        }
-    }
-
-    pub(super) fn released(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.released)
     }
 
     /// Credit to send, in portions: a message for each line would cost more than the line.
@@ -147,40 +144,43 @@ impl Printers {
     }
 }
 
+impl Way {
+    fn of(events: &mut Loop, fd: Option<OwnedFd>) -> Result<Self, os::Error> {
+        let Some(fd) = fd else { return Ok(Self::Lost) };
+        if os::is_regular_or_null(fd.as_fd()) {
+            return Ok(Self::File(fd));
+        }
+        if let Some(own) = os::reopen_nonblocking(fd.as_fd(), os::Direction::Write) {
+            let token = events.add(own, Interest::None)?;
+            return Ok(Self::Direct { token, grown: false });
+        }
+        let (writer, ready) = BlockingWriter::new(fd)?;
+        Ok(Self::Thread { writer, token: events.add(ready, Interest::Read)? })
+    }
+}
+
 impl Printer {
     fn new(events: &mut Loop, fd: Option<OwnedFd>) -> Result<Self, os::Error> {
-        let mut printer = Self {
-            writer: None,
-            token: None,
-            waiting: VecDeque::new(),
-            debts: VecDeque::new(),
-            credit: 0,
-            loss: None,
-            lost: false,
-        };
-        match fd {
-            Some(fd) => {
-                let (writer, ready) = BlockingWriter::new(fd)?;
-                printer.writer = Some(writer);
-                printer.token = Some(events.add(ready, Interest::Read)?);
-            }
-            // Our caller closed it: a rank that writes finds that out as it would with a closed descriptor of its own.
-            None => printer.lost = true,
-        }
-        Ok(printer)
+        let way = Way::of(events, fd)?;
+        Ok(Self { way, waiting: VecDeque::new(), debts: VecDeque::new(), credit: 0, loss: None })
     }
 
-    fn push(&mut self, bytes: Bytes, debt: Debt) {
-        match self.debts.back_mut() {
-            Some(last) if last.release.is_none() && debt.release.is_none() => {
-                last.printed += debt.printed;
-                last.cost += debt.cost;
-            }
-            _ => self.debts.push_back(debt),
+    fn is(&self, token: Token) -> bool {
+        match &self.way {
+            Way::Direct { token: ours, .. } | Way::Thread { token: ours, .. } => *ours == token,
+            Way::File(_) | Way::Lost => false,
         }
-        if self.lost {
-            self.discard();
-            return;
+    }
+
+    fn push(&mut self, events: &mut Loop, bytes: Bytes, cost: u64) {
+        let printed = bytes.len() as u64;
+        match self.debts.back_mut() {
+            // Many small pieces share a debt; large ones get theirs back one by one.
+            Some(last) if last.cost < CREDIT_PORTION / 8 => {
+                last.printed += printed;
+                last.cost += cost;
+            }
+            _ => self.debts.push_back(Debt { printed, cost }),
         }
         let joinable = bytes.len() < JOIN_MAX / 4;
         match self.waiting.back_mut() {
@@ -191,59 +191,113 @@ impl Printer {
             }
             _ => self.waiting.push_back(bytes),
         }
-        self.feed();
+        self.feed(events);
     }
 
-    /// Hands the writer what it has room for.
-    fn feed(&mut self) {
-        let Some(writer) = &mut self.writer else { return };
-        while let Some(bytes) = self.waiting.pop_front() {
-            if let Err(os::Full(bytes)) = writer.push(bytes) {
-                self.waiting.push_front(bytes);
-                break;
+    /// Passes on what there is room for.
+    fn feed(&mut self, events: &mut Loop) {
+        let written = match &mut self.way {
+            Way::Lost => Err(EPIPE),
+            Way::File(fd) => write_all_there_is_room_for(&mut self.waiting, |slices| os::write_vectored(fd.as_fd(), slices)),
+            Way::Direct { token, grown } => {
+                let token = *token;
+                let written = write_all_there_is_room_for(&mut self.waiting, |slices| match events.fd(token) {
+                    Some(fd) => os::write_vectored(fd, slices),
+                    None => Ok(WriteOutcome::Closed),
+                });
+                let full = !self.waiting.is_empty();
+                if full && !*grown {
+                    *grown = true;
+                    // Does nothing to a terminal.
+                    let _ = events.fd(token).map(|fd| os::set_pipe_size(fd, PIPE_SIZE));
+                }
+                let wanted = if full && written.is_ok() { Interest::Write } else { Interest::None };
+                written.and_then(|written| match events.set_interest(token, wanted) {
+                    Ok(()) => Ok(written),
+                    Err(error) => Err(error.errno()),
+                })
             }
-        }
-        if let Some(errno) = writer.error()
-            && !self.lost
-        {
-            self.lost = true;
-            self.loss = Some(errno);
-            self.discard();
+            Way::Thread { writer, .. } => {
+                while let Some(bytes) = self.waiting.pop_front() {
+                    if let Err(os::Full(bytes)) = writer.push(bytes) {
+                        self.waiting.push_front(bytes);
+                        break;
+                    }
+                }
+                writer.error().map_or_else(|| Ok(writer.completed()), Err)
+            }
+        };
+        match written {
+            Ok(written) => self.settle(written),
+            Err(errno) => self.lose(events, errno),
         }
     }
 
-    fn on_ready(&mut self) {
-        let Some(writer) = &mut self.writer else { return };
-        let mut printed = writer.completed();
-        for debt in &mut self.debts {
+    fn on_ready(&mut self, events: &mut Loop) {
+        self.feed(events);
+    }
+
+    /// Nobody reads: from now on everything counts as printed.
+    fn lose(&mut self, events: &mut Loop, errno: i32) {
+        if let Way::Direct { token, .. } | Way::Thread { token, .. } = self.way {
+            drop(events.remove(token));
+        }
+        if !matches!(self.way, Way::Lost) {
+            self.loss = Some(errno);
+            self.way = Way::Lost;
+        }
+        self.waiting.clear();
+        self.credit += self.debts.drain(..).map(|debt| debt.cost).sum::<u64>();
+    }
+
+    fn settle(&mut self, mut printed: u64) {
+        while let Some(debt) = self.debts.front_mut() {
             let part = printed.min(debt.printed);
             debt.printed -= part;
             printed -= part;
-            if printed == 0 {
-                break;
+            if debt.printed > 0 {
+                return;
             }
-        }
-        self.feed();
-    }
-
-    /// Nobody reads: everything counts as printed.
-    fn discard(&mut self) {
-        self.waiting.clear();
-        for debt in &mut self.debts {
-            debt.printed = 0;
-        }
-    }
-
-    fn settle(&mut self, released: &mut Vec<u64>) {
-        while self.debts.front().is_some_and(|debt| debt.printed == 0) {
-            if let Some(debt) = self.debts.pop_front() {
-                self.credit += debt.cost;
-                released.extend(debt.release);
-            }
+            self.credit += debt.cost;
+            self.debts.pop_front();
         }
     }
 
     fn idle(&self) -> bool {
-        self.waiting.is_empty() && self.writer.as_ref().is_none_or(|writer| self.lost || writer.idle())
+        self.waiting.is_empty()
+            && match &self.way {
+                Way::Thread { writer, .. } => writer.idle(),
+                Way::Direct { .. } | Way::File(_) | Way::Lost => true,
+            }
     }
+}
+
+/// Writes until nothing waits or there is no room; gives the bytes that were written, or the errno of a stream that
+/// takes no more.
+fn write_all_there_is_room_for(
+    waiting: &mut VecDeque<Bytes>,
+    mut write: impl FnMut(&[IoSlice<'_>]) -> Result<WriteOutcome, os::Error>,
+) -> Result<u64, i32> {
+    let mut total = 0;
+    while !waiting.is_empty() {
+        let slices: Vec<IoSlice<'_>> = waiting.iter().take(os::MAX_SLICES).map(|bytes| IoSlice::new(bytes)).collect();
+        match write(&slices) {
+            Ok(WriteOutcome::Bytes(written)) => {
+                total += written as u64;
+                let mut left = written;
+                while let Some(first) = waiting.front_mut() {
+                    if left < first.len() {
+                        let _ = first.split_to(left);
+                        break;
+                    }
+                    left -= first.len();
+                    waiting.pop_front();
+                }
+            }
+            Ok(WriteOutcome::WouldBlock) => break,
+            Ok(WriteOutcome::Closed) => return Err(EPIPE),
+            Err(error) => return Err(error.errno()),
+        }
+    }
+    Ok(total)
 }
