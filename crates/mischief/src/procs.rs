@@ -1,6 +1,6 @@
 //! Who is alive, and which of them are ours.
 
-use std::{fmt, fs};
+use std::{fmt, fs, os::unix::fs::MetadataExt, path::Path};
 
 /// One process, as `/proc` shows it.
 #[derive(Clone, PartialEq, Eq)]
@@ -43,6 +43,14 @@ impl Proc {
         self.environment
             .split(|byte| *byte == 0)
             .any(|entry| entry == variable.as_bytes())
+    }
+
+    /// Whether the process runs this executable, links resolved.
+    #[must_use]
+    pub fn runs(&self, executable: &Path) -> bool {
+        let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+        let own = file(Path::new(&format!("/proc/{}/exe", self.pid)));
+        own.is_some() && own == file(executable)
     }
 
     /// A zombie has ended; that its parent has not asked yet is the parent's business.

@@ -1,6 +1,6 @@
 //! SIGKILL of a part of a job at a random moment: nothing of ours is left.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use mischief::{Proc, marked_procs};
@@ -22,22 +22,26 @@ const MOMENT_MAX: u32 = 60_000;
 enum Victim {
     Front,
     Controller,
-    Both,
+    FrontAndController,
     Rank,
+    Keeper,
+    Everybody,
 }
 
-const VICTIMS: [Victim; 4] = [
+const VICTIMS: [Victim; 6] = [
     Victim::Front,
     Victim::Controller,
-    Victim::Both,
+    Victim::FrontAndController,
     Victim::Rank,
+    Victim::Keeper,
+    Victim::Everybody,
 ];
 
 pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()> {
     let victim = VICTIMS[number as usize % VICTIMS.len()];
     let moment = Duration::from_micros(u64::from(random.below(MOMENT_MAX)));
-    // Descendants in sessions of their own too; nobody is left who could end those when both are killed at once.
-    let args: &[&str] = if victim == Victim::Both {
+    // Descendants in sessions of their own too; nobody is left who could end those when everybody is killed at once.
+    let args: &[&str] = if victim == Victim::Everybody {
         &["-n", "8", "sleep", "1000"]
     } else {
         &[
@@ -61,6 +65,10 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
         return Err(job.wrong("it ended by itself", &output));
     }
     let killed = kill(place, &job, victim, random);
+    if victim == Victim::Keeper && !killed.contains(&job.pid) {
+        // The job goes on without it, and ends as it is told to.
+        signal::kill(Pid::from_raw(job.pid), Signal::SIGTERM)?;
+    }
     let Some(output) = job.has_ended(CLEAN_WITHIN) else {
         let picture = marked_procs(&job.marker)
             .iter()
@@ -84,7 +92,7 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
     {
         return Err(job.wrong(&format!("a rank was killed after {moment:?}"), &output));
     }
-    if victim == Victim::Both {
+    if victim == Victim::Everybody {
         let end = std::time::Instant::now() + CLEAN_WITHIN;
         while !marked_procs(&job.marker).is_empty() && std::time::Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
@@ -92,7 +100,7 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
         let left = marked_procs(&job.marker);
         if !left.is_empty() {
             job.kill_all();
-            bail!("both killed after {moment:?}: left behind {left:?}");
+            bail!("everybody killed after {moment:?}: left behind {left:?}");
         }
         // Files may be left; the next start sweeps them.
         let next = Job::start(place, "next", &["-n", "1", "/bin/true"])?;
@@ -110,36 +118,40 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
 
 /// Kills, and says whom: at an early moment there is only the front.
 fn kill(place: &Place, job: &Job, victim: Victim, random: &mut Random) -> Vec<i32> {
-    let processes = marked_procs(&job.marker);
-    let ours = |process: &Proc| {
-        fs::read_link(format!("/proc/{}/exe", process.pid)).is_ok_and(|exe| exe == place.rally)
+    let (ours, ranks): (Vec<_>, Vec<_>) = marked_procs(&job.marker)
+        .into_iter()
+        .partition(|process| process.runs(&place.rally));
+    let child = |parent: Option<i32>| {
+        ours.iter()
+            .find(|process: &&Proc| Some(process.ppid) == parent)
+            .map(|process| process.pid)
     };
-    let controller = processes
-        .iter()
-        .filter(|process| process.pid != job.pid && ours(process))
-        .map(|process| process.pid);
-    let ranks = processes
-        .iter()
-        .filter(|process| !ours(process))
-        .map(|process| process.pid)
-        .collect::<Vec<_>>();
+    let keeper = child(Some(job.pid));
+    let controller = child(keeper);
     let mut pids = match victim {
         Victim::Front => vec![job.pid],
-        Victim::Controller => controller.collect(),
-        Victim::Both => controller.chain([job.pid]).collect(),
+        Victim::Controller => controller.into_iter().collect(),
+        Victim::FrontAndController => controller.into_iter().chain([job.pid]).collect(),
+        Victim::Keeper => keeper.into_iter().collect(),
+        Victim::Everybody => ours.iter().map(|process| process.pid).collect(),
         Victim::Rank => {
             let chosen = random.below(u32::try_from(ranks.len()).unwrap_or(u32::MAX));
-            ranks.get(chosen as usize).copied().into_iter().collect()
+            ranks
+                .get(chosen as usize)
+                .map(|process| process.pid)
+                .into_iter()
+                .collect()
         }
     };
     if pids.is_empty() {
         pids.push(job.pid);
     }
-    // Both at once: stopped first, so that neither sees the other go.
-    for pass in [Signal::SIGSTOP, Signal::SIGKILL] {
-        if pass == Signal::SIGKILL || victim == Victim::Both {
+    // Several at once: stopped first, so that none sees another go.
+    for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
+        if signal == Signal::SIGKILL || pids.len() > 1 {
             for pid in &pids {
-                let _ = signal::kill(Pid::from_raw(*pid), pass);
+                // It may have ended meanwhile.
+                let _ = signal::kill(Pid::from_raw(*pid), signal);
             }
         }
     }

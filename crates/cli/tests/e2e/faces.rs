@@ -21,6 +21,21 @@ fn called_mpiexec_it_is_mpiexec() {
 }
 
 #[test]
+fn what_x_means_depends_on_the_name() {
+    let sandbox = Sandbox::new();
+    let face = sandbox.path("mpirun");
+    symlink(rally(), &face).unwrap();
+    sandbox
+        .run(&mut sandbox.face(&face, &["-n", "1", "-x", "A=b", "sh", "-c", "echo $A"]))
+        .expect_code(0)
+        .expect_out("b\n");
+    sandbox
+        .run_rally(&["run", "-n", "1", "-x", "A=b", "true"])
+        .expect_code(120)
+        .expect_err(&["--set-env"]);
+}
+
+#[test]
 fn called_srun_it_is_srun() {
     let sandbox = Sandbox::new();
     let face = sandbox.path("srun");
@@ -90,7 +105,7 @@ fn a_dry_run_starts_nothing() {
         ])
         .expect_code(0);
     assert!(!marker.exists(), "{run:?}");
-    assert!(run.out().contains("mischief"), "{run:?}");
+    assert!(run.out().contains("ranks 0-3"), "{run:?}");
 }
 
 #[test]

@@ -1,69 +1,127 @@
 //! Whoever is killed, nothing is left.
 
-use std::time::Duration;
-
 use nix::{
     sys::signal::{self, Signal},
     unistd::Pid,
 };
 
-use mischief::Proc;
-
-use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually};
+use crate::harness::{CLEAN_WITHIN, DEADLINE, Running, Sandbox, Stream, eventually, rally};
 
 /// Ranks that have left descendants behind and wait.
 const JOB: &str = r#""$MISCHIEF" double-fork; echo ready; exec sleep 1000"#;
 
-fn start(sandbox: &Sandbox) -> (Running, Proc) {
-    let run = sandbox.start(&mut sandbox.rally(&["run", "-n", "4", "sh", "-c", JOB]));
-    run.expect_times(Stream::Stdout, "ready\n", 4);
-    // The front is what we started; the controller is the child that it forked first.
-    let front = run.pid;
-    let controller = sandbox
+/// A job whose ranks all run, and who is who.
+struct Job {
+    front: Running,
+    /// The front's child, which cleans up when both others are gone.
+    keeper: i32,
+    /// The keeper's child, which holds the daemon too.
+    controller: i32,
+}
+
+fn start(sandbox: &Sandbox) -> Job {
+    let front = sandbox.start(&mut sandbox.rally(&["run", "-n", "4", "sh", "-c", JOB]));
+    front.expect_times(Stream::Stdout, "ready\n", 4);
+    let ours = sandbox
         .alive()
         .into_iter()
-        .filter(|process| process.ppid == front)
-        .min_by_key(|process| process.pid);
-    (run, controller.expect("the front has a child"))
+        .filter(|process| process.runs(&rally()))
+        .collect::<Vec<_>>();
+    let child = |parent: i32| {
+        ours.iter()
+            .find(|process| process.ppid == parent)
+            .map(|process| process.pid)
+    };
+    let keeper = child(front.pid).expect("the front has a child");
+    let controller = child(keeper).expect("the keeper has a child");
+    Job {
+        front,
+        keeper,
+        controller,
+    }
 }
 
 fn kill(pid: i32) {
     signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
 
+/// At once: stopped first, so that none sees another go.
+fn kill_together(pids: &[i32]) {
+    for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
+        for pid in pids {
+            signal::kill(Pid::from_raw(*pid), signal).unwrap();
+        }
+    }
+}
+
 #[test]
 fn the_front() {
     let sandbox = Sandbox::new();
-    let (run, _) = start(&sandbox);
-    kill(run.pid);
+    let job = start(&sandbox);
+    kill(job.front.pid);
     sandbox.expect_clean();
-    run.end().expect_code(137);
+    job.front.end().expect_code(137);
 }
 
 #[test]
 fn the_controller() {
     let sandbox = Sandbox::new();
-    let (run, controller) = start(&sandbox);
-    kill(controller.pid);
-    let run = run.end().expect_err(&["error:"]);
+    let job = start(&sandbox);
+    kill(job.controller);
+    let run = job.front.end().expect_err(&["error:"]);
     assert_ne!(run.code(), 0);
     sandbox.expect_clean();
 }
 
 #[test]
-fn both_at_once() {
+fn the_keeper() {
     let sandbox = Sandbox::new();
-    let (run, controller) = start(&sandbox);
-    // Stopped first, so that neither sees the other go.
-    for pid in [run.pid, controller.pid] {
-        signal::kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+    let job = start(&sandbox);
+    kill(job.keeper);
+    // Nobody needs it while the others live: the job goes on, and ends as it is told to.
+    let alive = || (sandbox.find("sleep 1000").len() == 4).then_some(());
+    eventually(DEADLINE, alive).expect("the ranks live on");
+    job.front.signal(Signal::SIGTERM);
+    job.front.end().expect_code(143);
+    sandbox.expect_clean();
+}
+
+#[test]
+fn two_at_once() {
+    let pairs: [fn(&Job) -> [i32; 2]; 3] = [
+        |job| [job.front.pid, job.controller],
+        |job| [job.front.pid, job.keeper],
+        |job| [job.keeper, job.controller],
+    ];
+    for pair in pairs {
+        let sandbox = Sandbox::new();
+        let job = start(&sandbox);
+        kill_together(&pair(&job));
+        sandbox.expect_clean();
+        assert_ne!(job.front.end().code(), 0);
     }
-    for pid in [run.pid, controller.pid] {
-        kill(pid);
-    }
+}
+
+/// Nobody is left who could look for descendants: the ranks die by the parent-death signal, and files may stay.
+#[test]
+fn everybody_at_once() {
+    let sandbox = Sandbox::new();
+    let front = sandbox.start(&mut sandbox.rally(&[
+        "run",
+        "-n",
+        "4",
+        "sh",
+        "-c",
+        "echo ready; exec sleep 1000",
+    ]));
+    front.expect_times(Stream::Stdout, "ready\n", 4);
+    let ours = sandbox
+        .alive()
+        .into_iter()
+        .filter(|process| process.runs(&rally()));
+    kill_together(&ours.map(|process| process.pid).collect::<Vec<_>>());
     sandbox.expect_no_process();
-    run.end().expect_code(137);
-    // Files may stay; the next start sweeps them.
+    front.end().expect_code(137);
     sandbox
         .run_rally(&["run", "-n", "1", "/bin/true"])
         .expect_code(0);
@@ -73,28 +131,22 @@ fn both_at_once() {
 #[test]
 fn a_rank() {
     let sandbox = Sandbox::new();
-    let (run, _) = start(&sandbox);
-    let rank = sandbox
-        .find("sleep 1000")
-        .first()
-        .cloned()
-        .expect("ranks sleep");
-    kill(rank.pid);
-    run.end().expect_code(137).expect_err(&["SIGKILL"]);
+    let job = start(&sandbox);
+    let ranks = || (sandbox.find("sleep 1000").len() == 4).then(|| sandbox.find("sleep 1000"));
+    kill(eventually(DEADLINE, ranks).expect("four ranks sleep")[2].pid);
+    job.front.end().expect_code(137).expect_err(&["SIGKILL"]);
     sandbox.expect_clean();
 }
 
 #[test]
 fn the_controller_of_a_stopped_front() {
     let sandbox = Sandbox::new();
-    let (run, controller) = start(&sandbox);
-    run.signal(Signal::SIGSTOP);
-    kill(controller.pid);
-    // The parent-death signal ends the ranks although the front sees nothing.
-    let gone = || (sandbox.find("sleep 1000").is_empty()).then_some(());
-    eventually(Duration::from_secs(2), gone).expect("ranks die with their controller");
-    run.signal(Signal::SIGCONT);
-    let run = run.end();
-    assert_ne!(run.code(), 0);
-    assert!(run.elapsed < DEADLINE);
+    let job = start(&sandbox);
+    job.front.signal(Signal::SIGSTOP);
+    kill(job.controller);
+    let gone = || sandbox.find("sleep 1000").is_empty().then_some(());
+    eventually(CLEAN_WITHIN, gone)
+        .expect("ranks die with their controller, whatever the front does");
+    job.front.signal(Signal::SIGCONT);
+    assert_ne!(job.front.end().code(), 0);
 }

@@ -269,10 +269,13 @@ impl Finished {
         self
     }
 
-    /// Nothing at all on stderr.
+    /// Nothing on stderr, but for the one note that a machine with fewer cores than ranks gets.
     #[track_caller]
     pub(crate) fn expect_quiet(self) -> Self {
-        assert_eq!(self.err(), "", "{self:?}");
+        let err = self.err();
+        let unbound =
+            |line: &&str| !(line.starts_with("note: ") && line.ends_with("are not bound"));
+        assert_eq!(err.lines().filter(unbound).count(), 0, "{self:?}");
         self
     }
 }

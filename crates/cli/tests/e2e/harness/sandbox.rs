@@ -144,10 +144,10 @@ impl Sandbox {
         marked_procs(&self.marker)
     }
 
-    /// Living processes of ours whose arguments contain `text`, by pid.
+    /// Living ranks, and other processes that are not the launcher's own, whose arguments contain `text`, by pid.
     pub(crate) fn find(&self, text: &str) -> Vec<Proc> {
         let mut found = self.alive();
-        found.retain(|process| process.args.contains(text));
+        found.retain(|process| process.args.contains(text) && !process.runs(&rally()));
         found.sort_by_key(|process| process.pid);
         found
     }
