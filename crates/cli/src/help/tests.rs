@@ -324,16 +324,26 @@ fn unknown_subjects_are_refused() {
 }
 
 #[test]
-fn every_option_of_the_topics_exists() {
+fn every_option_that_texts_name_exists() {
+    let guide = (
+        "command-line.md",
+        include_str!("../../../../docs/command-line.md"),
+    );
     let native = args::compat::Native::of_run();
-    for topic in &TOPICS {
-        // `--args` is gdb's.
-        let words = topic
-            .text
-            .split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-        for word in
-            words.filter(|word| word.starts_with("--") && word.len() > 2 && *word != "--args")
-        {
+    for (name, text) in TOPICS
+        .iter()
+        .map(|topic| (topic.name, topic.text))
+        .chain([guide])
+    {
+        // `--args` is gdb's, `--hostfil` the guide's example of a mistake.
+        let words = text
+            .split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
+            .filter(|word| {
+                word.starts_with("--")
+                    && word.trim_matches('-').len() > 1
+                    && !matches!(*word, "--args" | "--hostfil")
+            });
+        for word in words {
             let known = args::Personality::ALL.into_iter().any(|personality| {
                 let line = [word.into(), "1".into()];
                 !matches!(
@@ -341,7 +351,7 @@ fn every_option_of_the_topics_exists() {
                     Err(Error::UnknownOption { .. })
                 )
             });
-            assert!(known, "{} names {word}", topic.name);
+            assert!(known, "{name} names {word}");
         }
     }
 }
