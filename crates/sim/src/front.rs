@@ -1,0 +1,226 @@
+//! The front of a run: sends input with credit, reads output as fast as its user does, acts at times of its own.
+
+use std::time::Duration;
+
+use base::{Rank, RankSet, Time};
+use bytes::Bytes;
+use dvm::{
+    proto::{Cause, FromFront, Note, Outcome, Refusal, Stream, TableRow, ToFront},
+    stdio::{self, OUTPUT_WINDOW},
+};
+
+use crate::{
+    scenario::{Act, Eof, InputPlan, PrintPlan},
+    world::{Carried, Event, World},
+};
+
+/// Credit is sent in portions of this size, as the real front does.
+const CREDIT_PORTION: u64 = OUTPUT_WINDOW / 16;
+/// How much more than its windows allow a node may have under way.
+const WINDOW_SLACK: u64 = 4 * 1024 * 1024;
+
+/// What was said to the front.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) table: Option<Vec<TableRow>>,
+    pub(crate) all_held: Option<(RankSet, RankSet)>,
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) refusal: Option<Refusal>,
+    pub(crate) leaky: RankSet,
+}
+
+#[derive(Debug)]
+pub(crate) struct Front {
+    input: InputPlan,
+    print: PrintPlan,
+    acts: Vec<(Duration, Act)>,
+    release_after: Option<Duration>,
+    nodes: u64,
+    credit: u64,
+    sent: u64,
+    /// The input was ended or nobody wants it.
+    input_over: bool,
+    reading: bool,
+    unprinted: [u64; 2],
+    print_at: [Time; 2],
+    owed: [u64; 2],
+    pub(crate) gone: bool,
+    pub(crate) told: Told,
+}
+
+impl Front {
+    pub(crate) fn new(
+        input: InputPlan,
+        print: PrintPlan,
+        acts: Vec<(Duration, Act)>,
+        release_after: Option<Duration>,
+        nodes: usize,
+    ) -> Self {
+        Self {
+            input,
+            print,
+            acts,
+            release_after,
+            nodes: nodes as u64,
+            credit: 0,
+            sent: 0,
+            input_over: false,
+            reading: false,
+            unprinted: [0; 2],
+            print_at: [Time::ZERO; 2],
+            owed: [0; 2],
+            gone: false,
+            told: Told::default(),
+        }
+    }
+
+    /// Sets the times at which it acts.
+    pub(crate) fn begin(&self, world: &mut World) {
+        for (index, (when, _)) in self.acts.iter().enumerate() {
+            world.after(*when, Event::FrontActs { index });
+        }
+    }
+
+    pub(crate) fn vanish(&mut self, world: &mut World) {
+        if !self.gone {
+            self.gone = true;
+            world.links.to_front.cut();
+            let now = world.now;
+            world.ledger.busy(now);
+            world.from_front(Carried::Lost);
+        }
+    }
+
+    fn over(&self) -> bool {
+        self.gone || self.told.outcome.is_some() || self.told.refusal.is_some()
+    }
+
+    pub(crate) fn act(&mut self, world: &mut World, index: usize) {
+        let Some((_, act)) = self.acts.get(index).copied() else { return };
+        if self.over() {
+            return;
+        }
+        world.note(|| "front".to_owned(), || format!("acts: {act:?}"));
+        let message = match act {
+            Act::Signal(signal) => FromFront::Signal(signal),
+            Act::End(reason) => FromFront::End(reason),
+            Act::Kill(reason) => FromFront::Kill(reason),
+            Act::Release => FromFront::Release,
+            Act::Vanish => return self.vanish(world),
+        };
+        world.from_front(Carried::Message(message));
+    }
+
+    pub(crate) fn release(&self, world: &mut World) {
+        if !self.over() {
+            world.from_front(Carried::Message(FromFront::Release));
+        }
+    }
+
+    pub(crate) fn on_message(&mut self, world: &mut World, message: ToFront) {
+        if self.gone {
+            return;
+        }
+        world.note(|| "front".to_owned(), || format!("<- {message:?}"));
+        if self.over() {
+            world.fault(format!("after the last message the front is told {message:?}"));
+            return;
+        }
+        match message {
+            ToFront::Output(chunk) => self.on_output(world, chunk.rank, chunk.stream, &chunk.bytes),
+            ToFront::StdinCredit(bytes) => {
+                self.credit += bytes;
+                self.read_soon(world);
+            }
+            ToFront::StdinClosed => self.input_over = true,
+            ToFront::Launched { table, .. } => {
+                let again = self.told.table.replace(table);
+                world.require(again.is_none(), || "the launch is told twice".to_owned());
+            }
+            ToFront::AllHeld { held, dead } => {
+                let again = self.told.all_held.replace((held, dead));
+                world.require(again.is_none(), || "`all held` is told twice".to_owned());
+                if let Some(after) = self.release_after {
+                    world.after(after, Event::FrontReleases);
+                }
+            }
+            ToFront::Note(Note::Leaky(ranks)) => self.told.leaky = ranks,
+            ToFront::Note(_) => {}
+            ToFront::Refused(refusal) => self.told.refusal = Some(refusal),
+            ToFront::Ended(outcome) => self.told.outcome = Some(outcome),
+        }
+    }
+
+    fn on_output(&mut self, world: &mut World, rank: Rank, stream: Stream, bytes: &Bytes) {
+        let wrong = match world.ledger.tapes.get_mut(&(rank, stream)) {
+            Some(tape) => tape.on_arrived(bytes),
+            None => Some("nothing is connected to it".to_owned()),
+        };
+        if let Some(wrong) = wrong {
+            world.fault(format!("{stream:?} of rank {rank}: {wrong}"));
+        }
+        let slot = stream as usize;
+        let cost = stdio::cost(bytes.len());
+        self.unprinted[slot] += cost;
+        let (waiting, bound) = (self.unprinted[slot], self.nodes * (OUTPUT_WINDOW + WINDOW_SLACK));
+        world.require(waiting <= bound, || format!("{waiting} bytes of output wait at the front"));
+        let mut at = self.print_at[slot].max(world.now) + world.delay(self.print.pause_max);
+        for (from, to) in &self.print.stalls {
+            if at >= Time::ZERO + *from && at < Time::ZERO + *to {
+                at = Time::ZERO + *to;
+            }
+        }
+        self.print_at[slot] = at;
+        world.at(at, Event::Printed { stream, cost });
+    }
+
+    pub(crate) fn on_printed(&mut self, world: &mut World, stream: Stream, cost: u64) {
+        let slot = stream as usize;
+        self.unprinted[slot] -= cost.min(self.unprinted[slot]);
+        self.owed[slot] += cost;
+        if self.owed[slot] >= CREDIT_PORTION && !self.over() {
+            let bytes = std::mem::take(&mut self.owed[slot]);
+            world.from_front(Carried::Message(FromFront::OutputCredit { stream, bytes }));
+        }
+    }
+
+    fn read_soon(&mut self, world: &mut World) {
+        if !self.reading && !self.input_over && self.credit > 0 {
+            self.reading = true;
+            let pause = world.delay(self.input.pause_max);
+            world.after(pause, Event::FrontReads);
+        }
+    }
+
+    /// Reads its own standard input once.
+    pub(crate) fn read(&mut self, world: &mut World) {
+        self.reading = false;
+        if self.over() || self.input_over || self.credit == 0 {
+            return;
+        }
+        let left = self.input.content.len() as u64 - self.sent;
+        if left == 0 {
+            if self.input.eof == Eof::Comes {
+                self.input_over = true;
+                world.ledger.input_ended = true;
+                world.from_front(Carried::Message(FromFront::StdinEof));
+            }
+            return;
+        }
+        let most = world.rng.between(1, self.input.piece_max as u64);
+        let part = left.min(most).min(self.credit);
+        let start = usize::try_from(self.sent).unwrap_or(usize::MAX);
+        let end = usize::try_from(self.sent + part).unwrap_or(usize::MAX);
+        let bytes = self.input.content.slice(start..end);
+        self.sent += part;
+        self.credit -= part;
+        world.ledger.input_sent = self.sent;
+        world.from_front(Carried::Message(FromFront::Stdin(bytes)));
+        self.read_soon(world);
+    }
+
+    /// What the front was told at the end, in one line.
+    pub(crate) fn cause(&self) -> Option<&Cause> {
+        self.told.outcome.as_ref().map(|outcome| &outcome.cause)
+    }
+}

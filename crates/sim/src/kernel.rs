@@ -1,0 +1,357 @@
+//! The fake kernel of one node: processes, pipes, signals, process groups, traces, adoption of orphans.
+//!
+//! It never acts by itself: every call leaves [`Effect`]s, which its node turns into events in time.
+//!
+//! | a process | signal that ends | STOP | CONT | KILL |
+//! |---|---|---|---|---|
+//! | runs | ends, unless ignored | stopped | – | ends |
+//! | stopped | waits for CONT | – | runs; what waits comes | ends |
+//! | at its exec trap | waits | waits | lost | ends |
+//! | in the kernel | waits | waits | waits | waits |
+
+mod pipe;
+mod process;
+
+use std::collections::BTreeMap;
+
+use base::{ExitStatus, Rank, Signal, Time};
+use bytes::Bytes;
+use dvm::{proto::Stream, spec::HoldAt};
+use pmix::pmi;
+
+pub(crate) use self::pipe::{Pipe, PipeId, Taken};
+use self::process::{Process, Run};
+use crate::script::Op;
+
+pub(crate) type Pid = i32;
+
+/// The parent of ranks, and of every orphan: the daemon's process.
+const DAEMON: Pid = 1;
+
+/// What a call has brought about.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Call [`Kernel::step`] then.
+    Step { pid: Pid, token: u64, at: Time },
+    /// A rank, or what it has left behind, wrote this into a pipe.
+    Wrote { pipe: PipeId, bytes: Bytes, by_rank: bool },
+    /// The pipe has something to read, or its end.
+    Readable(PipeId),
+    /// The pipe has room, or nobody reads it any more.
+    Room(PipeId),
+    /// A child of the daemon waits to be reaped.
+    Dead { pid: Pid, status: ExitStatus },
+    /// A traced rank stands at its first instruction.
+    Trapped { pid: Pid },
+    PmiSent { rank: Rank, bytes: Vec<u8> },
+    PmiClosed { rank: Rank },
+    /// A process has read this from its stdin.
+    Read { pipe: PipeId, bytes: Bytes },
+    /// A process has read end-of-file from its stdin.
+    ReadEnd { pipe: PipeId },
+    /// What no program can be told by a machine in order.
+    Fault(String),
+}
+
+/// What the descriptors of a new process are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Descriptors {
+    pub(crate) stdin: Option<PipeId>,
+    pub(crate) stdout: Option<PipeId>,
+    pub(crate) stderr: Option<PipeId>,
+    pub(crate) pmi: Option<Rank>,
+}
+
+impl Descriptors {
+    pub(crate) const fn output(&self, stream: Stream) -> Option<PipeId> {
+        match stream {
+            Stream::Stdout => self.stdout,
+            Stream::Stderr => self.stderr,
+        }
+    }
+}
+
+/// The state of one node's kernel.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    procs: BTreeMap<Pid, Process>,
+    pipes: BTreeMap<PipeId, Pipe>,
+    /// How many processes hold each rank's PMI connection open.
+    pmi: BTreeMap<Rank, u32>,
+    next_pid: Pid,
+    next_pipe: u32,
+    kvs_name: String,
+    effects: Vec<Effect>,
+}
+
+impl Kernel {
+    pub(crate) const fn new(first_pid: Pid, kvs_name: String) -> Self {
+        Self {
+            procs: BTreeMap::new(),
+            pipes: BTreeMap::new(),
+            pmi: BTreeMap::new(),
+            next_pid: first_pid,
+            next_pipe: 0,
+            kvs_name,
+            effects: Vec::new(),
+        }
+    }
+
+    /// What has happened since the last call.
+    pub(crate) fn effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Starts a rank.
+    pub(crate) fn spawn(&mut self, now: Time, fds: Descriptors, ops: Vec<Op>, hold: HoldAt) -> Pid {
+        let pid = self.fork(DAEMON, None, fds, ops);
+        let Some(proc) = self.procs.get_mut(&pid) else { return pid };
+        proc.is_rank = true;
+        match hold {
+            HoldAt::Nowhere => self.schedule(pid, now),
+            HoldAt::Exec => {
+                proc.traced = true;
+                self.effects.push(Effect::Trapped { pid });
+            }
+        }
+        pid
+    }
+
+    fn fork(&mut self, parent: Pid, group: Option<Pid>, fds: Descriptors, ops: Vec<Op>) -> Pid {
+        let pid = self.next_pid;
+        self.next_pid += 1;
+        for pipe in [fds.stdout, fds.stderr].into_iter().flatten() {
+            self.pipe(pipe, |pipe| pipe.writers += 1);
+        }
+        if let Some(pipe) = fds.stdin {
+            self.pipe(pipe, |pipe| pipe.readers += 1);
+        }
+        if let Some(rank) = fds.pmi {
+            *self.pmi.entry(rank).or_default() += 1;
+        }
+        self.procs.insert(pid, Process::new(parent, group.unwrap_or(pid), fds, ops));
+        pid
+    }
+
+    /// Makes a pipe without ends.
+    pub(crate) fn make_pipe(&mut self, room: usize) -> PipeId {
+        let id = PipeId(self.next_pipe);
+        self.next_pipe += 1;
+        self.pipes.insert(id, Pipe::new(room));
+        id
+    }
+
+    pub(crate) fn pipe<T>(&mut self, id: PipeId, act: impl FnOnce(&mut Pipe) -> T) -> Option<T> {
+        self.pipes.get_mut(&id).map(act)
+    }
+
+    /// The daemon takes from a pipe.
+    pub(crate) fn take(&mut self, now: Time, id: PipeId, max: usize) -> Taken {
+        let taken = self.pipe(id, |pipe| pipe.take(max)).unwrap_or(Taken::End);
+        if matches!(taken, Taken::Bytes(_)) {
+            self.wake(now, Run::Writing(id));
+        }
+        taken
+    }
+
+    /// The daemon puts into a pipe; `None` when nobody can read it.
+    pub(crate) fn put(&mut self, now: Time, id: PipeId, bytes: &mut Bytes) -> Option<usize> {
+        let put = self.pipe(id, |pipe| pipe.put(bytes))??;
+        self.wake(now, Run::Reading(id));
+        Some(put)
+    }
+
+    /// One end fewer for readers to wait for.
+    pub(crate) fn close_writer(&mut self, now: Time, id: PipeId) {
+        let last = self.pipe(id, |pipe| {
+            pipe.writers = pipe.writers.saturating_sub(1);
+            pipe.writers == 0
+        });
+        if last == Some(true) {
+            self.effects.push(Effect::Readable(id));
+            self.wake(now, Run::Reading(id));
+        }
+    }
+
+    pub(crate) fn close_reader(&mut self, now: Time, id: PipeId) {
+        let last = self.pipe(id, |pipe| {
+            pipe.readers = pipe.readers.saturating_sub(1);
+            pipe.readers == 0
+        });
+        if last == Some(true) {
+            self.effects.push(Effect::Room(id));
+            self.wake(now, Run::Writing(id));
+        }
+    }
+
+    /// Runs those on that wait for this.
+    fn wake(&mut self, now: Time, run: Run) {
+        let waiting: Vec<Pid> =
+            self.procs.iter().filter(|(_, proc)| proc.run == run).map(|(pid, _)| *pid).collect();
+        for pid in waiting {
+            self.schedule(pid, now);
+        }
+    }
+
+    fn schedule(&mut self, pid: Pid, at: Time) {
+        if let Some(proc) = self.procs.get_mut(&pid) {
+            proc.token += 1;
+            self.effects.push(Effect::Step { pid, token: proc.token, at });
+        }
+    }
+
+    /// Every living process that is no rank.
+    pub(crate) fn strays(&self) -> Vec<Pid> {
+        let strays = self.procs.iter().filter(|(_, proc)| !proc.is_rank && proc.zombie.is_none());
+        strays.map(|(pid, _)| *pid).collect()
+    }
+
+    /// Every living process.
+    pub(crate) fn living(&self) -> Vec<Pid> {
+        self.procs.iter().filter(|(_, proc)| proc.zombie.is_none()).map(|(pid, _)| *pid).collect()
+    }
+
+    pub(crate) fn is_alive(&self, pid: Pid) -> bool {
+        self.procs.get(&pid).is_some_and(|proc| proc.zombie.is_none())
+    }
+
+    /// Stands still and is nobody's tracee.
+    pub(crate) fn is_stopped(&self, pid: Pid) -> bool {
+        self.procs.get(&pid).is_some_and(|proc| proc.stopped && !proc.traced)
+    }
+
+    /// SIGTERM would not end it in time.
+    pub(crate) fn is_stubborn(&self, pid: Pid) -> bool {
+        self.procs.get(&pid).is_some_and(|proc| proc.ignores_term || proc.in_kernel_until.is_some())
+    }
+
+    /// The daemon has waited for it.
+    pub(crate) fn reap(&mut self, pid: Pid) {
+        self.procs.remove(&pid);
+    }
+
+    /// The node is gone: everything ends at once, and nobody is told.
+    pub(crate) fn power_off(&mut self) {
+        self.procs.clear();
+        self.effects.clear();
+    }
+
+    /// Ends the trace and leaves the process stopped.
+    pub(crate) fn leave_stopped(&mut self, pid: Pid) {
+        if let Some(proc) = self.procs.get_mut(&pid)
+            && proc.traced
+        {
+            proc.traced = false;
+            proc.stopped = true;
+        }
+    }
+
+    pub(crate) fn signal_group(&mut self, now: Time, group: Pid, signal: Signal) {
+        let members = self.procs.iter().filter(|(_, proc)| proc.group == group && proc.zombie.is_none());
+        for pid in members.map(|(pid, _)| *pid).collect::<Vec<_>>() {
+            self.signal(now, pid, signal);
+        }
+    }
+
+    pub(crate) fn signal(&mut self, now: Time, pid: Pid, signal: Signal) {
+        let Some(proc) = self.procs.get_mut(&pid).filter(|proc| proc.zombie.is_none()) else { return };
+        if proc.in_kernel_until.is_some() {
+            proc.pending.push(signal);
+            return;
+        }
+        match signal {
+            Signal::KILL => self.die(now, pid, ended_by(signal)),
+            Signal::STOP | Signal::TSTP | Signal::TTIN | Signal::TTOU => {
+                if !proc.traced {
+                    proc.stopped = true;
+                }
+            }
+            Signal::CONT => {
+                if !proc.traced && proc.stopped {
+                    proc.stopped = false;
+                    for waiting in std::mem::take(&mut proc.pending) {
+                        self.signal(now, pid, waiting);
+                    }
+                    self.resume(now, pid);
+                }
+            }
+            Signal::WINCH | Signal::CHLD => {}
+            _ if proc.traced || proc.stopped => proc.pending.push(signal),
+            Signal::TERM | Signal::INT | Signal::HUP if proc.ignores_term => {}
+            _ => self.die(now, pid, ended_by(signal)),
+        }
+    }
+
+    fn resume(&mut self, now: Time, pid: Pid) {
+        let Some(proc) = self.procs.get(&pid).filter(|proc| proc.zombie.is_none()) else { return };
+        let at = match proc.run {
+            Run::Sleeping(until) => until.max(now),
+            Run::Ready | Run::Writing(_) | Run::Reading(_) | Run::Pmi => now,
+        };
+        self.schedule(pid, at);
+    }
+
+    fn die(&mut self, now: Time, pid: Pid, status: ExitStatus) {
+        let Some(proc) = self.procs.get_mut(&pid) else { return };
+        let (fds, parent) = (std::mem::take(&mut proc.fds), proc.parent);
+        proc.zombie = Some(status);
+        proc.run = Run::Ready;
+        for stream in Stream::BOTH {
+            self.drop_output(now, fds.output(stream));
+        }
+        if let Some(pipe) = fds.stdin {
+            self.close_reader(now, pipe);
+        }
+        self.drop_pmi(fds.pmi);
+        for child in self.procs.values_mut().filter(|child| child.parent == pid) {
+            child.parent = DAEMON;
+        }
+        if parent == DAEMON {
+            self.effects.push(Effect::Dead { pid, status });
+        } else {
+            self.procs.remove(&pid);
+        }
+    }
+
+    fn drop_output(&mut self, now: Time, pipe: Option<PipeId>) {
+        if let Some(pipe) = pipe {
+            self.close_writer(now, pipe);
+        }
+    }
+
+    fn drop_pmi(&mut self, rank: Option<Rank>) {
+        let Some(rank) = rank else { return };
+        let Some(holders) = self.pmi.get_mut(&rank) else { return };
+        *holders = holders.saturating_sub(1);
+        if *holders == 0 {
+            self.pmi.remove(&rank);
+            self.effects.push(Effect::PmiClosed { rank });
+        }
+    }
+
+    /// Bytes for a rank over its PMI connection.
+    pub(crate) fn answer_pmi(&mut self, now: Time, pid: Pid, bytes: &[u8]) {
+        let Some(proc) = self.procs.get_mut(&pid).filter(|proc| proc.zombie.is_none()) else { return };
+        proc.pmi_inbox.extend_from_slice(bytes);
+        if proc.run == Run::Pmi {
+            self.schedule(pid, now);
+        }
+    }
+
+    /// The daemon has closed a rank's PMI connection: a program that waits for an answer gives up.
+    pub(crate) fn hang_up_pmi(&mut self, now: Time, pid: Pid) {
+        let Some(proc) = self.procs.get_mut(&pid).filter(|proc| proc.zombie.is_none()) else { return };
+        if proc.fds.pmi.take().is_some() && proc.run == Run::Pmi {
+            proc.ops.clear();
+            proc.ops.push_back(Op::Exit(crate::script::FENCE_REFUSED));
+            self.schedule(pid, now);
+        }
+    }
+}
+
+const fn ended_by(signal: Signal) -> ExitStatus {
+    ExitStatus::Signaled { signal, core_dumped: false }
+}
+
+/// The client half of the protocol, shared by every process that speaks it.
+type PmiClient = pmi::Client;

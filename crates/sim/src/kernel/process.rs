@@ -1,0 +1,298 @@
+//! One process, and what each step of its script does.
+
+use std::collections::VecDeque;
+
+use base::{ExitStatus, Rank, Signal, Time};
+use bytes::Bytes;
+use dvm::proto::Stream;
+use pmix::pmi::{Answer, Kind, Request};
+
+use super::{DAEMON, Descriptors, Effect, Kernel, Pid, PipeId, PmiClient, Taken, ended_by};
+use crate::{
+    rng::Rng,
+    script::{FENCE_REFUSED, Fork, Op, PmiOp},
+};
+
+/// A read or write of a program moves at most so much at once.
+const SLICE: usize = 256 * 1024;
+
+/// What a process waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Run {
+    Ready,
+    Sleeping(Time),
+    Writing(PipeId),
+    Reading(PipeId),
+    Pmi,
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) parent: Pid,
+    pub(super) group: Pid,
+    pub(super) is_rank: bool,
+    pub(super) fds: Descriptors,
+    pub(super) ops: VecDeque<Op>,
+    pub(super) run: Run,
+    /// Only the step with this number is one: those before it were overtaken.
+    pub(super) token: u64,
+    pub(super) ignores_term: bool,
+    pub(super) stopped: bool,
+    pub(super) traced: bool,
+    pub(super) in_kernel_until: Option<Time>,
+    pub(super) pending: Vec<Signal>,
+    pub(super) zombie: Option<ExitStatus>,
+    pmi: PmiClient,
+    /// The request of the PMI step at hand was sent.
+    asked: bool,
+    pub(super) pmi_inbox: Vec<u8>,
+}
+
+impl Process {
+    pub(super) fn new(parent: Pid, group: Pid, fds: Descriptors, ops: Vec<Op>) -> Self {
+        Self {
+            parent,
+            group,
+            is_rank: false,
+            fds,
+            ops: ops.into(),
+            run: Run::Ready,
+            token: 0,
+            ignores_term: false,
+            stopped: false,
+            traced: false,
+            in_kernel_until: None,
+            pending: Vec::new(),
+            zombie: None,
+            pmi: PmiClient::default(),
+            asked: false,
+            pmi_inbox: Vec::new(),
+        }
+    }
+}
+
+/// What comes after a step.
+enum Next {
+    Go,
+    /// Do this again when woken.
+    Wait(Run, Op),
+    /// Do this again at once.
+    Again(Op),
+    Over(ExitStatus),
+}
+
+impl Kernel {
+    /// Lets a process do the next thing of its script.
+    pub(crate) fn step(&mut self, now: Time, pid: Pid, token: u64, rng: &mut Rng) {
+        let Some(proc) = self.procs.get_mut(&pid) else { return };
+        if proc.token != token || proc.zombie.is_some() {
+            return;
+        }
+        if let Some(until) = proc.in_kernel_until.filter(|until| *until <= now) {
+            proc.in_kernel_until = None;
+            proc.run = Run::Sleeping(until);
+            for waiting in std::mem::take(&mut proc.pending) {
+                self.signal(now, pid, waiting);
+            }
+        }
+        let Some(proc) = self.procs.get_mut(&pid) else { return };
+        if proc.stopped || proc.traced || proc.zombie.is_some() {
+            return;
+        }
+        proc.run = Run::Ready;
+        let op = proc.ops.pop_front();
+        let next = match op {
+            Some(op) => self.perform(now, pid, op, rng),
+            None => Next::Over(ExitStatus::SUCCESS),
+        };
+        let Some(proc) = self.procs.get_mut(&pid) else { return };
+        match next {
+            Next::Go => self.schedule(pid, now + rng.micros(0, 20)),
+            Next::Again(op) => {
+                proc.ops.push_front(op);
+                self.schedule(pid, now + rng.micros(0, 5));
+            }
+            Next::Wait(run, op) => {
+                proc.run = run;
+                proc.ops.push_front(op);
+            }
+            Next::Over(status) => self.die(now, pid, status),
+        }
+    }
+
+    fn perform(&mut self, now: Time, pid: Pid, op: Op, rng: &mut Rng) -> Next {
+        let Some(proc) = self.procs.get_mut(&pid) else { return Next::Go };
+        match op {
+            Op::Sleep(time) => {
+                proc.run = Run::Sleeping(now + time);
+                Next::Wait(proc.run, Op::Sleep(std::time::Duration::ZERO)).slept(self, pid, now + time, time.is_zero())
+            }
+            Op::Uninterruptible(time) => {
+                proc.in_kernel_until = Some(now + time);
+                let until = now + time;
+                Next::Wait(Run::Sleeping(until), Op::Sleep(std::time::Duration::ZERO)).slept(self, pid, until, false)
+            }
+            Op::Write(stream, bytes) => self.write(pid, stream, bytes),
+            Op::Close(stream) => {
+                let pipe = match stream {
+                    Stream::Stdout => proc.fds.stdout.take(),
+                    Stream::Stderr => proc.fds.stderr.take(),
+                };
+                self.drop_output(now, pipe);
+                Next::Go
+            }
+            Op::CloseStdin => {
+                if let Some(pipe) = proc.fds.stdin.take() {
+                    self.close_reader(now, pipe);
+                }
+                Next::Go
+            }
+            Op::Read(0) => Next::Go,
+            Op::Read(left) => self.read(pid, Some(left), rng),
+            Op::ReadToEnd => self.read(pid, None, rng),
+            Op::Fork(fork, ops) => {
+                let (fds, group) = (proc.fds, proc.group);
+                let (parent, group) = match fork {
+                    Fork::Plain => (pid, Some(group)),
+                    Fork::Session => (pid, None),
+                    Fork::Twice => (DAEMON, None),
+                };
+                let child = self.fork(parent, group, fds, ops);
+                self.schedule(child, now + rng.micros(0, 50));
+                Next::Go
+            }
+            Op::Stop => {
+                proc.stopped = true;
+                Next::Wait(Run::Ready, Op::Sleep(std::time::Duration::ZERO))
+            }
+            Op::IgnoreTerm => {
+                proc.ignores_term = true;
+                Next::Go
+            }
+            Op::Pmi(op) => self.pmi_step(pid, op),
+            Op::Exit(code) => Next::Over(ExitStatus::Exited(code)),
+            Op::Crash(signal) => Next::Over(ended_by(signal)),
+        }
+    }
+
+    fn write(&mut self, pid: Pid, stream: Stream, mut bytes: Bytes) -> Next {
+        let Some(proc) = self.procs.get(&pid) else { return Next::Go };
+        let by_rank = proc.is_rank;
+        // What is written to a closed descriptor, a file or /dev/null concerns nobody here.
+        let Some(id) = proc.fds.output(stream) else { return Next::Go };
+        let mut piece = bytes.slice(..bytes.len().min(SLICE));
+        let asked = piece.len();
+        let Some(put) = self.pipe(id, |pipe| pipe.put(&mut piece)).flatten() else {
+            return Next::Over(ended_by(Signal::PIPE));
+        };
+        let done = bytes.split_to(put);
+        if put > 0 {
+            self.effects.push(Effect::Wrote { pipe: id, bytes: done, by_rank });
+            self.effects.push(Effect::Readable(id));
+        }
+        if put < asked {
+            return Next::Wait(Run::Writing(id), Op::Write(stream, bytes));
+        }
+        if bytes.is_empty() { Next::Go } else { Next::Again(Op::Write(stream, bytes)) }
+    }
+
+    fn read(&mut self, pid: Pid, left: Option<u64>, rng: &mut Rng) -> Next {
+        let Some(proc) = self.procs.get(&pid) else { return Next::Go };
+        // /dev/null
+        let Some(id) = proc.fds.stdin else { return Next::Go };
+        let most = rng.length(1, SLICE);
+        let most = left.map_or(most, |left| most.min(usize::try_from(left).unwrap_or(most)));
+        let Some((taken, _)) = self.pipe(id, |pipe| (pipe.take(most), ())) else { return Next::Go };
+        match taken {
+            Taken::Bytes(bytes) => {
+                let read = bytes.len() as u64;
+                self.effects.push(Effect::Read { pipe: id, bytes });
+                self.effects.push(Effect::Room(id));
+                Next::Again(left.map_or(Op::ReadToEnd, |left| Op::Read(left.saturating_sub(read))))
+            }
+            Taken::Nothing => Next::Wait(Run::Reading(id), left.map_or(Op::ReadToEnd, Op::Read)),
+            Taken::End => {
+                self.effects.push(Effect::ReadEnd { pipe: id });
+                Next::Go
+            }
+        }
+    }
+
+    fn pmi_step(&mut self, pid: Pid, op: PmiOp) -> Next {
+        let kvs = self.kvs_name.clone();
+        let Some(proc) = self.procs.get_mut(&pid) else { return Next::Go };
+        let Some(rank) = proc.fds.pmi else { return Next::Over(ExitStatus::Exited(FENCE_REFUSED)) };
+        if !proc.asked {
+            return match op.request(&kvs) {
+                Some(request) => match proc.pmi.request(&request) {
+                    Ok(bytes) => {
+                        self.effects.push(Effect::PmiSent { rank, bytes });
+                        // An abort has no answer: whoever sent it waits for its end.
+                        proc.asked = request.kind() != Kind::Abort;
+                        if proc.asked { Next::Wait(Run::Pmi, Op::Pmi(op)) } else { Next::Go }
+                    }
+                    Err(error) => self.faulty(rank, &format!("cannot ask: {error}")),
+                },
+                None if op == PmiOp::Garbage => {
+                    self.effects.push(Effect::PmiSent { rank, bytes: b"what is this\n".to_vec() });
+                    Next::Go
+                }
+                None => {
+                    proc.fds.pmi = None;
+                    self.drop_pmi(Some(rank));
+                    Next::Go
+                }
+            };
+        }
+        let inbox = std::mem::take(&mut proc.pmi_inbox);
+        match proc.pmi.receive(&inbox) {
+            Ok(None) => Next::Wait(Run::Pmi, Op::Pmi(op)),
+            Ok(Some(answer)) => {
+                proc.asked = false;
+                match (&op, answer) {
+                    (PmiOp::Barrier, Answer::Refused { .. }) => Next::Over(ExitStatus::Exited(FENCE_REFUSED)),
+                    (PmiOp::Get { key, value }, Answer::Get { value: got }) if *value != got => {
+                        self.faulty(rank, &format!("`{key}` is `{got}` and should be `{value}`"))
+                    }
+                    (_, Answer::Refused { kind, reason, .. }) => {
+                        self.faulty(rank, &format!("{kind:?} was refused: {reason}"))
+                    }
+                    _ => Next::Go,
+                }
+            }
+            Err(error) => self.faulty(rank, &error.to_string()),
+        }
+    }
+
+    fn faulty(&mut self, rank: Rank, what: &str) -> Next {
+        self.effects.push(Effect::Fault(format!("PMI of rank {rank}: {what}")));
+        Next::Over(ExitStatus::Exited(FENCE_REFUSED))
+    }
+}
+
+impl Next {
+    /// A sleep that is over goes on; one that begins is woken by time.
+    fn slept(self, kernel: &mut Kernel, pid: Pid, until: Time, over: bool) -> Self {
+        if over {
+            return Self::Go;
+        }
+        kernel.schedule(pid, until);
+        self
+    }
+}
+
+impl PmiOp {
+    /// The request that it is, if it is one.
+    fn request(&self, kvs: &str) -> Option<Request> {
+        let kvs = kvs.to_owned();
+        Some(match self.clone() {
+            Self::Init => PmiClient::INIT,
+            Self::Put { key, value } => Request::Put { kvs, key, value },
+            Self::Barrier => Request::Barrier,
+            Self::Get { key, .. } => Request::Get { kvs, key },
+            Self::Finalize => Request::Finalize,
+            Self::Abort(code) => Request::Abort { code, message: "gave up".to_owned() },
+            Self::Garbage | Self::HangUp => return None,
+        })
+    }
+}

@@ -1,0 +1,226 @@
+//! What really happened in a run, against which everything that is said about it is checked.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use base::{ExitStatus, NodeId, Rank, RankSet, Time};
+use bytes::Bytes;
+use dvm::{
+    proto::{Chunk, ChunkEnd, StartFailure, Stream},
+    stdio::{LINE_MAX, PARTIAL_DELAY},
+};
+
+use crate::kernel::Pid;
+
+/// A partial line must have been passed on after this time.
+const PARTIAL_MAX: Duration = Duration::from_millis(50);
+
+/// How a stream ended at its daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TapeEnd {
+    Open,
+    /// Everybody had closed it, and it was read to its end.
+    Whole,
+    /// The daemon gave up on it.
+    Closed,
+}
+
+/// Everything that was written to one stream of one rank.
+#[derive(Debug)]
+pub(crate) struct Tape {
+    /// What has not arrived at the front.
+    expected: VecDeque<Bytes>,
+    written: u64,
+    /// What the rank itself wrote ends here; what follows was written by its descendants.
+    own: u64,
+    read: u64,
+    /// Up to where it was read, and when.
+    reads: VecDeque<(u64, Time)>,
+    sent: u64,
+    arrived: u64,
+    newlines: Vec<u64>,
+    /// Where a line was cut before its time had come.
+    cuts: Vec<u64>,
+    pub(crate) end: TapeEnd,
+}
+
+impl Tape {
+    pub(crate) const fn new() -> Self {
+        Self {
+            expected: VecDeque::new(),
+            written: 0,
+            own: 0,
+            read: 0,
+            reads: VecDeque::new(),
+            sent: 0,
+            arrived: 0,
+            newlines: Vec::new(),
+            cuts: Vec::new(),
+            end: TapeEnd::Open,
+        }
+    }
+
+    pub(crate) fn on_written(&mut self, bytes: Bytes, by_rank: bool) {
+        self.newlines.extend(memchr::memchr_iter(b'\n', &bytes).map(|at| self.written + at as u64));
+        self.written += bytes.len() as u64;
+        if by_rank {
+            self.own = self.written;
+        }
+        self.expected.push_back(bytes);
+    }
+
+    pub(crate) fn on_read(&mut self, now: Time, bytes: usize) {
+        self.read += bytes as u64;
+        self.reads.push_back((self.read, now));
+    }
+
+    /// A daemon sends a chunk: says what is wrong with it, if anything.
+    pub(crate) fn on_sent(&mut self, now: Time, chunk: &Chunk) -> Option<String> {
+        let start = self.sent;
+        self.sent += chunk.bytes.len() as u64;
+        if self.sent > self.read {
+            return Some("more is sent than was read".to_owned());
+        }
+        if chunk.bytes.is_empty() {
+            return Some("an empty chunk".to_owned());
+        }
+        if chunk.bytes.ends_with(b"\n") != (chunk.end == ChunkEnd::Line) {
+            return Some(format!("a chunk ends in the wrong way: {:?}", chunk.end));
+        }
+        while self.reads.front().is_some_and(|(end, _)| *end <= start) {
+            self.reads.pop_front();
+        }
+        let waited = self.reads.front().map_or(Duration::ZERO, |(_, at)| now.since(*at));
+        if waited > PARTIAL_MAX {
+            return Some(format!("output was kept back for {waited:?}"));
+        }
+        if chunk.end == ChunkEnd::Partial && waited < PARTIAL_DELAY {
+            self.cuts.push(self.sent);
+        }
+        None
+    }
+
+    /// A chunk arrives at the front: says whether it is what was written.
+    pub(crate) fn on_arrived(&mut self, mut bytes: &[u8]) -> Option<String> {
+        self.arrived += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let Some(expected) = self.expected.front_mut() else {
+                return Some("more arrives than was written".to_owned());
+            };
+            let part = expected.len().min(bytes.len());
+            if expected.split_to(part) != bytes[..part] {
+                return Some(format!("other bytes arrive than were written, up to offset {}", self.arrived));
+            }
+            bytes = &bytes[part..];
+            if expected.is_empty() {
+                self.expected.pop_front();
+            }
+        }
+        None
+    }
+
+    /// The run is over and nothing happened to the stream's node.
+    pub(crate) fn check(&self, reader: Reader) -> Option<String> {
+        if self.end == TapeEnd::Open {
+            return Some("was neither read to its end nor closed".to_owned());
+        }
+        if self.sent != self.read {
+            return Some(format!("{} bytes were read, {} sent", self.read, self.sent));
+        }
+        if self.end == TapeEnd::Whole && self.read != self.written {
+            return Some(format!("{} bytes were written, {} read", self.written, self.read));
+        }
+        if self.read < self.own {
+            return Some(format!("the rank itself wrote {} bytes, {} were read", self.own, self.read));
+        }
+        if reader == Reader::Present && self.arrived != self.sent {
+            return Some(format!("{} bytes were sent, {} arrived", self.sent, self.arrived));
+        }
+        self.cuts.iter().find_map(|cut| {
+            let before = self.newlines.partition_point(|at| at < cut);
+            let start = before.checked_sub(1).and_then(|index| self.newlines.get(index)).map_or(0, |at| at + 1);
+            let end = self.newlines.get(before).map_or(self.written, |at| at + 1);
+            let whole = end - start;
+            // At the end of its stream a line may be without line feed.
+            (*cut != self.sent && whole <= LINE_MAX as u64)
+                .then(|| format!("a line of {whole} bytes was cut at offset {cut}"))
+        })
+    }
+
+    pub(crate) const fn all_sent(&self) -> bool {
+        self.sent == self.read
+    }
+}
+
+/// Whether somebody is there to get the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    Present,
+    Gone,
+}
+
+/// The facts of a run.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) tapes: BTreeMap<(Rank, Stream), Tape>,
+    pub(crate) spawned: BTreeMap<Rank, Pid>,
+    pub(crate) failed: BTreeMap<Rank, StartFailure>,
+    pub(crate) statuses: BTreeMap<Rank, ExitStatus>,
+    /// Ranks of nodes that were lost.
+    pub(crate) lost: RankSet,
+    pub(crate) lost_nodes: BTreeSet<NodeId>,
+    /// Processes that a daemon has given up.
+    pub(crate) stuck: BTreeSet<(NodeId, Pid)>,
+    /// Until when something kept the job going for a good reason.
+    pub(crate) busy_until: Time,
+    /// What the front has sent to its ranks' input, and whether it has said that it ends.
+    pub(crate) input: Bytes,
+    pub(crate) input_sent: u64,
+    pub(crate) input_ended: bool,
+    /// How far each rank has read it.
+    pub(crate) input_read: BTreeMap<Rank, u64>,
+}
+
+impl Ledger {
+    pub(crate) const fn new(input: Bytes) -> Self {
+        Self {
+            tapes: BTreeMap::new(),
+            spawned: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            lost: RankSet::new(),
+            lost_nodes: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            busy_until: Time::ZERO,
+            input,
+            input_sent: 0,
+            input_ended: false,
+            input_read: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn busy(&mut self, now: Time) {
+        self.busy_until = self.busy_until.max(now);
+    }
+
+    /// A rank has read this: says what is wrong with it, if anything.
+    pub(crate) fn on_input_read(&mut self, rank: Rank, bytes: &[u8]) -> Option<String> {
+        let read = self.input_read.entry(rank).or_default();
+        let start = usize::try_from(*read).unwrap_or(usize::MAX);
+        *read += bytes.len() as u64;
+        if *read > self.input_sent || self.input.get(start..start + bytes.len()) != Some(bytes) {
+            return Some(format!("rank {rank} reads other input than was sent, from offset {start}"));
+        }
+        None
+    }
+
+    /// A rank has read end-of-file: says whether it came too early.
+    pub(crate) fn on_input_end(&self, rank: Rank) -> Option<String> {
+        let read = self.input_read.get(&rank).copied().unwrap_or(0);
+        (!self.input_ended || read != self.input_sent).then(|| {
+            format!("rank {rank} reads the end of its input after {read} of {} bytes", self.input_sent)
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! What one run is about: the job, its programs, its front, and what goes wrong. Made from a seed by [`make`].
+
+mod make;
+mod programs;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base::{NodeId, Rank, Signal};
+use bytes::Bytes;
+use dvm::{
+    alloc::Allocation,
+    proto::{EndReason, StartFailure},
+    spec::JobSpec,
+};
+
+pub(crate) use self::make::make;
+use crate::script::Op;
+
+/// What a scenario dwells on. Each has seeds of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// Exits, crashes, children left behind, stops, deaf programs.
+    Life,
+    /// Lines, prompts, very long lines, pipes held open.
+    Output,
+    /// More output than the windows take, and a front that stalls.
+    Flood,
+    /// Input to one rank, to all, to none.
+    Input,
+    /// Fences, aborts, deaths inside a fence.
+    Fence,
+    /// Ranks held at their first instruction.
+    Hold,
+    /// Programs that cannot be started.
+    Start,
+    /// A front that sends signals, ends, kills and vanishes.
+    Front,
+    /// Daemons and controllers that are lost.
+    Loss,
+    /// A little of everything.
+    Mix,
+}
+
+impl Family {
+    pub const ALL: [Self; 10] = [
+        Self::Life,
+        Self::Output,
+        Self::Flood,
+        Self::Input,
+        Self::Fence,
+        Self::Hold,
+        Self::Start,
+        Self::Front,
+        Self::Loss,
+        Self::Mix,
+    ];
+
+    /// The name in seed files and on command lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Life => "life",
+            Self::Output => "output",
+            Self::Flood => "flood",
+            Self::Input => "input",
+            Self::Fence => "fence",
+            Self::Hold => "hold",
+            Self::Start => "start",
+            Self::Front => "front",
+            Self::Loss => "loss",
+            Self::Mix => "mix",
+        }
+    }
+
+    /// The family of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|family| family.name() == name)
+    }
+}
+
+/// What the front does with its own standard input.
+#[derive(Clone, Debug)]
+pub(crate) struct InputPlan {
+    pub(crate) content: Bytes,
+    /// Between two reads of the front.
+    pub(crate) pause_max: Duration,
+    /// Bytes that the front reads at once.
+    pub(crate) piece_max: usize,
+    pub(crate) eof: Eof,
+}
+
+/// Whether the front's standard input ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Eof {
+    Comes,
+    /// A terminal at which nobody types.
+    Never,
+}
+
+/// How fast somebody reads what the front prints.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PrintPlan {
+    /// For each chunk, at the most.
+    pub(crate) pause_max: Duration,
+    /// Nothing is read between these times, counted from the submission.
+    pub(crate) stalls: Vec<(Duration, Duration)>,
+}
+
+/// Something that the front does at a time of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Act {
+    Signal(Signal),
+    End(EndReason),
+    Kill(EndReason),
+    Release,
+    /// The front is gone without a word.
+    Vanish,
+}
+
+/// What happens behind everybody's back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    LoseNode(NodeId),
+    /// Somebody sends a rank SIGKILL, as the kernel does when memory is short.
+    KillRank(Rank),
+    /// Every daemon loses the controller, and with it the front.
+    LoseController,
+}
+
+/// Whole number of ways in which things take time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Latency {
+    pub(crate) link_max: Duration,
+    pub(crate) spawn_max: Duration,
+    pub(crate) io_max: Duration,
+    pub(crate) tick_late_max: Duration,
+    pub(crate) pmi: Duration,
+}
+
+/// One run, before it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) allocation: Allocation,
+    pub(crate) spec: JobSpec,
+    pub(crate) scripts: BTreeMap<Rank, Vec<Op>>,
+    pub(crate) unstartable: BTreeMap<Rank, StartFailure>,
+    pub(crate) input: InputPlan,
+    pub(crate) print: PrintPlan,
+    /// After *all held*, if the front then lets go.
+    pub(crate) release_after: Option<Duration>,
+    pub(crate) acts: Vec<(Duration, Act)>,
+    pub(crate) faults: Vec<(Duration, Fault)>,
+    pub(crate) latency: Latency,
+}

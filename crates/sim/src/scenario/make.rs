@@ -1,0 +1,376 @@
+//! From a seed to a scenario.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base::{NodeId, Rank, Signal};
+use dvm::{
+    alloc::{AllocatedNode, Allocation, Slots},
+    place::{AppRequest, MapTo, Request},
+    proto::{EndReason, StartFailure, StartStep},
+    spec::{App, Destination, EndPolicy, HoldAt, JobSpec, OnFailure, Pty, StdinTarget, StdioPlan, WindowSize},
+};
+
+use super::{
+    Act, Eof, Family, Fault, InputPlan, Latency, PrintPlan, Scenario,
+    programs::{RANKS_MAX, Spoiling},
+};
+use crate::{
+    rng::Rng,
+    script::{Op, words},
+};
+
+/// Every step of a start, for failures.
+const STEPS: [StartStep; 15] = [
+    StartStep::Find,
+    StartStep::Channels,
+    StartStep::OutputFile,
+    StartStep::Fork,
+    StartStep::ProcessGroup,
+    StartStep::ParentDeath,
+    StartStep::Affinity,
+    StartStep::Limits,
+    StartStep::Umask,
+    StartStep::Directory,
+    StartStep::Descriptors,
+    StartStep::Terminal,
+    StartStep::Signals,
+    StartStep::Trace,
+    StartStep::Exec,
+];
+
+/// What is being made.
+pub(super) struct Maker<'a> {
+    pub(super) rng: &'a mut Rng,
+    /// A program was made that others must end.
+    pub(super) needs_end: bool,
+    /// A program was made that reads until there is no more.
+    pub(super) waits_for_input_end: bool,
+    family: Family,
+    nodes: u32,
+    size: u32,
+    /// The rank at which the second app begins, if there is one.
+    second_app: Option<u32>,
+    acts: Vec<(Duration, Act)>,
+    faults: Vec<(Duration, Fault)>,
+}
+
+/// Makes a scenario of a family.
+pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
+    let many = family == Family::Loss || rng.chance(45);
+    let nodes = if many { rng.number(2, 8) } else { 1 };
+    let size = rng.number(1, if family == Family::Flood { 3 } else { RANKS_MAX });
+    let second_app = (size > 1 && rng.chance(25)).then(|| rng.number(1, size - 1));
+    let mut maker = Maker {
+        rng,
+        needs_end: false,
+        waits_for_input_end: false,
+        family,
+        nodes,
+        size,
+        second_app,
+        acts: Vec::new(),
+        faults: Vec::new(),
+    };
+    maker.make()
+}
+
+impl Maker<'_> {
+    fn make(&mut self) -> Scenario {
+        let graces = [Duration::ZERO, Duration::from_millis(200), Duration::from_secs(1), EndPolicy::GRACE_DEFAULT];
+        let mut end = EndPolicy {
+            on_failure: if self.rng.chance(70) { OnFailure::EndJob } else { OnFailure::Continue },
+            grace: self.rng.pick(graces),
+            time_limit: None,
+        };
+        let hold = match self.family {
+            Family::Hold => HoldAt::Exec,
+            Family::Mix if self.rng.chance(15) => HoldAt::Exec,
+            _ => HoldAt::Nowhere,
+        };
+        let scripts = self.scripts(&mut end);
+        let stdin = self.stdin();
+        let input = self.input(stdin);
+        let unstartable = self.unstartable();
+        let print = self.print();
+        self.front_acts();
+        self.faults();
+        let release_after = (hold == HoldAt::Exec && self.rng.chance(80)).then(|| self.rng.millis(0, 800));
+        if hold == HoldAt::Exec {
+            self.hold_acts(release_after);
+        }
+        let stdio = self.stdio();
+        self.make_it_end(&mut end);
+        let latency = self.latency();
+        Scenario {
+            allocation: self.allocation(),
+            spec: JobSpec { apps: self.apps(), placement: self.placement(), stdin, stdio, end, hold },
+            scripts,
+            unstartable,
+            input,
+            print,
+            release_after,
+            acts: std::mem::take(&mut self.acts),
+            faults: std::mem::take(&mut self.faults),
+            latency,
+        }
+    }
+
+    fn any_rank(&mut self) -> Rank {
+        Rank(self.rng.number(0, self.size - 1))
+    }
+
+    fn scripts(&mut self, end: &mut EndPolicy) -> BTreeMap<Rank, Vec<Op>> {
+        let fences = self.rng.between(1, 4);
+        let all_fence = self.family == Family::Fence || (self.family == Family::Mix && self.rng.chance(25));
+        let mut scripts = BTreeMap::new();
+        for rank in (0..self.size).map(Rank) {
+            let ops = match self.family {
+                _ if all_fence => self.fencer(rank, self.size, fences),
+                Family::Life | Family::Loss => self.life(),
+                Family::Output => self.writer(),
+                Family::Flood => {
+                    let little = self.rng.chance(50);
+                    let megabytes = if little { self.rng.between(0, 2) } else { self.rng.between(8, 14) };
+                    self.flood(megabytes)
+                }
+                Family::Input => self.reader(),
+                Family::Front if self.rng.chance(60) => self.endless(),
+                Family::Front => self.life(),
+                Family::Hold | Family::Start | Family::Fence | Family::Mix => match self.rng.below(5) {
+                    0 => self.writer(),
+                    1 => self.reader(),
+                    2 => self.endless(),
+                    _ => self.life(),
+                },
+            };
+            scripts.insert(rank, ops);
+        }
+        if !all_fence {
+            return scripts;
+        }
+        // A fence over several nodes that cannot complete ends only with the job, so far.
+        let how = if self.nodes == 1 { Spoiling::Any } else { Spoiling::Fatal };
+        if how == Spoiling::Fatal {
+            end.on_failure = OnFailure::EndJob;
+        }
+        let victim = self.any_rank();
+        if self.rng.chance(60)
+            && let Some(mut ops) = scripts.remove(&victim)
+        {
+            self.spoil(&mut ops, how);
+            scripts.insert(victim, ops);
+        }
+        scripts
+    }
+
+    fn stdin(&mut self) -> StdinTarget {
+        let rank = self.any_rank();
+        match self.rng.below(if self.family == Family::Input { 3 } else { 6 }) {
+            0 => StdinTarget::All,
+            1 => StdinTarget::Rank(rank),
+            2 => StdinTarget::Rank(Rank(0)),
+            _ => StdinTarget::None,
+        }
+    }
+
+    fn input(&mut self, target: StdinTarget) -> InputPlan {
+        let length = match self.rng.below(12) {
+            0 | 1 => 0,
+            2 => 1,
+            3 => 65_536,
+            4 => self.rng.length(500_000, 3_500_000),
+            5 => 2 * 1024 * 1024,
+            _ => self.rng.length(1, 200_000),
+        };
+        let eof = if self.rng.chance(90) { Eof::Comes } else { Eof::Never };
+        if eof == Eof::Never && target != StdinTarget::None && self.waits_for_input_end {
+            self.needs_end = true;
+        }
+        InputPlan {
+            content: words(self.rng, length),
+            pause_max: self.rng.pick([Duration::ZERO, Duration::from_millis(1), Duration::from_millis(30)]),
+            piece_max: self.rng.pick([1_000, 65_536, 262_144]).max(length / 200),
+            eof,
+        }
+    }
+
+    fn unstartable(&mut self) -> BTreeMap<Rank, StartFailure> {
+        let chance = match self.family {
+            Family::Start => 90,
+            Family::Hold | Family::Mix => 15,
+            _ => 0,
+        };
+        if !self.rng.chance(chance) {
+            return BTreeMap::new();
+        }
+        let step = self.rng.pick(STEPS);
+        let failure = StartFailure { step, errno: self.rng.pick([1, 2, 11, 12, 13, 24]), subject: None };
+        let victim = self.any_rank();
+        let by_app = matches!(step, StartStep::Find | StartStep::Directory | StartStep::Exec);
+        let app = |rank: Rank| self.second_app.is_some_and(|second| rank.0 >= second);
+        let alike = |rank: &Rank| if by_app { app(*rank) == app(victim) } else { *rank == victim };
+        (0..self.size).map(Rank).filter(alike).map(|rank| (rank, failure.clone())).collect()
+    }
+
+    fn print(&mut self) -> PrintPlan {
+        let mut plan = PrintPlan::default();
+        if self.family == Family::Flood || self.rng.chance(10) {
+            plan.pause_max = self.rng.pick([Duration::ZERO, Duration::from_micros(300), Duration::from_millis(20)]);
+            for _ in 0..self.rng.below(3) {
+                let from = self.rng.millis(0, 3_000);
+                plan.stalls.push((from, from + self.rng.millis(100, 5_000)));
+            }
+        }
+        plan
+    }
+
+    fn reason(&mut self) -> EndReason {
+        self.rng.pick([EndReason::Signal(Signal::INT), EndReason::OutputLost, EndReason::TimeLimit])
+    }
+
+    fn front_acts(&mut self) {
+        let chance = match self.family {
+            Family::Front => 100,
+            Family::Mix | Family::Flood => 25,
+            Family::Start | Family::Life | Family::Input => 10,
+            _ => 0,
+        };
+        if !self.rng.chance(chance) {
+            return;
+        }
+        for _ in 0..self.rng.between(1, 4) {
+            let early = self.rng.chance(30);
+            let when = if early { self.rng.millis(0, 20) } else { self.rng.millis(0, 3_000) };
+            let act = match self.rng.below(10) {
+                0 | 1 => Act::End(self.reason()),
+                2 => Act::Kill(self.reason()),
+                3 => Act::Vanish,
+                4 => Act::Release,
+                _ => Act::Signal(self.rng.pick([
+                    Signal::INT,
+                    Signal::TERM,
+                    Signal::USR1,
+                    Signal::TSTP,
+                    Signal::STOP,
+                    Signal::CONT,
+                    Signal::WINCH,
+                ])),
+            };
+            // What is stopped may stay so.
+            self.needs_end |= matches!(act, Act::Signal(_));
+            self.acts.push((when, act));
+        }
+    }
+
+    fn hold_acts(&mut self, release_after: Option<Duration>) {
+        if self.rng.chance(30) {
+            self.acts.push((self.rng.millis(0, 60), Act::Release));
+        } else if release_after.is_none() {
+            self.needs_end = true;
+        }
+        if self.rng.chance(25) {
+            let (when, reason) = (self.rng.millis(0, 100), self.reason());
+            self.acts.push((when, if self.rng.chance(60) { Act::End(reason) } else { Act::Kill(reason) }));
+        }
+        if self.rng.chance(15) {
+            let when = self.rng.millis(0, 100);
+            let rank = self.any_rank();
+            self.faults.push((when, Fault::KillRank(rank)));
+        }
+    }
+
+    fn faults(&mut self) {
+        let chance = match self.family {
+            Family::Loss => 100,
+            Family::Mix => 15,
+            _ => 0,
+        };
+        if !self.rng.chance(chance) {
+            return;
+        }
+        let early = self.rng.chance(40);
+        let when = if early { self.rng.millis(0, 30) } else { self.rng.millis(0, 2_500) };
+        let fault = match self.rng.below(10) {
+            0..4 => Fault::LoseController,
+            4 | 5 => Fault::KillRank(self.any_rank()),
+            _ => Fault::LoseNode(NodeId(self.rng.number(0, self.nodes - 1))),
+        };
+        self.faults.push((when, fault));
+    }
+
+    /// What does not end by itself is ended by the front or by its time limit.
+    fn make_it_end(&mut self, end: &mut EndPolicy) {
+        if self.rng.chance(8) {
+            end.time_limit = Some(self.rng.millis(1, 3_000));
+        }
+        if !self.needs_end || end.time_limit.is_some() {
+            return;
+        }
+        let when = self.rng.millis(500, 4_000);
+        if self.rng.chance(30) {
+            end.time_limit = Some(when);
+            return;
+        }
+        let reason = self.reason();
+        self.acts.push((when, Act::End(reason)));
+        if self.rng.chance(20) {
+            let later = when + self.rng.millis(0, 400);
+            let kill = Act::Kill(self.reason());
+            self.acts.push((later, if self.rng.chance(70) { kill } else { Act::Vanish }));
+        }
+    }
+
+    fn stdio(&mut self) -> StdioPlan {
+        let stderr = match self.rng.below(10) {
+            0 => Destination::WithStdout,
+            1 => Destination::Discard,
+            _ => Destination::Forward,
+        };
+        let rank = self.any_rank();
+        let pty = self.rng.chance(5).then_some(Pty { rank, size: WindowSize { rows: 24, columns: 80 } });
+        // A terminal at which nobody types is never at its end.
+        self.needs_end |= pty.is_some() && self.waits_for_input_end;
+        StdioPlan { stdout: Destination::Forward, stderr, pty }
+    }
+
+    fn latency(&mut self) -> Latency {
+        let (link, spawn, io) = if self.rng.chance(50) { (1, 200, 20) } else { (3_000, 5_000, 1_000) };
+        Latency {
+            link_max: self.rng.micros(0, link),
+            spawn_max: self.rng.micros(0, spawn),
+            io_max: self.rng.micros(0, io),
+            tick_late_max: self.rng.pick([Duration::ZERO, Duration::from_micros(50), Duration::from_millis(4)]),
+            pmi: self.rng.micros(0, io),
+        }
+    }
+
+    fn allocation(&mut self) -> Allocation {
+        let each = self.size.div_ceil(self.nodes) + u32::from(self.rng.chance(30));
+        let node = |id| AllocatedNode { name: format!("n{id}"), slots: Slots::Explicit(each), max_slots: None };
+        Allocation { nodes: (0..self.nodes).map(node).collect() }
+    }
+
+    fn placement(&mut self) -> Request {
+        let first = self.second_app.unwrap_or(self.size);
+        let counts = [first, self.size - first];
+        let app = |count: &u32| AppRequest { count: Some(*count), ..AppRequest::default() };
+        let by_node = self.nodes > 1 && self.rng.chance(60);
+        Request {
+            apps: counts.iter().filter(|count| **count > 0).map(app).collect(),
+            map_by: by_node.then(|| MapTo::Node.into()),
+            ..Request::default()
+        }
+    }
+
+    fn apps(&self) -> Vec<App> {
+        let app = |program: &str| App {
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            directory: "/".into(),
+            search: "/bin".into(),
+            umask: None,
+        };
+        if self.second_app.is_some() { vec![app("first"), app("second")] } else { vec![app("first")] }
+    }
+}

@@ -1,0 +1,232 @@
+//! Programs, drawn from chance.
+
+use std::time::Duration;
+
+use base::{Rank, Signal};
+use dvm::proto::Stream;
+
+use super::make::Maker;
+use crate::script::{FOR_EVER, Fork, Op, PmiOp, line, words};
+
+/// Ranks of a job at the most, so that every rank knows every other's key.
+pub(super) const RANKS_MAX: u32 = 10;
+
+/// In which ways a dialogue may be spoiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spoiling {
+    Any,
+    /// Only in ways that end the job.
+    Fatal,
+}
+
+impl Maker<'_> {
+    /// How a program ends: mostly well.
+    pub(super) fn ending(&mut self) -> Op {
+        match self.rng.below(10) {
+            0 => Op::Exit(u8::try_from(self.rng.between(1, 255)).unwrap_or(1)),
+            1 => Op::Crash(self.rng.pick([Signal::SEGV, Signal::ABRT, Signal::KILL, Signal::PIPE])),
+            _ => Op::Exit(0),
+        }
+    }
+
+    /// Does not end unless it is ended.
+    pub(super) fn endless(&mut self) -> Vec<Op> {
+        self.needs_end = true;
+        let mut ops = Vec::new();
+        if self.rng.chance(30) {
+            ops.push(Op::IgnoreTerm);
+        }
+        ops.push(if self.rng.chance(25) { Op::Stop } else { Op::Sleep(FOR_EVER) });
+        ops
+    }
+
+    /// Something that a rank leaves behind.
+    fn stray(&mut self) -> Op {
+        let mut ops = Vec::new();
+        for stream in Stream::BOTH {
+            if self.rng.chance(60) {
+                ops.push(Op::Close(stream));
+            }
+        }
+        match self.rng.below(8) {
+            0 => ops.push(Op::IgnoreTerm),
+            1 => {
+                // Writes now and then, for as long as it may.
+                for _ in 0..self.rng.between(1, 40) {
+                    ops.push(Op::Sleep(self.rng.millis(10, 900)));
+                    ops.push(Op::Write(Stream::Stdout, line(self.rng, 20)));
+                }
+            }
+            2 => ops.push(Op::Stop),
+            3 => {
+                let time = if self.rng.chance(30) { FOR_EVER } else { self.rng.millis(100, 2_500) };
+                ops.push(Op::Uninterruptible(time));
+            }
+            4 => {
+                let grandchild = vec![Op::IgnoreTerm, Op::Sleep(FOR_EVER)];
+                ops.push(Op::Fork(Fork::Session, grandchild));
+            }
+            _ => {}
+        }
+        ops.push(Op::Sleep(if self.rng.chance(50) { FOR_EVER } else { self.rng.millis(0, 3_000) }));
+        Op::Fork(self.rng.pick([Fork::Plain, Fork::Session, Fork::Twice]), ops)
+    }
+
+    /// Lives, and may leave something behind.
+    pub(super) fn life(&mut self) -> Vec<Op> {
+        let mut ops = vec![Op::Sleep(self.rng.millis(0, 80))];
+        if self.rng.chance(15) {
+            ops.extend(self.endless());
+            return ops;
+        }
+        if self.rng.chance(20) {
+            ops.push(Op::IgnoreTerm);
+        }
+        for _ in 0..self.rng.below(3) {
+            ops.push(self.stray());
+        }
+        if self.rng.chance(50) {
+            ops.extend(self.some_output(3));
+        }
+        ops.push(Op::Sleep(self.rng.millis(0, 1_500)));
+        ops.push(self.ending());
+        ops
+    }
+
+    /// Text in lines, in pieces of any size.
+    pub(super) fn some_output(&mut self, lines: u64) -> Vec<Op> {
+        let mut ops = Vec::new();
+        for _ in 0..self.rng.between(0, lines) {
+            let stream = if self.rng.chance(75) { Stream::Stdout } else { Stream::Stderr };
+            let length = match self.rng.below(20) {
+                0 => self.rng.length(60_000, 66_000),
+                1 => self.rng.length(65_530, 65_542),
+                2 => self.rng.length(1, 200_000),
+                3..6 => self.rng.length(1_000, 20_000),
+                _ => self.rng.length(1, 200),
+            };
+            let mut rest = if self.rng.chance(12) { words(self.rng, length) } else { line(self.rng, length) };
+            for _ in 1..self.rng.between(1, 4) {
+                let part = self.rng.length(0, rest.len());
+                ops.push(Op::Write(stream, rest.split_to(part)));
+                if self.rng.chance(60) {
+                    let short = self.rng.chance(70);
+                    ops.push(Op::Sleep(if short { self.rng.micros(0, 20_000) } else { self.rng.millis(20, 90) }));
+                }
+            }
+            ops.push(Op::Write(stream, rest));
+        }
+        ops.retain(|op| !matches!(op, Op::Write(_, bytes) if bytes.is_empty()));
+        ops
+    }
+
+    /// Writes in all the ways that programs have.
+    pub(super) fn writer(&mut self) -> Vec<Op> {
+        let mut ops = self.some_output(12);
+        if self.rng.chance(15) {
+            // A prompt, and a wait for what nobody types.
+            ops.push(Op::Write(Stream::Stdout, words(self.rng, 12)));
+            ops.push(Op::Sleep(self.rng.millis(60, 300)));
+        }
+        if self.rng.chance(2) {
+            ops.push(Op::Write(Stream::Stdout, line(self.rng, 10_000_000)));
+        }
+        if self.rng.chance(20) {
+            ops.push(self.stray());
+        }
+        if self.rng.chance(15) {
+            ops.push(Op::Close(Stream::Stdout));
+            ops.push(Op::Sleep(self.rng.millis(0, 1_500)));
+            ops.extend(self.some_output(3));
+        }
+        ops.push(self.ending());
+        ops
+    }
+
+    /// Writes more than the windows take, and leaves.
+    pub(super) fn flood(&mut self, megabytes: u64) -> Vec<Op> {
+        let mut ops = Vec::new();
+        let mut left = usize::try_from(megabytes << 20).unwrap_or(1 << 20);
+        let stream = if self.rng.chance(80) { Stream::Stdout } else { Stream::Stderr };
+        while left > 0 {
+            let length = self.rng.length(10_000, 300_000).min(left);
+            left -= length;
+            ops.push(Op::Write(stream, line(self.rng, length)));
+        }
+        if self.rng.chance(30) {
+            ops.push(self.stray());
+        }
+        if self.rng.chance(25) {
+            // A descendant that writes for longer than its rank lives.
+            let noise = (0..40).map(|_| Op::Write(stream, line(self.rng, 250_000))).collect();
+            ops.push(Op::Fork(Fork::Twice, noise));
+        }
+        ops.push(self.ending());
+        ops
+    }
+
+    /// Reads its input in one of the ways that programs have.
+    pub(super) fn reader(&mut self) -> Vec<Op> {
+        let mut ops = vec![Op::Sleep(self.rng.millis(0, 30))];
+        match self.rng.below(10) {
+            0..5 => ops.push(Op::ReadToEnd),
+            5 => ops.push(Op::Read(self.rng.between(0, 200_000))),
+            6 => ops.push(Op::CloseStdin),
+            7 => {
+                for _ in 0..self.rng.between(1, 12) {
+                    ops.push(Op::Read(self.rng.between(1, 200_000)));
+                    ops.push(Op::Sleep(self.rng.millis(0, 60)));
+                }
+                ops.push(Op::ReadToEnd);
+            }
+            8 => ops.push(Op::Fork(Fork::Plain, vec![Op::ReadToEnd])),
+            _ => {}
+        }
+        self.waits_for_input_end |= ops.iter().any(|op| matches!(op, Op::Read(_) | Op::ReadToEnd));
+        ops.push(Op::Sleep(self.rng.millis(0, 600)));
+        ops.extend(self.some_output(2));
+        ops.push(self.ending());
+        ops
+    }
+
+    /// Speaks PMI: so many fences, and everybody reads what everybody else has put.
+    pub(super) fn fencer(&mut self, rank: Rank, size: u32, fences: u64) -> Vec<Op> {
+        let mut ops = vec![Op::Sleep(self.rng.millis(0, 40)), Op::Pmi(PmiOp::Init)];
+        for fence in 0..fences {
+            let key = |rank: u32| format!("k{fence}-{rank}");
+            let value = |rank: u32| format!("value-{fence}-of-{rank}");
+            ops.push(Op::Pmi(PmiOp::Put { key: key(rank.0), value: value(rank.0) }));
+            ops.push(Op::Sleep(self.rng.millis(0, 30)));
+            ops.push(Op::Pmi(PmiOp::Barrier));
+            for other in 0..size.min(RANKS_MAX) {
+                ops.push(Op::Pmi(PmiOp::Get { key: key(other), value: value(other) }));
+            }
+        }
+        ops.push(Op::Pmi(PmiOp::Finalize));
+        ops.push(Op::Sleep(self.rng.millis(0, 30)));
+        ops
+    }
+
+    /// Breaks a dialogue off somewhere.
+    pub(super) fn spoil(&mut self, ops: &mut Vec<Op>, how: Spoiling) {
+        let at = self.rng.length(0, ops.len().saturating_sub(2));
+        ops.truncate(at);
+        let any = how == Spoiling::Any;
+        match self.rng.below(5) {
+            0 if any => ops.push(Op::Exit(0)),
+            1 if any => {
+                ops.push(Op::Pmi(PmiOp::HangUp));
+                ops.push(Op::Sleep(Duration::from_secs(4)));
+            }
+            2 => {
+                ops.push(Op::Pmi(PmiOp::Abort(17)));
+                ops.push(Op::Sleep(FOR_EVER));
+            }
+            3 => {
+                ops.push(Op::Pmi(PmiOp::Garbage));
+                ops.push(Op::Sleep(Duration::from_secs(3)));
+            }
+            _ => ops.push(if self.rng.chance(50) { Op::Exit(3) } else { Op::Crash(Signal::SEGV) }),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What all parts of a run share: virtual time, chance, the events to come, the links, the record and the first fault.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use base::{JobId, NodeId, Rank, Time};
+use dvm::{
+    SpawnOrder,
+    proto::{FromFront, Stream, ToController, ToDaemon, ToFront},
+};
+
+use crate::{kernel::Pid, ledger::Ledger, rng::Rng, scenario::Latency};
+
+/// Something that will happen.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Step { node: NodeId, pid: Pid, token: u64 },
+    Readable { node: NodeId, rank: Rank, stream: Stream },
+    FeedStdin { node: NodeId, rank: Rank },
+    Reap { node: NodeId, pid: Pid },
+    Trap { node: NodeId, pid: Pid },
+    Spawn { node: NodeId, order: Box<SpawnOrder> },
+    Swept { node: NodeId, job: JobId, left: Vec<Pid> },
+    PmiToDaemon { node: NodeId, rank: Rank, bytes: Vec<u8> },
+    PmiClosed { node: NodeId, rank: Rank },
+    PmiToRank { node: NodeId, rank: Rank, bytes: Vec<u8> },
+    DaemonTick { node: NodeId, due: Time },
+    ControllerTick { due: Time },
+    /// The oldest message of a link arrives.
+    ToController { node: NodeId },
+    ToDaemon { node: NodeId },
+    ToFront,
+    FromFront,
+    FrontActs { index: usize },
+    FrontReads,
+    FrontReleases,
+    Printed { stream: Stream, cost: u64 },
+    Fault { index: usize },
+}
+
+/// A message on its way, or the end of its link.
+#[derive(Debug)]
+pub(crate) enum Carried<Message> {
+    Message(Message),
+    Lost,
+}
+
+/// One direction of a link: in order, each message after a delay of its own.
+#[derive(Debug)]
+pub(crate) struct Link<Message> {
+    queue: VecDeque<Carried<Message>>,
+    last_at: Time,
+}
+
+impl<Message> Link<Message> {
+    pub(crate) const fn new() -> Self {
+        Self { queue: VecDeque::new(), last_at: Time::ZERO }
+    }
+
+    pub(crate) fn receive(&mut self) -> Option<Carried<Message>> {
+        self.queue.pop_front()
+    }
+
+    /// Nothing that is under way arrives.
+    pub(crate) fn cut(&mut self) {
+        self.queue.clear();
+    }
+}
+
+/// All links.
+#[derive(Debug)]
+pub(crate) struct Links {
+    pub(crate) up: BTreeMap<NodeId, Link<ToController>>,
+    pub(crate) down: BTreeMap<NodeId, Link<ToDaemon>>,
+    pub(crate) to_front: Link<ToFront>,
+    pub(crate) from_front: Link<FromFront>,
+}
+
+/// What all parts share.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) rng: Rng,
+    pub(crate) latency: Latency,
+    pub(crate) links: Links,
+    pub(crate) ledger: Ledger,
+    events: BTreeMap<(Time, u64), Event>,
+    sequence: u64,
+    record: Option<VecDeque<String>>,
+    fault: Option<String>,
+}
+
+/// Lines of a record that are kept: the last ones.
+const RECORD_MAX: usize = 4_000;
+
+impl World {
+    pub(crate) fn new(rng: Rng, latency: Latency, links: Links, ledger: Ledger, recorded: Recorded) -> Self {
+        Self {
+            now: Time::ZERO,
+            rng,
+            latency,
+            links,
+            ledger,
+            events: BTreeMap::new(),
+            sequence: 0,
+            record: (recorded == Recorded::Yes).then(VecDeque::new),
+            fault: None,
+        }
+    }
+
+    pub(crate) fn at(&mut self, at: Time, event: Event) {
+        self.sequence += 1;
+        self.events.insert((at.max(self.now), self.sequence), event);
+    }
+
+    pub(crate) fn after(&mut self, delay: Duration, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    /// The next event; time moves to it.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        let ((at, _), event) = self.events.pop_first()?;
+        self.now = at;
+        Some(event)
+    }
+
+    /// A delay of at most `max`.
+    pub(crate) fn delay(&mut self, max: Duration) -> Duration {
+        let max = u64::try_from(max.as_micros()).unwrap_or(u64::MAX);
+        self.rng.micros(0, max)
+    }
+
+    pub(crate) fn to_controller(&mut self, node: NodeId, message: Carried<ToController>) {
+        let delay = self.delay(self.latency.link_max);
+        let Some(link) = self.links.up.get_mut(&node) else { return };
+        link.last_at = link.last_at.max(self.now + delay);
+        link.queue.push_back(message);
+        let at = link.last_at;
+        self.at(at, Event::ToController { node });
+    }
+
+    pub(crate) fn to_daemon(&mut self, node: NodeId, message: Carried<ToDaemon>) {
+        let delay = self.delay(self.latency.link_max);
+        let Some(link) = self.links.down.get_mut(&node) else { return };
+        link.last_at = link.last_at.max(self.now + delay);
+        link.queue.push_back(message);
+        let at = link.last_at;
+        self.at(at, Event::ToDaemon { node });
+    }
+
+    pub(crate) fn to_front(&mut self, message: ToFront) {
+        let delay = self.delay(self.latency.link_max);
+        let link = &mut self.links.to_front;
+        link.last_at = link.last_at.max(self.now + delay);
+        link.queue.push_back(Carried::Message(message));
+        let at = link.last_at;
+        self.at(at, Event::ToFront);
+    }
+
+    pub(crate) fn from_front(&mut self, message: Carried<FromFront>) {
+        let delay = self.delay(self.latency.link_max);
+        let link = &mut self.links.from_front;
+        link.last_at = link.last_at.max(self.now + delay);
+        link.queue.push_back(message);
+        let at = link.last_at;
+        self.at(at, Event::FromFront);
+    }
+
+    /// Writes one line into the record; `what` is made only when there is one.
+    pub(crate) fn note(&mut self, who: impl FnOnce() -> String, what: impl FnOnce() -> String) {
+        let Some(record) = &mut self.record else { return };
+        if record.len() == RECORD_MAX {
+            record.pop_front();
+        }
+        let what: String = what().chars().take(110).collect();
+        record.push_back(format!("{:>14} {:<6} {what}", self.now.to_string(), who()));
+    }
+
+    /// Something is not as it must be: the run ends here. The first fault is the one that counts.
+    pub(crate) fn fault(&mut self, what: String) {
+        if self.fault.is_none() {
+            self.note(|| "FAULT".to_owned(), || what.clone());
+            self.fault = Some(what);
+        }
+    }
+
+    /// A fault unless this holds.
+    pub(crate) fn require(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.fault(what());
+        }
+    }
+
+    pub(crate) fn is_faulty(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    pub(crate) fn into_fault(self) -> Option<(String, Vec<String>)> {
+        let record = self.record.unwrap_or_default().into();
+        self.fault.map(|fault| (fault, record))
+    }
+}
+
+/// Whether a run keeps a line for each event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    Yes,
+    No,
+}
