@@ -231,11 +231,14 @@ fn read_segments(
     personality: Personality,
 ) -> Result<RunLine, Error> {
     let (job_options, apps) = split_job_options(segments)?;
-    let (job, _) = read_options::<JobArgs>(&job_options, personality)?;
+    let (job, _) =
+        read_options::<JobArgs>(&mut command_of::<JobArgs>(), &job_options, personality)?;
+    let mut command = command_of::<AppArgs>();
     let several = apps.len();
     let mut lines = Vec::with_capacity(several);
     for (position, segment) in apps.into_iter().enumerate() {
-        let (args, environment) = read_options::<AppArgs>(&segment.options, personality)?;
+        let (args, environment) =
+            read_options::<AppArgs>(&mut command, &segment.options, personality)?;
         if segment.program.is_empty() && job.app_file.is_none() {
             let command = personality.command();
             return Err(Error::NoProgram {
@@ -310,20 +313,24 @@ fn split_job_options(mut segments: Vec<Segment>) -> Result<(Vec<Canonical>, Vec<
     ))
 }
 
+/// A parser of nothing but these options. One serves for all apps: to build it takes longer than to use it.
+fn command_of<A: clap::Args>() -> Command {
+    let command = Command::new("run")
+        .no_binary_name(true)
+        .args_override_self(true);
+    A::augment_args(command)
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+}
+
 /// Lets clap read options in our own spelling. With them come the rules for the environment, whose order matters.
 fn read_options<A: clap::Args + FromArgMatches>(
+    command: &mut Command,
     options: &[Canonical],
     personality: Personality,
 ) -> Result<(A, EnvRules), Error> {
-    let command = A::augment_args(
-        Command::new("run")
-            .no_binary_name(true)
-            .args_override_self(true),
-    )
-    .disable_help_flag(true)
-    .disable_version_flag(true);
     let matches = command
-        .try_get_matches_from(options.iter().map(Canonical::argument))
+        .try_get_matches_from_mut(options.iter().map(Canonical::argument))
         .map_err(|error| from_clap(&error, options, personality.command()))?;
     let args = A::from_arg_matches(&matches)
         .map_err(|error| from_clap(&error, options, personality.command()))?;
