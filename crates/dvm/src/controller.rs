@@ -25,8 +25,8 @@ use crate::{
     hold::{Announcement, Hold},
     place::{self, Topologies},
     proto::{
-        Cause, Drained, EndReason, FromFront, Launch, Note, Outcome, Refusal, StartFailure, Stream, TableRow,
-        ToController, ToDaemon, ToFront,
+        Cause, Drained, EndReason, FromFront, Launch, Note, Outcome, Refusal, StartFailure, Stream,
+        TableRow, ToController, ToDaemon, ToFront,
     },
     spec::{Destination, HoldAt, JobSpec, OnFailure, Pattern, PatternFacts},
     stdio::{self, STDIN_WINDOW},
@@ -99,6 +99,9 @@ struct Job {
     leaky: RankSet,
     hold: Hold,
     stdin_given: u64,
+    /// By stream: which node's output the front has not paid for, in the order in which it prints. Neighbours of one node
+    /// are one entry; the windows of the nodes bound the sum, and with it the number.
+    unpaid: [VecDeque<(NodeId, u64)>; 2],
     limit_at: Option<Time>,
 }
 
@@ -135,7 +138,11 @@ impl Controller {
             ControllerInput::Daemon(node, message) => self.on_daemon(now, node, message),
             ControllerInput::DaemonLost(node) => self.on_daemon_lost(now, node),
             ControllerInput::Tick => {
-                if self.job.as_ref().is_some_and(|job| job.limit_at.is_some_and(|at| at <= now)) {
+                if self
+                    .job
+                    .as_ref()
+                    .is_some_and(|job| job.limit_at.is_some_and(|at| at <= now))
+                {
                     self.end(now, Cause::Ended(EndReason::TimeLimit));
                 }
             }
@@ -151,13 +158,19 @@ impl Controller {
     /// When [`ControllerInput::Tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.job.as_ref().filter(|job| job.phase < Phase::Ending).and_then(|job| job.limit_at)
+        self.job
+            .as_ref()
+            .filter(|job| job.phase < Phase::Ending)
+            .and_then(|job| job.limit_at)
     }
 
     fn on_front(&mut self, now: Time, message: FromFront) {
         match message {
             FromFront::Submit(spec) => self.submit(now, spec),
-            FromFront::Stdin(bytes) => self.each_reader(|job| ToDaemon::Stdin { job, bytes: bytes.clone() }),
+            FromFront::Stdin(bytes) => self.each_reader(|job| ToDaemon::Stdin {
+                job,
+                bytes: bytes.clone(),
+            }),
             FromFront::StdinEof => self.each_reader(|job| ToDaemon::StdinEof { job }),
             FromFront::OutputCredit { stream, bytes } => self.credit_output(stream, bytes),
             FromFront::Signal(signal) => self.each_node(|job| ToDaemon::Signal { job, signal }),
@@ -189,6 +202,7 @@ impl Controller {
             leaky: RankSet::new(),
             hold: Hold::off(),
             stdin_given: 0,
+            unpaid: [VecDeque::new(), VecDeque::new()],
             limit_at,
             spec,
         });
@@ -197,7 +211,9 @@ impl Controller {
 
     /// Places and launches the job when it and every daemon are there.
     fn launch_if_ready(&mut self) {
-        let Some(job) = self.job.as_mut().filter(|job| job.phase == Phase::Waiting) else { return };
+        let Some(job) = self.job.as_mut().filter(|job| job.phase == Phase::Waiting) else {
+            return;
+        };
         if self.nodes.len() < self.allocation.nodes.len() {
             return;
         }
@@ -219,7 +235,11 @@ impl Controller {
         }
         let nodes = (0..map.ranks()).filter_map(|rank| map.node_of(Rank(rank)));
         let mapping = pmix::pmi::process_mapping(nodes);
-        let notes = map.notes().iter().cloned().map(|note| ControllerOutput::Front(ToFront::Note(Note::Placement(note))));
+        let notes = map
+            .notes()
+            .iter()
+            .cloned()
+            .map(|note| ControllerOutput::Front(ToFront::Note(Note::Placement(note))));
         self.outputs.extend(notes);
         let used: Vec<NodeId> = map.nodes().collect();
         for node in used {
@@ -246,7 +266,10 @@ impl Controller {
                 process_mapping: mapping.clone(),
                 front_pid: self.front_pid,
             };
-            self.outputs.push_back(ControllerOutput::Daemon(node, ToDaemon::Launch(Box::new(launch))));
+            self.outputs.push_back(ControllerOutput::Daemon(
+                node,
+                ToDaemon::Launch(Box::new(launch)),
+            ));
         }
     }
 
@@ -260,14 +283,28 @@ impl Controller {
 
     fn on_daemon(&mut self, now: Time, node: NodeId, message: ToController) {
         match message {
-            ToController::Hello { node: said, host, topology } if said == node => {
-                self.nodes.insert(node, Node { host, topology: *topology });
+            ToController::Hello {
+                node: said,
+                host,
+                topology,
+            } if said == node => {
+                self.nodes.insert(
+                    node,
+                    Node {
+                        host,
+                        topology: *topology,
+                    },
+                );
                 self.launch_if_ready();
             }
             ToController::Hello { node: said, .. } => {
-                self.log(format!("the daemon on node {node} calls itself node {said}: ignored"));
+                self.log(format!(
+                    "the daemon on node {node} calls itself node {said}: ignored"
+                ));
             }
-            ToController::Launched { table, failures, .. } => self.on_launched(now, node, table, failures),
+            ToController::Launched {
+                table, failures, ..
+            } => self.on_launched(now, node, table, failures),
             ToController::Held { ranks, .. } => {
                 let news = self.job.as_mut().and_then(|job| job.hold.on_held(&ranks));
                 self.announce(news);
@@ -275,12 +312,31 @@ impl Controller {
             ToController::Output { chunk, .. } => self.on_output(node, chunk),
             ToController::StdinCredit { bytes, .. } => self.on_stdin_credit(node, Some(bytes)),
             ToController::StdinClosed { .. } => self.on_stdin_credit(node, None),
-            ToController::Ended { rank, status, drained, .. } => self.on_ended(now, rank, status, drained),
+            ToController::Ended {
+                rank,
+                status,
+                drained,
+                ..
+            } => self.on_ended(now, rank, status, drained),
             ToController::Fence { puts, .. } => self.on_fence(node, puts),
-            ToController::Abort { rank, code, message, .. } => {
-                self.end(now, Cause::Aborted { rank, code, message });
+            ToController::Abort {
+                rank,
+                code,
+                message,
+                ..
+            } => {
+                self.end(
+                    now,
+                    Cause::Aborted {
+                        rank,
+                        code,
+                        message,
+                    },
+                );
             }
-            ToController::Protocol { rank, what, .. } => self.end(now, Cause::Protocol { rank, what }),
+            ToController::Protocol { rank, what, .. } => {
+                self.end(now, Cause::Protocol { rank, what })
+            }
             ToController::Note { note, .. } => self.tell(ToFront::Note(note)),
             ToController::Clean { .. } => {
                 if let Some(share) = self.share(node) {
@@ -294,9 +350,17 @@ impl Controller {
         self.job.as_mut().and_then(|job| job.shares.get_mut(&node))
     }
 
-    fn on_launched(&mut self, now: Time, node: NodeId, table: Vec<TableRow>, failures: Vec<(StartFailure, RankSet)>) {
+    fn on_launched(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        table: Vec<TableRow>,
+        failures: Vec<(StartFailure, RankSet)>,
+    ) {
         let Some(job) = &mut self.job else { return };
-        let Some(share) = job.shares.get_mut(&node) else { return };
+        let Some(share) = job.shares.get_mut(&node) else {
+            return;
+        };
         share.launched = true;
         let started: RankSet = table.iter().map(|row| row.rank).collect();
         let missing = share.ranks.difference(&started);
@@ -311,58 +375,105 @@ impl Controller {
         for rank in missing.iter() {
             news = news.or(job.hold.on_gone(rank));
         }
-        let all = job.shares.values().all(|share| share.launched);
         let failed = !job.failures.is_empty();
-        let mut launched = None;
-        if all {
-            if job.phase == Phase::Launching {
-                job.phase = Phase::Running;
-            }
-            job.table.sort_by_key(|row| row.rank);
-            launched = Some(ToFront::Launched { job: job.id, table: std::mem::take(&mut job.table) });
-        }
-        if let Some(launched) = launched {
-            self.tell(launched);
-        }
+        self.tell_launched();
         self.announce(news);
         if failed {
             self.end(now, Cause::NotStarted(Vec::new()));
         }
     }
 
+    /// Tells the front of the launch when the last node has said, or will never say, what became of it.
+    fn tell_launched(&mut self) {
+        let Some(job) = self
+            .job
+            .as_mut()
+            .filter(|job| job.shares.values().all(|share| share.launched))
+        else {
+            return;
+        };
+        if job.phase == Phase::Launching {
+            job.phase = Phase::Running;
+        }
+        job.table.sort_by_key(|row| row.rank);
+        let launched = ToFront::Launched {
+            job: job.id,
+            table: std::mem::take(&mut job.table),
+        };
+        self.tell(launched);
+    }
+
     fn on_output(&mut self, node: NodeId, chunk: crate::proto::Chunk) {
+        let Some(job) = &mut self.job else { return };
+        let (stream, bytes) = (chunk.stream, stdio::cost(chunk.bytes.len()));
         if self.front_lost {
             // Nobody reads: the procs must not stall on full pipes while they are being ended.
-            let (stream, bytes) = (chunk.stream, stdio::cost(chunk.bytes.len()));
-            if let Some(job) = &self.job {
-                let credit = ToDaemon::OutputCredit { job: job.id, stream, bytes };
-                self.outputs.push_back(ControllerOutput::Daemon(node, credit));
-            }
+            self.credit_node(node, stream, bytes);
             return;
+        }
+        let unpaid = &mut job.unpaid[stream as usize];
+        match unpaid.back_mut() {
+            Some((last, sum)) if *last == node => *sum += bytes,
+            _ => unpaid.push_back((node, bytes)),
         }
         self.tell(ToFront::Output(chunk));
     }
 
-    /// Every node of the job has a window of its own; the front's credit is shared out in equal parts.
+    /// Every node of the job has a window of its own: the front's credit goes to those whose output it has printed.
     fn credit_output(&mut self, stream: Stream, bytes: u64) {
-        let Some(job) = &self.job else { return };
-        let (id, nodes) = (job.id, job.shares.len().max(1) as u64);
-        for (index, node) in job.shares.keys().enumerate() {
-            let part = bytes / nodes + if index == 0 { bytes % nodes } else { 0 };
-            let credit = ToDaemon::OutputCredit { job: id, stream, bytes: part };
-            self.outputs.push_back(ControllerOutput::Daemon(*node, credit));
+        let Some(job) = &mut self.job else { return };
+        let unpaid = &mut job.unpaid[stream as usize];
+        let mut left = bytes;
+        let mut paid: BTreeMap<NodeId, u64> = BTreeMap::new();
+        while left > 0
+            && let Some((node, sum)) = unpaid.front_mut()
+        {
+            let part = left.min(*sum);
+            *paid.entry(*node).or_default() += part;
+            left -= part;
+            *sum -= part;
+            if *sum == 0 {
+                unpaid.pop_front();
+            }
+        }
+        for (node, bytes) in paid {
+            self.credit_node(node, stream, bytes);
+        }
+    }
+
+    fn credit_node(&mut self, node: NodeId, stream: Stream, bytes: u64) {
+        if let Some(job) = &self.job
+            && job.shares.get(&node).is_some_and(|share| !share.clean)
+        {
+            let credit = ToDaemon::OutputCredit {
+                job: job.id,
+                stream,
+                bytes,
+            };
+            self.outputs
+                .push_back(ControllerOutput::Daemon(node, credit));
         }
     }
 
     /// The front may send what the slowest node can take.
     fn on_stdin_credit(&mut self, node: NodeId, bytes: Option<u64>) {
         let Some(job) = &mut self.job else { return };
-        let Some(share) = job.shares.get_mut(&node) else { return };
+        let Some(share) = job
+            .shares
+            .get_mut(&node)
+            .filter(|share| share.stdin_credit.is_some())
+        else {
+            return;
+        };
         share.stdin_credit = match (share.stdin_credit, bytes) {
             (Some(sum), Some(bytes)) => Some(sum + bytes),
             _ => None,
         };
-        let slowest = job.shares.values().filter_map(|share| share.stdin_credit).min();
+        let slowest = job
+            .shares
+            .values()
+            .filter_map(|share| share.stdin_credit)
+            .min();
         let message = match slowest {
             None => ToFront::StdinClosed,
             Some(sum) if sum > job.stdin_given => {
@@ -378,7 +489,9 @@ impl Controller {
     fn on_ended(&mut self, now: Time, rank: Rank, status: ExitStatus, drained: Drained) {
         let Some(job) = &mut self.job else { return };
         if job.settled.contains(rank) {
-            self.log(format!("rank {rank} ended twice: the second end is ignored"));
+            self.log(format!(
+                "rank {rank} ended twice: the second end is ignored"
+            ));
             return;
         }
         job.settled.insert(rank);
@@ -409,7 +522,9 @@ impl Controller {
     /// A fence is over when every node has all of its ranks in it.
     fn on_fence(&mut self, node: NodeId, puts: Vec<(String, String)>) {
         let Some(job) = &mut self.job else { return };
-        let Some(share) = job.shares.get_mut(&node) else { return };
+        let Some(share) = job.shares.get_mut(&node) else {
+            return;
+        };
         if share.fence.is_some() {
             self.log(format!("node {node} is in the fence twice: ignored"));
             return;
@@ -418,9 +533,16 @@ impl Controller {
         if job.shares.values().any(|share| share.fence.is_none()) {
             return;
         }
-        let all: Vec<(String, String)> =
-            job.shares.values_mut().filter_map(|share| share.fence.take()).flatten().collect();
-        self.each_node(|job| ToDaemon::FenceDone { job, puts: all.clone() });
+        let all: Vec<(String, String)> = job
+            .shares
+            .values_mut()
+            .filter_map(|share| share.fence.take())
+            .flatten()
+            .collect();
+        self.each_node(|job| ToDaemon::FenceDone {
+            job,
+            puts: all.clone(),
+        });
     }
 
     fn announce(&mut self, news: Option<Announcement>) {
@@ -471,6 +593,10 @@ impl Controller {
 
     fn on_front_lost(&mut self, now: Time) {
         self.front_lost = true;
+        // What was on its way to the front will never be paid for by it.
+        for stream in Stream::BOTH {
+            self.credit_output(stream, u64::MAX);
+        }
         match &self.job {
             None => self.outputs.push_back(ControllerOutput::Finished),
             // It was ending already, with a grace that was meant for a front that waits.
@@ -484,17 +610,28 @@ impl Controller {
     fn on_daemon_lost(&mut self, now: Time, node: NodeId) {
         self.nodes.remove(&node);
         let Some(job) = &mut self.job else { return };
-        let Some(share) = job.shares.get_mut(&node) else { return };
-        share.launched = true;
-        share.clean = true;
-        share.stdin_credit = None;
-        let lost = share.ranks.difference(&job.settled);
-        if lost.is_empty() {
+        let Some(share) = job.shares.get_mut(&node) else {
             return;
+        };
+        let launched = std::mem::replace(&mut share.launched, true);
+        share.clean = true;
+        let ranks = share.ranks.clone();
+        if !launched {
+            // Which of them were started nobody will ever know; they count as started and killed.
+            job.started = job.started.union(&ranks);
         }
-        let status = ExitStatus::Signaled { signal: Signal::KILL, core_dumped: false };
+        let lost = ranks.difference(&job.settled);
+        self.on_stdin_credit(node, None);
+        if !launched {
+            self.tell_launched();
+        }
+        let status = ExitStatus::Signaled {
+            signal: Signal::KILL,
+            core_dumped: false,
+        };
         for rank in lost.iter() {
-            self.on_ended(now, rank, status, Drained::Leaky);
+            // Nothing holds the output of a lost node open.
+            self.on_ended(now, rank, status, Drained::Whole);
         }
     }
 
@@ -505,7 +642,8 @@ impl Controller {
             // Ended before it was launched: there is nothing to wait for.
             Phase::Ending if job.shares.is_empty() => true,
             Phase::Launching | Phase::Running | Phase::Ending => {
-                job.settled.len() == job.size as usize && job.shares.values().all(|share| share.clean)
+                job.settled.len() == job.size as usize
+                    && job.shares.values().all(|share| share.clean)
             }
         };
         if !settled {
@@ -567,16 +705,28 @@ impl Controller {
 
     /// Hosts of the nodes that said hello, by number.
     pub fn hosts(&self) -> impl Iterator<Item = (NodeId, &str)> {
-        self.nodes.iter().map(|(id, node)| (*id, node.host.as_str()))
+        self.nodes
+            .iter()
+            .map(|(id, node)| (*id, node.host.as_str()))
     }
 }
 
 /// Expands each file name pattern once, so that a bad one is refused before anything is started.
 fn check_patterns(spec: &JobSpec, size: u32) -> Result<(), String> {
-    let facts = PatternFacts { rank: 0, size, local_rank: 0, app: 0, job: 0, front_pid: 0, host: "" };
+    let facts = PatternFacts {
+        rank: 0,
+        size,
+        local_rank: 0,
+        app: 0,
+        job: 0,
+        front_pid: 0,
+        host: "",
+    };
     for destination in [&spec.stdio.stdout, &spec.stdio.stderr] {
         if let Destination::File(pattern) = destination {
-            pattern.expand(&facts).map_err(|error| describe_pattern(pattern, &error.to_string()))?;
+            pattern
+                .expand(&facts)
+                .map_err(|error| describe_pattern(pattern, &error.to_string()))?;
         }
     }
     Ok(())
