@@ -54,24 +54,55 @@ pub struct DaemonConfig {
 pub enum Input<'a> {
     Message(ToDaemon),
     /// Answers [`Output::Spawn`]. `executable` is the path that was found.
-    Spawned { proc: ProcId, pid: i32, executable: OsString },
+    Spawned {
+        proc: ProcId,
+        pid: i32,
+        executable: OsString,
+    },
     /// Answers [`Output::Spawn`].
-    SpawnFailed { proc: ProcId, failure: StartFailure },
+    SpawnFailed {
+        proc: ProcId,
+        failure: StartFailure,
+    },
     /// A proc started under trace stands at its first instruction.
-    Trapped { proc: ProcId },
-    Exited { proc: ProcId, status: ExitStatus },
+    Trapped {
+        proc: ProcId,
+    },
+    Exited {
+        proc: ProcId,
+        status: ExitStatus,
+    },
     /// Bytes read from a proc's stream.
-    Output { proc: ProcId, stream: Stream, bytes: Bytes },
+    Output {
+        proc: ProcId,
+        stream: Stream,
+        bytes: Bytes,
+    },
     /// A stream has ended, or cannot be read any more.
-    OutputEnded { proc: ProcId, stream: Stream },
+    OutputEnded {
+        proc: ProcId,
+        stream: Stream,
+    },
     /// Answers [`Output::WriteStdin`]: all of it is in the pipe.
-    StdinWritten { proc: ProcId },
+    StdinWritten {
+        proc: ProcId,
+    },
     /// The proc reads its stdin no more.
-    StdinBroken { proc: ProcId },
-    Pmi { proc: ProcId, bytes: &'a [u8] },
-    PmiClosed { proc: ProcId },
+    StdinBroken {
+        proc: ProcId,
+    },
+    Pmi {
+        proc: ProcId,
+        bytes: &'a [u8],
+    },
+    PmiClosed {
+        proc: ProcId,
+    },
     /// Answers [`Output::Sweep`]: the processes of the job that are alive and are no procs.
-    Swept { job: JobId, left: Vec<i32> },
+    Swept {
+        job: JobId,
+        left: Vec<i32>,
+    },
     /// A process that a proc had left behind has ended.
     StrayExited,
     /// The time that [`Daemon::deadline`] gave has come.
@@ -83,30 +114,67 @@ pub enum Input<'a> {
 pub enum Output {
     Send(ToController),
     /// The programs of a job; the orders to start procs name them by index.
-    Prepare { job: JobId, apps: Vec<App> },
+    Prepare {
+        job: JobId,
+        apps: Vec<App>,
+    },
     /// Answered by [`Input::Spawned`] or [`Input::SpawnFailed`] before anything else about that proc.
     Spawn(Box<SpawnOrder>),
     /// To the proc's whole process group.
-    Signal { proc: ProcId, signal: Signal },
+    Signal {
+        proc: ProcId,
+        signal: Signal,
+    },
     /// End the trace of a trapped proc and leave it stopped.
-    LeaveStopped { proc: ProcId },
+    LeaveStopped {
+        proc: ProcId,
+    },
     /// Let a held proc run, unless a debugger has it.
-    Continue { proc: ProcId },
+    Continue {
+        proc: ProcId,
+    },
     /// Stop reading a stream, or read on.
-    Pause { proc: ProcId, stream: Stream },
-    Resume { proc: ProcId, stream: Stream },
+    Pause {
+        proc: ProcId,
+        stream: Stream,
+    },
+    Resume {
+        proc: ProcId,
+        stream: Stream,
+    },
     /// Close our end of a stream that somebody else holds open.
-    CloseOutput { proc: ProcId, stream: Stream },
-    WriteStdin { proc: ProcId, bytes: Bytes },
+    CloseOutput {
+        proc: ProcId,
+        stream: Stream,
+    },
+    WriteStdin {
+        proc: ProcId,
+        bytes: Bytes,
+    },
     /// After what was written, the proc reads end-of-file.
-    CloseStdin { proc: ProcId },
-    PmiSend { proc: ProcId, bytes: Vec<u8> },
-    PmiClose { proc: ProcId },
-    Resize { proc: ProcId, size: WindowSize },
+    CloseStdin {
+        proc: ProcId,
+    },
+    PmiSend {
+        proc: ProcId,
+        bytes: Vec<u8>,
+    },
+    PmiClose {
+        proc: ProcId,
+    },
+    Resize {
+        proc: ProcId,
+        size: WindowSize,
+    },
     /// Send the signal, if any, to every process of the job that is no proc, and say which live.
-    Sweep { job: JobId, signal: Option<Signal> },
+    Sweep {
+        job: JobId,
+        signal: Option<Signal>,
+    },
     /// Everything about this job may be forgotten.
-    Forget { job: JobId },
+    Forget {
+        job: JobId,
+    },
     /// A peer or the caller did something that the protocol rules out.
     Log(String),
 }
@@ -162,22 +230,40 @@ impl Daemon {
             host: config.host.clone(),
             topology: Box::new(config.topology.clone()),
         };
-        Self { config, jobs: BTreeMap::new(), outputs: VecDeque::from([Output::Send(hello)]) }
+        Self {
+            config,
+            jobs: BTreeMap::new(),
+            outputs: VecDeque::from([Output::Send(hello)]),
+        }
     }
 
     /// Takes one event. Never blocks and never fails: failure is an output.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
             Input::Message(message) => self.on_message(now, message),
-            Input::Spawned { proc, pid, executable } => {
-                self.in_job(proc, |job, out| job.on_spawned(now, proc.rank, pid, executable, out));
+            Input::Spawned {
+                proc,
+                pid,
+                executable,
+            } => {
+                self.in_job(proc, |job, out| {
+                    job.on_spawned(now, proc.rank, pid, executable, out)
+                });
             }
             Input::SpawnFailed { proc, failure } => {
-                self.in_job(proc, |job, out| job.on_spawn_failed(now, proc.rank, failure, out));
+                self.in_job(proc, |job, out| {
+                    job.on_spawn_failed(now, proc.rank, failure, out)
+                });
             }
             Input::Trapped { proc } => self.in_job(proc, |job, out| job.on_trapped(proc.rank, out)),
-            Input::Exited { proc, status } => self.in_job(proc, |job, out| job.on_exited(now, proc.rank, status, out)),
-            Input::Output { proc, stream, bytes } => {
+            Input::Exited { proc, status } => {
+                self.in_job(proc, |job, out| job.on_exited(now, proc.rank, status, out))
+            }
+            Input::Output {
+                proc,
+                stream,
+                bytes,
+            } => {
                 self.in_job(proc, |job, out| {
                     job.on_output(now, proc.rank, stream, bytes, out);
                     Ok(())
@@ -203,7 +289,7 @@ impl Daemon {
             }
             Input::Pmi { proc, bytes } => {
                 self.in_job(proc, |job, out| {
-                    job.on_pmi(proc.rank, bytes, out);
+                    job.on_pmi(now, proc.rank, bytes, out);
                     Ok(())
                 });
             }
@@ -251,7 +337,7 @@ impl Daemon {
     /// The controller is gone: ends every job, quickly.
     pub fn controller_lost(&mut self, now: Time) {
         for job in self.jobs.values_mut() {
-            job.end(now, LOSS_GRACE, &mut self.outputs);
+            job.controller_lost(now, LOSS_GRACE, &mut self.outputs);
         }
     }
 
@@ -267,7 +353,9 @@ impl Daemon {
             ToDaemon::Launch(launch) => {
                 let id = launch.job;
                 if self.jobs.contains_key(&id) {
-                    out.push_back(Output::Log(format!("job {id} is launched twice: the second launch is ignored")));
+                    out.push_back(Output::Log(format!(
+                        "job {id} is launched twice: the second launch is ignored"
+                    )));
                     return;
                 }
                 let job = LocalJob::launch(&self.config, *launch, out);
@@ -276,14 +364,18 @@ impl Daemon {
             ToDaemon::Stdin { job, bytes } => self.job(job, |job, out| job.on_stdin(&bytes, out)),
             ToDaemon::StdinEof { job } => self.job(job, LocalJob::on_stdin_eof),
             ToDaemon::OutputCredit { job, stream, bytes } => {
-                self.job(job, |job, out| job.on_output_credit(now, stream, bytes, out));
+                self.job(job, |job, out| {
+                    job.on_output_credit(now, stream, bytes, out)
+                });
             }
             ToDaemon::Signal { job, signal } => self.job(job, |job, out| job.signal(signal, out)),
             ToDaemon::End { job, grace } => self.job(job, |job, out| job.end(now, grace, out)),
             ToDaemon::Kill { job } => self.job(job, |job, out| job.kill(now, out)),
             ToDaemon::Release { job } => self.job(job, LocalJob::release),
             ToDaemon::Resize { job, size } => self.job(job, |job, out| job.resize(size, out)),
-            ToDaemon::FenceDone { job, puts } => self.job(job, |job, out| job.on_fence_done(puts, out)),
+            ToDaemon::FenceDone { job, puts } => {
+                self.job(job, |job, out| job.on_fence_done(now, puts, out))
+            }
         }
     }
 
@@ -302,7 +394,9 @@ impl Daemon {
         if let Some(job) = self.jobs.get_mut(&proc.job)
             && let Err(Unexpected { state, event }) = act(job, &mut self.outputs)
         {
-            self.outputs.push_back(Output::Log(format!("proc {proc}: `{event}` in state {state:?}")));
+            self.outputs.push_back(Output::Log(format!(
+                "proc {proc}: `{event}` in state {state:?}"
+            )));
         }
     }
 

@@ -24,9 +24,10 @@ use crate::{
 /// How long the output of a proc that has exited may stay open without a byte of its own before we stop waiting.
 pub const LEAK_DELAY: Duration = Duration::from_secs(1);
 
-/// What a proc can have left in its pipe when it exits: a pipe holds no more. Bytes beyond it were written by somebody
-/// else, and do not prolong the wait.
-pub const LEFT_IN_PIPE_MAX: usize = 1024 * 1024;
+/// In how many reads of a stream we have what a proc left in its pipe when it exited: a pipe holds at most 1 MiB, of
+/// which one read takes a quarter. What later reads bring was written by somebody else, and does not prolong the wait:
+/// a descendant that writes now and then must not keep the job alive.
+pub const OWN_READS_MAX: u8 = 4;
 
 /// State of a proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +41,8 @@ pub enum State {
     Exited {
         status: ExitStatus,
         leak_at: Time,
-        /// How many more bytes can still be its own.
-        own_left: usize,
+        /// By stream: how many more reads can still bring bytes of its own.
+        own_reads: [u8; 2],
     },
     Done {
         status: ExitStatus,
@@ -69,7 +70,11 @@ impl Life {
     /// A proc that is about to be started; `forwarded` says whether we read a stream.
     #[must_use]
     pub fn new(forwarded: impl Fn(Stream) -> bool) -> Self {
-        Self { state: State::Starting, stdout_open: forwarded(Stream::Stdout), stderr_open: forwarded(Stream::Stderr) }
+        Self {
+            state: State::Starting,
+            stdout_open: forwarded(Stream::Stdout),
+            stderr_open: forwarded(Stream::Stderr),
+        }
     }
 
     #[must_use]
@@ -100,7 +105,12 @@ impl Life {
         match (self.state, hold) {
             (State::Starting, HoldAt::Nowhere) => self.state = State::Running,
             (State::Starting, HoldAt::Exec) => self.state = State::Tracing,
-            (state, _) => return Err(Unexpected { state, event: "spawned" }),
+            (state, _) => {
+                return Err(Unexpected {
+                    state,
+                    event: "spawned",
+                });
+            }
         }
         Ok(())
     }
@@ -113,7 +123,10 @@ impl Life {
                 self.stderr_open = false;
                 Ok(())
             }
-            state => Err(Unexpected { state, event: "spawn failed" }),
+            state => Err(Unexpected {
+                state,
+                event: "spawn failed",
+            }),
         }
     }
 
@@ -123,7 +136,10 @@ impl Life {
                 self.state = State::Held;
                 Ok(())
             }
-            state => Err(Unexpected { state, event: "trapped" }),
+            state => Err(Unexpected {
+                state,
+                event: "trapped",
+            }),
         }
     }
 
@@ -141,28 +157,43 @@ impl Life {
     pub fn on_exited(&mut self, now: Time, status: ExitStatus) -> Result<(), Unexpected> {
         match self.state {
             State::Tracing | State::Held | State::Running => {
-                self.state = State::Exited { status, leak_at: now + LEAK_DELAY, own_left: LEFT_IN_PIPE_MAX };
+                self.state = State::Exited {
+                    status,
+                    leak_at: now + LEAK_DELAY,
+                    own_reads: [OWN_READS_MAX; 2],
+                };
                 self.settle();
                 Ok(())
             }
-            state => Err(Unexpected { state, event: "exited" }),
+            state => Err(Unexpected {
+                state,
+                event: "exited",
+            }),
         }
     }
 
     /// Bytes were read: what the proc itself wrote before it exited gives it more time.
-    pub fn on_output(&mut self, now: Time, bytes: usize) {
-        if let State::Exited { status, own_left, .. } = self.state
-            && own_left > 0
+    pub fn on_output(&mut self, now: Time, stream: Stream) {
+        if let State::Exited {
+            leak_at, own_reads, ..
+        } = &mut self.state
         {
-            self.state =
-                State::Exited { status, leak_at: now + LEAK_DELAY, own_left: own_left.saturating_sub(bytes) };
+            let reads = &mut own_reads[stream as usize];
+            if *reads > 0 {
+                *reads -= 1;
+                *leak_at = now + LEAK_DELAY;
+            }
         }
     }
 
-    /// Reading was not possible until now, for want of credit: the wait begins anew.
-    pub fn on_reading_resumed(&mut self, now: Time) {
-        if let State::Exited { status, own_left, .. } = self.state {
-            self.state = State::Exited { status, leak_at: now + LEAK_DELAY, own_left };
+    /// Reading was not possible until now, for want of credit: the wait for what is its own begins anew.
+    pub fn on_reading_resumed(&mut self, now: Time, stream: Stream) {
+        if let State::Exited {
+            leak_at, own_reads, ..
+        } = &mut self.state
+            && own_reads[stream as usize] > 0
+        {
+            *leak_at = now + LEAK_DELAY;
         }
     }
 
@@ -186,8 +217,13 @@ impl Life {
     /// Gives up on the streams that are still open, when it is time; true when the proc is done by it.
     pub fn on_leak_deadline(&mut self, now: Time) -> bool {
         match self.state {
-            State::Exited { status, leak_at, .. } if leak_at <= now => {
-                self.state = State::Done { status, drained: Drained::Leaky };
+            State::Exited {
+                status, leak_at, ..
+            } if leak_at <= now => {
+                self.state = State::Done {
+                    status,
+                    drained: Drained::Leaky,
+                };
                 true
             }
             _ => false,
@@ -199,7 +235,10 @@ impl Life {
             && !self.stdout_open
             && !self.stderr_open
         {
-            self.state = State::Done { status, drained: Drained::Whole };
+            self.state = State::Done {
+                status,
+                drained: Drained::Whole,
+            };
         }
     }
 }
@@ -226,7 +265,13 @@ mod tests {
                     life.on_stream_ended(streams.next().unwrap());
                 }
             }
-            assert_eq!(life.state(), State::Done { status: ExitStatus::SUCCESS, drained: Drained::Whole });
+            assert_eq!(
+                life.state(),
+                State::Done {
+                    status: ExitStatus::SUCCESS,
+                    drained: Drained::Whole
+                }
+            );
         }
     }
 
@@ -237,10 +282,16 @@ mod tests {
         life.on_stream_ended(Stream::Stderr);
         life.on_exited(at(0), ExitStatus::Exited(3)).unwrap();
         assert!(!life.on_leak_deadline(at(999)));
-        life.on_output(at(500), 10);
+        life.on_output(at(500), Stream::Stdout);
         assert!(!life.on_leak_deadline(at(1_200)));
         assert!(life.on_leak_deadline(at(1_500)));
-        assert_eq!(life.state(), State::Done { status: ExitStatus::Exited(3), drained: Drained::Leaky });
+        assert_eq!(
+            life.state(),
+            State::Done {
+                status: ExitStatus::Exited(3),
+                drained: Drained::Leaky
+            }
+        );
     }
 
     #[test]
@@ -248,9 +299,24 @@ mod tests {
         let mut life = Life::new(|stream| stream == Stream::Stdout);
         life.on_spawned(HoldAt::Nowhere).unwrap();
         life.on_exited(at(0), ExitStatus::SUCCESS).unwrap();
-        life.on_output(at(900), LEFT_IN_PIPE_MAX);
-        life.on_output(at(1_800), 1);
-        assert!(life.on_leak_deadline(at(1_900)));
+        for read in 1..=u64::from(OWN_READS_MAX) + 3 {
+            life.on_output(at(900 * read), Stream::Stdout);
+        }
+        life.on_reading_resumed(at(4_500), Stream::Stdout);
+        assert_eq!(
+            life.leak_deadline(),
+            Some(at(900 * u64::from(OWN_READS_MAX) + 1_000))
+        );
+    }
+
+    #[test]
+    fn the_wait_begins_anew_when_reading_was_not_possible() {
+        let mut life = Life::new(|_| true);
+        life.on_spawned(HoldAt::Nowhere).unwrap();
+        life.on_exited(at(0), ExitStatus::SUCCESS).unwrap();
+        life.on_reading_resumed(at(5_000), Stream::Stderr);
+        assert!(!life.on_leak_deadline(at(5_999)));
+        assert!(life.on_leak_deadline(at(6_000)));
     }
 
     #[test]
@@ -258,17 +324,29 @@ mod tests {
         let mut life = Life::new(|_| false);
         assert_eq!(
             life.on_exited(at(0), ExitStatus::SUCCESS),
-            Err(Unexpected { state: State::Starting, event: "exited" })
+            Err(Unexpected {
+                state: State::Starting,
+                event: "exited"
+            })
         );
         life.on_spawned(HoldAt::Exec).unwrap();
         assert_eq!(
             life.on_spawned(HoldAt::Exec),
-            Err(Unexpected { state: State::Tracing, event: "spawned" })
+            Err(Unexpected {
+                state: State::Tracing,
+                event: "spawned"
+            })
         );
         assert!(!life.on_released());
         life.on_trapped().unwrap();
         assert!(life.on_released());
         life.on_exited(at(1), ExitStatus::SUCCESS).unwrap();
-        assert_eq!(life.state(), State::Done { status: ExitStatus::SUCCESS, drained: Drained::Whole });
+        assert_eq!(
+            life.state(),
+            State::Done {
+                status: ExitStatus::SUCCESS,
+                drained: Drained::Whole
+            }
+        );
     }
 }

@@ -32,6 +32,14 @@ enum Phase {
     Killing,
 }
 
+/// Whether somebody hears what is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Audience {
+    Present,
+    /// The controller is gone: output is read and thrown away, so that nobody blocks on it.
+    Gone,
+}
+
 #[derive(Debug)]
 struct Proc {
     placed: Placed,
@@ -52,7 +60,8 @@ pub(super) struct LocalJob {
     node: base::NodeId,
     procs: BTreeMap<Rank, Proc>,
     to_start: VecDeque<Rank>,
-    starting: Option<Rank>,
+    /// The proc that is being started, and whether it was ordered to be held.
+    starting: Option<(Rank, HoldAt)>,
     launched: bool,
     table: Vec<TableRow>,
     failures: BTreeMap<StartFailure, RankSet>,
@@ -63,9 +72,10 @@ pub(super) struct LocalJob {
     /// Absent when the job's facts do not fit the protocol: its procs then find a closed connection.
     pmi: Option<pmi::Server>,
     fence: Option<pmi::FenceId>,
-    /// Procs that will never come to the fence in which others wait, and when those are told.
+    /// Procs that will never come to the fence in which others wait, and when those are told at the latest.
     fence_broken: Option<(Vec<Rank>, Time)>,
     phase: Phase,
+    audience: Audience,
     sweep: Sweep,
     /// No timer of a proc is due before.
     check_at: Option<Time>,
@@ -95,12 +105,20 @@ impl LocalJob {
         out.push_back(Output::Prepare { job, apps });
         let placed = std::mem::take(&mut launch.procs);
         let pmi = pmi::Server::new(pmi::Config {
-            ranks: placed.iter().map(|p| pmi::LocalRank { rank: p.rank, appnum: p.app }).collect(),
+            ranks: placed
+                .iter()
+                .map(|p| pmi::LocalRank {
+                    rank: p.rank,
+                    appnum: p.app,
+                })
+                .collect(),
             universe: launch.size,
             kvs_name: format!("rally-{}-{job}", launch.front_pid),
             process_mapping: launch.process_mapping.clone(),
         });
-        let pmi = pmi.map_err(|error| out.push_back(Output::Log(format!("job {job} has no PMI: {error}")))).ok();
+        let pmi = pmi
+            .map_err(|error| out.push_back(Output::Log(format!("job {job} has no PMI: {error}"))))
+            .ok();
         let to_start = placed.iter().map(|placed| placed.rank).collect();
         let procs: BTreeMap<_, _> = placed
             .into_iter()
@@ -122,7 +140,10 @@ impl LocalJob {
             .collect();
         let readers = procs.values().any(|proc| proc.feeder.is_some());
         out.push_back(Output::Send(if readers {
-            ToController::StdinCredit { job, bytes: STDIN_WINDOW }
+            ToController::StdinCredit {
+                job,
+                bytes: STDIN_WINDOW,
+            }
         } else {
             ToController::StdinClosed { job }
         }));
@@ -142,6 +163,7 @@ impl LocalJob {
             fence: None,
             fence_broken: None,
             phase: Phase::Running,
+            audience: Audience::Present,
             sweep: Sweep::new(),
             check_at: None,
             launch,
@@ -157,7 +179,10 @@ impl LocalJob {
             Phase::Ending { kill_at } => Some(kill_at),
             Phase::Running | Phase::Killing => None,
         };
-        [kill_at, self.sweep.deadline(), self.check_at].into_iter().flatten().min()
+        [kill_at, self.sweep.deadline(), self.check_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Orders the next proc, when none is being started.
@@ -167,7 +192,7 @@ impl LocalJob {
         }
         while let Some(rank) = self.to_start.pop_front() {
             if let Some(order) = self.order(rank) {
-                self.starting = Some(rank);
+                self.starting = Some((rank, order.hold));
                 out.push_back(Output::Spawn(Box::new(order)));
                 return;
             }
@@ -194,21 +219,36 @@ impl LocalJob {
                     host: &self.host,
                 };
                 // The controller has expanded every pattern once already, so that a bad one is refused before a start.
-                pattern.expand(&facts).map_or(StreamPlan::Null, StreamPlan::File)
+                pattern
+                    .expand(&facts)
+                    .map_or(StreamPlan::Null, StreamPlan::File)
             }
         };
         let mut env = vec![
             ("RALLY_JOB".to_owned(), self.launch.job.to_string().into()),
             ("RALLY_RANK".to_owned(), rank.to_string().into()),
             ("RALLY_SIZE".to_owned(), self.launch.size.to_string().into()),
-            ("RALLY_LOCAL_RANK".to_owned(), placed.local_rank.to_string().into()),
+            (
+                "RALLY_LOCAL_RANK".to_owned(),
+                placed.local_rank.to_string().into(),
+            ),
             ("RALLY_LOCAL_SIZE".to_owned(), local_size.to_string().into()),
             ("RALLY_NODE".to_owned(), self.node.to_string().into()),
         ];
         let local_size = u32::try_from(local_size).unwrap_or(u32::MAX);
-        let variables =
-            pmi::environment(rank, self.launch.size, placed.local_rank, local_size, &self.host, PMI_DESCRIPTOR);
-        env.extend(variables.into_iter().map(|(name, value)| (name.to_owned(), OsString::from(value))));
+        let variables = pmi::environment(
+            rank,
+            self.launch.size,
+            placed.local_rank,
+            local_size,
+            &self.host,
+            PMI_DESCRIPTOR,
+        );
+        env.extend(
+            variables
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), OsString::from(value))),
+        );
         Some(SpawnOrder {
             proc: proc_id(self.launch.job, rank),
             app: placed.app,
@@ -219,7 +259,12 @@ impl LocalJob {
             },
             stdout: plan(Stream::Stdout),
             stderr: plan(Stream::Stderr),
-            pty_size: self.launch.stdio.pty.filter(|pty| pty.rank == rank).map(|pty| pty.size),
+            pty_size: self
+                .launch
+                .stdio
+                .pty
+                .filter(|pty| pty.rank == rank)
+                .map(|pty| pty.size),
             env,
             cpus: placed.cpus.clone(),
             hold: self.launch.hold,
@@ -234,17 +279,36 @@ impl LocalJob {
         executable: OsString,
         out: &mut Out,
     ) -> Result<(), Unexpected> {
-        self.starting = None;
-        let hold = self.launch.hold;
+        // A release may have come since the order.
+        let hold = self
+            .starting
+            .take()
+            .map_or(self.launch.hold, |(_, hold)| hold);
         if let Some(proc) = self.procs.get_mut(&rank) {
             proc.life.on_spawned(hold)?;
-            self.table.push(TableRow { rank, host: self.host.clone(), executable, pid });
+            self.table.push(TableRow {
+                rank,
+                host: self.host.clone(),
+                executable,
+                pid,
+            });
             // An end that came while this proc was being started applies to it as well.
             let id = proc_id(self.launch.job, rank);
             match self.phase {
                 Phase::Running => {}
-                Phase::Ending { .. } => out.push_back(Output::Signal { proc: id, signal: Signal::TERM }),
-                Phase::Killing => out.push_back(Output::Signal { proc: id, signal: Signal::KILL }),
+                Phase::Ending { .. } => out.push_back(Output::Signal {
+                    proc: id,
+                    signal: Signal::TERM,
+                }),
+                Phase::Killing => out.push_back(Output::Signal {
+                    proc: id,
+                    signal: Signal::KILL,
+                }),
+            }
+            for stream in Stream::BOTH {
+                if proc.life.is_open(stream) && self.windows[slot(stream)].flow() == Flow::Shut {
+                    out.push_back(Output::Pause { proc: id, stream });
+                }
             }
             self.feed(rank, out);
         }
@@ -260,22 +324,32 @@ impl LocalJob {
         out: &mut Out,
     ) -> Result<(), Unexpected> {
         self.starting = None;
-        let Some(proc) = self.procs.get_mut(&rank) else { return Ok(()) };
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return Ok(());
+        };
         proc.life.on_spawn_failed()?;
         let app = proc.placed.app;
-        self.settle_without_start(rank, out);
+        self.settle_without_start(now, rank, out);
         let mut failed = RankSet::single(rank);
         // What is wrong with a program or its directory is wrong for every rank of the app: they fail together, in one
         // message, and the others are not started at all.
-        let by_app = matches!(failure.step, StartStep::Find | StartStep::Directory | StartStep::Exec);
+        let by_app = matches!(
+            failure.step,
+            StartStep::Find | StartStep::Directory | StartStep::Exec
+        );
         for other in std::mem::take(&mut self.to_start) {
-            if by_app && self.procs.get(&other).is_some_and(|proc| proc.placed.app == app) {
+            if by_app
+                && self
+                    .procs
+                    .get(&other)
+                    .is_some_and(|proc| proc.placed.app == app)
+            {
                 failed.insert(other);
             }
             if let Some(proc) = self.procs.get_mut(&other) {
                 proc.life.on_spawn_failed()?;
             }
-            self.settle_without_start(other, out);
+            self.settle_without_start(now, other, out);
         }
         let merged = self.failures.entry(failure).or_default();
         *merged = merged.union(&failed);
@@ -283,12 +357,12 @@ impl LocalJob {
         Ok(())
     }
 
-    fn settle_without_start(&mut self, rank: Rank, out: &mut Out) {
+    fn settle_without_start(&mut self, now: Time, rank: Rank, out: &mut Out) {
         if let Some(proc) = self.procs.get_mut(&rank) {
             proc.settled = true;
         }
         self.stop_feeding(rank, out);
-        self.tell_pmi(pmi::Input::Closed { client: rank }, out);
+        self.tell_pmi(now, pmi::Input::Closed { client: rank }, out);
     }
 
     fn after_start(&mut self, now: Time, out: &mut Out) {
@@ -305,16 +379,21 @@ impl LocalJob {
     }
 
     pub(super) fn on_trapped(&mut self, rank: Rank, out: &mut Out) -> Result<(), Unexpected> {
-        let Some(proc) = self.procs.get_mut(&rank) else { return Ok(()) };
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return Ok(());
+        };
         proc.life.on_trapped()?;
         let id = proc_id(self.launch.job, rank);
         out.push_back(Output::LeaveStopped { proc: id });
-        if self.launch.hold == HoldAt::Nowhere {
-            // It was released before it came to its holding point.
+        if self.launch.hold == HoldAt::Nowhere || self.phase != Phase::Running {
+            // It was released before it came to its holding point, or it has a SIGTERM waiting that it must run to take.
             proc.life.on_released();
             out.push_back(Output::Continue { proc: id });
         } else {
-            out.push_back(Output::Send(ToController::Held { job: self.launch.job, ranks: RankSet::single(rank) }));
+            out.push_back(Output::Send(ToController::Held {
+                job: self.launch.job,
+                ranks: RankSet::single(rank),
+            }));
         }
         Ok(())
     }
@@ -323,7 +402,9 @@ impl LocalJob {
         self.launch.hold = HoldAt::Nowhere;
         for (rank, proc) in &mut self.procs {
             if proc.life.on_released() {
-                out.push_back(Output::Continue { proc: proc_id(self.launch.job, *rank) });
+                out.push_back(Output::Continue {
+                    proc: proc_id(self.launch.job, *rank),
+                });
             }
         }
     }
@@ -335,20 +416,31 @@ impl LocalJob {
         status: ExitStatus,
         out: &mut Out,
     ) -> Result<(), Unexpected> {
-        let Some(proc) = self.procs.get_mut(&rank) else { return Ok(()) };
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return Ok(());
+        };
         proc.life.on_exited(now, status)?;
         let check = proc.life.leak_deadline();
         self.wake_at(check);
         self.stop_feeding(rank, out);
-        self.tell_pmi(pmi::Input::Closed { client: rank }, out);
+        self.tell_pmi(now, pmi::Input::Closed { client: rank }, out);
         self.fail_broken_fence(now, out);
         self.report_if_done(now, rank, out);
         Ok(())
     }
 
-    pub(super) fn on_output(&mut self, now: Time, rank: Rank, stream: Stream, bytes: Bytes, out: &mut Out) {
-        let Some(proc) = self.procs.get_mut(&rank) else { return };
-        proc.life.on_output(now, bytes.len());
+    pub(super) fn on_output(
+        &mut self,
+        now: Time,
+        rank: Rank,
+        stream: Stream,
+        bytes: Bytes,
+        out: &mut Out,
+    ) {
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return;
+        };
+        proc.life.on_output(now, stream);
         let leak_at = proc.life.leak_deadline();
         let assembler = proc.assembler(stream);
         let mut pieces = Vec::new();
@@ -360,7 +452,9 @@ impl LocalJob {
     }
 
     pub(super) fn on_output_ended(&mut self, now: Time, rank: Rank, stream: Stream, out: &mut Out) {
-        let Some(proc) = self.procs.get_mut(&rank) else { return };
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return;
+        };
         if !proc.life.is_open(stream) {
             return;
         }
@@ -373,27 +467,55 @@ impl LocalJob {
 
     fn pass_on(&mut self, rank: Rank, stream: Stream, pieces: Vec<Piece>, out: &mut Out) {
         let job = self.launch.job;
+        if self.audience == Audience::Gone {
+            return;
+        }
         for (bytes, end) in pieces {
             let shut = self.windows[slot(stream)].sent(bytes.len());
-            let chunk = Chunk { rank, stream, bytes, end };
+            let chunk = Chunk {
+                rank,
+                stream,
+                bytes,
+                end,
+            };
             out.push_back(Output::Send(ToController::Output { job, chunk }));
             if shut.is_some() {
-                for (rank, _) in self.procs.iter().filter(|(_, proc)| proc.life.is_open(stream)) {
-                    out.push_back(Output::Pause { proc: proc_id(job, *rank), stream });
+                for (rank, _) in self
+                    .procs
+                    .iter()
+                    .filter(|(_, proc)| proc.life.is_open(stream))
+                {
+                    out.push_back(Output::Pause {
+                        proc: proc_id(job, *rank),
+                        stream,
+                    });
                 }
             }
         }
     }
 
-    pub(super) fn on_output_credit(&mut self, now: Time, stream: Stream, bytes: u64, out: &mut Out) {
+    pub(super) fn on_output_credit(
+        &mut self,
+        now: Time,
+        stream: Stream,
+        bytes: u64,
+        out: &mut Out,
+    ) {
         if self.windows[slot(stream)].credited(bytes) != Some(Flow::Open) {
             return;
         }
         let mut check = None;
-        for (rank, proc) in self.procs.iter_mut().filter(|(_, proc)| proc.life.is_open(stream)) {
-            proc.life.on_reading_resumed(now);
+        for (rank, proc) in self
+            .procs
+            .iter_mut()
+            .filter(|(_, proc)| proc.life.is_open(stream))
+        {
+            proc.life.on_reading_resumed(now, stream);
             check = check.into_iter().chain(proc.life.leak_deadline()).min();
-            out.push_back(Output::Resume { proc: proc_id(self.launch.job, *rank), stream });
+            out.push_back(Output::Resume {
+                proc: proc_id(self.launch.job, *rank),
+                stream,
+            });
         }
         self.wake_at(check);
     }
@@ -414,7 +536,11 @@ impl LocalJob {
     pub(super) fn on_stdin_eof(&mut self, out: &mut Out) {
         let ranks: Vec<_> = self.procs.keys().copied().collect();
         for rank in ranks {
-            if let Some(feeder) = self.procs.get_mut(&rank).and_then(|proc| proc.feeder.as_mut()) {
+            if let Some(feeder) = self
+                .procs
+                .get_mut(&rank)
+                .and_then(|proc| proc.feeder.as_mut())
+            {
                 feeder.end();
                 self.feed(rank, out);
             }
@@ -422,8 +548,12 @@ impl LocalJob {
     }
 
     pub(super) fn on_stdin_written(&mut self, rank: Rank, out: &mut Out) {
-        let Some(proc) = self.procs.get_mut(&rank) else { return };
-        let Some(feeder) = &mut proc.feeder else { return };
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return;
+        };
+        let Some(feeder) = &mut proc.feeder else {
+            return;
+        };
         feeder.written();
         self.credit_stdin(out);
         self.feed(rank, out);
@@ -434,7 +564,9 @@ impl LocalJob {
     }
 
     fn feed(&mut self, rank: Rank, out: &mut Out) {
-        let Some(proc) = self.procs.get_mut(&rank) else { return };
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return;
+        };
         if !proc.life.is_alive() {
             return;
         }
@@ -451,77 +583,107 @@ impl LocalJob {
     }
 
     fn stop_feeding(&mut self, rank: Rank, out: &mut Out) {
-        if self.procs.get_mut(&rank).and_then(|proc| proc.feeder.take()).is_none() {
+        if self
+            .procs
+            .get_mut(&rank)
+            .and_then(|proc| proc.feeder.take())
+            .is_none()
+        {
             return;
         }
         self.credit_stdin(out);
-        out.push_back(Output::CloseStdin { proc: proc_id(self.launch.job, rank) });
+        out.push_back(Output::CloseStdin {
+            proc: proc_id(self.launch.job, rank),
+        });
         self.close_stdin_if_unread(out);
     }
 
     /// Gives credit for what every reader has read, in quarters of the window: the slowest of them sets the pace.
     fn credit_stdin(&mut self, out: &mut Out) {
-        let slowest = self.procs.values().filter_map(|proc| proc.feeder.as_ref()).map(Feeder::consumed).min();
+        let slowest = self
+            .procs
+            .values()
+            .filter_map(|proc| proc.feeder.as_ref())
+            .map(Feeder::consumed)
+            .min();
         let bytes = slowest.map_or(0, |consumed| consumed.saturating_sub(self.credited));
         if bytes >= STDIN_WINDOW / 4 {
             self.credited += bytes;
-            out.push_back(Output::Send(ToController::StdinCredit { job: self.launch.job, bytes }));
+            out.push_back(Output::Send(ToController::StdinCredit {
+                job: self.launch.job,
+                bytes,
+            }));
         }
     }
 
     fn close_stdin_if_unread(&mut self, out: &mut Out) {
         if !self.stdin_closed && self.procs.values().all(|proc| proc.feeder.is_none()) {
             self.stdin_closed = true;
-            out.push_back(Output::Send(ToController::StdinClosed { job: self.launch.job }));
+            out.push_back(Output::Send(ToController::StdinClosed {
+                job: self.launch.job,
+            }));
         }
     }
 
-    pub(super) fn on_pmi(&mut self, rank: Rank, bytes: &[u8], out: &mut Out) {
-        self.tell_pmi(pmi::Input::Bytes { client: rank, bytes }, out);
+    pub(super) fn on_pmi(&mut self, now: Time, rank: Rank, bytes: &[u8], out: &mut Out) {
+        self.tell_pmi(
+            now,
+            pmi::Input::Bytes {
+                client: rank,
+                bytes,
+            },
+            out,
+        );
+        self.fail_broken_fence(now, out);
     }
 
     pub(super) fn on_pmi_closed(&mut self, now: Time, rank: Rank, out: &mut Out) {
-        self.tell_pmi(pmi::Input::Closed { client: rank }, out);
-        if let Some((_, until)) = &mut self.fence_broken
-            && *until == Time::ZERO
-        {
-            *until = now + LEAK_DELAY;
-            self.wake_at(Some(now + LEAK_DELAY));
-        }
+        self.tell_pmi(now, pmi::Input::Closed { client: rank }, out);
+        self.fail_broken_fence(now, out);
     }
 
-    pub(super) fn on_fence_done(&mut self, puts: Vec<(String, String)>, out: &mut Out) {
+    pub(super) fn on_fence_done(&mut self, now: Time, puts: Vec<(String, String)>, out: &mut Out) {
         if let Some(id) = self.fence.take() {
-            self.tell_pmi(pmi::Input::FenceDone { id, puts }, out);
+            self.tell_pmi(now, pmi::Input::FenceDone { id, puts }, out);
         }
     }
 
     /// A fence that can never complete is failed when it is known how the proc ended that does not come: its own
     /// failure, which ends the job, must not be hidden behind the errors of those that waited for it.
     fn fail_broken_fence(&mut self, now: Time, out: &mut Out) {
-        let Some((lost, until)) = &self.fence_broken else { return };
+        let Some((lost, until)) = &self.fence_broken else {
+            return;
+        };
         let status = |rank: &Rank| match self.procs.get(rank).map(|proc| proc.life.state()) {
             Some(State::Exited { status, .. } | State::Done { status, .. }) => Some(status),
             _ => None,
         };
-        let overdue = *until != Time::ZERO && *until <= now;
+        let overdue = *until <= now;
         let ended = lost.iter().all(|rank| status(rank).is_some());
         let ends_job = self.launch.end.on_failure == OnFailure::EndJob
-            && lost.iter().filter_map(status).any(|status| !status.is_success());
+            && lost
+                .iter()
+                .filter_map(status)
+                .any(|status| !status.is_success());
         if ends_job {
             self.fence_broken = None;
         } else if ended || overdue {
             self.fence_broken = None;
-            self.tell_pmi(pmi::Input::FenceFailed, out);
+            self.tell_pmi(now, pmi::Input::FenceFailed, out);
         }
     }
 
     pub(super) fn signal(&mut self, signal: Signal, out: &mut Out) {
         for (rank, proc) in &self.procs {
             // A held proc is let go by a release, not by a SIGCONT that was meant for those that run.
-            let held = signal == Signal::CONT && proc.life.state() == State::Held && self.phase == Phase::Running;
+            let held = signal == Signal::CONT
+                && proc.life.state() == State::Held
+                && self.phase == Phase::Running;
             if proc.life.is_alive() && !held {
-                out.push_back(Output::Signal { proc: proc_id(self.launch.job, *rank), signal });
+                out.push_back(Output::Signal {
+                    proc: proc_id(self.launch.job, *rank),
+                    signal,
+                });
             }
         }
     }
@@ -532,10 +694,24 @@ impl LocalJob {
         if self.phase != Phase::Running {
             return;
         }
-        self.phase = Phase::Ending { kill_at: now + grace };
+        self.phase = Phase::Ending {
+            kill_at: now + grace,
+        };
         self.signal(Signal::TERM, out);
         // A stopped process takes no SIGTERM until it is continued.
         self.signal(Signal::CONT, out);
+    }
+
+    /// The controller is gone, and with it everybody who reads: the job ends within `grace`, whatever was granted before.
+    pub(super) fn controller_lost(&mut self, now: Time, grace: Duration, out: &mut Out) {
+        self.audience = Audience::Gone;
+        for stream in Stream::BOTH {
+            self.on_output_credit(now, stream, u64::MAX, out);
+        }
+        self.end(now, grace, out);
+        if let Phase::Ending { kill_at } = &mut self.phase {
+            *kill_at = (*kill_at).min(now + grace);
+        }
     }
 
     pub(super) fn kill(&mut self, now: Time, out: &mut Out) {
@@ -554,16 +730,22 @@ impl LocalJob {
                 // A proc that waits for its turn is `Starting`, which may fail.
                 let _ = proc.life.on_spawn_failed();
             }
-            self.settle_without_start(rank, out);
+            self.settle_without_start(now, rank, out);
         }
         self.after_start(now, out);
     }
 
     pub(super) fn resize(&mut self, size: WindowSize, out: &mut Out) {
         if let Some(pty) = self.launch.stdio.pty
-            && self.procs.get(&pty.rank).is_some_and(|proc| proc.life.is_alive())
+            && self
+                .procs
+                .get(&pty.rank)
+                .is_some_and(|proc| proc.life.is_alive())
         {
-            out.push_back(Output::Resize { proc: proc_id(self.launch.job, pty.rank), size });
+            out.push_back(Output::Resize {
+                proc: proc_id(self.launch.job, pty.rank),
+                size,
+            });
         }
     }
 
@@ -586,7 +768,9 @@ impl LocalJob {
         let ranks: Vec<_> = self.procs.keys().copied().collect();
         for rank in ranks {
             for stream in Stream::BOTH {
-                let Some(proc) = self.procs.get_mut(&rank) else { continue };
+                let Some(proc) = self.procs.get_mut(&rank) else {
+                    continue;
+                };
                 let mut pieces = Vec::new();
                 proc.assembler(stream).flush_due(now, &mut pieces);
                 let next = proc.assembler(stream).deadline();
@@ -597,15 +781,17 @@ impl LocalJob {
         }
         self.fail_broken_fence(now, out);
         let until = self.fence_broken.as_ref().map(|(_, until)| *until);
-        self.wake_at(until.filter(|until| *until > now));
+        self.wake_at(until);
     }
 
     fn check_leak(&mut self, now: Time, rank: Rank, out: &mut Out) {
-        let Some(proc) = self.procs.get_mut(&rank) else { return };
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return;
+        };
         // While we may not read, what is in the pipe cannot be told from what is held open.
-        let shut = Stream::BOTH
-            .into_iter()
-            .any(|stream| proc.life.is_open(stream) && self.windows[slot(stream)].flow() == Flow::Shut);
+        let shut = Stream::BOTH.into_iter().any(|stream| {
+            proc.life.is_open(stream) && self.windows[slot(stream)].flow() == Flow::Shut
+        });
         if shut {
             return;
         }
@@ -615,36 +801,54 @@ impl LocalJob {
             return;
         }
         for stream in Stream::BOTH {
-            let Some(proc) = self.procs.get_mut(&rank) else { return };
+            let Some(proc) = self.procs.get_mut(&rank) else {
+                return;
+            };
             if !proc.life.is_open(stream) {
                 continue;
             }
             let mut pieces = Vec::new();
             proc.assembler(stream).finish(&mut pieces);
             proc.life.on_stream_ended(stream);
-            out.push_back(Output::CloseOutput { proc: proc_id(self.launch.job, rank), stream });
+            out.push_back(Output::CloseOutput {
+                proc: proc_id(self.launch.job, rank),
+                stream,
+            });
             self.pass_on(rank, stream, pieces, out);
         }
         self.report_if_done(now, rank, out);
     }
 
     fn report_if_done(&mut self, now: Time, rank: Rank, out: &mut Out) {
-        let Some(proc) = self.procs.get_mut(&rank) else { return };
-        let State::Done { status, drained } = proc.life.state() else { return };
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return;
+        };
+        let State::Done { status, drained } = proc.life.state() else {
+            return;
+        };
         if proc.settled {
             return;
         }
         proc.settled = true;
         let job = self.launch.job;
-        out.push_back(Output::Send(ToController::Ended { job, rank, status, drained }));
+        out.push_back(Output::Send(ToController::Ended {
+            job,
+            rank,
+            status,
+            drained,
+        }));
         self.finish_if_done(now, out);
     }
 
     fn finish_if_done(&mut self, now: Time, out: &mut Out) {
         if self.launched && self.sweep.is_idle() && self.procs.values().all(|proc| proc.settled) {
             let manner = match self.phase {
-                Phase::Running => Manner::Ask { grace: self.launch.end.grace },
-                Phase::Ending { kill_at } => Manner::Ask { grace: kill_at.since(now) },
+                Phase::Running => Manner::Ask {
+                    grace: self.launch.end.grace,
+                },
+                Phase::Ending { kill_at } => Manner::Ask {
+                    grace: kill_at.since(now),
+                },
                 Phase::Killing => Manner::Kill,
             };
             let action = self.sweep.begin(manner);
@@ -671,7 +875,10 @@ impl LocalJob {
             Action::Report { count, signal } => {
                 let note = Note::LeftBehind { node, count };
                 out.push_back(Output::Send(ToController::Note { job, note }));
-                out.push_back(Output::Sweep { job, signal: Some(signal) });
+                out.push_back(Output::Sweep {
+                    job,
+                    signal: Some(signal),
+                });
             }
             Action::GiveUp(pids) => {
                 let note = Note::Stuck { node, pids };
@@ -684,37 +891,64 @@ impl LocalJob {
         self.check_at = self.check_at.into_iter().chain(at).min();
     }
 
-    fn tell_pmi(&mut self, input: pmi::Input<'_>, out: &mut Out) {
+    fn tell_pmi(&mut self, now: Time, input: pmi::Input<'_>, out: &mut Out) {
         let job: JobId = self.launch.job;
+        let mut check = None;
         let Some(server) = &mut self.pmi else { return };
         server.handle(input);
         while let Some(output) = server.poll() {
             match output {
                 pmi::Output::Send { client, bytes } => {
-                    out.push_back(Output::PmiSend { proc: proc_id(job, client), bytes });
+                    out.push_back(Output::PmiSend {
+                        proc: proc_id(job, client),
+                        bytes,
+                    });
                 }
                 pmi::Output::Close { client, why } => {
-                    out.push_back(Output::PmiClose { proc: proc_id(job, client) });
-                    out.push_back(Output::Send(ToController::Protocol { job, rank: client, what: why.to_string() }));
+                    out.push_back(Output::PmiClose {
+                        proc: proc_id(job, client),
+                    });
+                    out.push_back(Output::Send(ToController::Protocol {
+                        job,
+                        rank: client,
+                        what: why.to_string(),
+                    }));
                 }
                 pmi::Output::Event(pmi::Event::Fence { id, puts }) => {
                     self.fence = Some(id);
                     out.push_back(Output::Send(ToController::Fence { job, puts }));
                 }
                 pmi::Output::Event(pmi::Event::FenceBroken { lost, .. }) => {
-                    let until = self.fence_broken.take().map_or(Time::ZERO, |(_, until)| until);
+                    // Whose connection is gone may be about to exit: its status says more than its silence.
+                    let until = self
+                        .fence_broken
+                        .take()
+                        .map_or(now + LEAK_DELAY, |(_, until)| until);
                     self.fence_broken = Some((lost, until));
+                    check = Some(until);
                 }
-                pmi::Output::Event(pmi::Event::Abort { client, code, message }) => {
+                pmi::Output::Event(pmi::Event::Abort {
+                    client,
+                    code,
+                    message,
+                }) => {
                     let code = u8::try_from(code & 0xff).unwrap_or(1);
-                    out.push_back(Output::Send(ToController::Abort { job, rank: client, code, message }));
+                    out.push_back(Output::Send(ToController::Abort {
+                        job,
+                        rank: client,
+                        code,
+                        message,
+                    }));
                 }
                 // Whether a proc said hello or goodbye decides nothing here: its exit does.
                 pmi::Output::Event(
-                    pmi::Event::Initialized { .. } | pmi::Event::Finalized { .. } | pmi::Event::Lost { .. },
+                    pmi::Event::Initialized { .. }
+                    | pmi::Event::Finalized { .. }
+                    | pmi::Event::Lost { .. },
                 ) => {}
             }
         }
+        self.wake_at(check);
     }
 }
 
