@@ -5,11 +5,15 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// 0-based position of a proc in its job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Rank(pub u32);
 
 /// Number of a node in its allocation, 0-based, in the order of the allocation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct NodeId(pub u32);
 
 /// Number of a job at its controller, 1-based: what a user types and what a proc's identity contains.

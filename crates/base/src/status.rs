@@ -76,7 +76,9 @@ impl Signal {
         }
         let upper = text.to_ascii_uppercase();
         let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
-        (1..=31).map(Self).find(|signal| signal.name() == Some(bare))
+        (1..=31)
+            .map(Self)
+            .find(|signal| signal.name() == Some(bare))
     }
 }
 
@@ -120,8 +122,14 @@ impl fmt::Display for ExitStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exited(code) => write!(f, "exited with code {code}"),
-            Self::Signaled { signal, core_dumped: false } => write!(f, "killed by {signal}"),
-            Self::Signaled { signal, core_dumped: true } => write!(f, "killed by {signal}, core dumped"),
+            Self::Signaled {
+                signal,
+                core_dumped: false,
+            } => write!(f, "killed by {signal}"),
+            Self::Signaled {
+                signal,
+                core_dumped: true,
+            } => write!(f, "killed by {signal}, core dumped"),
         }
     }
 }

@@ -9,7 +9,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 /// Nanoseconds since the start of the process that made it. Made only by `os`; everywhere else it is an input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Time(u64);
 
 impl Time {
@@ -55,6 +57,11 @@ impl Sub for Time {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:06}s", self.0 / 1_000_000_000, self.0 % 1_000_000_000 / 1_000)
+        write!(
+            f,
+            "{}.{:06}s",
+            self.0 / 1_000_000_000,
+            self.0 % 1_000_000_000 / 1_000
+        )
     }
 }

@@ -48,7 +48,9 @@ enum State {
     /// The controller has said how the job ended.
     Ended(Ending),
     /// The controller is gone without a word; what is left below us is being killed.
-    Orphaned { until: Time },
+    Orphaned {
+        until: Time,
+    },
 }
 
 #[derive(Debug)]
@@ -81,7 +83,12 @@ struct Front {
 }
 
 /// Runs a job and gives the exit code of this process.
-pub(crate) fn run(mut spec: JobSpec, allocation: Allocation, options: FrontOptions, host: String) -> Result<u8, os::Error> {
+pub(crate) fn run(
+    mut spec: JobSpec,
+    allocation: Allocation,
+    options: FrontOptions,
+    host: String,
+) -> Result<u8, os::Error> {
     let descriptors = os::raise_descriptor_limit();
     machine::sweep_stale();
     if mpir::being_debugged() {
@@ -92,14 +99,26 @@ pub(crate) fn run(mut spec: JobSpec, allocation: Allocation, options: FrontOptio
     let output = os::SharedRegion::new(SLOT_SIZE, OUTPUT_SLOTS)?;
     let input = os::SharedRegion::new(SLOT_SIZE, INPUT_SLOTS)?;
     let front_pid = os::current_pid();
-    let nodes = allocation.nodes.iter().map(|node| node.name.clone()).collect();
+    let nodes = allocation
+        .nodes
+        .iter()
+        .map(|node| node.name.clone())
+        .collect();
     let keeper = match os::fork()? {
         Forked::Parent(pid) => pid,
         Forked::Child => {
             drop(ours);
             let_go_of_standard_streams();
             let (output, input) = (output.into_writer(), input.into_reader());
-            let birth = Birth { allocation, front_pid, host, link: theirs, output, input, descriptors };
+            let birth = Birth {
+                allocation,
+                front_pid,
+                host,
+                link: theirs,
+                output,
+                input,
+                descriptors,
+            };
             return Ok(machine::keep(birth).unwrap_or_else(|error| {
                 machine::log(&error.to_string());
                 exit::INTERNAL
@@ -135,7 +154,9 @@ impl Front {
         let [stdin, stdout, stderr] = os::standard_streams();
         let pty = spec.stdio.pty.is_some();
         let raw_mode = match &stdin {
-            Some(fd) if pty && os::is_terminal(fd.as_fd()) => Some(os::RawMode::enter(os::duplicate(fd.as_fd())?)?),
+            Some(fd) if pty && os::is_terminal(fd.as_fd()) => {
+                Some(os::RawMode::enter(os::duplicate(fd.as_fd())?)?)
+            }
             _ => None,
         };
         let input = Input::new(&options.input, stdin)?;
@@ -191,7 +212,9 @@ impl Front {
         match &self.state {
             State::Running => false,
             State::Ended(_) => self.socket.is_none() && self.printers.idle() && !os::has_children(),
-            State::Orphaned { until } => self.printers.idle() && (!os::has_children() || *until <= Clock::now()),
+            State::Orphaned { until } => {
+                self.printers.idle() && (!os::has_children() || *until <= Clock::now())
+            }
         }
     }
 
@@ -222,18 +245,27 @@ impl Front {
             self.link.send(message);
         }
         let Some(token) = self.socket else { return };
-        let Some(fd) = self.events.fd(token) else { return };
+        let Some(fd) = self.events.fd(token) else {
+            return;
+        };
         // A closed link shows at its next read, an error as well.
         let _ = self.link.flush(fd);
-        let wanted = if self.link.link.has_outgoing() { Interest::ReadWrite } else { Interest::Read };
+        let wanted = if self.link.link.has_outgoing() {
+            Interest::ReadWrite
+        } else {
+            Interest::Read
+        };
         if wanted != self.socket_writes && self.events.set_interest(token, wanted).is_ok() {
             self.socket_writes = wanted;
         }
-        self.input.watch(&mut self.events, self.link.link.has_outgoing());
+        self.input
+            .watch(&mut self.events, self.link.link.has_outgoing());
     }
 
     fn receive(&mut self, token: Token) {
-        let Some(fd) = self.events.fd(token) else { return };
+        let Some(fd) = self.events.fd(token) else {
+            return;
+        };
         let received = self.link.link.receive(fd);
         loop {
             match self.link.next() {
@@ -341,7 +373,9 @@ impl Front {
         }
         if matches!(self.state, State::Running) {
             self.input.close(&mut self.events);
-            self.state = State::Orphaned { until: Clock::now() + ORPHANS_MAX };
+            self.state = State::Orphaned {
+                until: Clock::now() + ORPHANS_MAX,
+            };
             self.kill_orphans();
             self.say(&messages::controller_lost(self.keeper.as_raw()));
         }
@@ -360,12 +394,14 @@ impl Front {
             let _ = raw_mode.restore();
         }
         let (messages, code) = match &self.state {
-            State::Ended(Ending::Refused(refusal)) => {
-                (vec![dvm::messages::refused(refusal)], exit::refused(refusal))
-            }
-            State::Ended(Ending::Outcome(outcome)) => {
-                (dvm::messages::outcome(outcome, &self.scene()), exit::code_of(outcome))
-            }
+            State::Ended(Ending::Refused(refusal)) => (
+                vec![dvm::messages::refused(refusal)],
+                exit::refused(refusal),
+            ),
+            State::Ended(Ending::Outcome(outcome)) => (
+                dvm::messages::outcome(outcome, &self.scene()),
+                exit::code_of(outcome),
+            ),
             State::Running | State::Orphaned { .. } => (Vec::new(), exit::INTERNAL),
         };
         for message in &messages {
@@ -384,7 +420,9 @@ impl Front {
             }
             for event in events.drain(..) {
                 match event {
-                    Event::Readable(token) | Event::Writable(token) => self.printers.on_ready(&mut self.events, token),
+                    Event::Readable(token) | Event::Writable(token) => {
+                        self.printers.on_ready(&mut self.events, token)
+                    }
                     Event::Signal(info) if info.signal != Signal::CHLD => self.on_signal(info),
                     _ => {}
                 }
@@ -393,7 +431,12 @@ impl Front {
     }
 
     fn scene(&self) -> Scene<'_> {
-        Scene { nodes: &self.nodes, table: &self.table, apps: &self.apps, end: self.end }
+        Scene {
+            nodes: &self.nodes,
+            table: &self.table,
+            apps: &self.apps,
+            end: self.end,
+        }
     }
 
     fn note(&mut self, message: &Message) {
@@ -403,6 +446,7 @@ impl Front {
     }
 
     fn say(&mut self, message: &Message) {
-        self.printers.say(&mut self.events, message, self.options.message_format);
+        self.printers
+            .say(&mut self.events, message, self.options.message_format);
     }
 }

@@ -63,7 +63,11 @@ pub(crate) struct Link {
 
 impl Default for Link {
     fn default() -> Self {
-        Self { outgoing: VecDeque::new(), incoming: BytesMut::new(), buffer: vec![0; READ_SIZE] }
+        Self {
+            outgoing: VecDeque::new(),
+            incoming: BytesMut::new(),
+            buffer: vec![0; READ_SIZE],
+        }
     }
 }
 
@@ -88,8 +92,12 @@ impl Link {
     /// Writes what there is room for.
     pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
         while !self.outgoing.is_empty() {
-            let slices: Vec<IoSlice<'_>> =
-                self.outgoing.iter().take(os::MAX_SLICES).map(|bytes| IoSlice::new(bytes)).collect();
+            let slices: Vec<IoSlice<'_>> = self
+                .outgoing
+                .iter()
+                .take(os::MAX_SLICES)
+                .map(|bytes| IoSlice::new(bytes))
+                .collect();
             match os::write_vectored(fd, &slices)? {
                 WriteOutcome::Bytes(written) => self.advance(written),
                 WriteOutcome::WouldBlock => break,
@@ -124,7 +132,9 @@ impl Link {
 
     /// The next whole frame: its kind and what follows.
     fn frame(&mut self) -> Result<Option<(u8, Bytes)>, LinkError> {
-        let Some(head) = self.incoming.first_chunk::<4>() else { return Ok(None) };
+        let Some(head) = self.incoming.first_chunk::<4>() else {
+            return Ok(None);
+        };
         let length = u32::from_le_bytes(*head) as usize;
         if length == 0 || length > FRAME_MAX {
             return Err(LinkError::TooLong { length });
@@ -186,7 +196,10 @@ impl AsRef<[u8]> for Borrowed {
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        self.returned.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
+        self.returned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(self.number);
     }
 }
 
@@ -201,7 +214,11 @@ struct Lender {
 
 impl Lender {
     const fn new(region: os::SlotWriter) -> Self {
-        Self { region, lent: BTreeMap::new(), next: 0 }
+        Self {
+            region,
+            lent: BTreeMap::new(),
+            next: 0,
+        }
     }
 
     /// Where `bytes` lie, if that is worth telling, as the fixed part of a frame; they are kept until they come back.
@@ -240,7 +257,10 @@ struct Borrower {
 
 impl Borrower {
     fn new(region: os::SlotReader) -> Self {
-        Self { region, returned: Returned::default() }
+        Self {
+            region,
+            returned: Returned::default(),
+        }
     }
 
     fn borrow(&self, body: &mut Bytes) -> Result<Bytes, LinkError> {
@@ -250,12 +270,17 @@ impl Borrower {
         let length = u32::from_le_bytes(fixed(body)?) as usize;
         let view = self.region.view(slot, offset, length);
         let view = view.ok_or(LinkError::Malformed("a place outside of the shared region"))?;
-        Ok(Bytes::from_owner(Borrowed { view, number, returned: Arc::clone(&self.returned) }))
+        Ok(Bytes::from_owner(Borrowed {
+            view,
+            number,
+            returned: Arc::clone(&self.returned),
+        }))
     }
 
     /// Gives back what was used.
     fn give_back(&self, link: &mut Link) {
-        let numbers = std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
+        let numbers =
+            std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
         for number in numbers {
             link.push(KIND_RELEASE, &number.to_le_bytes(), Bytes::new());
         }
@@ -272,7 +297,11 @@ pub(crate) struct FrontLink {
 
 impl FrontLink {
     pub(crate) fn new(output: os::SlotReader, input: os::SlotWriter) -> Self {
-        Self { link: Link::default(), output: Borrower::new(output), input: Lender::new(input) }
+        Self {
+            link: Link::default(),
+            output: Borrower::new(output),
+            input: Lender::new(input),
+        }
     }
 
     pub(crate) fn send(&mut self, message: FromFront) {
@@ -298,17 +327,31 @@ impl FrontLink {
 
     pub(crate) fn next(&mut self) -> Result<Option<ToFront>, LinkError> {
         loop {
-            let Some((kind, mut body)) = self.link.frame()? else { return Ok(None) };
+            let Some((kind, mut body)) = self.link.frame()? else {
+                return Ok(None);
+            };
             let message = match kind {
-                KIND_MESSAGE => postcard::from_bytes(&body).map_err(|_| LinkError::Malformed("a message"))?,
+                KIND_MESSAGE => {
+                    postcard::from_bytes(&body).map_err(|_| LinkError::Malformed("a message"))?
+                }
                 KIND_OUTPUT => {
                     let (rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
-                    ToFront::Output(Chunk { rank, stream, bytes: body, end })
+                    ToFront::Output(Chunk {
+                        rank,
+                        stream,
+                        bytes: body,
+                        end,
+                    })
                 }
                 KIND_OUTPUT_SHARED => {
                     let (rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
                     let bytes = self.output.borrow(&mut body)?;
-                    ToFront::Output(Chunk { rank, stream, bytes, end })
+                    ToFront::Output(Chunk {
+                        rank,
+                        stream,
+                        bytes,
+                        end,
+                    })
                 }
                 KIND_RELEASE => {
                     self.input.on_release(&mut body)?;
@@ -331,7 +374,11 @@ pub(crate) struct ControllerLink {
 
 impl ControllerLink {
     pub(crate) fn new(output: os::SlotWriter, input: os::SlotReader) -> Self {
-        Self { link: Link::default(), output: Lender::new(output), input: Borrower::new(input) }
+        Self {
+            link: Link::default(),
+            output: Lender::new(output),
+            input: Borrower::new(input),
+        }
     }
 
     pub(crate) fn send(&mut self, message: ToFront) {
@@ -339,7 +386,11 @@ impl ControllerLink {
             ToFront::Output(chunk) => {
                 let head = output_head(&chunk);
                 match self.output.lend(&chunk.bytes) {
-                    Some(place) => self.link.push(KIND_OUTPUT_SHARED, &[&head[..], &place].concat(), Bytes::new()),
+                    Some(place) => self.link.push(
+                        KIND_OUTPUT_SHARED,
+                        &[&head[..], &place].concat(),
+                        Bytes::new(),
+                    ),
                     None => self.link.push(KIND_OUTPUT, &head, chunk.bytes),
                 }
             }
@@ -355,13 +406,19 @@ impl ControllerLink {
 
     pub(crate) fn next(&mut self) -> Result<Option<FromFront>, LinkError> {
         loop {
-            let Some((kind, mut body)) = self.link.frame()? else { return Ok(None) };
+            let Some((kind, mut body)) = self.link.frame()? else {
+                return Ok(None);
+            };
             match kind {
                 KIND_MESSAGE => {
-                    return postcard::from_bytes(&body).map(Some).map_err(|_| LinkError::Malformed("a message"));
+                    return postcard::from_bytes(&body)
+                        .map(Some)
+                        .map_err(|_| LinkError::Malformed("a message"));
                 }
                 KIND_STDIN => return Ok(Some(FromFront::Stdin(body))),
-                KIND_STDIN_SHARED => return Ok(Some(FromFront::Stdin(self.input.borrow(&mut body)?))),
+                KIND_STDIN_SHARED => {
+                    return Ok(Some(FromFront::Stdin(self.input.borrow(&mut body)?)));
+                }
                 KIND_RELEASE => self.output.on_release(&mut body)?,
                 other => return Err(LinkError::UnknownKind(other)),
             }
@@ -376,7 +433,9 @@ fn push_message<T: serde::Serialize>(link: &mut Link, message: &T) {
 }
 
 fn fixed<const N: usize>(body: &mut Bytes) -> Result<[u8; N], LinkError> {
-    let head = *body.first_chunk::<N>().ok_or(LinkError::Malformed("a short frame"))?;
+    let head = *body
+        .first_chunk::<N>()
+        .ok_or(LinkError::Malformed("a short frame"))?;
     let _ = body.split_to(N);
     Ok(head)
 }

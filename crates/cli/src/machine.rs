@@ -91,8 +91,15 @@ fn run(birth: Birth) -> Result<(), os::Error> {
     let topology = os::read_topology(Path::new("/"))?;
     os::set_nonblocking(std::os::fd::AsFd::as_fd(&birth.link))?;
     let front = events.add(birth.link, Interest::Read)?;
-    let daemon = Daemon::new(DaemonConfig { node: LOCAL, host: birth.host, topology });
-    let controller = Controller::new(birth.allocation, u32::try_from(birth.front_pid.as_raw()).unwrap_or_default());
+    let daemon = Daemon::new(DaemonConfig {
+        node: LOCAL,
+        host: birth.host,
+        topology,
+    });
+    let controller = Controller::new(
+        birth.allocation,
+        u32::try_from(birth.front_pid.as_raw()).unwrap_or_default(),
+    );
     let mut machine = Machine {
         sources: BTreeMap::from([(front, Source::Front)]),
         events,
@@ -120,7 +127,10 @@ impl Machine {
             if self.finished && (self.front.is_none() || !self.link.link.has_outgoing()) {
                 return Ok(());
             }
-            let deadline = [self.daemon.deadline(), self.controller.deadline()].into_iter().flatten().min();
+            let deadline = [self.daemon.deadline(), self.controller.deadline()]
+                .into_iter()
+                .flatten()
+                .min();
             self.events.wait(deadline, &mut events)?;
             let now = Clock::now();
             for event in events.drain(..) {
@@ -166,7 +176,9 @@ impl Machine {
             } else if let Some(output) = self.controller.poll() {
                 match output {
                     ControllerOutput::Front(message) => self.link.send(message),
-                    ControllerOutput::Daemon(_, message) => self.daemon.handle(now, Input::Message(message)),
+                    ControllerOutput::Daemon(_, message) => {
+                        self.daemon.handle(now, Input::Message(message))
+                    }
                     ControllerOutput::Finished => self.finished = true,
                     ControllerOutput::Log(what) => log(&what),
                 }
@@ -178,34 +190,61 @@ impl Machine {
 
     fn carry_out(&mut self, now: Time, output: Output) {
         match output {
-            Output::Send(message) => self.controller.handle(now, ControllerInput::Daemon(LOCAL, message)),
+            Output::Send(message) => self
+                .controller
+                .handle(now, ControllerInput::Daemon(LOCAL, message)),
             Output::Prepare { job, apps } => self.ranks.prepare(job, &apps),
             Output::Spawn(order) => {
                 let proc = order.proc;
-                match self.ranks.spawn(&mut self.events, &mut self.sources, &order) {
+                match self
+                    .ranks
+                    .spawn(&mut self.events, &mut self.sources, &order)
+                {
                     Ok((pid, executable)) => {
                         let pid = pid.as_raw();
-                        self.daemon.handle(now, Input::Spawned { proc, pid, executable });
+                        self.daemon.handle(
+                            now,
+                            Input::Spawned {
+                                proc,
+                                pid,
+                                executable,
+                            },
+                        );
                     }
-                    Err(failure) => self.daemon.handle(now, Input::SpawnFailed { proc, failure }),
+                    Err(failure) => self
+                        .daemon
+                        .handle(now, Input::SpawnFailed { proc, failure }),
                 }
             }
             Output::Signal { proc, signal } => self.ranks.signal(proc, signal),
             Output::LeaveStopped { proc } => self.ranks.leave_stopped(proc),
             Output::Continue { proc } => self.ranks.let_run(proc),
-            Output::Pause { proc, stream } => self.ranks.set_reading(&mut self.events, proc, stream, Interest::None),
-            Output::Resume { proc, stream } => self.ranks.set_reading(&mut self.events, proc, stream, Interest::Read),
+            Output::Pause { proc, stream } => {
+                self.ranks
+                    .set_reading(&mut self.events, proc, stream, Interest::None)
+            }
+            Output::Resume { proc, stream } => {
+                self.ranks
+                    .set_reading(&mut self.events, proc, stream, Interest::Read)
+            }
             Output::CloseOutput { proc, stream } => {
-                self.ranks.close_output(&mut self.events, &mut self.sources, proc, stream);
+                self.ranks
+                    .close_output(&mut self.events, &mut self.sources, proc, stream);
             }
             Output::WriteStdin { proc, bytes } => {
                 if let Some(token) = self.ranks.queue_stdin(proc, bytes) {
                     self.write_stdin(now, token, proc);
                 }
             }
-            Output::CloseStdin { proc } => self.ranks.close_stdin(&mut self.events, &mut self.sources, proc),
+            Output::CloseStdin { proc } => {
+                self.ranks
+                    .close_stdin(&mut self.events, &mut self.sources, proc)
+            }
             Output::PmiSend { proc, bytes } => self.ranks.send_pmi(&mut self.events, proc, &bytes),
-            Output::PmiClose { proc } => self.ranks.close_pmi(&mut self.events, &mut self.sources, proc),
+            Output::PmiClose { proc } => {
+                self.ranks
+                    .close_pmi(&mut self.events, &mut self.sources, proc)
+            }
             Output::Resize { proc, size } => self.ranks.resize(&self.events, proc, size),
             Output::Sweep { job, signal } => {
                 let left = self.ranks.sweep(signal);
@@ -233,7 +272,9 @@ impl Machine {
     }
 
     fn read_front(&mut self, now: Time, token: Token) {
-        let Some(fd) = self.events.fd(token) else { return };
+        let Some(fd) = self.events.fd(token) else {
+            return;
+        };
         let received = self.link.link.receive(fd);
         loop {
             match self.link.next() {
@@ -269,10 +310,16 @@ impl Machine {
 
     fn flush(&mut self) {
         let Some(token) = self.front else { return };
-        let Some(fd) = self.events.fd(token) else { return };
+        let Some(fd) = self.events.fd(token) else {
+            return;
+        };
         match self.link.flush(fd) {
             Ok(Received::Open) => {
-                let wanted = if self.link.link.has_outgoing() { Interest::ReadWrite } else { Interest::Read };
+                let wanted = if self.link.link.has_outgoing() {
+                    Interest::ReadWrite
+                } else {
+                    Interest::Read
+                };
                 if wanted != self.front_writes {
                     self.front_writes = wanted;
                     if let Err(error) = self.events.set_interest(token, wanted) {
@@ -291,7 +338,9 @@ impl Machine {
         if self.events.interest(token) != Some(Interest::Read) {
             return;
         }
-        let Some(fd) = self.events.fd(token) else { return };
+        let Some(fd) = self.events.fd(token) else {
+            return;
+        };
         let mut slot = self.region.take();
         let outcome = match &mut slot {
             Some(slot) => os::read(fd, slot.as_mut()),
@@ -300,28 +349,40 @@ impl Machine {
         match outcome {
             Ok(ReadOutcome::Bytes(read)) => {
                 if read >= self.ranks.pipe_room(proc, stream) {
-                    self.ranks.set_pipe_room(proc, stream, os::set_pipe_size(fd, PIPE_SIZE));
+                    self.ranks
+                        .set_pipe_room(proc, stream, os::set_pipe_size(fd, PIPE_SIZE));
                 }
                 let bytes = match slot {
                     Some(slot) if read >= KEEP_SLOT_MIN => Bytes::from_owner(slot).slice(..read),
                     Some(slot) => Bytes::copy_from_slice(&slot.as_ref()[..read]),
                     None => Bytes::copy_from_slice(&self.buffer[..read]),
                 };
-                self.daemon.handle(now, Input::Output { proc, stream, bytes });
+                self.daemon.handle(
+                    now,
+                    Input::Output {
+                        proc,
+                        stream,
+                        bytes,
+                    },
+                );
                 // What a chunk asks for (a pause, a credit) must come before the next read.
                 self.pump();
             }
             Ok(ReadOutcome::WouldBlock) => {}
             Ok(ReadOutcome::Closed) => self.end_output(now, proc, stream),
             Err(error) => {
-                log(&format!("cannot read the output of rank {}: {error}", proc.rank));
+                log(&format!(
+                    "cannot read the output of rank {}: {error}",
+                    proc.rank
+                ));
                 self.end_output(now, proc, stream);
             }
         }
     }
 
     fn end_output(&mut self, now: Time, proc: ProcId, stream: Stream) {
-        self.ranks.close_output(&mut self.events, &mut self.sources, proc, stream);
+        self.ranks
+            .close_output(&mut self.events, &mut self.sources, proc, stream);
         self.daemon.handle(now, Input::OutputEnded { proc, stream });
     }
 
@@ -330,21 +391,31 @@ impl Machine {
             ranks::Fed::All => self.daemon.handle(now, Input::StdinWritten { proc }),
             ranks::Fed::Part => {}
             ranks::Fed::Broken => {
-                self.ranks.close_stdin(&mut self.events, &mut self.sources, proc);
+                self.ranks
+                    .close_stdin(&mut self.events, &mut self.sources, proc);
                 self.daemon.handle(now, Input::StdinBroken { proc });
             }
         }
     }
 
     fn read_pmi(&mut self, now: Time, token: Token, proc: ProcId) {
-        let Some(fd) = self.events.fd(token) else { return };
+        let Some(fd) = self.events.fd(token) else {
+            return;
+        };
         match os::read(fd, &mut self.buffer) {
             Ok(ReadOutcome::Bytes(read)) => {
-                self.daemon.handle(now, Input::Pmi { proc, bytes: &self.buffer[..read] });
+                self.daemon.handle(
+                    now,
+                    Input::Pmi {
+                        proc,
+                        bytes: &self.buffer[..read],
+                    },
+                );
             }
             Ok(ReadOutcome::WouldBlock) => {}
             Ok(ReadOutcome::Closed) | Err(_) => {
-                self.ranks.close_pmi(&mut self.events, &mut self.sources, proc);
+                self.ranks
+                    .close_pmi(&mut self.events, &mut self.sources, proc);
                 self.daemon.handle(now, Input::PmiClosed { proc });
             }
         }

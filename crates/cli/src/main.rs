@@ -28,7 +28,12 @@ use args::{Detail, MessageFormat, Request, RunRequest, Show, Verbosity, World};
 use dvm::messages::{Kind, Message};
 
 /// Every message that `rally help ID` explains.
-const TABLES: &[&[&Kind]] = &[dvm::messages::KINDS, messages::KINDS, args::kinds::KINDS, demo::KINDS];
+const TABLES: &[&[&Kind]] = &[
+    dvm::messages::KINDS,
+    messages::KINDS,
+    args::kinds::KINDS,
+    demo::KINDS,
+];
 
 fn main() -> ExitCode {
     os::close_on_exec_from(3);
@@ -45,7 +50,10 @@ fn run() -> u8 {
     if os::is_terminal(io::stdin().as_fd())
         && let Some(size) = os::window_size(io::stdin().as_fd())
     {
-        world.window = dvm::spec::WindowSize { rows: size.rows, columns: size.columns };
+        world.window = dvm::spec::WindowSize {
+            rows: size.rows,
+            columns: size.columns,
+        };
     }
     let request = args::parse(&world.argv).and_then(|args| args::resolve(&args, &world));
     match request {
@@ -91,14 +99,13 @@ fn start(request: RunRequest, world: &World) -> u8 {
     }
     match request.show {
         Show::Run => {}
-        Show::RunAndReport(_) => match plan::explain(&request, Detail::Map) {
-            // What the ranks print on stdout must stay what it is.
-            Ok(text) => {
+        Show::RunAndReport(_) => {
+            // On stderr: what the ranks print on stdout must stay what it is. A job that cannot be placed is refused by
+            // the controller, in the same words.
+            if let Ok(text) = plan::explain(&request, Detail::Map) {
                 let _ = io::stderr().write_all(text.as_bytes());
             }
-            // The controller refuses it in the same words.
-            Err(plan::Unplaced { .. }) => {}
-        },
+        }
         Show::DryRun { detail, .. } => {
             return match plan::explain(&request, detail) {
                 Ok(text) => print(&text),
@@ -109,7 +116,12 @@ fn start(request: RunRequest, world: &World) -> u8 {
             };
         }
     }
-    let RunRequest { spec, allocation, front, .. } = request;
+    let RunRequest {
+        spec,
+        allocation,
+        front,
+        ..
+    } = request;
     match front::run(spec, allocation, front, world.host.clone()) {
         Ok(code) => code,
         Err(error) => {
@@ -131,7 +143,13 @@ fn unprinted(error: &io::Error) -> u8 {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return exit::SUCCESS;
     }
-    say(&messages::output_lost(dvm::proto::Stream::Stdout, error.raw_os_error().unwrap_or_default()), MessageFormat::Text);
+    say(
+        &messages::output_lost(
+            dvm::proto::Stream::Stdout,
+            error.raw_os_error().unwrap_or_default(),
+        ),
+        MessageFormat::Text,
+    );
     exit::INTERNAL
 }
 
@@ -139,4 +157,3 @@ fn say(message: &Message, format: MessageFormat) {
     // Where stderr is gone there is nobody to tell; the exit code says the rest.
     let _ = report::print(message, format, &mut io::stderr().lock());
 }
-

@@ -50,22 +50,41 @@ processes. `ulimit -a` shows the limits.",
 };
 
 /// Every kind of message here, for `rally help ID`.
-pub(crate) const KINDS: &[&Kind] =
-    &[&HELD, &INTERRUPTED, &GAVE_UP, &CONTROLLER_LOST, &OUTPUT_LOST, &INTERNAL, &SYSTEM];
+pub(crate) const KINDS: &[&Kind] = &[
+    &HELD,
+    &INTERRUPTED,
+    &GAVE_UP,
+    &CONTROLLER_LOST,
+    &OUTPUT_LOST,
+    &INTERNAL,
+    &SYSTEM,
+];
 
 fn ranks(count: usize) -> String {
-    if count == 1 { "1 rank".to_owned() } else { format!("{count} ranks") }
+    if count == 1 {
+        "1 rank".to_owned()
+    } else {
+        format!("{count} ranks")
+    }
 }
 
 pub(crate) fn held(held: &RankSet, front: i32) -> Message {
-    Message::new(&HELD, format!("{} held at the first instruction", ranks(held.len())))
-        .fact("ranks", held.to_string())
-        .with_help(format!("attach a debugger to the ranks you want, then `kill -CONT {front}` lets the others run"))
+    Message::new(
+        &HELD,
+        format!("{} held at the first instruction", ranks(held.len())),
+    )
+    .fact("ranks", held.to_string())
+    .with_help(format!(
+        "attach a debugger to the ranks you want, then `kill -CONT {front}` lets the others run"
+    ))
 }
 
 pub(crate) fn interrupted(count: usize) -> Message {
-    Message::new(&INTERRUPTED, format!("interrupt passed on to {}", ranks(count)))
-        .with_help("press Ctrl-C again to kill them")
+    Message::new(
+        &INTERRUPTED,
+        format!("interrupt passed on to {}", ranks(count)),
+    )
+    .with_help("press Ctrl-C again to kill them")
 }
 
 pub(crate) fn gave_up(controller: i32, alive: &[i32]) -> Message {
@@ -74,10 +93,17 @@ pub(crate) fn gave_up(controller: i32, alive: &[i32]) -> Message {
         message
     } else {
         let pids: Vec<String> = alive.iter().take(16).map(ToString::to_string).collect();
-        let more = if alive.len() > 16 { format!(" and {} more", alive.len() - 16) } else { String::new() };
+        let more = if alive.len() > 16 {
+            format!(" and {} more", alive.len() - 16)
+        } else {
+            String::new()
+        };
         message.fact("left", format!("processes {}{more}", pids.join(", ")))
     };
-    message.fact("effect", format!("process {controller} goes on killing them"))
+    message.fact(
+        "effect",
+        format!("process {controller} goes on killing them"),
+    )
 }
 
 pub(crate) fn controller_lost(controller: i32) -> Message {
@@ -92,11 +118,15 @@ pub(crate) fn output_lost(stream: Stream, errno: i32) -> Message {
         Stream::Stdout => "stdout",
         Stream::Stderr => "stderr",
     };
-    Message::new(&OUTPUT_LOST, format!("cannot write to {name}: {}", os::describe_errno(errno)))
+    Message::new(
+        &OUTPUT_LOST,
+        format!("cannot write to {name}: {}", os::describe_errno(errno)),
+    )
 }
 
 pub(crate) fn internal(what: &str) -> Message {
-    Message::new(&INTERNAL, what).with_help("this is a bug of `rally`: please report it with the command line")
+    Message::new(&INTERNAL, what)
+        .with_help("this is a bug of `rally`: please report it with the command line")
 }
 
 pub(crate) fn system(error: &os::Error) -> Message {
@@ -122,8 +152,10 @@ mod tests {
             output_lost(Stream::Stdout, 28),
             internal("a queue overflowed"),
         ];
-        let text: Vec<String> =
-            messages.iter().map(|message| crate::report::text(message, crate::args::MessageFormat::Text)).collect();
+        let text: Vec<String> = messages
+            .iter()
+            .map(|message| crate::report::text(message, crate::args::MessageFormat::Text))
+            .collect();
         insta::assert_snapshot!(text.join("\n"));
     }
 

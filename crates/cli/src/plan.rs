@@ -23,8 +23,10 @@ pub(crate) struct Unplaced {
 
 /// The map of a job, for people or as JSON.
 pub(crate) fn explain(request: &RunRequest, detail: Detail) -> Result<String, Unplaced> {
-    let topology = os::read_topology(Path::new("/"))
-        .map_err(|error| Unplaced { message: messages::system(&error), code: exit::ExitCode::Resources.code() })?;
+    let topology = os::read_topology(Path::new("/")).map_err(|error| Unplaced {
+        message: messages::system(&error),
+        code: exit::ExitCode::Resources.code(),
+    })?;
     let mut topologies = Topologies::default();
     for (node, _) in (0..).zip(&request.allocation.nodes) {
         topologies.push(NodeId(node), &topology);
@@ -32,7 +34,10 @@ pub(crate) fn explain(request: &RunRequest, detail: Detail) -> Result<String, Un
     let wanted = &request.spec.placement;
     let map = place::place(wanted, &request.allocation, &topologies).map_err(|error| {
         let refusal = Refusal::Placement(error);
-        Unplaced { message: dvm::messages::refused(&refusal), code: exit::refused(&refusal) }
+        Unplaced {
+            message: dvm::messages::refused(&refusal),
+            code: exit::refused(&refusal),
+        }
     })?;
     let mut explanation = place::explain(&map, wanted, &request.allocation, &topologies);
     if detail == Detail::Map {

@@ -24,6 +24,7 @@ use crate::{
     daemon::LOSS_GRACE,
     hold::{Announcement, Hold},
     place::{self, Topologies},
+    planted::{self, Bug},
     proto::{
         Cause, Drained, EndReason, FromFront, Launch, Note, Outcome, Refusal, StartFailure, Stream,
         TableRow, ToController, ToDaemon, ToFront,
@@ -373,7 +374,8 @@ impl Controller {
         }
         let mut news = None;
         for rank in missing.iter() {
-            news = news.or(job.hold.on_gone(rank));
+            let said = job.hold.on_gone(rank);
+            news = news.or(said);
         }
         let failed = !job.failures.is_empty();
         self.tell_launched();
@@ -422,6 +424,13 @@ impl Controller {
     /// Every node of the job has a window of its own: the front's credit goes to those whose output it has printed.
     fn credit_output(&mut self, stream: Stream, bytes: u64) {
         let Some(job) = &mut self.job else { return };
+        if planted::is(Bug::CreditSpreadEvenly) {
+            let nodes: Vec<NodeId> = job.shares.keys().copied().collect();
+            for node in &nodes {
+                self.credit_node(*node, stream, bytes / nodes.len() as u64);
+            }
+            return;
+        }
         let unpaid = &mut job.unpaid[stream as usize];
         let mut left = bytes;
         let mut paid: BTreeMap<NodeId, u64> = BTreeMap::new();
@@ -510,6 +519,7 @@ impl Controller {
             let cause = Cause::Failed { rank, status };
             match policy {
                 OnFailure::EndJob => self.end(now, cause),
+                OnFailure::Continue if planted::is(Bug::ContinueIgnored) => self.end(now, cause),
                 OnFailure::Continue => {
                     if let Some(job) = &mut self.job {
                         job.cause = Some(cause);
@@ -539,6 +549,12 @@ impl Controller {
             .filter_map(|share| share.fence.take())
             .flatten()
             .collect();
+        if planted::is(Bug::FenceDoneToOneNode) {
+            let (job, node) = (job.id, job.shares.keys().next().copied());
+            let message = ToDaemon::FenceDone { job, puts: all };
+            self.outputs.extend(node.map(|node| ControllerOutput::Daemon(node, message)));
+            return;
+        }
         self.each_node(|job| ToDaemon::FenceDone {
             job,
             puts: all.clone(),
@@ -577,6 +593,7 @@ impl Controller {
                 job.phase = Phase::Ending;
                 self.each_node(|job| ToDaemon::End { job, grace });
             }
+            Phase::Ending if planted::is(Bug::LastCauseWins) => job.cause = Some(cause),
             Phase::Ending | Phase::Over => {}
         }
         let _ = now;
@@ -595,6 +612,9 @@ impl Controller {
         self.front_lost = true;
         // What was on its way to the front will never be paid for by it.
         for stream in Stream::BOTH {
+            if planted::is(Bug::FrontLostForgetsCredit) {
+                break;
+            }
             self.credit_output(stream, u64::MAX);
         }
         match &self.job {

@@ -12,6 +12,8 @@
 
 use base::{Rank, RankSet};
 
+use crate::planted::{self, Bug};
+
 /// Where a job stands with its debugger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -42,13 +44,23 @@ impl Hold {
     /// An engine that holds nothing.
     #[must_use]
     pub const fn off() -> Self {
-        Self { state: State::Off, expected: 0, held: RankSet::new(), dead: RankSet::new() }
+        Self {
+            state: State::Off,
+            expected: 0,
+            held: RankSet::new(),
+            dead: RankSet::new(),
+        }
     }
 
     /// An engine that waits for `expected` ranks.
     #[must_use]
     pub const fn gathering(expected: usize) -> Self {
-        Self { state: State::Gathering, expected, held: RankSet::new(), dead: RankSet::new() }
+        Self {
+            state: State::Gathering,
+            expected,
+            held: RankSet::new(),
+            dead: RankSet::new(),
+        }
     }
 
     #[must_use]
@@ -76,6 +88,10 @@ impl Hold {
         if !matches!(self.state, State::Gathering | State::AllHeld) || self.dead.contains(rank) {
             return None;
         }
+        if planted::is(Bug::HoldCountsDeadAsHeld) {
+            self.held.insert(rank);
+            return self.announce();
+        }
         self.dead.insert(rank);
         self.held = self.held.difference(&RankSet::single(rank));
         self.announce()
@@ -93,10 +109,15 @@ impl Hold {
     }
 
     fn announce(&mut self) -> Option<Announcement> {
-        (self.state == State::Gathering && self.held.len() + self.dead.len() == self.expected).then(|| {
-            self.state = State::AllHeld;
-            Announcement::AllHeld { held: self.held.clone(), dead: self.dead.clone() }
-        })
+        (self.state == State::Gathering && self.held.len() + self.dead.len() == self.expected).then(
+            || {
+                self.state = State::AllHeld;
+                Announcement::AllHeld {
+                    held: self.held.clone(),
+                    dead: self.dead.clone(),
+                }
+            },
+        )
     }
 }
 
@@ -134,7 +155,10 @@ mod tests {
         let news = hold.on_held(&RankSet::single(Rank(1)));
         assert_eq!(
             news,
-            Some(Announcement::AllHeld { held: RankSet::single(Rank(1)), dead: RankSet::single(Rank(0)) })
+            Some(Announcement::AllHeld {
+                held: RankSet::single(Rank(1)),
+                dead: RankSet::single(Rank(0))
+            })
         );
     }
 }

@@ -11,6 +11,7 @@ pub mod hold;
 pub mod life;
 pub mod messages;
 pub mod place;
+pub mod planted;
 pub mod proto;
 pub mod spec;
 pub mod stdio;

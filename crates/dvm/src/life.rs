@@ -17,6 +17,7 @@ use std::time::Duration;
 use base::{ExitStatus, Time};
 
 use crate::{
+    planted::{self, Bug},
     proto::{Drained, Stream},
     spec::HoldAt,
 };
@@ -179,8 +180,8 @@ impl Life {
         } = &mut self.state
         {
             let reads = &mut own_reads[stream as usize];
-            if *reads > 0 {
-                *reads -= 1;
+            if *reads > 0 || planted::is(Bug::LeakTimerAlwaysRestarted) {
+                *reads = reads.saturating_sub(1);
                 *leak_at = now + LEAK_DELAY;
             }
         }
@@ -192,12 +193,13 @@ impl Life {
             leak_at, own_reads, ..
         } = &mut self.state
             && own_reads[stream as usize] > 0
+            && !planted::is(Bug::LeakTimerNotRestartedByResume)
         {
             *leak_at = now + LEAK_DELAY;
         }
     }
 
-    pub const fn on_stream_ended(&mut self, stream: Stream) {
+    pub fn on_stream_ended(&mut self, stream: Stream) {
         match stream {
             Stream::Stdout => self.stdout_open = false,
             Stream::Stderr => self.stderr_open = false,
@@ -207,8 +209,9 @@ impl Life {
 
     /// When to call [`Self::on_leak_deadline`].
     #[must_use]
-    pub const fn leak_deadline(&self) -> Option<Time> {
+    pub fn leak_deadline(&self) -> Option<Time> {
         match self.state {
+            State::Exited { .. } if planted::is(Bug::LeakTimerNeverArmed) => None,
             State::Exited { leak_at, .. } => Some(leak_at),
             _ => None,
         }
@@ -230,10 +233,10 @@ impl Life {
         }
     }
 
-    const fn settle(&mut self) {
+    fn settle(&mut self) {
         if let State::Exited { status, .. } = self.state
             && !self.stdout_open
-            && !self.stderr_open
+            && (!self.stderr_open || planted::is(Bug::DoneBeforeLastStream))
         {
             self.state = State::Done {
                 status,

@@ -52,7 +52,10 @@ pub enum FromFront {
     /// The front's standard input has ended.
     StdinEof,
     /// The front wrote output that counted so much by [`crate::stdio::cost`], or threw it away.
-    OutputCredit { stream: Stream, bytes: u64 },
+    OutputCredit {
+        stream: Stream,
+        bytes: u64,
+    },
     /// Pass a signal on to every rank.
     Signal(Signal),
     /// SIGTERM, grace, SIGKILL. `reason` becomes the cause of the job's end.
@@ -84,9 +87,15 @@ pub enum ToFront {
     /// The job cannot be run at all; nothing was started.
     Refused(Refusal),
     /// Every proc was forked or has failed to be; the table has a row for each that lives, by rank.
-    Launched { job: JobId, table: Vec<TableRow> },
+    Launched {
+        job: JobId,
+        table: Vec<TableRow>,
+    },
     /// Every rank that is not dead stands still at its holding point. Said once.
-    AllHeld { held: RankSet, dead: RankSet },
+    AllHeld {
+        held: RankSet,
+        dead: RankSet,
+    },
     Output(Chunk),
     /// The front may send so many bytes of stdin more.
     StdinCredit(u64),
@@ -121,9 +130,15 @@ pub enum Note {
     /// These ranks have exited, but something still held their output open after [`crate::life::LEAK_DELAY`].
     Leaky(RankSet),
     /// So many processes that ranks had left behind were ended.
-    LeftBehind { node: NodeId, count: u32 },
+    LeftBehind {
+        node: NodeId,
+        count: u32,
+    },
     /// These could not be ended even by SIGKILL within the time allowed.
-    Stuck { node: NodeId, pids: Vec<i32> },
+    Stuck {
+        node: NodeId,
+        pids: Vec<i32>,
+    },
 }
 
 /// How a job ended.
@@ -144,13 +159,23 @@ pub enum Cause {
     /// Every proc ended with code 0.
     Success,
     /// The first proc that failed; under [`crate::spec::OnFailure::Continue`] others may have run on.
-    Failed { rank: Rank, status: ExitStatus },
+    Failed {
+        rank: Rank,
+        status: ExitStatus,
+    },
     /// A proc asked for the end of the job (MPI_Abort).
-    Aborted { rank: Rank, code: u8, message: String },
+    Aborted {
+        rank: Rank,
+        code: u8,
+        message: String,
+    },
     /// Procs could not be started; the classes are merged over ranks.
     NotStarted(Vec<(StartFailure, RankSet)>),
     /// A proc broke the rules of the process management interface.
-    Protocol { rank: Rank, what: String },
+    Protocol {
+        rank: Rank,
+        what: String,
+    },
     Ended(EndReason),
 }
 
@@ -190,17 +215,42 @@ pub enum StartStep {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToDaemon {
     Launch(Box<Launch>),
-    Stdin { job: JobId, bytes: Bytes },
-    StdinEof { job: JobId },
-    OutputCredit { job: JobId, stream: Stream, bytes: u64 },
-    Signal { job: JobId, signal: Signal },
+    Stdin {
+        job: JobId,
+        bytes: Bytes,
+    },
+    StdinEof {
+        job: JobId,
+    },
+    OutputCredit {
+        job: JobId,
+        stream: Stream,
+        bytes: u64,
+    },
+    Signal {
+        job: JobId,
+        signal: Signal,
+    },
     /// SIGTERM, then SIGKILL after the grace; also for what ranks have left behind.
-    End { job: JobId, grace: std::time::Duration },
-    Kill { job: JobId },
-    Release { job: JobId },
-    Resize { job: JobId, size: WindowSize },
+    End {
+        job: JobId,
+        grace: std::time::Duration,
+    },
+    Kill {
+        job: JobId,
+    },
+    Release {
+        job: JobId,
+    },
+    Resize {
+        job: JobId,
+        size: WindowSize,
+    },
     /// Everybody is in the fence; these are all the values put since the last one.
-    FenceDone { job: JobId, puts: Vec<(String, String)> },
+    FenceDone {
+        job: JobId,
+        puts: Vec<(String, String)>,
+    },
 }
 
 /// What one daemon needs to start its share of a job.
@@ -224,24 +274,65 @@ pub struct Launch {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToController {
     /// The daemon is ready.
-    Hello { node: NodeId, host: String, topology: Box<Topology> },
+    Hello {
+        node: NodeId,
+        host: String,
+        topology: Box<Topology>,
+    },
     /// Every proc of the launch was forked or has failed to be.
-    Launched { job: JobId, table: Vec<TableRow>, failures: Vec<(StartFailure, RankSet)> },
+    Launched {
+        job: JobId,
+        table: Vec<TableRow>,
+        failures: Vec<(StartFailure, RankSet)>,
+    },
     /// These ranks stand still at their holding point.
-    Held { job: JobId, ranks: RankSet },
-    Output { job: JobId, chunk: Chunk },
-    StdinCredit { job: JobId, bytes: u64 },
+    Held {
+        job: JobId,
+        ranks: RankSet,
+    },
+    Output {
+        job: JobId,
+        chunk: Chunk,
+    },
+    StdinCredit {
+        job: JobId,
+        bytes: u64,
+    },
     /// No rank of this node reads stdin any more.
-    StdinClosed { job: JobId },
+    StdinClosed {
+        job: JobId,
+    },
     /// A proc has ended; once for each. `leaky`: its output was still held open by something else.
-    Ended { job: JobId, rank: Rank, status: ExitStatus, drained: Drained },
+    Ended {
+        job: JobId,
+        rank: Rank,
+        status: ExitStatus,
+        drained: Drained,
+    },
     /// Every local rank waits in the fence with these new values.
-    Fence { job: JobId, puts: Vec<(String, String)> },
-    Abort { job: JobId, rank: Rank, code: u8, message: String },
-    Protocol { job: JobId, rank: Rank, what: String },
-    Note { job: JobId, note: Note },
+    Fence {
+        job: JobId,
+        puts: Vec<(String, String)>,
+    },
+    Abort {
+        job: JobId,
+        rank: Rank,
+        code: u8,
+        message: String,
+    },
+    Protocol {
+        job: JobId,
+        rank: Rank,
+        what: String,
+    },
+    Note {
+        job: JobId,
+        note: Note,
+    },
     /// No process of the job is left on the node. The last message about the job.
-    Clean { job: JobId },
+    Clean {
+        job: JobId,
+    },
 }
 
 /// Whether all output of a proc that has exited was read.

@@ -115,7 +115,11 @@ impl EndPolicy {
 
 impl Default for EndPolicy {
     fn default() -> Self {
-        Self { on_failure: OnFailure::EndJob, grace: Self::GRACE_DEFAULT, time_limit: None }
+        Self {
+            on_failure: OnFailure::EndJob,
+            grace: Self::GRACE_DEFAULT,
+            time_limit: None,
+        }
     }
 }
 
@@ -134,7 +138,9 @@ pub struct PatternFacts<'a> {
 /// What is wrong with a [`Pattern`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    #[error("`%{0}` means nothing (known: %r rank, %s size, %l local rank, %a app, %j job, %h host, %p pid, %%)")]
+    #[error(
+        "`%{0}` means nothing (known: %r rank, %s size, %l local rank, %a app, %j job, %h host, %p pid, %%)"
+    )]
     Unknown(char),
     #[error("a lone `%` ends the pattern (write `%%` for a percent sign)")]
     Unfinished,
@@ -199,7 +205,15 @@ mod tests {
 
     #[test]
     fn patterns_expand() {
-        let facts = PatternFacts { rank: 7, size: 64, local_rank: 3, app: 1, job: 2, front_pid: 99, host: "n1" };
+        let facts = PatternFacts {
+            rank: 7,
+            size: 64,
+            local_rank: 3,
+            app: 1,
+            job: 2,
+            front_pid: 99,
+            host: "n1",
+        };
         let cases = [
             ("out.%r", Ok("out.7")),
             ("out.%4r", Ok("out.0007")),

@@ -11,7 +11,10 @@ use std::{collections::VecDeque, time::Duration};
 use base::Time;
 use bytes::Bytes;
 
-use crate::proto::ChunkEnd;
+use crate::{
+    planted::{self, Bug},
+    proto::ChunkEnd,
+};
 
 /// A longer line is passed on in parts.
 pub const LINE_MAX: usize = 64 * 1024;
@@ -55,7 +58,10 @@ impl Assembler {
         if !self.pending.is_empty() {
             let line_end = memchr::memchr(b'\n', &bytes).map(|at| at + 1);
             let taken = line_end.unwrap_or(bytes.len());
-            if self.pending.len() + taken > LINE_MAX {
+            if self.pending.len() + taken > LINE_MAX || planted::is(Bug::LinesCutByReads) {
+                if planted::is(Bug::LongLineDropped) {
+                    self.pending.clear();
+                }
                 self.flush(ChunkEnd::Partial, out);
             } else {
                 self.pending.extend_from_slice(&bytes.split_to(taken));
@@ -79,19 +85,24 @@ impl Assembler {
     /// When [`Self::flush_due`] has something to pass on.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
+        if planted::is(Bug::PromptKeptBack) {
+            return None;
+        }
         self.since.map(|since| since + PARTIAL_DELAY)
     }
 
     /// Passes a partial line on that has waited long enough.
     pub fn flush_due(&mut self, now: Time, out: &mut Vec<Piece>) {
-        if self.deadline().is_some_and(|deadline| deadline <= now) {
+        if self.deadline().is_some_and(|deadline| deadline <= now)
+            && !planted::is(Bug::PromptKeptBack)
+        {
             self.flush(ChunkEnd::Partial, out);
         }
     }
 
     /// The stream has ended: passes the rest on.
     pub fn finish(&mut self, out: &mut Vec<Piece>) {
-        if !self.pending.is_empty() {
+        if !self.pending.is_empty() && !planted::is(Bug::PartialLineLostAtEnd) {
             self.flush(ChunkEnd::Partial, out);
         }
     }
@@ -118,7 +129,10 @@ pub struct Window {
 
 impl Default for Window {
     fn default() -> Self {
-        Self { under_way: 0, flow: Flow::Open }
+        Self {
+            under_way: 0,
+            flow: Flow::Open,
+        }
     }
 }
 
@@ -175,8 +189,8 @@ impl Feeder {
     }
 
     /// No more input will come.
-    pub const fn end(&mut self) {
-        self.ended = true;
+    pub fn end(&mut self) {
+        self.ended = !(planted::is(Bug::InputEndForgotten) && self.queue.is_empty());
     }
 
     /// The last write is done.
@@ -221,22 +235,32 @@ mod tests {
             assembler.push(Time::ZERO, Bytes::copy_from_slice(part), &mut out);
         }
         assembler.finish(&mut out);
-        out.into_iter().map(|(bytes, end)| (String::from_utf8_lossy(&bytes).into_owned(), end)).collect()
+        out.into_iter()
+            .map(|(bytes, end)| (String::from_utf8_lossy(&bytes).into_owned(), end))
+            .collect()
     }
+
+    type Case<'a> = (&'a [&'a [u8]], &'a [(&'a str, ChunkEnd)]);
 
     #[test]
     fn lines_stay_whole() {
         use ChunkEnd::{Line, Partial};
-        let cases: &[(&[&[u8]], &[(&str, ChunkEnd)])] = &[
+        let cases: &[Case<'_>] = &[
             (&[b"a\nb\n"], &[("a\nb\n", Line)]),
             (&[b"a", b"b\n"], &[("ab\n", Line)]),
-            (&[b"a\nb", b"c\nd\ne"], &[("a\n", Line), ("bc\n", Line), ("d\n", Line), ("e", Partial)]),
+            (
+                &[b"a\nb", b"c\nd\ne"],
+                &[("a\n", Line), ("bc\n", Line), ("d\n", Line), ("e", Partial)],
+            ),
             (&[b"prompt> "], &[("prompt> ", Partial)]),
             (&[b""], &[]),
             (&[b"\n", b"\n"], &[("\n", Line), ("\n", Line)]),
         ];
         for (parts, expected) in cases {
-            let expected: Vec<_> = expected.iter().map(|(text, end)| ((*text).to_owned(), *end)).collect();
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|(text, end)| ((*text).to_owned(), *end))
+                .collect();
             assert_eq!(run(parts), expected);
         }
     }
@@ -258,7 +282,10 @@ mod tests {
     #[test]
     fn a_window_shuts_once_and_opens_at_half() {
         let mut window = Window::default();
-        assert_eq!(window.sent((OUTPUT_WINDOW - 2 * CHUNK_COST) as usize), None);
+        assert_eq!(
+            window.sent(usize::try_from(OUTPUT_WINDOW - 2 * CHUNK_COST).unwrap()),
+            None
+        );
         assert_eq!(window.sent(0), Some(Flow::Shut));
         assert_eq!(window.sent(0), None);
         assert_eq!(window.credited(OUTPUT_WINDOW / 2), None);

@@ -20,7 +20,10 @@ const READ_SMALL: usize = 16 * 1024;
 enum Source {
     /// Not yet in the loop: nobody has given credit.
     Waiting(OwnedFd),
-    Open { token: Token, interest: Interest },
+    Open {
+        token: Token,
+        interest: Interest,
+    },
     /// There was nothing to read from the start; said with the first credit.
     Empty,
     /// End of file was said, or nobody wants more.
@@ -42,18 +45,23 @@ impl Input {
         let fd = match wanted {
             InputSource::Inherit => stdin,
             InputSource::Null => None,
-            InputSource::File(path) => {
-                Some(OwnedFd::from(File::open(path).map_err(|error| os::Error::File {
+            InputSource::File(path) => Some(OwnedFd::from(File::open(path).map_err(|error| {
+                os::Error::File {
                     operation: "open",
                     path: path.clone(),
                     errno: error.raw_os_error().unwrap_or_default(),
-                })?))
-            }
+                }
+            })?)),
         };
         // Others may read the same input: what they take away between our wait and our read must not block us.
         let fd = fd.map(|fd| os::reopen_nonblocking(fd.as_fd(), os::Direction::Read).unwrap_or(fd));
         let terminal = fd.as_ref().is_some_and(|fd| os::is_terminal(fd.as_fd()));
-        Ok(Self { source: fd.map_or(Source::Empty, Source::Waiting), credit: 0, terminal, background: false })
+        Ok(Self {
+            source: fd.map_or(Source::Empty, Source::Waiting),
+            credit: 0,
+            terminal,
+            background: false,
+        })
     }
 
     pub(super) fn is(&self, token: Token) -> bool {
@@ -83,7 +91,10 @@ impl Input {
         {
             self.source = match std::mem::replace(&mut self.source, Source::Done) {
                 Source::Waiting(fd) => match events.add(fd, Interest::None) {
-                    Ok(token) => Source::Open { token, interest: Interest::None },
+                    Ok(token) => Source::Open {
+                        token,
+                        interest: Interest::None,
+                    },
                     // Without a watch there is no input.
                     Err(_) => Source::Empty,
                 },
@@ -92,7 +103,11 @@ impl Input {
         }
         if let Source::Open { token, interest } = &mut self.source {
             let ready = self.credit > 0 && !self.background && !congested;
-            let wanted = if ready { Interest::Read } else { Interest::None };
+            let wanted = if ready {
+                Interest::Read
+            } else {
+                Interest::None
+            };
             if wanted != *interest && events.set_interest(*token, wanted).is_ok() {
                 *interest = wanted;
             }
@@ -110,13 +125,17 @@ impl Input {
 
     /// Reads once; gives what to send.
     pub(super) fn read(&mut self, events: &mut Loop, slot: Option<os::Slot>) -> Option<FromFront> {
-        let Source::Open { token, .. } = self.source else { return None };
+        let Source::Open { token, .. } = self.source else {
+            return None;
+        };
         let fd = events.fd(token)?;
         if self.terminal && !os::foreground(fd) {
             self.background = true;
             return None;
         }
-        let room = usize::try_from(self.credit).unwrap_or(READ_MAX).min(READ_MAX);
+        let room = usize::try_from(self.credit)
+            .unwrap_or(READ_MAX)
+            .min(READ_MAX);
         let mut small = Vec::new();
         let mut slot = slot;
         let buffer = match &mut slot {

@@ -42,7 +42,10 @@ enum Way {
     Direct { token: Token, grown: bool },
     /// A regular file: a write does not wait for anybody.
     File(OwnedFd),
-    Thread { writer: BlockingWriter, token: Token },
+    Thread {
+        writer: BlockingWriter,
+        token: Token,
+    },
     /// Our caller had closed it, or writing failed for good.
     Lost,
 }
@@ -135,7 +138,12 @@ impl Printers {
 
     /// A stream that was lost since the last call, with its error.
     pub(super) fn take_loss(&mut self) -> Option<(Stream, i32)> {
-        Stream::BOTH.into_iter().find_map(|stream| self.printer(stream).loss.take().map(|errno| (stream, errno)))
+        Stream::BOTH.into_iter().find_map(|stream| {
+            self.printer(stream)
+                .loss
+                .take()
+                .map(|errno| (stream, errno))
+        })
     }
 
     /// Everything was printed or thrown away.
@@ -152,17 +160,29 @@ impl Way {
         }
         if let Some(own) = os::reopen_nonblocking(fd.as_fd(), os::Direction::Write) {
             let token = events.add(own, Interest::None)?;
-            return Ok(Self::Direct { token, grown: false });
+            return Ok(Self::Direct {
+                token,
+                grown: false,
+            });
         }
         let (writer, ready) = BlockingWriter::new(fd)?;
-        Ok(Self::Thread { writer, token: events.add(ready, Interest::Read)? })
+        Ok(Self::Thread {
+            writer,
+            token: events.add(ready, Interest::Read)?,
+        })
     }
 }
 
 impl Printer {
     fn new(events: &mut Loop, fd: Option<OwnedFd>) -> Result<Self, os::Error> {
         let way = Way::of(events, fd)?;
-        Ok(Self { way, waiting: VecDeque::new(), debts: VecDeque::new(), credit: 0, loss: None })
+        Ok(Self {
+            way,
+            waiting: VecDeque::new(),
+            debts: VecDeque::new(),
+            credit: 0,
+            loss: None,
+        })
     }
 
     fn is(&self, token: Token) -> bool {
@@ -198,10 +218,14 @@ impl Printer {
     fn feed(&mut self, events: &mut Loop) {
         let written = match &mut self.way {
             Way::Lost => Err(EPIPE),
-            Way::File(fd) => write_all_there_is_room_for(&mut self.waiting, |slices| os::write_vectored(fd.as_fd(), slices)),
+            Way::File(fd) => write_all_there_is_room_for(&mut self.waiting, |slices| {
+                os::write_vectored(fd.as_fd(), slices)
+            }),
             Way::Direct { token, grown } => {
                 let token = *token;
-                let written = write_all_there_is_room_for(&mut self.waiting, |slices| match events.fd(token) {
+                let written = write_all_there_is_room_for(&mut self.waiting, |slices| match events
+                    .fd(token)
+                {
                     Some(fd) => os::write_vectored(fd, slices),
                     None => Ok(WriteOutcome::Closed),
                 });
@@ -211,7 +235,11 @@ impl Printer {
                     // Does nothing to a terminal.
                     let _ = events.fd(token).map(|fd| os::set_pipe_size(fd, PIPE_SIZE));
                 }
-                let wanted = if full && written.is_ok() { Interest::Write } else { Interest::None };
+                let wanted = if full && written.is_ok() {
+                    Interest::Write
+                } else {
+                    Interest::None
+                };
                 written.and_then(|written| match events.set_interest(token, wanted) {
                     Ok(()) => Ok(written),
                     Err(error) => Err(error.errno()),
@@ -280,7 +308,11 @@ fn write_all_there_is_room_for(
 ) -> Result<u64, i32> {
     let mut total = 0;
     while !waiting.is_empty() {
-        let slices: Vec<IoSlice<'_>> = waiting.iter().take(os::MAX_SLICES).map(|bytes| IoSlice::new(bytes)).collect();
+        let slices: Vec<IoSlice<'_>> = waiting
+            .iter()
+            .take(os::MAX_SLICES)
+            .map(|bytes| IoSlice::new(bytes))
+            .collect();
         match write(&slices) {
             Ok(WriteOutcome::Bytes(written)) => {
                 total += written as u64;

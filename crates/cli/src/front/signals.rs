@@ -115,7 +115,10 @@ impl Front {
     fn resize(&mut self) {
         let [stdin, ..] = os::standard_streams();
         if let Some(size) = stdin.and_then(|fd| os::window_size(std::os::fd::AsFd::as_fd(&fd))) {
-            let size = WindowSize { rows: size.rows, columns: size.columns };
+            let size = WindowSize {
+                rows: size.rows,
+                columns: size.columns,
+            };
             self.link.send(FromFront::Resize(size));
         }
     }
@@ -133,7 +136,12 @@ mod tests {
     #[test]
     fn the_third_request_gives_up() {
         let mut escalation = Escalation::default();
-        let steps = [escalation.next(), escalation.next(), escalation.next(), escalation.next()];
+        let steps = [
+            escalation.next(),
+            escalation.next(),
+            escalation.next(),
+            escalation.next(),
+        ];
         assert_eq!(steps, [Step::Ask, Step::Kill, Step::GiveUp, Step::GiveUp]);
     }
 }

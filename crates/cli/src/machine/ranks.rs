@@ -22,8 +22,8 @@ use dvm::{
     spec::{App, HoldAt, WindowSize},
 };
 use os::{
-    ControllingTerminal, Found, Interest, Loop, Pid, Resource, SpawnSpec, SpawnStep, Spawner, Token, Trace,
-    WriteOutcome,
+    ControllingTerminal, Found, Interest, Loop, Pid, Resource, SpawnSpec, SpawnStep, Spawner,
+    Token, Trace, WriteOutcome,
 };
 
 use super::{Source, record::OWNER_VARIABLE};
@@ -114,12 +114,19 @@ impl Ranks {
         order: &SpawnOrder,
     ) -> Result<(Pid, OsString), StartFailure> {
         let Some(app) = self.apps.get(order.app as usize) else {
-            return Err(StartFailure { step: StartStep::Find, errno: EINVAL, subject: None });
+            return Err(StartFailure {
+                step: StartStep::Find,
+                errno: EINVAL,
+                subject: None,
+            });
         };
         let program = app.program.clone()?;
         let mut channels = Channels::open(order, &app.directory)?;
-        let mut extra: Vec<CString> =
-            order.env.iter().map(|(name, value)| variable(name.as_ref(), value.as_os_str())).collect();
+        let mut extra: Vec<CString> = order
+            .env
+            .iter()
+            .map(|(name, value)| variable(name.as_ref(), value.as_os_str()))
+            .collect();
         extra.push(self.owner.clone());
         let spec = SpawnSpec {
             program: &program,
@@ -135,8 +142,16 @@ impl Ranks {
             ],
             affinity: order.cpus.as_ref(),
             umask: app.umask,
-            limits: &[(Resource::Descriptors, self.descriptors.0, self.descriptors.1)],
-            terminal: if order.pty_size.is_some() { ControllingTerminal::Take } else { ControllingTerminal::None },
+            limits: &[(
+                Resource::Descriptors,
+                self.descriptors.0,
+                self.descriptors.1,
+            )],
+            terminal: if order.pty_size.is_some() {
+                ControllingTerminal::Take
+            } else {
+                ControllingTerminal::None
+            },
             trace: match order.hold {
                 HoldAt::Nowhere => Trace::No,
                 HoldAt::Exec => Trace::StopOnExec,
@@ -149,7 +164,11 @@ impl Ranks {
                 StartStep::Directory => Some(OsString::from_vec(app.directory.to_bytes().to_vec())),
                 _ => None,
             };
-            StartFailure { step, errno: error.errno, subject }
+            StartFailure {
+                step,
+                errno: error.errno,
+                subject,
+            }
         })?;
         let mut rank = Rank {
             pid: Some(pid),
@@ -164,9 +183,21 @@ impl Ranks {
             sources.insert(token, source);
             Some(token)
         };
-        rank.stdout = add(channels.stdout.take(), Interest::Read, Source::Output(order.proc, Stream::Stdout));
-        rank.stderr = add(channels.stderr.take(), Interest::Read, Source::Output(order.proc, Stream::Stderr));
-        rank.stdin = add(channels.stdin.take(), Interest::None, Source::Stdin(order.proc));
+        rank.stdout = add(
+            channels.stdout.take(),
+            Interest::Read,
+            Source::Output(order.proc, Stream::Stdout),
+        );
+        rank.stderr = add(
+            channels.stderr.take(),
+            Interest::Read,
+            Source::Output(order.proc, Stream::Stderr),
+        );
+        rank.stdin = add(
+            channels.stdin.take(),
+            Interest::None,
+            Source::Stdin(order.proc),
+        );
         rank.pmi = add(channels.pmi.take(), Interest::Read, Source::Pmi(order.proc));
         self.pids.insert(pid, order.proc);
         self.ranks.insert(order.proc, rank);
@@ -235,16 +266,33 @@ impl Ranks {
         }
     }
 
-    pub(super) fn set_reading(&self, events: &mut Loop, proc: ProcId, stream: Stream, interest: Interest) {
+    pub(super) fn set_reading(
+        &self,
+        events: &mut Loop,
+        proc: ProcId,
+        stream: Stream,
+        interest: Interest,
+    ) {
         if let Some(token) = self.output(proc, stream)
             && let Err(error) = events.set_interest(token, interest)
         {
-            super::log(&format!("cannot watch the output of rank {}: {error}", proc.rank));
+            super::log(&format!(
+                "cannot watch the output of rank {}: {error}",
+                proc.rank
+            ));
         }
     }
 
-    pub(super) fn close_output(&mut self, events: &mut Loop, sources: &mut Sources, proc: ProcId, stream: Stream) {
-        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+    pub(super) fn close_output(
+        &mut self,
+        events: &mut Loop,
+        sources: &mut Sources,
+        proc: ProcId,
+        stream: Stream,
+    ) {
+        let Some(rank) = self.ranks.get_mut(&proc) else {
+            return;
+        };
         let token = match stream {
             Stream::Stdout => rank.stdout.take(),
             Stream::Stderr => rank.stderr.take(),
@@ -254,13 +302,19 @@ impl Ranks {
 
     /// What the pipe of a stream holds, as far as we know.
     pub(super) fn pipe_room(&self, proc: ProcId, stream: Stream) -> usize {
-        self.ranks.get(&proc).map_or(usize::MAX, |rank| rank.room[stream as usize])
+        self.ranks
+            .get(&proc)
+            .map_or(usize::MAX, |rank| rank.room[stream as usize])
     }
 
     pub(super) fn set_pipe_room(&mut self, proc: ProcId, stream: Stream, room: usize) {
         if let Some(rank) = self.ranks.get_mut(&proc) {
             // A pipe that cannot grow is not asked again.
-            rank.room[stream as usize] = if room <= PIPE_ROOM_DEFAULT { usize::MAX } else { room.max(super::PIPE_SIZE) };
+            rank.room[stream as usize] = if room <= PIPE_ROOM_DEFAULT {
+                usize::MAX
+            } else {
+                room.max(super::PIPE_SIZE)
+            };
             if rank.room[stream as usize] >= super::PIPE_SIZE {
                 rank.room[stream as usize] = usize::MAX;
             }
@@ -275,19 +329,27 @@ impl Ranks {
     }
 
     pub(super) fn write_stdin(&mut self, events: &mut Loop, token: Token, proc: ProcId) -> Fed {
-        let Some(rank) = self.ranks.get_mut(&proc) else { return Fed::Broken };
+        let Some(rank) = self.ranks.get_mut(&proc) else {
+            return Fed::Broken;
+        };
         loop {
             if rank.writing.is_empty() {
                 let _ = events.set_interest(token, Interest::None);
                 return Fed::All;
             }
-            let Some(fd) = events.fd(token) else { return Fed::Broken };
+            let Some(fd) = events.fd(token) else {
+                return Fed::Broken;
+            };
             match os::write(fd, &rank.writing) {
                 Ok(WriteOutcome::Bytes(written)) => {
                     let _ = rank.writing.split_to(written);
                 }
                 Ok(WriteOutcome::WouldBlock) => {
-                    return if events.set_interest(token, Interest::Write).is_ok() { Fed::Part } else { Fed::Broken };
+                    return if events.set_interest(token, Interest::Write).is_ok() {
+                        Fed::Part
+                    } else {
+                        Fed::Broken
+                    };
                 }
                 Ok(WriteOutcome::Closed) | Err(_) => return Fed::Broken,
             }
@@ -295,7 +357,9 @@ impl Ranks {
     }
 
     pub(super) fn close_stdin(&mut self, events: &mut Loop, sources: &mut Sources, proc: ProcId) {
-        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+        let Some(rank) = self.ranks.get_mut(&proc) else {
+            return;
+        };
         rank.writing = Bytes::new();
         if let Some(token) = rank.stdin
             && rank.terminal
@@ -317,7 +381,9 @@ impl Ranks {
     }
 
     pub(super) fn flush_pmi(&mut self, events: &mut Loop, proc: ProcId) {
-        let Some(rank) = self.ranks.get_mut(&proc) else { return };
+        let Some(rank) = self.ranks.get_mut(&proc) else {
+            return;
+        };
         let Some(token) = rank.pmi else { return };
         while !rank.pmi_queue.is_empty() {
             let Some(fd) = events.fd(token) else { return };
@@ -328,7 +394,11 @@ impl Ranks {
                 Ok(WriteOutcome::Closed) | Err(_) => rank.pmi_queue.clear(),
             }
         }
-        let wanted = if rank.pmi_queue.is_empty() { Interest::Read } else { Interest::ReadWrite };
+        let wanted = if rank.pmi_queue.is_empty() {
+            Interest::Read
+        } else {
+            Interest::ReadWrite
+        };
         let _ = events.set_interest(token, wanted);
     }
 
@@ -339,7 +409,10 @@ impl Ranks {
     }
 
     pub(super) fn resize(&self, events: &Loop, proc: ProcId, size: WindowSize) {
-        if let Some(fd) = self.output(proc, Stream::Stdout).and_then(|token| events.fd(token)) {
+        if let Some(fd) = self
+            .output(proc, Stream::Stdout)
+            .and_then(|token| events.fd(token))
+        {
             let _ = os::set_window_size(fd, window_size(size));
         }
     }
@@ -390,7 +463,11 @@ impl Prepared {
         Self {
             program: find(app),
             argv,
-            envp: app.env.iter().map(|(name, value)| variable(name, value)).collect(),
+            envp: app
+                .env
+                .iter()
+                .map(|(name, value)| variable(name, value))
+                .collect(),
             directory: c_string(app.directory.as_bytes().to_vec()),
             umask: app.umask,
         }
@@ -401,7 +478,13 @@ impl Prepared {
 /// is known to be about something else, such as its interpreter.
 fn find(app: &App) -> Result<CString, StartFailure> {
     let directory = Path::new(&app.directory);
-    let failed = |errno, subject| Err(StartFailure { step: StartStep::Find, errno, subject: Some(subject) });
+    let failed = |errno, subject| {
+        Err(StartFailure {
+            step: StartStep::Find,
+            errno,
+            subject: Some(subject),
+        })
+    };
     if app.program.as_bytes().contains(&b'/') {
         let path = directory.join(&app.program);
         return match fs::metadata(&path) {
@@ -418,7 +501,12 @@ fn find(app: &App) -> Result<CString, StartFailure> {
         .search
         .as_bytes()
         .split(|byte| *byte == b':')
-        .map(|entry| directory.join(OsStr::from_bytes(entry)).into_os_string().into_vec())
+        .map(|entry| {
+            directory
+                .join(OsStr::from_bytes(entry))
+                .into_os_string()
+                .into_vec()
+        })
         .collect::<Vec<_>>()
         .join(&b':');
     match os::find_program(&app.program, OsStr::from_bytes(&search)) {
@@ -462,7 +550,10 @@ const fn start_step(step: SpawnStep) -> StartStep {
 }
 
 const fn window_size(size: WindowSize) -> os::WindowSize {
-    os::WindowSize { rows: size.rows, columns: size.columns }
+    os::WindowSize {
+        rows: size.rows,
+        columns: size.columns,
+    }
 }
 
 /// Both ends of a rank's channels, before it is started.
@@ -477,7 +568,11 @@ struct Channels {
 
 impl Channels {
     fn open(order: &SpawnOrder, directory: &CString) -> Result<Self, StartFailure> {
-        let failed = |error: os::Error| StartFailure { step: StartStep::Channels, errno: error.errno(), subject: None };
+        let failed = |error: os::Error| StartFailure {
+            step: StartStep::Channels,
+            errno: error.errno(),
+            subject: None,
+        };
         let (pmi, pmi_theirs) = os::socket_pair().map_err(failed)?;
         os::set_nonblocking(pmi.as_fd()).map_err(failed)?;
         let mut terminal = match order.pty_size {
@@ -506,7 +601,9 @@ impl Channels {
                 };
                 (slave(&terminal)?, ours)
             }
-            StreamPlan::Null | StreamPlan::File(_) | StreamPlan::WithStdout => (os::dev_null().map_err(failed)?, None),
+            StreamPlan::Null | StreamPlan::File(_) | StreamPlan::WithStdout => {
+                (os::dev_null().map_err(failed)?, None)
+            }
         };
         let output = |plan: &StreamPlan, stdout: Option<BorrowedFd<'_>>| match (plan, stdout) {
             (StreamPlan::Pipe, _) => {
@@ -516,8 +613,12 @@ impl Channels {
             }
             (StreamPlan::Pty, _) => Ok((slave(&terminal)?, None)),
             (StreamPlan::File(name), _) => Ok((open_output(name, directory)?, None)),
-            (StreamPlan::WithStdout, Some(stdout)) => Ok((os::duplicate(stdout).map_err(failed)?, None)),
-            (StreamPlan::WithStdout | StreamPlan::Null, _) => Ok((os::dev_null().map_err(failed)?, None)),
+            (StreamPlan::WithStdout, Some(stdout)) => {
+                Ok((os::duplicate(stdout).map_err(failed)?, None))
+            }
+            (StreamPlan::WithStdout | StreamPlan::Null, _) => {
+                Ok((os::dev_null().map_err(failed)?, None))
+            }
         };
         let (stdout_theirs, mut stdout) = output(&order.stdout, None)?;
         let (stderr_theirs, stderr) = output(&order.stderr, Some(stdout_theirs.as_fd()))?;
@@ -538,11 +639,19 @@ impl Channels {
 /// Opens a rank's output file for appending, so that ranks that share it do not overwrite each other.
 fn open_output(name: &OsStr, directory: &CString) -> Result<OwnedFd, StartFailure> {
     let path = Path::new(OsStr::from_bytes(directory.to_bytes())).join(name);
-    let open = || fs::OpenOptions::new().append(true).create(true).mode(0o666).open(&path);
+    let open = || {
+        fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o666)
+            .open(&path)
+    };
     open()
         .or_else(|error| match (error.kind(), path.parent()) {
             // The directory of the files is part of the pattern: the user wants it made.
-            (std::io::ErrorKind::NotFound, Some(parent)) => fs::create_dir_all(parent).and_then(|()| open()),
+            (std::io::ErrorKind::NotFound, Some(parent)) => {
+                fs::create_dir_all(parent).and_then(|()| open())
+            }
             _ => Err(error),
         })
         .map(OwnedFd::from)

@@ -28,7 +28,13 @@ impl Record {
         let owner = format!("{}.{start}", pid.as_raw());
         let path = directory().and_then(|directory| {
             let path = directory.join(&owner);
-            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).ok().map(|_| path)
+            fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)
+                .ok()
+                .map(|_| path)
         });
         Self { owner, path }
     }
@@ -56,7 +62,8 @@ fn location() -> PathBuf {
         .filter(|path| path.is_absolute() && path.is_dir())
         .map_or_else(
             || {
-                let temporary = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+                let temporary =
+                    std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
                 temporary.join(format!("rally-{}", os::effective_uid()))
             },
             |path| path.join("rally"),
@@ -83,15 +90,21 @@ fn is_private(path: &Path) -> bool {
 /// Ends what controllers that died without a word have left behind, and removes their files.
 pub(crate) fn sweep_stale() {
     let path = location();
-    let Ok(entries) = fs::read_dir(&path) else { return };
+    let Ok(entries) = fs::read_dir(&path) else {
+        return;
+    };
     if !is_private(&path) {
         return;
     }
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(owner) = name.to_str() else { continue };
-        let Some((pid, start)) = owner.split_once('.') else { continue };
-        let (Ok(pid), Ok(start)) = (pid.parse::<i32>(), start.parse::<u64>()) else { continue };
+        let Some((pid, start)) = owner.split_once('.') else {
+            continue;
+        };
+        let (Ok(pid), Ok(start)) = (pid.parse::<i32>(), start.parse::<u64>()) else {
+            continue;
+        };
         if os::start_time(Pid::from_raw(pid)) == Some(start) {
             continue;
         }
@@ -104,8 +117,11 @@ pub(crate) fn sweep_stale() {
 fn end_descendants(owner: &str) {
     let mark = format!("{OWNER_VARIABLE}={owner}");
     for pid in os::all_processes() {
-        let marked = os::environment_of(pid)
-            .is_some_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes()));
+        let marked = os::environment_of(pid).is_some_and(|environment| {
+            environment
+                .split(|byte| *byte == 0)
+                .any(|entry| entry == mark.as_bytes())
+        });
         if marked {
             // It may have ended meanwhile; that is what we want.
             let _ = os::kill(pid, Signal::KILL);

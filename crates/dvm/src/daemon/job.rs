@@ -17,6 +17,7 @@ use super::{
 use crate::{
     life::{LEAK_DELAY, Life, State, Unexpected},
     place::Placed,
+    planted::{self, Bug},
     proto::{Chunk, Launch, Note, StartFailure, StartStep, Stream, TableRow, ToController},
     spec::{Destination, HoldAt, OnFailure, PatternFacts, StdinTarget, WindowSize},
     stdio::{Assembler, Feed, Feeder, Flow, Piece, STDIN_WINDOW, Window},
@@ -176,6 +177,7 @@ impl LocalJob {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         let kill_at = match self.phase {
+            Phase::Ending { .. } if planted::is(Bug::KillAfterGraceForgotten) => None,
             Phase::Ending { kill_at } => Some(kill_at),
             Phase::Running | Phase::Killing => None,
         };
@@ -296,6 +298,7 @@ impl LocalJob {
             let id = proc_id(self.launch.job, rank);
             match self.phase {
                 Phase::Running => {}
+                Phase::Ending { .. } if planted::is(Bug::LateStartNotEnded) => {}
                 Phase::Ending { .. } => out.push_back(Output::Signal {
                     proc: id,
                     signal: Signal::TERM,
@@ -366,7 +369,8 @@ impl LocalJob {
     }
 
     fn after_start(&mut self, now: Time, out: &mut Out) {
-        if self.launched || self.starting.is_some() || !self.to_start.is_empty() {
+        let waiting = self.starting.is_some() || !self.to_start.is_empty();
+        if self.launched || (waiting && !planted::is(Bug::LaunchedTooEarly)) {
             return;
         }
         self.launched = true;
@@ -387,6 +391,9 @@ impl LocalJob {
         out.push_back(Output::LeaveStopped { proc: id });
         if self.launch.hold == HoldAt::Nowhere || self.phase != Phase::Running {
             // It was released before it came to its holding point, or it has a SIGTERM waiting that it must run to take.
+            if planted::is(Bug::ReleaseForgetsLateTrap) {
+                return Ok(());
+            }
             proc.life.on_released();
             out.push_back(Output::Continue { proc: id });
         } else {
@@ -479,7 +486,7 @@ impl LocalJob {
                 end,
             };
             out.push_back(Output::Send(ToController::Output { job, chunk }));
-            if shut.is_some() {
+            if shut.is_some() && !planted::is(Bug::PauseNotSent) {
                 for (rank, _) in self
                     .procs
                     .iter()
@@ -512,6 +519,9 @@ impl LocalJob {
         {
             proc.life.on_reading_resumed(now, stream);
             check = check.into_iter().chain(proc.life.leak_deadline()).min();
+            if planted::is(Bug::ResumeForgotten) {
+                continue;
+            }
             out.push_back(Output::Resume {
                 proc: proc_id(self.launch.job, *rank),
                 stream,
@@ -600,15 +610,21 @@ impl LocalJob {
 
     /// Gives credit for what every reader has read, in quarters of the window: the slowest of them sets the pace.
     fn credit_stdin(&mut self, out: &mut Out) {
-        let slowest = self
+        let readers = self
             .procs
             .values()
             .filter_map(|proc| proc.feeder.as_ref())
-            .map(Feeder::consumed)
-            .min();
+            .map(Feeder::consumed);
+        let slowest = if planted::is(Bug::InputAtFastestPace) {
+            readers.max()
+        } else {
+            readers.min()
+        };
         let bytes = slowest.map_or(0, |consumed| consumed.saturating_sub(self.credited));
         if bytes >= STDIN_WINDOW / 4 {
-            self.credited += bytes;
+            if !planted::is(Bug::InputCreditTwice) {
+                self.credited += bytes;
+            }
             out.push_back(Output::Send(ToController::StdinCredit {
                 job: self.launch.job,
                 bytes,
@@ -665,7 +681,7 @@ impl LocalJob {
                 .iter()
                 .filter_map(status)
                 .any(|status| !status.is_success());
-        if ends_job {
+        if ends_job || planted::is(Bug::BrokenFenceNotTold) {
             self.fence_broken = None;
         } else if ended || overdue {
             self.fence_broken = None;
@@ -694,12 +710,16 @@ impl LocalJob {
         if self.phase != Phase::Running {
             return;
         }
+        let ignored = planted::is(Bug::GraceIgnored);
+        let grace = if ignored { Duration::ZERO } else { grace };
         self.phase = Phase::Ending {
             kill_at: now + grace,
         };
         self.signal(Signal::TERM, out);
         // A stopped process takes no SIGTERM until it is continued.
-        self.signal(Signal::CONT, out);
+        if !planted::is(Bug::ContAfterTermForgotten) {
+            self.signal(Signal::CONT, out);
+        }
     }
 
     /// The controller is gone, and with it everybody who reads: the job ends within `grace`, whatever was granted before.
@@ -730,7 +750,9 @@ impl LocalJob {
                 // A proc that waits for its turn is `Starting`, which may fail.
                 let _ = proc.life.on_spawn_failed();
             }
-            self.settle_without_start(now, rank, out);
+            if !planted::is(Bug::CancelledNotSettled) {
+                self.settle_without_start(now, rank, out);
+            }
         }
         self.after_start(now, out);
     }
@@ -752,6 +774,7 @@ impl LocalJob {
     pub(super) fn on_tick(&mut self, now: Time, out: &mut Out) {
         if let Phase::Ending { kill_at } = self.phase
             && kill_at <= now
+            && !planted::is(Bug::KillAfterGraceForgotten)
         {
             self.kill(now, out);
         }
@@ -815,6 +838,9 @@ impl LocalJob {
                 stream,
             });
             self.pass_on(rank, stream, pieces, out);
+            if planted::is(Bug::EndedTwice) {
+                self.report_if_done(now, rank, out);
+            }
         }
         self.report_if_done(now, rank, out);
     }
@@ -826,7 +852,7 @@ impl LocalJob {
         let State::Done { status, drained } = proc.life.state() else {
             return;
         };
-        if proc.settled {
+        if proc.settled && !planted::is(Bug::EndedTwice) {
             return;
         }
         proc.settled = true;

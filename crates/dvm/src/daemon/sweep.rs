@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use base::{Signal, Time};
 
+use crate::planted::{self, Bug};
+
 /// What is left behind gets this long after SIGTERM at the most, for its rank has gone already.
 pub(super) const ASK_MAX: Duration = Duration::from_secs(1);
 
@@ -34,7 +36,10 @@ pub(super) enum Action {
     Nothing,
     Sweep(Option<Signal>),
     /// Say that so many were left behind, and sweep.
-    Report { count: u32, signal: Signal },
+    Report {
+        count: u32,
+        signal: Signal,
+    },
     /// Say that these cannot be ended.
     GiveUp(Vec<i32>),
 }
@@ -55,7 +60,11 @@ pub(super) struct Sweep {
 
 impl Sweep {
     pub(super) const fn new() -> Self {
-        Self { stage: Stage::Idle, manner: Manner::Kill, left: Vec::new() }
+        Self {
+            stage: Stage::Idle,
+            manner: Manner::Kill,
+            left: Vec::new(),
+        }
     }
 
     pub(super) const fn is_idle(&self) -> bool {
@@ -68,6 +77,10 @@ impl Sweep {
 
     pub(super) fn begin(&mut self, manner: Manner) -> Action {
         self.manner = manner;
+        if planted::is(Bug::StraysNotSwept) {
+            self.stage = Stage::Clean;
+            return Action::Nothing;
+        }
         self.stage = Stage::Counting;
         Action::Sweep(None)
     }
@@ -77,7 +90,7 @@ impl Sweep {
             return Action::Nothing;
         }
         left.clone_into(&mut self.left);
-        if left.is_empty() {
+        if left.is_empty() || planted::is(Bug::SweepGivesUpAtFirstCount) {
             self.stage = Stage::Clean;
             return Action::Nothing;
         }
@@ -87,12 +100,22 @@ impl Sweep {
         let count = u32::try_from(left.len()).unwrap_or(u32::MAX);
         match self.manner {
             Manner::Ask { grace } => {
-                self.stage = Stage::Asking { until: now + grace.min(ASK_MAX) };
-                Action::Report { count, signal: Signal::TERM }
+                self.stage = Stage::Asking {
+                    until: now + grace.min(ASK_MAX),
+                };
+                Action::Report {
+                    count,
+                    signal: Signal::TERM,
+                }
             }
             Manner::Kill => {
-                self.stage = Stage::Killing { until: now + KILL_MAX };
-                Action::Report { count, signal: Signal::KILL }
+                self.stage = Stage::Killing {
+                    until: now + KILL_MAX,
+                };
+                Action::Report {
+                    count,
+                    signal: Signal::KILL,
+                }
             }
         }
     }
@@ -110,15 +133,18 @@ impl Sweep {
         self.manner = Manner::Kill;
         match self.stage {
             Stage::Asking { .. } => {
-                self.stage = Stage::Killing { until: now + KILL_MAX };
+                self.stage = Stage::Killing {
+                    until: now + KILL_MAX,
+                };
                 Action::Sweep(Some(Signal::KILL))
             }
             _ => Action::Nothing,
         }
     }
 
-    pub(super) const fn deadline(&self) -> Option<Time> {
+    pub(super) fn deadline(&self) -> Option<Time> {
         match self.stage {
+            Stage::Killing { .. } if planted::is(Bug::StuckNeverGivenUp) => None,
             Stage::Asking { until } | Stage::Killing { until } => Some(until),
             Stage::Idle | Stage::Counting | Stage::Clean => None,
         }
@@ -155,8 +181,16 @@ mod tests {
     #[test]
     fn strays_are_asked_then_killed_then_named() {
         let mut sweep = Sweep::new();
-        sweep.begin(Manner::Ask { grace: Duration::from_secs(9) });
-        assert_eq!(sweep.on_swept(at(0), &[7, 8]), Action::Report { count: 2, signal: Signal::TERM });
+        sweep.begin(Manner::Ask {
+            grace: Duration::from_secs(9),
+        });
+        assert_eq!(
+            sweep.on_swept(at(0), &[7, 8]),
+            Action::Report {
+                count: 2,
+                signal: Signal::TERM
+            }
+        );
         assert_eq!(sweep.on_swept(at(0), &[7, 8]), Action::Nothing);
         assert_eq!(sweep.on_stray_exited(), Action::Sweep(None));
         assert_eq!(sweep.on_swept(at(1), &[8]), Action::Nothing);
@@ -171,7 +205,9 @@ mod tests {
     #[test]
     fn a_kill_makes_asking_killing() {
         let mut sweep = Sweep::new();
-        sweep.begin(Manner::Ask { grace: Duration::from_secs(1) });
+        sweep.begin(Manner::Ask {
+            grace: Duration::from_secs(1),
+        });
         sweep.on_swept(at(0), &[7]);
         assert_eq!(sweep.harden(at(1)), Action::Sweep(Some(Signal::KILL)));
         assert_eq!(sweep.harden(at(1)), Action::Nothing);

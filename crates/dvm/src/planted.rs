@@ -1,0 +1,129 @@
+//! Bugs that a test switches on, to show that the simulator finds them.
+//!
+//! Without the feature `planted`, which no release has, [`is`] is the constant `false` and nothing of this is compiled
+//! into anything.
+
+/// A mistake that somebody could make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// A proc is done when its stdout has ended, whatever its stderr does.
+    DoneBeforeLastStream,
+    LeakTimerNeverArmed,
+    LeakTimerNotRestartedByResume,
+    /// What a descendant writes prolongs the wait for ever.
+    LeakTimerAlwaysRestarted,
+    /// The end of input is forgotten when nothing waits to be written.
+    InputEndForgotten,
+    /// Credit for input counts from the start each time.
+    InputCreditTwice,
+    /// The fastest reader sets the pace.
+    InputAtFastestPace,
+    PauseNotSent,
+    ResumeForgotten,
+    /// Procs that start while a window is shut are not paused.
+    LateStartNotPaused,
+    /// Credit for output goes to all nodes in equal parts.
+    CreditSpreadEvenly,
+    FrontLostForgetsCredit,
+    PartialLineLostAtEnd,
+    /// The start of a line is dropped when the line becomes too long.
+    LongLineDropped,
+    /// A line is cut wherever a read ends.
+    LinesCutByReads,
+    /// A partial line waits for its end for ever.
+    PromptKeptBack,
+    KillAfterGraceForgotten,
+    GraceIgnored,
+    ContAfterTermForgotten,
+    /// A proc that starts while the job ends is not told.
+    LateStartNotEnded,
+    StraysNotSwept,
+    SweepGivesUpAtFirstCount,
+    StuckNeverGivenUp,
+    EndedTwice,
+    /// Procs that were not started when the job ends are forgotten.
+    CancelledNotSettled,
+    LaunchedTooEarly,
+    FenceDoneToOneNode,
+    BrokenFenceNotTold,
+    HoldCountsDeadAsHeld,
+    UnstartedNotGone,
+    ReleaseForgetsLateTrap,
+    ContinueIgnored,
+    LastCauseWins,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 33] = [
+        Self::DoneBeforeLastStream,
+        Self::LeakTimerNeverArmed,
+        Self::LeakTimerNotRestartedByResume,
+        Self::LeakTimerAlwaysRestarted,
+        Self::InputEndForgotten,
+        Self::InputCreditTwice,
+        Self::InputAtFastestPace,
+        Self::PauseNotSent,
+        Self::ResumeForgotten,
+        Self::LateStartNotPaused,
+        Self::CreditSpreadEvenly,
+        Self::FrontLostForgetsCredit,
+        Self::PartialLineLostAtEnd,
+        Self::LongLineDropped,
+        Self::LinesCutByReads,
+        Self::PromptKeptBack,
+        Self::KillAfterGraceForgotten,
+        Self::GraceIgnored,
+        Self::ContAfterTermForgotten,
+        Self::LateStartNotEnded,
+        Self::StraysNotSwept,
+        Self::SweepGivesUpAtFirstCount,
+        Self::StuckNeverGivenUp,
+        Self::EndedTwice,
+        Self::CancelledNotSettled,
+        Self::LaunchedTooEarly,
+        Self::FenceDoneToOneNode,
+        Self::BrokenFenceNotTold,
+        Self::HoldCountsDeadAsHeld,
+        Self::UnstartedNotGone,
+        Self::ReleaseForgetsLateTrap,
+        Self::ContinueIgnored,
+        Self::LastCauseWins,
+    ];
+}
+
+#[cfg(feature = "planted")]
+mod switched {
+    use std::cell::Cell;
+
+    use super::Bug;
+
+    thread_local! {
+        static ON: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Runs `act` on this thread with one bug switched on.
+    pub fn with<T>(bug: Bug, act: impl FnOnce() -> T) -> T {
+        let before = ON.replace(Some(bug));
+        let result = act();
+        ON.set(before);
+        result
+    }
+
+    /// Whether a bug is switched on.
+    pub(crate) fn is(bug: Bug) -> bool {
+        ON.get() == Some(bug)
+    }
+}
+
+#[cfg(feature = "planted")]
+pub(crate) use switched::is;
+#[cfg(feature = "planted")]
+pub use switched::with;
+
+/// Whether a bug is switched on: never.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub(crate) const fn is(_: Bug) -> bool {
+    false
+}
