@@ -197,10 +197,11 @@ impl Front {
             if self.is_over() {
                 return Ok(self.finish());
             }
-            let deadline = match self.state {
+            let orphans = match self.state {
                 State::Orphaned { until } => Some(until),
                 State::Running | State::Ended(_) => None,
             };
+            let deadline = [orphans, self.input.deadline()].into_iter().flatten().min();
             self.events.wait(deadline, &mut events)?;
             for event in events.drain(..) {
                 self.on_event(event);
@@ -222,7 +223,7 @@ impl Front {
         match event {
             Event::Signal(info) if info.signal == Signal::CHLD => self.reap(),
             Event::Signal(info) => self.on_signal(info),
-            Event::Deadline => {}
+            Event::Deadline => self.input.on_tick(Clock::now()),
             Event::Readable(token) if Some(token) == self.socket => self.receive(token),
             Event::Readable(token) if self.input.is(token) => self.read_input(),
             Event::Readable(token) => self.on_printed(token),

@@ -24,6 +24,8 @@ use crate::link::{ControllerLink, Received};
 
 /// Bytes read from one stream of one rank before others have their turn.
 const READ_MAX: usize = 256 * 1024;
+/// Bytes of requests taken from one rank in one go; their answers are a few times as long.
+const PMI_READ_MAX: usize = 16 * 1024;
 /// What is shorter is copied out of the shared region, so that its slot can be used again at once.
 const KEEP_SLOT_MIN: usize = 16 * 1024;
 /// A rank that fills its pipe gets a larger one.
@@ -240,7 +242,13 @@ impl Machine {
                 self.ranks
                     .close_stdin(&mut self.events, &mut self.sources, proc)
             }
-            Output::PmiSend { proc, bytes } => self.ranks.send_pmi(&mut self.events, proc, &bytes),
+            Output::PmiSend { proc, bytes } => {
+                if self.ranks.send_pmi(&mut self.events, proc, &bytes) == ranks::Sent::TooMuch {
+                    self.ranks
+                        .close_pmi(&mut self.events, &mut self.sources, proc);
+                    self.daemon.handle(now, Input::PmiClosed { proc });
+                }
+            }
             Output::PmiClose { proc } => {
                 self.ranks
                     .close_pmi(&mut self.events, &mut self.sources, proc)
@@ -402,7 +410,7 @@ impl Machine {
         let Some(fd) = self.events.fd(token) else {
             return;
         };
-        match os::read(fd, &mut self.buffer) {
+        match os::read(fd, &mut self.buffer[..PMI_READ_MAX]) {
             Ok(ReadOutcome::Bytes(read)) => {
                 self.daemon.handle(
                     now,

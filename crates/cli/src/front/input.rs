@@ -3,16 +3,20 @@
 use std::{
     fs::File,
     os::fd::{AsFd, OwnedFd},
+    time::Duration,
 };
 
+use base::Time;
 use bytes::Bytes;
 use dvm::proto::FromFront;
-use os::{Interest, Loop, ReadOutcome, Token};
+use os::{Clock, Interest, Loop, ReadOutcome, Token};
 
 use crate::args::InputSource;
 
 /// Bytes read in one go.
 const READ_MAX: usize = 256 * 1024;
+/// How often a terminal with input is asked whether we have come to its foreground.
+const BACKGROUND_DELAY: Duration = Duration::from_millis(250);
 /// Bytes read in one go while every slot is under way.
 const READ_SMALL: usize = 16 * 1024;
 
@@ -36,8 +40,9 @@ pub(super) struct Input {
     source: Source,
     credit: u64,
     terminal: bool,
-    /// We are in the background of our terminal: reading would stop us.
-    background: bool,
+    /// There is something to read, but we are in the background of our terminal, where reading would stop us: when to
+    /// look again. The shell that brings a running job to the foreground tells it nothing.
+    background_until: Option<Time>,
 }
 
 impl Input {
@@ -60,7 +65,7 @@ impl Input {
             source: fd.map_or(Source::Empty, Source::Waiting),
             credit: 0,
             terminal,
-            background: false,
+            background_until: None,
         })
     }
 
@@ -74,7 +79,18 @@ impl Input {
 
     /// We may have come to the foreground.
     pub(super) const fn try_again(&mut self) {
-        self.background = false;
+        self.background_until = None;
+    }
+
+    /// When to call [`Self::on_tick`].
+    pub(super) const fn deadline(&self) -> Option<Time> {
+        self.background_until
+    }
+
+    pub(super) fn on_tick(&mut self, now: Time) {
+        if self.background_until.is_some_and(|until| until <= now) {
+            self.background_until = None;
+        }
     }
 
     /// Nobody reads any more: what is left stays for whoever reads after us.
@@ -102,7 +118,7 @@ impl Input {
             };
         }
         if let Source::Open { token, interest } = &mut self.source {
-            let ready = self.credit > 0 && !self.background && !congested;
+            let ready = self.credit > 0 && self.background_until.is_none() && !congested;
             let wanted = if ready {
                 Interest::Read
             } else {
@@ -130,7 +146,7 @@ impl Input {
         };
         let fd = events.fd(token)?;
         if self.terminal && !os::foreground(fd) {
-            self.background = true;
+            self.background_until = Some(Clock::now() + BACKGROUND_DELAY);
             return None;
         }
         let room = usize::try_from(self.credit)
@@ -157,7 +173,7 @@ impl Input {
             Ok(ReadOutcome::WouldBlock) => None,
             // A read that failed because we have just left the foreground is no end.
             Ok(ReadOutcome::Closed) | Err(_) if self.terminal && !os::foreground(fd) => {
-                self.background = true;
+                self.background_until = Some(Clock::now() + BACKGROUND_DELAY);
                 None
             }
             Ok(ReadOutcome::Closed) | Err(_) => {

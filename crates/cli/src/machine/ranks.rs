@@ -88,6 +88,14 @@ pub(super) enum Fed {
     Broken,
 }
 
+/// Whether an answer is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    Ok,
+    /// The rank reads none of its answers: its connection is to be closed.
+    TooMuch,
+}
+
 type Sources = BTreeMap<Token, Source>;
 
 impl Ranks {
@@ -371,13 +379,18 @@ impl Ranks {
         remove(events, sources, rank.stdin.take());
     }
 
-    pub(super) fn send_pmi(&mut self, events: &mut Loop, proc: ProcId, bytes: &[u8]) {
-        if let Some(rank) = self.ranks.get_mut(&proc)
-            && rank.pmi_queue.len() + bytes.len() <= PMI_QUEUE_MAX
-        {
-            rank.pmi_queue.extend_from_slice(bytes);
+    /// Sends an answer to what a rank asked.
+    #[must_use]
+    pub(super) fn send_pmi(&mut self, events: &mut Loop, proc: ProcId, bytes: &[u8]) -> Sent {
+        let Some(rank) = self.ranks.get_mut(&proc) else {
+            return Sent::Ok;
+        };
+        if rank.pmi_queue.len() + bytes.len() > PMI_QUEUE_MAX {
+            return Sent::TooMuch;
         }
+        rank.pmi_queue.extend_from_slice(bytes);
         self.flush_pmi(events, proc);
+        Sent::Ok
     }
 
     pub(super) fn flush_pmi(&mut self, events: &mut Loop, proc: ProcId) {
@@ -394,10 +407,11 @@ impl Ranks {
                 Ok(WriteOutcome::Closed) | Err(_) => rank.pmi_queue.clear(),
             }
         }
+        // A rank that does not read its answers is not asked for more.
         let wanted = if rank.pmi_queue.is_empty() {
             Interest::Read
         } else {
-            Interest::ReadWrite
+            Interest::Write
         };
         let _ = events.set_interest(token, wanted);
     }
