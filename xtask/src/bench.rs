@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Rounds, instead of what each measurement thinks enough.
     #[arg(long)]
     rounds: Option<usize>,
+    /// Another binary than the release build.
+    #[arg(long)]
+    binary: Option<PathBuf>,
     /// Prints only, and leaves docs/benchmarks.md as it is.
     #[arg(long)]
     dry_run: bool,
@@ -68,13 +71,18 @@ impl Bench {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    release()?;
+    if args.binary.is_none() {
+        release()?;
+    }
     for peer in [Peer::Mpich, Peer::OpenMpi] {
         peer.install()?;
     }
     let bench = Bench {
-        rally: released("rally")?,
-        mischief: released("mischief")?,
+        mischief: match &args.binary {
+            Some(binary) => binary.with_file_name("mischief"),
+            None => released("mischief")?,
+        },
+        rally: args.binary.clone().map_or_else(|| released("rally"), Ok)?,
         hydra: Peer::Mpich.binary(),
         openmpi: Peer::OpenMpi.binary(),
         directory: tempfile::Builder::new().prefix("rally-bench-").tempdir()?,

@@ -15,6 +15,8 @@ mod stress;
 mod test;
 mod tidy;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
@@ -39,12 +41,21 @@ enum Task {
     Fuzz(test::FuzzArgs),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Args::parse().task {
+fn main() -> ExitCode {
+    let done = match Args::parse().task {
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run(),
         Task::Bench(args) => bench::run(&args),
         Task::Stress(args) => stress::run(&args),
         Task::Fuzz(args) => test::fuzz(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // On stdout like all the rest, so that the order of lines in a log is that of events; no backtrace: what
+            // failed is a step or a program, not this one.
+            println!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -67,8 +67,8 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     }
     writeln!(
         text,
-        "\n{RANKS} ranks of `sleep 1000`; sums over the launcher's own processes (for rally: front and controller), from \
-         /proc/PID/smaps_rollup. RSS counts the pages that front and controller share twice, PSS once. Wake-ups are the \
+        "\n{RANKS} ranks of `sleep 1000`; sums over the launcher's own processes (for rally: front, keeper and controller), from \
+         /proc/PID/smaps_rollup. RSS counts pages that several of them share several times, PSS once. Wake-ups are the \
          context switches, voluntary and not, of all their threads over {} s.",
         WATCH.as_secs()
     )?;

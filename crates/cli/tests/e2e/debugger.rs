@@ -52,7 +52,7 @@ fn gdb_stops_at_the_breakpoint_reads_the_table_and_lets_go() {
             "nobody else may hold it: {rank:?}"
         );
     }
-    assert!(!text.contains("ran"), "no rank has run: {text}");
+    assert!(!text.contains("ran\n"), "no rank has run: {text}");
 
     // A second debugger attaches to one of them, which has executed nothing but its exec.
     let mut attach = sandbox.command("gdb");
