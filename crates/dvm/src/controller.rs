@@ -552,7 +552,8 @@ impl Controller {
         if planted::is(Bug::FenceDoneToOneNode) {
             let (job, node) = (job.id, job.shares.keys().next().copied());
             let message = ToDaemon::FenceDone { job, puts: all };
-            self.outputs.extend(node.map(|node| ControllerOutput::Daemon(node, message)));
+            self.outputs
+                .extend(node.map(|node| ControllerOutput::Daemon(node, message)));
             return;
         }
         self.each_node(|job| ToDaemon::FenceDone {

@@ -47,7 +47,6 @@ pub enum Bug {
     FenceDoneToOneNode,
     BrokenFenceNotTold,
     HoldCountsDeadAsHeld,
-    UnstartedNotGone,
     ReleaseForgetsLateTrap,
     ContinueIgnored,
     LastCauseWins,
@@ -55,7 +54,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 32] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -85,7 +84,6 @@ impl Bug {
         Self::FenceDoneToOneNode,
         Self::BrokenFenceNotTold,
         Self::HoldCountsDeadAsHeld,
-        Self::UnstartedNotGone,
         Self::ReleaseForgetsLateTrap,
         Self::ContinueIgnored,
         Self::LastCauseWins,

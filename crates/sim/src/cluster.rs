@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::{NodeId, RankSet, Time, Topology};
 use dvm::{
     Controller, ControllerInput, ControllerOutput, DaemonConfig,
-    life::LEAK_DELAY,
+    life::{LEAK_DELAY, OWN_READS_MAX},
     proto::{Cause, FromFront, Outcome, ToDaemon, ToFront},
     spec::HoldAt,
 };
@@ -26,6 +26,8 @@ const CORES: u32 = 64;
 const HORIZON: Time = Time::from_nanos(5_000_000_000_000);
 /// A run with more events than this goes round in circles.
 const EVENTS_MAX: u64 = 3_000_000;
+/// How long a descendant that writes all the time can keep its rank from being leaky.
+const LEAK_MAX: std::time::Duration = LEAK_DELAY.saturating_mul(1 + 2 * OWN_READS_MAX as u32);
 /// After the last reason to live: how long strays are asked before they are killed.
 const ASK_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 /// How long a process may resist SIGKILL before it is given up.
@@ -58,7 +60,11 @@ pub(crate) struct Cluster {
 }
 
 /// Runs a scenario to its end: gives its numbers, or the first fault and the record.
-pub(crate) fn run(scenario: Scenario, rng: Rng, recorded: Recorded) -> Result<Report, (String, Vec<String>)> {
+pub(crate) fn run(
+    scenario: Scenario,
+    rng: Rng,
+    recorded: Recorded,
+) -> Result<Report, (String, Vec<String>)> {
     let mut cluster = Cluster::new(scenario, rng, recorded);
     let report = cluster.run();
     cluster.world.into_fault().map_or(Ok(report), Err)
@@ -66,7 +72,10 @@ pub(crate) fn run(scenario: Scenario, rng: Rng, recorded: Recorded) -> Result<Re
 
 impl Cluster {
     fn new(scenario: Scenario, rng: Rng, recorded: Recorded) -> Self {
-        let ids: Vec<NodeId> = (0..).map(NodeId).take(scenario.allocation.nodes.len()).collect();
+        let ids: Vec<NodeId> = (0..)
+            .map(NodeId)
+            .take(scenario.allocation.nodes.len())
+            .collect();
         let links = Links {
             up: ids.iter().map(|id| (*id, Link::new())).collect(),
             down: ids.iter().map(|id| (*id, Link::new())).collect(),
@@ -80,8 +89,19 @@ impl Cluster {
             world.note(|| format!("r{rank}"), || format!("{script:?}"));
         }
         let node = |id: &NodeId| {
-            let config = DaemonConfig { node: *id, host: format!("n{id}"), topology: Topology::flat(CORES) };
-            (*id, Node::new(config, scenario.scripts.clone(), scenario.unstartable.clone()))
+            let config = DaemonConfig {
+                node: *id,
+                host: format!("n{id}"),
+                topology: Topology::flat(CORES),
+            };
+            (
+                *id,
+                Node::new(
+                    config,
+                    scenario.scripts.clone(),
+                    scenario.unstartable.clone(),
+                ),
+            )
         };
         let nodes: BTreeMap<NodeId, Node> = ids.iter().map(node).collect();
         let front = Front::new(
@@ -122,7 +142,8 @@ impl Cluster {
         while !self.world.is_faulty() {
             let Some(event) = self.world.next() else {
                 if self.finished.is_none() && !self.headless_and_clean() {
-                    self.world.fault("hang: nothing will ever happen again".to_owned());
+                    self.world
+                        .fault("hang: nothing will ever happen again".to_owned());
                 }
                 break;
             };
@@ -133,7 +154,9 @@ impl Cluster {
                 break;
             }
             events += 1;
-            self.world.require(events < EVENTS_MAX, || "hang: the run goes round in circles".to_owned());
+            self.world.require(events < EVENTS_MAX, || {
+                "hang: the run goes round in circles".to_owned()
+            });
             self.on_event(event);
             if self.headless && self.finished.is_none() && self.headless_and_clean() {
                 self.finished = Some(self.world.now);
@@ -143,7 +166,10 @@ impl Cluster {
         if !self.world.is_faulty() && !self.headless {
             self.check_told();
         }
-        Report { events, finished: self.finished.unwrap_or(Time::ZERO) }
+        Report {
+            events,
+            finished: self.finished.unwrap_or(Time::ZERO),
+        }
     }
 
     fn headless_and_clean(&self) -> bool {
@@ -152,14 +178,20 @@ impl Cluster {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::ToController { node } => match self.world.links.up.get_mut(&node).and_then(Link::receive) {
-                Some(Carried::Message(message)) => self.tell(ControllerInput::Daemon(node, message)),
-                Some(Carried::Lost) => self.tell(ControllerInput::DaemonLost(node)),
-                None => {}
-            },
+            Event::ToController { node } => {
+                match self.world.links.up.get_mut(&node).and_then(Link::receive) {
+                    Some(Carried::Message(message)) => {
+                        self.tell(ControllerInput::Daemon(node, message))
+                    }
+                    Some(Carried::Lost) => self.tell(ControllerInput::DaemonLost(node)),
+                    None => {}
+                }
+            }
             Event::ToDaemon { node } => {
                 let carried = self.world.links.down.get_mut(&node).and_then(Link::receive);
-                let Some(node) = self.nodes.get_mut(&node) else { return };
+                let Some(node) = self.nodes.get_mut(&node) else {
+                    return;
+                };
                 match carried {
                     Some(Carried::Message(message)) => node.on_message(&mut self.world, message),
                     Some(Carried::Lost) => node.lose_controller(&mut self.world),
@@ -182,11 +214,16 @@ impl Cluster {
             Event::Printed { stream, cost } => self.front.on_printed(&mut self.world, stream, cost),
             Event::Fault { index } => self.break_something(index),
             Event::ControllerTick { due } => {
-                if self.tick_for == Some(due) {
+                if self.tick_for == Some(due) && !self.headless {
                     self.tick_for = None;
                     self.tell(ControllerInput::Tick);
-                    let again = self.controller.deadline().is_some_and(|due| due <= self.world.now);
-                    self.world.require(!again, || "the controller wants to be woken again at once".to_owned());
+                    let again = self
+                        .controller
+                        .deadline()
+                        .is_some_and(|due| due <= self.world.now);
+                    self.world.require(!again, || {
+                        "the controller wants to be woken again at once".to_owned()
+                    });
                     // One process, one timer: the daemon beside it is woken too.
                     if let Some(node) = self.nodes.get_mut(&NodeId(0)).filter(|node| node.is_on()) {
                         node.tick(&mut self.world);
@@ -212,16 +249,23 @@ impl Cluster {
     }
 
     fn break_something(&mut self, index: usize) {
-        let Some((_, fault)) = self.faults.get(index).copied() else { return };
+        let Some((_, fault)) = self.faults.get(index).copied() else {
+            return;
+        };
         if self.finished.is_some() || self.headless {
             return;
         }
-        self.world.note(|| "fault".to_owned(), || format!("{fault:?}"));
+        self.world
+            .note(|| "fault".to_owned(), || format!("{fault:?}"));
         match fault {
             Fault::LoseNode(id) => {
                 // A daemon that is lost before the launch is a matter of starting daemons, which is not built yet.
                 let launched = self.verdict.ranks.contains_key(&id);
-                if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.is_on() && launched) {
+                if let Some(node) = self
+                    .nodes
+                    .get_mut(&id)
+                    .filter(|node| node.is_on() && launched)
+                {
                     node.power_off(&mut self.world);
                     if let Some(link) = self.world.links.down.get_mut(&id) {
                         link.cut();
@@ -255,7 +299,8 @@ impl Cluster {
         if self.headless {
             return;
         }
-        self.world.note(|| "ctl".to_owned(), || format!("<- {input:?}"));
+        self.world
+            .note(|| "ctl".to_owned(), || format!("<- {input:?}"));
         self.verdict.on_input(self.world.now, &input);
         self.controller.handle(self.world.now, input);
         while let Some(output) = self.controller.poll() {
@@ -271,19 +316,24 @@ impl Cluster {
     }
 
     fn carry_out(&mut self, output: ControllerOutput) {
-        self.world.note(|| "ctl".to_owned(), || format!("-> {output:?}"));
-        self.world.require(self.finished.is_none(), || "the controller goes on after it has finished".to_owned());
+        self.world
+            .note(|| "ctl".to_owned(), || format!("-> {output:?}"));
+        self.world.require(self.finished.is_none(), || {
+            "the controller goes on after it has finished".to_owned()
+        });
         match output {
             ControllerOutput::Front(message) => self.send_front(message),
             ControllerOutput::Daemon(node, message) => {
                 match &message {
                     ToDaemon::Launch(launch) => {
-                        let ranks: RankSet = launch.procs.iter().map(|placed| placed.rank).collect();
+                        let ranks: RankSet =
+                            launch.procs.iter().map(|placed| placed.rank).collect();
                         self.verdict.ranks.insert(node, ranks);
                     }
                     ToDaemon::End { .. } | ToDaemon::Kill { .. } => {
                         let ending = self.verdict.ending;
-                        self.world.require(ending, || "the job is ended without a reason".to_owned());
+                        self.world
+                            .require(ending, || "the job is ended without a reason".to_owned());
                     }
                     _ => {}
                 }
@@ -298,17 +348,28 @@ impl Cluster {
     }
 
     fn send_front(&mut self, message: ToFront) {
-        self.world.require(!self.verdict.front_lost, || "a front that is gone is told something".to_owned());
+        self.world.require(!self.verdict.front_lost, || {
+            "a front that is gone is told something".to_owned()
+        });
         let after = self.said_last;
-        self.world.require(!after, || format!("after its end the job says {message:?}"));
+        self.world
+            .require(!after, || format!("after its end the job says {message:?}"));
         match &message {
             ToFront::AllHeld { held, dead } => {
-                let size: u32 = self.verdict.ranks.values().map(|ranks| u32::try_from(ranks.len()).unwrap_or(0)).sum();
+                let size: u32 = self
+                    .verdict
+                    .ranks
+                    .values()
+                    .map(|ranks| u32::try_from(ranks.len()).unwrap_or(0))
+                    .sum();
                 let (all, gone) = (RankSet::range(0..size), self.verdict.gone());
                 let whole = held.union(dead) == all && held.is_disjoint(dead) && *dead == gone;
-                self.world.require(whole, || format!("held {held}, dead {dead}; of {all} are gone {gone}"));
+                self.world.require(whole, || {
+                    format!("held {held}, dead {dead}; of {all} are gone {gone}")
+                });
                 let asked = self.hold == HoldAt::Exec;
-                self.world.require(asked, || "`all held`, but nobody asked".to_owned());
+                self.world
+                    .require(asked, || "`all held`, but nobody asked".to_owned());
             }
             ToFront::Refused(_) => self.said_last = true,
             ToFront::Ended(outcome) => {
@@ -323,23 +384,34 @@ impl Cluster {
     fn check_outcome(&mut self, outcome: &Outcome) {
         let expected = self.verdict.expected_cause();
         self.world.require(outcome.cause == expected, || {
-            format!("the cause is said to be {:?}, it is {expected:?}", outcome.cause)
+            format!(
+                "the cause is said to be {:?}, it is {expected:?}",
+                outcome.cause
+            )
         });
         let mut seen = outcome.not_started.clone();
         for (status, ranks) in &outcome.ended {
             let twice = seen.intersection(ranks);
-            self.world.require(twice.is_empty(), || format!("ranks {twice} end twice"));
+            self.world
+                .require(twice.is_empty(), || format!("ranks {twice} end twice"));
             seen = seen.union(ranks);
             for rank in ranks.iter() {
                 let real = self.verdict.ended.get(&rank).copied();
-                self.world.require(real == Some(*status), || format!("rank {rank}: {status}, told was {real:?}"));
+                self.world.require(real == Some(*status), || {
+                    format!("rank {rank}: {status}, told was {real:?}")
+                });
             }
         }
         let all = RankSet::range(0..outcome.size);
-        self.world.require(seen == all, || format!("of ranks {all} only {seen} have an end"));
+        self.world.require(seen == all, || {
+            format!("of ranks {all} only {seen} have an end")
+        });
         let by_us = self.verdict.by_us.clone();
         self.world.require(outcome.ended_by_us == by_us, || {
-            format!("ended by us are said to be {}, they are {by_us}", outcome.ended_by_us)
+            format!(
+                "ended by us are said to be {}, they are {by_us}",
+                outcome.ended_by_us
+            )
         });
     }
 
@@ -350,26 +422,48 @@ impl Cluster {
                 continue;
             }
             let survivors = node.survivors(&self.world);
-            self.world.require(survivors.is_empty(), || format!("on node {id} are still alive {survivors:?}"));
+            self.world.require(survivors.is_empty(), || {
+                format!("on node {id} are still alive {survivors:?}")
+            });
             let used = self.verdict.ranks.contains_key(id);
-            self.world.require(!used || node.is_clean(), || format!("daemon {id} has not forgotten the job"));
+            self.world.require(!used || node.is_clean(), || {
+                format!("daemon {id} has not forgotten the job")
+            });
         }
-        let stuck = if self.world.ledger.stuck.is_empty() { std::time::Duration::ZERO } else { KILL_MAX };
+        let stuck = if self.world.ledger.stuck.is_empty() {
+            std::time::Duration::ZERO
+        } else {
+            KILL_MAX
+        };
         let latency = self.world.latency;
-        let slack = END_SLACK + 4 * (latency.link_max + latency.io_max + latency.tick_late_max + latency.spawn_max);
-        let bound = self.world.ledger.busy_until + LEAK_DELAY + ASK_MAX + stuck + slack;
+        let slack = END_SLACK
+            + 4 * (latency.link_max + latency.io_max + latency.tick_late_max + latency.spawn_max);
+        let bound = self.world.ledger.busy_until + LEAK_MAX + ASK_MAX + stuck + slack;
         let now = self.world.now;
         let since = self.world.ledger.busy_until;
-        self.world.require(now <= bound, || format!("the job ends only at {now}: the last reason to live was at {since}"));
+        self.world.require(now <= bound, || {
+            format!("the job ends only at {now}: the last reason to live was at {since}")
+        });
     }
 
     /// Everything that could arrive has arrived: was it the truth, and all of it?
     fn check_told(&mut self) {
-        let reader = if self.front.gone { Reader::Gone } else { Reader::Present };
+        let reader = if self.front.gone {
+            Reader::Gone
+        } else {
+            Reader::Present
+        };
         let lost = self.world.ledger.lost.clone();
-        let wrong = self.world.ledger.tapes.iter().filter(|((rank, _), _)| !lost.contains(*rank)).find_map(|((rank, stream), tape)| {
-            tape.check(reader).map(|wrong| format!("{stream:?} of rank {rank}: {wrong}"))
-        });
+        let wrong = self
+            .world
+            .ledger
+            .tapes
+            .iter()
+            .filter(|((rank, _), _)| !lost.contains(*rank))
+            .find_map(|((rank, stream), tape)| {
+                tape.check(reader)
+                    .map(|wrong| format!("{stream:?} of rank {rank}: {wrong}"))
+            });
         if let Some(wrong) = wrong {
             self.world.fault(wrong);
         }
@@ -377,16 +471,23 @@ impl Cluster {
             return;
         }
         let Some(outcome) = &self.front.told.outcome else {
-            return self.world.fault("the front was never told the end".to_owned());
+            return self
+                .world
+                .fault("the front was never told the end".to_owned());
         };
         let started: RankSet = self.world.ledger.spawned.keys().copied().collect();
         let claimed = outcome.not_started.intersection(&started).difference(&lost);
-        self.world.require(claimed.is_empty(), || format!("ranks {claimed} were started"));
+        self.world.require(claimed.is_empty(), || {
+            format!("ranks {claimed} were started")
+        });
         if let Some(Cause::NotStarted(classes)) = self.front.cause() {
             for (rank, failure) in &self.world.ledger.failed {
-                let told = classes.iter().any(|(told, ranks)| told == failure && ranks.contains(*rank));
+                let told = classes
+                    .iter()
+                    .any(|(told, ranks)| told == failure && ranks.contains(*rank));
                 if !told && !lost.contains(*rank) {
-                    self.world.fault(format!("nobody is told why rank {rank} did not start"));
+                    self.world
+                        .fault(format!("nobody is told why rank {rank} did not start"));
                     return;
                 }
             }
@@ -395,11 +496,15 @@ impl Cluster {
             return;
         }
         let Some(table) = &self.front.told.table else {
-            return self.world.fault("the front was never told the launch".to_owned());
+            return self
+                .world
+                .fault("the front was never told the launch".to_owned());
         };
         let told: BTreeMap<_, _> = table.iter().map(|row| (row.rank, row.pid)).collect();
         let mut real = self.world.ledger.spawned.clone();
         real.retain(|rank, _| !lost.contains(*rank) || told.contains_key(rank));
-        self.world.require(told == real, || format!("the table says {told:?}, started were {real:?}"));
+        self.world.require(told == real, || {
+            format!("the table says {told:?}, started were {real:?}")
+        });
     }
 }

@@ -96,7 +96,9 @@ impl Front {
     }
 
     pub(crate) fn act(&mut self, world: &mut World, index: usize) {
-        let Some((_, act)) = self.acts.get(index).copied() else { return };
+        let Some((_, act)) = self.acts.get(index).copied() else {
+            return;
+        };
         if self.over() {
             return;
         }
@@ -123,7 +125,9 @@ impl Front {
         }
         world.note(|| "front".to_owned(), || format!("<- {message:?}"));
         if self.over() {
-            world.fault(format!("after the last message the front is told {message:?}"));
+            world.fault(format!(
+                "after the last message the front is told {message:?}"
+            ));
             return;
         }
         match message {
@@ -162,8 +166,13 @@ impl Front {
         let slot = stream as usize;
         let cost = stdio::cost(bytes.len());
         self.unprinted[slot] += cost;
-        let (waiting, bound) = (self.unprinted[slot], self.nodes * (OUTPUT_WINDOW + WINDOW_SLACK));
-        world.require(waiting <= bound, || format!("{waiting} bytes of output wait at the front"));
+        let (waiting, bound) = (
+            self.unprinted[slot],
+            self.nodes * (OUTPUT_WINDOW + WINDOW_SLACK),
+        );
+        world.require(waiting <= bound, || {
+            format!("{waiting} bytes of output wait at the front")
+        });
         let mut at = self.print_at[slot].max(world.now) + world.delay(self.print.pause_max);
         for (from, to) in &self.print.stalls {
             if at >= Time::ZERO + *from && at < Time::ZERO + *to {

@@ -32,23 +32,46 @@ const DAEMON: Pid = 1;
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Call [`Kernel::step`] then.
-    Step { pid: Pid, token: u64, at: Time },
+    Step {
+        pid: Pid,
+        token: u64,
+        at: Time,
+    },
     /// A rank, or what it has left behind, wrote this into a pipe.
-    Wrote { pipe: PipeId, bytes: Bytes, by_rank: bool },
+    Wrote {
+        pipe: PipeId,
+        bytes: Bytes,
+        by_rank: bool,
+    },
     /// The pipe has something to read, or its end.
     Readable(PipeId),
     /// The pipe has room, or nobody reads it any more.
     Room(PipeId),
     /// A child of the daemon waits to be reaped.
-    Dead { pid: Pid, status: ExitStatus },
+    Dead {
+        pid: Pid,
+        status: ExitStatus,
+    },
     /// A traced rank stands at its first instruction.
-    Trapped { pid: Pid },
-    PmiSent { rank: Rank, bytes: Vec<u8> },
-    PmiClosed { rank: Rank },
+    Trapped {
+        pid: Pid,
+    },
+    PmiSent {
+        rank: Rank,
+        bytes: Vec<u8>,
+    },
+    PmiClosed {
+        rank: Rank,
+    },
     /// A process has read this from its stdin.
-    Read { pipe: PipeId, bytes: Bytes },
+    Read {
+        pipe: PipeId,
+        bytes: Bytes,
+    },
     /// A process has read end-of-file from its stdin.
-    ReadEnd { pipe: PipeId },
+    ReadEnd {
+        pipe: PipeId,
+    },
     /// What no program can be told by a machine in order.
     Fault(String),
 }
@@ -105,7 +128,9 @@ impl Kernel {
     /// Starts a rank.
     pub(crate) fn spawn(&mut self, now: Time, fds: Descriptors, ops: Vec<Op>, hold: HoldAt) -> Pid {
         let pid = self.fork(DAEMON, None, fds, ops);
-        let Some(proc) = self.procs.get_mut(&pid) else { return pid };
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return pid;
+        };
         proc.is_rank = true;
         match hold {
             HoldAt::Nowhere => self.schedule(pid, now),
@@ -129,7 +154,8 @@ impl Kernel {
         if let Some(rank) = fds.pmi {
             *self.pmi.entry(rank).or_default() += 1;
         }
-        self.procs.insert(pid, Process::new(parent, group.unwrap_or(pid), fds, ops));
+        self.procs
+            .insert(pid, Process::new(parent, group.unwrap_or(pid), fds, ops));
         pid
     }
 
@@ -186,8 +212,12 @@ impl Kernel {
 
     /// Runs those on that wait for this.
     fn wake(&mut self, now: Time, run: Run) {
-        let waiting: Vec<Pid> =
-            self.procs.iter().filter(|(_, proc)| proc.run == run).map(|(pid, _)| *pid).collect();
+        let waiting: Vec<Pid> = self
+            .procs
+            .iter()
+            .filter(|(_, proc)| proc.run == run)
+            .map(|(pid, _)| *pid)
+            .collect();
         for pid in waiting {
             self.schedule(pid, now);
         }
@@ -196,33 +226,50 @@ impl Kernel {
     fn schedule(&mut self, pid: Pid, at: Time) {
         if let Some(proc) = self.procs.get_mut(&pid) {
             proc.token += 1;
-            self.effects.push(Effect::Step { pid, token: proc.token, at });
+            self.effects.push(Effect::Step {
+                pid,
+                token: proc.token,
+                at,
+            });
         }
     }
 
     /// Every living process that is no rank.
     pub(crate) fn strays(&self) -> Vec<Pid> {
-        let strays = self.procs.iter().filter(|(_, proc)| !proc.is_rank && proc.zombie.is_none());
+        let strays = self
+            .procs
+            .iter()
+            .filter(|(_, proc)| !proc.is_rank && proc.zombie.is_none());
         strays.map(|(pid, _)| *pid).collect()
     }
 
     /// Every living process.
     pub(crate) fn living(&self) -> Vec<Pid> {
-        self.procs.iter().filter(|(_, proc)| proc.zombie.is_none()).map(|(pid, _)| *pid).collect()
+        self.procs
+            .iter()
+            .filter(|(_, proc)| proc.zombie.is_none())
+            .map(|(pid, _)| *pid)
+            .collect()
     }
 
     pub(crate) fn is_alive(&self, pid: Pid) -> bool {
-        self.procs.get(&pid).is_some_and(|proc| proc.zombie.is_none())
+        self.procs
+            .get(&pid)
+            .is_some_and(|proc| proc.zombie.is_none())
     }
 
     /// Stands still and is nobody's tracee.
     pub(crate) fn is_stopped(&self, pid: Pid) -> bool {
-        self.procs.get(&pid).is_some_and(|proc| proc.stopped && !proc.traced)
+        self.procs
+            .get(&pid)
+            .is_some_and(|proc| proc.stopped && !proc.traced)
     }
 
     /// SIGTERM would not end it in time.
     pub(crate) fn is_stubborn(&self, pid: Pid) -> bool {
-        self.procs.get(&pid).is_some_and(|proc| proc.ignores_term || proc.in_kernel_until.is_some())
+        self.procs
+            .get(&pid)
+            .is_some_and(|proc| proc.ignores_term || proc.traced || proc.in_kernel_until.is_some())
     }
 
     /// The daemon has waited for it.
@@ -247,14 +294,23 @@ impl Kernel {
     }
 
     pub(crate) fn signal_group(&mut self, now: Time, group: Pid, signal: Signal) {
-        let members = self.procs.iter().filter(|(_, proc)| proc.group == group && proc.zombie.is_none());
+        let members = self
+            .procs
+            .iter()
+            .filter(|(_, proc)| proc.group == group && proc.zombie.is_none());
         for pid in members.map(|(pid, _)| *pid).collect::<Vec<_>>() {
             self.signal(now, pid, signal);
         }
     }
 
     pub(crate) fn signal(&mut self, now: Time, pid: Pid, signal: Signal) {
-        let Some(proc) = self.procs.get_mut(&pid).filter(|proc| proc.zombie.is_none()) else { return };
+        let Some(proc) = self
+            .procs
+            .get_mut(&pid)
+            .filter(|proc| proc.zombie.is_none())
+        else {
+            return;
+        };
         if proc.in_kernel_until.is_some() {
             proc.pending.push(signal);
             return;
@@ -283,7 +339,9 @@ impl Kernel {
     }
 
     fn resume(&mut self, now: Time, pid: Pid) {
-        let Some(proc) = self.procs.get(&pid).filter(|proc| proc.zombie.is_none()) else { return };
+        let Some(proc) = self.procs.get(&pid).filter(|proc| proc.zombie.is_none()) else {
+            return;
+        };
         let at = match proc.run {
             Run::Sleeping(until) => until.max(now),
             Run::Ready | Run::Writing(_) | Run::Reading(_) | Run::Pmi => now,
@@ -292,7 +350,9 @@ impl Kernel {
     }
 
     fn die(&mut self, now: Time, pid: Pid, status: ExitStatus) {
-        let Some(proc) = self.procs.get_mut(&pid) else { return };
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return;
+        };
         let (fds, parent) = (std::mem::take(&mut proc.fds), proc.parent);
         proc.zombie = Some(status);
         proc.run = Run::Ready;
@@ -321,7 +381,9 @@ impl Kernel {
 
     fn drop_pmi(&mut self, rank: Option<Rank>) {
         let Some(rank) = rank else { return };
-        let Some(holders) = self.pmi.get_mut(&rank) else { return };
+        let Some(holders) = self.pmi.get_mut(&rank) else {
+            return;
+        };
         *holders = holders.saturating_sub(1);
         if *holders == 0 {
             self.pmi.remove(&rank);
@@ -331,7 +393,13 @@ impl Kernel {
 
     /// Bytes for a rank over its PMI connection.
     pub(crate) fn answer_pmi(&mut self, now: Time, pid: Pid, bytes: &[u8]) {
-        let Some(proc) = self.procs.get_mut(&pid).filter(|proc| proc.zombie.is_none()) else { return };
+        let Some(proc) = self
+            .procs
+            .get_mut(&pid)
+            .filter(|proc| proc.zombie.is_none())
+        else {
+            return;
+        };
         proc.pmi_inbox.extend_from_slice(bytes);
         if proc.run == Run::Pmi {
             self.schedule(pid, now);
@@ -340,7 +408,13 @@ impl Kernel {
 
     /// The daemon has closed a rank's PMI connection: a program that waits for an answer gives up.
     pub(crate) fn hang_up_pmi(&mut self, now: Time, pid: Pid) {
-        let Some(proc) = self.procs.get_mut(&pid).filter(|proc| proc.zombie.is_none()) else { return };
+        let Some(proc) = self
+            .procs
+            .get_mut(&pid)
+            .filter(|proc| proc.zombie.is_none())
+        else {
+            return;
+        };
         if proc.fds.pmi.take().is_some() && proc.run == Run::Pmi {
             proc.ops.clear();
             proc.ops.push_back(Op::Exit(crate::script::FENCE_REFUSED));
@@ -350,7 +424,10 @@ impl Kernel {
 }
 
 const fn ended_by(signal: Signal) -> ExitStatus {
-    ExitStatus::Signaled { signal, core_dumped: false }
+    ExitStatus::Signaled {
+        signal,
+        core_dumped: false,
+    }
 }
 
 /// The client half of the protocol, shared by every process that speaks it.

@@ -63,7 +63,8 @@ impl Tape {
     }
 
     pub(crate) fn on_written(&mut self, bytes: Bytes, by_rank: bool) {
-        self.newlines.extend(memchr::memchr_iter(b'\n', &bytes).map(|at| self.written + at as u64));
+        self.newlines
+            .extend(memchr::memchr_iter(b'\n', &bytes).map(|at| self.written + at as u64));
         self.written += bytes.len() as u64;
         if by_rank {
             self.own = self.written;
@@ -92,7 +93,10 @@ impl Tape {
         while self.reads.front().is_some_and(|(end, _)| *end <= start) {
             self.reads.pop_front();
         }
-        let waited = self.reads.front().map_or(Duration::ZERO, |(_, at)| now.since(*at));
+        let waited = self
+            .reads
+            .front()
+            .map_or(Duration::ZERO, |(_, at)| now.since(*at));
         if waited > PARTIAL_MAX {
             return Some(format!("output was kept back for {waited:?}"));
         }
@@ -111,7 +115,10 @@ impl Tape {
             };
             let part = expected.len().min(bytes.len());
             if expected.split_to(part) != bytes[..part] {
-                return Some(format!("other bytes arrive than were written, up to offset {}", self.arrived));
+                return Some(format!(
+                    "other bytes arrive than were written, up to offset {}",
+                    self.arrived
+                ));
             }
             bytes = &bytes[part..];
             if expected.is_empty() {
@@ -130,17 +137,29 @@ impl Tape {
             return Some(format!("{} bytes were read, {} sent", self.read, self.sent));
         }
         if self.end == TapeEnd::Whole && self.read != self.written {
-            return Some(format!("{} bytes were written, {} read", self.written, self.read));
+            return Some(format!(
+                "{} bytes were written, {} read",
+                self.written, self.read
+            ));
         }
         if self.read < self.own {
-            return Some(format!("the rank itself wrote {} bytes, {} were read", self.own, self.read));
+            return Some(format!(
+                "the rank itself wrote {} bytes, {} were read",
+                self.own, self.read
+            ));
         }
         if reader == Reader::Present && self.arrived != self.sent {
-            return Some(format!("{} bytes were sent, {} arrived", self.sent, self.arrived));
+            return Some(format!(
+                "{} bytes were sent, {} arrived",
+                self.sent, self.arrived
+            ));
         }
         self.cuts.iter().find_map(|cut| {
             let before = self.newlines.partition_point(|at| at < cut);
-            let start = before.checked_sub(1).and_then(|index| self.newlines.get(index)).map_or(0, |at| at + 1);
+            let start = before
+                .checked_sub(1)
+                .and_then(|index| self.newlines.get(index))
+                .map_or(0, |at| at + 1);
             let end = self.newlines.get(before).map_or(self.written, |at| at + 1);
             let whole = end - start;
             // At the end of its stream a line may be without line feed.
@@ -211,7 +230,9 @@ impl Ledger {
         let start = usize::try_from(*read).unwrap_or(usize::MAX);
         *read += bytes.len() as u64;
         if *read > self.input_sent || self.input.get(start..start + bytes.len()) != Some(bytes) {
-            return Some(format!("rank {rank} reads other input than was sent, from offset {start}"));
+            return Some(format!(
+                "rank {rank} reads other input than was sent, from offset {start}"
+            ));
         }
         None
     }
@@ -220,7 +241,10 @@ impl Ledger {
     pub(crate) fn on_input_end(&self, rank: Rank) -> Option<String> {
         let read = self.input_read.get(&rank).copied().unwrap_or(0);
         (!self.input_ended || read != self.input_sent).then(|| {
-            format!("rank {rank} reads the end of its input after {read} of {} bytes", self.input_sent)
+            format!(
+                "rank {rank} reads the end of its input after {read} of {} bytes",
+                self.input_sent
+            )
         })
     }
 }

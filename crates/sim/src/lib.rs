@@ -49,8 +49,14 @@ pub fn run(family: Family, seed: u64) -> Result<Report, Box<Failure>> {
 fn play(family: Family, seed: u64, recorded: Recorded) -> Result<Report, Box<Failure>> {
     let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(family as u64));
     let scenario = scenario::make(family, &mut rng);
-    cluster::run(scenario, rng, recorded)
-        .map_err(|(what, record)| Box::new(Failure { family, seed, what, record }))
+    cluster::run(scenario, rng, recorded).map_err(|(what, record)| {
+        Box::new(Failure {
+            family,
+            seed,
+            what,
+            record,
+        })
+    })
 }
 
 impl fmt::Display for Failure {
@@ -58,7 +64,18 @@ impl fmt::Display for Failure {
         for line in &self.record {
             writeln!(f, "{line}")?;
         }
-        writeln!(f, "seed={} family={}: {}", self.seed, self.family.name(), self.what)?;
-        write!(f, "again: cargo xtask sim --family {} --seed {}", self.family.name(), self.seed)
+        writeln!(
+            f,
+            "seed={} family={}: {}",
+            self.seed,
+            self.family.name(),
+            self.what
+        )?;
+        write!(
+            f,
+            "again: cargo xtask sim --family {} --seed {}",
+            self.family.name(),
+            self.seed
+        )
     }
 }

@@ -18,7 +18,10 @@ fn main() -> ExitCode {
     let args = match parse(std::env::args().skip(1)) {
         Ok(args) => args,
         Err(what) => {
-            let _ = writeln!(out, "error: {what}\nusage: sim [--family NAME] [--seed N | --seeds COUNT [--from N]]");
+            let _ = writeln!(
+                out,
+                "error: {what}\nusage: sim [--family NAME] [--seed N | --seeds COUNT [--from N]]"
+            );
             return ExitCode::from(2);
         }
     };
@@ -29,28 +32,52 @@ fn main() -> ExitCode {
             match sim::run(family, seed) {
                 Ok(report) => events += report.events,
                 Err(failure) => {
-                    let _ = writeln!(out, "seed={seed} family={}: {}", family.name(), failure.what);
+                    let _ = writeln!(
+                        out,
+                        "seed={seed} family={}: {}",
+                        family.name(),
+                        failure.what
+                    );
                     failures.push(failure);
                     failed += 1;
                 }
             }
         }
-        let _ = writeln!(out, "{:<7} {:>8} seeds {events:>12} events {failed:>6} failures", family.name(), args.count);
+        let _ = writeln!(
+            out,
+            "{:<7} {:>8} seeds {events:>12} events {failed:>6} failures",
+            family.name(),
+            args.count
+        );
     }
-    let Some(first) = failures.into_iter().next() else { return ExitCode::SUCCESS };
+    let Some(first) = failures.into_iter().next() else {
+        return ExitCode::SUCCESS;
+    };
     let _ = writeln!(out, "\n{first}");
     ExitCode::FAILURE
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
-    let mut args = Args { families: Family::ALL.to_vec(), from: 0, count: SEEDS_DEFAULT };
+    let mut args = Args {
+        families: Family::ALL.to_vec(),
+        from: 0,
+        count: SEEDS_DEFAULT,
+    };
     while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
-        let number = |text: String| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
+        let mut value = || {
+            words
+                .next()
+                .ok_or_else(|| format!("`{word}` needs a value"))
+        };
+        let number = |text: String| {
+            text.parse::<u64>()
+                .map_err(|_| format!("`{text}` is no number"))
+        };
         match word.as_str() {
             "--family" => {
                 let name = value()?;
-                let family = Family::parse(&name).ok_or_else(|| format!("there is no family `{name}`"))?;
+                let family =
+                    Family::parse(&name).ok_or_else(|| format!("there is no family `{name}`"))?;
                 args.families = vec![family];
             }
             "--seed" => (args.from, args.count) = (number(value()?)?, 1),

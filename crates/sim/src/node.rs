@@ -63,8 +63,8 @@ enum End {
 /// What a node knows about how the job is being ended on it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ending {
-    /// When it was asked to end, and the grace it was given.
-    asked: Option<(Time, std::time::Duration)>,
+    /// When the grace is over.
+    due: Option<Time>,
     killed: bool,
     strays_asked: bool,
 }
@@ -86,6 +86,7 @@ pub(crate) struct Node {
     /// Ranks that were not reaped.
     pids: BTreeMap<Rank, Pid>,
     pmi_open: BTreeSet<Rank>,
+    born: BTreeMap<Rank, Time>,
     died: BTreeMap<Rank, Time>,
     tick_for: Option<Time>,
     ticks: u64,
@@ -120,6 +121,7 @@ impl Node {
             ends: BTreeMap::new(),
             pids: BTreeMap::new(),
             pmi_open: BTreeSet::new(),
+            born: BTreeMap::new(),
             died: BTreeMap::new(),
             tick_for: None,
             ticks: 0,
@@ -153,7 +155,8 @@ impl Node {
             return;
         }
         self.alone = true;
-        self.ending.asked.get_or_insert((world.now, dvm::LOSS_GRACE));
+        let due = world.now + dvm::LOSS_GRACE;
+        self.ending.due = Some(self.ending.due.map_or(due, |before| before.min(due)));
         self.daemon.controller_lost(world.now);
         self.pump(world);
     }
@@ -168,7 +171,7 @@ impl Node {
 
     /// Nothing is left of the job.
     pub(crate) fn is_clean(&self) -> bool {
-        !self.on || (self.daemon.is_idle() && self.forgot)
+        !self.on || (self.daemon.is_idle() && (self.forgot || self.ranks.is_empty()))
     }
 
     pub(crate) const fn is_on(&self) -> bool {
@@ -202,7 +205,9 @@ impl Node {
                 let written = |rank: &Rank| self.feeds.get(rank).map_or(0, |feed| feed.written);
                 let slowest = self.readers.iter().map(written).min();
                 let waiting = slowest.map_or(0, |written| self.fed - written);
-                world.require(waiting <= STDIN_WINDOW, || format!("{waiting} bytes of input wait at a daemon"));
+                world.require(waiting <= STDIN_WINDOW, || {
+                    format!("{waiting} bytes of input wait at a daemon")
+                });
             }
             ToDaemon::OutputCredit { stream, bytes, .. } => {
                 let slot = *stream as usize;
@@ -216,7 +221,7 @@ impl Node {
                 }
             }
             ToDaemon::End { grace, .. } => {
-                self.ending.asked.get_or_insert((world.now, *grace));
+                self.ending.due.get_or_insert(world.now + *grace);
             }
             ToDaemon::Kill { .. } => self.ending.killed = true,
             ToDaemon::StdinEof { .. }
@@ -234,7 +239,12 @@ impl Node {
         self.ranks = launch.procs.iter().map(|placed| placed.rank).collect();
         self.readers = match launch.stdin {
             StdinTarget::None => BTreeSet::new(),
-            StdinTarget::Rank(rank) => self.ranks.iter().copied().filter(|one| *one == rank).collect(),
+            StdinTarget::Rank(rank) => self
+                .ranks
+                .iter()
+                .copied()
+                .filter(|one| *one == rank)
+                .collect(),
             StdinTarget::All => self.ranks.clone(),
         };
     }
@@ -255,19 +265,35 @@ impl Node {
             Event::Reap { pid, .. } => self.reap(world, pid),
             Event::Trap { pid, .. } => {
                 if let Some(rank) = self.rank_of(pid).filter(|_| self.kernel.is_alive(pid)) {
-                    self.tell(world, Input::Trapped { proc: Self::proc(rank) });
+                    self.tell(
+                        world,
+                        Input::Trapped {
+                            proc: Self::proc(rank),
+                        },
+                    );
                 }
             }
             Event::Spawn { order, .. } => self.spawn(world, &order),
             Event::Swept { job, left, .. } => self.tell(world, Input::Swept { job, left }),
             Event::PmiToDaemon { rank, bytes, .. } => {
                 if self.pmi_open.contains(&rank) {
-                    self.tell(world, Input::Pmi { proc: Self::proc(rank), bytes: &bytes });
+                    self.tell(
+                        world,
+                        Input::Pmi {
+                            proc: Self::proc(rank),
+                            bytes: &bytes,
+                        },
+                    );
                 }
             }
             Event::PmiClosed { rank, .. } => {
                 if self.pmi_open.remove(&rank) {
-                    self.tell(world, Input::PmiClosed { proc: Self::proc(rank) });
+                    self.tell(
+                        world,
+                        Input::PmiClosed {
+                            proc: Self::proc(rank),
+                        },
+                    );
                 }
             }
             Event::PmiToRank { rank, bytes, .. } => {
@@ -286,7 +312,10 @@ impl Node {
     }
 
     fn rank_of(&self, pid: Pid) -> Option<Rank> {
-        self.pids.iter().find(|(_, own)| **own == pid).map(|(rank, _)| *rank)
+        self.pids
+            .iter()
+            .find(|(_, own)| **own == pid)
+            .map(|(rank, _)| *rank)
     }
 
     pub(crate) fn tick(&mut self, world: &mut World) {
@@ -297,10 +326,14 @@ impl Node {
         self.daemon.handle(world.now, Input::Tick);
         let again = self.daemon.deadline().filter(|due| *due <= world.now);
         self.pump(world);
-        world.require(again.is_none(), || format!("daemon {id} wants to be woken at once after it was woken"));
+        world.require(again.is_none(), || {
+            format!("daemon {id} wants to be woken at once after it was woken")
+        });
         let explained = IDLE_TICKS + 4 * self.inputs;
         let ticks = self.ticks;
-        world.require(ticks <= explained, || format!("daemon {id} was woken {ticks} times, {explained} are explained"));
+        world.require(ticks <= explained, || {
+            format!("daemon {id} was woken {ticks} times, {explained} are explained")
+        });
     }
 
     /// Gives the daemon an input and carries out what it asks for.
@@ -333,8 +366,19 @@ impl Node {
         let (id, now) = (self.id, world.now);
         for effect in self.kernel.effects() {
             match effect {
-                Effect::Step { pid, token, at } => world.at(at, Event::Step { node: id, pid, token }),
-                Effect::Wrote { pipe, bytes, by_rank } => {
+                Effect::Step { pid, token, at } => world.at(
+                    at,
+                    Event::Step {
+                        node: id,
+                        pid,
+                        token,
+                    },
+                ),
+                Effect::Wrote {
+                    pipe,
+                    bytes,
+                    by_rank,
+                } => {
                     if let Some(End::Output(rank, stream)) = self.ends.get(&pipe)
                         && let Some(tape) = world.ledger.tapes.get_mut(&(*rank, *stream))
                     {
@@ -356,8 +400,9 @@ impl Node {
                         world.ledger.statuses.insert(rank, status);
                         self.died.insert(rank, now);
                         world.ledger.busy(now);
-                        let slack = DEATH_SLACK + world.latency.spawn_max + world.latency.tick_late_max;
-                        let late = self.ending.asked.is_some_and(|(asked, grace)| now > asked + grace + slack);
+                        let slack =
+                            DEATH_SLACK + world.latency.spawn_max + world.latency.tick_late_max;
+                        let late = self.ending.due.is_some_and(|due| now > due + slack);
                         world.require(!late, || format!("rank {rank} outlived its grace"));
                     }
                     let delay = world.delay(world.latency.io_max);
@@ -370,11 +415,17 @@ impl Node {
                 Effect::PmiSent { rank, bytes } => {
                     let cut = world.rng.length(0, bytes.len());
                     for part in [&bytes[..cut], &bytes[cut..]] {
-                        let event = Event::PmiToDaemon { node: id, rank, bytes: part.to_vec() };
+                        let event = Event::PmiToDaemon {
+                            node: id,
+                            rank,
+                            bytes: part.to_vec(),
+                        };
                         world.after(world.latency.pmi, event);
                     }
                 }
-                Effect::PmiClosed { rank } => world.after(world.latency.pmi, Event::PmiClosed { node: id, rank }),
+                Effect::PmiClosed { rank } => {
+                    world.after(world.latency.pmi, Event::PmiClosed { node: id, rank })
+                }
                 Effect::Read { pipe, bytes } => {
                     if let Some(End::Stdin(rank)) = self.ends.get(&pipe)
                         && let Some(wrong) = world.ledger.on_input_read(*rank, &bytes)
@@ -383,7 +434,12 @@ impl Node {
                     }
                 }
                 Effect::ReadEnd { pipe } => {
+                    // What a rank has left behind reads the end when its rank has exited.
                     if let Some(End::Stdin(rank)) = self.ends.get(&pipe)
+                        && self
+                            .pids
+                            .get(rank)
+                            .is_some_and(|pid| self.kernel.is_alive(*pid))
                         && let Some(wrong) = world.ledger.on_input_end(*rank)
                     {
                         world.fault(wrong);
@@ -395,30 +451,54 @@ impl Node {
     }
 
     fn watch(&mut self, world: &mut World, rank: Rank, stream: Stream) {
-        let Some(port) = self.ports.get_mut(&(rank, stream)) else { return };
+        let Some(port) = self.ports.get_mut(&(rank, stream)) else {
+            return;
+        };
         if port.open && port.reading && !port.scheduled {
             port.scheduled = true;
             let delay = world.delay(world.latency.io_max);
-            world.after(delay, Event::Readable { node: self.id, rank, stream });
+            world.after(
+                delay,
+                Event::Readable {
+                    node: self.id,
+                    rank,
+                    stream,
+                },
+            );
         }
     }
 
     fn read(&mut self, world: &mut World, rank: Rank, stream: Stream) {
-        let Some(port) = self.ports.get_mut(&(rank, stream)) else { return };
+        let Some(port) = self.ports.get_mut(&(rank, stream)) else {
+            return;
+        };
         port.scheduled = false;
         if !port.open || !port.reading {
             return;
         }
         let pipe = port.pipe;
-        let max = if world.rng.chance(60) { READ_MAX } else { world.rng.length(1, READ_MAX) };
+        let max = if world.rng.chance(60) {
+            READ_MAX
+        } else {
+            world.rng.length(PIPE_ROOM, READ_MAX)
+        };
         let proc = Self::proc(rank);
         match self.kernel.take(world.now, pipe, max) {
             Taken::Bytes(bytes) => {
                 if let Some(tape) = world.ledger.tapes.get_mut(&(rank, stream)) {
                     tape.on_read(world.now, bytes.len());
                 }
-                self.tell(world, Input::Output { proc, stream, bytes });
-                let more = self.kernel.pipe(pipe, |pipe| !pipe.is_empty() || pipe.writers == 0);
+                self.tell(
+                    world,
+                    Input::Output {
+                        proc,
+                        stream,
+                        bytes,
+                    },
+                );
+                let more = self
+                    .kernel
+                    .pipe(pipe, |pipe| !pipe.is_empty() || pipe.writers == 0);
                 if more == Some(true) {
                     self.watch(world, rank, stream);
                 }
@@ -432,7 +512,9 @@ impl Node {
     }
 
     fn close_port(&mut self, world: &mut World, rank: Rank, stream: Stream, end: TapeEnd) {
-        let Some(port) = self.ports.get_mut(&(rank, stream)).filter(|port| port.open) else { return };
+        let Some(port) = self.ports.get_mut(&(rank, stream)).filter(|port| port.open) else {
+            return;
+        };
         port.open = false;
         self.kernel.close_reader(world.now, port.pipe);
         if let Some(tape) = world.ledger.tapes.get_mut(&(rank, stream)) {
@@ -441,18 +523,30 @@ impl Node {
     }
 
     fn watch_stdin(&mut self, world: &mut World, rank: Rank) {
-        let Some(feed) = self.feeds.get_mut(&rank) else { return };
+        let Some(feed) = self.feeds.get_mut(&rank) else {
+            return;
+        };
         if feed.writing.is_some() && !feed.scheduled {
             feed.scheduled = true;
             let delay = world.delay(world.latency.io_max);
-            world.after(delay, Event::FeedStdin { node: self.id, rank });
+            world.after(
+                delay,
+                Event::FeedStdin {
+                    node: self.id,
+                    rank,
+                },
+            );
         }
     }
 
     fn feed(&mut self, world: &mut World, rank: Rank) {
-        let Some(feed) = self.feeds.get_mut(&rank) else { return };
+        let Some(feed) = self.feeds.get_mut(&rank) else {
+            return;
+        };
         feed.scheduled = false;
-        let Some(mut bytes) = feed.writing.take() else { return };
+        let Some(mut bytes) = feed.writing.take() else {
+            return;
+        };
         let proc = Self::proc(rank);
         match self.kernel.put(world.now, feed.pipe, &mut bytes) {
             Some(put) => {
@@ -483,10 +577,18 @@ impl Node {
         match rank {
             Some(rank) => {
                 self.pids.remove(&rank);
-                let Some(status) = world.ledger.statuses.get(&rank).copied() else { return };
+                let Some(status) = world.ledger.statuses.get(&rank).copied() else {
+                    return;
+                };
                 let id = self.id;
                 world.note(|| format!("d{id}"), || format!("rank {rank} {status}"));
-                self.tell(world, Input::Exited { proc: Self::proc(rank), status });
+                self.tell(
+                    world,
+                    Input::Exited {
+                        proc: Self::proc(rank),
+                        status,
+                    },
+                );
             }
             None => self.tell(world, Input::StrayExited),
         }
@@ -504,10 +606,15 @@ impl Node {
         if signal != Signal::KILL || self.ending.killed {
             return;
         }
-        let due = self.ending.asked.map(|(asked, grace)| asked + grace);
-        world.require(due.is_some_and(|due| due <= world.now), || format!("rank {rank} is killed before its grace is over"));
-        let deaf = self.pids.get(&rank).is_none_or(|pid| !self.kernel.is_alive(*pid) || self.kernel.is_stubborn(*pid));
+        world.require(self.ending.due.is_some_and(|due| due <= world.now), || {
+            format!("rank {rank} is killed before its grace is over")
+        });
+        let deaf = self
+            .pids
+            .get(&rank)
+            .is_none_or(|pid| !self.kernel.is_alive(*pid) || self.kernel.is_stubborn(*pid));
+        // Nobody asks a rank that is born after the grace.
+        let deaf = deaf || self.born.get(&rank) == Some(&world.now);
         world.require(deaf, || format!("rank {rank} would have ended by SIGTERM"));
     }
 }
-

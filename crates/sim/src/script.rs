@@ -46,11 +46,17 @@ pub(crate) enum Fork {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PmiOp {
     Init,
-    Put { key: String, value: String },
+    Put {
+        key: String,
+        value: String,
+    },
     /// A program exits with [`FENCE_REFUSED`] when it is told that the fence has failed.
     Barrier,
     /// It is a fault of the machine when another value is there.
-    Get { key: String, value: String },
+    Get {
+        key: String,
+        value: String,
+    },
     Finalize,
     Abort(i32),
     /// What is no command.

@@ -61,8 +61,16 @@ impl Verdict {
             }
             ControllerInput::Daemon(node, message) => self.on_daemon(*node, message),
             ControllerInput::DaemonLost(node) => {
-                let status = ExitStatus::Signaled { signal: Signal::KILL, core_dumped: false };
-                let lost = self.ranks.get(node).cloned().unwrap_or_default().difference(&self.gone());
+                let status = ExitStatus::Signaled {
+                    signal: Signal::KILL,
+                    core_dumped: false,
+                };
+                let lost = self
+                    .ranks
+                    .get(node)
+                    .cloned()
+                    .unwrap_or_default()
+                    .difference(&self.gone());
                 for rank in lost.iter() {
                     self.on_ended(rank, status);
                 }
@@ -77,7 +85,9 @@ impl Verdict {
 
     fn on_daemon(&mut self, node: NodeId, message: &ToController) {
         match message {
-            ToController::Launched { table, failures, .. } => {
+            ToController::Launched {
+                table, failures, ..
+            } => {
                 let started: RankSet = table.iter().map(|row| row.rank).collect();
                 let ranks = self.ranks.get(&node).cloned().unwrap_or_default();
                 self.not_started = self.not_started.union(&ranks.difference(&started));
@@ -90,11 +100,23 @@ impl Verdict {
                 }
             }
             ToController::Ended { rank, status, .. } => self.on_ended(*rank, *status),
-            ToController::Abort { rank, code, message, .. } => {
-                self.end(Cause::Aborted { rank: *rank, code: *code, message: message.clone() });
+            ToController::Abort {
+                rank,
+                code,
+                message,
+                ..
+            } => {
+                self.end(Cause::Aborted {
+                    rank: *rank,
+                    code: *code,
+                    message: message.clone(),
+                });
             }
             ToController::Protocol { rank, what, .. } => {
-                self.end(Cause::Protocol { rank: *rank, what: what.clone() });
+                self.end(Cause::Protocol {
+                    rank: *rank,
+                    what: what.clone(),
+                });
             }
             _ => {}
         }

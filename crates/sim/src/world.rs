@@ -16,28 +16,79 @@ use crate::{kernel::Pid, ledger::Ledger, rng::Rng, scenario::Latency};
 /// Something that will happen.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Step { node: NodeId, pid: Pid, token: u64 },
-    Readable { node: NodeId, rank: Rank, stream: Stream },
-    FeedStdin { node: NodeId, rank: Rank },
-    Reap { node: NodeId, pid: Pid },
-    Trap { node: NodeId, pid: Pid },
-    Spawn { node: NodeId, order: Box<SpawnOrder> },
-    Swept { node: NodeId, job: JobId, left: Vec<Pid> },
-    PmiToDaemon { node: NodeId, rank: Rank, bytes: Vec<u8> },
-    PmiClosed { node: NodeId, rank: Rank },
-    PmiToRank { node: NodeId, rank: Rank, bytes: Vec<u8> },
-    DaemonTick { node: NodeId, due: Time },
-    ControllerTick { due: Time },
+    Step {
+        node: NodeId,
+        pid: Pid,
+        token: u64,
+    },
+    Readable {
+        node: NodeId,
+        rank: Rank,
+        stream: Stream,
+    },
+    FeedStdin {
+        node: NodeId,
+        rank: Rank,
+    },
+    Reap {
+        node: NodeId,
+        pid: Pid,
+    },
+    Trap {
+        node: NodeId,
+        pid: Pid,
+    },
+    Spawn {
+        node: NodeId,
+        order: Box<SpawnOrder>,
+    },
+    Swept {
+        node: NodeId,
+        job: JobId,
+        left: Vec<Pid>,
+    },
+    PmiToDaemon {
+        node: NodeId,
+        rank: Rank,
+        bytes: Vec<u8>,
+    },
+    PmiClosed {
+        node: NodeId,
+        rank: Rank,
+    },
+    PmiToRank {
+        node: NodeId,
+        rank: Rank,
+        bytes: Vec<u8>,
+    },
+    DaemonTick {
+        node: NodeId,
+        due: Time,
+    },
+    ControllerTick {
+        due: Time,
+    },
     /// The oldest message of a link arrives.
-    ToController { node: NodeId },
-    ToDaemon { node: NodeId },
+    ToController {
+        node: NodeId,
+    },
+    ToDaemon {
+        node: NodeId,
+    },
     ToFront,
     FromFront,
-    FrontActs { index: usize },
+    FrontActs {
+        index: usize,
+    },
     FrontReads,
     FrontReleases,
-    Printed { stream: Stream, cost: u64 },
-    Fault { index: usize },
+    Printed {
+        stream: Stream,
+        cost: u64,
+    },
+    Fault {
+        index: usize,
+    },
 }
 
 /// A message on its way, or the end of its link.
@@ -56,7 +107,10 @@ pub(crate) struct Link<Message> {
 
 impl<Message> Link<Message> {
     pub(crate) const fn new() -> Self {
-        Self { queue: VecDeque::new(), last_at: Time::ZERO }
+        Self {
+            queue: VecDeque::new(),
+            last_at: Time::ZERO,
+        }
     }
 
     pub(crate) fn receive(&mut self) -> Option<Carried<Message>> {
@@ -96,7 +150,13 @@ pub(crate) struct World {
 const RECORD_MAX: usize = 4_000;
 
 impl World {
-    pub(crate) fn new(rng: Rng, latency: Latency, links: Links, ledger: Ledger, recorded: Recorded) -> Self {
+    pub(crate) fn new(
+        rng: Rng,
+        latency: Latency,
+        links: Links,
+        ledger: Ledger,
+        recorded: Recorded,
+    ) -> Self {
         Self {
             now: Time::ZERO,
             rng,
@@ -134,7 +194,9 @@ impl World {
 
     pub(crate) fn to_controller(&mut self, node: NodeId, message: Carried<ToController>) {
         let delay = self.delay(self.latency.link_max);
-        let Some(link) = self.links.up.get_mut(&node) else { return };
+        let Some(link) = self.links.up.get_mut(&node) else {
+            return;
+        };
         link.last_at = link.last_at.max(self.now + delay);
         link.queue.push_back(message);
         let at = link.last_at;
@@ -143,7 +205,9 @@ impl World {
 
     pub(crate) fn to_daemon(&mut self, node: NodeId, message: Carried<ToDaemon>) {
         let delay = self.delay(self.latency.link_max);
-        let Some(link) = self.links.down.get_mut(&node) else { return };
+        let Some(link) = self.links.down.get_mut(&node) else {
+            return;
+        };
         link.last_at = link.last_at.max(self.now + delay);
         link.queue.push_back(message);
         let at = link.last_at;
@@ -170,7 +234,9 @@ impl World {
 
     /// Writes one line into the record; `what` is made only when there is one.
     pub(crate) fn note(&mut self, who: impl FnOnce() -> String, what: impl FnOnce() -> String) {
-        let Some(record) = &mut self.record else { return };
+        let Some(record) = &mut self.record else {
+            return;
+        };
         if record.len() == RECORD_MAX {
             record.pop_front();
         }

@@ -309,7 +309,8 @@ impl LocalJob {
                 }),
             }
             for stream in Stream::BOTH {
-                if proc.life.is_open(stream) && self.windows[slot(stream)].flow() == Flow::Shut {
+                let shut = self.windows[slot(stream)].flow() == Flow::Shut;
+                if proc.life.is_open(stream) && shut && !planted::is(Bug::LateStartNotPaused) {
                     out.push_back(Output::Pause { proc: id, stream });
                 }
             }

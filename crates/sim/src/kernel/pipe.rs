@@ -27,7 +27,13 @@ pub(crate) enum Taken {
 
 impl Pipe {
     pub(super) const fn new(room: usize) -> Self {
-        Self { queue: VecDeque::new(), len: 0, room, writers: 0, readers: 0 }
+        Self {
+            queue: VecDeque::new(),
+            len: 0,
+            room,
+            writers: 0,
+            readers: 0,
+        }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -37,7 +43,11 @@ impl Pipe {
     /// Takes at most `max` bytes.
     pub(super) fn take(&mut self, max: usize) -> Taken {
         let Some(first) = self.queue.front_mut() else {
-            return if self.writers == 0 { Taken::End } else { Taken::Nothing };
+            return if self.writers == 0 {
+                Taken::End
+            } else {
+                Taken::Nothing
+            };
         };
         // One piece is taken without a copy; small pieces are read together, as from a real pipe.
         let bytes = if first.len() >= max {

@@ -84,7 +84,9 @@ enum Next {
 impl Kernel {
     /// Lets a process do the next thing of its script.
     pub(crate) fn step(&mut self, now: Time, pid: Pid, token: u64, rng: &mut Rng) {
-        let Some(proc) = self.procs.get_mut(&pid) else { return };
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return;
+        };
         if proc.token != token || proc.zombie.is_some() {
             return;
         }
@@ -95,7 +97,9 @@ impl Kernel {
                 self.signal(now, pid, waiting);
             }
         }
-        let Some(proc) = self.procs.get_mut(&pid) else { return };
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return;
+        };
         if proc.stopped || proc.traced || proc.zombie.is_some() {
             return;
         }
@@ -105,7 +109,9 @@ impl Kernel {
             Some(op) => self.perform(now, pid, op, rng),
             None => Next::Over(ExitStatus::SUCCESS),
         };
-        let Some(proc) = self.procs.get_mut(&pid) else { return };
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return;
+        };
         match next {
             Next::Go => self.schedule(pid, now + rng.micros(0, 20)),
             Next::Again(op) => {
@@ -121,16 +127,24 @@ impl Kernel {
     }
 
     fn perform(&mut self, now: Time, pid: Pid, op: Op, rng: &mut Rng) -> Next {
-        let Some(proc) = self.procs.get_mut(&pid) else { return Next::Go };
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return Next::Go;
+        };
         match op {
             Op::Sleep(time) => {
                 proc.run = Run::Sleeping(now + time);
-                Next::Wait(proc.run, Op::Sleep(std::time::Duration::ZERO)).slept(self, pid, now + time, time.is_zero())
+                Next::Wait(proc.run, Op::Sleep(std::time::Duration::ZERO)).slept(
+                    self,
+                    pid,
+                    now + time,
+                    time.is_zero(),
+                )
             }
             Op::Uninterruptible(time) => {
                 proc.in_kernel_until = Some(now + time);
                 let until = now + time;
-                Next::Wait(Run::Sleeping(until), Op::Sleep(std::time::Duration::ZERO)).slept(self, pid, until, false)
+                Next::Wait(Run::Sleeping(until), Op::Sleep(std::time::Duration::ZERO))
+                    .slept(self, pid, until, false)
             }
             Op::Write(stream, bytes) => self.write(pid, stream, bytes),
             Op::Close(stream) => {
@@ -176,10 +190,14 @@ impl Kernel {
     }
 
     fn write(&mut self, pid: Pid, stream: Stream, mut bytes: Bytes) -> Next {
-        let Some(proc) = self.procs.get(&pid) else { return Next::Go };
+        let Some(proc) = self.procs.get(&pid) else {
+            return Next::Go;
+        };
         let by_rank = proc.is_rank;
         // What is written to a closed descriptor, a file or /dev/null concerns nobody here.
-        let Some(id) = proc.fds.output(stream) else { return Next::Go };
+        let Some(id) = proc.fds.output(stream) else {
+            return Next::Go;
+        };
         let mut piece = bytes.slice(..bytes.len().min(SLICE));
         let asked = piece.len();
         let Some(put) = self.pipe(id, |pipe| pipe.put(&mut piece)).flatten() else {
@@ -187,22 +205,36 @@ impl Kernel {
         };
         let done = bytes.split_to(put);
         if put > 0 {
-            self.effects.push(Effect::Wrote { pipe: id, bytes: done, by_rank });
+            self.effects.push(Effect::Wrote {
+                pipe: id,
+                bytes: done,
+                by_rank,
+            });
             self.effects.push(Effect::Readable(id));
         }
         if put < asked {
             return Next::Wait(Run::Writing(id), Op::Write(stream, bytes));
         }
-        if bytes.is_empty() { Next::Go } else { Next::Again(Op::Write(stream, bytes)) }
+        if bytes.is_empty() {
+            Next::Go
+        } else {
+            Next::Again(Op::Write(stream, bytes))
+        }
     }
 
     fn read(&mut self, pid: Pid, left: Option<u64>, rng: &mut Rng) -> Next {
-        let Some(proc) = self.procs.get(&pid) else { return Next::Go };
+        let Some(proc) = self.procs.get(&pid) else {
+            return Next::Go;
+        };
         // /dev/null
-        let Some(id) = proc.fds.stdin else { return Next::Go };
+        let Some(id) = proc.fds.stdin else {
+            return Next::Go;
+        };
         let most = rng.length(1, SLICE);
         let most = left.map_or(most, |left| most.min(usize::try_from(left).unwrap_or(most)));
-        let Some((taken, _)) = self.pipe(id, |pipe| (pipe.take(most), ())) else { return Next::Go };
+        let Some((taken, _)) = self.pipe(id, |pipe| (pipe.take(most), ())) else {
+            return Next::Go;
+        };
         match taken {
             Taken::Bytes(bytes) => {
                 let read = bytes.len() as u64;
@@ -220,8 +252,12 @@ impl Kernel {
 
     fn pmi_step(&mut self, pid: Pid, op: PmiOp) -> Next {
         let kvs = self.kvs_name.clone();
-        let Some(proc) = self.procs.get_mut(&pid) else { return Next::Go };
-        let Some(rank) = proc.fds.pmi else { return Next::Over(ExitStatus::Exited(FENCE_REFUSED)) };
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return Next::Go;
+        };
+        let Some(rank) = proc.fds.pmi else {
+            return Next::Over(ExitStatus::Exited(FENCE_REFUSED));
+        };
         if !proc.asked {
             return match op.request(&kvs) {
                 Some(request) => match proc.pmi.request(&request) {
@@ -229,12 +265,19 @@ impl Kernel {
                         self.effects.push(Effect::PmiSent { rank, bytes });
                         // An abort has no answer: whoever sent it waits for its end.
                         proc.asked = request.kind() != Kind::Abort;
-                        if proc.asked { Next::Wait(Run::Pmi, Op::Pmi(op)) } else { Next::Go }
+                        if proc.asked {
+                            Next::Wait(Run::Pmi, Op::Pmi(op))
+                        } else {
+                            Next::Go
+                        }
                     }
                     Err(error) => self.faulty(rank, &format!("cannot ask: {error}")),
                 },
                 None if op == PmiOp::Garbage => {
-                    self.effects.push(Effect::PmiSent { rank, bytes: b"what is this\n".to_vec() });
+                    self.effects.push(Effect::PmiSent {
+                        rank,
+                        bytes: b"what is this\n".to_vec(),
+                    });
                     Next::Go
                 }
                 None => {
@@ -250,7 +293,9 @@ impl Kernel {
             Ok(Some(answer)) => {
                 proc.asked = false;
                 match (&op, answer) {
-                    (PmiOp::Barrier, Answer::Refused { .. }) => Next::Over(ExitStatus::Exited(FENCE_REFUSED)),
+                    (PmiOp::Barrier, Answer::Refused { .. }) => {
+                        Next::Over(ExitStatus::Exited(FENCE_REFUSED))
+                    }
                     (PmiOp::Get { key, value }, Answer::Get { value: got }) if *value != got => {
                         self.faulty(rank, &format!("`{key}` is `{got}` and should be `{value}`"))
                     }
@@ -265,7 +310,8 @@ impl Kernel {
     }
 
     fn faulty(&mut self, rank: Rank, what: &str) -> Next {
-        self.effects.push(Effect::Fault(format!("PMI of rank {rank}: {what}")));
+        self.effects
+            .push(Effect::Fault(format!("PMI of rank {rank}: {what}")));
         Next::Over(ExitStatus::Exited(FENCE_REFUSED))
     }
 }
@@ -291,7 +337,10 @@ impl PmiOp {
             Self::Barrier => Request::Barrier,
             Self::Get { key, .. } => Request::Get { kvs, key },
             Self::Finalize => Request::Finalize,
-            Self::Abort(code) => Request::Abort { code, message: "gave up".to_owned() },
+            Self::Abort(code) => Request::Abort {
+                code,
+                message: "gave up".to_owned(),
+            },
             Self::Garbage | Self::HangUp => return None,
         })
     }

@@ -56,8 +56,13 @@ impl Node {
                 self.close_port(world, proc.rank, stream, TapeEnd::Closed);
             }
             Output::WriteStdin { proc, bytes } => {
-                let busy = self.feeds.get_mut(&proc.rank).and_then(|feed| feed.writing.replace(bytes));
-                world.require(busy.is_none(), || format!("rank {} gets two writes at once", proc.rank));
+                let busy = self
+                    .feeds
+                    .get_mut(&proc.rank)
+                    .and_then(|feed| feed.writing.replace(bytes));
+                world.require(busy.is_none(), || {
+                    format!("rank {} gets two writes at once", proc.rank)
+                });
                 self.watch_stdin(world, proc.rank);
             }
             Output::CloseStdin { proc } => {
@@ -65,7 +70,11 @@ impl Node {
                 self.close_feed(world, proc.rank);
             }
             Output::PmiSend { proc, bytes } => {
-                let event = Event::PmiToRank { node: id, rank: proc.rank, bytes };
+                let event = Event::PmiToRank {
+                    node: id,
+                    rank: proc.rank,
+                    bytes,
+                };
                 world.after(world.latency.pmi, event);
             }
             Output::PmiClose { proc } => {
@@ -78,9 +87,12 @@ impl Node {
             Output::Sweep { job, signal } => {
                 let left = self.kernel.strays();
                 if signal == Some(Signal::KILL) {
-                    let over = self.ending.asked.is_some_and(|(asked, grace)| asked + grace <= now);
-                    let allowed = self.ending.killed || over || self.ending.strays_asked || left.is_empty();
-                    world.require(allowed, || "what is left behind is killed before it was asked".to_owned());
+                    let over = self.ending.due.is_some_and(|due| due <= now);
+                    let allowed =
+                        self.ending.killed || over || self.ending.strays_asked || left.is_empty();
+                    world.require(allowed, || {
+                        "what is left behind is killed before it was asked".to_owned()
+                    });
                 }
                 self.ending.strays_asked |= signal == Some(Signal::TERM);
                 for pid in signal.iter().flat_map(|_| &left) {
@@ -92,7 +104,14 @@ impl Node {
                     }
                 }
                 let delay = world.delay(world.latency.io_max);
-                world.after(delay, Event::Swept { node: id, job, left });
+                world.after(
+                    delay,
+                    Event::Swept {
+                        node: id,
+                        job,
+                        left,
+                    },
+                );
             }
             Output::Forget { .. } => self.forgot = true,
             Output::Log(what) => world.fault(format!("daemon {id} logs: {what}")),
@@ -100,10 +119,14 @@ impl Node {
     }
 
     fn resume(&mut self, world: &mut World, rank: Rank, stream: Stream) {
-        let Some(port) = self.ports.get_mut(&(rank, stream)) else { return };
+        let Some(port) = self.ports.get_mut(&(rank, stream)) else {
+            return;
+        };
         port.reading = true;
         let pipe = port.pipe;
-        let ready = self.kernel.pipe(pipe, |pipe| !pipe.is_empty() || pipe.writers == 0);
+        let ready = self
+            .kernel
+            .pipe(pipe, |pipe| !pipe.is_empty() || pipe.writers == 0);
         if ready == Some(true) {
             self.watch(world, rank, stream);
         }
@@ -120,47 +143,80 @@ impl Node {
                 self.shut[slot] |= under_way >= stdio::OUTPUT_WINDOW;
                 let rank = chunk.rank;
                 world.require(self.alone || under_way <= bound, || {
-                    format!("{under_way} bytes of output are under way from daemon {id}, {bound} may be")
+                    format!(
+                        "{under_way} bytes of output are under way from daemon {id}, {bound} may be"
+                    )
                 });
-                world.require(!self.said_ended.contains(&rank), || format!("rank {rank} writes after its end was told"));
-                let wrong = world.ledger.tapes.get_mut(&(rank, chunk.stream)).and_then(|tape| tape.on_sent(world.now, chunk));
+                world.require(!self.said_ended.contains(&rank), || {
+                    format!("rank {rank} writes after its end was told")
+                });
+                let wrong = world
+                    .ledger
+                    .tapes
+                    .get_mut(&(rank, chunk.stream))
+                    .and_then(|tape| tape.on_sent(world.now, chunk));
                 if let Some(wrong) = wrong {
                     world.fault(format!("{:?} of rank {rank}: {wrong}", chunk.stream));
                 }
             }
-            ToController::Ended { rank, status, drained, .. } => {
+            ToController::Ended {
+                rank,
+                status,
+                drained,
+                ..
+            } => {
                 let first = self.said_ended.insert(*rank);
                 world.require(first, || format!("rank {rank} ends twice"));
                 let real = world.ledger.statuses.get(rank).copied();
-                world.require(!self.pids.contains_key(rank) && real == Some(*status), || {
-                    format!("rank {rank} is said to have {status}, really: {real:?}")
-                });
+                world.require(
+                    !self.pids.contains_key(rank) && real == Some(*status),
+                    || format!("rank {rank} is said to have {status}, really: {real:?}"),
+                );
                 let mut closed = false;
                 for stream in Stream::BOTH {
-                    let Some(tape) = world.ledger.tapes.get(&(*rank, stream)) else { continue };
+                    let Some(tape) = world.ledger.tapes.get(&(*rank, stream)) else {
+                        continue;
+                    };
                     closed |= tape.end == TapeEnd::Closed;
                     let (open, all_sent) = (tape.end == TapeEnd::Open, tape.all_sent());
-                    world.require(!open, || format!("rank {rank} ends while its {stream:?} is open"));
-                    world.require(all_sent, || format!("rank {rank} ends before all of its {stream:?} was sent"));
+                    world.require(!open, || {
+                        format!("rank {rank} ends while its {stream:?} is open")
+                    });
+                    world.require(self.alone || all_sent, || {
+                        format!("rank {rank} ends before all of its {stream:?} was sent")
+                    });
                 }
-                world.require(closed == (*drained == Drained::Leaky), || format!("rank {rank} is {drained:?}"));
+                world.require(closed == (*drained == Drained::Leaky), || {
+                    format!("rank {rank} is {drained:?}")
+                });
             }
             ToController::Held { ranks, .. } => {
                 for rank in ranks.iter() {
-                    let still = self.pids.get(&rank).is_some_and(|pid| self.kernel.is_stopped(*pid) || !self.kernel.is_alive(*pid));
-                    world.require(still, || format!("rank {rank} is said to be held and is not"));
+                    let still = self.pids.get(&rank).is_some_and(|pid| {
+                        self.kernel.is_stopped(*pid) || !self.kernel.is_alive(*pid)
+                    });
+                    world.require(still, || {
+                        format!("rank {rank} is said to be held and is not")
+                    });
                 }
             }
-            ToController::Note { note: Note::Stuck { pids, .. }, .. } => {
+            ToController::Note {
+                note: Note::Stuck { pids, .. },
+                ..
+            } => {
                 for pid in pids {
                     let stuck = !self.kernel.is_alive(*pid) || self.kernel.is_stubborn(*pid);
-                    world.require(stuck, || format!("process {pid} is said to be stuck and is not"));
+                    world.require(stuck, || {
+                        format!("process {pid} is said to be stuck and is not")
+                    });
                     world.ledger.stuck.insert((id, *pid));
                 }
             }
             ToController::Clean { .. } => {
                 let survivors = self.survivors(world);
-                world.require(survivors.is_empty(), || format!("daemon {id} is clean, alive are {survivors:?}"));
+                world.require(survivors.is_empty(), || {
+                    format!("daemon {id} is clean, alive are {survivors:?}")
+                });
             }
             _ => {}
         }
@@ -172,7 +228,8 @@ impl Node {
     pub(super) fn spawn(&mut self, world: &mut World, order: &SpawnOrder) {
         let (rank, now) = (order.proc.rank, world.now);
         world.ledger.busy(now);
-        let again = world.ledger.spawned.contains_key(&rank) || world.ledger.failed.contains_key(&rank);
+        let again =
+            world.ledger.spawned.contains_key(&rank) || world.ledger.failed.contains_key(&rank);
         world.require(!again, || format!("rank {rank} is started twice"));
         if let Some(failure) = self.unstartable.get(&rank).cloned() {
             return self.refuse(world, rank, failure);
@@ -183,21 +240,43 @@ impl Node {
             StreamPlan::WithStdout => stdout,
             _ => self.open_output(world, rank, Stream::Stderr, &order.stderr),
         };
-        let fds = Descriptors { stdin, stdout, stderr, pmi: Some(rank) };
+        let fds = Descriptors {
+            stdin,
+            stdout,
+            stderr,
+            pmi: Some(rank),
+        };
         let ops = self.scripts.remove(&rank).unwrap_or_default();
         let pid = self.kernel.spawn(now, fds, ops, order.hold);
         self.pids.insert(rank, pid);
+        self.born.insert(rank, now);
         self.pmi_open.insert(rank);
         world.ledger.spawned.insert(rank, pid);
         let id = self.id;
-        world.note(|| format!("d{id}"), || format!("rank {rank} is process {pid}"));
-        self.tell(world, Input::Spawned { proc: order.proc, pid, executable: "/bin/simulated".into() });
+        world.note(
+            || format!("d{id}"),
+            || format!("rank {rank} is process {pid}"),
+        );
+        self.tell(
+            world,
+            Input::Spawned {
+                proc: order.proc,
+                pid,
+                executable: "/bin/simulated".into(),
+            },
+        );
     }
 
     fn refuse(&mut self, world: &mut World, rank: Rank, failure: StartFailure) {
         world.ledger.failed.insert(rank, failure.clone());
         self.readers.remove(&rank);
-        self.tell(world, Input::SpawnFailed { proc: Self::proc(rank), failure });
+        self.tell(
+            world,
+            Input::SpawnFailed {
+                proc: Self::proc(rank),
+                failure,
+            },
+        );
     }
 
     fn open_stdin(&mut self, rank: Rank, plan: &StreamPlan) -> Option<crate::kernel::PipeId> {
@@ -209,7 +288,15 @@ impl Node {
         self.ends.insert(pipe, End::Stdin(rank));
         // A terminal is there for its window size, too: without input of ours nobody ever types on it.
         if self.readers.contains(&rank) {
-            self.feeds.insert(rank, Feed { pipe, writing: None, scheduled: false, written: 0 });
+            self.feeds.insert(
+                rank,
+                Feed {
+                    pipe,
+                    writing: None,
+                    scheduled: false,
+                    written: 0,
+                },
+            );
         }
         Some(pipe)
     }
@@ -227,7 +314,15 @@ impl Node {
         let pipe = self.kernel.make_pipe(PIPE_ROOM);
         self.kernel.pipe(pipe, |pipe| pipe.readers = 1);
         self.ends.insert(pipe, End::Output(rank, stream));
-        self.ports.insert((rank, stream), Port { pipe, reading: true, scheduled: false, open: true });
+        self.ports.insert(
+            (rank, stream),
+            Port {
+                pipe,
+                reading: true,
+                scheduled: false,
+                open: true,
+            },
+        );
         world.ledger.tapes.insert((rank, stream), Tape::new());
         Some(pipe)
     }

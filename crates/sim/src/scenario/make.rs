@@ -7,7 +7,10 @@ use dvm::{
     alloc::{AllocatedNode, Allocation, Slots},
     place::{AppRequest, MapTo, Request},
     proto::{EndReason, StartFailure, StartStep},
-    spec::{App, Destination, EndPolicy, HoldAt, JobSpec, OnFailure, Pty, StdinTarget, StdioPlan, WindowSize},
+    spec::{
+        App, Destination, EndPolicy, HoldAt, JobSpec, OnFailure, Pty, StdinTarget, StdioPlan,
+        WindowSize,
+    },
 };
 
 use super::{
@@ -58,7 +61,14 @@ pub(super) struct Maker<'a> {
 pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
     let many = family == Family::Loss || rng.chance(45);
     let nodes = if many { rng.number(2, 8) } else { 1 };
-    let size = rng.number(1, if family == Family::Flood { 3 } else { RANKS_MAX });
+    let size = rng.number(
+        1,
+        if family == Family::Flood {
+            3
+        } else {
+            RANKS_MAX
+        },
+    );
     let second_app = (size > 1 && rng.chance(25)).then(|| rng.number(1, size - 1));
     let mut maker = Maker {
         rng,
@@ -76,9 +86,18 @@ pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
 
 impl Maker<'_> {
     fn make(&mut self) -> Scenario {
-        let graces = [Duration::ZERO, Duration::from_millis(200), Duration::from_secs(1), EndPolicy::GRACE_DEFAULT];
+        let graces = [
+            Duration::ZERO,
+            Duration::from_millis(200),
+            Duration::from_secs(1),
+            EndPolicy::GRACE_DEFAULT,
+        ];
         let mut end = EndPolicy {
-            on_failure: if self.rng.chance(70) { OnFailure::EndJob } else { OnFailure::Continue },
+            on_failure: if self.rng.chance(70) {
+                OnFailure::EndJob
+            } else {
+                OnFailure::Continue
+            },
             grace: self.rng.pick(graces),
             time_limit: None,
         };
@@ -94,7 +113,8 @@ impl Maker<'_> {
         let print = self.print();
         self.front_acts();
         self.faults();
-        let release_after = (hold == HoldAt::Exec && self.rng.chance(80)).then(|| self.rng.millis(0, 800));
+        let release_after =
+            (hold == HoldAt::Exec && self.rng.chance(80)).then(|| self.rng.millis(0, 800));
         if hold == HoldAt::Exec {
             self.hold_acts(release_after);
         }
@@ -103,7 +123,14 @@ impl Maker<'_> {
         let latency = self.latency();
         Scenario {
             allocation: self.allocation(),
-            spec: JobSpec { apps: self.apps(), placement: self.placement(), stdin, stdio, end, hold },
+            spec: JobSpec {
+                apps: self.apps(),
+                placement: self.placement(),
+                stdin,
+                stdio,
+                end,
+                hold,
+            },
             scripts,
             unstartable,
             input,
@@ -121,7 +148,8 @@ impl Maker<'_> {
 
     fn scripts(&mut self, end: &mut EndPolicy) -> BTreeMap<Rank, Vec<Op>> {
         let fences = self.rng.between(1, 4);
-        let all_fence = self.family == Family::Fence || (self.family == Family::Mix && self.rng.chance(25));
+        let all_fence =
+            self.family == Family::Fence || (self.family == Family::Mix && self.rng.chance(25));
         let mut scripts = BTreeMap::new();
         for rank in (0..self.size).map(Rank) {
             let ops = match self.family {
@@ -130,18 +158,24 @@ impl Maker<'_> {
                 Family::Output => self.writer(),
                 Family::Flood => {
                     let little = self.rng.chance(50);
-                    let megabytes = if little { self.rng.between(0, 2) } else { self.rng.between(8, 14) };
+                    let megabytes = if little {
+                        self.rng.between(0, 2)
+                    } else {
+                        self.rng.between(8, 14)
+                    };
                     self.flood(megabytes)
                 }
                 Family::Input => self.reader(),
                 Family::Front if self.rng.chance(60) => self.endless(),
                 Family::Front => self.life(),
-                Family::Hold | Family::Start | Family::Fence | Family::Mix => match self.rng.below(5) {
-                    0 => self.writer(),
-                    1 => self.reader(),
-                    2 => self.endless(),
-                    _ => self.life(),
-                },
+                Family::Hold | Family::Start | Family::Fence | Family::Mix => {
+                    match self.rng.below(5) {
+                        0 => self.writer(),
+                        1 => self.reader(),
+                        2 => self.endless(),
+                        _ => self.life(),
+                    }
+                }
             };
             scripts.insert(rank, ops);
         }
@@ -149,7 +183,11 @@ impl Maker<'_> {
             return scripts;
         }
         // A fence over several nodes that cannot complete ends only with the job, so far.
-        let how = if self.nodes == 1 { Spoiling::Any } else { Spoiling::Fatal };
+        let how = if self.nodes == 1 {
+            Spoiling::Any
+        } else {
+            Spoiling::Fatal
+        };
         if how == Spoiling::Fatal {
             end.on_failure = OnFailure::EndJob;
         }
@@ -165,7 +203,10 @@ impl Maker<'_> {
 
     fn stdin(&mut self) -> StdinTarget {
         let rank = self.any_rank();
-        match self.rng.below(if self.family == Family::Input { 3 } else { 6 }) {
+        match self
+            .rng
+            .below(if self.family == Family::Input { 3 } else { 6 })
+        {
             0 => StdinTarget::All,
             1 => StdinTarget::Rank(rank),
             2 => StdinTarget::Rank(Rank(0)),
@@ -180,15 +221,25 @@ impl Maker<'_> {
             3 => 65_536,
             4 => self.rng.length(500_000, 3_500_000),
             5 => 2 * 1024 * 1024,
+            // More than the window takes while somebody does not read.
+            6 | 7 if self.family == Family::Input => self.rng.length(2_500_000, 5_000_000),
             _ => self.rng.length(1, 200_000),
         };
-        let eof = if self.rng.chance(90) { Eof::Comes } else { Eof::Never };
+        let eof = if self.rng.chance(90) {
+            Eof::Comes
+        } else {
+            Eof::Never
+        };
         if eof == Eof::Never && target != StdinTarget::None && self.waits_for_input_end {
             self.needs_end = true;
         }
         InputPlan {
             content: words(self.rng, length),
-            pause_max: self.rng.pick([Duration::ZERO, Duration::from_millis(1), Duration::from_millis(30)]),
+            pause_max: self.rng.pick([
+                Duration::ZERO,
+                Duration::from_millis(1),
+                Duration::from_millis(30),
+            ]),
             piece_max: self.rng.pick([1_000, 65_536, 262_144]).max(length / 200),
             eof,
         }
@@ -204,28 +255,61 @@ impl Maker<'_> {
             return BTreeMap::new();
         }
         let step = self.rng.pick(STEPS);
-        let failure = StartFailure { step, errno: self.rng.pick([1, 2, 11, 12, 13, 24]), subject: None };
+        let failure = StartFailure {
+            step,
+            errno: self.rng.pick([1, 2, 11, 12, 13, 24]),
+            subject: None,
+        };
         let victim = self.any_rank();
-        let by_app = matches!(step, StartStep::Find | StartStep::Directory | StartStep::Exec);
+        let by_app = matches!(
+            step,
+            StartStep::Find | StartStep::Directory | StartStep::Exec
+        );
         let app = |rank: Rank| self.second_app.is_some_and(|second| rank.0 >= second);
-        let alike = |rank: &Rank| if by_app { app(*rank) == app(victim) } else { *rank == victim };
-        (0..self.size).map(Rank).filter(alike).map(|rank| (rank, failure.clone())).collect()
+        let alike = |rank: &Rank| {
+            if by_app {
+                app(*rank) == app(victim)
+            } else {
+                *rank == victim
+            }
+        };
+        (0..self.size)
+            .map(Rank)
+            .filter(alike)
+            .map(|rank| (rank, failure.clone()))
+            .collect()
     }
 
     fn print(&mut self) -> PrintPlan {
         let mut plan = PrintPlan::default();
         if self.family == Family::Flood || self.rng.chance(10) {
-            plan.pause_max = self.rng.pick([Duration::ZERO, Duration::from_micros(300), Duration::from_millis(20)]);
+            plan.pause_max = self.rng.pick([
+                Duration::ZERO,
+                Duration::from_micros(300),
+                Duration::from_millis(20),
+            ]);
             for _ in 0..self.rng.below(3) {
                 let from = self.rng.millis(0, 3_000);
                 plan.stalls.push((from, from + self.rng.millis(100, 5_000)));
+            }
+            if self.rng.chance(30) {
+                plan.stalls
+                    .push((Duration::ZERO, self.rng.millis(2_000, 6_000)));
+                if self.rng.chance(40) {
+                    let when = self.rng.millis(0, 2_000);
+                    self.acts.push((when, Act::Vanish));
+                }
             }
         }
         plan
     }
 
     fn reason(&mut self) -> EndReason {
-        self.rng.pick([EndReason::Signal(Signal::INT), EndReason::OutputLost, EndReason::TimeLimit])
+        self.rng.pick([
+            EndReason::Signal(Signal::INT),
+            EndReason::OutputLost,
+            EndReason::TimeLimit,
+        ])
     }
 
     fn front_acts(&mut self) {
@@ -240,7 +324,11 @@ impl Maker<'_> {
         }
         for _ in 0..self.rng.between(1, 4) {
             let early = self.rng.chance(30);
-            let when = if early { self.rng.millis(0, 20) } else { self.rng.millis(0, 3_000) };
+            let when = if early {
+                self.rng.millis(0, 20)
+            } else {
+                self.rng.millis(0, 3_000)
+            };
             let act = match self.rng.below(10) {
                 0 | 1 => Act::End(self.reason()),
                 2 => Act::Kill(self.reason()),
@@ -270,7 +358,14 @@ impl Maker<'_> {
         }
         if self.rng.chance(25) {
             let (when, reason) = (self.rng.millis(0, 100), self.reason());
-            self.acts.push((when, if self.rng.chance(60) { Act::End(reason) } else { Act::Kill(reason) }));
+            self.acts.push((
+                when,
+                if self.rng.chance(60) {
+                    Act::End(reason)
+                } else {
+                    Act::Kill(reason)
+                },
+            ));
         }
         if self.rng.chance(15) {
             let when = self.rng.millis(0, 100);
@@ -289,7 +384,11 @@ impl Maker<'_> {
             return;
         }
         let early = self.rng.chance(40);
-        let when = if early { self.rng.millis(0, 30) } else { self.rng.millis(0, 2_500) };
+        let when = if early {
+            self.rng.millis(0, 30)
+        } else {
+            self.rng.millis(0, 2_500)
+        };
         let fault = match self.rng.below(10) {
             0..4 => Fault::LoseController,
             4 | 5 => Fault::KillRank(self.any_rank()),
@@ -316,7 +415,14 @@ impl Maker<'_> {
         if self.rng.chance(20) {
             let later = when + self.rng.millis(0, 400);
             let kill = Act::Kill(self.reason());
-            self.acts.push((later, if self.rng.chance(70) { kill } else { Act::Vanish }));
+            self.acts.push((
+                later,
+                if self.rng.chance(70) {
+                    kill
+                } else {
+                    Act::Vanish
+                },
+            ));
         }
     }
 
@@ -327,33 +433,65 @@ impl Maker<'_> {
             _ => Destination::Forward,
         };
         let rank = self.any_rank();
-        let pty = self.rng.chance(5).then_some(Pty { rank, size: WindowSize { rows: 24, columns: 80 } });
+        let pty = self.rng.chance(5).then_some(Pty {
+            rank,
+            size: WindowSize {
+                rows: 24,
+                columns: 80,
+            },
+        });
         // A terminal at which nobody types is never at its end.
         self.needs_end |= pty.is_some() && self.waits_for_input_end;
-        StdioPlan { stdout: Destination::Forward, stderr, pty }
+        StdioPlan {
+            stdout: Destination::Forward,
+            stderr,
+            pty,
+        }
     }
 
     fn latency(&mut self) -> Latency {
-        let (link, spawn, io) = if self.rng.chance(50) { (1, 200, 20) } else { (3_000, 5_000, 1_000) };
+        let (link, spawn, io) =
+            match self
+                .rng
+                .below(if self.family == Family::Flood { 5 } else { 8 })
+            {
+                0..3 => (1, 200, 20),
+                // Programs write megabytes before the next one is started.
+                3 | 4 => (3_000, 400_000, 20),
+                _ => (3_000, 5_000, 1_000),
+            };
         Latency {
             link_max: self.rng.micros(0, link),
             spawn_max: self.rng.micros(0, spawn),
             io_max: self.rng.micros(0, io),
-            tick_late_max: self.rng.pick([Duration::ZERO, Duration::from_micros(50), Duration::from_millis(4)]),
+            tick_late_max: self.rng.pick([
+                Duration::ZERO,
+                Duration::from_micros(50),
+                Duration::from_millis(4),
+            ]),
             pmi: self.rng.micros(0, io),
         }
     }
 
     fn allocation(&mut self) -> Allocation {
         let each = self.size.div_ceil(self.nodes) + u32::from(self.rng.chance(30));
-        let node = |id| AllocatedNode { name: format!("n{id}"), slots: Slots::Explicit(each), max_slots: None };
-        Allocation { nodes: (0..self.nodes).map(node).collect() }
+        let node = |id| AllocatedNode {
+            name: format!("n{id}"),
+            slots: Slots::Explicit(each),
+            max_slots: None,
+        };
+        Allocation {
+            nodes: (0..self.nodes).map(node).collect(),
+        }
     }
 
     fn placement(&mut self) -> Request {
         let first = self.second_app.unwrap_or(self.size);
         let counts = [first, self.size - first];
-        let app = |count: &u32| AppRequest { count: Some(*count), ..AppRequest::default() };
+        let app = |count: &u32| AppRequest {
+            count: Some(*count),
+            ..AppRequest::default()
+        };
         let by_node = self.nodes > 1 && self.rng.chance(60);
         Request {
             apps: counts.iter().filter(|count| **count > 0).map(app).collect(),
@@ -371,6 +509,10 @@ impl Maker<'_> {
             search: "/bin".into(),
             umask: None,
         };
-        if self.second_app.is_some() { vec![app("first"), app("second")] } else { vec![app("first")] }
+        if self.second_app.is_some() {
+            vec![app("first"), app("second")]
+        } else {
+            vec![app("first")]
+        }
     }
 }

@@ -24,7 +24,10 @@ impl Maker<'_> {
     pub(super) fn ending(&mut self) -> Op {
         match self.rng.below(10) {
             0 => Op::Exit(u8::try_from(self.rng.between(1, 255)).unwrap_or(1)),
-            1 => Op::Crash(self.rng.pick([Signal::SEGV, Signal::ABRT, Signal::KILL, Signal::PIPE])),
+            1 => Op::Crash(
+                self.rng
+                    .pick([Signal::SEGV, Signal::ABRT, Signal::KILL, Signal::PIPE]),
+            ),
             _ => Op::Exit(0),
         }
     }
@@ -36,7 +39,11 @@ impl Maker<'_> {
         if self.rng.chance(30) {
             ops.push(Op::IgnoreTerm);
         }
-        ops.push(if self.rng.chance(25) { Op::Stop } else { Op::Sleep(FOR_EVER) });
+        ops.push(if self.rng.chance(25) {
+            Op::Stop
+        } else {
+            Op::Sleep(FOR_EVER)
+        });
         ops
     }
 
@@ -59,7 +66,11 @@ impl Maker<'_> {
             }
             2 => ops.push(Op::Stop),
             3 => {
-                let time = if self.rng.chance(30) { FOR_EVER } else { self.rng.millis(100, 2_500) };
+                let time = if self.rng.chance(30) {
+                    FOR_EVER
+                } else {
+                    self.rng.millis(100, 2_500)
+                };
                 ops.push(Op::Uninterruptible(time));
             }
             4 => {
@@ -68,8 +79,15 @@ impl Maker<'_> {
             }
             _ => {}
         }
-        ops.push(Op::Sleep(if self.rng.chance(50) { FOR_EVER } else { self.rng.millis(0, 3_000) }));
-        Op::Fork(self.rng.pick([Fork::Plain, Fork::Session, Fork::Twice]), ops)
+        ops.push(Op::Sleep(if self.rng.chance(50) {
+            FOR_EVER
+        } else {
+            self.rng.millis(0, 3_000)
+        }));
+        Op::Fork(
+            self.rng.pick([Fork::Plain, Fork::Session, Fork::Twice]),
+            ops,
+        )
     }
 
     /// Lives, and may leave something behind.
@@ -97,7 +115,11 @@ impl Maker<'_> {
     pub(super) fn some_output(&mut self, lines: u64) -> Vec<Op> {
         let mut ops = Vec::new();
         for _ in 0..self.rng.between(0, lines) {
-            let stream = if self.rng.chance(75) { Stream::Stdout } else { Stream::Stderr };
+            let stream = if self.rng.chance(75) {
+                Stream::Stdout
+            } else {
+                Stream::Stderr
+            };
             let length = match self.rng.below(20) {
                 0 => self.rng.length(60_000, 66_000),
                 1 => self.rng.length(65_530, 65_542),
@@ -105,13 +127,21 @@ impl Maker<'_> {
                 3..6 => self.rng.length(1_000, 20_000),
                 _ => self.rng.length(1, 200),
             };
-            let mut rest = if self.rng.chance(12) { words(self.rng, length) } else { line(self.rng, length) };
+            let mut rest = if self.rng.chance(12) {
+                words(self.rng, length)
+            } else {
+                line(self.rng, length)
+            };
             for _ in 1..self.rng.between(1, 4) {
                 let part = self.rng.length(0, rest.len());
                 ops.push(Op::Write(stream, rest.split_to(part)));
                 if self.rng.chance(60) {
                     let short = self.rng.chance(70);
-                    ops.push(Op::Sleep(if short { self.rng.micros(0, 20_000) } else { self.rng.millis(20, 90) }));
+                    ops.push(Op::Sleep(if short {
+                        self.rng.micros(0, 20_000)
+                    } else {
+                        self.rng.millis(20, 90)
+                    }));
                 }
             }
             ops.push(Op::Write(stream, rest));
@@ -145,9 +175,19 @@ impl Maker<'_> {
 
     /// Writes more than the windows take, and leaves.
     pub(super) fn flood(&mut self, megabytes: u64) -> Vec<Op> {
-        let mut ops = Vec::new();
+        // Some start writing only when the window may be shut already.
+        let late = self.rng.chance(30);
+        let mut ops = vec![Op::Sleep(if late {
+            self.rng.millis(0, 1_000)
+        } else {
+            Duration::ZERO
+        })];
         let mut left = usize::try_from(megabytes << 20).unwrap_or(1 << 20);
-        let stream = if self.rng.chance(80) { Stream::Stdout } else { Stream::Stderr };
+        let stream = if self.rng.chance(80) {
+            Stream::Stdout
+        } else {
+            Stream::Stderr
+        };
         while left > 0 {
             let length = self.rng.length(10_000, 300_000).min(left);
             left -= length;
@@ -158,7 +198,9 @@ impl Maker<'_> {
         }
         if self.rng.chance(25) {
             // A descendant that writes for longer than its rank lives.
-            let noise = (0..40).map(|_| Op::Write(stream, line(self.rng, 250_000))).collect();
+            let noise = (0..40)
+                .map(|_| Op::Write(stream, line(self.rng, 250_000)))
+                .collect();
             ops.push(Op::Fork(Fork::Twice, noise));
         }
         ops.push(self.ending());
@@ -167,7 +209,12 @@ impl Maker<'_> {
 
     /// Reads its input in one of the ways that programs have.
     pub(super) fn reader(&mut self) -> Vec<Op> {
-        let mut ops = vec![Op::Sleep(self.rng.millis(0, 30))];
+        let late = self.rng.chance(15);
+        let mut ops = vec![Op::Sleep(if late {
+            self.rng.millis(500, 3_000)
+        } else {
+            self.rng.millis(0, 30)
+        })];
         match self.rng.below(10) {
             0..5 => ops.push(Op::ReadToEnd),
             5 => ops.push(Op::Read(self.rng.between(0, 200_000))),
@@ -182,7 +229,9 @@ impl Maker<'_> {
             8 => ops.push(Op::Fork(Fork::Plain, vec![Op::ReadToEnd])),
             _ => {}
         }
-        self.waits_for_input_end |= ops.iter().any(|op| matches!(op, Op::Read(_) | Op::ReadToEnd));
+        self.waits_for_input_end |= ops
+            .iter()
+            .any(|op| matches!(op, Op::Read(_) | Op::ReadToEnd));
         ops.push(Op::Sleep(self.rng.millis(0, 600)));
         ops.extend(self.some_output(2));
         ops.push(self.ending());
@@ -195,11 +244,17 @@ impl Maker<'_> {
         for fence in 0..fences {
             let key = |rank: u32| format!("k{fence}-{rank}");
             let value = |rank: u32| format!("value-{fence}-of-{rank}");
-            ops.push(Op::Pmi(PmiOp::Put { key: key(rank.0), value: value(rank.0) }));
+            ops.push(Op::Pmi(PmiOp::Put {
+                key: key(rank.0),
+                value: value(rank.0),
+            }));
             ops.push(Op::Sleep(self.rng.millis(0, 30)));
             ops.push(Op::Pmi(PmiOp::Barrier));
             for other in 0..size.min(RANKS_MAX) {
-                ops.push(Op::Pmi(PmiOp::Get { key: key(other), value: value(other) }));
+                ops.push(Op::Pmi(PmiOp::Get {
+                    key: key(other),
+                    value: value(other),
+                }));
             }
         }
         ops.push(Op::Pmi(PmiOp::Finalize));
@@ -226,7 +281,11 @@ impl Maker<'_> {
                 ops.push(Op::Pmi(PmiOp::Garbage));
                 ops.push(Op::Sleep(Duration::from_secs(3)));
             }
-            _ => ops.push(if self.rng.chance(50) { Op::Exit(3) } else { Op::Crash(Signal::SEGV) }),
+            _ => ops.push(if self.rng.chance(50) {
+                Op::Exit(3)
+            } else {
+                Op::Crash(Signal::SEGV)
+            }),
         }
     }
 }

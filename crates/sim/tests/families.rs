@@ -1,0 +1,54 @@
+//! Some hundred seeds of each family, at every test run.
+
+use sim::Family;
+
+/// Seeds of a family. A flood moves megabytes, so that it has fewer.
+const fn seeds(family: Family) -> u64 {
+    match family {
+        Family::Flood => 60,
+        Family::Output | Family::Input => 150,
+        _ => 300,
+    }
+}
+
+fn play(family: Family) {
+    for seed in 0..seeds(family) {
+        if let Err(failure) = sim::run(family, seed) {
+            panic!("\n{failure}");
+        }
+    }
+}
+
+macro_rules! families {
+    ($($name:ident: $family:ident),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            play(Family::$family);
+        })*
+
+        #[test]
+        fn no_family_is_forgotten() {
+            assert_eq!(Family::ALL, [$(Family::$family),*]);
+        }
+    };
+}
+
+families! {
+    life: Life,
+    output: Output,
+    flood: Flood,
+    input: Input,
+    fence: Fence,
+    hold: Hold,
+    start: Start,
+    front: Front,
+    loss: Loss,
+    mix: Mix,
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    for family in Family::ALL {
+        assert_eq!(sim::run(family, 7), sim::run(family, 7));
+    }
+}

@@ -1,0 +1,35 @@
+//! Seeds that have once found a bug are played for ever.
+
+use sim::Family;
+
+/// The files of `seeds`, one per family: a seed a line, and what it found.
+const FILES: [(Family, &str); 10] = [
+    (Family::Life, include_str!("../seeds/life.txt")),
+    (Family::Output, include_str!("../seeds/output.txt")),
+    (Family::Flood, include_str!("../seeds/flood.txt")),
+    (Family::Input, include_str!("../seeds/input.txt")),
+    (Family::Fence, include_str!("../seeds/fence.txt")),
+    (Family::Hold, include_str!("../seeds/hold.txt")),
+    (Family::Start, include_str!("../seeds/start.txt")),
+    (Family::Front, include_str!("../seeds/front.txt")),
+    (Family::Loss, include_str!("../seeds/loss.txt")),
+    (Family::Mix, include_str!("../seeds/mix.txt")),
+];
+
+#[test]
+fn old_failures_stay_mended() {
+    for (family, text) in FILES {
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let seed = line
+                .split_whitespace()
+                .next()
+                .and_then(|word| word.parse().ok());
+            let Some(seed) = seed else {
+                panic!("seeds/{}.txt: no seed in `{line}`", family.name());
+            };
+            if let Err(failure) = sim::run(family, seed) {
+                panic!("\n{failure}\nit once found: {line}");
+            }
+        }
+    }
+}
