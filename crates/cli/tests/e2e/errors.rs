@@ -121,8 +121,8 @@ fn too_few_descriptors_is_an_error_not_a_hang() {
 #[test]
 fn no_more_pids_is_an_error_not_a_hang() {
     let sandbox = Sandbox::new();
-    let script =
-        r#"ulimit -u $(($(ls -d /proc/[0-9]* | wc -l) + 20)); exec "$RALLY" run -n 500 sleep 0.2"#;
+    // `prlimit`, because Debian's shell does not know `ulimit -u`.
+    let script = r#"exec prlimit --nproc=60:60 "$RALLY" run -n 500 sleep 0.2"#;
     let run = sandbox.run(&mut sandbox.shell(script));
     if nix::unistd::geteuid().is_root() {
         run.expect_code(0);

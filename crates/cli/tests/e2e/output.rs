@@ -77,7 +77,7 @@ fn a_last_line_without_its_end_is_not_lost() {
 fn a_blocked_reader_delays_nobody_else() {
     let sandbox = Sandbox::new();
     // The fifo's reader opens it and never reads.
-    let script = r#"mkfifo full; sleep 1000 <full & exec "$RALLY" run -q -n 2 "$MISCHIEF" fill : \
+    let script = r#"mkfifo full; sleep 1000 <full >/dev/null 2>&1 & exec "$RALLY" run -q -n 2 "$MISCHIEF" fill : \
         -n 1 sh -c '"$MISCHIEF" lines 5000 100 stderr; echo done >&2; exec "$MISCHIEF" live' >full"#;
     let mut run = sandbox.start(&mut sandbox.shell(script));
     run.expect(Stream::Stderr, "done\n");
