@@ -137,7 +137,10 @@ pub enum Direction {
 /// those who share it with us. `None` where that is not possible: sockets, somebody else's pipe or terminal, no /proc.
 #[must_use]
 pub fn reopen_nonblocking(fd: BorrowedFd<'_>, direction: Direction) -> Option<OwnedFd> {
-    let file_type = File::from(fd.try_clone_to_owned().ok()?).metadata().ok()?.file_type();
+    let file_type = File::from(fd.try_clone_to_owned().ok()?)
+        .metadata()
+        .ok()?
+        .file_type();
     if !file_type.is_fifo() && !terminal::is_terminal(fd) {
         return None;
     }
@@ -170,7 +173,10 @@ pub fn standard_streams() -> [Option<OwnedFd>; 3] {
 pub fn inherited_descriptor(number: i32) -> Result<OwnedFd, Error> {
     const OPERATION: &str = "use an inherited descriptor";
     if number < 0 {
-        return Err(Error::Call { operation: OPERATION, errno: libc::EBADF });
+        return Err(Error::Call {
+            operation: OPERATION,
+            errno: libc::EBADF,
+        });
     }
     // SAFETY: the number is only duplicated; a closed one is refused with EBADF.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };

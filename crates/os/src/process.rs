@@ -322,18 +322,29 @@ pub fn children() -> Vec<Pid> {
 
 /// The whole subtree below `root`, without it, parents before their children. Processes come and go meanwhile: ask
 /// again until it is empty.
+///
+/// The kernel's own lists of children are followed, which costs as much as there are descendants. Where they give
+/// nothing (an old kernel, or a child left out because another one was exiting) every process is looked at.
 #[must_use]
 pub fn descendants(root: Pid) -> Vec<Pid> {
+    let listed = walk(root, |parent| listed_children(parent).unwrap_or_default());
+    if !listed.is_empty() {
+        return listed;
+    }
     let mut children_of: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
     for (pid, parent) in parents_of_all() {
         children_of.entry(parent).or_default().push(pid);
     }
+    walk(root, |parent| children_of.remove(&parent).unwrap_or_default())
+}
+
+fn walk(root: Pid, mut children_of: impl FnMut(Pid) -> Vec<Pid>) -> Vec<Pid> {
     let mut found = Vec::new();
     // A pid that is reused while we look could close a circle.
     let mut seen = BTreeSet::from([root]);
     let mut next = vec![root];
     while let Some(parent) = next.pop() {
-        for &child in children_of.get(&parent).into_iter().flatten() {
+        for child in children_of(parent) {
             if seen.insert(child) {
                 found.push(child);
                 next.push(child);
