@@ -1,0 +1,128 @@
+//! The process management interface of the procs, and fences that cannot complete.
+
+use base::{JobId, Rank, Time};
+use pmix::pmi;
+
+use super::{LocalJob, Out};
+use crate::{
+    daemon::{Output, proc_id},
+    life::{LEAK_DELAY, State},
+    planted::{self, Bug},
+    proto::ToController,
+    spec::OnFailure,
+};
+
+impl LocalJob {
+    pub(in crate::daemon) fn on_pmi(&mut self, now: Time, rank: Rank, bytes: &[u8], out: &mut Out) {
+        self.tell_pmi(
+            now,
+            pmi::Input::Bytes {
+                client: rank,
+                bytes,
+            },
+            out,
+        );
+        self.fail_broken_fence(now, out);
+    }
+
+    pub(in crate::daemon) fn on_pmi_closed(&mut self, now: Time, rank: Rank, out: &mut Out) {
+        self.tell_pmi(now, pmi::Input::Closed { client: rank }, out);
+        self.fail_broken_fence(now, out);
+    }
+
+    pub(in crate::daemon) fn on_fence_done(
+        &mut self,
+        now: Time,
+        puts: Vec<(String, String)>,
+        out: &mut Out,
+    ) {
+        if let Some(id) = self.fence.take() {
+            self.tell_pmi(now, pmi::Input::FenceDone { id, puts }, out);
+        }
+    }
+
+    /// A fence that can never complete is failed when it is known how the proc ended that does not come: its own
+    /// failure, which ends the job, must not be hidden behind the errors of those that waited for it.
+    pub(super) fn fail_broken_fence(&mut self, now: Time, out: &mut Out) {
+        let Some((lost, until)) = &self.fence_broken else {
+            return;
+        };
+        let status = |rank: &Rank| match self.procs.get(rank).map(|proc| proc.life.state()) {
+            Some(State::Exited { status, .. } | State::Done { status, .. }) => Some(status),
+            _ => None,
+        };
+        let overdue = *until <= now;
+        let ended = lost.iter().all(|rank| status(rank).is_some());
+        let ends_job = self.launch.end.on_failure == OnFailure::EndJob
+            && lost
+                .iter()
+                .filter_map(status)
+                .any(|status| !status.is_success());
+        if ends_job || planted::is(Bug::BrokenFenceNotTold) {
+            self.fence_broken = None;
+        } else if ended || overdue {
+            self.fence_broken = None;
+            self.tell_pmi(now, pmi::Input::FenceFailed, out);
+        }
+    }
+
+    pub(super) fn tell_pmi(&mut self, now: Time, input: pmi::Input<'_>, out: &mut Out) {
+        let job: JobId = self.launch.job;
+        let mut check = None;
+        let Some(server) = &mut self.pmi else { return };
+        server.handle(input);
+        while let Some(output) = server.poll() {
+            match output {
+                pmi::Output::Send { client, bytes } => {
+                    out.push_back(Output::PmiSend {
+                        proc: proc_id(job, client),
+                        bytes,
+                    });
+                }
+                pmi::Output::Close { client, why } => {
+                    out.push_back(Output::PmiClose {
+                        proc: proc_id(job, client),
+                    });
+                    out.push_back(Output::Send(ToController::Protocol {
+                        job,
+                        rank: client,
+                        what: why.to_string(),
+                    }));
+                }
+                pmi::Output::Event(pmi::Event::Fence { id, puts }) => {
+                    self.fence = Some(id);
+                    out.push_back(Output::Send(ToController::Fence { job, puts }));
+                }
+                pmi::Output::Event(pmi::Event::FenceBroken { lost, .. }) => {
+                    // Whose connection is gone may be about to exit: its status says more than its silence.
+                    let until = self
+                        .fence_broken
+                        .take()
+                        .map_or(now + LEAK_DELAY, |(_, until)| until);
+                    self.fence_broken = Some((lost, until));
+                    check = Some(until);
+                }
+                pmi::Output::Event(pmi::Event::Abort {
+                    client,
+                    code,
+                    message,
+                }) => {
+                    let code = u8::try_from(code & 0xff).unwrap_or(1);
+                    out.push_back(Output::Send(ToController::Abort {
+                        job,
+                        rank: client,
+                        code,
+                        message,
+                    }));
+                }
+                // Whether a proc said hello or goodbye decides nothing here: its exit does.
+                pmi::Output::Event(
+                    pmi::Event::Initialized { .. }
+                    | pmi::Event::Finalized { .. }
+                    | pmi::Event::Lost { .. },
+                ) => {}
+            }
+        }
+        self.wake_at(check);
+    }
+}

@@ -1,0 +1,315 @@
+//! Starting procs one after another, and holding and releasing them.
+
+use std::ffi::OsString;
+
+use base::{Rank, RankSet, Signal, Time};
+use pmix::pmi;
+
+use super::{LocalJob, Out, Phase, slot};
+use crate::{
+    daemon::{Output, PMI_DESCRIPTOR, SpawnOrder, StreamPlan, proc_id},
+    life::Unexpected,
+    planted::{self, Bug},
+    proto::{Launch, StartFailure, StartStep, Stream, TableRow, ToController},
+    spec::{Destination, HoldAt, PatternFacts, StdinTarget},
+    stdio::Flow,
+};
+
+impl LocalJob {
+    /// Orders the next proc, when none is being started.
+    pub(in crate::daemon) fn start_next(&mut self, out: &mut Out) {
+        if self.starting.is_some() {
+            return;
+        }
+        while let Some(rank) = self.to_start.pop_front() {
+            if let Some(order) = self.order(rank) {
+                self.starting = Some((rank, order.hold));
+                out.push_back(Output::Spawn(Box::new(order)));
+                return;
+            }
+        }
+    }
+
+    pub(super) fn order(&self, rank: Rank) -> Option<SpawnOrder> {
+        let proc = self.procs.get(&rank)?;
+        let placed = &proc.placed;
+        let local_size = self.procs.len();
+        let plan = |stream| match self.launch.stream_plan(rank, stream) {
+            Plan::Null => StreamPlan::Null,
+            Plan::WithStdout => StreamPlan::WithStdout,
+            Plan::Read if self.launch.has_pty(rank) => StreamPlan::Pty,
+            Plan::Read => StreamPlan::Pipe,
+            Plan::File(pattern) => {
+                let facts = PatternFacts {
+                    rank: rank.0,
+                    size: self.launch.size,
+                    local_rank: placed.local_rank,
+                    app: placed.app,
+                    job: self.launch.job.0,
+                    front_pid: self.launch.front_pid,
+                    host: &self.host,
+                };
+                // The controller has expanded every pattern once already, so that a bad one is refused before a start.
+                pattern
+                    .expand(&facts)
+                    .map_or(StreamPlan::Null, StreamPlan::File)
+            }
+        };
+        let mut env = vec![
+            ("RALLY_JOB".to_owned(), self.launch.job.to_string().into()),
+            ("RALLY_RANK".to_owned(), rank.to_string().into()),
+            ("RALLY_SIZE".to_owned(), self.launch.size.to_string().into()),
+            (
+                "RALLY_LOCAL_RANK".to_owned(),
+                placed.local_rank.to_string().into(),
+            ),
+            ("RALLY_LOCAL_SIZE".to_owned(), local_size.to_string().into()),
+            ("RALLY_NODE".to_owned(), self.node.to_string().into()),
+        ];
+        let local_size = u32::try_from(local_size).unwrap_or(u32::MAX);
+        let variables = pmi::environment(
+            rank,
+            self.launch.size,
+            placed.local_rank,
+            local_size,
+            &self.host,
+            PMI_DESCRIPTOR,
+        );
+        env.extend(
+            variables
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), OsString::from(value))),
+        );
+        Some(SpawnOrder {
+            proc: proc_id(self.launch.job, rank),
+            app: placed.app,
+            stdin: match (&proc.feeder, self.launch.has_pty(rank)) {
+                (_, true) => StreamPlan::Pty,
+                (Some(_), false) => StreamPlan::Pipe,
+                (None, false) => StreamPlan::Null,
+            },
+            stdout: plan(Stream::Stdout),
+            stderr: plan(Stream::Stderr),
+            pty_size: self
+                .launch
+                .stdio
+                .pty
+                .filter(|pty| pty.rank == rank)
+                .map(|pty| pty.size),
+            env,
+            cpus: placed.cpus.clone(),
+            hold: self.launch.hold,
+        })
+    }
+
+    pub(in crate::daemon) fn on_spawned(
+        &mut self,
+        now: Time,
+        rank: Rank,
+        pid: i32,
+        executable: OsString,
+        out: &mut Out,
+    ) -> Result<(), Unexpected> {
+        // A release may have come since the order.
+        let hold = self
+            .starting
+            .take()
+            .map_or(self.launch.hold, |(_, hold)| hold);
+        if let Some(proc) = self.procs.get_mut(&rank) {
+            proc.life.on_spawned(hold)?;
+            self.table.push(TableRow {
+                rank,
+                host: self.host.clone(),
+                executable,
+                pid,
+            });
+            // An end that came while this proc was being started applies to it as well.
+            let id = proc_id(self.launch.job, rank);
+            match self.phase {
+                Phase::Running => {}
+                Phase::Ending { .. } if planted::is(Bug::LateStartNotEnded) => {}
+                Phase::Ending { .. } => out.push_back(Output::Signal {
+                    proc: id,
+                    signal: Signal::TERM,
+                }),
+                Phase::Killing => out.push_back(Output::Signal {
+                    proc: id,
+                    signal: Signal::KILL,
+                }),
+            }
+            for stream in Stream::BOTH {
+                let shut = self.windows[slot(stream)].flow() == Flow::Shut;
+                if proc.life.is_open(stream) && shut && !planted::is(Bug::LateStartNotPaused) {
+                    out.push_back(Output::Pause { proc: id, stream });
+                }
+            }
+            self.feed(rank, out);
+        }
+        self.after_start(now, out);
+        Ok(())
+    }
+
+    pub(in crate::daemon) fn on_spawn_failed(
+        &mut self,
+        now: Time,
+        rank: Rank,
+        failure: StartFailure,
+        out: &mut Out,
+    ) -> Result<(), Unexpected> {
+        self.starting = None;
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return Ok(());
+        };
+        proc.life.on_spawn_failed()?;
+        let app = proc.placed.app;
+        self.settle_without_start(rank, out);
+        let mut failed = RankSet::single(rank);
+        // What is wrong with a program or its directory is wrong for every rank of the app: they fail together, in one
+        // message, and the others are not started at all.
+        let by_app = matches!(
+            failure.step,
+            StartStep::Find | StartStep::Directory | StartStep::Exec
+        );
+        for other in std::mem::take(&mut self.to_start) {
+            if by_app
+                && self
+                    .procs
+                    .get(&other)
+                    .is_some_and(|proc| proc.placed.app == app)
+            {
+                failed.insert(other);
+            }
+            if let Some(proc) = self.procs.get_mut(&other) {
+                proc.life.on_spawn_failed()?;
+            }
+            self.settle_without_start(other, out);
+        }
+        let merged = self.failures.entry(failure).or_default();
+        *merged = merged.union(&failed);
+        // Said once: a rank at a time it would take for ever where there are a million.
+        self.tell_pmi(now, pmi::Input::FenceFailed, out);
+        self.after_start(now, out);
+        Ok(())
+    }
+
+    pub(super) fn settle_without_start(&mut self, rank: Rank, out: &mut Out) {
+        self.settle(rank);
+        self.stop_feeding(rank, out);
+    }
+
+    /// A proc will need nothing more. True the first time.
+    pub(super) fn settle(&mut self, rank: Rank) -> bool {
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return false;
+        };
+        let first = !std::mem::replace(&mut proc.settled, true);
+        self.unsettled -= usize::from(first);
+        first
+    }
+
+    pub(super) fn after_start(&mut self, now: Time, out: &mut Out) {
+        let waiting = self.starting.is_some() || !self.to_start.is_empty();
+        if self.launched || (waiting && !planted::is(Bug::LaunchedTooEarly)) {
+            return;
+        }
+        self.launched = true;
+        out.push_back(Output::Send(ToController::Launched {
+            job: self.launch.job,
+            table: std::mem::take(&mut self.table),
+            failures: std::mem::take(&mut self.failures).into_iter().collect(),
+        }));
+        self.finish_if_done(now, out);
+    }
+
+    pub(in crate::daemon) fn on_trapped(
+        &mut self,
+        rank: Rank,
+        out: &mut Out,
+    ) -> Result<(), Unexpected> {
+        let Some(proc) = self.procs.get_mut(&rank) else {
+            return Ok(());
+        };
+        proc.life.on_trapped()?;
+        let id = proc_id(self.launch.job, rank);
+        out.push_back(Output::LeaveStopped { proc: id });
+        if self.launch.hold == HoldAt::Nowhere || self.phase != Phase::Running {
+            // It was released before it came to its holding point, or it has a SIGTERM waiting that it must run to take.
+            if planted::is(Bug::ReleaseForgetsLateTrap) {
+                return Ok(());
+            }
+            proc.life.on_released();
+            out.push_back(Output::Continue { proc: id });
+        } else {
+            out.push_back(Output::Send(ToController::Held {
+                job: self.launch.job,
+                ranks: RankSet::single(rank),
+            }));
+        }
+        Ok(())
+    }
+
+    pub(in crate::daemon) fn release(&mut self, out: &mut Out) {
+        self.launch.hold = HoldAt::Nowhere;
+        for (rank, proc) in &mut self.procs {
+            if proc.life.on_released() {
+                out.push_back(Output::Continue {
+                    proc: proc_id(self.launch.job, *rank),
+                });
+            }
+        }
+    }
+
+    pub(super) fn cancel_starts(&mut self, now: Time, out: &mut Out) {
+        for rank in std::mem::take(&mut self.to_start) {
+            if let Some(proc) = self.procs.get_mut(&rank) {
+                // A proc that waits for its turn is `Starting`, which may fail.
+                let _ = proc.life.on_spawn_failed();
+            }
+            if !planted::is(Bug::CancelledNotSettled) {
+                self.settle_without_start(rank, out);
+            }
+        }
+        self.after_start(now, out);
+    }
+}
+
+/// What becomes of one stream of one proc, before file names are made.
+pub(super) enum Plan<'a> {
+    Null,
+    WithStdout,
+    Read,
+    File(&'a crate::spec::Pattern),
+}
+
+impl Launch {
+    pub(super) fn has_pty(&self, rank: Rank) -> bool {
+        self.stdio.pty.is_some_and(|pty| pty.rank == rank)
+    }
+
+    pub(super) fn reads_stdin(&self, rank: Rank) -> bool {
+        match self.stdin {
+            StdinTarget::None => false,
+            StdinTarget::Rank(target) => target == rank,
+            StdinTarget::All => true,
+        }
+    }
+
+    pub(super) fn stream_plan(&self, rank: Rank, stream: Stream) -> Plan<'_> {
+        if self.has_pty(rank) {
+            return match stream {
+                Stream::Stdout => Plan::Read,
+                Stream::Stderr => Plan::WithStdout,
+            };
+        }
+        let destination = match stream {
+            Stream::Stdout => &self.stdio.stdout,
+            Stream::Stderr => &self.stdio.stderr,
+        };
+        match destination {
+            Destination::Forward => Plan::Read,
+            Destination::Discard => Plan::Null,
+            Destination::WithStdout => Plan::WithStdout,
+            Destination::File(pattern) => Plan::File(pattern),
+        }
+    }
+}
