@@ -117,7 +117,7 @@ impl Cluster {
         }
         let verdict = Verdict::new(&scenario.spec);
         let hold = scenario.spec.hold;
-        world.from_front(Carried::Message(FromFront::Submit(Box::new(scenario.spec))));
+        world.hear_front(Carried::Message(FromFront::Submit(Box::new(scenario.spec))));
         let mut cluster = Self {
             world,
             controller: Controller::new(scenario.allocation, FRONT_PID),
@@ -270,7 +270,7 @@ impl Cluster {
                     if let Some(link) = self.world.links.down.get_mut(&id) {
                         link.cut();
                     }
-                    self.world.to_controller(id, Carried::Lost);
+                    self.world.send_up(id, Carried::Lost);
                 }
             }
             Fault::KillRank(rank) => {
@@ -286,7 +286,7 @@ impl Cluster {
                 let now = self.world.now;
                 self.world.ledger.busy(now);
                 for id in self.nodes.keys().copied().collect::<Vec<_>>() {
-                    self.world.to_daemon(id, Carried::Lost);
+                    self.world.send_down(id, Carried::Lost);
                     if let Some(link) = self.world.links.up.get_mut(&id) {
                         link.cut();
                     }
@@ -337,7 +337,7 @@ impl Cluster {
                     }
                     _ => {}
                 }
-                self.world.to_daemon(node, Carried::Message(message));
+                self.world.send_down(node, Carried::Message(message));
             }
             ControllerOutput::Finished => {
                 self.finished = Some(self.world.now);
@@ -378,7 +378,7 @@ impl Cluster {
             }
             _ => {}
         }
-        self.world.to_front(message);
+        self.world.tell_front(message);
     }
 
     fn check_outcome(&mut self, outcome: &Outcome) {

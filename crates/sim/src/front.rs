@@ -87,7 +87,7 @@ impl Front {
             world.links.to_front.cut();
             let now = world.now;
             world.ledger.busy(now);
-            world.from_front(Carried::Lost);
+            world.hear_front(Carried::Lost);
         }
     }
 
@@ -110,12 +110,12 @@ impl Front {
             Act::Release => FromFront::Release,
             Act::Vanish => return self.vanish(world),
         };
-        world.from_front(Carried::Message(message));
+        world.hear_front(Carried::Message(message));
     }
 
     pub(crate) fn release(&self, world: &mut World) {
         if !self.over() {
-            world.from_front(Carried::Message(FromFront::Release));
+            world.hear_front(Carried::Message(FromFront::Release));
         }
     }
 
@@ -189,7 +189,7 @@ impl Front {
         self.owed[slot] += cost;
         if self.owed[slot] >= CREDIT_PORTION && !self.over() {
             let bytes = std::mem::take(&mut self.owed[slot]);
-            world.from_front(Carried::Message(FromFront::OutputCredit { stream, bytes }));
+            world.hear_front(Carried::Message(FromFront::OutputCredit { stream, bytes }));
         }
     }
 
@@ -212,7 +212,7 @@ impl Front {
             if self.input.eof == Eof::Comes {
                 self.input_over = true;
                 world.ledger.input_ended = true;
-                world.from_front(Carried::Message(FromFront::StdinEof));
+                world.hear_front(Carried::Message(FromFront::StdinEof));
             }
             return;
         }
@@ -224,7 +224,7 @@ impl Front {
         self.sent += part;
         self.credit -= part;
         world.ledger.input_sent = self.sent;
-        world.from_front(Carried::Message(FromFront::Stdin(bytes)));
+        world.hear_front(Carried::Message(FromFront::Stdin(bytes)));
         self.read_soon(world);
     }
 

@@ -275,26 +275,22 @@ impl Node {
             }
             Event::Spawn { order, .. } => self.spawn(world, &order),
             Event::Swept { job, left, .. } => self.tell(world, Input::Swept { job, left }),
-            Event::PmiToDaemon { rank, bytes, .. } => {
-                if self.pmi_open.contains(&rank) {
-                    self.tell(
-                        world,
-                        Input::Pmi {
-                            proc: Self::proc(rank),
-                            bytes: &bytes,
-                        },
-                    );
-                }
+            Event::PmiToDaemon { rank, bytes, .. } if self.pmi_open.contains(&rank) => {
+                self.tell(
+                    world,
+                    Input::Pmi {
+                        proc: Self::proc(rank),
+                        bytes: &bytes,
+                    },
+                );
             }
-            Event::PmiClosed { rank, .. } => {
-                if self.pmi_open.remove(&rank) {
-                    self.tell(
-                        world,
-                        Input::PmiClosed {
-                            proc: Self::proc(rank),
-                        },
-                    );
-                }
+            Event::PmiClosed { rank, .. } if self.pmi_open.remove(&rank) => {
+                self.tell(
+                    world,
+                    Input::PmiClosed {
+                        proc: Self::proc(rank),
+                    },
+                );
             }
             Event::PmiToRank { rank, bytes, .. } => {
                 if let Some(pid) = self.pids.get(&rank) {
@@ -302,10 +298,8 @@ impl Node {
                     self.absorb(world);
                 }
             }
-            Event::DaemonTick { due, .. } => {
-                if self.tick_for == Some(due) {
-                    self.tick(world);
-                }
+            Event::DaemonTick { due, .. } if self.tick_for == Some(due) => {
+                self.tick(world);
             }
             _ => {}
         }

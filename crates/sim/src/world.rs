@@ -192,7 +192,7 @@ impl World {
         self.rng.micros(0, max)
     }
 
-    pub(crate) fn to_controller(&mut self, node: NodeId, message: Carried<ToController>) {
+    pub(crate) fn send_up(&mut self, node: NodeId, message: Carried<ToController>) {
         let delay = self.delay(self.latency.link_max);
         let Some(link) = self.links.up.get_mut(&node) else {
             return;
@@ -203,7 +203,7 @@ impl World {
         self.at(at, Event::ToController { node });
     }
 
-    pub(crate) fn to_daemon(&mut self, node: NodeId, message: Carried<ToDaemon>) {
+    pub(crate) fn send_down(&mut self, node: NodeId, message: Carried<ToDaemon>) {
         let delay = self.delay(self.latency.link_max);
         let Some(link) = self.links.down.get_mut(&node) else {
             return;
@@ -214,7 +214,7 @@ impl World {
         self.at(at, Event::ToDaemon { node });
     }
 
-    pub(crate) fn to_front(&mut self, message: ToFront) {
+    pub(crate) fn tell_front(&mut self, message: ToFront) {
         let delay = self.delay(self.latency.link_max);
         let link = &mut self.links.to_front;
         link.last_at = link.last_at.max(self.now + delay);
@@ -223,7 +223,7 @@ impl World {
         self.at(at, Event::ToFront);
     }
 
-    pub(crate) fn from_front(&mut self, message: Carried<FromFront>) {
+    pub(crate) fn hear_front(&mut self, message: Carried<FromFront>) {
         let delay = self.delay(self.latency.link_max);
         let link = &mut self.links.from_front;
         link.last_at = link.last_at.max(self.now + delay);

@@ -221,7 +221,7 @@ impl Node {
             _ => {}
         }
         if !self.alone {
-            world.to_controller(id, Carried::Message(message));
+            world.send_up(id, Carried::Message(message));
         }
     }
 
