@@ -3,8 +3,9 @@
 //! Hides how bytes read from pipes become chunks that end at line ends, how much may be under way at once, and how one
 //! stream of input reaches several procs that read at different speeds.
 //!
-//! Bounds: a line of up to [`LINE_MAX`] bytes stays whole; a partial line is passed on [`PARTIAL_DELAY`] after its first
-//! byte; at most [`OUTPUT_WINDOW`] bytes per stream and [`STDIN_WINDOW`] bytes of input are under way.
+//! Bounds: a line of up to [`LINE_MAX`] bytes stays whole; the start of a line is passed on after [`PARTIAL_DELAY`], or
+//! after [`CUT_DELAY`] where the kernel or a buffer cut it and its rest is sure to come; at most [`OUTPUT_WINDOW`] bytes
+//! per stream and [`STDIN_WINDOW`] bytes of input are under way.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -22,6 +23,14 @@ pub const LINE_MAX: usize = 64 * 1024;
 /// How long the start of a line waits for its end. Long enough for a line written in several calls, short enough that a
 /// prompt seems to appear at once.
 pub const PARTIAL_DELAY: Duration = Duration::from_millis(25);
+
+/// How long the start of a line waits that was cut by a full buffer and not by its writer, which has to be given the
+/// processor before it can write the rest: on a machine with many ranks per core this takes longer than a prompt may.
+pub const CUT_DELAY: Duration = Duration::from_secs(1);
+
+/// The kernel may cut a longer write into pieces (`PIPE_BUF` of pipe(7)), and the C library writes out a full buffer of
+/// this size whatever stands at its end.
+pub const BLOCK: usize = 4096;
 
 /// What one stream may have between a daemon and the front's descriptor, counted by [`cost`]. Above it the daemon stops
 /// reading.
@@ -44,8 +53,8 @@ pub const STDIN_WINDOW: u64 = 2 * 1024 * 1024;
 pub struct Assembler {
     /// The start of a line whose end has not come; at most [`LINE_MAX`] bytes.
     pending: Vec<u8>,
-    /// When the first byte of `pending` came.
-    since: Option<Time>,
+    /// Since when the first byte of `pending` waits for the end of its line, and how long it may.
+    waits: Option<(Time, Duration)>,
 }
 
 /// A piece of output that may be passed on.
@@ -55,6 +64,7 @@ impl Assembler {
     /// Takes what was read and appends what may be passed on now to `out`, in order. Whole lines inside `bytes` are
     /// passed on without a copy.
     pub fn push(&mut self, now: Time, mut bytes: Bytes, out: &mut Vec<Piece>) {
+        let read = bytes.len();
         if !self.pending.is_empty() {
             let line_end = memchr::memchr(b'\n', &bytes).map(|at| at + 1);
             let taken = line_end.unwrap_or(bytes.len());
@@ -66,7 +76,7 @@ impl Assembler {
             } else {
                 self.pending.extend_from_slice(&bytes.split_to(taken));
                 if line_end.is_none() {
-                    return;
+                    return self.keep(now, read);
                 }
                 self.flush(ChunkEnd::Line, out);
             }
@@ -78,8 +88,20 @@ impl Assembler {
             out.push((bytes, ChunkEnd::Partial));
         } else if !bytes.is_empty() {
             self.pending.extend_from_slice(&bytes);
-            self.since = Some(now);
+            self.keep(now, read);
         }
+    }
+
+    /// Decides how long the start of a line waits whose last part came in a read of so many bytes.
+    fn keep(&mut self, now: Time, read: usize) {
+        let cut = self.pending.len() >= BLOCK || read.is_multiple_of(BLOCK);
+        let delay = if cut { CUT_DELAY } else { PARTIAL_DELAY };
+        self.waits = Some((self.waits.map_or(now, |(since, _)| since), delay));
+    }
+
+    /// Nothing was read for a while because nobody had room for it: the rest of a line gets its time again.
+    pub fn on_reading_resumed(&mut self, now: Time) {
+        self.waits = self.waits.map(|(_, delay)| (now, delay));
     }
 
     /// When [`Self::flush_due`] has something to pass on.
@@ -88,7 +110,7 @@ impl Assembler {
         if planted::is(Bug::PromptKeptBack) {
             return None;
         }
-        self.since.map(|since| since + PARTIAL_DELAY)
+        self.waits.map(|(since, delay)| since + delay)
     }
 
     /// Passes a partial line on that has waited long enough.
@@ -108,7 +130,7 @@ impl Assembler {
     }
 
     fn flush(&mut self, end: ChunkEnd, out: &mut Vec<Piece>) {
-        self.since = None;
+        self.waits = None;
         out.push((Bytes::from(std::mem::take(&mut self.pending)), end));
     }
 }
@@ -277,6 +299,34 @@ mod tests {
         assembler.flush_due(deadline, &mut out);
         assert_eq!(out, [(Bytes::from_static(b"name? "), ChunkEnd::Partial)]);
         assert_eq!(assembler.deadline(), None);
+    }
+
+    #[test]
+    fn a_line_that_a_buffer_cut_waits_for_its_rest() {
+        for parts in [&[4096][..], &[10, 8192], &[5000], &[4000, 4000]] {
+            let mut assembler = Assembler::default();
+            let mut out = Vec::new();
+            for part in parts {
+                assembler.push(Time::ZERO, Bytes::from(vec![b'x'; *part]), &mut out);
+            }
+            assembler.flush_due(Time::ZERO + PARTIAL_DELAY, &mut out);
+            assert!(out.is_empty(), "{parts:?}");
+            assembler.push(Time::ZERO, Bytes::from_static(b"\n"), &mut out);
+            assert_eq!((out.len(), out[0].1), (1, ChunkEnd::Line), "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn time_in_which_nothing_is_read_does_not_count() {
+        let mut assembler = Assembler::default();
+        let mut out = Vec::new();
+        assembler.push(Time::ZERO, Bytes::from_static(b"start of a line"), &mut out);
+        let later = Time::ZERO + Duration::from_secs(9);
+        assembler.on_reading_resumed(later);
+        assembler.flush_due(later, &mut out);
+        assert!(out.is_empty());
+        assembler.flush_due(later + PARTIAL_DELAY, &mut out);
+        assert_eq!(out.len(), 1);
     }
 
     #[test]

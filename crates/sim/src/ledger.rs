@@ -9,13 +9,24 @@ use base::{ExitStatus, NodeId, Rank, RankSet, Time};
 use bytes::Bytes;
 use dvm::{
     proto::{Chunk, ChunkEnd, StartFailure, Stream},
-    stdio::{LINE_MAX, PARTIAL_DELAY},
+    stdio::{BLOCK, CUT_DELAY, LINE_MAX, PARTIAL_DELAY},
 };
 
 use crate::kernel::Pid;
 
 /// A partial line must have been passed on after this time.
 const PARTIAL_MAX: Duration = Duration::from_millis(50);
+/// As above, for one that a full buffer cut.
+const CUT_MAX: Duration = CUT_DELAY.saturating_add(PARTIAL_MAX);
+
+/// What a daemon took in one go.
+#[derive(Debug)]
+struct Read {
+    /// Where it ends in the stream.
+    end: u64,
+    size: usize,
+    at: Time,
+}
 
 /// How a stream ended at its daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +47,9 @@ pub(crate) struct Tape {
     /// What the rank itself wrote ends here; what follows was written by its descendants.
     own: u64,
     read: u64,
-    /// Up to where it was read, and when.
-    reads: VecDeque<(u64, Time)>,
+    reads: VecDeque<Read>,
+    /// Since when it is read, `None` while the daemon has no room.
+    reading: Option<Time>,
     sent: u64,
     arrived: u64,
     newlines: Vec<u64>,
@@ -54,6 +66,7 @@ impl Tape {
             own: 0,
             read: 0,
             reads: VecDeque::new(),
+            reading: Some(Time::ZERO),
             sent: 0,
             arrived: 0,
             newlines: Vec::new(),
@@ -74,7 +87,19 @@ impl Tape {
 
     pub(crate) fn on_read(&mut self, now: Time, bytes: usize) {
         self.read += bytes as u64;
-        self.reads.push_back((self.read, now));
+        self.reads.push_back(Read {
+            end: self.read,
+            size: bytes,
+            at: now,
+        });
+    }
+
+    pub(crate) const fn on_paused(&mut self) {
+        self.reading = None;
+    }
+
+    pub(crate) const fn on_resumed(&mut self, now: Time) {
+        self.reading = Some(now);
     }
 
     /// A daemon sends a chunk: says what is wrong with it, if anything.
@@ -90,14 +115,17 @@ impl Tape {
         if chunk.bytes.ends_with(b"\n") != (chunk.end == ChunkEnd::Line) {
             return Some(format!("a chunk ends in the wrong way: {:?}", chunk.end));
         }
-        while self.reads.front().is_some_and(|(end, _)| *end <= start) {
+        while self.reads.front().is_some_and(|read| read.end <= start) {
             self.reads.pop_front();
         }
-        let waited = self
-            .reads
-            .front()
-            .map_or(Duration::ZERO, |(_, at)| now.since(*at));
-        if waited > PARTIAL_MAX {
+        // Time in which nothing could be read does not count.
+        let waited = match (self.reads.front(), self.reading) {
+            (Some(read), Some(since)) => now.since(read.at.max(since)),
+            _ => Duration::ZERO,
+        };
+        let mut parts = self.reads.iter().take_while(|read| read.end <= self.sent);
+        let cut = chunk.bytes.len() >= BLOCK || parts.any(|read| read.size.is_multiple_of(BLOCK));
+        if waited > if cut { CUT_MAX } else { PARTIAL_MAX } {
             return Some(format!("output was kept back for {waited:?}"));
         }
         if chunk.end == ChunkEnd::Partial && waited < PARTIAL_DELAY {

@@ -45,6 +45,9 @@ impl Node {
             Output::Pause { proc, stream } => {
                 if let Some(port) = self.ports.get_mut(&(proc.rank, stream)) {
                     port.reading = false;
+                    if let Some(tape) = world.ledger.tapes.get_mut(&(proc.rank, stream)) {
+                        tape.on_paused();
+                    }
                 }
             }
             Output::Resume { proc, stream } => self.resume(world, proc.rank, stream),
@@ -123,6 +126,9 @@ impl Node {
             return;
         };
         port.reading = true;
+        if let Some(tape) = world.ledger.tapes.get_mut(&(rank, stream)) {
+            tape.on_resumed(world.now);
+        }
         let pipe = port.pipe;
         let ready = self
             .kernel

@@ -107,7 +107,9 @@ impl LocalJob {
             .filter(|(_, proc)| proc.life.is_open(stream))
         {
             proc.life.on_reading_resumed(now, stream);
-            check = check.into_iter().chain(proc.life.leak_deadline()).min();
+            proc.assembler(stream).on_reading_resumed(now);
+            let timers = [proc.life.leak_deadline(), proc.assembler(stream).deadline()];
+            check = timers.into_iter().flatten().chain(check).min();
             if planted::is(Bug::ResumeForgotten) {
                 continue;
             }
