@@ -47,6 +47,8 @@ pub struct DaemonConfig {
     pub node: NodeId,
     pub host: String,
     pub topology: Topology,
+    /// Descriptors that the daemon may have open at once.
+    pub descriptors: u64,
 }
 
 /// What happened in the world.
@@ -358,7 +360,7 @@ impl Daemon {
                     )));
                     return;
                 }
-                let job = LocalJob::launch(&self.config, *launch, out);
+                let job = LocalJob::launch(now, &self.config, *launch, out);
                 self.jobs.insert(id, job);
             }
             ToDaemon::Stdin { job, bytes } => self.job(job, |job, out| job.on_stdin(&bytes, out)),

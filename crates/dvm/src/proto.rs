@@ -191,6 +191,8 @@ pub struct StartFailure {
 /// The step of starting a proc that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum StartStep {
+    /// Every proc of the node must have room at once.
+    Room,
     /// The program was looked for in the search path.
     Find,
     /// Pipes, a pty or a socket for the proc.

@@ -93,6 +93,7 @@ impl Cluster {
                 node: *id,
                 host: format!("n{id}"),
                 topology: Topology::flat(CORES),
+                descriptors: u64::MAX,
             };
             (
                 *id,

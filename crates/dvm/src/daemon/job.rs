@@ -106,7 +106,12 @@ impl Proc {
 
 impl LocalJob {
     /// Takes a launch over; the procs are started one after another by [`Self::start_next`].
-    pub(super) fn launch(config: &DaemonConfig, mut launch: Launch, out: &mut Out) -> Self {
+    pub(super) fn launch(
+        now: Time,
+        config: &DaemonConfig,
+        mut launch: Launch,
+        out: &mut Out,
+    ) -> Self {
         let job = launch.job;
         let apps = std::mem::take(&mut launch.apps);
         out.push_back(Output::Prepare { job, apps });
@@ -154,7 +159,7 @@ impl LocalJob {
         } else {
             ToController::StdinClosed { job }
         }));
-        Self {
+        let mut job = Self {
             host: config.host.clone(),
             node: config.node,
             unsettled: procs.len(),
@@ -175,7 +180,11 @@ impl LocalJob {
             sweep: Sweep::new(),
             check_at: None,
             launch,
+        };
+        if job.descriptors() > config.descriptors {
+            job.refuse(now, out);
         }
+        job
     }
 
     pub(super) const fn is_clean(&self) -> bool {
@@ -289,7 +298,9 @@ impl LocalJob {
         let ranks: Vec<_> = self.procs.keys().copied().collect();
         for rank in ranks {
             for stream in Stream::BOTH {
-                let Some(proc) = self.procs.get_mut(&rank) else {
+                // The rest of a line cannot come while nobody reads it; its time begins anew with the next credit.
+                let shut = self.windows[slot(stream)].flow() == Flow::Shut;
+                let Some(proc) = self.procs.get_mut(&rank).filter(|_| !shut) else {
                     continue;
                 };
                 let mut pieces = Vec::new();

@@ -199,6 +199,10 @@ pub(super) fn message(failure: &StartFailure, ranks: &RankSet, scene: &Scene<'_>
         StartProblem::NoDescriptors if failure.errno == errno::ENFILE => {
             "the system's limit on open files is reached".to_owned()
         }
+        StartProblem::NoDescriptors if failure.step == StartStep::Room => format!(
+            "the limit on open files is too low for {}",
+            count(ranks.len() as u64, "rank", "ranks")
+        ),
         StartProblem::NoDescriptors => "the limit on open files is reached".to_owned(),
         StartProblem::NotExecutable | StartProblem::NoMemory => errno_text(failure.errno),
         StartProblem::CannotBind
@@ -308,6 +312,7 @@ fn help(
 /// A step in the user's words.
 const fn step_text(step: StartStep) -> &'static str {
     match step {
+        StartStep::Room => "have room for all ranks at once",
         StartStep::Find => "find the program",
         StartStep::Channels => "make the channels for input and output",
         StartStep::OutputFile => "open the output file",

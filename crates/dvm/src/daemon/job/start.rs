@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use base::{Rank, RankSet, Signal, Time};
 use pmix::pmi;
 
-use super::{LocalJob, Out, Phase, slot};
+use super::{LocalJob, Out, Phase, Proc, slot};
 use crate::{
     daemon::{Output, PMI_DESCRIPTOR, SpawnOrder, StreamPlan, proc_id},
     life::Unexpected,
@@ -15,7 +15,36 @@ use crate::{
     stdio::Flow,
 };
 
+/// The system's number for "too many open files".
+const EMFILE: i32 = 24;
+/// Descriptors that a daemon needs beside those of its procs: its own, and those of one start.
+const DESCRIPTORS_OWN: u64 = 32;
+
 impl LocalJob {
+    /// Descriptors that the daemon has open while every proc runs.
+    pub(super) fn descriptors(&self) -> u64 {
+        let pmi = usize::from(self.pmi.is_some());
+        let of = |(rank, proc): (&Rank, &Proc)| {
+            let outputs = Stream::BOTH
+                .into_iter()
+                .filter(|stream| matches!(self.launch.stream_plan(*rank, *stream), Plan::Read));
+            (outputs.count() + usize::from(proc.feeder.is_some()) + pmi) as u64
+        };
+        self.procs.iter().map(of).sum::<u64>() + DESCRIPTORS_OWN
+    }
+
+    /// Starts nothing, because all cannot run at once: said before the first starts, not in the midst of them.
+    pub(super) fn refuse(&mut self, now: Time, out: &mut Out) {
+        let failure = StartFailure {
+            step: StartStep::Room,
+            errno: EMFILE,
+            subject: None,
+        };
+        let ranks: RankSet = self.procs.keys().copied().collect();
+        self.failures.insert(failure, ranks);
+        self.cancel_starts(now, out);
+    }
+
     /// Orders the next proc, when none is being started.
     pub(in crate::daemon) fn start_next(&mut self, out: &mut Out) {
         if self.starting.is_some() {
@@ -186,7 +215,6 @@ impl LocalJob {
         }
         let merged = self.failures.entry(failure).or_default();
         *merged = merged.union(&failed);
-        // Said once: a rank at a time it would take for ever where there are a million.
         self.tell_pmi(now, pmi::Input::FenceFailed, out);
         self.after_start(now, out);
         Ok(())
@@ -260,7 +288,12 @@ impl LocalJob {
     }
 
     pub(super) fn cancel_starts(&mut self, now: Time, out: &mut Out) {
-        for rank in std::mem::take(&mut self.to_start) {
+        let cancelled = std::mem::take(&mut self.to_start);
+        if !cancelled.is_empty() {
+            // Said once: a rank at a time it would take for ever where there are a million.
+            self.tell_pmi(now, pmi::Input::FenceFailed, out);
+        }
+        for rank in cancelled {
             if let Some(proc) = self.procs.get_mut(&rank) {
                 // A proc that waits for its turn is `Starting`, which may fail.
                 let _ = proc.life.on_spawn_failed();
