@@ -22,7 +22,7 @@ use dvm::{
     proto::{EndReason, FromFront, Outcome, Refusal, Stream, TableRow, ToFront},
     spec::{App, EndPolicy, HoldAt, JobSpec},
 };
-use os::{Clock, Event, Forked, Interest, Loop, Pid, Token};
+use os::{Clock, Event, Forked, Interest, Loop, Token};
 
 use self::{input::Input, output::Printers, signals::Escalation};
 use crate::{
@@ -64,8 +64,6 @@ struct Front {
     link: FrontLink,
     socket: Option<Token>,
     socket_writes: Interest,
-    /// Our only child; the controller is below it.
-    keeper: Pid,
     input: Input,
     printers: Printers,
     escalation: Escalation,
@@ -86,9 +84,13 @@ struct Front {
 pub(crate) fn run(
     mut spec: JobSpec,
     allocation: Allocation,
-    options: FrontOptions,
+    mut options: FrontOptions,
     host: String,
 ) -> Result<u8, os::Error> {
+    // Whoever runs us under nohup has said already what a hang-up shall mean.
+    if os::is_ignored(Signal::HUP) {
+        options.on_hangup = OnLoss::Continue;
+    }
     let descriptors = os::raise_descriptor_limit();
     machine::sweep_stale();
     if mpir::being_debugged() {
@@ -104,8 +106,8 @@ pub(crate) fn run(
         .iter()
         .map(|node| node.name.clone())
         .collect();
-    let keeper = match os::fork()? {
-        Forked::Parent(pid) => pid,
+    match os::fork()? {
+        Forked::Parent(_) => {}
         Forked::Child => {
             drop(ours);
             let_go_of_standard_streams();
@@ -124,10 +126,10 @@ pub(crate) fn run(
                 exit::INTERNAL
             }));
         }
-    };
+    }
     drop(theirs);
     let link = FrontLink::new(output.into_reader(), input.into_writer());
-    Front::new(spec, nodes, options, ours, link, keeper)?.run()
+    Front::new(spec, nodes, options, ours, link)?.run()
 }
 
 /// The controller must not keep open what the user reads or writes when the front is gone; its stderr it keeps, to say
@@ -146,12 +148,11 @@ impl Front {
         options: FrontOptions,
         socket: OwnedFd,
         mut link: FrontLink,
-        keeper: Pid,
     ) -> Result<Self, os::Error> {
         let mut events = Loop::new(&signals::HANDLED)?;
         os::set_nonblocking(socket.as_fd())?;
         let socket = events.add(socket, Interest::Read)?;
-        let [stdin, stdout, stderr] = os::standard_streams();
+        let [stdin, stdout, stderr] = os::standard_streams()?;
         let pty = spec.stdio.pty.is_some();
         let raw_mode = match &stdin {
             Some(fd) if pty && os::is_terminal(fd.as_fd()) => {
@@ -169,7 +170,6 @@ impl Front {
             link,
             socket: Some(socket),
             socket_writes: Interest::Read,
-            keeper,
             input,
             printers,
             escalation: Escalation::default(),
@@ -299,6 +299,9 @@ impl Front {
                     self.say(&messages::internal(&error.to_string()));
                 }
                 self.table = table;
+                if self.options.verbosity == Verbosity::Verbose {
+                    self.say(&messages::started(&self.table));
+                }
                 if self.hold == HoldAt::Nowhere {
                     mpir::set_state(mpir::State::Spawned);
                 }
@@ -378,7 +381,7 @@ impl Front {
                 until: Clock::now() + ORPHANS_MAX,
             };
             self.kill_orphans();
-            self.say(&messages::controller_lost(self.keeper.as_raw()));
+            self.say(&messages::controller_lost());
         }
     }
 
@@ -403,7 +406,11 @@ impl Front {
                 dvm::messages::outcome(outcome, &self.scene()),
                 exit::code_of(outcome),
             ),
-            State::Running | State::Orphaned { .. } => (Vec::new(), exit::INTERNAL),
+            State::Running | State::Orphaned { .. } => {
+                // The keeper does it as well, but may have been lost with the controller.
+                machine::sweep_stale();
+                (Vec::new(), exit::INTERNAL)
+            }
         };
         for message in &messages {
             self.say(message);

@@ -28,6 +28,8 @@ const READ_MAX: usize = 256 * 1024;
 const PMI_READ_MAX: usize = 16 * 1024;
 /// What is shorter is copied out of the shared region, so that its slot can be used again at once.
 const KEEP_SLOT_MIN: usize = 16 * 1024;
+/// Ranks started in one turn of the loop: those that end meanwhile, the front and its signals have their turn between.
+const SPAWNS_PER_TURN: u32 = 256;
 /// A rank that fills its pipe gets a larger one.
 const PIPE_SIZE: usize = 1024 * 1024;
 /// The node that we are on.
@@ -71,6 +73,13 @@ pub(crate) struct Birth {
     pub(crate) descriptors: (u64, u64),
 }
 
+/// Whether the two machines have said everything that they had to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Done,
+    More,
+}
+
 struct Machine {
     events: Loop,
     sources: BTreeMap<Token, Source>,
@@ -97,6 +106,7 @@ fn run(birth: Birth) -> Result<(), os::Error> {
         node: LOCAL,
         host: birth.host,
         topology,
+        descriptors: os::limit(os::Resource::Descriptors).0,
     });
     let controller = Controller::new(
         birth.allocation,
@@ -124,12 +134,13 @@ impl Machine {
     fn run(&mut self) -> Result<(), os::Error> {
         let mut events = Vec::new();
         loop {
-            self.pump();
+            let progress = self.pump();
             self.flush();
             if self.finished && (self.front.is_none() || !self.link.link.has_outgoing()) {
                 return Ok(());
             }
-            let deadline = [self.daemon.deadline(), self.controller.deadline()]
+            let at_once = (progress == Progress::More).then_some(Time::ZERO);
+            let deadline = [at_once, self.daemon.deadline(), self.controller.deadline()]
                 .into_iter()
                 .flatten()
                 .min();
@@ -169,11 +180,16 @@ impl Machine {
         }
     }
 
-    /// Carries out what the two machines ask for, until both are silent.
-    fn pump(&mut self) {
+    /// Carries out what the two machines ask for, until both are silent or enough ranks were started.
+    fn pump(&mut self) -> Progress {
+        let mut spawned = 0;
         loop {
+            if spawned == SPAWNS_PER_TURN {
+                return Progress::More;
+            }
             let now = Clock::now();
             if let Some(output) = self.daemon.poll() {
+                spawned += u32::from(matches!(output, Output::Spawn(_)));
                 self.carry_out(now, output);
             } else if let Some(output) = self.controller.poll() {
                 match output {
@@ -185,7 +201,7 @@ impl Machine {
                     ControllerOutput::Log(what) => log(&what),
                 }
             } else {
-                return;
+                return Progress::Done;
             }
         }
     }

@@ -3,7 +3,7 @@
 use base::RankSet;
 use dvm::{
     messages::{Kind, Message, Severity},
-    proto::Stream,
+    proto::{Stream, TableRow},
 };
 
 const HELD: Kind = Kind {
@@ -12,6 +12,12 @@ const HELD: Kind = Kind {
     explanation: "Every rank stands still at its first instruction, as `--stop-on-exec` asks, and no debugger is attached to \
 `rally` itself. Attach a debugger to the ranks that you want (their process numbers are in the table that debuggers read, and \
 are shown with `-v`), then let all others run with SIGCONT to `rally`. Ranks that a debugger has attached stay its own.",
+};
+const STARTED: Kind = Kind {
+    id: "front/started",
+    severity: Severity::Note,
+    explanation: "Every rank of the job has been started. This is said with `-v` only: one line per rank with its host, its process \
+number and its program, as a debugger or `kill` needs them.",
 };
 const INTERRUPTED: Kind = Kind {
     id: "front/interrupted",
@@ -52,6 +58,7 @@ processes. `ulimit -a` shows the limits.",
 /// Every kind of message here, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[
     &HELD,
+    &STARTED,
     &INTERRUPTED,
     &GAVE_UP,
     &CONTROLLER_LOST,
@@ -79,6 +86,20 @@ pub(crate) fn held(held: &RankSet, front: i32) -> Message {
     ))
 }
 
+pub(crate) fn started(table: &[TableRow]) -> Message {
+    let rows: Vec<String> = table
+        .iter()
+        .map(|row| {
+            let program = row.executable.to_string_lossy();
+            format!(
+                "{} on {}, process {}: {program}",
+                row.rank, row.host, row.pid
+            )
+        })
+        .collect();
+    Message::new(&STARTED, format!("{} started", ranks(table.len()))).fact("ranks", rows.join("\n"))
+}
+
 pub(crate) fn interrupted(count: usize) -> Message {
     Message::new(
         &INTERRUPTED,
@@ -87,7 +108,7 @@ pub(crate) fn interrupted(count: usize) -> Message {
     .with_help("press Ctrl-C again to kill them")
 }
 
-pub(crate) fn gave_up(controller: i32, alive: &[i32]) -> Message {
+pub(crate) fn gave_up(alive: &[i32]) -> Message {
     let message = Message::new(&GAVE_UP, "gave up waiting for the ranks to end");
     let message = if alive.is_empty() {
         message
@@ -100,15 +121,11 @@ pub(crate) fn gave_up(controller: i32, alive: &[i32]) -> Message {
         };
         message.fact("left", format!("processes {}{more}", pids.join(", ")))
     };
-    message.fact(
-        "effect",
-        format!("process {controller} goes on killing them"),
-    )
+    message.fact("effect", "the controller goes on killing them")
 }
 
-pub(crate) fn controller_lost(controller: i32) -> Message {
+pub(crate) fn controller_lost() -> Message {
     Message::new(&CONTROLLER_LOST, "the controller was killed")
-        .fact("process", controller.to_string())
         .fact("effect", "every rank was ended")
         .with_help("look for the out-of-memory killer in the kernel's log")
 }
@@ -139,6 +156,15 @@ mod tests {
 
     use super::*;
 
+    fn row(rank: u32, host: &str, pid: i32, program: &str) -> TableRow {
+        TableRow {
+            rank: Rank(rank),
+            host: host.to_owned(),
+            executable: program.into(),
+            pid,
+        }
+    }
+
     #[test]
     fn every_sentence() {
         let held_ranks: RankSet = (0..4).map(Rank).collect();
@@ -146,9 +172,14 @@ mod tests {
             held(&held_ranks, 77),
             interrupted(1),
             interrupted(4),
-            gave_up(78, &[80, 81]),
-            gave_up(78, &[]),
-            controller_lost(78),
+            gave_up(&[80, 81]),
+            gave_up(&[]),
+            controller_lost(),
+            started(&[
+                row(0, "n1", 4711, "./a"),
+                row(1, "n1", 4712, "./a"),
+                row(2, "n2", 933, "/bin/my program"),
+            ]),
             output_lost(Stream::Stdout, 28),
             internal("a queue overflowed"),
         ];

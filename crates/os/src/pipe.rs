@@ -157,13 +157,20 @@ pub fn reopen_nonblocking(fd: BorrowedFd<'_>, direction: Direction) -> Option<Ow
 }
 
 /// Descriptors 0, 1 and 2 of this process, each duplicated; `None` for one that our caller had closed.
-#[must_use]
-pub fn standard_streams() -> [Option<OwnedFd>; 3] {
-    [0, 1, 2].map(|number| {
+///
+/// # Errors
+/// `EMFILE`.
+pub fn standard_streams() -> Result<[Option<OwnedFd>; 3], Error> {
+    let duplicated = |number| {
         // SAFETY: the number is only duplicated; a closed one is refused with EBADF.
         let fd = unsafe { BorrowedFd::borrow_raw(number) };
-        duplicate(fd).ok()
-    })
+        match duplicate(fd) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(error) if error.errno() == libc::EBADF => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    Ok([duplicated(0)?, duplicated(1)?, duplicated(2)?])
 }
 
 /// A descriptor that we were started with, by its number, duplicated; the original stays open.

@@ -335,7 +335,9 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     for (pid, parent) in parents_of_all() {
         children_of.entry(parent).or_default().push(pid);
     }
-    walk(root, |parent| children_of.remove(&parent).unwrap_or_default())
+    walk(root, |parent| {
+        children_of.remove(&parent).unwrap_or_default()
+    })
 }
 
 fn walk(root: Pid, mut children_of: impl FnMut(Pid) -> Vec<Pid>) -> Vec<Pid> {

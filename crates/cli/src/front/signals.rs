@@ -103,17 +103,17 @@ impl Front {
                     .map(|row| row.pid)
                     .filter(|pid| os::start_time(os::Pid::from_raw(*pid)).is_some())
                     .collect();
-                self.printers.say_at_once(
-                    &messages::gave_up(self.keeper.as_raw(), &alive),
-                    self.options.message_format,
-                );
+                self.printers
+                    .say_at_once(&messages::gave_up(&alive), self.options.message_format);
                 self.give_up = Some(exit::signal(signal));
             }
         }
     }
 
     fn resize(&mut self) {
-        let [stdin, ..] = os::standard_streams();
+        let Ok([stdin, ..]) = os::standard_streams() else {
+            return;
+        };
         if let Some(size) = stdin.and_then(|fd| os::window_size(std::os::fd::AsFd::as_fd(&fd))) {
             let size = WindowSize {
                 rows: size.rows,

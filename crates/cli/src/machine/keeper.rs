@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use base::Signal;
+use base::{ExitStatus, Signal};
 use os::{ChildEvent, Clock, Forked, Loop};
 
 use super::{Birth, IGNORED};
@@ -44,18 +44,23 @@ fn watch(controller: os::Pid) -> Result<u8, os::Error> {
     let mut taken = Vec::new();
     let mut code = None;
     let mut until = None;
+    let mut died = false;
     loop {
         while let Some(event) = os::reap() {
             if let ChildEvent::Exited { pid, status } = event
                 && pid == controller
             {
                 code = Some(status.code());
+                died = !matches!(status, ExitStatus::Exited(_));
                 until = Some(Clock::now() + ORPHANS_MAX);
             }
         }
         if let Some(code) = code {
             // Usually the controller has left nothing, and a look at every process is the dearest thing we could do.
             if !os::has_children() || until.is_some_and(|until| until <= Clock::now()) {
+                if died {
+                    super::sweep_stale();
+                }
                 return Ok(code);
             }
             for pid in os::descendants(os::current_pid()) {

@@ -13,6 +13,9 @@ use os::Pid;
 /// The variable that every rank and its descendants carry, with the controller's pid and start time.
 pub(crate) const OWNER_VARIABLE: &str = "RALLY_OWNER";
 
+/// How often making the file is tried.
+const CREATE_TRIES: u32 = 3;
+
 /// The file of a living controller; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -26,16 +29,8 @@ impl Record {
         let pid = os::current_pid();
         let start = os::start_time(pid).unwrap_or_default();
         let owner = format!("{}.{start}", pid.as_raw());
-        let path = directory().and_then(|directory| {
-            let path = directory.join(&owner);
-            fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&path)
-                .ok()
-                .map(|_| path)
-        });
+        // Whoever ends last removes the directory, perhaps between our two steps: then it is made again.
+        let path = (0..CREATE_TRIES).find_map(|_| create_file(&owner));
         Self { owner, path }
     }
 
@@ -47,12 +42,33 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            let _ = fs::remove_file(path);
-            // Succeeds for the last one only.
-            if let Some(directory) = path.parent() {
-                let _ = fs::remove_dir(directory);
-            }
+            remove(path);
         }
+    }
+}
+
+fn create_file(owner: &str) -> Option<PathBuf> {
+    let directory = directory()?;
+    let path = directory.join(owner);
+    let made = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path);
+    match made {
+        Ok(_) => Some(path),
+        Err(_) => {
+            let _ = fs::remove_dir(directory);
+            None
+        }
+    }
+}
+
+fn remove(path: &Path) {
+    let _ = fs::remove_file(path);
+    // Succeeds for the last one only.
+    if let Some(directory) = path.parent() {
+        let _ = fs::remove_dir(directory);
     }
 }
 
@@ -105,11 +121,14 @@ pub(crate) fn sweep_stale() {
         let (Ok(pid), Ok(start)) = (pid.parse::<i32>(), start.parse::<u64>()) else {
             continue;
         };
-        if os::start_time(Pid::from_raw(pid)) == Some(start) {
+        // A killed one that nobody has waited for is dead as well.
+        let lives = os::inspect(Pid::from_raw(pid))
+            .is_some_and(|info| info.start_time == start && info.state != 'Z');
+        if lives {
             continue;
         }
         end_descendants(owner);
-        let _ = fs::remove_file(entry.path());
+        remove(&entry.path());
     }
 }
 
