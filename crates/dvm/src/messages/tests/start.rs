@@ -11,7 +11,7 @@ fn procs_that_could_not_be_started() {
         apps: vec![app("./a.out"), app("tool"), app("/opt/x")],
         ..Job::small()
     };
-    let cases: [(StartStep, i32, Option<&str>); 30] = [
+    let cases: [(StartStep, i32, Option<&str>); 31] = [
         (StartStep::Find, errno::ENOENT, Some("tool")),
         (StartStep::Find, errno::ENOENT, Some("./a.out")),
         (StartStep::Find, errno::ENOENT, Some("/opt/x")),
@@ -35,6 +35,7 @@ fn procs_that_could_not_be_started() {
         (StartStep::Fork, errno::ENOMEM, None),
         (StartStep::Channels, errno::EMFILE, None),
         (StartStep::Channels, errno::ENFILE, None),
+        (StartStep::Room, errno::EMFILE, None),
         (StartStep::Affinity, 22, None),
         (StartStep::Terminal, 28, None),
         (StartStep::Trace, errno::EPERM, None),
@@ -139,6 +140,10 @@ fn procs_that_could_not_be_started() {
       step: make the channels for input and output
       ranks: 0-2
       help: `sysctl fs.file-max` shows the limit
+    start/no-descriptors Error: cannot start ranks 0-2 on `n1`: the limit on open files is too low for 3 ranks
+      step: have room for all ranks at once
+      ranks: 0-2
+      help: raise `ulimit -n`, or start fewer ranks
     start/cannot-bind Error: cannot start ranks 0-2 on `n1`: cannot bind to the chosen PUs: invalid argument
       step: bind to the chosen PUs
       ranks: 0-2
