@@ -193,8 +193,14 @@ fn fuzz_targets() -> Result<Vec<String>> {
 fn fuzz_each(targets: &[String], seconds: u32) -> Result<()> {
     for target in targets {
         let limit = Duration::from_secs(u64::from(seconds)) + LIMIT;
-        let mut command = cargo(&["fuzz", "run", "--sanitizer", "none", target, "--"]);
+        // What it finds is kept in the first directory; the seeds, which are ours, are only read.
+        let corpus = Path::new("fuzz/corpus").join(target);
+        fs::create_dir_all(root().join(&corpus))?;
+        let mut command = cargo(&["fuzz", "run", "--sanitizer", "none", target]);
         command
+            .arg(corpus)
+            .arg(Path::new("fuzz/seeds").join(target))
+            .arg("--")
             .arg(format!("-max_total_time={seconds}"))
             .args([
                 "-timeout=10",
