@@ -1,6 +1,6 @@
 //! Bugs that a test switches on, to show that the simulator finds them.
 //!
-//! Without the feature `planted`, which no release has, [`is`] is the constant `false` and nothing of this is compiled
+//! Without the feature `planted`, which no release has, `is` is the constant `false` and nothing of this is compiled
 //! into anything.
 
 /// A mistake that somebody could make.

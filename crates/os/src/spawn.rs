@@ -85,7 +85,7 @@ pub enum Trace {
     /// It runs.
     #[default]
     No,
-    /// It stops at its first instruction; [`crate::reap`] reports the stop, [`crate::leave_stopped`] ends the tracing.
+    /// It stops at its first instruction; [`crate::reap()`] reports the stop, [`crate::leave_stopped`] ends the tracing.
     StopOnExec,
 }
 

@@ -1,4 +1,4 @@
-//! What one run is about: the job, its programs, its front, and what goes wrong. Made from a seed by [`make`].
+//! What one run is about: the job, its programs, its front, and what goes wrong. Made from a seed by [`make()`].
 
 mod make;
 mod programs;

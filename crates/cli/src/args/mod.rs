@@ -1,6 +1,6 @@
 //! The command line: from words to a [`Request`] that leaves nothing to look up.
 //!
-//! Two steps. [`parse`] turns the words into [`Args`], as typed, and consults nothing. [`resolve`] consults the
+//! Two steps. [`parse`] turns the words into [`Args`], as typed, and consults nothing. [`resolve()`] consults the
 //! [`World`] (environment, files, terminal) and the settings, and makes the request. In between,
 //! [`compat`] translates the spellings of Open MPI, MPICH and Slurm into our own, which clap then reads.
 
