@@ -121,7 +121,7 @@ pub(crate) fn run(
                 input,
                 descriptors,
             };
-            return Ok(machine::keep(birth).unwrap_or_else(|error| {
+            os::exit_at_once(machine::keep(birth).unwrap_or_else(|error| {
                 machine::log(&error.to_string());
                 exit::INTERNAL
             }));

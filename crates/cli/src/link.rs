@@ -18,8 +18,8 @@ use os::{ReadOutcome, WriteOutcome};
 
 /// Longest frame. A job's description with a thousand environments fits; a longer length is a broken peer.
 const FRAME_MAX: usize = 64 * 1024 * 1024;
-/// Bytes asked for in one read.
-const READ_SIZE: usize = 64 * 1024;
+/// Bytes asked for in one read: messages are small, and what is large travels in shared memory.
+const READ_SIZE: usize = 16 * 1024;
 /// Length and kind.
 const HEAD: usize = 5;
 /// Shorter output is copied into the frame: a place in the region is worth more than a small copy.

@@ -7,7 +7,7 @@ mod keeper;
 mod ranks;
 mod record;
 
-use std::{collections::BTreeMap, os::fd::OwnedFd, path::Path};
+use std::{collections::BTreeMap, convert::Infallible, os::fd::OwnedFd, path::Path};
 
 use base::{NodeId, ProcId, Signal, Time};
 use bytes::Bytes;
@@ -20,7 +20,10 @@ use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, ReadOutcome, Token};
 
 pub(crate) use self::{keeper::keep, record::sweep_stale};
 use self::{ranks::Ranks, record::Record};
-use crate::link::{ControllerLink, Received};
+use crate::{
+    exit,
+    link::{ControllerLink, Received},
+};
 
 /// Bytes read from one stream of one rank before others have their turn.
 const READ_MAX: usize = 256 * 1024;
@@ -94,8 +97,8 @@ struct Machine {
     finished: bool,
 }
 
-/// Runs the job of the front at the other end of `birth.link`; returns when nothing of it is left.
-fn run(birth: Birth) -> Result<(), os::Error> {
+/// Runs the job of the front at the other end of `birth.link`; ends the process when nothing of it is left.
+fn run(birth: Birth) -> Result<Infallible, os::Error> {
     os::become_subreaper()?;
     let mut events = Loop::new(&IGNORED)?;
     let record = Record::create();
@@ -127,7 +130,7 @@ fn run(birth: Birth) -> Result<(), os::Error> {
     };
     machine.run()?;
     drop(record);
-    Ok(())
+    os::exit_at_once(exit::SUCCESS)
 }
 
 impl Machine {

@@ -1,6 +1,6 @@
 //! How much CPU time the cgroup grants.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::files::read_small;
 
@@ -8,6 +8,8 @@ use crate::files::read_small;
 const MEMBERSHIP: &str = "proc/self/cgroup";
 /// Where the kernel says what is mounted where.
 const MOUNTS: &str = "proc/self/mountinfo";
+/// Where version 2 is mounted on nearly every system.
+const USUAL_MOUNT: &str = "sys/fs/cgroup";
 /// Levels of groups that are looked at; deeper nesting would be a mistake, not a limit.
 const MAX_DEPTH: usize = 64;
 
@@ -23,6 +25,12 @@ pub fn cpu_quota() -> Option<f64> {
 pub(crate) fn cpu_quota_below(root: &Path) -> Option<f64> {
     let membership = read_small(&root.join(MEMBERSHIP)).ok()?;
     let (version, group) = controlling_group(&membership)?;
+    // Nearly every system has version 2 here; the list of all mounts, which can be long, is for the others.
+    let usual = root.join(USUAL_MOUNT);
+    let own = usual.join(group.trim_start_matches('/'));
+    if version == Version::Two && own.join("cgroup.procs").exists() {
+        return tightest(&usual, own, version);
+    }
     let mounts = read_small(&root.join(MOUNTS)).ok()?;
     let (mounted, point) = mounts
         .lines()
@@ -32,7 +40,11 @@ pub(crate) fn cpu_quota_below(root: &Path) -> Option<f64> {
         .strip_prefix(mounted)
         .unwrap_or_else(|_| Path::new(""));
     let top = root.join(point.trim_start_matches('/'));
-    let mut directory = top.join(below);
+    tightest(&top, top.join(below), version)
+}
+
+/// The tightest limit from `directory` up to `top`.
+fn tightest(top: &Path, mut directory: PathBuf, version: Version) -> Option<f64> {
     let mut tightest: Option<f64> = None;
     for _ in 0..MAX_DEPTH {
         if let Some(limit) = limit_of(&directory, version) {

@@ -36,7 +36,7 @@ pub use pipe::{
 };
 pub use process::{
     Forked, Pid, ProcessInfo, all_processes, become_subreaper, children, close_on_exec_from,
-    current_pid, descendants, die_with_parent, effective_uid, environment_of, fork, host_name,
+    current_pid, descendants, die_with_parent, effective_uid, environment_of, exit_at_once, fork, host_name,
     inspect, kill, kill_group, limit, new_session, parent_pid, raise_descriptor_limit, start_time,
     tracer,
 };

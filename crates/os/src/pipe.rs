@@ -22,7 +22,7 @@ use nix::{
 };
 
 use crate::{
-    error::{Error, check_size},
+    error::{Error, check, check_size},
     terminal,
 };
 
@@ -122,6 +122,13 @@ fn file_flags(fd: BorrowedFd<'_>) -> Result<OFlag, Error> {
 pub fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     fd.try_clone_to_owned()
         .map_err(Error::std("duplicate a descriptor"))
+}
+
+/// Makes `onto` another descriptor, which closes on exec, for the file of `fd`; what it was before is closed.
+pub(crate) fn duplicate_onto(fd: BorrowedFd<'_>, onto: BorrowedFd<'_>) -> Result<(), Error> {
+    // SAFETY: both numbers are open, and the owner of `onto` owns whatever is there.
+    let result = unsafe { libc::dup3(fd.as_raw_fd(), onto.as_raw_fd(), libc::O_CLOEXEC) };
+    check("duplicate a descriptor", result).map(drop)
 }
 
 /// Which way bytes go.

@@ -171,6 +171,13 @@ pub fn fork() -> Result<Forked, Error> {
     }
 }
 
+/// Ends this process at once: nothing is dropped, flushed or run. For a child made by [`fork`], whose memory is a copy
+/// that the kernel frees faster as a whole than piece by piece.
+pub fn exit_at_once(code: u8) -> ! {
+    // SAFETY: ends the process and touches no memory.
+    unsafe { libc::_exit(code.into()) }
+}
+
 fn thread_count() -> Result<u64, Error> {
     // The link count of this directory is two more than the threads: one call instead of a scan.
     let path = "/proc/self/task";

@@ -9,6 +9,10 @@
 //! descriptors would forbid the moves. Signals are let through before tracing begins: a traced child stops on any
 //! signal, and its tracer, which waits in vfork, could never let it go on. And SIGTSTP is dropped first: a Ctrl-Z
 //! that hit the child before it had its own group would stop it, and us with it.
+//!
+//! A parent of ten thousand programs has open several descriptors for each. Were its table copied for every child and
+//! closed there again, starting n programs would take n² steps. So the child shares the table at first, the few
+//! descriptors that it needs are put under low numbers, and its own copy is made of those alone.
 #![expect(
     unsafe_code,
     reason = "clone with shared memory and the child's raw system calls"
@@ -17,7 +21,7 @@
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_long, c_void},
     num::NonZeroUsize,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr::{self, NonNull},
 };
 
@@ -29,6 +33,7 @@ use nix::{
 
 use crate::{
     error::{Error, describe_errno},
+    pipe,
     process::Pid,
     signal::{self, SignalSet},
 };
@@ -37,6 +42,10 @@ use crate::{
 const STACK_SIZE: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
 /// Unmapped memory below the stack, so that an overflow is a crash and not a corruption.
 const GUARD_SIZE: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
+/// Descriptors that a program usually gets.
+const PLACES: usize = 4;
+/// The standard streams are the child's own even where nothing is put there.
+const LOWEST_UNNEEDED: c_int = 3;
 /// Runs programs that are scripts without a first line, as execvp(3) does.
 const SHELL: &CStr = c"/bin/sh";
 
@@ -179,6 +188,10 @@ pub struct SpawnError {
 pub struct Spawner {
     stack: Stack,
     pointers: Pointers,
+    /// Descriptors under low numbers, which are those of the next child while it starts, and of nothing between.
+    places: Vec<OwnedFd>,
+    /// What is in the places otherwise.
+    nothing: OwnedFd,
     /// Signals that had a handler when this was made, see [`signal::caught`].
     caught: u64,
 }
@@ -187,11 +200,17 @@ impl Spawner {
     /// Reserves the stack. Handlers of signals must be installed before.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// `ENOMEM`, `EMFILE`, or there is no /dev/null.
     pub fn new() -> Result<Self, Error> {
+        let nothing = pipe::dev_null()?;
+        let places = (0..PLACES)
+            .map(|_| pipe::duplicate(nothing.as_fd()))
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             stack: Stack::new()?,
             pointers: Pointers::default(),
+            places,
+            nothing,
             caught: signal::caught(),
         })
     }
@@ -204,11 +223,43 @@ impl Spawner {
     /// The step that failed and why. Nothing is left of the child then.
     pub fn spawn(&mut self, spec: &SpawnSpec<'_>) -> Result<Pid, SpawnError> {
         self.pointers.fill(spec);
+        let staged = self.stage(spec).map_err(|error| SpawnError {
+            step: SpawnStep::Descriptors,
+            errno: error.errno(),
+        });
+        let result = staged.and_then(|()| self.start(spec));
+        for place in self.places.iter().take(spec.fds.len()) {
+            // The child's ends must not stay open here. It cannot fail: both numbers are open.
+            let _ = pipe::duplicate_onto(self.nothing.as_fd(), place.as_fd());
+        }
+        result
+    }
+
+    /// Puts the descriptors of the next child under low numbers.
+    fn stage(&mut self, spec: &SpawnSpec<'_>) -> Result<(), Error> {
+        while self.places.len() < spec.fds.len() {
+            self.places.push(pipe::duplicate(self.nothing.as_fd())?);
+        }
+        for (place, (source, target)) in self.places.iter().zip(spec.fds) {
+            pipe::duplicate_onto(*source, place.as_fd())?;
+            self.pointers.fds.push((place.as_raw_fd(), *target));
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, spec: &SpawnSpec<'_>) -> Result<Pid, SpawnError> {
+        let fds = &mut self.pointers.fds;
         let mut child = Child {
             spec,
             argv: &mut self.pointers.argv,
             envp: &self.pointers.envp,
-            fds: &mut self.pointers.fds,
+            first_unneeded_fd: fds
+                .iter()
+                .map(|&(place, _)| place.saturating_add(1))
+                .max()
+                .unwrap_or(0)
+                .max(LOWEST_UNNEEDED),
+            fds,
             parent: i32::try_from(std::process::id()).unwrap_or(0),
             default_signals: self.caught | signal::ignored_by_us(),
             first_free_fd: spec
@@ -229,7 +280,7 @@ impl Spawner {
                 libc::clone(
                     run,
                     self.stack.top(),
-                    libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+                    libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK | libc::SIGCHLD,
                     (&raw mut child).cast::<c_void>(),
                 )
             };
@@ -292,11 +343,6 @@ impl Pointers {
         );
         self.envp.push(ptr::null());
         self.fds.clear();
-        self.fds.extend(
-            spec.fds
-                .iter()
-                .map(|(source, target)| (source.as_raw_fd(), *target)),
-        );
     }
 }
 
@@ -309,6 +355,8 @@ struct Child<'a> {
     parent: c_int,
     default_signals: u64,
     first_free_fd: c_int,
+    /// The child has no use for this descriptor and those above it.
+    first_unneeded_fd: c_int,
     step: SpawnStep,
     errno: c_int,
 }
@@ -336,6 +384,7 @@ impl Child<'_> {
         self.enter(SpawnStep::ParentDeath);
         self.die_with_parent()?;
         self.enter(SpawnStep::Descriptors);
+        self.leave_our_table()?;
         self.move_descriptors()?;
         self.enter(SpawnStep::Terminal);
         if self.spec.terminal == ControllingTerminal::Take {
@@ -390,6 +439,20 @@ impl Child<'_> {
             Ok(())
         } else {
             Err(libc::ESRCH)
+        }
+    }
+
+    /// From here on descriptors are the child's own.
+    fn leave_our_table(&self) -> Result<(), c_int> {
+        let first = word(self.first_unneeded_fd);
+        let last = word(u32::MAX);
+        let flags = word(libc::CLOSE_RANGE_UNSHARE);
+        match raw(libc::SYS_close_range, [first, last, flags, 0]) {
+            // Kernels before 5.9, and containers whose filter does not know the call.
+            Err(libc::ENOSYS | libc::EPERM | libc::EINVAL) => {
+                raw(libc::SYS_unshare, [word(libc::CLONE_FILES), 0, 0, 0]).map(drop)
+            }
+            result => result.map(drop),
         }
     }
 

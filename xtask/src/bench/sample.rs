@@ -8,14 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use nix::{
     sys::signal::{self, Signal},
     unistd::Pid,
 };
 
 /// A run that takes longer hangs; the peers do at times, and that is a result too.
-pub(super) const HANG: Duration = Duration::from_secs(60);
+pub(super) const HANG: Duration = Duration::from_secs(20);
+
+/// Whoever was bad so often gets no more turns: the others are not to wait for its hangs.
+const BAD_MAX: usize = 3;
 
 /// How often the bootstrap draws.
 const DRAWS: usize = 2_000;
@@ -134,11 +137,17 @@ pub(super) fn rounds(count: usize, contestants: Vec<Contestant<'_>>) -> Vec<Samp
     }
     for round in 0..=count {
         for (samples, run) in all.iter_mut().zip(&mut runs) {
-            let result = run();
+            let result = if samples.failed() < BAD_MAX {
+                run()
+            } else {
+                Err(anyhow!("no more turns"))
+            };
             if round == 0 {
                 continue;
             }
-            if let Err(error) = &result {
+            if let Err(error) = &result
+                && samples.failed() < BAD_MAX
+            {
                 println!("{}: {error:#}", samples.name);
             }
             samples

@@ -20,7 +20,7 @@ mod world;
 use std::ffi::{OsStr, OsString};
 
 use clap::{
-    ArgAction, Args as _, Command, CommandFactory, FromArgMatches, Parser,
+    ArgAction, Command, CommandFactory, FromArgMatches, Parser,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
@@ -230,9 +230,9 @@ fn read_segments(
     ignored: Vec<String>,
     personality: Personality,
 ) -> Result<RunLine, Error> {
-    let (job_options, apps) = split_job_options(segments)?;
-    let (job, _) =
-        read_options::<JobArgs>(&mut command_of::<JobArgs>(), &job_options, personality)?;
+    let mut command = command_of::<JobArgs>();
+    let (job_options, apps) = split_job_options(&command, segments)?;
+    let (job, _) = read_options::<JobArgs>(&mut command, &job_options, personality)?;
     let mut command = command_of::<AppArgs>();
     let several = apps.len();
     let mut lines = Vec::with_capacity(several);
@@ -267,8 +267,10 @@ fn read_segments(
 
 /// Takes the options of the job out of all segments. Repeating one within a segment overrules the first, as wrapper
 /// scripts expect; contradicting one from another segment is refused.
-fn split_job_options(mut segments: Vec<Segment>) -> Result<(Vec<Canonical>, Vec<Segment>), Error> {
-    let command = JobArgs::augment_args(Command::new("job"));
+fn split_job_options(
+    command: &Command,
+    mut segments: Vec<Segment>,
+) -> Result<(Vec<Canonical>, Vec<Segment>), Error> {
     let once: Vec<(&str, bool)> = command
         .get_arguments()
         .filter_map(|arg| {

@@ -24,13 +24,15 @@ use super::{Birth, IGNORED};
 /// How long what the controller left may take to die of SIGKILL before the keeper goes as well.
 const ORPHANS_MAX: Duration = Duration::from_secs(2);
 
-/// Forks the controller and keeps it. Returns in the keeper when nothing is left, and in the controller when its job
-/// is over; the value is the exit code.
+/// Forks the controller and keeps it. Returns in the keeper when nothing is left, with the exit code, and in the
+/// controller when it fails.
 pub(crate) fn keep(birth: Birth) -> Result<u8, os::Error> {
     os::become_subreaper()?;
     os::new_session()?;
     match os::fork()? {
-        Forked::Child => super::run(birth).map(|()| 0),
+        Forked::Child => match super::run(birth) {
+            Err(error) => Err(error),
+        },
         Forked::Parent(controller) => {
             // The front must see the end of the link when the controller dies.
             drop(birth);

@@ -72,18 +72,21 @@ fn remove(path: &Path) {
     }
 }
 
+/// In memory where that is possible: the file is of no use after a restart, and a disk may be slow or full.
 fn location() -> PathBuf {
-    std::env::var_os("XDG_RUNTIME_DIR")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute() && path.is_dir())
-        .map_or_else(
-            || {
-                let temporary =
-                    std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-                temporary.join(format!("rally-{}", os::effective_uid()))
-            },
-            |path| path.join("rally"),
-        )
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    if let Some(path) =
+        variable("XDG_RUNTIME_DIR").filter(|path| path.is_absolute() && path.is_dir())
+    {
+        return path.join("rally");
+    }
+    let shared = PathBuf::from("/dev/shm");
+    let parent = if shared.is_dir() {
+        shared
+    } else {
+        variable("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"))
+    };
+    parent.join(format!("rally-{}", os::effective_uid()))
 }
 
 /// Our private directory, made where it is missing; `None` when it cannot be had or is not private.

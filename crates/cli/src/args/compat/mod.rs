@@ -16,10 +16,10 @@ use std::{
     slice,
 };
 
-use clap::CommandFactory;
+use clap::Args as _;
 
 use self::table::{Means, SPELLINGS, Spelling};
-use super::{Error, Personality, define::Cli, error::Elsewhere, nearest};
+use super::{Error, Personality, define::RunArgs, error::Elsewhere, nearest};
 use crate::help;
 
 /// Options and programs of one command line; more is refused before it costs memory.
@@ -107,12 +107,10 @@ struct NativeOption {
 impl Native {
     /// The options of `rally run`.
     pub(crate) fn of_run() -> Self {
-        let mut command = Cli::command();
+        let mut command = RunArgs::augment_args(clap::Command::new("run"));
         command.build();
         let options = command
-            .find_subcommand("run")
-            .into_iter()
-            .flat_map(clap::Command::get_arguments)
+            .get_arguments()
             .filter_map(|arg| {
                 let takes = match arg.get_num_args() {
                     Some(range) if range.max_values() == 0 => Takes::None,
