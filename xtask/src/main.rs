@@ -10,6 +10,7 @@
 
 mod bench;
 mod env;
+mod sim;
 mod steps;
 mod stress;
 mod test;
@@ -37,6 +38,8 @@ enum Task {
     Bench(bench::Args),
     /// Launches thousands of short jobs, kills every part at random moments, and looks for what is left.
     Stress(stress::Args),
+    /// Plays seeds of the simulator, or one with its record.
+    Sim(sim::Args),
     /// Fuzzes every target for some time.
     Fuzz(test::FuzzArgs),
 }
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Bench(args) => bench::run(&args),
         Task::Stress(args) => stress::run(&args),
+        Task::Sim(args) => sim::run(&args),
         Task::Fuzz(args) => test::fuzz(&args),
     };
     match done {

@@ -1,0 +1,119 @@
+//! `cargo xtask sim`: plays seeds of the simulator, or one with its record.
+//!
+//! The simulator's own program does it; this builds that and passes the request on, so that the line that a failure ends
+//! with can be typed as it is.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{env::cargo, steps};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The family; all of them when there is none. docs/simulator.md lists them.
+    #[arg(long)]
+    family: Option<String>,
+    /// One seed, with its record when it fails.
+    #[arg(long, conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Seeds `A..B`, or so many from 0.
+    #[arg(long, value_parser = parse_range, default_value = "1000")]
+    seeds: Seeds,
+    /// Builds with optimization: slower to build, faster to run.
+    #[arg(long)]
+    release: bool,
+}
+
+/// Seeds to play one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seeds {
+    from: u64,
+    count: u64,
+}
+
+/// A night: nobody waits for more, and a run that goes round in circles ends itself.
+const LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let words = words(args);
+    let words = words.iter().map(String::as_str).collect::<Vec<_>>();
+    steps::execute(&mut cargo(&words), LIMIT)
+}
+
+/// What cargo is to do.
+fn words(args: &Args) -> Vec<String> {
+    let mut words = ["run", "--locked", "--quiet", "-p", "sim", "--bin", "sim"]
+        .map(str::to_owned)
+        .to_vec();
+    if args.release {
+        words.push("--release".to_owned());
+    }
+    words.push("--".to_owned());
+    if let Some(family) = &args.family {
+        words.extend(["--family".to_owned(), family.clone()]);
+    }
+    let pairs = match args.seed {
+        Some(seed) => vec![("--seed", seed)],
+        None => vec![("--from", args.seeds.from), ("--seeds", args.seeds.count)],
+    };
+    for (name, number) in pairs {
+        words.extend([name.to_owned(), number.to_string()]);
+    }
+    words
+}
+
+fn parse_range(text: &str) -> Result<Seeds> {
+    let number = |text: &str| {
+        text.parse::<u64>()
+            .with_context(|| format!("`{text}` is no number"))
+    };
+    let (from, end) = match text.split_once("..") {
+        Some((from, end)) => (number(from)?, number(end)?),
+        None => (0, number(text)?),
+    };
+    match end.checked_sub(from) {
+        Some(count) if count > 0 => Ok(Seeds { from, count }),
+        _ => bail!("there is no seed in `{text}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// What the simulator is told, or that the line is refused.
+    fn told(line: &[&str]) -> Option<String> {
+        let line = Line::try_parse_from([&["sim"], line].concat()).ok()?;
+        let words = words(&line.args).join(" ");
+        Some(words.split_once("-- ").unwrap().1.to_owned())
+    }
+
+    #[test]
+    fn requests_are_passed_on() {
+        let cases: [(&[&str], Option<&str>); 8] = [
+            (&[], Some("--from 0 --seeds 1000")),
+            (
+                &["--family", "start", "--seed", "0"],
+                Some("--family start --seed 0"),
+            ),
+            (&["--seeds", "20"], Some("--from 0 --seeds 20")),
+            (&["--seeds", "20..50"], Some("--from 20 --seeds 30")),
+            (&["--seeds", "0"], None),
+            (&["--seeds", "50..20"], None),
+            (&["--seeds", "x"], None),
+            (&["--seed", "1", "--seeds", "2"], None),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(told(line).as_deref(), expected, "{line:?}");
+        }
+    }
+}
