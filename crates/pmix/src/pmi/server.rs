@@ -1,6 +1,6 @@
 //! The state machine of one node's ranks of one job. The table of states is in the documentation of the module above.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use base::Rank;
 
@@ -105,6 +105,16 @@ enum State {
 }
 
 impl State {
+    const COUNT: usize = 7;
+
+    /// A rank in such a state has yet to come to the barrier, or never will.
+    const MISSING: [Self; 4] = [
+        Self::Connected,
+        Self::Initialized,
+        Self::Aborted,
+        Self::Lost,
+    ];
+
     /// What would have been right instead.
     const fn expected(self) -> &'static str {
         match self {
@@ -126,6 +136,65 @@ struct Client {
     queued: usize,
 }
 
+/// The clients, and how many are in which state. Every input asks whether the barrier is complete: to go through all of
+/// them each time would cost the square of their number.
+#[derive(Debug)]
+struct Clients {
+    of: BTreeMap<Rank, Client>,
+    /// By state.
+    counts: [usize; State::COUNT],
+    /// Those in [`State::InBarrier`].
+    waiting: BTreeSet<Rank>,
+}
+
+impl Clients {
+    /// All of them are in the first state.
+    fn new(of: BTreeMap<Rank, Client>) -> Self {
+        let mut counts = [0; State::COUNT];
+        counts[State::Connected as usize] = of.len();
+        Self {
+            of,
+            counts,
+            waiting: BTreeSet::new(),
+        }
+    }
+
+    fn get_mut(&mut self, rank: Rank) -> Option<&mut Client> {
+        self.of.get_mut(&rank)
+    }
+
+    /// The one way into a state.
+    fn enter(&mut self, rank: Rank, state: State) {
+        let Some(client) = self.of.get_mut(&rank) else {
+            return;
+        };
+        let old = std::mem::replace(&mut client.state, state);
+        self.counts[old as usize] -= 1;
+        self.counts[state as usize] += 1;
+        if old == State::InBarrier {
+            self.waiting.remove(&rank);
+        }
+        if state == State::InBarrier {
+            self.waiting.insert(rank);
+        }
+    }
+
+    fn count(&self, states: &[State]) -> usize {
+        states
+            .iter()
+            .map(|state| self.counts[*state as usize])
+            .sum()
+    }
+
+    /// Goes through all clients: not for every input.
+    fn among(&self, states: &'static [State]) -> impl Iterator<Item = Rank> {
+        self.of
+            .iter()
+            .filter(|(_, client)| states.contains(&client.state))
+            .map(|(rank, _)| *rank)
+    }
+}
+
 /// How the current fence stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fence {
@@ -142,7 +211,7 @@ enum Fence {
 pub struct Server {
     universe: u32,
     kvs_name: String,
-    clients: BTreeMap<Rank, Client>,
+    clients: Clients,
     kvs: BTreeMap<String, String>,
     /// What local ranks have put since the last fence. A map, so that a rank that puts the same key without end stays
     /// within the bound of `kvs`, of which this repeats a part.
@@ -181,7 +250,7 @@ impl Server {
         Ok(Self {
             universe: config.universe,
             kvs_name: config.kvs_name,
-            clients: config.ranks.into_iter().map(client).collect(),
+            clients: Clients::new(config.ranks.into_iter().map(client).collect()),
             kvs,
             puts: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -209,7 +278,7 @@ impl Server {
     pub fn poll(&mut self) -> Option<Output> {
         let output = self.outputs.pop_front()?;
         if let Output::Send { client, bytes } = &output
-            && let Some(client) = self.clients.get_mut(client)
+            && let Some(client) = self.clients.get_mut(*client)
         {
             client.queued = client.queued.saturating_sub(bytes.len());
         }
@@ -218,35 +287,20 @@ impl Server {
 
     /// The ranks that are in the current barrier: what to say when somebody asks why the job does not go on.
     pub fn waiting(&self) -> impl Iterator<Item = Rank> {
-        self.in_state(State::InBarrier)
+        self.clients.waiting.iter().copied()
     }
 
     /// The ranks for which the current barrier waits, lost ones included.
     pub fn missing(&self) -> impl Iterator<Item = Rank> {
-        self.clients
-            .iter()
-            .filter(|(_, client)| {
-                matches!(
-                    client.state,
-                    State::Connected | State::Initialized | State::Aborted | State::Lost
-                )
-            })
-            .map(|(rank, _)| *rank)
-    }
-
-    fn in_state(&self, state: State) -> impl Iterator<Item = Rank> {
-        self.clients
-            .iter()
-            .filter(move |(_, client)| client.state == state)
-            .map(|(rank, _)| *rank)
+        self.clients.among(&State::MISSING)
     }
 
     fn bytes(&mut self, rank: Rank, bytes: &[u8]) {
-        if let Some(client) = self.clients.get_mut(&rank) {
+        if let Some(client) = self.clients.get_mut(rank) {
             client.framer.push(bytes);
         }
         loop {
-            let Some(client) = self.clients.get_mut(&rank) else {
+            let Some(client) = self.clients.get_mut(rank) else {
                 return;
             };
             if matches!(client.state, State::Aborted | State::Left | State::Lost) {
@@ -269,7 +323,7 @@ impl Server {
     /// The one place where a command meets a state.
     fn transition(&mut self, rank: Rank, message: &Message) -> Result<(), Error> {
         let request = Request::decode(message)?;
-        let Some(client) = self.clients.get_mut(&rank) else {
+        let Some(client) = self.clients.get_mut(rank) else {
             return Ok(());
         };
         match (client.state, request) {
@@ -282,7 +336,7 @@ impl Server {
                 })
             }
             (State::Connected, Request::Init { .. }) => {
-                client.state = State::Initialized;
+                self.clients.enter(rank, State::Initialized);
                 self.outputs
                     .push_back(Output::Event(Event::Initialized { client: rank }));
                 self.answer(rank, &Answer::INIT)
@@ -291,7 +345,7 @@ impl Server {
                 State::Connected | State::Initialized | State::InBarrier,
                 Request::Abort { code, message },
             ) => {
-                client.state = State::Aborted;
+                self.clients.enter(rank, State::Aborted);
                 self.outputs.push_back(Output::Event(Event::Abort {
                     client: rank,
                     code,
@@ -300,14 +354,14 @@ impl Server {
                 Ok(())
             }
             (State::Initialized, Request::Barrier) => {
-                client.state = State::InBarrier;
+                self.clients.enter(rank, State::InBarrier);
                 if self.fence == Fence::Failed {
                     self.release(&Answer::refused(Kind::Barrier, "fence_failed"));
                 }
                 Ok(())
             }
             (State::Initialized, Request::Finalize) => {
-                client.state = State::Finalized;
+                self.clients.enter(rank, State::Finalized);
                 self.outputs
                     .push_back(Output::Event(Event::Finalized { client: rank }));
                 self.answer(rank, &Answer::Finalize)
@@ -403,11 +457,11 @@ impl Server {
     }
 
     fn closed(&mut self, rank: Rank) {
-        let Some(client) = self.clients.get_mut(&rank) else {
+        let Some(client) = self.clients.get_mut(rank) else {
             return;
         };
         client.framer = Framer::default();
-        client.state = match client.state {
+        let state = match client.state {
             State::Finalized | State::Left => State::Left,
             State::Connected | State::Aborted | State::Lost => State::Lost,
             State::Initialized | State::InBarrier => {
@@ -416,6 +470,7 @@ impl Server {
                 State::Lost
             }
         };
+        self.clients.enter(rank, state);
     }
 
     /// Ends a connection because of what came over it.
@@ -425,7 +480,7 @@ impl Server {
     }
 
     fn answer(&mut self, rank: Rank, answer: &Answer) -> Result<(), Error> {
-        let Some(client) = self.clients.get_mut(&rank) else {
+        let Some(client) = self.clients.get_mut(rank) else {
             return Ok(());
         };
         let bytes = answer.message().encode()?;
@@ -461,9 +516,7 @@ impl Server {
     /// Lets the waiting ranks go on, with this answer.
     fn release(&mut self, answer: &Answer) {
         for rank in self.waiting().collect::<Vec<_>>() {
-            if let Some(client) = self.clients.get_mut(&rank) {
-                client.state = State::Initialized;
-            }
+            self.clients.enter(rank, State::Initialized);
             if let Err(why) = self.answer(rank, answer) {
                 self.close(rank, why);
             }
@@ -475,24 +528,103 @@ impl Server {
         let Fence::Gathering { told_lost } = self.fence else {
             return;
         };
-        if self.waiting().next().is_none() {
+        if self.clients.count(&[State::InBarrier]) == 0 {
             return;
         }
-        let lost: Vec<Rank> = self.in_state(State::Lost).collect();
-        if lost.len() > told_lost {
-            self.fence = Fence::Gathering {
-                told_lost: lost.len(),
-            };
+        let count = self.clients.count(&[State::Lost]);
+        if count > told_lost {
+            self.fence = Fence::Gathering { told_lost: count };
+            let lost = self.clients.among(&[State::Lost]).collect();
             let waiting = self.waiting().collect();
             self.outputs
                 .push_back(Output::Event(Event::FenceBroken { lost, waiting }));
-        } else if self.missing().next().is_none() {
+        } else if self.clients.count(&State::MISSING) == 0 {
             self.fence = Fence::WithHost;
             let puts = std::mem::take(&mut self.puts).into_iter().collect();
             self.outputs.push_back(Output::Event(Event::Fence {
                 id: self.next_fence,
                 puts,
             }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RANKS: u32 = 4;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Line(u32, &'static str),
+        Close(u32),
+        FenceDone,
+        FenceFailed,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let line = prop_oneof![
+            4 => Just("cmd=init pmi_version=1 pmi_subversion=1\n"),
+            4 => Just("cmd=barrier_in\n"),
+            1 => Just("cmd=put kvsname=k key=a value=b\n"),
+            1 => Just("cmd=finalize\n"),
+            1 => Just("cmd=abort exitcode=1 message=a\n"),
+            1 => Just("cmd=dance\n"),
+        ];
+        prop_oneof![
+            12 => (0..RANKS, line).prop_map(|(rank, line)| Op::Line(rank, line)),
+            1 => (0..RANKS).prop_map(Op::Close),
+            3 => Just(Op::FenceDone),
+            1 => Just(Op::FenceFailed),
+        ]
+    }
+
+    proptest! {
+        /// What is counted step by step is what a count from the start finds, and the fence is told of as it says.
+        #[test]
+        fn the_counts_are_those_of_a_recount(ops in prop::collection::vec(op(), 0..60)) {
+            let config = Config {
+                ranks: (0..RANKS).map(|rank| LocalRank { rank: Rank(rank), appnum: 0 }).collect(),
+                universe: RANKS,
+                kvs_name: "k".to_owned(),
+                process_mapping: None,
+            };
+            let mut server = Server::new(config).unwrap();
+            for op in ops {
+                match op {
+                    Op::Line(rank, line) => server.handle(Input::Bytes {
+                        client: Rank(rank),
+                        bytes: line.as_bytes(),
+                    }),
+                    Op::Close(rank) => server.handle(Input::Closed { client: Rank(rank) }),
+                    Op::FenceDone => server.handle(Input::FenceDone {
+                        id: server.next_fence,
+                        puts: Vec::new(),
+                    }),
+                    Op::FenceFailed => server.handle(Input::FenceFailed),
+                }
+                let mut counts = [0; State::COUNT];
+                let mut waiting = BTreeSet::new();
+                for (rank, client) in &server.clients.of {
+                    counts[client.state as usize] += 1;
+                    if client.state == State::InBarrier {
+                        waiting.insert(*rank);
+                    }
+                }
+                prop_assert_eq!(counts, server.clients.counts);
+                prop_assert_eq!(&waiting, &server.clients.waiting);
+                let complete = !waiting.is_empty() && server.missing().next().is_none();
+                prop_assert_eq!(complete, server.fence == Fence::WithHost && !waiting.is_empty());
+                while let Some(output) = server.poll() {
+                    if let Output::Event(Event::FenceBroken { lost, waiting }) = output {
+                        prop_assert!(lost.iter().eq(server.clients.among(&[State::Lost]).collect::<Vec<_>>().iter()));
+                        prop_assert!(waiting.into_iter().eq(server.waiting()));
+                    }
+                }
+            }
         }
     }
 }
