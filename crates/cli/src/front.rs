@@ -13,7 +13,10 @@ mod input;
 mod output;
 mod signals;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
 
 use base::{Signal, Time};
 use dvm::{
@@ -22,7 +25,7 @@ use dvm::{
     proto::{EndReason, FromFront, Outcome, Refusal, Stream, TableRow, ToFront},
     spec::{App, EndPolicy, HoldAt, JobSpec},
 };
-use os::{Clock, Event, Forked, Interest, Loop, Token};
+use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Token};
 
 use self::{input::Input, output::Printers, signals::Escalation};
 use crate::{
@@ -40,7 +43,9 @@ const SLOT_SIZE: usize = 256 * 1024;
 const OUTPUT_SLOTS: u32 = 64;
 const INPUT_SLOTS: u32 = 16;
 /// After the loss of the controller: how long what it left may take to die of SIGKILL.
-const ORPHANS_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+const ORPHANS_MAX: Duration = Duration::from_secs(2);
+/// After the end of a job that had to end: how long output waits for somebody to read it.
+const UNREAD_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 enum State {
@@ -62,6 +67,12 @@ enum Ending {
 struct Front {
     events: Loop,
     link: FrontLink,
+    /// Children that we had before we started anything: of a shell that exec'ed us. They are no business of ours.
+    inherited: Vec<Pid>,
+    /// When output that nobody reads is thrown away.
+    bound: Option<Time>,
+    /// The next SIGCONT ends a stop of our own.
+    suspended: bool,
     socket: Option<Token>,
     socket_writes: Interest,
     input: Input,
@@ -91,6 +102,7 @@ pub(crate) fn run(
     if os::is_ignored(Signal::HUP) {
         options.on_hangup = OnLoss::Continue;
     }
+    let inherited = os::children();
     let descriptors = os::raise_descriptor_limit();
     machine::sweep_stale();
     if mpir::being_debugged() {
@@ -129,7 +141,7 @@ pub(crate) fn run(
     }
     drop(theirs);
     let link = FrontLink::new(output.into_reader(), input.into_writer());
-    Front::new(spec, nodes, options, ours, link)?.run()
+    Front::new(spec, nodes, options, ours, link, inherited)?.run()
 }
 
 /// The controller must not keep open what the user reads or writes when the front is gone; its stderr it keeps, to say
@@ -148,26 +160,27 @@ impl Front {
         options: FrontOptions,
         socket: OwnedFd,
         mut link: FrontLink,
+        inherited: Vec<Pid>,
     ) -> Result<Self, os::Error> {
-        let mut events = Loop::new(&signals::HANDLED)?;
+        let mut events = Loop::new(&signals::taken())?;
         os::set_nonblocking(socket.as_fd())?;
         let socket = events.add(socket, Interest::Read)?;
         let [stdin, stdout, stderr] = os::standard_streams()?;
         let pty = spec.stdio.pty.is_some();
-        let raw_mode = match &stdin {
-            Some(fd) if pty && os::is_terminal(fd.as_fd()) => {
-                Some(os::RawMode::enter(os::duplicate(fd.as_fd())?)?)
-            }
-            _ => None,
-        };
         let input = Input::new(&options.input, stdin)?;
         let printers = Printers::new(&mut events, &options, stdout, stderr)?;
         let hold = spec.hold;
         let (apps, end) = (spec.apps.clone(), spec.end);
         link.send(FromFront::Submit(Box::new(spec)));
-        Ok(Self {
+        let bound = end
+            .time_limit
+            .map(|limit| Clock::now() + limit + end.grace + UNREAD_MAX);
+        let mut front = Self {
             events,
             link,
+            inherited,
+            bound,
+            suspended: false,
             socket: Some(socket),
             socket_writes: Interest::Read,
             input,
@@ -182,9 +195,26 @@ impl Front {
             nodes,
             apps,
             end,
-            raw_mode,
+            raw_mode: None,
             give_up: None,
-        })
+        };
+        front.take_terminal();
+        Ok(front)
+    }
+
+    /// The terminal of `--pty` passes every key on, as long as it is ours: from the background we would take it away
+    /// from whoever is in the foreground.
+    fn take_terminal(&mut self) {
+        if !self.pty || self.raw_mode.is_some() {
+            return;
+        }
+        let Ok([Some(stdin), ..]) = os::standard_streams() else {
+            return;
+        };
+        if os::is_terminal(stdin.as_fd()) && os::foreground(stdin.as_fd()) {
+            // A terminal that does not change its mode still carries what is typed, by lines.
+            self.raw_mode = os::RawMode::enter(stdin).ok();
+        }
     }
 
     fn run(mut self) -> Result<u8, os::Error> {
@@ -201,7 +231,10 @@ impl Front {
                 State::Orphaned { until } => Some(until),
                 State::Running | State::Ended(_) => None,
             };
-            let deadline = [orphans, self.input.deadline()].into_iter().flatten().min();
+            let deadline = [orphans, self.bound, self.input.deadline()]
+                .into_iter()
+                .flatten()
+                .min();
             self.events.wait(deadline, &mut events)?;
             for event in events.drain(..) {
                 self.on_event(event);
@@ -212,18 +245,30 @@ impl Front {
     fn is_over(&self) -> bool {
         match &self.state {
             State::Running => false,
-            State::Ended(_) => self.socket.is_none() && self.printers.idle() && !os::has_children(),
+            State::Ended(_) => {
+                self.socket.is_none() && self.printers.idle() && self.children().is_empty()
+            }
             State::Orphaned { until } => {
-                self.printers.idle() && (!os::has_children() || *until <= Clock::now())
+                self.printers.idle() && (self.children().is_empty() || *until <= Clock::now())
             }
         }
+    }
+
+    /// Our children, without those that we had before.
+    fn children(&self) -> Vec<Pid> {
+        if !os::has_children() {
+            return Vec::new();
+        }
+        let mut children = os::children();
+        children.retain(|pid| !self.inherited.contains(pid));
+        children
     }
 
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Signal(info) if info.signal == Signal::CHLD => self.reap(),
             Event::Signal(info) => self.on_signal(info),
-            Event::Deadline => self.input.on_tick(Clock::now()),
+            Event::Deadline => self.on_tick(Clock::now()),
             Event::Readable(token) if Some(token) == self.socket => self.receive(token),
             Event::Readable(token) if self.input.is(token) => self.read_input(),
             Event::Readable(token) => self.on_printed(token),
@@ -233,8 +278,29 @@ impl Front {
         }
     }
 
+    fn on_tick(&mut self, now: Time) {
+        self.input.on_tick(now);
+        if self.bound.is_some_and(|bound| bound <= now) {
+            self.bound = Some(now + UNREAD_MAX);
+            let dropped = self.printers.drop_stuck(&mut self.events);
+            if dropped > 0 {
+                self.say(&messages::output_dropped(dropped));
+            }
+        }
+    }
+
+    /// The job must end: whoever does not read its output has time until `end`, and a moment more.
+    fn bound_output(&mut self, end: Time) {
+        let end = end + UNREAD_MAX;
+        self.bound = Some(self.bound.map_or(end, |bound| bound.min(end)));
+    }
+
     fn reap(&mut self) {
-        while os::reap().is_some() {}
+        while let Some(event) = os::reap() {
+            if let ChildEvent::Exited { pid, .. } = event {
+                self.inherited.retain(|inherited| *inherited != pid);
+            }
+        }
         if matches!(self.state, State::Orphaned { .. }) {
             self.kill_orphans();
         }
@@ -355,6 +421,10 @@ impl Front {
 
     fn check_printers(&mut self) {
         while let Some((stream, errno)) = self.printers.take_loss() {
+            // A terminal that has hung up fails every write; whether that ends the job was said with the hang-up.
+            if errno == output::EIO && self.options.on_hangup == OnLoss::Continue {
+                continue;
+            }
             if errno != output::EPIPE {
                 self.say(&messages::output_lost(stream, errno));
             }
@@ -387,8 +457,11 @@ impl Front {
 
     /// Ends everything below us: the keeper does the same, but may be lost as well.
     fn kill_orphans(&self) {
-        for pid in os::descendants(os::current_pid()) {
-            let _ = os::kill(pid, Signal::KILL);
+        for child in self.children() {
+            let below = os::descendants(child);
+            for pid in std::iter::once(child).chain(below) {
+                let _ = os::kill(pid, Signal::KILL);
+            }
         }
     }
 
@@ -423,11 +496,12 @@ impl Front {
     fn drain(&mut self) {
         let mut events = Vec::new();
         while !self.printers.idle() && self.give_up.is_none() {
-            if self.events.wait(None, &mut events).is_err() {
+            if self.events.wait(self.bound, &mut events).is_err() {
                 return;
             }
             for event in events.drain(..) {
                 match event {
+                    Event::Deadline => self.on_tick(Clock::now()),
                     Event::Readable(token) | Event::Writable(token) => {
                         self.printers.on_ready(&mut self.events, token)
                     }

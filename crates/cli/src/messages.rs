@@ -43,6 +43,13 @@ const OUTPUT_LOST: Kind = Kind {
     explanation: "What the ranks write cannot be written to where `rally`'s own output goes: the disk is full, or the device \
 failed. The job is ended, unless `--on-output-closed=continue` says that it may go on without anybody reading.",
 };
+const OUTPUT_DROPPED: Kind = Kind {
+    id: "front/output-dropped",
+    severity: Severity::Warning,
+    explanation: "The job had to end (a time-out, a signal to `rally`), its grace was over, and what the ranks had written could \
+not be printed because nobody reads it: a pipe whose reader sleeps, a terminal stopped by Ctrl-S. `rally` does not wait for that \
+reader any longer.",
+};
 const INTERNAL: Kind = Kind {
     id: "front/internal",
     severity: Severity::Error,
@@ -63,6 +70,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &GAVE_UP,
     &CONTROLLER_LOST,
     &OUTPUT_LOST,
+    &OUTPUT_DROPPED,
     &INTERNAL,
     &SYSTEM,
 ];
@@ -141,6 +149,14 @@ pub(crate) fn output_lost(stream: Stream, errno: i32) -> Message {
     )
 }
 
+pub(crate) fn output_dropped(bytes: u64) -> Message {
+    Message::new(
+        &OUTPUT_DROPPED,
+        "the end of the output was dropped because nobody reads it",
+    )
+    .fact("waiting", format!("{bytes} bytes"))
+}
+
 pub(crate) fn internal(what: &str) -> Message {
     Message::new(&INTERNAL, what)
         .with_help("this is a bug of `rally`: please report it with the command line")
@@ -181,6 +197,11 @@ mod tests {
                 row(2, "n2", 933, "/bin/my program"),
             ]),
             output_lost(Stream::Stdout, 28),
+            output_dropped(65_536),
+            system(&os::Error::Call {
+                operation: "create a socket pair",
+                errno: 24,
+            }),
             internal("a queue overflowed"),
         ];
         let text: Vec<String> = messages

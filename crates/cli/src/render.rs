@@ -10,9 +10,9 @@
 //! | timestamps | `2026-11-21T11:35:48.123Z [ 3] text` |
 //! | JSON lines | `{"rank":3,"stream":"stderr","time":"2026-…Z","text":"text"}` |
 //!
-//! With tags, each of our two streams is in one of two states:
+//! With tags, each of our two streams (or both as one, where they lead to the same place) is in one of two states:
 //!
-//! | state | a chunk of the same rank | a chunk of another rank |
+//! | state | a chunk of the same rank and stream | a chunk of another |
 //! |---|---|---|
 //! | at the start of a line | tag, text | tag, text |
 //! | in a line of rank r | text, without a tag | line feed, tag, text |
@@ -44,6 +44,13 @@ struct Look {
     format: Format,
 }
 
+/// Whether our two streams lead to one place, as `2>&1` makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Streams {
+    Apart,
+    Together,
+}
+
 /// Room for the tags of a chunk, beyond its own bytes, before the buffer must grow.
 const TAG_ROOM: usize = 1024;
 
@@ -55,8 +62,9 @@ pub(crate) struct Renderer {
     /// Characters of the largest rank.
     width: usize,
     hosts: Hosts,
-    /// The rank whose line is open on stdout and on stderr.
-    open: [Option<Rank>; 2],
+    streams: Streams,
+    /// Whose line is open on stdout and on stderr, or on both in the first.
+    open: [Option<(Rank, Stream)>; 2],
     /// Rendered bytes are split off here, so that their memory is used again when they are printed.
     buffer: BytesMut,
     tag: Vec<u8>,
@@ -64,17 +72,19 @@ pub(crate) struct Renderer {
 
 impl Renderer {
     /// A renderer that knows neither job nor hosts; [`Renderer::learn`] tells it.
-    pub(crate) fn new(options: &FrontOptions) -> Self {
-        Self::with_look(Look {
+    pub(crate) fn new(options: &FrontOptions, streams: Streams) -> Self {
+        let look = Look {
             label: options.label,
             timestamps: options.timestamps,
             format: options.format,
-        })
+        };
+        Self::with_look(look, streams)
     }
 
-    fn with_look(look: Look) -> Self {
+    fn with_look(look: Look, streams: Streams) -> Self {
         Self {
             look,
+            streams,
             job: JobId(1),
             width: 1,
             hosts: Hosts::default(),
@@ -116,11 +126,11 @@ impl Renderer {
         }
     }
 
-    const fn open_line(&mut self, stream: Stream) -> &mut Option<Rank> {
+    const fn open_line(&mut self, stream: Stream) -> &mut Option<(Rank, Stream)> {
         let [stdout, stderr] = &mut self.open;
-        match stream {
-            Stream::Stdout => stdout,
-            Stream::Stderr => stderr,
+        match (stream, self.streams) {
+            (Stream::Stderr, Streams::Apart) => stderr,
+            (Stream::Stdout, _) | (Stream::Stderr, Streams::Together) => stdout,
         }
     }
 
@@ -131,7 +141,7 @@ impl Renderer {
         self.make_tag(chunk, now);
         self.buffer.reserve(chunk.bytes.len() + TAG_ROOM);
         let mut tagged = match *self.open_line(chunk.stream) {
-            Some(rank) if rank == chunk.rank => true,
+            Some(writer) if writer == (chunk.rank, chunk.stream) => true,
             Some(_) => {
                 self.buffer.put_u8(b'\n');
                 false
@@ -149,7 +159,8 @@ impl Renderer {
             tagged = false;
             rest = after;
         }
-        *self.open_line(chunk.stream) = (chunk.bytes.last() != Some(&b'\n')).then_some(chunk.rank);
+        *self.open_line(chunk.stream) =
+            (chunk.bytes.last() != Some(&b'\n')).then_some((chunk.rank, chunk.stream));
         self.buffer.split().freeze()
     }
 

@@ -5,9 +5,12 @@ use std::{
     ffi::{CString, OsStr, OsString},
     fs::{DirBuilder, File},
     io::{self, Read},
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{DirBuilderExt, MetadataExt},
+    os::{
+        fd::OwnedFd,
+        unix::{
+            ffi::OsStrExt,
+            fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+        },
     },
     path::{Path, PathBuf},
 };
@@ -16,6 +19,18 @@ use crate::{
     error::{Error, NotPrivate},
     process::effective_uid,
 };
+
+/// Opens a file to be read in a loop. A pipe with a name opens at once, and gives its first event when it has a writer.
+///
+/// # Errors
+/// Those of open(2).
+pub fn open_for_reading(path: &Path) -> io::Result<OwnedFd> {
+    File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .map(OwnedFd::from)
+}
 
 /// Most that is read of a file in /proc or /sys that should be small.
 const SMALL_FILE: u64 = 1 << 20;

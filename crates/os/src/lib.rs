@@ -25,8 +25,8 @@ pub use clock::{Clock, wall_clock};
 pub use error::{Error, NotPrivate, describe_errno, errno_name};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
 pub use files::{
-    Found, current_directory, find_program, is_directory, is_executable, private_directory,
-    read_small,
+    Found, current_directory, find_program, is_directory, is_executable, open_for_reading,
+    private_directory, read_small,
 };
 pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, inherited_descriptor,
@@ -42,7 +42,9 @@ pub use process::{
 };
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
-pub use signal::{default_signal, ignore_signal, is_ignored, unblock_signal};
+pub use signal::{
+    Suspended, default_signal, ignore_signal, is_ignored, suspend, unblock_signal,
+};
 pub use spawn::{ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace};
 pub use terminal::{
     RawMode, WindowSize, foreground, is_terminal, open_pty, set_window_size, window_size,

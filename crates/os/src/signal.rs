@@ -117,6 +117,38 @@ pub fn unblock_signal(signal: Signal) -> Result<(), Error> {
     }
 }
 
+/// What became of [`suspend`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspended {
+    /// We were stopped and continued; the SIGCONT waits in our loop.
+    AndContinued,
+    /// Nobody could have continued us, so that the kernel did not stop us.
+    Not,
+}
+
+/// Stops this process as the terminal's suspend key does, and returns when it is continued. The kernel does nothing in a
+/// process group without a shell above it. SIGCONT must be blocked, as a loop that takes it does.
+#[must_use]
+pub fn suspend() -> Suspended {
+    let stop = SignalSet::of(&[Signal::TSTP]);
+    let mut pending = SignalSet::empty();
+    // SAFETY: sends a signal to ourselves, lets it through and blocks it again, and asks what waits, all with owned and
+    // initialised sets.
+    let continued = unsafe {
+        let mut old = SignalSet::empty();
+        libc::kill(libc::getpid(), libc::SIGTSTP);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, stop.as_ptr(), &raw mut old.0);
+        libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), ptr::null_mut());
+        libc::sigpending(&raw mut pending.0);
+        libc::sigismember(pending.as_ptr(), libc::SIGCONT) == 1
+    };
+    if continued {
+        Suspended::AndContinued
+    } else {
+        Suspended::Not
+    }
+}
+
 /// Whether `signal` is ignored now, by us or by who started us (`nohup`, a shell's background job).
 #[must_use]
 pub fn is_ignored(signal: Signal) -> bool {

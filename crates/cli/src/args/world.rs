@@ -137,12 +137,15 @@ pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, ReadProblem> {
     }
 }
 
-/// Whether a file can be read at all: it opens, and is no directory.
+/// Whether a file can be read at all: it opens, and is no directory. A pipe with a name is left alone: opening it would
+/// wait for a writer, and closing it again would break what the writer has begun.
 pub(super) fn read_probe(path: &Path) -> Result<(), ReadProblem> {
-    let file = File::open(path)?;
-    if file.metadata()?.is_dir() {
-        Err(ReadProblem::Directory)
-    } else {
-        Ok(())
+    let metadata = fs::metadata(path)?;
+    if metadata.is_dir() {
+        return Err(ReadProblem::Directory);
     }
+    if metadata.is_file() {
+        File::open(path)?;
+    }
+    Ok(())
 }

@@ -1,7 +1,6 @@
 //! The front's standard input on its way to the ranks: read only with credit, never from the background.
 
 use std::{
-    fs::File,
     os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
@@ -48,18 +47,18 @@ pub(super) struct Input {
 impl Input {
     pub(super) fn new(wanted: &InputSource, stdin: Option<OwnedFd>) -> Result<Self, os::Error> {
         let fd = match wanted {
-            InputSource::Inherit => stdin,
+            // Others may read the same input: what they take away between our wait and our read must not block us.
+            InputSource::Inherit => stdin
+                .map(|fd| os::reopen_nonblocking(fd.as_fd(), os::Direction::Read).unwrap_or(fd)),
             InputSource::Null => None,
-            InputSource::File(path) => Some(OwnedFd::from(File::open(path).map_err(|error| {
-                os::Error::File {
+            InputSource::File(path) => {
+                Some(os::open_for_reading(path).map_err(|error| os::Error::File {
                     operation: "open",
                     path: path.clone(),
                     errno: error.raw_os_error().unwrap_or_default(),
-                }
-            })?)),
+                })?)
+            }
         };
-        // Others may read the same input: what they take away between our wait and our read must not block us.
-        let fd = fd.map(|fd| os::reopen_nonblocking(fd.as_fd(), os::Direction::Read).unwrap_or(fd));
         let terminal = fd.as_ref().is_some_and(|fd| os::is_terminal(fd.as_fd()));
         Ok(Self {
             source: fd.map_or(Source::Empty, Source::Waiting),

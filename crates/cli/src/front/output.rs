@@ -22,12 +22,14 @@ use os::{BlockingWriter, Interest, Loop, Token, WriteOutcome};
 
 use crate::{
     args::{FrontOptions, MessageFormat},
-    render::Renderer,
+    render::{Renderer, Streams},
     report,
 };
 
 /// The error of a pipe that nobody reads.
 pub(super) const EPIPE: i32 = 32;
+/// The error of a terminal that has hung up.
+pub(super) const EIO: i32 = 5;
 /// Credit is sent in portions of this size.
 const CREDIT_PORTION: u64 = OUTPUT_WINDOW / 16;
 /// Small pieces that wait are joined to buffers of this size.
@@ -50,20 +52,22 @@ enum Way {
     Lost,
 }
 
-/// Credit that is due when so many bytes were printed.
+/// Credit for a stream of the ranks that is due when so many bytes were printed.
 #[derive(Debug)]
 struct Debt {
+    stream: Stream,
     printed: u64,
     cost: u64,
 }
 
-/// One stream.
+/// One place that we write to.
 #[derive(Debug)]
 struct Printer {
     way: Way,
     waiting: VecDeque<Bytes>,
     debts: VecDeque<Debt>,
-    credit: u64,
+    /// By stream of the ranks.
+    credit: [u64; 2],
     loss: Option<i32>,
 }
 
@@ -71,7 +75,8 @@ struct Printer {
 #[derive(Debug)]
 pub(super) struct Printers {
     stdout: Printer,
-    stderr: Printer,
+    /// `None` where it leads to the same place as stdout: one queue keeps the lines of both whole.
+    stderr: Option<Printer>,
     renderer: Renderer,
 }
 
@@ -82,24 +87,41 @@ impl Printers {
         stdout: Option<OwnedFd>,
         stderr: Option<OwnedFd>,
     ) -> Result<Self, os::Error> {
+        let same = matches!(
+            (&stdout, &stderr),
+            (Some(stdout), Some(stderr)) if os::is_same_file(stdout.as_fd(), stderr.as_fd())
+        );
+        let streams = if same {
+            Streams::Together
+        } else {
+            Streams::Apart
+        };
         Ok(Self {
             stdout: Printer::new(events, stdout)?,
-            stderr: Printer::new(events, stderr)?,
-            renderer: Renderer::new(options),
+            stderr: match streams {
+                Streams::Together => None,
+                Streams::Apart => Some(Printer::new(events, stderr)?),
+            },
+            renderer: Renderer::new(options, streams),
         })
     }
 
     const fn printer(&mut self, stream: Stream) -> &mut Printer {
-        match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
+        match (stream, &mut self.stderr) {
+            (Stream::Stderr, Some(stderr)) => stderr,
+            (Stream::Stdout | Stream::Stderr, _) => &mut self.stdout,
         }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Printer> {
+        std::iter::once(&mut self.stdout).chain(&mut self.stderr)
     }
 
     pub(super) fn print(&mut self, events: &mut Loop, chunk: &Chunk) {
         let cost = stdio::cost(chunk.bytes.len());
         let bytes = self.renderer.render(chunk, os::wall_clock());
-        self.printer(chunk.stream).push(events, bytes, cost);
+        let printer = self.printer(chunk.stream);
+        printer.push(events, chunk.stream, bytes, cost);
     }
 
     /// What labels say about the job.
@@ -111,19 +133,20 @@ impl Printers {
     pub(super) fn say(&mut self, events: &mut Loop, message: &Message, format: MessageFormat) {
         let mut text = self.renderer.close_line(Stream::Stderr).to_vec();
         text.extend_from_slice(report::text(message, format).as_bytes());
-        self.stderr.push(events, Bytes::from(text), 0);
+        let printer = self.printer(Stream::Stderr);
+        printer.push(events, Stream::Stderr, Bytes::from(text), 0);
     }
 
     /// A last sentence: stderr may be blocked for ever, so that it is only tried.
     pub(super) fn say_at_once(&mut self, message: &Message, format: MessageFormat) {
-        if self.stderr.idle() {
+        if self.printer(Stream::Stderr).idle() {
             use std::io::Write;
             let _ = std::io::stderr().write_all(report::text(message, format).as_bytes());
         }
     }
 
     pub(super) fn on_ready(&mut self, events: &mut Loop, token: Token) {
-        for printer in [&mut self.stdout, &mut self.stderr] {
+        for printer in self.all() {
             if printer.is(token) {
                 printer.on_ready(events);
             }
@@ -132,8 +155,8 @@ impl Printers {
 
     /// Credit to send, in portions: a message for each line would cost more than the line.
     pub(super) fn credit(&mut self, stream: Stream) -> Option<u64> {
-        let printer = self.printer(stream);
-        (printer.credit >= CREDIT_PORTION).then(|| std::mem::take(&mut printer.credit))
+        let credit = &mut self.printer(stream).credit[slot(stream)];
+        (*credit >= CREDIT_PORTION).then(|| std::mem::take(credit))
     }
 
     /// A stream that was lost since the last call, with its error.
@@ -148,7 +171,30 @@ impl Printers {
 
     /// Everything was printed or thrown away.
     pub(super) fn idle(&self) -> bool {
-        self.stdout.idle() && self.stderr.idle()
+        self.stdout.idle() && self.stderr.as_ref().is_none_or(Printer::idle)
+    }
+
+    /// Throws away what waits and whatever still comes for a place that nobody reads; gives the bytes that waited.
+    pub(super) fn drop_stuck(&mut self, events: &mut Loop) -> u64 {
+        let mut dropped = 0;
+        for printer in self.all().filter(|printer| !printer.idle()) {
+            dropped += printer
+                .waiting
+                .iter()
+                .map(|bytes| bytes.len() as u64)
+                .sum::<u64>();
+            printer.lose(events, EPIPE);
+            // It is no news: whoever calls says it.
+            printer.loss = None;
+        }
+        dropped
+    }
+}
+
+const fn slot(stream: Stream) -> usize {
+    match stream {
+        Stream::Stdout => 0,
+        Stream::Stderr => 1,
     }
 }
 
@@ -180,7 +226,7 @@ impl Printer {
             way,
             waiting: VecDeque::new(),
             debts: VecDeque::new(),
-            credit: 0,
+            credit: [0; 2],
             loss: None,
         })
     }
@@ -192,15 +238,19 @@ impl Printer {
         }
     }
 
-    fn push(&mut self, events: &mut Loop, bytes: Bytes, cost: u64) {
+    fn push(&mut self, events: &mut Loop, stream: Stream, bytes: Bytes, cost: u64) {
         let printed = bytes.len() as u64;
         match self.debts.back_mut() {
             // Many small pieces share a debt; large ones get theirs back one by one.
-            Some(last) if last.cost < CREDIT_PORTION / 8 => {
+            Some(last) if last.stream == stream && last.cost < CREDIT_PORTION / 8 => {
                 last.printed += printed;
                 last.cost += cost;
             }
-            _ => self.debts.push_back(Debt { printed, cost }),
+            _ => self.debts.push_back(Debt {
+                stream,
+                printed,
+                cost,
+            }),
         }
         let joinable = bytes.len() < JOIN_MAX / 4;
         match self.waiting.back_mut() {
@@ -275,7 +325,9 @@ impl Printer {
             self.way = Way::Lost;
         }
         self.waiting.clear();
-        self.credit += self.debts.drain(..).map(|debt| debt.cost).sum::<u64>();
+        for debt in self.debts.drain(..) {
+            self.credit[slot(debt.stream)] += debt.cost;
+        }
     }
 
     fn settle(&mut self, mut printed: u64) {
@@ -286,7 +338,7 @@ impl Printer {
             if debt.printed > 0 {
                 return;
             }
-            self.credit += debt.cost;
+            self.credit[slot(debt.stream)] += debt.cost;
             self.debts.pop_front();
         }
     }

@@ -13,13 +13,23 @@ use dvm::{
     proto::{EndReason, FromFront},
     spec::WindowSize,
 };
-use os::{SignalInfo, SignalOrigin};
+use os::{Clock, SignalInfo, SignalOrigin, Suspended};
 
 use super::Front;
 use crate::{config::OnLoss, exit, messages};
 
-/// The signals that the front takes.
-pub(super) const HANDLED: [Signal; 15] = [
+/// The signals that the front takes, unless our caller ignores them: what it has said holds for us as well.
+pub(super) fn taken() -> Vec<Signal> {
+    HANDLED
+        .into_iter()
+        .filter(|signal| OURS.contains(signal) || !os::is_ignored(*signal))
+        .collect()
+}
+
+/// Whatever our caller does with them.
+const OURS: [Signal; 4] = [Signal::CONT, Signal::TTIN, Signal::TTOU, Signal::PIPE];
+
+const HANDLED: [Signal; 15] = [
     Signal::INT,
     Signal::TERM,
     Signal::HUP,
@@ -70,11 +80,14 @@ impl Front {
             Signal::INT | Signal::TERM => self.on_end_signal(signal),
             Signal::HUP if self.options.on_hangup == OnLoss::End => self.on_end_signal(signal),
             Signal::HUP | Signal::TTIN | Signal::TTOU | Signal::PIPE => {}
-            Signal::TSTP if info.origin == SignalOrigin::Kernel => stop_ourselves(),
+            Signal::TSTP if info.origin == SignalOrigin::Kernel => self.suspend(),
             Signal::WINCH if self.pty => self.resize(),
             Signal::CONT => {
                 self.input.try_again();
-                if self.held {
+                self.take_terminal();
+                if std::mem::take(&mut self.suspended) {
+                    // `fg` and `bg` are about us: the ranks ran on, or are held for a debugger.
+                } else if self.held {
                     self.release();
                 } else {
                     self.link.send(FromFront::Signal(signal));
@@ -92,10 +105,14 @@ impl Front {
                     self.link.send(FromFront::Signal(signal));
                     self.note(&messages::interrupted(self.table.len()));
                 } else {
+                    self.bound_output(Clock::now() + self.end.grace);
                     self.link.send(FromFront::End(reason));
                 }
             }
-            Step::Kill => self.link.send(FromFront::Kill(reason)),
+            Step::Kill => {
+                self.bound_output(Clock::now());
+                self.link.send(FromFront::Kill(reason));
+            }
             Step::GiveUp => {
                 let alive: Vec<i32> = self
                     .table
@@ -110,6 +127,11 @@ impl Front {
         }
     }
 
+    /// Does what the key means to any program: the shell sees us stopped, and continues us by `fg` or `bg`.
+    fn suspend(&mut self) {
+        self.suspended = os::suspend() == Suspended::AndContinued;
+    }
+
     fn resize(&mut self) {
         let Ok([stdin, ..]) = os::standard_streams() else {
             return;
@@ -122,11 +144,6 @@ impl Front {
             self.link.send(FromFront::Resize(size));
         }
     }
-}
-
-/// Does what the key means to any program: the shell sees us stopped, and continues us by `fg` or `bg`.
-fn stop_ourselves() {
-    let _ = os::kill(os::current_pid(), Signal::STOP);
 }
 
 #[cfg(test)]

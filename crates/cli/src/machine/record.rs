@@ -1,26 +1,43 @@
 //! A file for as long as this process lives, so that the next start finds what was left when everything was killed at
 //! once: our descendants, which carry our name in their environment, and the file itself.
+//!
+//! Its controller holds a lock on the file. That says who lives, also to those in other pid namespaces who share the
+//! directory but cannot see the process; and it ends with the process, whether or not somebody has waited for it.
 
 use std::{
-    fs, io,
+    fs::{self, File, TryLockError},
+    io,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use base::Signal;
-use os::Pid;
 
 /// The variable that every rank and its descendants carry, with the controller's pid and start time.
 pub(crate) const OWNER_VARIABLE: &str = "RALLY_OWNER";
 
 /// How often making the file is tried.
-const CREATE_TRIES: u32 = 3;
+const CREATE_TRIES: u32 = 200;
+/// How long somebody who takes the file for a stale one, between our making it and locking it, is given to remove it:
+/// that takes a look at every process. All tries together are one second.
+const CREATE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The file of a living controller; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Record {
     owner: String,
-    path: Option<PathBuf>,
+    file: Option<(PathBuf, File)>,
+}
+
+/// What one try to make the file came to.
+#[derive(Debug)]
+enum Made {
+    Locked(PathBuf, File),
+    /// Somebody removes the file or its directory at this moment.
+    Removed,
+    Impossible,
 }
 
 impl Record {
@@ -29,9 +46,23 @@ impl Record {
         let pid = os::current_pid();
         let start = os::start_time(pid).unwrap_or_default();
         let owner = format!("{}.{start}", pid.as_raw());
-        // Whoever ends last removes the directory, perhaps between our two steps: then it is made again.
-        let path = (0..CREATE_TRIES).find_map(|_| create_file(&owner));
-        Self { owner, path }
+        for _ in 0..CREATE_TRIES {
+            match create_file(&owner) {
+                Made::Locked(path, file) => {
+                    return Self {
+                        owner,
+                        file: Some((path, file)),
+                    };
+                }
+                Made::Removed => thread::park_timeout(CREATE_PAUSE),
+                Made::Impossible => break,
+            }
+        }
+        // Whoever still thinks that the file is stale will look for its name, and must not find our ranks.
+        Self {
+            owner: format!("{owner}.unrecorded"),
+            file: None,
+        }
     }
 
     pub(crate) fn owner(&self) -> &str {
@@ -41,26 +72,50 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
+        // The lock is held until the file is gone.
+        if let Some((path, _)) = &self.file {
             remove(path);
         }
     }
 }
 
-fn create_file(owner: &str) -> Option<PathBuf> {
-    let directory = directory()?;
+fn create_file(owner: &str) -> Made {
+    let Some(directory) = directory() else {
+        return Made::Impossible;
+    };
     let path = directory.join(owner);
-    let made = fs::OpenOptions::new()
+    // The standard library opens every file close-on-exec: a rank must not hold the lock.
+    let opened = File::options()
         .write(true)
-        .create_new(true)
+        .create(true)
+        .truncate(false)
         .mode(0o600)
         .open(&path);
-    match made {
-        Ok(_) => Some(path),
+    match opened {
+        Ok(file) => match file.try_lock() {
+            Ok(()) if is_at(&file, &path) => Made::Locked(path, file),
+            Ok(()) | Err(TryLockError::WouldBlock) => Made::Removed,
+            // A file system without locks: nobody could know that we live.
+            Err(TryLockError::Error(_)) => {
+                remove(&path);
+                Made::Impossible
+            }
+        },
+        // Whoever ends last removes the directory, perhaps between our two steps.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Made::Removed,
         Err(_) => {
             let _ = fs::remove_dir(directory);
-            None
+            Made::Impossible
         }
+    }
+}
+
+/// Whether `path` still leads to `file`, which may have been removed, and replaced, before it was locked.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(file), Ok(path)) => identity(file) == identity(path),
+        _ => false,
     }
 }
 
@@ -117,22 +172,30 @@ pub(crate) fn sweep_stale() {
     }
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let Some(owner) = name.to_str() else { continue };
-        let Some((pid, start)) = owner.split_once('.') else {
+        let Some(owner) = name.to_str().filter(|name| is_owner(name)) else {
             continue;
         };
-        let (Ok(pid), Ok(start)) = (pid.parse::<i32>(), start.parse::<u64>()) else {
+        let path = entry.path();
+        // A living controller has the lock, and one that makes its file waits until we are done with it.
+        let Some(_lock) = lock_stale(&path) else {
             continue;
         };
-        // A killed one that nobody has waited for is dead as well.
-        let lives = os::inspect(Pid::from_raw(pid))
-            .is_some_and(|info| info.start_time == start && info.state != 'Z');
-        if lives {
-            continue;
-        }
         end_descendants(owner);
-        remove(&entry.path());
+        remove(&path);
     }
+}
+
+/// Whether a file has the name of a record: a pid and a start time.
+fn is_owner(name: &str) -> bool {
+    name.split_once('.')
+        .is_some_and(|(pid, start)| pid.parse::<i32>().is_ok() && start.parse::<u64>().is_ok())
+}
+
+/// The locked file at `path`, `None` when somebody else has the lock, or has removed it meanwhile.
+fn lock_stale(path: &Path) -> Option<File> {
+    let file = File::options().write(true).open(path).ok()?;
+    file.try_lock().ok()?;
+    is_at(&file, path).then_some(file)
 }
 
 /// Kills every process that carries `owner` in its environment.

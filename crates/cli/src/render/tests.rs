@@ -29,11 +29,16 @@ fn out(rank: u32, text: &str) -> Chunk {
 }
 
 fn renderer(label: Label, timestamps: Timestamps, format: Format) -> Renderer {
-    let mut renderer = Renderer::with_look(Look {
+    onto(Streams::Apart, label, timestamps, format)
+}
+
+fn onto(streams: Streams, label: Label, timestamps: Timestamps, format: Format) -> Renderer {
+    let look = Look {
         label,
         timestamps,
         format,
-    });
+    };
+    let mut renderer = Renderer::with_look(look, streams);
     let row = |rank: u32| TableRow {
         rank: Rank(rank),
         host: format!("n{}", rank / 8),
@@ -50,6 +55,20 @@ fn printed(renderer: &mut Renderer, chunks: &[Chunk]) -> String {
         .flat_map(|chunk| renderer.render(chunk, NOW))
         .collect::<Vec<_>>();
     String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn streams_that_share_a_place_share_no_line() {
+    let chunks = [
+        chunk(3, Stream::Stdout, b"no end"),
+        chunk(3, Stream::Stderr, b"an error\n"),
+        chunk(3, Stream::Stdout, b"a line\n"),
+    ];
+    let mut renderer = onto(Streams::Together, Label::Rank, Timestamps::Off, Format::Raw);
+    assert_eq!(
+        printed(&mut renderer, &chunks),
+        "[ 3] no end\n[ 3] an error\n[ 3] a line\n"
+    );
 }
 
 #[test]
@@ -126,11 +145,12 @@ fn the_guide_shows_what_is_printed() {
 
 #[test]
 fn hosts_that_are_not_known_are_question_marks() {
-    let mut renderer = Renderer::with_look(Look {
+    let look = Look {
         label: Label::Full,
         timestamps: Timestamps::Off,
         format: Format::Raw,
-    });
+    };
+    let mut renderer = Renderer::with_look(look, Streams::Apart);
     assert_eq!(
         printed(&mut renderer, &[out(3, "x\n")]),
         "[1.3@?:stdout] x\n"

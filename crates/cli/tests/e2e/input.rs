@@ -186,3 +186,21 @@ impl crate::harness::Finished {
         self
     }
 }
+
+/// Opening such a pipe twice, or waiting for its writer without hearing signals, would lose the writer or hang.
+#[test]
+fn a_named_pipe_is_input_like_any_other() {
+    let sandbox = Sandbox::new();
+    let script = r#"mkfifo in; (sleep 0.2; seq 100000; echo "writer $?" >&2) >in & exec "$RALLY" run -q --input in -n 1 md5sum"#;
+    let run = sandbox.run(&mut sandbox.shell(script)).expect_code(0);
+    let expected = sandbox.run(&mut sandbox.shell("seq 100000 | md5sum"));
+    assert_eq!(run.out(), expected.out());
+    assert!(run.err().contains("writer 0"), "{run:?}");
+}
+
+#[test]
+fn a_named_pipe_without_a_writer_does_not_keep_us() {
+    let sandbox = Sandbox::new();
+    let script = r#"mkfifo in; exec "$RALLY" run --input in --timeout 1 -n 1 cat"#;
+    sandbox.run(&mut sandbox.shell(script)).expect_code(124);
+}

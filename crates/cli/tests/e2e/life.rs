@@ -389,3 +389,15 @@ fn a_rank_may_close_its_output_and_go_on() {
     assert_eq!(run.so_far(Stream::Stdout), "");
     run.end().expect_code(0).expect_quiet();
 }
+
+/// A shell that execs us leaves us its children, which are no business of ours.
+#[test]
+fn children_that_we_inherit_are_not_waited_for() {
+    let sandbox = Sandbox::new();
+    let script = r#"sleep 1000 >/dev/null 2>&1 & exec "$RALLY" run -n 2 /bin/true"#;
+    sandbox.run(&mut sandbox.shell(script)).expect_code(0);
+    let sleeper = sandbox.find("sleep 1000");
+    assert_eq!(sleeper.len(), 1, "it lives on");
+    let pid = nix::unistd::Pid::from_raw(sleeper[0].pid);
+    nix::sys::signal::kill(pid, Signal::SIGKILL).unwrap();
+}

@@ -309,3 +309,28 @@ fn a_slow_reader_gets_everything() {
     check_lines(&run.stdout, 4, 50_000).unwrap();
     assert!(eventually(DEADLINE, || sandbox.alive().is_empty().then_some(())).is_some());
 }
+
+/// Two queues for one pipe would let the one write in the midst of the other's line.
+#[test]
+fn both_streams_into_one_pipe_keep_their_lines() {
+    let sandbox = Sandbox::new();
+    let script = r#""$RALLY" run -q -n 4 sh -c '"$MISCHIEF" lines 3000 900 & "$MISCHIEF" lines 3000 900 stderr; wait' 2>&1 | { sleep 0.3; cat; }"#;
+    let run = sandbox.run(&mut sandbox.shell(script)).expect_code(0);
+    let text = run.out();
+    let lengths: std::collections::BTreeSet<_> = text.lines().map(str::len).collect();
+    assert_eq!(text.lines().count(), 24_000);
+    assert_eq!(lengths.len(), 1, "{lengths:?}");
+}
+
+#[test]
+fn a_time_out_does_not_wait_for_a_reader() {
+    let sandbox = Sandbox::new();
+    // The fifo's reader opens it and never reads.
+    let script = r#"mkfifo full; sleep 1000 <full >/dev/null 2>&1 & echo $! >reader; "$RALLY" run --timeout 1 --grace 1 -n 2 yes >full; echo "code $?" >&2; kill -9 $(cat reader)"#;
+    let run = sandbox.run(&mut sandbox.shell(script));
+    assert!(
+        run.err().contains("dropped because nobody reads"),
+        "{run:?}"
+    );
+    assert!(run.err().contains("code 124"), "{run:?}");
+}

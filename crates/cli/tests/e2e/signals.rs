@@ -116,3 +116,24 @@ fn an_ignored_hangup_stays_ignored() {
         "as under nohup: {run:?}"
     );
 }
+
+/// A shell script's background job has SIGINT ignored: the Ctrl-C is for what runs in the foreground.
+#[test]
+fn what_our_caller_ignores_stays_ignored() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1] {
+        let sandbox = Sandbox::new();
+        let name = signal.as_str();
+        let script = format!(
+            r#"trap '' {}; exec "$RALLY" run -n 2 sh -c 'echo ready; while ! [ -e go ]; do sleep 0.01; done; echo survived'"#,
+            name.trim_start_matches("SIG")
+        );
+        let run = sandbox.start(&mut sandbox.shell(&script));
+        run.expect_times(Stream::Stdout, "ready\n", 2);
+        for _ in 0..3 {
+            run.signal(signal);
+        }
+        sandbox.file("go", "");
+        let run = run.end().expect_code(0);
+        assert_eq!(run.out().matches("survived").count(), 2, "{run:?}");
+    }
+}
