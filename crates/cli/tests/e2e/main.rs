@@ -18,5 +18,6 @@ mod kills;
 mod life;
 mod mpi;
 mod output;
+mod robust;
 mod signals;
 mod terminal;
