@@ -114,6 +114,34 @@ pub(super) fn dependencies(root: &Path, workspace: &Value) -> Complaints {
         .collect()
 }
 
+const PLANTED: (&str, &str) = ("crates/dvm/src/planted.rs", "docs/simulator.md");
+
+/// Every bug that is planted for the simulator has its line in the document, and the document has no other.
+pub(super) fn planted(root: &Path) -> Complaints {
+    let read = |path| std::fs::read_to_string(root.join(path)).unwrap_or_default();
+    let (code, document) = PLANTED;
+    compare_planted(&read(code), &read(document))
+}
+
+fn compare_planted(code: &str, document: &str) -> Complaints {
+    let listed = |text: &str, before: &str, after: &str| {
+        text.lines()
+            .filter_map(|line| line.trim().strip_prefix(before)?.split_once(after))
+            .map(|(name, _)| name.to_owned())
+            .filter(|name| name.starts_with(char::is_uppercase))
+            .collect::<BTreeSet<_>>()
+    };
+    let (code, document) = (listed(code, "Self::", ","), listed(document, "| `", "` |"));
+    let (path, place) = PLANTED;
+    let missing = code
+        .difference(&document)
+        .map(|name| format!("{place}: no line for the planted bug `{name}`"));
+    let unknown = document
+        .difference(&code)
+        .map(|name| format!("{place}: {path} has no bug `{name}`"));
+    missing.chain(unknown).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +150,20 @@ mod tests {
     fn links_are_found() {
         let text = "a [b](c.md) and [d](e.md#f \"title\")\n```\n[no](code)\n```\n`[no](code)` [`yes`](g.md)\n";
         assert_eq!(targets(text), [(1, "c.md"), (1, "e.md#f"), (5, "g.md")]);
+    }
+
+    #[test]
+    fn planted_bugs_are_compared() {
+        let code =
+            "    pub const ALL: [Self; 2] = [\n        Self::One,\n        Self::Two,\n    ];";
+        assert!(compare_planted(code, "| `One` | a |\n| `Two` | b |\n| `dvm` | c |").is_empty());
+        assert_eq!(
+            compare_planted(code, "| `One` | a |\n| `Three` | b |"),
+            [
+                "docs/simulator.md: no line for the planted bug `Two`",
+                "docs/simulator.md: crates/dvm/src/planted.rs has no bug `Three`",
+            ]
+        );
     }
 
     #[test]
