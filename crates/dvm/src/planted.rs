@@ -18,6 +18,8 @@ pub enum Bug {
     InputCreditTwice,
     /// The fastest reader sets the pace.
     InputAtFastestPace,
+    /// The full window is given before anybody has read.
+    InputReadAhead,
     PauseNotSent,
     ResumeForgotten,
     /// Procs that start while a window is shut are not paused.
@@ -54,7 +56,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -62,6 +64,7 @@ impl Bug {
         Self::InputEndForgotten,
         Self::InputCreditTwice,
         Self::InputAtFastestPace,
+        Self::InputReadAhead,
         Self::PauseNotSent,
         Self::ResumeForgotten,
         Self::LateStartNotPaused,

@@ -5,9 +5,13 @@
 //!
 //! Bounds: a line of up to [`LINE_MAX`] bytes stays whole; the start of a line is passed on after [`PARTIAL_DELAY`], or
 //! after [`CUT_DELAY`] where the kernel or a buffer cut it and its rest is sure to come; at most [`OUTPUT_WINDOW`] bytes
-//! per stream and [`STDIN_WINDOW`] bytes of input are under way.
+//! per stream and [`STDIN_WINDOW`] bytes of input are under way, or [`STDIN_FIRST`] while it is not known that somebody
+//! reads.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use base::Time;
 use bytes::Bytes;
@@ -47,6 +51,10 @@ pub const fn cost(bytes: usize) -> u64 {
 
 /// Bytes of input that may be between the front's descriptor and the procs' pipes.
 pub const STDIN_WINDOW: u64 = 2 * 1024 * 1024;
+
+/// The same while it is not known that every reader reads: what a pipe holds (pipe(7)). A proc whose pipe has taken more
+/// has read some of it; of one that never reads we collect this much for its pipe and as much again, and no more.
+pub const STDIN_FIRST: u64 = 64 * 1024;
 
 /// Makes chunks of whole lines from what is read of one stream of one proc.
 #[derive(Debug, Default)]
@@ -244,6 +252,74 @@ impl Feeder {
     }
 }
 
+/// How far each reader of the input has come, and what the front may send: the slowest sets the pace.
+#[derive(Debug)]
+pub struct InputCredit {
+    /// How many readers have consumed so many bytes. Counted, because to ask all of them at each write would cost the
+    /// square of their number.
+    paces: BTreeMap<u64, usize>,
+    /// All that the front was given so far.
+    granted: u64,
+}
+
+impl InputCredit {
+    /// So many readers, none of which has consumed anything.
+    #[must_use]
+    pub fn new(readers: usize) -> Self {
+        Self {
+            paces: [(0, readers)]
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            granted: 0,
+        }
+    }
+
+    /// Nobody reads any more.
+    #[must_use]
+    pub fn is_unread(&self) -> bool {
+        self.paces.is_empty()
+    }
+
+    /// A reader that had consumed `from` bytes has now consumed `to`.
+    pub fn advance(&mut self, from: u64, to: u64) {
+        self.leave(from);
+        *self.paces.entry(to).or_default() += 1;
+    }
+
+    /// A reader that had consumed `at` bytes is no obstacle any more.
+    pub fn leave(&mut self, at: u64) {
+        if let Some(count) = self.paces.get_mut(&at) {
+            *count -= 1;
+            if *count == 0 {
+                self.paces.remove(&at);
+            }
+        }
+    }
+
+    /// Credit for the front, if there is enough for a message: in quarters of the window.
+    pub fn due(&mut self) -> Option<u64> {
+        let slowest = if planted::is(Bug::InputAtFastestPace) {
+            self.paces.last_key_value()
+        } else {
+            self.paces.first_key_value()
+        };
+        let (slowest, _) = slowest?;
+        let window = if *slowest > STDIN_FIRST || planted::is(Bug::InputReadAhead) {
+            STDIN_WINDOW
+        } else {
+            STDIN_FIRST
+        };
+        let bytes = (slowest + window).saturating_sub(self.granted);
+        (bytes >= window / 4).then(|| {
+            if !planted::is(Bug::InputCreditTwice) {
+                self.granted += bytes;
+            }
+            bytes
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -356,7 +432,79 @@ mod tests {
         assert_eq!(feeder.poll(), None);
     }
 
+    #[test]
+    fn what_nobody_reads_is_not_collected() {
+        // Two readers; the second never reads, and its pipe takes what a pipe holds.
+        let mut credit = InputCredit::new(2);
+        assert_eq!(credit.due(), Some(STDIN_FIRST));
+        credit.advance(0, STDIN_FIRST);
+        assert_eq!(credit.due(), None, "one of two");
+        credit.advance(0, STDIN_FIRST);
+        assert_eq!(credit.due(), Some(STDIN_FIRST));
+        credit.advance(STDIN_FIRST, 2 * STDIN_FIRST);
+        assert_eq!(credit.due(), None, "the other pipe is full");
+        // It leaves: the one that is left has shown that it reads.
+        credit.leave(STDIN_FIRST);
+        assert_eq!(credit.due(), Some(STDIN_WINDOW));
+        assert!(!credit.is_unread());
+        credit.leave(2 * STDIN_FIRST);
+        assert!(credit.is_unread());
+        assert_eq!(credit.due(), None);
+    }
+
+    #[test]
+    fn input_credit_is_given_in_quarters_of_the_window() {
+        let mut credit = InputCredit::new(1);
+        credit.due();
+        credit.advance(0, STDIN_FIRST / 4 - 1);
+        assert_eq!(credit.due(), None);
+        credit.advance(STDIN_FIRST / 4 - 1, STDIN_FIRST / 4);
+        assert_eq!(credit.due(), Some(STDIN_FIRST / 4));
+        credit.advance(STDIN_FIRST / 4, STDIN_FIRST + 1);
+        assert_eq!(
+            credit.due(),
+            Some(STDIN_FIRST + 1 + STDIN_WINDOW - STDIN_FIRST / 4 * 5)
+        );
+        credit.advance(STDIN_FIRST + 1, STDIN_FIRST + STDIN_WINDOW / 4);
+        assert_eq!(credit.due(), None);
+        credit.advance(
+            STDIN_FIRST + STDIN_WINDOW / 4,
+            STDIN_FIRST + 1 + STDIN_WINDOW / 4,
+        );
+        assert_eq!(credit.due(), Some(STDIN_WINDOW / 4));
+    }
+
     proptest! {
+        /// Readers that take what they are given at random: nothing is under way beyond the window, and none of them
+        /// waits for credit that it has earned.
+        #[test]
+        fn the_slowest_reader_sets_the_pace(
+            readers in 1usize..5,
+            steps in prop::collection::vec((0usize..5, 1u64..400_000, 0u8..20), 0..200),
+        ) {
+            let mut credit = InputCredit::new(readers);
+            let mut consumed = vec![Some(0); readers];
+            let mut granted = credit.due().unwrap();
+            for (reader, bytes, fate) in steps {
+                let Some(Some(at)) = consumed.get(reader).copied() else { continue };
+                if fate == 0 {
+                    credit.leave(at);
+                    consumed[reader] = None;
+                } else {
+                    let to = (at + bytes).min(granted);
+                    credit.advance(at, to);
+                    consumed[reader] = Some(to);
+                }
+                granted += credit.due().unwrap_or(0);
+                let slowest = consumed.iter().flatten().copied().min();
+                prop_assert_eq!(slowest.is_none(), credit.is_unread());
+                let Some(slowest) = slowest else { break };
+                let window = if slowest > STDIN_FIRST { STDIN_WINDOW } else { STDIN_FIRST };
+                prop_assert!(granted <= slowest + window);
+                prop_assert!(granted > slowest + window - window / 4);
+            }
+        }
+
         #[test]
         fn nothing_is_lost_and_short_lines_are_never_cut(
             lines in prop::collection::vec("[a-z]{0,40}", 0..40),

@@ -208,6 +208,12 @@ impl Node {
                 world.require(waiting <= STDIN_WINDOW, || {
                     format!("{waiting} bytes of input wait at a daemon")
                 });
+                let read = |rank: &Rank| world.ledger.input_read.get(rank).copied().unwrap_or(0);
+                let (fed, bound) = (self.fed, 2 * PIPE_ROOM as u64);
+                let unread = self.readers.iter().any(|rank| read(rank) == 0);
+                world.require(!unread || fed <= bound, || {
+                    format!("{fed} bytes of input are taken, and a rank reads nothing")
+                });
             }
             ToDaemon::OutputCredit { stream, bytes, .. } => {
                 let slot = *stream as usize;

@@ -24,7 +24,7 @@ use crate::{
     planted::{self, Bug},
     proto::{Launch, Note, StartFailure, Stream, TableRow, ToController},
     spec::HoldAt,
-    stdio::{Assembler, Feeder, Flow, STDIN_WINDOW, Window},
+    stdio::{Assembler, Feeder, Flow, InputCredit, Window},
 };
 
 type Out = VecDeque<Output>;
@@ -74,8 +74,8 @@ pub(super) struct LocalJob {
     failures: BTreeMap<StartFailure, RankSet>,
     windows: [Window; 2],
     stdin_closed: bool,
-    /// Input bytes that the front was given credit for, beside the first window.
-    credited: u64,
+    /// Counts the feeders of `procs`.
+    input: InputCredit,
     /// Absent when the job's facts do not fit the protocol: its procs then find a closed connection.
     pmi: Option<pmi::Server>,
     fence: Option<pmi::FenceId>,
@@ -150,14 +150,11 @@ impl LocalJob {
                 (rank, proc)
             })
             .collect();
-        let readers = procs.values().any(|proc| proc.feeder.is_some());
-        out.push_back(Output::Send(if readers {
-            ToController::StdinCredit {
-                job,
-                bytes: STDIN_WINDOW,
-            }
-        } else {
-            ToController::StdinClosed { job }
+        let readers = procs.values().filter(|proc| proc.feeder.is_some()).count();
+        let mut input = InputCredit::new(readers);
+        out.push_back(Output::Send(match input.due() {
+            Some(bytes) => ToController::StdinCredit { job, bytes },
+            None => ToController::StdinClosed { job },
         }));
         let mut job = Self {
             host: config.host.clone(),
@@ -170,8 +167,8 @@ impl LocalJob {
             table: Vec::new(),
             failures: BTreeMap::new(),
             windows: [Window::default(), Window::default()],
-            stdin_closed: !readers,
-            credited: 0,
+            stdin_closed: input.is_unread(),
+            input,
             pmi,
             fence: None,
             fence_broken: None,

@@ -9,7 +9,7 @@ use crate::{
     planted::{self, Bug},
     proto::{Chunk, Stream, ToController},
     spec::WindowSize,
-    stdio::{Feed, Feeder, Flow, Piece, STDIN_WINDOW},
+    stdio::{Feed, Feeder, Flow, Piece},
 };
 
 impl LocalJob {
@@ -155,7 +155,9 @@ impl LocalJob {
         let Some(feeder) = &mut proc.feeder else {
             return;
         };
+        let before = feeder.consumed();
         feeder.written();
+        self.input.advance(before, feeder.consumed());
         self.credit_stdin(out);
         self.feed(rank, out);
     }
@@ -175,7 +177,9 @@ impl LocalJob {
         match proc.feeder.as_mut().and_then(Feeder::poll) {
             Some(Feed::Write(bytes)) => out.push_back(Output::WriteStdin { proc: id, bytes }),
             Some(Feed::Close) => {
-                proc.feeder = None;
+                if let Some(feeder) = proc.feeder.take() {
+                    self.input.leave(feeder.consumed());
+                }
                 out.push_back(Output::CloseStdin { proc: id });
                 self.close_stdin_if_unread(out);
             }
@@ -184,14 +188,14 @@ impl LocalJob {
     }
 
     pub(super) fn stop_feeding(&mut self, rank: Rank, out: &mut Out) {
-        if self
+        let Some(feeder) = self
             .procs
             .get_mut(&rank)
             .and_then(|proc| proc.feeder.take())
-            .is_none()
-        {
+        else {
             return;
-        }
+        };
+        self.input.leave(feeder.consumed());
         self.credit_stdin(out);
         out.push_back(Output::CloseStdin {
             proc: proc_id(self.launch.job, rank),
@@ -199,23 +203,9 @@ impl LocalJob {
         self.close_stdin_if_unread(out);
     }
 
-    /// Gives credit for what every reader has read, in quarters of the window: the slowest of them sets the pace.
-    pub(super) fn credit_stdin(&mut self, out: &mut Out) {
-        let readers = self
-            .procs
-            .values()
-            .filter_map(|proc| proc.feeder.as_ref())
-            .map(Feeder::consumed);
-        let slowest = if planted::is(Bug::InputAtFastestPace) {
-            readers.max()
-        } else {
-            readers.min()
-        };
-        let bytes = slowest.map_or(0, |consumed| consumed.saturating_sub(self.credited));
-        if bytes >= STDIN_WINDOW / 4 {
-            if !planted::is(Bug::InputCreditTwice) {
-                self.credited += bytes;
-            }
+    /// Gives credit for what every reader has read.
+    fn credit_stdin(&mut self, out: &mut Out) {
+        if let Some(bytes) = self.input.due() {
             out.push_back(Output::Send(ToController::StdinCredit {
                 job: self.launch.job,
                 bytes,
@@ -224,7 +214,7 @@ impl LocalJob {
     }
 
     pub(super) fn close_stdin_if_unread(&mut self, out: &mut Out) {
-        if !self.stdin_closed && self.procs.values().all(|proc| proc.feeder.is_none()) {
+        if !self.stdin_closed && self.input.is_unread() {
             self.stdin_closed = true;
             out.push_back(Output::Send(ToController::StdinClosed {
                 job: self.launch.job,
