@@ -193,6 +193,9 @@ Slots that nobody has counted never refuse: without a number more ranks than cor
     PLACE_NOT_ENOUGH_CPUS: Error "place/not-enough-cpus"
 "You asked for a binding, and the node has fewer cores than the ranks there need for it. Without `--bind-to` such ranks would run unbound; with it we do not guess which of the two you want. `--bind-to none` or `:overload-allowed` decide."
 
+    PLACE_NOT_ENOUGH_ROOM: Error "place/not-enough-room"
+"`PE=n` gives each rank n cores (or hardware threads) of its own, and the nodes together have fewer than all ranks need. `-n` with the number given, or a smaller `PE=`, makes them fit. With `--oversubscribe` the ranks run unbound and share what there is."
+
     PLACE_OBJECT_TOO_SMALL: Error "place/object-too-small"
 "`PE=n` gives each rank n cores (or hardware threads) of one object of the level that ranks are mapped by, and no object has so many."
 

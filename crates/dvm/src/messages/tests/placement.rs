@@ -38,6 +38,13 @@ fn place_errors() -> Vec<place::Error> {
             unit,
             bind: "core".to_owned(),
         },
+        Error::NotEnoughRoom {
+            nodes: nodes(),
+            procs: 9,
+            each: 2,
+            room: 8,
+            unit,
+        },
         Error::ObjectTooSmall {
             node: node(),
             level: Some(base::Level::Numa),
@@ -77,6 +84,27 @@ fn place_errors() -> Vec<place::Error> {
     ]
 }
 
+/// The ids are read from the source, so that no new one is forgotten here.
+#[test]
+fn every_way_to_fail_is_explained() {
+    let source = include_str!("../../place/error.rs");
+    let ids = source
+        .split('"')
+        .filter(|text| text.starts_with("place/"))
+        .collect::<Vec<_>>();
+    assert!(ids.len() > 18, "{ids:?}");
+    for id in &ids {
+        assert!(explain(id).is_some(), "{id}");
+    }
+    // Each is an error or a note, and no kind is left of one that is gone.
+    for error in place_errors() {
+        assert!(ids.contains(&error.id()), "{}", error.id());
+    }
+    for kind in KINDS.iter().filter(|kind| kind.id.starts_with("place/")) {
+        assert!(ids.contains(&kind.id), "{}", kind.id);
+    }
+}
+
 #[test]
 fn jobs_that_cannot_be_placed() {
     let text = place_errors()
@@ -107,6 +135,10 @@ fn jobs_that_cannot_be_placed() {
     place/not-enough-cpus Error: cannot bind to core on `n1`: its 9 procs need 18 cores, 8 can be used
       effect: the job was not started
       help: pass `--bind-to none`, or `--bind-to core:overload-allowed` to share them
+    place/not-enough-room Error: cannot give 9 procs 2 cores each: there is room for 8
+      nodes: `n[1-2]`
+      effect: the job was not started
+      help: pass `-n 8`, a smaller `PE=`, or `--oversubscribe` to run unbound
     place/object-too-small Error: no numa of `n1` has 9 cores for one proc: the largest has 4
       effect: the job was not started
       help: pass `PE=4` or less, or map by a wider object
