@@ -122,7 +122,7 @@ struct Site<'a> {
     allocation: &'a Allocation,
     topologies: &'a Topologies,
     /// One for each kind of topology.
-    machines: Vec<Machine>,
+    machines: Vec<Machine<'a>>,
     unit: CpuUnit,
 }
 
@@ -173,7 +173,7 @@ impl<'a> Site<'a> {
         })
     }
 
-    fn machine(&self, node: NodeId) -> Result<&Machine, Error> {
+    fn machine(&self, node: NodeId) -> Result<&Machine<'a>, Error> {
         let machine = self.machines.get(self.topologies.kind(node) as usize);
         machine
             .filter(|machine| machine.len() > 0)
@@ -614,7 +614,7 @@ fn number_all(
 
 /// Places one node and every one that looks like it.
 fn look_at(
-    machine: &Machine,
+    machine: &Machine<'_>,
     apps: &[Resolved],
     counts: &[u32],
     builder: &mut Builder,

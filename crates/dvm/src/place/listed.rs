@@ -141,7 +141,7 @@ fn cpus(site: &Site<'_>, node: NodeId, slots: &[SlotSpec]) -> Result<CpuSet, Err
             available: u32::try_from(units.len()).unwrap_or(u32::MAX),
             unit: site.unit,
         };
-        let add = |machine: &Machine, cpus: CpuSet, unit: u32| match machine.unit(unit) {
+        let add = |machine: &Machine<'_>, cpus: CpuSet, unit: u32| match machine.unit(unit) {
             Some(pus) => cpus.union(pus),
             None => cpus,
         };

@@ -5,18 +5,23 @@
 //! object that it is mapped to, or from the whole node, and is bound to what the policy says: to those units, or to the
 //! object of the wanted level that contains them.
 
-use std::collections::BTreeMap;
+use std::{cell::OnceCell, collections::BTreeMap};
 
 use base::{CpuSet, Level, Pu, Topology};
 
 use super::policy::{CpuUnit, Overload};
 
 /// A node's processors for one way of counting.
-pub(super) struct Machine {
+pub(super) struct Machine<'a> {
     /// The allowed PUs of each unit.
     units: Vec<CpuSet>,
-    levels: BTreeMap<Level, Objects>,
+    /// The first of them, which tells the objects that the unit is part of.
+    first: Vec<&'a Pu>,
+    /// By level, made when they are asked for: a job needs one or two of them.
+    levels: [OnceCell<Objects>; LEVELS],
 }
+
+const LEVELS: usize = Level::Pu as usize + 1;
 
 /// The objects of one level.
 pub(super) struct Objects {
@@ -98,28 +103,38 @@ fn identity(pu: &Pu, level: Level) -> (Level, u32) {
         Level::Numa,
         Level::Package,
     ];
+    let narrow = WIDER.iter().position(|wider| *wider == level);
     WIDER
-        .into_iter()
-        .skip_while(|wider| *wider != level)
-        .find_map(|wider| wider.of(pu).map(|id| (wider, id)))
+        .iter()
+        .skip(narrow.unwrap_or(0))
+        .find_map(|wider| wider.of(pu).map(|id| (*wider, id)))
         .unwrap_or((Level::Package, pu.package))
 }
 
 /// Groups what ascends in an order of first sight.
-fn group<K: Ord>(keys: impl Iterator<Item = K>) -> (Vec<u32>, u32) {
+fn group<K: Ord + Copy>(keys: impl Iterator<Item = K>) -> (Vec<u32>, u32) {
     let mut seen = BTreeMap::new();
+    // Neighbours are mostly in the same object.
+    let mut before: Option<(K, u32)> = None;
     let of = keys
         .map(|key| {
-            let next = u32::try_from(seen.len()).unwrap_or(u32::MAX);
-            *seen.entry(key).or_insert(next)
+            let number = match before {
+                Some((last, number)) if last == key => number,
+                _ => {
+                    let next = u32::try_from(seen.len()).unwrap_or(u32::MAX);
+                    *seen.entry(key).or_insert(next)
+                }
+            };
+            before = Some((key, number));
+            number
         })
         .collect();
     (of, u32::try_from(seen.len()).unwrap_or(u32::MAX))
 }
 
-impl Machine {
+impl<'a> Machine<'a> {
     /// The units of a node that are allowed and, if the user named some, wanted.
-    pub(super) fn new(topology: &Topology, wanted: Option<&CpuSet>, unit: CpuUnit) -> Self {
+    pub(super) fn new(topology: &'a Topology, wanted: Option<&CpuSet>, unit: CpuUnit) -> Self {
         let usable = wanted.map_or_else(
             || topology.allowed().clone(),
             |wanted| topology.allowed().intersection(wanted),
@@ -144,21 +159,15 @@ impl Machine {
                 first.get_or_insert(*pu);
             }
         }
-        let first = first.into_iter().flatten().collect::<Vec<_>>();
-        let all = [
-            Level::Package,
-            Level::Numa,
-            Level::L3,
-            Level::L2,
-            Level::L1,
-            Level::Core,
-            Level::Pu,
-        ];
-        let levels = all.map(|level| (level, Objects::new(level, &first, &units)));
         Self {
             units,
-            levels: levels.into_iter().collect(),
+            first: first.into_iter().flatten().collect(),
+            levels: [const { OnceCell::new() }; LEVELS],
         }
+    }
+
+    fn level(&self, level: Level) -> &Objects {
+        self.levels[level as usize].get_or_init(|| Objects::new(level, &self.first, &self.units))
     }
 
     /// The number of units.
@@ -168,18 +177,12 @@ impl Machine {
 
     /// The number of objects of a level.
     pub(super) fn objects(&self, level: Level) -> u32 {
-        self.levels.get(&level).map_or(0, |objects| {
-            u32::try_from(objects.members.len()).unwrap_or(u32::MAX)
-        })
+        u32::try_from(self.level(level).members.len()).unwrap_or(u32::MAX)
     }
 
     /// The units of the largest object of a level.
     pub(super) fn largest(&self, level: Level) -> u32 {
-        let sizes = self
-            .levels
-            .get(&level)
-            .into_iter()
-            .flat_map(|objects| objects.members.iter().map(Vec::len));
+        let sizes = self.level(level).members.iter().map(Vec::len);
         sizes
             .max()
             .map_or(0, |size| u32::try_from(size).unwrap_or(u32::MAX))
@@ -191,10 +194,10 @@ impl Machine {
             return self.len();
         }
         let level = scheme.level(each, self);
-        let Some(objects) = level.and_then(|level| self.levels.get(&level)) else {
+        let Some(level) = level else {
             return self.len() / each;
         };
-        objects
+        self.level(level)
             .members
             .iter()
             .map(|units| u32::try_from(units.len()).unwrap_or(u32::MAX) / each)
@@ -207,8 +210,7 @@ impl Machine {
 
     /// The units of the object of a level with this logical number.
     pub(super) fn members(&self, level: Level, object: u32) -> Option<&[u32]> {
-        self.levels
-            .get(&level)?
+        self.level(level)
             .members
             .get(object as usize)
             .map(Vec::as_slice)
@@ -242,7 +244,7 @@ impl Objects {
 impl Scheme {
     /// The objects that units are taken from. Several units for one proc come from one NUMA node or package where that
     /// is possible.
-    fn level(self, each: u32, machine: &Machine) -> Option<Level> {
+    fn level(self, each: u32, machine: &Machine<'_>) -> Option<Level> {
         match self {
             // Several cores for one proc cannot come out of a core.
             Self::InTurn(level) | Self::Each(level, _) if machine.largest(level) >= each => {
@@ -256,7 +258,7 @@ impl Scheme {
 }
 
 /// Gives every proc its object and units.
-pub(super) fn place(machine: &Machine, wanted: &[Local]) -> Placement {
+pub(super) fn place(machine: &Machine<'_>, wanted: &[Local]) -> Placement {
     let mut state = State {
         machine,
         used: vec![false; machine.units.len()],
@@ -283,7 +285,7 @@ pub(super) fn place(machine: &Machine, wanted: &[Local]) -> Placement {
 }
 
 struct State<'a> {
-    machine: &'a Machine,
+    machine: &'a Machine<'a>,
     used: Vec<bool>,
     fit: Fit,
 }
@@ -299,7 +301,7 @@ impl State<'_> {
         let machine = self.machine;
         let whole = (0..machine.len()).collect::<Vec<_>>();
         let level = local.scheme.level(local.each, machine);
-        let objects = level.and_then(|level| machine.levels.get(&level));
+        let objects = level.map(|level| machine.level(level));
         let new_cursors = || match objects {
             Some(objects) => objects
                 .members
@@ -349,16 +351,14 @@ impl State<'_> {
                     ))
                 }
                 (Bind::Object(level), Some(first)) => {
-                    machine.levels.get(&level).and_then(|objects| {
-                        let pus = objects
-                            .pus
-                            .get(*objects.of.get(*first as usize)? as usize)?;
-                        Some(
-                            bindings
-                                .get(pus)
-                                .copied()
-                                .unwrap_or_else(|| number(bindings, pus.clone())),
-                        )
+                    let objects = machine.level(level);
+                    let object = objects.of.get(*first as usize);
+                    let pus = object.and_then(|object| objects.pus.get(*object as usize));
+                    pus.map(|pus| {
+                        bindings
+                            .get(pus)
+                            .copied()
+                            .unwrap_or_else(|| number(bindings, pus.clone()))
                     })
                 }
             };
