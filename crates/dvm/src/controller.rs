@@ -65,12 +65,6 @@ enum Phase {
     Over,
 }
 
-#[derive(Debug)]
-struct Node {
-    host: String,
-    topology: Topology,
-}
-
 /// What one node still owes the job.
 #[derive(Debug)]
 struct Share {
@@ -111,7 +105,8 @@ struct Job {
 pub struct Controller {
     allocation: Allocation,
     front_pid: u32,
-    nodes: BTreeMap<NodeId, Node>,
+    /// Those that said hello.
+    nodes: BTreeMap<NodeId, Topology>,
     job: Option<Job>,
     front_lost: bool,
     outputs: VecDeque<ControllerOutput>,
@@ -219,8 +214,8 @@ impl Controller {
             return;
         }
         let mut topologies = Topologies::default();
-        for (id, node) in &self.nodes {
-            topologies.push(*id, &node.topology);
+        for (id, topology) in &self.nodes {
+            topologies.push(*id, topology);
         }
         let map = match place::place(&job.spec.placement, &self.allocation, &topologies) {
             Ok(map) => map,
@@ -286,16 +281,9 @@ impl Controller {
         match message {
             ToController::Hello {
                 node: said,
-                host,
                 topology,
             } if said == node => {
-                self.nodes.insert(
-                    node,
-                    Node {
-                        host,
-                        topology: *topology,
-                    },
-                );
+                self.nodes.insert(node, *topology);
                 self.launch_if_ready();
             }
             ToController::Hello { node: said, .. } => {
@@ -722,13 +710,6 @@ impl Controller {
 
     fn log(&mut self, what: String) {
         self.outputs.push_back(ControllerOutput::Log(what));
-    }
-
-    /// Hosts of the nodes that said hello, by number.
-    pub fn hosts(&self) -> impl Iterator<Item = (NodeId, &str)> {
-        self.nodes
-            .iter()
-            .map(|(id, node)| (*id, node.host.as_str()))
     }
 }
 

@@ -229,7 +229,6 @@ impl Daemon {
     pub fn new(config: DaemonConfig) -> Self {
         let hello = ToController::Hello {
             node: config.node,
-            host: config.host.clone(),
             topology: Box::new(config.topology.clone()),
         };
         Self {

@@ -28,7 +28,7 @@ pub use self::{
 };
 use crate::{
     place,
-    proto::{Cause, EndReason, Note, Outcome, Refusal, StartFailure, TableRow},
+    proto::{Cause, EndReason, Note, Outcome, Refusal, TableRow},
     spec::{App, EndPolicy, OnFailure},
 };
 
@@ -565,10 +565,4 @@ fn ended_effect(outcome: &Outcome) -> Option<String> {
         ));
     }
     join_facts(parts)
-}
-
-/// The message for procs that could not be started, for callers that have no outcome yet.
-#[must_use]
-pub fn start_failure(failure: &StartFailure, ranks: &RankSet, scene: &Scene<'_>) -> Message {
-    start::message(failure, ranks, scene)
 }

@@ -278,7 +278,6 @@ pub enum ToController {
     /// The daemon is ready.
     Hello {
         node: NodeId,
-        host: String,
         topology: Box<Topology>,
     },
     /// Every proc of the launch was forked or has failed to be.

@@ -327,8 +327,8 @@ impl JobMap {
     }
 
     /// What a rank is bound to; `None` where it is unbound or does not exist.
-    #[must_use]
-    pub fn cpus_of(&self, rank: Rank) -> Option<&CpuSet> {
+    #[cfg(test)]
+    pub(super) fn cpus_of(&self, rank: Rank) -> Option<&CpuSet> {
         self.find(rank)
             .and_then(|(block, _, proc)| self.binding(block, proc))
     }

@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 
 use super::{super::words::errno, *};
-use crate::proto::StartStep;
+use crate::{
+    messages::start::message as start_failure,
+    proto::{StartFailure, StartStep},
+};
 
 #[test]
 fn procs_that_could_not_be_started() {
