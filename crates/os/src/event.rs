@@ -26,7 +26,7 @@ use crate::{
     clock::Clock,
     error::{Error, check},
     process::{Pid, current_pid},
-    signal::SignalSet,
+    signal::{SignalSet, default_signal},
 };
 
 /// Events taken from the kernel in one wait. More stay there: epoll hands them out in turn, so nobody starves.
@@ -181,7 +181,8 @@ enum Precision {
 }
 
 impl Loop {
-    /// A loop that receives `signals`, and always SIGCHLD. They stay blocked in this thread and in those it starts
+    /// A loop that receives `signals`, and always SIGCHLD, which gets its default disposition: who ignores it, perhaps
+    /// by inheritance, never hears of a child's end, for the kernel waits for it itself. They stay blocked in this thread and in those it starts
     /// from now on; [`crate::Spawner`] gives programs an empty mask.
     ///
     /// # Errors
@@ -191,6 +192,7 @@ impl Loop {
         wanted.push(Signal::CHLD);
         let set = SignalSet::of(&wanted);
         set.block()?;
+        default_signal(Signal::CHLD)?;
         // SAFETY: the set is valid; the result is a new descriptor that nobody else owns, checked before it is used.
         let signals = unsafe {
             let raw = libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);

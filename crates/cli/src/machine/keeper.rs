@@ -27,6 +27,8 @@ const ORPHANS_MAX: Duration = Duration::from_secs(2);
 /// Forks the controller and keeps it. Returns in the keeper when nothing is left, with the exit code, and in the
 /// controller when it fails.
 pub(crate) fn keep(birth: Birth) -> Result<u8, os::Error> {
+    // Whoever started us may ignore it, and then the end of a controller that fails at once would be lost.
+    os::default_signal(Signal::CHLD)?;
     os::become_subreaper()?;
     os::new_session()?;
     match os::fork()? {
