@@ -451,6 +451,5 @@ impl Machine {
 
 /// Says what should not have happened, on our own stderr: there is no better place when the front may be gone.
 pub(crate) fn log(what: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "rally: {what}");
+    let _ = os::write_if_room(std::io::stderr(), format!("rally: {what}\n").as_bytes());
 }

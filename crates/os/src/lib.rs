@@ -32,7 +32,7 @@ pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, inherited_descriptor,
     is_regular_or_null, is_same_file, let_go_of_standard_stream, pipe, read, reopen_nonblocking,
     set_blocking, set_nonblocking, set_pipe_size, socket_pair, splice, standard_streams, write,
-    write_vectored,
+    write_if_room, write_vectored,
 };
 pub use process::{
     Forked, Pid, ProcessInfo, all_processes, become_subreaper, children, close_on_exec_from,

@@ -17,6 +17,7 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::socket::{AddressFamily, SockFlag, SockType, socketpair},
     unistd,
 };
@@ -30,6 +31,8 @@ use crate::{
 pub const MAX_SLICES: usize = 64;
 /// The device number of /dev/null: character device 1:3 on every Linux.
 const NULL_DEVICE: (u32, u32) = (1, 3);
+/// What a pipe takes without waiting when it has room at all: PIPE_BUF of Linux.
+const PIPE_BUF: usize = 4096;
 
 /// What a read gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,6 +283,22 @@ fn read_outcome(
 /// What write(2) says, except "again", "interrupted" and "closed".
 pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<WriteOutcome, Error> {
     write_vectored(fd, &[IoSlice::new(bytes)])
+}
+
+/// Writes the beginning of `bytes` in one piece, or nothing where it would wait: for descriptors that we share with
+/// others and so cannot make non-blocking. At most 4,096 bytes are taken.
+///
+/// # Errors
+/// What poll(2) and write(2) say, except "again", "interrupted" and "closed".
+pub fn write_if_room(fd: impl AsFd, bytes: &[u8]) -> Result<WriteOutcome, Error> {
+    let fd = fd.as_fd();
+    let mut polled = [PollFd::new(fd, PollFlags::POLLOUT)];
+    match poll(&mut polled, PollTimeout::ZERO) {
+        // An error without room is one that the write names.
+        Ok(1..) => write(fd, &bytes[..bytes.len().min(PIPE_BUF)]),
+        Ok(_) | Err(Errno::EINTR) => Ok(WriteOutcome::WouldBlock),
+        Err(errno) => Err(Error::nix("ask whether there is room")(errno)),
+    }
 }
 
 /// Writes several buffers with one call, as far as there is room. Those beyond [`MAX_SLICES`] are left for next time.

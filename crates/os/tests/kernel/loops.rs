@@ -56,6 +56,14 @@ pub(crate) const TESTS: &[Test] = &[
         signals_say_who_sent_them,
     ),
     (
+        "loops::children_are_heard_of_although_our_caller_ignores_them",
+        children_are_heard_of_although_our_caller_ignores_them,
+    ),
+    (
+        "loops::what_would_wait_for_room_is_not_written",
+        what_would_wait_for_room_is_not_written,
+    ),
+    (
         "loops::the_loop_sleeps_through_a_stop",
         the_loop_sleeps_through_a_stop,
     ),
@@ -336,4 +344,29 @@ fn the_loop_sleeps_through_a_stop() {
     state('S');
     os::write(writer.as_fd(), b"x").unwrap();
     assert_eq!(World::new().exit_of(child), ExitStatus::SUCCESS);
+}
+
+/// SIGCHLD that is ignored is inherited by programs, and makes the kernel forget how a child ended.
+fn children_are_heard_of_although_our_caller_ignores_them() {
+    // SAFETY: SIG_IGN is no function.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    let mut world = World::new();
+    let (text, status) = world.shell("grep SigIgn /proc/self/status; exit 3", |_| {});
+    let ignored = u64::from_str_radix(text.trim_start_matches("SigIgn:").trim(), 16).unwrap();
+    assert_eq!(ignored & (1 << (libc::SIGCHLD - 1)), 0, "{text}");
+    assert_eq!(status, ExitStatus::Exited(3));
+}
+
+fn what_would_wait_for_room_is_not_written() {
+    let (reader, writer) = os::pipe().unwrap();
+    let long = [b'x'; 10_000];
+    // The pipe waits for room: it is shared with others in its real life.
+    let write = || os::write_if_room(&writer, &long).unwrap();
+    assert_eq!(write(), WriteOutcome::Bytes(4096));
+    let more = (0..1000)
+        .take_while(|_| write() != WriteOutcome::WouldBlock)
+        .count();
+    assert!((1..1000).contains(&more), "{more}");
+    drop(reader);
+    assert_eq!(write(), WriteOutcome::Closed);
 }
