@@ -36,15 +36,13 @@ pub use pipe::{
 };
 pub use process::{
     Forked, Pid, ProcessInfo, all_processes, become_subreaper, children, close_on_exec_from,
-    current_pid, descendants, die_with_parent, effective_uid, environment_of, exit_at_once, fork, host_name,
-    inspect, kill, kill_group, limit, new_session, parent_pid, raise_descriptor_limit, start_time,
-    tracer,
+    current_pid, descendants, die_with_parent, effective_uid, environment_of, exit_at_once, fork,
+    host_name, inspect, kill, kill_group, limit, new_session, parent_pid, raise_descriptor_limit,
+    start_time, tracer,
 };
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
-pub use signal::{
-    Suspended, default_signal, ignore_signal, is_ignored, suspend, unblock_signal,
-};
+pub use signal::{Suspended, default_signal, ignore_signal, is_ignored, suspend, unblock_signal};
 pub use spawn::{ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace};
 pub use terminal::{
     RawMode, WindowSize, foreground, is_terminal, open_pty, set_window_size, window_size,

@@ -12,7 +12,8 @@
 //!
 //! A parent of ten thousand programs has open several descriptors for each. Were its table copied for every child and
 //! closed there again, starting n programs would take n² steps. So the child shares the table at first, the few
-//! descriptors that it needs are put under low numbers, and its own copy is made of those alone.
+//! descriptors that it needs are put under low numbers, and its own copy is made of those alone. Where that is refused,
+//! by an old kernel or the filter of a container, it gets a copy of the whole table after all.
 #![expect(
     unsafe_code,
     reason = "clone with shared memory and the child's raw system calls"
@@ -46,13 +47,12 @@ const GUARD_SIZE: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
 const PLACES: usize = 4;
 /// The standard streams are the child's own even where nothing is put there.
 const LOWEST_UNNEEDED: c_int = 3;
-/// Runs programs that are scripts without a first line, as execvp(3) does.
-const SHELL: &CStr = c"/bin/sh";
 
 /// A program to start and all that is set up for it.
 #[derive(Debug)]
 pub struct SpawnSpec<'a> {
-    /// The file to execute; PATH is not searched. A relative path counts from `cwd`.
+    /// The file to execute; PATH is not searched, and a file that the kernel does not know is not given to a shell. A
+    /// relative path counts from `cwd`.
     pub program: &'a CStr,
     /// The arguments, the program's own name first.
     pub argv: &'a [CString],
@@ -182,6 +182,24 @@ pub struct SpawnError {
     pub errno: i32,
 }
 
+/// Whose table of descriptors a child has at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Table {
+    /// Ours, which it leaves with close_range(2).
+    Shared,
+    /// A copy of ours, because close_range is refused.
+    Copied,
+}
+
+impl Table {
+    const fn clone_flags(self) -> c_int {
+        match self {
+            Self::Shared => libc::CLONE_FILES,
+            Self::Copied => 0,
+        }
+    }
+}
+
 /// Starts programs, one after another, on a reused stack. Use it only from a thread that lives as long as the
 /// process: a parent-death signal fires when the *thread* that started the child ends.
 #[derive(Debug)]
@@ -192,6 +210,7 @@ pub struct Spawner {
     places: Vec<OwnedFd>,
     /// What is in the places otherwise.
     nothing: OwnedFd,
+    table: Table,
     /// Signals that had a handler when this was made, see [`signal::caught`].
     caught: u64,
 }
@@ -211,6 +230,7 @@ impl Spawner {
             pointers: Pointers::default(),
             places,
             nothing,
+            table: Table::Shared,
             caught: signal::caught(),
         })
     }
@@ -227,7 +247,15 @@ impl Spawner {
             step: SpawnStep::Descriptors,
             errno: error.errno(),
         });
-        let result = staged.and_then(|()| self.start(spec));
+        let result = staged.and_then(|()| {
+            let table = self.table;
+            let result = self.start(spec);
+            if self.table == table {
+                return result;
+            }
+            // The child has done nothing yet. It happens once: a copied table stays so.
+            self.start(spec)
+        });
         for place in self.places.iter().take(spec.fds.len()) {
             // The child's ends must not stay open here. It cannot fail: both numbers are open.
             let _ = pipe::duplicate_onto(self.nothing.as_fd(), place.as_fd());
@@ -251,7 +279,7 @@ impl Spawner {
         let fds = &mut self.pointers.fds;
         let mut child = Child {
             spec,
-            argv: &mut self.pointers.argv,
+            argv: &self.pointers.argv,
             envp: &self.pointers.envp,
             first_unneeded_fd: fds
                 .iter()
@@ -260,6 +288,7 @@ impl Spawner {
                 .unwrap_or(0)
                 .max(LOWEST_UNNEEDED),
             fds,
+            table: self.table,
             parent: i32::try_from(std::process::id()).unwrap_or(0),
             default_signals: self.caught | signal::ignored_by_us(),
             first_free_fd: spec
@@ -280,7 +309,7 @@ impl Spawner {
                 libc::clone(
                     run,
                     self.stack.top(),
-                    libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK | libc::SIGCHLD,
+                    libc::CLONE_VM | self.table.clone_flags() | libc::CLONE_VFORK | libc::SIGCHLD,
                     (&raw mut child).cast::<c_void>(),
                 )
             };
@@ -296,12 +325,14 @@ impl Spawner {
         })?;
         // The child wrote through a pointer, which the compiler need not have noticed.
         // SAFETY: `child` is a live local and the child process is done with it.
-        let (step, errno) = unsafe {
+        let (step, errno, table) = unsafe {
             (
                 (&raw const child.step).read_volatile(),
                 (&raw const child.errno).read_volatile(),
+                (&raw const child.table).read_volatile(),
             )
         };
+        self.table = table;
         if errno == 0 {
             return Ok(Pid::from_raw(pid));
         }
@@ -316,7 +347,6 @@ impl Spawner {
 /// Pointer arrays in the form that execve wants, kept to be filled again.
 #[derive(Debug, Default)]
 struct Pointers {
-    /// One free place, the arguments, null: the free place makes room for the shell.
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
     /// Raw sources and targets of descriptors.
@@ -326,7 +356,6 @@ struct Pointers {
 impl Pointers {
     fn fill(&mut self, spec: &SpawnSpec<'_>) {
         self.argv.clear();
-        self.argv.push(SHELL.as_ptr());
         self.argv
             .extend(spec.argv.iter().map(|argument| argument.as_ptr()));
         if spec.argv.is_empty() {
@@ -346,10 +375,10 @@ impl Pointers {
     }
 }
 
-/// What the child reads, and the two words that it writes.
+/// What the child reads, and the three words that it writes.
 struct Child<'a> {
     spec: &'a SpawnSpec<'a>,
-    argv: &'a mut [*const c_char],
+    argv: &'a [*const c_char],
     envp: &'a [*const c_char],
     fds: &'a mut [(c_int, c_int)],
     parent: c_int,
@@ -359,6 +388,8 @@ struct Child<'a> {
     first_unneeded_fd: c_int,
     step: SpawnStep,
     errno: c_int,
+    /// How it was made, and how the next should be.
+    table: Table,
 }
 
 /// The child. It returns only to exit, and then has left `step` and `errno`.
@@ -443,14 +474,18 @@ impl Child<'_> {
     }
 
     /// From here on descriptors are the child's own.
-    fn leave_our_table(&self) -> Result<(), c_int> {
+    fn leave_our_table(&mut self) -> Result<(), c_int> {
+        if self.table == Table::Copied {
+            return Ok(());
+        }
         let first = word(self.first_unneeded_fd);
         let last = word(u32::MAX);
         let flags = word(libc::CLOSE_RANGE_UNSHARE);
         match raw(libc::SYS_close_range, [first, last, flags, 0]) {
-            // Kernels before 5.9, and containers whose filter does not know the call.
-            Err(libc::ENOSYS | libc::EPERM | libc::EINVAL) => {
-                raw(libc::SYS_unshare, [word(libc::CLONE_FILES), 0, 0, 0]).map(drop)
+            // Kernels before 5.9, and containers whose filter does not know the call. They forbid unshare(2) as well.
+            Err(errno @ (libc::ENOSYS | libc::EPERM | libc::EINVAL)) => {
+                self.table = Table::Copied;
+                Err(errno)
             }
             result => result.map(drop),
         }
@@ -529,25 +564,14 @@ impl Child<'_> {
         Ok(())
     }
 
-    fn exec(&mut self) -> Result<Never, c_int> {
-        let program = self.spec.program.as_ptr();
+    fn exec(&self) -> Result<Never, c_int> {
+        let program = address(self.spec.program.as_ptr());
+        let argv = address(self.argv.as_ptr());
         let envp = address(self.envp.as_ptr());
-        // The first place is the shell's; `fill` made at least three.
-        let argv = address(self.argv.as_ptr().wrapping_add(1));
-        let errno = match raw(libc::SYS_execve, [address(program), argv, envp, 0]) {
-            Err(libc::ENOEXEC) => {
-                if let Some(name) = self.argv.get_mut(1) {
-                    *name = program;
-                }
-                let argv = address(self.argv.as_ptr());
-                raw(libc::SYS_execve, [address(SHELL.as_ptr()), argv, envp, 0])
-                    .err()
-                    .unwrap_or(libc::ENOEXEC)
-            }
-            Err(errno) => errno,
-            Ok(_) => libc::ENOEXEC,
-        };
-        Err(errno)
+        match raw(libc::SYS_execve, [program, argv, envp, 0]) {
+            Err(errno) => Err(errno),
+            Ok(_) => Err(libc::ENOEXEC),
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::{CString, OsStr, OsString},
+    ffi::{CStr, CString, OsStr, OsString},
     fs,
+    io::Read,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::{
@@ -22,14 +23,15 @@ use dvm::{
     spec::{App, HoldAt, WindowSize},
 };
 use os::{
-    ControllingTerminal, Found, Interest, Loop, Pid, Resource, SpawnSpec, SpawnStep, Spawner,
-    Token, Trace, WriteOutcome,
+    ControllingTerminal, Found, Interest, Loop, Pid, Resource, SpawnError, SpawnSpec, SpawnStep,
+    Spawner, Token, Trace, WriteOutcome,
 };
 
 use super::{Source, record::OWNER_VARIABLE};
 
 /// Error numbers of Linux, the same on every architecture that we build for.
 const ENOENT: i32 = 2;
+const ENOEXEC: i32 = 8;
 const EACCES: i32 = 13;
 const EISDIR: i32 = 21;
 const EINVAL: i32 = 22;
@@ -37,8 +39,13 @@ const EINVAL: i32 = 22;
 const PMI_TARGET: i32 = dvm::PMI_DESCRIPTOR;
 /// What a pipe holds before we ask for more.
 const PIPE_ROOM_DEFAULT: usize = 64 * 1024;
-/// The character that ends input on a terminal in its usual mode.
-const END_OF_INPUT: &[u8] = &[4];
+/// The character that ends input on a terminal in its usual mode, when it comes at the beginning of a line. After
+/// others it only hands those over.
+const END_OF_INPUT: u8 = 4;
+/// Runs scripts without a first line that names their interpreter.
+const SHELL: &CStr = c"/bin/sh";
+/// Of so many bytes at its beginning a file that the kernel does not know is judged.
+const SCRIPT_HEAD: u64 = 256;
 /// PMI answers of one rank that wait for it to read. A rank that asks for more without reading is cut off.
 const PMI_QUEUE_MAX: usize = 1024 * 1024;
 
@@ -48,6 +55,8 @@ struct Prepared {
     /// What the search found, or what it failed with.
     program: Result<CString, StartFailure>,
     argv: Vec<CString>,
+    /// The arguments of a shell that runs it, when the kernel did not know the file and it turned out to be a script.
+    shell: Option<Vec<CString>>,
     envp: Vec<CString>,
     directory: CString,
     umask: Option<u32>,
@@ -62,6 +71,8 @@ struct Rank {
     /// For a terminal this is the stdout token's descriptor, duplicated.
     stdin: Option<Token>,
     writing: Bytes,
+    /// The last byte that its stdin took.
+    written_last: Option<u8>,
     pmi: Option<Token>,
     pmi_queue: Vec<u8>,
     room: [usize; 2],
@@ -121,7 +132,7 @@ impl Ranks {
         sources: &mut Sources,
         order: &SpawnOrder,
     ) -> Result<(Pid, OsString), StartFailure> {
-        let Some(app) = self.apps.get(order.app as usize) else {
+        let Some(app) = self.apps.get_mut(order.app as usize) else {
             return Err(StartFailure {
                 step: StartStep::Find,
                 errno: EINVAL,
@@ -137,8 +148,8 @@ impl Ranks {
             .collect();
         extra.push(self.owner.clone());
         let spec = SpawnSpec {
-            program: &program,
-            argv: &app.argv,
+            program: app.shell.as_ref().map_or(&program, |_| SHELL),
+            argv: app.shell.as_ref().unwrap_or(&app.argv),
             envp: &app.envp,
             envp_extra: &extra,
             cwd: Some(&app.directory),
@@ -165,7 +176,20 @@ impl Ranks {
                 HoldAt::Exec => Trace::StopOnExec,
             },
         };
-        let pid = self.spawner.spawn(&spec).map_err(|error| {
+        let mut result = self.spawner.spawn(&spec);
+        if app.shell.is_none() && result.is_err_and(is_unknown_format) {
+            let directory = Path::new(OsStr::from_bytes(app.directory.to_bytes()));
+            if is_script(&directory.join(OsStr::from_bytes(program.to_bytes()))) {
+                let argv = shell_argv(&program, &app.argv);
+                result = self.spawner.spawn(&SpawnSpec {
+                    program: SHELL,
+                    argv: &argv,
+                    ..spec
+                });
+                app.shell = Some(argv);
+            }
+        }
+        let pid = result.map_err(|error| {
             let step = start_step(error.step);
             let subject = match step {
                 StartStep::Exec => Some(OsString::from_vec(program.to_bytes().to_vec())),
@@ -350,7 +374,7 @@ impl Ranks {
             };
             match os::write(fd, &rank.writing) {
                 Ok(WriteOutcome::Bytes(written)) => {
-                    let _ = rank.writing.split_to(written);
+                    rank.written_last = rank.writing.split_to(written).last().copied();
                 }
                 Ok(WriteOutcome::WouldBlock) => {
                     return if events.set_interest(token, Interest::Write).is_ok() {
@@ -374,7 +398,8 @@ impl Ranks {
             && let Some(fd) = events.fd(token)
         {
             // The terminal stays open for output: its reader is told by the character for end of input.
-            let _ = os::write(fd, END_OF_INPUT);
+            let unfinished = rank.written_last.is_some_and(|byte| byte != b'\n');
+            let _ = os::write(fd, &[END_OF_INPUT; 2][..1 + usize::from(unfinished)]);
         }
         remove(events, sources, rank.stdin.take());
     }
@@ -477,6 +502,7 @@ impl Prepared {
         Self {
             program: find(app),
             argv,
+            shell: None,
             envp: app
                 .env
                 .iter()
@@ -528,6 +554,33 @@ fn find(app: &App) -> Result<CString, StartFailure> {
         Found::NotExecutable(path) => failed(EACCES, path.into_os_string()),
         Found::Missing => failed(ENOENT, app.program.clone()),
     }
+}
+
+fn is_unknown_format(error: SpawnError) -> bool {
+    error.step == SpawnStep::Exec && error.errno == ENOEXEC
+}
+
+/// Whether a file that the kernel does not know is meant for a shell, as one may write scripts without `#!`. Anything
+/// else, given to a shell, would end in words about its contents, or in nothing at all.
+fn is_script(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(SCRIPT_HEAD).read_to_end(&mut head));
+    read.is_ok() && !head.is_empty() && head.iter().all(|byte| is_text(*byte))
+}
+
+/// Whether a byte occurs in text, whatever its encoding: of the control characters only those that move a printer, ring
+/// its bell or change its colour do.
+const fn is_text(byte: u8) -> bool {
+    matches!(byte, 0x07..=0x0d | 0x1b | 0x20..=0x7e | 0x80..)
+}
+
+/// What execvp(3) gives a shell: the script in the place of its name, then its arguments.
+fn shell_argv(program: &CStr, argv: &[CString]) -> Vec<CString> {
+    [SHELL, program]
+        .into_iter()
+        .map(CStr::to_owned)
+        .chain(argv.iter().skip(1).cloned())
+        .collect()
 }
 
 /// Arguments come from argv, a file or the environment, none of which can hold a NUL byte in Linux; what follows one

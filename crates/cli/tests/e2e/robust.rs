@@ -2,12 +2,15 @@
 
 use std::{
     fs::{self, DirBuilder, File},
-    os::unix::fs::DirBuilderExt,
+    io::Write,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::PathBuf,
-    process::Command,
+    process::{Command, Stdio},
 };
 
-use crate::harness::{CLEAN_WITHIN, Running, Sandbox, eventually};
+use nix::sys::signal::Signal;
+
+use crate::harness::{DEADLINE, Running, Sandbox, eventually, rally};
 
 /// A record and a process that carries its name, of a controller that nobody here can see.
 struct Hidden {
@@ -20,10 +23,10 @@ const OWNER: &str = "2000000000.1";
 
 fn hidden(sandbox: &Sandbox) -> Hidden {
     let directory = sandbox.path("run");
-    let rally = directory.join("rally");
+    let records = directory.join("rally");
     fs::create_dir(&directory).unwrap();
-    DirBuilder::new().mode(0o700).create(&rally).unwrap();
-    let path = rally.join(OWNER);
+    DirBuilder::new().mode(0o700).create(&records).unwrap();
+    let path = records.join(OWNER);
     File::create(&path).unwrap();
     let mut sleep = sandbox.command("sleep");
     sleep.arg("1000").env("RALLY_OWNER", OWNER);
@@ -66,7 +69,7 @@ fn a_job_in_another_pid_namespace_lives() {
         return;
     }
     let mut command = sandbox.command("unshare");
-    command.args(namespace).arg(crate::harness::rally()).args([
+    command.args(namespace).arg(rally()).args([
         "run",
         "-n",
         "2",
@@ -76,10 +79,112 @@ fn a_job_in_another_pid_namespace_lives() {
     ]);
     let inner = sandbox.start(&mut command);
     let ready = || (0..2).all(|rank| sandbox.path(&format!("ready-{rank}")).exists());
-    eventually(CLEAN_WITHIN * 10, || ready().then_some(())).expect("both ranks run");
+    eventually(DEADLINE, || ready().then_some(())).expect("both ranks run");
     sandbox
         .run_rally(&["run", "-n", "1", "/bin/true"])
         .expect_code(0);
     sandbox.file("go", "");
     inner.end().expect_code(0).expect_out("done\ndone\n");
+}
+
+#[test]
+fn a_script_without_a_first_line_runs_in_a_shell() {
+    let sandbox = Sandbox::new();
+    let script = "# a script, as execvp(3) runs it\necho \"$0 $1 $2 $#\"\nexit 4\n";
+    executable(&sandbox, "script", script.as_bytes());
+    // Every rank, not only the first.
+    sandbox
+        .run_rally(&["run", "-n", "2", "./script", "one", "two words"])
+        .expect_code(4)
+        .expect_out("./script one two words 2\n./script one two words 2\n");
+}
+
+/// It is found by its name, and from another directory than ours.
+#[test]
+fn a_script_without_a_first_line_is_looked_for_where_the_ranks_are() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("there")).unwrap();
+    executable(&sandbox, "there/script", "echo caf\u{e9}\n".as_bytes());
+    sandbox
+        .run_rally(&["run", "--wdir", "there", "-n", "1", "./script"])
+        .expect_code(0)
+        .expect_out("caf\u{e9}\n");
+}
+
+#[test]
+fn what_is_no_program_and_no_script_is_refused() {
+    let files: [(&str, &[u8]); 4] = [
+        ("empty", b""),
+        // The beginning of a binary for another machine.
+        (
+            "foreign",
+            b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xf7\0",
+        ),
+        ("damaged", b"\x7fELF"),
+        ("garbage", b"looks like text\nat first\x01\xfe\xff"),
+    ];
+    for (name, contents) in files {
+        let sandbox = Sandbox::new();
+        let path = executable(&sandbox, name, contents);
+        sandbox
+            .run_rally(&["run", "-n", "2", &path])
+            .expect_code(126)
+            .expect_err(&["error:", name])
+            .expect_out("");
+    }
+}
+
+fn executable(sandbox: &Sandbox, name: &str, contents: &[u8]) -> String {
+    let path = sandbox.file(name, contents);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Some programs that start others do so, and what is ignored is inherited.
+#[test]
+fn ends_are_seen_although_our_caller_ignores_them() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command("perl");
+    command
+        .args(["-e", "$SIG{CHLD} = 'IGNORE'; exec @ARGV"])
+        .arg(rally())
+        .args(["run", "-n", "2", "sh", "-c"])
+        .arg("grep SigIgn /proc/self/status; exit 3");
+    let run = sandbox.run(&mut command).expect_code(3);
+    for line in run.out().lines() {
+        let ignored = u64::from_str_radix(line.trim_start_matches("SigIgn:").trim(), 16).unwrap();
+        assert_eq!(ignored & (1 << (Signal::SIGCHLD as i32 - 1)), 0, "{run:?}");
+    }
+}
+
+/// The first character for end of input only hands an unfinished line over.
+#[test]
+fn input_without_a_last_line_feed_ends_on_a_terminal() {
+    for (input, expected) in [
+        ("abc", "abc"),
+        ("abc\nde", "abc\nde"),
+        ("abc\n", "abc\n"),
+        ("", ""),
+    ] {
+        let sandbox = Sandbox::new();
+        let mut command = sandbox.rally(&["run", "--pty", "-n", "1", "sh"]);
+        command
+            .args(["-c", "stty -echo; : >ready; cat; echo"])
+            .stdin(Stdio::piped());
+        let mut run = sandbox.start(&mut command);
+        eventually(DEADLINE, || sandbox.path("ready").exists().then_some(()))
+            .expect("the rank runs");
+        run.stdin
+            .take()
+            .unwrap()
+            .write_all(input.as_bytes())
+            .unwrap();
+        let run = run.end().expect_code(0);
+        assert!(
+            run.out()
+                .replace('\r', "")
+                .starts_with(&format!("{expected}\n")),
+            "{input:?}: {run:?}"
+        );
+    }
 }

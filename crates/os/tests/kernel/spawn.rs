@@ -27,16 +27,16 @@ pub(crate) const TESTS: &[Test] = &[
         failures_say_their_step_and_leave_nothing,
     ),
     (
-        "spawn::a_script_without_a_first_line_runs_in_a_shell",
-        a_script_without_a_first_line_runs_in_a_shell,
-    ),
-    (
         "spawn::descriptors_arrive_under_their_numbers_whatever_the_overlap",
         descriptors_arrive_under_their_numbers_whatever_the_overlap,
     ),
     (
         "spawn::only_the_given_descriptors_are_open",
         only_the_given_descriptors_are_open,
+    ),
+    (
+        "spawn::without_close_range_a_child_gets_a_copy_of_the_table",
+        without_close_range_a_child_gets_a_copy_of_the_table,
     ),
     (
         "spawn::a_descriptor_may_keep_its_number",
@@ -86,6 +86,7 @@ fn failures_say_their_step_and_leave_nothing() {
     };
     let plain = file("plain", 0o644, "#!/bin/sh\n");
     let bad_interpreter = file("interpreter", 0o755, "#!/no/such/interpreter\n");
+    let unknown_format = file("script", 0o755, "echo no first line\n");
     let folder = c_path(directory.path());
     let argv = strings(&["x"]);
     let null = os::dev_null().unwrap();
@@ -126,6 +127,14 @@ fn failures_say_their_step_and_leave_nothing() {
             },
             SpawnStep::Exec,
             libc::ENOENT,
+        ),
+        (
+            SpawnSpec {
+                program: &unknown_format,
+                ..base()
+            },
+            SpawnStep::Exec,
+            libc::ENOEXEC,
         ),
         (
             SpawnSpec {
@@ -204,26 +213,6 @@ fn failures_say_their_step_and_leave_nothing() {
     );
 }
 
-fn a_script_without_a_first_line_runs_in_a_shell() {
-    let mut world = World::new();
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("script");
-    fs::write(&path, "echo \"$0 $1 $#\"\nexit 4\n").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    let program = c_path(&path);
-    let argv = strings(&["name", "one", "two"]);
-    let (reader, writer) = os::pipe().unwrap();
-    let fds = [(writer.as_fd(), 1)];
-    let spec = SpawnSpec {
-        fds: &fds,
-        ..spec(&program, &argv)
-    };
-    let pid = world.spawner.spawn(&spec).unwrap();
-    drop(writer);
-    assert_eq!(read_to_end(&reader), format!("{} one 2\n", path.display()));
-    assert_eq!(world.exit_of(pid), ExitStatus::Exited(4));
-}
-
 fn descriptors_arrive_under_their_numbers_whatever_the_overlap() {
     let mut world = World::new();
     let pipes: Vec<_> = (0..3).map(|_| os::pipe().unwrap()).collect();
@@ -259,7 +248,10 @@ fn descriptors_arrive_under_their_numbers_whatever_the_overlap() {
 }
 
 fn only_the_given_descriptors_are_open() {
-    let mut world = World::new();
+    expect_only_the_given(&mut World::new());
+}
+
+fn expect_only_the_given(world: &mut World) {
     let (_reader, _writer) = os::pipe().unwrap();
     let keep = os::dev_null().unwrap();
     let (reader, writer) = os::pipe().unwrap();
@@ -281,6 +273,59 @@ fn only_the_given_descriptors_are_open() {
     // Number 3 is the directory that is being listed.
     assert_eq!(read_to_end(&reader).replace('\n', " "), "0 1 2 3 9 ");
     assert_eq!(world.exit_of(pid), ExitStatus::SUCCESS);
+}
+
+/// As a container's filter does that is older than the call; it forbids unshare(2) anyway.
+fn without_close_range_a_child_gets_a_copy_of_the_table() {
+    let mut world = World::new();
+    for call in [libc::SYS_close_range, libc::SYS_unshare] {
+        filter(call, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned());
+    }
+    expect_only_the_given(&mut world);
+    assert!(!os::has_children());
+    // The next child does not even try: it would be killed.
+    filter(libc::SYS_close_range, libc::SECCOMP_RET_KILL_PROCESS);
+    expect_only_the_given(&mut world);
+    let argv = strings(&["x"]);
+    assert_eq!(
+        world.spawner.spawn(&spec(c"/no/such/program", &argv)),
+        Err(SpawnError {
+            step: SpawnStep::Exec,
+            errno: libc::ENOENT
+        })
+    );
+}
+
+/// Lets the kernel answer a system call of this process and its children with `action` from now on.
+fn filter(call: libc::c_long, action: u32) {
+    let statement = |code: u32, k: u32, jf: u8| libc::sock_filter {
+        code: u16::try_from(code).unwrap(),
+        jt: 0,
+        jf,
+        k,
+    };
+    let mut program = [
+        // The number of the call is the first word of what the filter sees.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            u32::try_from(call).unwrap(),
+            1,
+        ),
+        statement(libc::BPF_RET | libc::BPF_K, action, 0),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).unwrap(),
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the program outlives the call, which copies it, and concerns only this process, which is a test's own.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        let result = libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program);
+        assert_eq!(result, 0);
+    }
 }
 
 fn a_descriptor_may_keep_its_number() {
