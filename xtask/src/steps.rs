@@ -124,7 +124,8 @@ impl Steps {
         }
     }
 
-    fn wants(&self, name: &str) -> bool {
+    /// Whether the user has asked for this step.
+    pub(crate) fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
     }
 

@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Result, bail};
 
 use crate::{
-    env::{Peer, cargo, root, target, works},
+    env::{Peer, cargo, cargo_deny, root, target, works},
     steps::{self, Steps},
     stress, tidy,
 };
@@ -48,6 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         steps::execute(&mut cargo(&["fmt", "--all", "--check"]), LIMIT)
     });
     steps.run("tidy", |_| tidy::run());
+    deny(&mut steps);
     steps.run("clippy", |_| {
         let args = [
             "clippy",
@@ -111,6 +112,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         });
     }
     steps.close()
+}
+
+/// What deny.toml says. The advisories are left out: their list is on a server that no machine of ours need reach.
+fn deny(steps: &mut Steps) {
+    if !steps.wants("deny") {
+        return;
+    }
+    match cargo_deny() {
+        Ok(deny) => {
+            let mut command = Command::new(deny);
+            command.current_dir(root()).args(["--locked", "check"]);
+            command.args(["bans", "licenses", "sources"]);
+            steps.run("deny", |_| steps::execute(&mut command, LIMIT));
+        }
+        Err(why) => steps.skip("deny", &format!("no cargo deny: {why:#}")),
+    }
 }
 
 /// Nextest where it is installed, for its time limit on each test; else cargo's own runner, which every machine has.
