@@ -5,39 +5,48 @@ use base::{CpuSet, Level, RankSet};
 use super::*;
 
 macro_rules! recorded {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../../../../testdata/topologies/", $name, ".json")))),*]
+    ($($test:ident: $name:literal,)*) => {
+        const RECORDED: &[(&str, &str)] = &[
+            $(($name, include_str!(concat!("../../../../../testdata/topologies/", $name, ".json")))),*
+        ];
+
+        /// A test for each machine, so that several run at a time.
+        mod every_policy_on {
+            $(#[test]
+            fn $test() {
+                super::every_policy_on($name);
+            })*
+        }
     };
 }
 
-const RECORDED: &[(&str, &str)] = recorded![
-    "altra-80c",
-    "cpuset-halves",
-    "epyc-1s32c-nps4",
-    "epyc-2s64c-nps1",
-    "grace-72c-memory-only",
-    "hybrid-6p8e",
-    "hybrid-6p8e2lp",
-    "laptop-4c8t",
-    "offline-holes",
-    "power9-2s16c-smt4",
-    "quota-2500",
-    "quota-500-2c",
-    "single-core",
-    "vm-2v-no-numa",
-    "xeon-1s8c-cxl",
-    "xeon-2s12c-alternating",
-    "xeon-2s16c-smt",
-    "xeon-2s20c-snc2",
-    "xeon-4s10c-smt",
-    "xeonmax-2s56c-hbm",
-];
+recorded! {
+    altra_80c: "altra-80c",
+    cpuset_halves: "cpuset-halves",
+    epyc_1s32c_nps4: "epyc-1s32c-nps4",
+    epyc_2s64c_nps1: "epyc-2s64c-nps1",
+    grace_72c_memory_only: "grace-72c-memory-only",
+    hybrid_6p8e: "hybrid-6p8e",
+    hybrid_6p8e2lp: "hybrid-6p8e2lp",
+    laptop_4c8t: "laptop-4c8t",
+    offline_holes: "offline-holes",
+    power9_2s16c_smt4: "power9-2s16c-smt4",
+    quota_2500: "quota-2500",
+    quota_500_2c: "quota-500-2c",
+    single_core: "single-core",
+    vm_2v_no_numa: "vm-2v-no-numa",
+    xeon_1s8c_cxl: "xeon-1s8c-cxl",
+    xeon_2s12c_alternating: "xeon-2s12c-alternating",
+    xeon_2s16c_smt: "xeon-2s16c-smt",
+    xeon_2s20c_snc2: "xeon-2s20c-snc2",
+    xeon_4s10c_smt: "xeon-4s10c-smt",
+    xeonmax_2s56c_hbm: "xeonmax-2s56c-hbm",
+}
 
-fn recorded() -> Vec<(&'static str, Topology)> {
+fn recorded() -> impl Iterator<Item = (&'static str, Topology)> {
     RECORDED
         .iter()
         .map(|(name, text)| (*name, serde_json::from_str(text).unwrap()))
-        .collect()
 }
 
 const MAPS: [&str; 22] = [
@@ -94,10 +103,9 @@ fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     policies
 }
 
-#[test]
-fn every_policy_on_every_topology() {
+fn every_policy_on(machine: &str) {
     let mut placed = 0;
-    for (machine, topology) in recorded() {
+    for (_, topology) in recorded().filter(|(name, _)| *name == machine) {
         let cores = u32::try_from(topology.cores().len()).unwrap();
         let topologies = Topologies::uniform(topology.clone());
         let levels = [
@@ -148,7 +156,7 @@ fn every_policy_on_every_topology() {
             }
         }
     }
-    assert!(placed > 20_000, "only {placed} jobs were placed");
+    assert!(placed > 1_200, "only {placed} jobs were placed");
 }
 
 fn check(case: &Case<'_>) {
