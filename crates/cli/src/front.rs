@@ -88,60 +88,118 @@ struct Front {
     apps: Vec<App>,
     end: EndPolicy,
     raw_mode: Option<os::RawMode>,
+    /// Why what the ranks wrote could not be written, where somebody would have read it.
+    failed_output: Option<i32>,
     give_up: Option<u8>,
+}
+
+/// The keeper and the controller before they have a job. They are started first of all, and get ready while the command
+/// line is read.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    /// Our end of the link; gone when the job has taken it over.
+    socket: Option<OwnedFd>,
+    regions: Option<(os::SharedRegion, os::SharedRegion)>,
+    inherited: Vec<Pid>,
+}
+
+impl Crew {
+    /// Starts them. Returns only in this process.
+    pub(crate) fn start(host: &str) -> Result<Self, os::Error> {
+        let inherited = os::children();
+        let descriptors = os::raise_descriptor_limit();
+        os::become_subreaper()?;
+        let (ours, theirs) = os::socket_pair()?;
+        let output = os::SharedRegion::new(SLOT_SIZE, OUTPUT_SLOTS)?;
+        let input = os::SharedRegion::new(SLOT_SIZE, INPUT_SLOTS)?;
+        let front_pid = os::current_pid();
+        match os::fork()? {
+            Forked::Parent(_) => {}
+            Forked::Child => {
+                drop(ours);
+                let_go_of_standard_streams();
+                let birth = Birth {
+                    front_pid,
+                    host: host.to_owned(),
+                    link: theirs,
+                    output: output.into_writer(),
+                    input: input.into_reader(),
+                    descriptors,
+                };
+                os::exit_at_once(machine::keep(birth).unwrap_or_else(|error| {
+                    machine::log(&error.to_string());
+                    exit::INTERNAL
+                }));
+            }
+        }
+        drop(theirs);
+        machine::sweep_stale();
+        Ok(Self {
+            socket: Some(ours),
+            regions: Some((output, input)),
+            inherited,
+        })
+    }
+}
+
+impl Drop for Crew {
+    /// There is no job: they end by themselves when the link is closed, and are waited for, as anything of ours.
+    fn drop(&mut self) {
+        let Some(socket) = self.socket.take() else {
+            return;
+        };
+        drop(socket);
+        let Ok(mut events) = Loop::new(&[Signal::CHLD]) else {
+            return;
+        };
+        let until = Clock::now() + ORPHANS_MAX;
+        let mut taken = Vec::new();
+        loop {
+            while os::reap().is_some() {}
+            let left = !children_beside(&self.inherited).is_empty();
+            if !left || Clock::now() >= until || events.wait(Some(until), &mut taken).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Our children, without those that we had before.
+fn children_beside(inherited: &[Pid]) -> Vec<Pid> {
+    if !os::has_children() {
+        return Vec::new();
+    }
+    let mut children = os::children();
+    children.retain(|pid| !inherited.contains(pid));
+    children
 }
 
 /// Runs a job and gives the exit code of this process.
 pub(crate) fn run(
     mut spec: JobSpec,
-    allocation: Allocation,
+    allocation: &Allocation,
     mut options: FrontOptions,
-    host: String,
+    mut crew: Crew,
 ) -> Result<u8, os::Error> {
     // Whoever runs us under nohup has said already what a hang-up shall mean.
     if os::is_ignored(Signal::HUP) {
         options.on_hangup = OnLoss::Continue;
     }
-    let inherited = os::children();
-    let descriptors = os::raise_descriptor_limit();
-    machine::sweep_stale();
     if mpir::being_debugged() {
         spec.hold = HoldAt::Exec;
     }
-    os::become_subreaper()?;
-    let (ours, theirs) = os::socket_pair()?;
-    let output = os::SharedRegion::new(SLOT_SIZE, OUTPUT_SLOTS)?;
-    let input = os::SharedRegion::new(SLOT_SIZE, INPUT_SLOTS)?;
-    let front_pid = os::current_pid();
     let nodes = allocation
         .nodes
         .iter()
         .map(|node| node.name.clone())
         .collect();
-    match os::fork()? {
-        Forked::Parent(_) => {}
-        Forked::Child => {
-            drop(ours);
-            let_go_of_standard_streams();
-            let (output, input) = (output.into_writer(), input.into_reader());
-            let birth = Birth {
-                allocation,
-                front_pid,
-                host,
-                link: theirs,
-                output,
-                input,
-                descriptors,
-            };
-            os::exit_at_once(machine::keep(birth).unwrap_or_else(|error| {
-                machine::log(&error.to_string());
-                exit::INTERNAL
-            }));
-        }
-    }
-    drop(theirs);
-    let link = FrontLink::new(output.into_reader(), input.into_writer());
-    Front::new(spec, nodes, options, ours, link, inherited)?.run()
+    let (Some(socket), Some((output, input))) = (crew.socket.take(), crew.regions.take()) else {
+        return Ok(exit::INTERNAL);
+    };
+    let mut link = FrontLink::new(output.into_reader(), input.into_writer());
+    link.open(allocation);
+    let inherited = std::mem::take(&mut crew.inherited);
+    Front::new(spec, nodes, options, socket, link, inherited)?.run()
 }
 
 /// The controller must not keep open what the user reads or writes when the front is gone; its stderr it keeps, to say
@@ -196,6 +254,7 @@ impl Front {
             apps,
             end,
             raw_mode: None,
+            failed_output: None,
             give_up: None,
         };
         front.take_terminal();
@@ -254,14 +313,8 @@ impl Front {
         }
     }
 
-    /// Our children, without those that we had before.
     fn children(&self) -> Vec<Pid> {
-        if !os::has_children() {
-            return Vec::new();
-        }
-        let mut children = os::children();
-        children.retain(|pid| !self.inherited.contains(pid));
-        children
+        children_beside(&self.inherited)
     }
 
     fn on_event(&mut self, event: Event) {
@@ -427,6 +480,7 @@ impl Front {
             }
             if errno != output::EPIPE {
                 self.say(&messages::output_lost(stream, errno));
+                self.failed_output = Some(errno);
             }
             if self.options.on_output_closed == OnLoss::End {
                 self.link.send(FromFront::End(EndReason::OutputLost));
@@ -485,8 +539,19 @@ impl Front {
                 (Vec::new(), exit::INTERNAL)
             }
         };
+        // A full disk was said already, and is not that nobody reads.
+        let (full, nobody) = (exit::ExitCode::Resources.code(), exit::ExitCode::OutputLost);
+        let code = match (self.failed_output, code) {
+            (None, code) => code,
+            (Some(_), exit::SUCCESS) => full,
+            (Some(_), code) if code == nobody.code() => full,
+            (Some(_), code) => code,
+        };
         for message in &messages {
-            self.say(message);
+            let told = self.failed_output.is_some() && code == full;
+            if !told {
+                self.say(message);
+            }
         }
         self.drain();
         code

@@ -13,7 +13,10 @@ use std::{
 
 use base::Rank;
 use bytes::{Bytes, BytesMut};
-use dvm::proto::{Chunk, ChunkEnd, FromFront, Stream, ToFront};
+use dvm::{
+    alloc::Allocation,
+    proto::{Chunk, ChunkEnd, FromFront, Stream, ToFront},
+};
 use os::{ReadOutcome, WriteOutcome};
 
 /// Longest frame. A job's description with a thousand environments fits; a longer length is a broken peer.
@@ -304,6 +307,15 @@ impl FrontLink {
         }
     }
 
+    /// Says what comes before any message; the peer reads it with [`receive_opening`].
+    pub(crate) fn open(&mut self, allocation: &Allocation) {
+        // Our own types hold nothing that postcard refuses; an empty opening would be refused by the peer.
+        let body = postcard::to_stdvec(allocation).unwrap_or_default();
+        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let head = Bytes::copy_from_slice(&length.to_le_bytes());
+        self.link.outgoing.extend([head, Bytes::from(body)]);
+    }
+
     pub(crate) fn send(&mut self, message: FromFront) {
         match message {
             FromFront::Stdin(bytes) => match self.input.lend(&bytes) {
@@ -424,6 +436,38 @@ impl ControllerLink {
             }
         }
     }
+}
+
+/// What the front says first, before any frame: the allocation, behind its length. Waits for it as long as the front
+/// lives; `None` when it has ended without a job.
+pub(crate) fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<Allocation>, LinkError> {
+    let mut length = [0; 4];
+    if !read_all(fd, &mut length)? {
+        return Ok(None);
+    }
+    let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    if length > FRAME_MAX {
+        return Err(LinkError::TooLong { length });
+    }
+    let mut body = vec![0; length];
+    if !read_all(fd, &mut body)? {
+        return Ok(None);
+    }
+    postcard::from_bytes(&body)
+        .map(Some)
+        .map_err(|_| LinkError::Malformed("an allocation"))
+}
+
+/// Fills `buffer` from a socket that blocks; false at its end.
+fn read_all(fd: BorrowedFd<'_>, mut buffer: &mut [u8]) -> Result<bool, LinkError> {
+    while !buffer.is_empty() {
+        match os::read(fd, buffer)? {
+            ReadOutcome::Bytes(read) => buffer = &mut buffer[read..],
+            ReadOutcome::WouldBlock => {}
+            ReadOutcome::Closed => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 fn push_message<T: serde::Serialize>(link: &mut Link, message: &T) {

@@ -7,13 +7,17 @@ mod keeper;
 mod ranks;
 mod record;
 
-use std::{collections::BTreeMap, convert::Infallible, os::fd::OwnedFd, path::Path};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
 
 use base::{NodeId, ProcId, Signal, Time};
 use bytes::Bytes;
 use dvm::{
     Controller, ControllerInput, ControllerOutput, Daemon, DaemonConfig, Input, Output,
-    alloc::Allocation,
     proto::{FromFront, Stream},
 };
 use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, ReadOutcome, Token};
@@ -22,7 +26,7 @@ pub(crate) use self::{keeper::keep, record::sweep_stale};
 use self::{ranks::Ranks, record::Record};
 use crate::{
     exit,
-    link::{ControllerLink, Received},
+    link::{self, ControllerLink, Received},
 };
 
 /// Bytes read from one stream of one rank before others have their turn.
@@ -65,7 +69,6 @@ enum Source {
 /// What the process is told at its birth.
 #[derive(Debug)]
 pub(crate) struct Birth {
-    pub(crate) allocation: Allocation,
     pub(crate) front_pid: Pid,
     pub(crate) host: String,
     pub(crate) link: OwnedFd,
@@ -103,7 +106,22 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
     let mut events = Loop::new(&IGNORED)?;
     let record = Record::create();
     let topology = os::read_topology(Path::new("/"))?;
-    os::set_nonblocking(std::os::fd::AsFd::as_fd(&birth.link))?;
+    let ranks = Ranks::new(record.owner().to_owned(), birth.descriptors)?;
+    // Everything above is done while the front still reads its command line.
+    let allocation = match link::receive_opening(birth.link.as_fd()) {
+        Ok(Some(allocation)) => allocation,
+        // There is no job after all.
+        Ok(None) => {
+            drop(record);
+            os::exit_at_once(exit::SUCCESS)
+        }
+        Err(error) => {
+            log(&format!("the front broke the link: {error}"));
+            drop(record);
+            os::exit_at_once(exit::INTERNAL)
+        }
+    };
+    os::set_nonblocking(birth.link.as_fd())?;
     let front = events.add(birth.link, Interest::Read)?;
     let daemon = Daemon::new(DaemonConfig {
         node: LOCAL,
@@ -112,7 +130,7 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
         descriptors: os::limit(os::Resource::Descriptors).0,
     });
     let controller = Controller::new(
-        birth.allocation,
+        allocation,
         u32::try_from(birth.front_pid.as_raw()).unwrap_or_default(),
     );
     let mut machine = Machine {
@@ -123,7 +141,7 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
         link: ControllerLink::new(birth.output.clone(), birth.input),
         front: Some(front),
         front_writes: Interest::Read,
-        ranks: Ranks::new(record.owner().to_owned(), birth.descriptors)?,
+        ranks,
         region: birth.output,
         buffer: vec![0; READ_MAX],
         finished: false,
@@ -449,7 +467,8 @@ impl Machine {
     }
 }
 
-/// Says what should not have happened, on our own stderr: there is no better place when the front may be gone.
+/// Says what should not have happened, on our own stderr: there is no better place when the front may be gone. Where
+/// nobody reads that, it is not said: the job must not wait for it.
 pub(crate) fn log(what: &str) {
     let _ = os::write_if_room(std::io::stderr(), format!("rally: {what}\n").as_bytes());
 }

@@ -55,9 +55,11 @@ fn run() -> u8 {
             columns: size.columns,
         };
     }
+    // A process has no threads now, and little memory to copy.
+    let crew = args::looks_like_job(&world.argv).then(|| front::Crew::start(&world.host));
     let request = args::parse(&world.argv).and_then(|args| args::resolve(&args, &world));
     match request {
-        Ok(request) => carry_out(request, &world),
+        Ok(request) => carry_out(request, &world, crew),
         Err(error) => {
             say(&error.message(), args::message_format(&world.argv));
             error.exit().code()
@@ -65,9 +67,12 @@ fn run() -> u8 {
     }
 }
 
-fn carry_out(request: Request, world: &World) -> u8 {
+/// The processes for a job, where they were started already.
+type EarlyCrew = Option<Result<front::Crew, os::Error>>;
+
+fn carry_out(request: Request, world: &World, crew: EarlyCrew) -> u8 {
     match request {
-        Request::Run(request) | Request::Demo(request) => start(*request, world),
+        Request::Run(request) | Request::Demo(request) => start(*request, world, crew),
         Request::Config(request) => print(&match request.format {
             MessageFormat::Text => config::text(&request.layers, &request.files),
             MessageFormat::Json => config::json(&request.layers, &request.files),
@@ -90,7 +95,7 @@ fn carry_out(request: Request, world: &World) -> u8 {
     }
 }
 
-fn start(request: RunRequest, world: &World) -> u8 {
+fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
     let format = request.front.message_format;
     if request.front.verbosity != Verbosity::Quiet {
         for notice in &request.notices {
@@ -122,7 +127,8 @@ fn start(request: RunRequest, world: &World) -> u8 {
         front,
         ..
     } = request;
-    match front::run(spec, allocation, front, world.host.clone()) {
+    let crew = crew.unwrap_or_else(|| front::Crew::start(&world.host));
+    match crew.and_then(|crew| front::run(spec, &allocation, front, crew)) {
         Ok(code) => code,
         Err(error) => {
             say(&messages::system(&error), format);

@@ -135,6 +135,30 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<Args, Error> {
     }
 }
 
+/// Whether a command line looks as if it started a job: a guess made before it is read, so that what a job needs can get
+/// ready meanwhile. A wrong guess costs a moment and nothing else.
+pub(crate) fn looks_like_job(argv: &[OsString]) -> bool {
+    let (program, rest) = match argv.split_first() {
+        Some((program, rest)) => (program.as_os_str(), rest),
+        None => return false,
+    };
+    let words = match (Personality::from_program(program), rest.split_first()) {
+        (_, None) => return false,
+        (Personality::Rally, Some((word, after))) if word == "run" => after,
+        (Personality::Rally, Some(_)) => return false,
+        (_, Some(_)) => rest,
+    };
+    let asks = |word: &OsString| {
+        word.to_str().is_some_and(|word| {
+            matches!(
+                word.trim_start_matches('-'),
+                "dry-run" | "help" | "h" | "version" | "V"
+            ) && word.starts_with('-')
+        })
+    };
+    !words.is_empty() && !words.iter().any(asks)
+}
+
 /// The form in which a mistake in a command line is told: JSON if that was asked for before the program's name, as far as
 /// a command line that cannot be read lets us know where that is.
 pub(crate) fn message_format(argv: &[OsString]) -> MessageFormat {

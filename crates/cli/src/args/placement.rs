@@ -64,11 +64,11 @@ pub(super) fn resolve(
     Ok((request, allocation))
 }
 
-/// How many procs an app has; `srun` starts one where nobody says.
+/// How many procs an app has; `srun` starts one where nobody says, neither in all nor for each node.
 fn count(app: &AppLine, personality: Personality) -> Option<u32> {
-    app.args.procs.or(match personality {
-        Personality::Srun => Some(1),
-        Personality::Rally | Personality::Mpiexec | Personality::Mpirun => None,
+    app.args.procs.or(match (personality, app.args.per_node) {
+        (Personality::Srun, None) => Some(1),
+        _ => None,
     })
 }
 

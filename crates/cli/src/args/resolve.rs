@@ -297,6 +297,18 @@ fn stdio(job: &JobLine, world: &World) -> Done<StdioPlan> {
             why: "the output of a terminal is shown here: leave one of them out",
         });
     }
+    let talks_to_another = match (job.args.pty, job.args.stdin) {
+        (Some(pty), Some(StdinChoice::Rank(rank))) => rank != pty,
+        (Some(_), Some(StdinChoice::None | StdinChoice::All)) => true,
+        (None, _) | (_, None) => false,
+    };
+    if talks_to_another {
+        return Err(Error::Together {
+            first: job.typed("pty"),
+            second: job.typed("stdin"),
+            why: "what is typed goes to the rank with the terminal: leave one of them out",
+        });
+    }
     let pty = job.args.pty.map(|rank| Pty {
         rank: Rank(rank),
         size: world.window,
