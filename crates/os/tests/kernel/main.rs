@@ -17,6 +17,7 @@ mod world;
 use std::{panic, process::ExitCode, time::Duration};
 
 use base::{ExitStatus, Signal};
+use nix::sys::{prctl, signal};
 use os::{ChildEvent, Clock, Event, Forked, Loop, Pid};
 
 type Test = (&'static str, fn());
@@ -28,9 +29,10 @@ fn main() -> ExitCode {
     os::close_on_exec_from(3);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let exact = arguments.iter().any(|argument| argument == "--exact");
+    // nextest lists with `--format terse`, which is how we list anyway, and must not be taken for a test's name.
     let filters: Vec<&String> = arguments
         .iter()
-        .filter(|argument| !argument.starts_with('-'))
+        .filter(|argument| !argument.starts_with('-') && *argument != "terse")
         .collect();
     let wanted = |name: &str| {
         filters.is_empty()
@@ -96,7 +98,7 @@ fn end_orphans() -> usize {
     reason = "the test's process must not go on with its parent's work"
 )]
 fn run(test: fn()) -> ! {
-    os::die_with_parent(Signal::KILL).unwrap();
+    prctl::set_pdeathsig(signal::Signal::SIGKILL).unwrap();
     let outcome = panic::catch_unwind(test);
     std::process::exit(outcome.map_or(101, |()| 0))
 }
