@@ -38,7 +38,7 @@
 )]
 mod exported;
 
-pub use exported::{being_debugged, breakpoint, publish, set_abort_string, set_state};
+pub use exported::{being_debugged, breakpoint, publish, set_state};
 
 /// One row of the table; the row's index is the rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub enum State {
     Null,
     /// All processes exist, and the table lists them.
     Spawned,
-    /// The job is being ended; the reason is in the abort string.
+    /// The job is being ended.
     Aborting,
 }
 

@@ -1,10 +1,10 @@
-//! Which CPUs a process may use.
+//! Which CPUs this process may use.
 #![expect(unsafe_code, reason = "nix's CPU set ends at 1,024 CPUs")]
 
 use base::{CpuSet, MAX_PUS};
 use nix::errno::Errno;
 
-use crate::{error::Error, process::Pid};
+use crate::error::Error;
 
 /// The first size that is tried, in words of 64 CPUs: enough for 1,024.
 const FIRST_WORDS: usize = 16;
@@ -14,14 +14,6 @@ const FIRST_WORDS: usize = 16;
 /// # Errors
 /// Only where the call is forbidden.
 pub fn allowed_cpus() -> Result<CpuSet, Error> {
-    affinity_of(Pid::from_raw(0))
-}
-
-/// The CPUs that the process `pid` may use.
-///
-/// # Errors
-/// `ESRCH` when there is no such process.
-pub fn affinity_of(pid: Pid) -> Result<CpuSet, Error> {
     // The kernel refuses a buffer smaller than its own mask with EINVAL, so grow until it fits.
     let mut words = vec![0_u64; FIRST_WORDS];
     loop {
@@ -29,7 +21,7 @@ pub fn affinity_of(pid: Pid) -> Result<CpuSet, Error> {
         let result = unsafe {
             libc::syscall(
                 libc::SYS_sched_getaffinity,
-                pid.as_raw(),
+                0,
                 size_of_val(&words[..]),
                 words.as_mut_ptr(),
             )
@@ -48,17 +40,10 @@ pub fn affinity_of(pid: Pid) -> Result<CpuSet, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::current_pid;
 
     #[test]
     fn we_may_use_at_least_one_cpu() {
         let allowed = allowed_cpus().unwrap();
         assert!(!allowed.is_empty());
-        // Another thread of the test process has the same mask.
-        assert_eq!(affinity_of(current_pid()).unwrap(), allowed);
-        assert_eq!(
-            affinity_of(Pid::from_raw(i32::MAX)).unwrap_err().errno(),
-            libc::ESRCH
-        );
     }
 }

@@ -33,42 +33,11 @@ pub enum Error {
         /// What should have been there.
         expected: &'static str,
     },
-    /// A private directory exists but may not be trusted.
-    #[error("refusing directory `{}`: {reason}", path.display())]
-    NotPrivate {
-        /// The directory.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: NotPrivate,
-    },
     /// A plain fork was asked for while other threads run; their locks would stay locked in the child for ever.
     #[error("cannot fork: the process has {threads} threads and may have one")]
     Threads {
         /// Threads of this process, this one included.
         threads: u64,
-    },
-}
-
-/// Why a directory may not be trusted with private files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotPrivate {
-    /// Somebody may have put it there to lead us elsewhere.
-    #[error("it is a symbolic link")]
-    SymbolicLink,
-    /// It is a file, a socket or something else.
-    #[error("it is not a directory")]
-    NotDirectory,
-    /// It belongs to somebody else.
-    #[error("it belongs to user {uid}")]
-    Owner {
-        /// The owner.
-        uid: u32,
-    },
-    /// Group or others may look into it.
-    #[error("its mode is {mode:o} and others may use it")]
-    Mode {
-        /// The permission bits.
-        mode: u32,
     },
 }
 
@@ -78,7 +47,7 @@ impl Error {
     pub const fn errno(&self) -> i32 {
         match self {
             Self::Call { errno, .. } | Self::File { errno, .. } => *errno,
-            Self::Malformed { .. } | Self::NotPrivate { .. } | Self::Threads { .. } => libc::EINVAL,
+            Self::Malformed { .. } | Self::Threads { .. } => libc::EINVAL,
         }
     }
 
@@ -126,12 +95,6 @@ pub fn describe_errno(errno: i32) -> &'static str {
     Errno::from_raw(errno).desc()
 }
 
-/// The symbol for `errno`, `ENOENT` for 2, or `UnknownErrno`.
-#[must_use]
-pub fn errno_name(errno: i32) -> String {
-    format!("{:?}", Errno::from_raw(errno))
-}
-
 /// Turns the `-1` of a system call into the error that it stands for.
 pub(crate) fn check(operation: &'static str, result: libc::c_int) -> Result<libc::c_int, Error> {
     if result == -1 {
@@ -166,37 +129,17 @@ mod tests {
                 path: "/sys/x".into(),
                 expected: "a list of CPUs",
             },
-            Error::NotPrivate {
-                path: "/tmp/r".into(),
-                reason: NotPrivate::Owner { uid: 7 },
-            },
-            Error::NotPrivate {
-                path: "/tmp/r".into(),
-                reason: NotPrivate::Mode { mode: 0o755 },
-            },
-            Error::NotPrivate {
-                path: "/tmp/r".into(),
-                reason: NotPrivate::SymbolicLink,
-            },
-            Error::NotPrivate {
-                path: "/tmp/r".into(),
-                reason: NotPrivate::NotDirectory,
-            },
             Error::Threads { threads: 2 },
         ];
         let text: Vec<String> = errors
             .iter()
-            .map(|error| format!("{error} [{}]", errno_name(error.errno())))
+            .map(|error| format!("{error} [{}]", error.errno()))
             .collect();
         insta::assert_snapshot!(text.join("\n"), @"
-        cannot create a pipe: Too many open files [EMFILE]
-        cannot read `/proc/1/stat`: No such file or directory [ENOENT]
-        cannot understand `/sys/x`: expected a list of CPUs [EINVAL]
-        refusing directory `/tmp/r`: it belongs to user 7 [EINVAL]
-        refusing directory `/tmp/r`: its mode is 755 and others may use it [EINVAL]
-        refusing directory `/tmp/r`: it is a symbolic link [EINVAL]
-        refusing directory `/tmp/r`: it is not a directory [EINVAL]
-        cannot fork: the process has 2 threads and may have one [EINVAL]
+        cannot create a pipe: Too many open files [24]
+        cannot read `/proc/1/stat`: No such file or directory [2]
+        cannot understand `/sys/x`: expected a list of CPUs [22]
+        cannot fork: the process has 2 threads and may have one [22]
         ");
     }
 

@@ -1,24 +1,18 @@
-//! Files: finding programs, private directories, small kernel files.
+//! Files: finding programs, small kernel files.
 #![expect(unsafe_code, reason = "faccessat decides by the effective user")]
 
 use std::{
-    ffi::{CString, OsStr, OsString},
-    fs::{DirBuilder, File},
+    ffi::{CString, OsStr},
+    fs::File,
     io::{self, Read},
     os::{
         fd::OwnedFd,
-        unix::{
-            ffi::OsStrExt,
-            fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
-        },
+        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     },
     path::{Path, PathBuf},
 };
 
-use crate::{
-    error::{Error, NotPrivate},
-    process::effective_uid,
-};
+use crate::error::Error;
 
 /// Opens a file to be read in a loop. A pipe with a name opens at once, and gives its first event when it has a writer.
 ///
@@ -34,14 +28,6 @@ pub fn open_for_reading(path: &Path) -> io::Result<OwnedFd> {
 
 /// Most that is read of a file in /proc or /sys that should be small.
 const SMALL_FILE: u64 = 1 << 20;
-/// Permissions of a private directory.
-const PRIVATE_MODE: u32 = 0o700;
-
-/// Whether `path` is a directory, or a link to one.
-#[must_use]
-pub fn is_directory(path: &Path) -> bool {
-    path.is_dir()
-}
 
 /// Whether `path` is a regular file that the effective user may execute.
 #[must_use]
@@ -101,48 +87,11 @@ pub fn find_program(name: &OsStr, path: &OsStr) -> Found {
     found
 }
 
-/// Makes sure that `path` is a directory that only we can use: creates it with mode 0700, or checks that it is no
-/// link, belongs to us and is closed to others. Its parent must exist.
-///
-/// # Errors
-/// [`Error::NotPrivate`] when it exists and may not be trusted; otherwise what mkdir(2) says.
-pub fn private_directory(path: &Path) -> Result<(), Error> {
-    let refused = |reason| {
-        Err(Error::NotPrivate {
-            path: path.to_owned(),
-            reason,
-        })
-    };
-    match DirBuilder::new().mode(PRIVATE_MODE).create(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(Error::file("create the directory", path)(error)),
-    }
-    // Looked at without following a link, also after creating it: somebody may have been quicker.
-    let metadata = path
-        .symlink_metadata()
-        .map_err(Error::file("look at the directory", path))?;
-    let mode = metadata.mode() & 0o7777;
-    if metadata.is_symlink() {
-        refused(NotPrivate::SymbolicLink)
-    } else if !metadata.is_dir() {
-        refused(NotPrivate::NotDirectory)
-    } else if metadata.uid() != effective_uid() {
-        refused(NotPrivate::Owner {
-            uid: metadata.uid(),
-        })
-    } else if mode & 0o077 != 0 {
-        refused(NotPrivate::Mode { mode })
-    } else {
-        Ok(())
-    }
-}
-
 /// The whole text of a small kernel file.
 ///
 /// # Errors
 /// What open(2) and read(2) say; `EFBIG` beyond a mebibyte, `EIO` for what is no text.
-pub fn read_small(path: &Path) -> Result<String, Error> {
+pub(crate) fn read_small(path: &Path) -> Result<String, Error> {
     let error = |errno| Error::File {
         operation: "read",
         path: path.to_owned(),
@@ -161,18 +110,9 @@ pub fn read_small(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// The current directory; the root where it was removed.
-#[must_use]
-pub fn current_directory() -> PathBuf {
-    std::env::current_dir().unwrap_or_else(|_| PathBuf::from(OsString::from("/")))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs,
-        os::unix::fs::{PermissionsExt, symlink},
-    };
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
 
@@ -217,41 +157,6 @@ mod tests {
             Found::NotExecutable(PathBuf::from("./Cargo.toml"))
         );
         assert!(is_executable(&second) && !is_executable(&first) && !is_executable(root.path()));
-        assert!(is_directory(root.path()) && !is_directory(&first));
-    }
-
-    #[test]
-    fn a_private_directory_is_ours_alone() {
-        let root = tempfile::tempdir().unwrap();
-        let path = |name: &str| root.path().join(name);
-        private_directory(&path("new")).unwrap();
-        assert_eq!(
-            fs::metadata(path("new")).unwrap().mode() & 0o7777,
-            PRIVATE_MODE
-        );
-        private_directory(&path("new")).unwrap();
-        fs::create_dir(path("open")).unwrap();
-        fs::set_permissions(path("open"), fs::Permissions::from_mode(0o750)).unwrap();
-        symlink(path("new"), path("link")).unwrap();
-        symlink(path("nowhere"), path("dangling")).unwrap();
-        fs::write(path("file"), "").unwrap();
-        let reason = |name: &str| match private_directory(&path(name)) {
-            Err(Error::NotPrivate { reason, .. }) => reason,
-            other => panic!("{name}: {other:?}"),
-        };
-        assert_eq!(reason("open"), NotPrivate::Mode { mode: 0o750 });
-        assert_eq!(reason("link"), NotPrivate::SymbolicLink);
-        assert_eq!(reason("dangling"), NotPrivate::SymbolicLink);
-        assert_eq!(reason("file"), NotPrivate::NotDirectory);
-        assert_eq!(
-            private_directory(&path("no/parent")).unwrap_err().errno(),
-            libc::ENOENT
-        );
-        if effective_uid() == 0 {
-            fs::create_dir(path("theirs")).unwrap();
-            std::os::unix::fs::chown(path("theirs"), Some(12_345), None).unwrap();
-            assert_eq!(reason("theirs"), NotPrivate::Owner { uid: 12_345 });
-        }
     }
 
     #[test]

@@ -19,30 +19,26 @@ mod terminal;
 mod thread;
 mod topology;
 
-pub use affinity::{affinity_of, allowed_cpus};
+pub use affinity::allowed_cpus;
 pub use cgroup::cpu_quota;
 pub use clock::{Clock, wall_clock};
-pub use error::{Error, NotPrivate, describe_errno, errno_name};
+pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
-pub use files::{
-    Found, current_directory, find_program, is_directory, is_executable, open_for_reading,
-    private_directory, read_small,
-};
+pub use files::{Found, find_program, is_executable, open_for_reading};
 pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, inherited_descriptor,
     is_regular_or_null, is_same_file, let_go_of_standard_stream, pipe, read, reopen_nonblocking,
-    set_blocking, set_nonblocking, set_pipe_size, socket_pair, splice, standard_streams, write,
-    write_if_room, write_vectored,
+    set_nonblocking, set_pipe_size, socket_pair, standard_streams, write, write_if_room,
+    write_vectored,
 };
 pub use process::{
     Forked, Pid, ProcessInfo, all_processes, become_subreaper, children, close_on_exec_from,
-    current_pid, descendants, die_with_parent, effective_uid, environment_of, exit_at_once, fork,
-    host_name, inspect, kill, kill_group, limit, new_session, parent_pid, raise_descriptor_limit,
-    start_time, tracer,
+    current_pid, descendants, effective_uid, environment_of, exit_at_once, fork, host_name,
+    inspect, kill, kill_group, limit, new_session, raise_descriptor_limit, start_time, tracer,
 };
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
-pub use signal::{Suspended, default_signal, ignore_signal, is_ignored, suspend, unblock_signal};
+pub use signal::{Suspended, default_signal, is_ignored, suspend, unblock_signal};
 pub use spawn::{ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace};
 pub use terminal::{
     RawMode, WindowSize, foreground, is_terminal, open_pty, set_window_size, window_size,

@@ -1,8 +1,5 @@
 //! Pipes, socket pairs, and reading and writing without waiting.
-#![expect(
-    unsafe_code,
-    reason = "read, write, writev and splice on borrowed descriptors"
-)]
+#![expect(unsafe_code, reason = "read and writev on borrowed descriptors")]
 
 use std::{
     fs::{File, OpenOptions},
@@ -11,7 +8,6 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     },
-    ptr,
 };
 
 use nix::{
@@ -99,17 +95,6 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), Error> {
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))
         .map(drop)
         .map_err(Error::nix("make a descriptor non-blocking"))
-}
-
-/// Makes reads and writes wait, see [`set_nonblocking`].
-///
-/// # Errors
-/// Only for descriptors that cannot be changed (O_PATH).
-pub fn set_blocking(fd: BorrowedFd<'_>) -> Result<(), Error> {
-    let flags = file_flags(fd)?;
-    fcntl(fd, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))
-        .map(drop)
-        .map_err(Error::nix("make a descriptor blocking"))
 }
 
 fn file_flags(fd: BorrowedFd<'_>) -> Result<OFlag, Error> {
@@ -221,59 +206,19 @@ pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<ReadOutcome, Error>
         // SAFETY: the kernel writes at most the buffer's length into it.
         let result =
             unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
-        if let Some(outcome) = read_outcome(fd, result, buffer.is_empty(), "read")? {
-            return Ok(outcome);
-        }
-    }
-}
-
-/// Moves up to `length` bytes from `from` to `to`, one of which must be a pipe, without copying them through us.
-///
-/// # Errors
-/// What splice(2) says, `EINVAL` where it does not support the files; `EPIPE` when nobody reads `to`.
-pub fn splice(
-    from: BorrowedFd<'_>,
-    to: BorrowedFd<'_>,
-    length: usize,
-) -> Result<ReadOutcome, Error> {
-    let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
-    loop {
-        // SAFETY: no memory of ours is involved; null offsets mean the files' own positions.
-        let result = unsafe {
-            libc::splice(
-                from.as_raw_fd(),
-                ptr::null_mut(),
-                to.as_raw_fd(),
-                ptr::null_mut(),
-                length,
-                flags,
-            )
+        let error = match check_size("read", result) {
+            Ok(0) if !buffer.is_empty() => return Ok(ReadOutcome::Closed),
+            Ok(size) => return Ok(ReadOutcome::Bytes(size)),
+            Err(error) => error,
         };
-        if let Some(outcome) =
-            read_outcome(from, result, length == 0, "move bytes between descriptors")?
-        {
-            return Ok(outcome);
-        }
-    }
-}
-
-fn read_outcome(
-    fd: BorrowedFd<'_>,
-    result: isize,
-    empty: bool,
-    operation: &'static str,
-) -> Result<Option<ReadOutcome>, Error> {
-    match check_size(operation, result) {
-        Ok(0) if !empty => Ok(Some(ReadOutcome::Closed)),
-        Ok(size) => Ok(Some(ReadOutcome::Bytes(size))),
-        Err(error) => match Errno::from_raw(error.errno()) {
-            Errno::EINTR => Ok(None),
-            Errno::EAGAIN => Ok(Some(ReadOutcome::WouldBlock)),
-            Errno::ECONNRESET => Ok(Some(ReadOutcome::Closed)),
+        match Errno::from_raw(error.errno()) {
+            Errno::EINTR => {}
+            Errno::EAGAIN => return Ok(ReadOutcome::WouldBlock),
+            Errno::ECONNRESET => return Ok(ReadOutcome::Closed),
             // A pseudo-terminal's master says this when nobody has the slave open; a disk says it when it fails.
-            Errno::EIO if terminal::is_terminal(fd) => Ok(Some(ReadOutcome::Closed)),
-            _ => Err(error),
-        },
+            Errno::EIO if terminal::is_terminal(fd) => return Ok(ReadOutcome::Closed),
+            _ => return Err(error),
+        }
     }
 }
 

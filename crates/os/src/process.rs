@@ -46,13 +46,6 @@ pub fn current_pid() -> Pid {
     Pid(unsafe { libc::getpid() })
 }
 
-/// The process that started this one, or has adopted it.
-#[must_use]
-pub fn parent_pid() -> Pid {
-    // SAFETY: asks for a number.
-    Pid(unsafe { libc::getppid() })
-}
-
 /// The user whose rights this process has.
 #[must_use]
 pub fn effective_uid() -> u32 {
@@ -117,32 +110,9 @@ pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Error> {
 /// # Errors
 /// Only on kernels before 3.4.
 pub fn become_subreaper() -> Result<(), Error> {
-    prctl("adopt orphans", libc::PR_SET_CHILD_SUBREAPER, 1)
-}
-
-/// Sends `signal` to this process when the *thread* that started it ends. Compare [`parent_pid`] afterwards: a
-/// parent that is already gone sends nothing.
-///
-/// # Errors
-/// `EINVAL` for a number that is no signal.
-pub fn die_with_parent(signal: Signal) -> Result<(), Error> {
-    prctl(
-        "end with the parent",
-        libc::PR_SET_PDEATHSIG,
-        libc::c_ulong::try_from(signal.0).unwrap_or(0),
-    )
-}
-
-fn prctl(
-    operation: &'static str,
-    option: libc::c_int,
-    argument: libc::c_ulong,
-) -> Result<(), Error> {
-    // SAFETY: these options take a number and touch no memory.
-    check(operation, unsafe {
-        libc::prctl(option, argument, 0_u64, 0_u64, 0_u64)
-    })
-    .map(drop)
+    // SAFETY: this option takes a number and touches no memory.
+    let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1_u64, 0_u64, 0_u64, 0_u64) };
+    check("adopt orphans", result).map(drop)
 }
 
 /// Who we are after [`fork`].
@@ -481,14 +451,15 @@ mod tests {
     #[test]
     fn we_find_ourselves() {
         let own = inspect(current_pid()).unwrap();
+        let parent = Pid(i32::try_from(std::os::unix::process::parent_id()).unwrap());
         assert_eq!(own.pid, current_pid());
-        assert_eq!(own.ppid, parent_pid());
+        assert_eq!(own.ppid, parent);
         assert!(all_processes().contains(&current_pid()));
         assert_eq!(start_time(current_pid()), Some(own.start_time));
         assert_eq!(tracer(current_pid()), None);
         assert!(environment_of(current_pid()).is_some());
         assert_eq!(inspect(Pid(i32::MAX)), None);
-        assert!(descendants(parent_pid()).contains(&current_pid()));
+        assert!(descendants(parent).contains(&current_pid()));
         assert!(!host_name().is_empty());
     }
 

@@ -4,10 +4,7 @@
     reason = "signal masks and dispositions are set by raw calls: nix's enum has no real-time signals"
 )]
 
-use std::{
-    mem, ptr,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::{mem, ptr};
 
 use base::Signal;
 
@@ -16,9 +13,9 @@ use crate::error::{Error, check};
 /// The highest signal number of Linux on the architectures that we build for.
 pub(crate) const HIGHEST: i32 = 64;
 
-/// Signals that this process set to "ignore" itself, bit n-1 for signal n. Ranks get the default back; what was
-/// already ignored when we were started (`nohup`) stays ignored. Rust's start-up code ignores SIGPIPE.
-static IGNORED_BY_US: AtomicU64 = AtomicU64::new(bit(Signal::PIPE));
+/// Signals that this process ignores by its own choice, bit n-1 for signal n: Rust's start-up code ignores SIGPIPE.
+/// Ranks get the default back; what was already ignored when we were started (`nohup`) stays ignored.
+pub(crate) const IGNORED_BY_US: u64 = bit(Signal::PIPE);
 
 const fn bit(signal: Signal) -> u64 {
     1 << (signal.0 - 1)
@@ -81,16 +78,6 @@ impl SignalSet {
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), ptr::null_mut()) };
         result
     }
-}
-
-/// Ignores `signal` in this process. Ranks get the default disposition back.
-///
-/// # Errors
-/// `EINVAL` for a signal that cannot be ignored.
-pub fn ignore_signal(signal: Signal) -> Result<(), Error> {
-    set_disposition(signal, libc::SIG_IGN)?;
-    IGNORED_BY_US.fetch_or(bit(signal), Ordering::Relaxed);
-    Ok(())
 }
 
 /// Gives `signal` its default effect in this process, as needed to end by the signal that ended a rank.
@@ -182,31 +169,20 @@ pub(crate) fn caught() -> u64 {
         .fold(0, |bits, signal| bits | bit(Signal(signal)))
 }
 
-/// Signals that this process ignores by its own choice, bit n-1 for signal n.
-pub(crate) fn ignored_by_us() -> u64 {
-    IGNORED_BY_US.load(Ordering::Relaxed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn pipe_counts_as_ours_and_ignored_signals_join_it() {
-        assert_ne!(ignored_by_us() & bit(Signal::PIPE), 0);
+    fn what_rust_ignores_and_catches_is_known() {
         assert!(is_ignored(Signal::PIPE));
-        // A real-time signal that no other test uses.
-        let signal = Signal(50);
-        assert!(!is_ignored(signal));
-        ignore_signal(signal).unwrap();
-        assert!(is_ignored(signal));
-        assert_ne!(ignored_by_us() & bit(signal), 0);
+        assert_eq!(IGNORED_BY_US, bit(Signal::PIPE));
         // Rust's start-up code catches the overflow of a stack.
         assert_ne!(caught() & bit(Signal::SEGV), 0);
-        default_signal(signal).unwrap();
-        assert!(!is_ignored(signal));
+        // A real-time signal that no other test uses.
+        assert!(!is_ignored(Signal(50)));
         assert_eq!(
-            ignore_signal(Signal::KILL).unwrap_err().errno(),
+            default_signal(Signal::KILL).unwrap_err().errno(),
             libc::EINVAL
         );
     }

@@ -290,7 +290,7 @@ impl Spawner {
             fds,
             table: self.table,
             parent: i32::try_from(std::process::id()).unwrap_or(0),
-            default_signals: self.caught | signal::ignored_by_us(),
+            default_signals: self.caught | signal::IGNORED_BY_US,
             first_free_fd: spec
                 .fds
                 .iter()
