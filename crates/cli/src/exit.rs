@@ -96,7 +96,7 @@ pub(crate) fn signal(signal: Signal) -> u8 {
 pub(crate) const fn refused(refusal: &Refusal) -> u8 {
     match refusal {
         Refusal::Placement(_) => ExitCode::Placement.code(),
-        Refusal::Pattern(_) => ExitCode::Usage.code(),
+        Refusal::Pattern(_) | Refusal::NoSuchRank { .. } => ExitCode::Usage.code(),
     }
 }
 

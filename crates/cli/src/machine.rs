@@ -232,7 +232,13 @@ impl Machine {
             Output::Send(message) => self
                 .controller
                 .handle(now, ControllerInput::Daemon(LOCAL, message)),
-            Output::Prepare { job, apps } => self.ranks.prepare(job, &apps),
+            Output::Prepare { job, apps } => {
+                let failures = self.ranks.prepare(&apps);
+                if !failures.is_empty() {
+                    let input = Input::Unstartable { job, failures };
+                    self.daemon.handle(now, input);
+                }
+            }
             Output::Spawn(order) => {
                 let proc = order.proc;
                 match self

@@ -26,10 +26,10 @@ use crate::{
     place::{self, Topologies},
     planted::{self, Bug},
     proto::{
-        Cause, Drained, EndReason, FromFront, Launch, Note, Outcome, Refusal, StartFailure, Stream,
-        TableRow, ToController, ToDaemon, ToFront,
+        Cause, Drained, EndReason, FromFront, Launch, Note, Outcome, RankChoice, Refusal,
+        StartFailure, Stream, TableRow, ToController, ToDaemon, ToFront,
     },
-    spec::{Destination, HoldAt, JobSpec, OnFailure, Pattern, PatternFacts},
+    spec::{Destination, HoldAt, JobSpec, OnFailure, Pattern, PatternFacts, StdinTarget},
     stdio::{self, STDIN_WINDOW},
 };
 
@@ -224,6 +224,9 @@ impl Controller {
         if let Err(error) = check_patterns(&job.spec, map.ranks()) {
             return self.refuse(Refusal::Pattern(error));
         }
+        if let Some(refusal) = check_ranks(&job.spec, map.ranks()) {
+            return self.refuse(refusal);
+        }
         job.phase = Phase::Launching;
         job.size = map.ranks();
         if job.spec.hold == HoldAt::Exec {
@@ -261,6 +264,7 @@ impl Controller {
                 hold: job.spec.hold,
                 process_mapping: mapping.clone(),
                 front_pid: self.front_pid,
+                variables: job.spec.variables,
             };
             self.outputs.push_back(ControllerOutput::Daemon(
                 node,
@@ -551,7 +555,10 @@ impl Controller {
     }
 
     fn announce(&mut self, news: Option<Announcement>) {
-        if let Some(Announcement::AllHeld { held, dead }) = news {
+        // Where none could be started there is nothing to attach to, and the end says why.
+        if let Some(Announcement::AllHeld { held, dead }) = news
+            && !held.is_empty()
+        {
             self.tell(ToFront::AllHeld { held, dead });
         }
     }
@@ -711,6 +718,21 @@ impl Controller {
     fn log(&mut self, what: String) {
         self.outputs.push_back(ControllerOutput::Log(what));
     }
+}
+
+/// Ranks that an option names and that the job does not have.
+fn check_ranks(spec: &JobSpec, size: u32) -> Option<Refusal> {
+    let input = match spec.stdin {
+        StdinTarget::Rank(rank) => Some(rank),
+        StdinTarget::None | StdinTarget::All => None,
+    };
+    let terminal = spec.stdio.pty.map(|pty| pty.rank);
+    // A terminal takes the input with it, so that it is named where both are.
+    let named = [(RankChoice::Terminal, terminal), (RankChoice::Input, input)];
+    named.into_iter().find_map(|(what, rank)| {
+        let rank = rank.filter(|rank| rank.0 >= size)?;
+        Some(Refusal::NoSuchRank { what, rank, size })
+    })
 }
 
 /// Expands each file name pattern once, so that a bad one is refused before anything is started.

@@ -55,6 +55,12 @@ pub struct DaemonConfig {
 #[derive(Debug)]
 pub enum Input<'a> {
     Message(ToDaemon),
+    /// Answers [`Output::Prepare`], before any proc is started, when some apps cannot be: then none is.
+    Unstartable {
+        job: JobId,
+        /// By the app's index.
+        failures: BTreeMap<u32, StartFailure>,
+    },
     /// Answers [`Output::Spawn`]. `executable` is the path that was found.
     Spawned {
         proc: ProcId,
@@ -250,6 +256,9 @@ impl Daemon {
                 self.in_job(proc, |job, out| {
                     job.on_spawned(now, proc.rank, pid, executable, out)
                 });
+            }
+            Input::Unstartable { job, failures } => {
+                self.job(job, |job, out| job.refuse(now, &failures, out))
             }
             Input::SpawnFailed { proc, failure } => {
                 self.in_job(proc, |job, out| {

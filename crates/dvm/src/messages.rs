@@ -20,7 +20,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use self::{
     kind as k,
-    words::{brief, count, duration, join_facts, list, plain, quoted, ranks_text},
+    words::{brief, count, duration, join_facts, list, plain, quoted, ranks_list, ranks_text},
 };
 pub use self::{
     kind::{KINDS, Kind, explain},
@@ -28,7 +28,7 @@ pub use self::{
 };
 use crate::{
     place,
-    proto::{Cause, EndReason, Note, Outcome, Refusal, TableRow},
+    proto::{Cause, EndReason, Note, Outcome, RankChoice, Refusal, TableRow},
     spec::{App, EndPolicy, OnFailure},
 };
 
@@ -186,6 +186,15 @@ pub fn refused(refusal: &Refusal) -> Message {
             &k::BAD_PATTERN,
             format!("cannot make a file name for the output: {}", plain(what)),
         )
+        .fact("effect", NOT_STARTED),
+        Refusal::NoSuchRank { what, rank, size } => Message::new(
+            &k::NO_SUCH_RANK,
+            match what {
+                RankChoice::Input => format!("there is no rank {rank} to read the input"),
+                RankChoice::Terminal => format!("there is no rank {rank} to have a terminal"),
+            },
+        )
+        .fact("ranks", ranks_list(&(0..*size).map(Rank).collect()))
         .fact("effect", NOT_STARTED),
     }
 }

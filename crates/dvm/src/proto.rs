@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     place::Placed,
-    spec::{App, EndPolicy, HoldAt, JobSpec, StdinTarget, StdioPlan, WindowSize},
+    spec::{App, EndPolicy, HoldAt, JobSpec, RankVariables, StdinTarget, StdioPlan, WindowSize},
 };
 
 /// One of a proc's two output streams.
@@ -121,6 +121,19 @@ pub enum Refusal {
     Placement(crate::place::Error),
     /// A file name pattern of the output plan is wrong.
     Pattern(String),
+    /// A rank that the user named, of a job that has fewer.
+    NoSuchRank {
+        what: RankChoice,
+        rank: Rank,
+        size: u32,
+    },
+}
+
+/// What a rank was named for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RankChoice {
+    Input,
+    Terminal,
 }
 
 /// Something a user should know that ends nothing.
@@ -270,6 +283,7 @@ pub struct Launch {
     /// `PMI_process_mapping`: which ranks share a node, in MPICH's notation.
     pub process_mapping: Option<String>,
     pub front_pid: u32,
+    pub variables: RankVariables,
 }
 
 /// From a daemon to the controller.

@@ -18,6 +18,15 @@ pub struct JobSpec {
     pub stdio: StdioPlan,
     pub end: EndPolicy,
     pub hold: HoldAt,
+    pub variables: RankVariables,
+}
+
+/// The launcher whose variables tell a rank who it is, beside our own and those of PMI: wrapper scripts read them, for
+/// instance to choose a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RankVariables {
+    OpenMpi,
+    Slurm,
 }
 
 /// One executable of a job.

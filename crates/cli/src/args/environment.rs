@@ -10,7 +10,7 @@ use super::{Error, compat::Canonical, compat::split_once, values::ValueError};
 
 /// What an enclosing launcher tells its own ranks. Ranks of ours that found them would talk to the wrong server or
 /// believe that they are somebody else.
-const FOREIGN: [&str; 22] = [
+const FOREIGN: [&str; 25] = [
     "HYDI_CONTROL_FD",
     "MPI_LOCALNRANKS",
     "MPI_LOCALRANKID",
@@ -33,6 +33,9 @@ const FOREIGN: [&str; 22] = [
     "RALLY_OWNER",
     "RALLY_RANK",
     "RALLY_SIZE",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_PROCID",
 ];
 
 /// Our own environment, by name.

@@ -9,7 +9,7 @@ use std::{
 use base::Rank;
 use dvm::spec::{
     App, Destination, EndPolicy, HoldAt, JobSpec, OnFailure, Pattern, PatternFacts, Pty,
-    StdinTarget, StdioPlan,
+    RankVariables, StdinTarget, StdioPlan,
 };
 
 use super::{
@@ -170,6 +170,12 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
             .map(|line| app(line, world))
             .collect::<Done<_>>()?,
         placement,
+        variables: match personality {
+            Personality::Srun => RankVariables::Slurm,
+            Personality::Rally | Personality::Mpiexec | Personality::Mpirun => {
+                RankVariables::OpenMpi
+            }
+        },
         stdin,
         stdio: stdio(job, world)?,
         end: EndPolicy {

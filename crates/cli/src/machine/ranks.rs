@@ -15,7 +15,7 @@ use std::{
     path::Path,
 };
 
-use base::{JobId, ProcId, Signal};
+use base::{ProcId, Signal};
 use bytes::Bytes;
 use dvm::{
     SpawnOrder, StreamPlan,
@@ -33,6 +33,7 @@ use super::{Source, record::OWNER_VARIABLE};
 const ENOENT: i32 = 2;
 const ENOEXEC: i32 = 8;
 const EACCES: i32 = 13;
+const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const EINVAL: i32 = 22;
 /// The descriptor number at which a rank finds its PMI connection.
@@ -121,8 +122,14 @@ impl Ranks {
         })
     }
 
-    pub(super) fn prepare(&mut self, _job: JobId, apps: &[App]) {
+    /// Looks at the programs and directories of a job; gives those apps that cannot be started, by their index.
+    pub(super) fn prepare(&mut self, apps: &[App]) -> BTreeMap<u32, StartFailure> {
         self.apps = apps.iter().map(Prepared::new).collect();
+        let failures = self.apps.iter().map(|app| app.program.as_ref().err());
+        (0..)
+            .zip(failures)
+            .filter_map(|(index, failure)| Some((index, failure?.clone())))
+            .collect()
     }
 
     /// Starts one rank: gives its pid and the program that it runs.
@@ -518,6 +525,19 @@ impl Prepared {
 /// is known to be about something else, such as its interpreter.
 fn find(app: &App) -> Result<CString, StartFailure> {
     let directory = Path::new(&app.directory);
+    let place = fs::metadata(directory);
+    let bad = match &place {
+        Ok(place) if place.is_dir() => None,
+        Ok(_) => Some(ENOTDIR),
+        Err(error) => Some(error.raw_os_error().unwrap_or(ENOENT)),
+    };
+    if let Some(errno) = bad {
+        return Err(StartFailure {
+            step: StartStep::Directory,
+            errno,
+            subject: Some(app.directory.clone()),
+        });
+    }
     let failed = |errno, subject| {
         Err(StartFailure {
             step: StartStep::Find,
@@ -529,10 +549,9 @@ fn find(app: &App) -> Result<CString, StartFailure> {
         let path = directory.join(&app.program);
         return match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => failed(EISDIR, app.program.clone()),
-            // The kernel knows best why a file does not run.
+            Ok(_) if !os::is_executable(&path) => failed(EACCES, app.program.clone()),
+            // The kernel knows best why such a file does not run all the same.
             Ok(_) => Ok(c_string(app.program.as_bytes().to_vec())),
-            // A missing directory is the child's to say, when it goes there.
-            Err(_) if !directory.is_dir() => Ok(c_string(app.program.as_bytes().to_vec())),
             Err(error) => failed(error.raw_os_error().unwrap_or(ENOENT), app.program.clone()),
         };
     }

@@ -401,3 +401,48 @@ fn children_that_we_inherit_are_not_waited_for() {
     let pid = nix::unistd::Pid::from_raw(sleeper[0].pid);
     nix::sys::signal::kill(pid, Signal::SIGKILL).unwrap();
 }
+
+/// What is known before the first start keeps every rank from starting.
+#[test]
+fn nothing_runs_where_an_app_cannot_start() {
+    let cases = [
+        (&["./nosuch"][..], 127),
+        (&["--wdir", "/no/such", "/bin/true"], 121),
+        (&["/etc/passwd"], 126),
+    ];
+    for (app, code) in cases {
+        let sandbox = Sandbox::new();
+        let mut args = vec!["run", "-n", "4", "touch", "mark", ":", "-n", "1"];
+        args.extend(app);
+        sandbox.run_rally(&args).expect_code(code);
+        assert!(!sandbox.path("mark").exists(), "{app:?}");
+    }
+}
+
+#[test]
+fn ranks_that_do_not_exist_are_refused() {
+    for option in ["--stdin=7", "--pty=7"] {
+        let sandbox = Sandbox::new();
+        sandbox
+            .run_rally(&["run", option, "-n", "2", "/bin/true"])
+            .expect_code(120)
+            .expect_err(&["error:", "no rank 7"]);
+    }
+}
+
+#[test]
+fn ranks_find_the_variables_of_the_launcher_whose_name_we_have() {
+    let sandbox = Sandbox::new();
+    let script = "echo $OMPI_COMM_WORLD_RANK $OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_LOCAL_RANK $SLURM_PROCID";
+    let run = sandbox
+        .run_rally(&["run", "-n", "2", "sh", "-c", script])
+        .expect_code(0);
+    assert_eq!(run.sorted(), "0 2 0\n1 2 1");
+    let script = "echo $SLURM_PROCID $SLURM_NTASKS $SLURM_LOCALID $OMPI_COMM_WORLD_RANK";
+    let srun = sandbox.path("srun");
+    std::os::unix::fs::symlink(crate::harness::rally(), &srun).unwrap();
+    let run = sandbox
+        .run(&mut sandbox.face(&srun, &["-n", "2", "sh", "-c", script]))
+        .expect_code(0);
+    assert_eq!(run.sorted(), "0 2 0\n1 2 1");
+}

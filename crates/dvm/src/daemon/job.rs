@@ -179,7 +179,7 @@ impl LocalJob {
             launch,
         };
         if job.descriptors() > config.descriptors {
-            job.refuse(now, out);
+            job.refuse_all(now, out);
         }
         job
     }

@@ -105,6 +105,10 @@ They end when that call returns. Nothing that a launcher can do ends them sooner
 node, `%a` the app, `%j` the job, `%h` the host name, `%p` the launcher's process number and `%%` a percent sign. Digits \
 before the letter fill up with zeros: `out.%4r` makes `out.0007`."
 
+    NO_SUCH_RANK: Error "job/no-such-rank"
+"An option names a rank that the job does not have: ranks are counted from 0, so that a job of 4 has the ranks 0 to 3. \
+`--stdin RANK` says who reads the input, `--pty=RANK` who gets a terminal."
+
     NO_PROGRAM: Error "start/no-program"
 "There is no such program on the node. A name without a slash is looked for in the directories of `PATH`, the current \
 directory is not one of them; a name with a slash is a path, relative to the ranks' working directory. The exit code is \

@@ -8,8 +8,8 @@ use dvm::{
     place::{AppRequest, MapTo, Request},
     proto::{EndReason, StartFailure, StartStep},
     spec::{
-        App, Destination, EndPolicy, HoldAt, JobSpec, OnFailure, Pty, StdinTarget, StdioPlan,
-        WindowSize,
+        App, Destination, EndPolicy, HoldAt, JobSpec, OnFailure, Pty, RankVariables, StdinTarget,
+        StdioPlan, WindowSize,
     },
 };
 
@@ -130,6 +130,7 @@ impl Maker<'_> {
                 stdio,
                 end,
                 hold,
+                variables: RankVariables::OpenMpi,
             },
             scripts,
             unstartable,

@@ -1,6 +1,6 @@
 //! Starting procs one after another, and holding and releasing them.
 
-use std::ffi::OsString;
+use std::{collections::BTreeMap, ffi::OsString};
 
 use base::{Rank, RankSet, Signal, Time};
 use pmix::pmi;
@@ -11,7 +11,7 @@ use crate::{
     life::Unexpected,
     planted::{self, Bug},
     proto::{Launch, StartFailure, StartStep, Stream, TableRow, ToController},
-    spec::{Destination, HoldAt, PatternFacts, StdinTarget},
+    spec::{Destination, HoldAt, PatternFacts, RankVariables, StdinTarget},
     stdio::Flow,
 };
 
@@ -33,8 +33,24 @@ impl LocalJob {
         self.procs.iter().map(of).sum::<u64>() + DESCRIPTORS_OWN
     }
 
+    /// Starts nothing, because some apps cannot be started: by their index, why.
+    pub(in crate::daemon) fn refuse(
+        &mut self,
+        now: Time,
+        failures: &BTreeMap<u32, StartFailure>,
+        out: &mut Out,
+    ) {
+        for (rank, proc) in &self.procs {
+            if let Some(failure) = failures.get(&proc.placed.app) {
+                let ranks = self.failures.entry(failure.clone()).or_default();
+                ranks.insert(*rank);
+            }
+        }
+        self.cancel_starts(now, out);
+    }
+
     /// Starts nothing, because all cannot run at once: said before the first starts, not in the midst of them.
-    pub(super) fn refuse(&mut self, now: Time, out: &mut Out) {
+    pub(super) fn refuse_all(&mut self, now: Time, out: &mut Out) {
         let failure = StartFailure {
             step: StartStep::Room,
             errno: EMFILE,
@@ -84,7 +100,15 @@ impl LocalJob {
                     .map_or(StreamPlan::Null, StreamPlan::File)
             }
         };
-        let mut env = vec![
+        let facts = [
+            rank.0.to_string(),
+            self.launch.size.to_string(),
+            placed.local_rank.to_string(),
+            local_size.to_string(),
+            self.node.to_string(),
+        ];
+        let mut env = variables(self.launch.variables, facts);
+        env.extend([
             ("RALLY_JOB".to_owned(), self.launch.job.to_string().into()),
             ("RALLY_RANK".to_owned(), rank.to_string().into()),
             ("RALLY_SIZE".to_owned(), self.launch.size.to_string().into()),
@@ -94,7 +118,7 @@ impl LocalJob {
             ),
             ("RALLY_LOCAL_SIZE".to_owned(), local_size.to_string().into()),
             ("RALLY_NODE".to_owned(), self.node.to_string().into()),
-        ];
+        ]);
         let local_size = u32::try_from(local_size).unwrap_or(u32::MAX);
         let variables = pmi::environment(
             rank,
@@ -304,6 +328,32 @@ impl LocalJob {
         }
         self.after_start(now, out);
     }
+}
+
+/// What another launcher tells a rank: its rank, the size of the job, its rank on the node, the ranks there, the node.
+fn variables(family: RankVariables, facts: [String; 5]) -> Vec<(String, OsString)> {
+    // Open MPI's node rank counts the ranks of all jobs on the node, of which there is one.
+    let [rank, size, local_rank, local_size, node] = facts;
+    let named = match family {
+        RankVariables::OpenMpi => vec![
+            ("OMPI_COMM_WORLD_RANK", rank),
+            ("OMPI_COMM_WORLD_SIZE", size),
+            ("OMPI_COMM_WORLD_NODE_RANK", local_rank.clone()),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", local_rank),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", local_size),
+        ],
+        RankVariables::Slurm => vec![
+            ("SLURM_PROCID", rank),
+            ("SLURM_NPROCS", size.clone()),
+            ("SLURM_NTASKS", size),
+            ("SLURM_LOCALID", local_rank),
+            ("SLURM_NODEID", node),
+        ],
+    };
+    named
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect()
 }
 
 /// What becomes of one stream of one proc, before file names are made.
