@@ -1,16 +1,14 @@
 //! Descriptors and pids of the ranks of this node.
 
+mod channels;
+mod program;
+
 use std::{
     collections::BTreeMap,
-    ffi::{CStr, CString, OsStr, OsString},
-    fs,
-    io::Read,
+    ffi::{CString, OsStr, OsString},
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::{
-            ffi::{OsStrExt, OsStringExt},
-            fs::OpenOptionsExt,
-        },
+        fd::{AsFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
     },
     path::Path,
 };
@@ -18,23 +16,22 @@ use std::{
 use base::{ProcId, Signal};
 use bytes::Bytes;
 use dvm::{
-    SpawnOrder, StreamPlan,
+    SpawnOrder,
     proto::{StartFailure, StartStep, Stream},
     spec::{App, HoldAt, WindowSize},
 };
 use os::{
-    ControllingTerminal, Found, Interest, Loop, Pid, Resource, SpawnError, SpawnSpec, SpawnStep,
-    Spawner, Token, Trace, WriteOutcome,
+    ControllingTerminal, Interest, Loop, Pid, Resource, SpawnSpec, SpawnStep, Spawner, Token,
+    Trace, WriteOutcome,
 };
 
+use self::{
+    channels::{Channels, window_size},
+    program::{Prepared, SHELL, c_string, is_script, is_unknown_format, shell_argv, variable},
+};
 use super::{Source, record::OWNER_VARIABLE};
 
-/// Error numbers of Linux, the same on every architecture that we build for.
-const ENOENT: i32 = 2;
-const ENOEXEC: i32 = 8;
-const EACCES: i32 = 13;
-const ENOTDIR: i32 = 20;
-const EISDIR: i32 = 21;
+/// An error number of Linux, the same on every architecture that we build for.
 const EINVAL: i32 = 22;
 /// The descriptor number at which a rank finds its PMI connection.
 const PMI_TARGET: i32 = dvm::PMI_DESCRIPTOR;
@@ -43,25 +40,8 @@ const PIPE_ROOM_DEFAULT: usize = 64 * 1024;
 /// The character that ends input on a terminal in its usual mode, when it comes at the beginning of a line. After
 /// others it only hands those over.
 const END_OF_INPUT: u8 = 4;
-/// Runs scripts without a first line that names their interpreter.
-const SHELL: &CStr = c"/bin/sh";
-/// Of so many bytes at its beginning a file that the kernel does not know is judged.
-const SCRIPT_HEAD: u64 = 256;
 /// PMI answers of one rank that wait for it to read. A rank that asks for more without reading is cut off.
 const PMI_QUEUE_MAX: usize = 1024 * 1024;
-
-/// One app, ready to be executed many times.
-#[derive(Debug)]
-struct Prepared {
-    /// What the search found, or what it failed with.
-    program: Result<CString, StartFailure>,
-    argv: Vec<CString>,
-    /// The arguments of a shell that runs it, when the kernel did not know the file and it turned out to be a script.
-    shell: Option<Vec<CString>>,
-    envp: Vec<CString>,
-    directory: CString,
-    umask: Option<u32>,
-}
 
 /// The ends of a rank's channels that are ours.
 #[derive(Debug, Default)]
@@ -502,122 +482,6 @@ fn remove(events: &mut Loop, sources: &mut Sources, token: Option<Token>) {
     }
 }
 
-impl Prepared {
-    fn new(app: &App) -> Self {
-        let mut argv = vec![c_string(app.program.as_bytes().to_vec())];
-        argv.extend(app.args.iter().map(|arg| c_string(arg.as_bytes().to_vec())));
-        Self {
-            program: find(app),
-            argv,
-            shell: None,
-            envp: app
-                .env
-                .iter()
-                .map(|(name, value)| variable(name, value))
-                .collect(),
-            directory: c_string(app.directory.as_bytes().to_vec()),
-            umask: app.umask,
-        }
-    }
-}
-
-/// The file to execute. That it is missing, or a directory, is found here, so that a later error of the same number
-/// is known to be about something else, such as its interpreter.
-fn find(app: &App) -> Result<CString, StartFailure> {
-    let directory = Path::new(&app.directory);
-    let place = fs::metadata(directory);
-    let bad = match &place {
-        Ok(place) if place.is_dir() => None,
-        Ok(_) => Some(ENOTDIR),
-        Err(error) => Some(error.raw_os_error().unwrap_or(ENOENT)),
-    };
-    if let Some(errno) = bad {
-        return Err(StartFailure {
-            step: StartStep::Directory,
-            errno,
-            subject: Some(app.directory.clone()),
-        });
-    }
-    let failed = |errno, subject| {
-        Err(StartFailure {
-            step: StartStep::Find,
-            errno,
-            subject: Some(subject),
-        })
-    };
-    if app.program.as_bytes().contains(&b'/') {
-        let path = directory.join(&app.program);
-        return match fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => failed(EISDIR, app.program.clone()),
-            Ok(_) if !os::is_executable(&path) => failed(EACCES, app.program.clone()),
-            // The kernel knows best why such a file does not run all the same.
-            Ok(_) => Ok(c_string(app.program.as_bytes().to_vec())),
-            Err(error) => failed(error.raw_os_error().unwrap_or(ENOENT), app.program.clone()),
-        };
-    }
-    // The search is the rank's own: relative entries of its path count from its directory.
-    let search: Vec<u8> = app
-        .search
-        .as_bytes()
-        .split(|byte| *byte == b':')
-        .map(|entry| {
-            directory
-                .join(OsStr::from_bytes(entry))
-                .into_os_string()
-                .into_vec()
-        })
-        .collect::<Vec<_>>()
-        .join(&b':');
-    match os::find_program(&app.program, OsStr::from_bytes(&search)) {
-        Found::Program(path) => Ok(c_string(path.into_os_string().into_vec())),
-        Found::NotExecutable(path) => failed(EACCES, path.into_os_string()),
-        Found::Missing => failed(ENOENT, app.program.clone()),
-    }
-}
-
-fn is_unknown_format(error: SpawnError) -> bool {
-    error.step == SpawnStep::Exec && error.errno == ENOEXEC
-}
-
-/// Whether a file that the kernel does not know is meant for a shell, as one may write scripts without `#!`. Anything
-/// else, given to a shell, would end in words about its contents, or in nothing at all.
-fn is_script(path: &Path) -> bool {
-    let mut head = Vec::new();
-    let read = fs::File::open(path).and_then(|file| file.take(SCRIPT_HEAD).read_to_end(&mut head));
-    read.is_ok() && !head.is_empty() && head.iter().all(|byte| is_text(*byte))
-}
-
-/// Whether a byte occurs in text, whatever its encoding: of the control characters only those that move a printer, ring
-/// its bell or change its colour do.
-const fn is_text(byte: u8) -> bool {
-    matches!(byte, 0x07..=0x0d | 0x1b | 0x20..=0x7e | 0x80..)
-}
-
-/// What execvp(3) gives a shell: the script in the place of its name, then its arguments.
-fn shell_argv(program: &CStr, argv: &[CString]) -> Vec<CString> {
-    [SHELL, program]
-        .into_iter()
-        .map(CStr::to_owned)
-        .chain(argv.iter().skip(1).cloned())
-        .collect()
-}
-
-/// Arguments come from argv, a file or the environment, none of which can hold a NUL byte in Linux; what follows one
-/// would be invisible to the program anyway.
-fn c_string(mut bytes: Vec<u8>) -> CString {
-    if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
-        bytes.truncate(at);
-    }
-    CString::new(bytes).unwrap_or_default()
-}
-
-fn variable(name: &OsStr, value: &OsStr) -> CString {
-    let mut bytes = name.as_bytes().to_vec();
-    bytes.push(b'=');
-    bytes.extend_from_slice(value.as_bytes());
-    c_string(bytes)
-}
-
 const fn start_step(step: SpawnStep) -> StartStep {
     match step {
         SpawnStep::Clone => StartStep::Fork,
@@ -633,117 +497,4 @@ const fn start_step(step: SpawnStep) -> StartStep {
         SpawnStep::Trace => StartStep::Trace,
         SpawnStep::Exec => StartStep::Exec,
     }
-}
-
-const fn window_size(size: WindowSize) -> os::WindowSize {
-    os::WindowSize {
-        rows: size.rows,
-        columns: size.columns,
-    }
-}
-
-/// Both ends of a rank's channels, before it is started.
-struct Channels {
-    theirs: [OwnedFd; 3],
-    pmi_theirs: OwnedFd,
-    stdin: Option<OwnedFd>,
-    stdout: Option<OwnedFd>,
-    stderr: Option<OwnedFd>,
-    pmi: Option<OwnedFd>,
-}
-
-impl Channels {
-    fn open(order: &SpawnOrder, directory: &CString) -> Result<Self, StartFailure> {
-        let failed = |error: os::Error| StartFailure {
-            step: StartStep::Channels,
-            errno: error.errno(),
-            subject: None,
-        };
-        let (pmi, pmi_theirs) = os::socket_pair().map_err(failed)?;
-        os::set_nonblocking(pmi.as_fd()).map_err(failed)?;
-        let mut terminal = match order.pty_size {
-            Some(size) => {
-                let (master, slave) = os::open_pty().map_err(failed)?;
-                os::set_window_size(slave.as_fd(), window_size(size)).map_err(failed)?;
-                os::set_nonblocking(master.as_fd()).map_err(failed)?;
-                Some((master, slave))
-            }
-            None => None,
-        };
-        let slave = |terminal: &Option<(OwnedFd, OwnedFd)>| match terminal {
-            Some((_, slave)) => os::duplicate(slave.as_fd()).map_err(failed),
-            None => os::dev_null().map_err(failed),
-        };
-        let (stdin_theirs, stdin) = match &order.stdin {
-            StreamPlan::Pipe => {
-                let (theirs, ours) = os::pipe().map_err(failed)?;
-                os::set_nonblocking(ours.as_fd()).map_err(failed)?;
-                (theirs, Some(ours))
-            }
-            StreamPlan::Pty => {
-                let ours = match &terminal {
-                    Some((master, _)) => Some(os::duplicate(master.as_fd()).map_err(failed)?),
-                    None => None,
-                };
-                (slave(&terminal)?, ours)
-            }
-            StreamPlan::Null | StreamPlan::File(_) | StreamPlan::WithStdout => {
-                (os::dev_null().map_err(failed)?, None)
-            }
-        };
-        let output = |plan: &StreamPlan, stdout: Option<BorrowedFd<'_>>| match (plan, stdout) {
-            (StreamPlan::Pipe, _) => {
-                let (ours, theirs) = os::pipe().map_err(failed)?;
-                os::set_nonblocking(ours.as_fd()).map_err(failed)?;
-                Ok((theirs, Some(ours)))
-            }
-            (StreamPlan::Pty, _) => Ok((slave(&terminal)?, None)),
-            (StreamPlan::File(name), _) => Ok((open_output(name, directory)?, None)),
-            (StreamPlan::WithStdout, Some(stdout)) => {
-                Ok((os::duplicate(stdout).map_err(failed)?, None))
-            }
-            (StreamPlan::WithStdout | StreamPlan::Null, _) => {
-                Ok((os::dev_null().map_err(failed)?, None))
-            }
-        };
-        let (stdout_theirs, mut stdout) = output(&order.stdout, None)?;
-        let (stderr_theirs, stderr) = output(&order.stderr, Some(stdout_theirs.as_fd()))?;
-        if let Some((master, _)) = terminal.take() {
-            stdout = Some(master);
-        }
-        Ok(Self {
-            theirs: [stdin_theirs, stdout_theirs, stderr_theirs],
-            pmi_theirs,
-            stdin,
-            stdout,
-            stderr,
-            pmi: Some(pmi),
-        })
-    }
-}
-
-/// Opens a rank's output file for appending, so that ranks that share it do not overwrite each other.
-fn open_output(name: &OsStr, directory: &CString) -> Result<OwnedFd, StartFailure> {
-    let path = Path::new(OsStr::from_bytes(directory.to_bytes())).join(name);
-    let open = || {
-        fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o666)
-            .open(&path)
-    };
-    open()
-        .or_else(|error| match (error.kind(), path.parent()) {
-            // The directory of the files is part of the pattern: the user wants it made.
-            (std::io::ErrorKind::NotFound, Some(parent)) => {
-                fs::create_dir_all(parent).and_then(|()| open())
-            }
-            _ => Err(error),
-        })
-        .map(OwnedFd::from)
-        .map_err(|error| StartFailure {
-            step: StartStep::OutputFile,
-            errno: error.raw_os_error().unwrap_or_default(),
-            subject: Some(path.into_os_string()),
-        })
 }

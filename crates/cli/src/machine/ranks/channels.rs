@@ -1,0 +1,130 @@
+//! Both ends of a rank's streams: pipes, a terminal, files.
+
+use std::{
+    ffi::{CString, OsStr},
+    fs,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+    },
+    path::Path,
+};
+
+use dvm::{
+    SpawnOrder, StreamPlan,
+    proto::{StartFailure, StartStep},
+    spec::WindowSize,
+};
+
+pub(super) const fn window_size(size: WindowSize) -> os::WindowSize {
+    os::WindowSize {
+        rows: size.rows,
+        columns: size.columns,
+    }
+}
+
+/// Both ends of a rank's channels, before it is started.
+pub(super) struct Channels {
+    pub(super) theirs: [OwnedFd; 3],
+    pub(super) pmi_theirs: OwnedFd,
+    pub(super) stdin: Option<OwnedFd>,
+    pub(super) stdout: Option<OwnedFd>,
+    pub(super) stderr: Option<OwnedFd>,
+    pub(super) pmi: Option<OwnedFd>,
+}
+
+impl Channels {
+    pub(super) fn open(order: &SpawnOrder, directory: &CString) -> Result<Self, StartFailure> {
+        let failed = |error: os::Error| StartFailure {
+            step: StartStep::Channels,
+            errno: error.errno(),
+            subject: None,
+        };
+        let (pmi, pmi_theirs) = os::socket_pair().map_err(failed)?;
+        os::set_nonblocking(pmi.as_fd()).map_err(failed)?;
+        let mut terminal = match order.pty_size {
+            Some(size) => {
+                let (master, slave) = os::open_pty().map_err(failed)?;
+                os::set_window_size(slave.as_fd(), window_size(size)).map_err(failed)?;
+                os::set_nonblocking(master.as_fd()).map_err(failed)?;
+                Some((master, slave))
+            }
+            None => None,
+        };
+        let slave = |terminal: &Option<(OwnedFd, OwnedFd)>| match terminal {
+            Some((_, slave)) => os::duplicate(slave.as_fd()).map_err(failed),
+            None => os::dev_null().map_err(failed),
+        };
+        let (stdin_theirs, stdin) = match &order.stdin {
+            StreamPlan::Pipe => {
+                let (theirs, ours) = os::pipe().map_err(failed)?;
+                os::set_nonblocking(ours.as_fd()).map_err(failed)?;
+                (theirs, Some(ours))
+            }
+            StreamPlan::Pty => {
+                let ours = match &terminal {
+                    Some((master, _)) => Some(os::duplicate(master.as_fd()).map_err(failed)?),
+                    None => None,
+                };
+                (slave(&terminal)?, ours)
+            }
+            StreamPlan::Null | StreamPlan::File(_) | StreamPlan::WithStdout => {
+                (os::dev_null().map_err(failed)?, None)
+            }
+        };
+        let output = |plan: &StreamPlan, stdout: Option<BorrowedFd<'_>>| match (plan, stdout) {
+            (StreamPlan::Pipe, _) => {
+                let (ours, theirs) = os::pipe().map_err(failed)?;
+                os::set_nonblocking(ours.as_fd()).map_err(failed)?;
+                Ok((theirs, Some(ours)))
+            }
+            (StreamPlan::Pty, _) => Ok((slave(&terminal)?, None)),
+            (StreamPlan::File(name), _) => Ok((open_output(name, directory)?, None)),
+            (StreamPlan::WithStdout, Some(stdout)) => {
+                Ok((os::duplicate(stdout).map_err(failed)?, None))
+            }
+            (StreamPlan::WithStdout | StreamPlan::Null, _) => {
+                Ok((os::dev_null().map_err(failed)?, None))
+            }
+        };
+        let (stdout_theirs, mut stdout) = output(&order.stdout, None)?;
+        let (stderr_theirs, stderr) = output(&order.stderr, Some(stdout_theirs.as_fd()))?;
+        if let Some((master, _)) = terminal.take() {
+            stdout = Some(master);
+        }
+        Ok(Self {
+            theirs: [stdin_theirs, stdout_theirs, stderr_theirs],
+            pmi_theirs,
+            stdin,
+            stdout,
+            stderr,
+            pmi: Some(pmi),
+        })
+    }
+}
+
+/// Opens a rank's output file for appending, so that ranks that share it do not overwrite each other.
+fn open_output(name: &OsStr, directory: &CString) -> Result<OwnedFd, StartFailure> {
+    let path = Path::new(OsStr::from_bytes(directory.to_bytes())).join(name);
+    let open = || {
+        fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o666)
+            .open(&path)
+    };
+    open()
+        .or_else(|error| match (error.kind(), path.parent()) {
+            // The directory of the files is part of the pattern: the user wants it made.
+            (std::io::ErrorKind::NotFound, Some(parent)) => {
+                fs::create_dir_all(parent).and_then(|()| open())
+            }
+            _ => Err(error),
+        })
+        .map(OwnedFd::from)
+        .map_err(|error| StartFailure {
+            step: StartStep::OutputFile,
+            errno: error.raw_os_error().unwrap_or_default(),
+            subject: Some(path.into_os_string()),
+        })
+}
