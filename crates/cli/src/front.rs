@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use base::{Signal, Time};
+use base::{Rank, Signal, Time};
 use dvm::{
     alloc::Allocation,
     messages::{Message, Scene},
@@ -82,7 +82,8 @@ struct Front {
     state: State,
     hold: HoldAt,
     held: bool,
-    pty: bool,
+    /// The rank with a terminal of its own.
+    pty: Option<Rank>,
     table: Vec<TableRow>,
     nodes: Vec<String>,
     apps: Vec<App>,
@@ -224,7 +225,7 @@ impl Front {
         os::set_nonblocking(socket.as_fd())?;
         let socket = events.add(socket, Interest::Read)?;
         let [stdin, stdout, stderr] = os::standard_streams()?;
-        let pty = spec.stdio.pty.is_some();
+        let pty = spec.stdio.pty.map(|pty| pty.rank);
         let input = Input::new(&options.input, stdin)?;
         let printers = Printers::new(&mut events, &options, stdout, stderr)?;
         let hold = spec.hold;
@@ -264,7 +265,7 @@ impl Front {
     /// The terminal of `--pty` passes every key on, as long as it is ours: from the background we would take it away
     /// from whoever is in the foreground.
     fn take_terminal(&mut self) {
-        if !self.pty || self.raw_mode.is_some() {
+        if self.pty.is_none() || self.raw_mode.is_some() {
             return;
         }
         let Ok([Some(stdin), ..]) = os::standard_streams() else {
@@ -273,6 +274,7 @@ impl Front {
         if os::is_terminal(stdin.as_fd()) && os::foreground(stdin.as_fd()) {
             // A terminal that does not change its mode still carries what is typed, by lines.
             self.raw_mode = os::RawMode::enter(stdin).ok();
+            self.printers.set_raw(self.raw_mode.as_ref().and(self.pty));
         }
     }
 
@@ -523,6 +525,7 @@ impl Front {
     fn finish(&mut self) -> u8 {
         if let Some(raw_mode) = &mut self.raw_mode {
             let _ = raw_mode.restore();
+            self.printers.set_raw(None);
         }
         let (messages, code) = match &self.state {
             State::Ended(Ending::Refused(refusal)) => (

@@ -11,7 +11,7 @@ use nix::{
     pty::{grantpt, posix_openpt, ptsname_r, unlockpt},
     sys::{
         stat::Mode,
-        termios::{OutputFlags, SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr},
+        termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr},
     },
     unistd,
 };
@@ -103,8 +103,7 @@ pub struct RawMode {
 }
 
 impl RawMode {
-    /// Puts the terminal into raw mode. Output keeps its processing, so that our own messages still begin at the
-    /// left margin.
+    /// Puts the terminal into raw mode, input and output: a line feed alone does not lead to the left margin.
     ///
     /// # Errors
     /// `ENOTTY`; `EIO` from an orphaned background group.
@@ -112,7 +111,6 @@ impl RawMode {
         let saved = tcgetattr(&fd).map_err(Error::nix("ask for a terminal's mode"))?;
         let mut raw = saved.clone();
         cfmakeraw(&mut raw);
-        raw.output_flags |= saved.output_flags & (OutputFlags::OPOST | OutputFlags::ONLCR);
         tcsetattr(&fd, SetArg::TCSADRAIN, &raw).map_err(Error::nix("set a terminal's mode"))?;
         Ok(Self {
             fd,
@@ -142,7 +140,7 @@ impl Drop for RawMode {
 
 #[cfg(test)]
 mod tests {
-    use nix::sys::termios::LocalFlags;
+    use nix::sys::termios::{LocalFlags, OutputFlags};
 
     use super::*;
     use crate::pipe::{ReadOutcome, pipe, read, write};
@@ -198,7 +196,7 @@ mod tests {
                 .0
                 .intersects(LocalFlags::ISIG | LocalFlags::ICANON | LocalFlags::ECHO)
         );
-        assert!(modes().1.contains(OutputFlags::OPOST));
+        assert!(!modes().1.contains(OutputFlags::OPOST));
         raw.restore().unwrap();
         assert_eq!(modes(), before);
         drop(RawMode::enter(slave.try_clone().unwrap()).unwrap());

@@ -11,7 +11,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use base::JobId;
+use base::{JobId, Rank};
 use bytes::{Bytes, BytesMut};
 use dvm::{
     messages::Message,
@@ -64,6 +64,7 @@ struct Debt {
 #[derive(Debug)]
 struct Printer {
     way: Way,
+    terminal: bool,
     waiting: VecDeque<Bytes>,
     debts: VecDeque<Debt>,
     /// By stream of the ranks.
@@ -78,6 +79,8 @@ pub(super) struct Printers {
     /// `None` where it leads to the same place as stdout: one queue keeps the lines of both whole.
     stderr: Option<Printer>,
     renderer: Renderer,
+    /// The terminal is in raw mode for this rank, whose output is made for it.
+    raw_for: Option<Rank>,
 }
 
 impl Printers {
@@ -103,7 +106,13 @@ impl Printers {
                 Streams::Apart => Some(Printer::new(events, stderr)?),
             },
             renderer: Renderer::new(options, streams),
+            raw_for: None,
         })
+    }
+
+    /// The terminal is in raw mode for a rank, or no more: then a line feed alone leads down and not back.
+    pub(super) const fn set_raw(&mut self, rank: Option<Rank>) {
+        self.raw_for = rank;
     }
 
     const fn printer(&mut self, stream: Stream) -> &mut Printer {
@@ -119,7 +128,11 @@ impl Printers {
 
     pub(super) fn print(&mut self, events: &mut Loop, chunk: &Chunk) {
         let cost = stdio::cost(chunk.bytes.len());
-        let bytes = self.renderer.render(chunk, os::wall_clock());
+        let mut bytes = self.renderer.render(chunk, os::wall_clock());
+        let foreign = self.raw_for.is_some_and(|rank| rank != chunk.rank);
+        if foreign && self.printer(chunk.stream).terminal {
+            bytes = with_returns(&bytes);
+        }
         let printer = self.printer(chunk.stream);
         printer.push(events, chunk.stream, bytes, cost);
     }
@@ -133,8 +146,14 @@ impl Printers {
     pub(super) fn say(&mut self, events: &mut Loop, message: &Message, format: MessageFormat) {
         let mut text = self.renderer.close_line(Stream::Stderr).to_vec();
         text.extend_from_slice(report::text(message, format).as_bytes());
+        let raw = self.raw_for.is_some();
         let printer = self.printer(Stream::Stderr);
-        printer.push(events, Stream::Stderr, Bytes::from(text), 0);
+        let bytes = if raw && printer.terminal {
+            with_returns(&text)
+        } else {
+            Bytes::from(text)
+        };
+        printer.push(events, Stream::Stderr, bytes, 0);
     }
 
     /// A last sentence: stderr may be blocked for ever, so that it is only tried.
@@ -191,6 +210,21 @@ impl Printers {
     }
 }
 
+/// Text for a terminal that does not lead to the left margin by itself.
+fn with_returns(text: &[u8]) -> Bytes {
+    let mut returned = BytesMut::with_capacity(text.len() + text.len() / 8);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        match line.strip_suffix(b"\n") {
+            Some(line) => {
+                returned.extend_from_slice(line);
+                returned.extend_from_slice(b"\r\n");
+            }
+            None => returned.extend_from_slice(line),
+        }
+    }
+    returned.freeze()
+}
+
 const fn slot(stream: Stream) -> usize {
     match stream {
         Stream::Stdout => 0,
@@ -221,9 +255,11 @@ impl Way {
 
 impl Printer {
     fn new(events: &mut Loop, fd: Option<OwnedFd>) -> Result<Self, os::Error> {
+        let terminal = fd.as_ref().is_some_and(|fd| os::is_terminal(fd.as_fd()));
         let way = Way::of(events, fd)?;
         Ok(Self {
             way,
+            terminal,
             waiting: VecDeque::new(),
             debts: VecDeque::new(),
             credit: [0; 2],

@@ -81,7 +81,7 @@ impl Front {
             Signal::HUP if self.options.on_hangup == OnLoss::End => self.on_end_signal(signal),
             Signal::HUP | Signal::TTIN | Signal::TTOU | Signal::PIPE => {}
             Signal::TSTP if info.origin == SignalOrigin::Kernel => self.suspend(),
-            Signal::WINCH if self.pty => self.resize(),
+            Signal::WINCH if self.pty.is_some() => self.resize(),
             Signal::CONT => {
                 self.input.try_again();
                 self.take_terminal();

@@ -110,6 +110,20 @@ fn a_terminal_for_one_rank_works_like_ones_own() {
     run.end().expect_code(0);
 }
 
+/// The rank's own terminal makes line ends; ours must not make them twice, nor leave the other ranks without.
+#[test]
+fn with_a_terminal_for_one_rank_every_line_ends_once() {
+    let sandbox = Sandbox::new();
+    let (_terminal, run) = Terminal::run(
+        &sandbox,
+        r#""$RALLY" run -q -n 2 --pty=0 sh -c 'echo "line of $PMI_RANK"; sleep 0.2'"#,
+    );
+    let run = run.end().expect_code(0);
+    let mut lines: Vec<_> = run.out().split_inclusive('\n').map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["line of 0\r\n", "line of 1\r\n"], "{run:?}");
+}
+
 #[test]
 fn stdin_of_a_terminal_goes_to_rank_0_and_ends() {
     let sandbox = Sandbox::new();
