@@ -341,8 +341,9 @@ impl State<'_> {
             let (object, units) =
                 taken.unwrap_or_else(|| (deal.anywhere(local.scheme, cursors.len()), Vec::new()));
             let binding = match (local.bind, units.first()) {
+                // Whoever names the CPUs of all procs means all procs, however many there are.
+                (Bind::All, _) => all,
                 (Bind::None, _) | (_, None) => None,
-                (Bind::All, Some(_)) => all,
                 (Bind::Units, Some(_)) => {
                     let sets = units.iter().filter_map(|unit| machine.unit(*unit));
                     Some(number(

@@ -63,6 +63,8 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
         each = Some(count);
     }
     let several = each.is_some_and(|each| each > 1);
+    // Whoever says how many cores a proc has gets that many, also where it is one.
+    let counted = each.is_some();
     let target = request.bind_to.map(|bind| bind.target);
     let to = asked
         .and_then(|map| map.to.clone())
@@ -96,7 +98,7 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
     });
     let unit_level = unit_level(unit);
     let target = target.unwrap_or(match to {
-        _ if several => BindTarget::Object(unit_level),
+        _ if counted => BindTarget::Object(unit_level),
         MapTo::Object(level)
         | MapTo::Ppr {
             per: Per::Object(level),
@@ -123,7 +125,7 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
                 ..
             },
         ) => Bind::Units,
-        (BindTarget::Object(_), _) if several => Bind::Units,
+        (BindTarget::Object(_), _) if counted => Bind::Units,
         (BindTarget::Object(level), _) if level == unit_level => Bind::Units,
         (BindTarget::Object(level), _) => Bind::Object(level),
     };
@@ -189,7 +191,7 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
         each: each.unwrap_or(1).max(1),
         unit,
         bind,
-        bind_asked: if request.bind_to.is_some() || several {
+        bind_asked: if request.bind_to.is_some() || counted {
             Asked::ByUser
         } else {
             Asked::Default

@@ -136,7 +136,7 @@ pub(super) fn cpu_bind(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
         "threads",
         "sockets",
         "ldoms",
-        "map_cpu:LIST",
+        "map_cpu:ASCENDING-LIST",
         "verbose",
         "quiet",
     ];
@@ -147,6 +147,11 @@ pub(super) fn cpu_bind(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
             .strip_prefix("map_cpu:")
             .or_else(|| rest.strip_prefix("map_cpu="))
         {
+            // A list of ours has no order of its own: one that goes up and down would be another list.
+            let numbers: Result<Vec<u32>, _> = list.split(',').map(str::parse).collect();
+            if numbers.is_ok_and(|numbers| !numbers.is_sorted()) {
+                return Err(not_one_of(given, &KNOWN));
+            }
             emit.here("map-by", format!("pe-list={list}:ORDERED"));
             break;
         }

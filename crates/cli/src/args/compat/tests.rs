@@ -260,7 +260,7 @@ fn placement() {
         (
             S,
             "--cpu-bind=mask_cpu:3 a",
-            "error: `--cpu-bind` cannot be `mask_cpu:3`: known values are `none`, `cores`, `threads`, `sockets`, `ldoms`, `map_cpu:LIST`, `verbose`, `quiet`",
+            "error: `--cpu-bind` cannot be `mask_cpu:3`: known values are `none`, `cores`, `threads`, `sockets`, `ldoms`, `map_cpu:ASCENDING-LIST`, `verbose`, `quiet`",
         ),
         (S, "-m cyclic a", "--map-by=node a"),
         (S, "-m block:cyclic a", "--map-by=package a"),

@@ -56,6 +56,17 @@ fn implicit_slots_never_refuse() {
 }
 
 #[test]
+fn whoever_counts_cores_gets_that_many() {
+    insta::assert_snapshot!(placed(&request(Some(3), "package:PE=1", "", ""), &LOCAL), @"a 0:0,8 1:1,9 2:4,12");
+    insta::assert_snapshot!(placed(&request(Some(2), "ppr:1:package:PE=1", "", ""), &LOCAL), @"a 0:0,8 1:4,12");
+}
+
+#[test]
+fn no_proc_leaves_a_list_of_cores() {
+    insta::assert_snapshot!(placed(&request(Some(3), "pe-list=1", "", ""), &LOCAL), @"a 0:1,9 1:1,9 2:1,9");
+}
+
+#[test]
 fn explicit_slots_refuse() {
     insta::assert_snapshot!(refused(&request(Some(9), "", "", ""), &FOUR), @"
     not enough slots: the job needs 9, there are 8
