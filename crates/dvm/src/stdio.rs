@@ -36,6 +36,16 @@ pub const CUT_DELAY: Duration = Duration::from_secs(1);
 /// this size whatever stands at its end.
 pub const BLOCK: usize = 4096;
 
+/// A pipe that holds so much may be full, and its writer asleep in the midst of a line: the pages of a pipe need not be
+/// full themselves.
+const HALF_PIPE: usize = 32 * 1024;
+
+/// Whether a read of so many bytes ends where a buffer or a pipe was full, and not where the writer wanted it to end.
+#[must_use]
+pub const fn is_full(read: usize) -> bool {
+    read.is_multiple_of(BLOCK) || read >= HALF_PIPE
+}
+
 /// What one stream may have between a daemon and the front's descriptor, counted by [`cost`]. Above it the daemon stops
 /// reading.
 pub const OUTPUT_WINDOW: u64 = 8 * 1024 * 1024;
@@ -102,7 +112,7 @@ impl Assembler {
 
     /// Decides how long the start of a line waits whose last part came in a read of so many bytes.
     fn keep(&mut self, now: Time, read: usize) {
-        let cut = self.pending.len() >= BLOCK || read.is_multiple_of(BLOCK);
+        let cut = self.pending.len() >= BLOCK || is_full(read);
         let delay = if cut { CUT_DELAY } else { PARTIAL_DELAY };
         self.waits = Some((self.waits.map_or(now, |(since, _)| since), delay));
     }

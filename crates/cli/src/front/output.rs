@@ -382,7 +382,8 @@ impl Printer {
     fn idle(&self) -> bool {
         self.waiting.is_empty()
             && match &self.way {
-                Way::Thread { writer, .. } => writer.idle(),
+                // A failure that nobody has heard of is work to do.
+                Way::Thread { writer, .. } => writer.idle() && writer.error().is_none(),
                 Way::Direct { .. } | Way::File(_) | Way::Lost => true,
             }
     }

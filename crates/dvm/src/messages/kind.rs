@@ -130,9 +130,8 @@ may not be entered, or its file system is mounted with `noexec`. The exit code i
 "What was given as program is a directory. The exit code is 126, as in a shell."
 
     WRONG_FORMAT: Error "start/wrong-format"
-"The file may be executed but is no program that the kernel knows: a script without a `#!` line, a binary for another \
-kind of processor, or an empty or damaged file. A shell would guess that it is a shell script; we do not. The exit code \
-is 126."
+"The file may be executed but is no program that the kernel knows: a binary for another kind of processor, or an empty or \
+damaged file. A text without a `#!` line is run by `/bin/sh`, as a shell would. The exit code is 126."
 
     BUSY: Error "start/busy"
 "The kernel does not execute a file that somebody has open for writing. Mostly a compiler or a copy has not finished \
