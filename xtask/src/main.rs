@@ -32,6 +32,8 @@ enum Task {
     /// Installs what the tests need, checks everything, runs all tests; what CI runs.
     #[command(alias = "ci")]
     Test(test::Args),
+    /// Builds `rally` as it is shipped: one file that needs no library of the machine.
+    Build,
     /// Checks the house rules that the compiler does not know.
     Tidy,
     /// Measures the numbers of docs/benchmarks.md, with the peers in the same run.
@@ -47,6 +49,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Args::parse().task {
         Task::Test(args) => test::run(&args),
+        Task::Build => test::build(),
         Task::Tidy => tidy::run(),
         Task::Bench(args) => bench::run(&args),
         Task::Stress(args) => stress::run(&args),
