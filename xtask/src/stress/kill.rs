@@ -118,9 +118,14 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
 
 /// Kills, and says whom: at an early moment there is only the front.
 fn kill(place: &Place, job: &Job, victim: Victim, random: &mut Random) -> Vec<i32> {
-    let (ours, ranks): (Vec<_>, Vec<_>) = marked_procs(&job.marker)
+    let (ours, others): (Vec<_>, Vec<_>) = marked_procs(&job.marker)
         .into_iter()
         .partition(|process| process.runs(&place.rally));
+    // What a rank has left behind is no rank, and nobody misses it.
+    let ranks: Vec<_> = others
+        .into_iter()
+        .filter(|process| process.args == "sleep 1000")
+        .collect();
     let child = |parent: Option<i32>| {
         ours.iter()
             .find(|process: &&Proc| Some(process.ppid) == parent)
