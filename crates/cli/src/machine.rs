@@ -18,9 +18,10 @@ use base::{NodeId, ProcId, Signal, Time};
 use bytes::Bytes;
 use dvm::{
     Controller, ControllerInput, ControllerOutput, Daemon, DaemonConfig, Input, Output,
-    proto::{FromFront, Stream},
+    proto::{FromFront, Stream, ToController, ToDaemon},
 };
 use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, ReadOutcome, Token};
+use overlay::{Full, InProcess};
 
 pub(crate) use self::{keeper::keep, record::sweep_stale};
 use self::{ranks::Ranks, record::Record};
@@ -91,6 +92,8 @@ struct Machine {
     sources: BTreeMap<Token, Source>,
     controller: Controller,
     daemon: Daemon,
+    /// Between the two: what a wire carries to the daemons of other nodes.
+    node: InProcess<ToDaemon, ToController>,
     link: ControllerLink,
     front: Option<Token>,
     front_writes: Interest,
@@ -138,6 +141,7 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
         events,
         controller,
         daemon,
+        node: InProcess::new(),
         link: ControllerLink::new(birth.output.clone(), birth.input),
         front: Some(front),
         front_writes: Interest::Read,
@@ -209,15 +213,19 @@ impl Machine {
                 return Progress::More;
             }
             let now = Clock::now();
-            if let Some(output) = self.daemon.poll() {
+            // What is on its way arrives before anybody says more, so that a lane never holds more than a message.
+            if let Some(message) = self.node.up.receive() {
+                let input = ControllerInput::Daemon(LOCAL, message);
+                self.controller.handle(now, input);
+            } else if let Some(message) = self.node.down.receive() {
+                self.daemon.handle(now, Input::Message(message));
+            } else if let Some(output) = self.daemon.poll() {
                 spawned += u32::from(matches!(output, Output::Spawn(_)));
                 self.carry_out(now, output);
             } else if let Some(output) = self.controller.poll() {
                 match output {
                     ControllerOutput::Front(message) => self.link.send(message),
-                    ControllerOutput::Daemon(_, message) => {
-                        self.daemon.handle(now, Input::Message(message))
-                    }
+                    ControllerOutput::Daemon(_, message) => sent(self.node.down.send(message)),
                     ControllerOutput::Finished => self.finished = true,
                     ControllerOutput::Log(what) => log(&what),
                 }
@@ -229,9 +237,7 @@ impl Machine {
 
     fn carry_out(&mut self, now: Time, output: Output) {
         match output {
-            Output::Send(message) => self
-                .controller
-                .handle(now, ControllerInput::Daemon(LOCAL, message)),
+            Output::Send(message) => sent(self.node.up.send(message)),
             Output::Prepare { job, apps } => {
                 let failures = self.ranks.prepare(&apps);
                 if !failures.is_empty() {
@@ -470,6 +476,13 @@ impl Machine {
                 self.daemon.handle(now, Input::PmiClosed { proc });
             }
         }
+    }
+}
+
+/// A link that is emptied before each message has room for it.
+fn sent<Message>(result: Result<(), Full<Message>>) {
+    if let Err(full) = result.map_err(|Full(_)| Full(())) {
+        log(&full.to_string());
     }
 }
 
