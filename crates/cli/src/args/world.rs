@@ -45,17 +45,11 @@ pub(crate) struct World {
 impl World {
     /// Looks around. The caller, who has the terminal, overwrites `window` if stdin is one.
     pub(crate) fn capture() -> Self {
-        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let host = host.trim();
         Self {
             argv: env::args_os().collect(),
             variables: env::vars_os().collect(),
             directory: env::current_dir().map_err(ReadProblem::from),
-            host: if host.is_empty() {
-                "localhost".to_owned()
-            } else {
-                host.to_owned()
-            },
+            host: os::host_name(),
             executable: env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
             window: WINDOW,
             site_config: PathBuf::from(SITE_CONFIG),
