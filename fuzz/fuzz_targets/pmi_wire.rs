@@ -2,12 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pmix::{
-    Error,
-    pmi::{
-        Answer, Request,
-        wire::{Framer, MAX_COMMAND, Message},
-    },
+use pmix::pmi::{
+    Answer, Error, Request,
+    wire::{Framer, MAX_COMMAND, Message},
 };
 
 fn read<'a>(parts: impl Iterator<Item = &'a [u8]>) -> (Vec<Message>, Option<Error>) {

@@ -1,34 +1,37 @@
-//! What can be wrong with a peer.
+//! What can be wrong with a peer. The taxonomy is rustls': it says whose fault it is and what would help.
 
 use std::fmt;
 
-/// Why a peer's bytes were not accepted. The taxonomy is rustls': it says whose fault it is and what would help.
+use crate::{codec, frame, handshake, value::DataType};
+
+/// Why a peer's bytes were not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The bytes are not a message of the protocol at all.
-    #[error("malformed message: {0}")]
-    Malformed(Malformed),
+    /// The bytes are no message of the protocol.
+    #[error("malformed message: {what}")]
+    Malformed {
+        /// What is wrong with them.
+        what: Malformed,
+    },
     /// The bytes are a message, but not one that may come now.
-    #[error("peer misbehaved: expected {expected}, got `{got}`")]
+    #[error("peer misbehaved: expected {expected}, got {got}")]
     PeerMisbehaved {
         /// What would have been right in this state.
         expected: &'static str,
-        /// What came, shortened to [`GOT_MAX`] bytes.
-        got: String,
+        /// What came.
+        got: &'static str,
     },
-    /// Both sides are right, but they speak different versions.
-    #[error("peer speaks PMI version {theirs}, this side speaks version {ours}")]
+    /// Both sides are right, but they have no version in common.
+    #[error("peer asks for {theirs}, which this side does not speak")]
     PeerIncompatible {
-        /// The major version of this side.
-        ours: u32,
-        /// The major version that the peer asked for.
-        theirs: u32,
+        /// What the peer asked for, shortened to [`THEIRS_MAX`] bytes.
+        theirs: String,
     },
-    /// A message of the protocol that this side does not implement.
-    #[error("`{what}` is not supported")]
+    /// A part of the protocol that this side does not implement.
+    #[error("{what} is not supported")]
     Unsupported {
-        /// The name of the command, shortened to [`GOT_MAX`] bytes.
-        what: String,
+        /// Which part.
+        what: Unsupported,
     },
     /// A length or count above its bound.
     #[error("{which} exceeds its bound: {value} is more than {}", which.limit())]
@@ -36,38 +39,86 @@ pub enum Error {
         /// Which bound it is.
         which: Bound,
         /// The value that was refused.
-        value: usize,
+        value: u64,
     },
 }
+
+impl Error {
+    pub(crate) const fn malformed(what: Malformed) -> Self {
+        Self::Malformed { what }
+    }
+}
+
+/// How many bytes of a peer's text an error repeats.
+pub const THEIRS_MAX: usize = 40;
 
 /// What is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// The line is not UTF-8 text.
-    NotText,
-    /// The line does not start with `cmd=` or `mcmd=`.
-    NoCommand,
-    /// A word that should be `key=value` has no key.
-    NoKey,
-    /// A field that the command needs is missing.
-    Missing(&'static str),
-    /// A field that must be a number is none, or is out of range.
-    NotANumber(&'static str),
-    /// A name or value that cannot be written as a field of a line, because it contains a separator.
-    NotRepresentable,
+    /// More was announced than came.
+    Truncated,
+    /// A number does not fit into its kind.
+    NumberTooLarge,
+    /// A length or count is negative.
+    NegativeCount,
+    /// A string has no NUL at its end.
+    NoNul,
+    /// A string has a NUL before its end.
+    InnerNul,
+    /// A name that must be there is absent.
+    NoName,
+    /// Several values where one must be.
+    NotOne,
+    /// The kind of an item is another than the message has there.
+    WrongKind { expected: DataType, got: DataType },
+    /// A number that travels as text is none.
+    NotANumber,
+    /// A compressed list has no end.
+    NoRegexEnd,
+    /// The header of a handshake says something else than a handshake.
+    NoHandshake,
+    /// Nested buffers of another kind than the connection's.
+    OtherBuffer(u8),
 }
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotText => f.write_str("the line is not UTF-8"),
-            Self::NoCommand => f.write_str("the line does not start with `cmd=` or `mcmd=`"),
-            Self::NoKey => f.write_str("a field has no key"),
-            Self::Missing(field) => write!(f, "the field `{field}` is missing"),
-            Self::NotANumber(field) => write!(f, "the field `{field}` is not a number in range"),
-            Self::NotRepresentable => {
-                f.write_str("a key or value contains a separator of the protocol")
+            Self::Truncated => f.write_str("it ends too early"),
+            Self::NumberTooLarge => f.write_str("a number does not fit"),
+            Self::NegativeCount => f.write_str("a length is negative"),
+            Self::NoNul => f.write_str("a string has no end"),
+            Self::InnerNul => f.write_str("a string has an end before its end"),
+            Self::NoName => f.write_str("a name is absent"),
+            Self::NotOne => f.write_str("several values stand where one must be"),
+            Self::WrongKind { expected, got } => {
+                write!(f, "a {got:?} stands where a {expected:?} must be")
             }
+            Self::NotANumber => f.write_str("text that must be a number is none"),
+            Self::NoRegexEnd => f.write_str("a compressed list has no end"),
+            Self::NoHandshake => f.write_str("it does not begin with a handshake"),
+            Self::OtherBuffer(kind) => write!(f, "it contains a buffer of kind {kind}"),
+        }
+    }
+}
+
+/// What is not supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsupported {
+    /// Values of a kind that has no known form.
+    Kind(DataType),
+    /// A command by its number.
+    Command(u8),
+    /// A way to connect by its number.
+    Connector(u8),
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(kind) => write!(f, "a value of kind {kind:?}"),
+            Self::Command(number) => write!(f, "command {number}"),
+            Self::Connector(number) => write!(f, "a connector of kind {number}"),
         }
     }
 }
@@ -75,43 +126,34 @@ impl fmt::Display for Malformed {
 /// The lengths and counts that are bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Bytes of a command, the line ends included.
-    Command,
-    /// Fields of a command.
-    Fields,
-    /// Bytes of the name of a key-value space.
-    KvsName,
+    /// Bytes of the name of a namespace.
+    Nspace,
     /// Bytes of a key.
-    Key,
-    /// Bytes of a value.
-    Value,
-    /// Entries of a job's key-value space.
-    Entries,
-    /// Bytes of answers that a client has caused and not taken.
-    Queued,
-    /// Published names.
-    Names,
+    PmixKey,
+    /// Bytes of a handshake.
+    Handshake,
+    /// Bytes of a message.
+    Message,
+    /// Values inside values.
+    Depth,
 }
 
 impl Bound {
     /// The largest value that is accepted.
     #[must_use]
-    pub const fn limit(self) -> usize {
-        use crate::pmi;
+    pub const fn limit(self) -> u64 {
         match self {
-            Self::Command => pmi::wire::MAX_COMMAND,
-            Self::Fields => pmi::wire::MAX_FIELDS,
-            Self::KvsName => pmi::MAX_KVS_NAME,
-            Self::Key => pmi::MAX_KEY,
-            Self::Value => pmi::MAX_VALUE,
-            Self::Entries => pmi::MAX_ENTRIES,
-            Self::Queued => pmi::MAX_QUEUED,
-            Self::Names => pmi::MAX_NAMES,
+            Self::Nspace => crate::MAX_NSPACE,
+            Self::PmixKey => crate::MAX_KEY,
+            Self::Handshake => handshake::MAX_HANDSHAKE,
+            Self::Message => frame::MAX_MESSAGE,
+            Self::Depth => codec::MAX_DEPTH,
         }
     }
 
     /// An error when `value` is above the bound.
     pub(crate) fn check(self, value: usize) -> Result<(), Error> {
+        let value = value as u64;
         if value > self.limit() {
             Err(Error::Limit { which: self, value })
         } else {
@@ -123,31 +165,11 @@ impl Bound {
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Command => "the length of a command",
-            Self::Fields => "the number of fields of a command",
-            Self::KvsName => "the length of the name of a key-value space",
-            Self::Key => "the length of a key",
-            Self::Value => "the length of a value",
-            Self::Entries => "the number of entries of the key-value space",
-            Self::Queued => "the bytes of unread answers",
-            Self::Names => "the number of published names",
+            Self::Nspace => "the length of the name of a namespace",
+            Self::PmixKey => "the length of a key",
+            Self::Handshake => "the length of a handshake",
+            Self::Message => "the length of a message",
+            Self::Depth => "the depth of values inside values",
         })
     }
-}
-
-/// How many bytes of a peer's text an error repeats: enough to recognise it, too few to fill a log.
-pub const GOT_MAX: usize = 80;
-
-/// `text`, cut at a character boundary so that it fits into an error.
-pub(crate) fn shorten(text: &str) -> String {
-    if text.len() <= GOT_MAX {
-        return text.to_owned();
-    }
-    let end = text
-        .char_indices()
-        .map(|(at, _)| at)
-        .take_while(|at| *at <= GOT_MAX)
-        .last()
-        .unwrap_or(0);
-    format!("{}...", &text[..end])
 }

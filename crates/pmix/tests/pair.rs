@@ -8,11 +8,8 @@
 use std::collections::BTreeMap;
 
 use base::Rank;
-use pmix::{
-    Error,
-    pmi::{
-        Answer, Client, Config, Event, FenceId, Input, Kind, LocalRank, Output, Request, Server,
-    },
+use pmix::pmi::{
+    Answer, Client, Config, Error, Event, FenceId, Input, Kind, LocalRank, Output, Request, Server,
 };
 
 const KVS: &str = "job-1";

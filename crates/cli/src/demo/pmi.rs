@@ -19,7 +19,7 @@ pub(super) enum DemoError {
     #[error("the daemon closed the connection")]
     Closed,
     #[error("{0}")]
-    Protocol(#[from] pmix::Error),
+    Protocol(#[from] pmix::pmi::Error),
     #[error("the daemon refused `{request}`: {reason}")]
     Refused {
         request: &'static str,

@@ -1,12 +1,9 @@
 //! The side of a rank, for programs of ours and for tests of the server.
 
-use crate::{
-    Error,
+use crate::pmi::{
+    Answer, Error, Kind, Request, SUBVERSION, VERSION,
     error::shorten,
-    pmi::{
-        Answer, Kind, Request, SUBVERSION, VERSION,
-        wire::{Framer, Message},
-    },
+    wire::{Framer, Message},
 };
 
 /// One rank's side of a connection: one request at a time, and the answer to it.

@@ -1,12 +1,9 @@
 //! From commands to requests and answers: what the fields mean.
 
-use crate::{
-    Bound, Error, Malformed,
+use crate::pmi::{
+    Bound, Error, MAX_KEY, MAX_KVS_NAME, MAX_VALUE, Malformed, SUBVERSION, VERSION,
     error::shorten,
-    pmi::{
-        MAX_KEY, MAX_KVS_NAME, MAX_VALUE, SUBVERSION, VERSION,
-        wire::{Form, Message, one_line},
-    },
+    wire::{Form, Message, one_line},
 };
 
 /// The kinds of request, each with the names of its command and of the answer to it.

@@ -33,12 +33,14 @@
 mod client;
 mod command;
 mod environment;
+mod error;
 mod server;
 pub mod wire;
 
 pub use client::Client;
 pub use command::{Answer, Kind, Request};
 pub use environment::{environment, process_mapping};
+pub use error::{Bound, Error, GOT_MAX, Malformed};
 pub use server::{Config, Event, FenceId, Input, LocalRank, Output, Server};
 
 /// The version that this side speaks.

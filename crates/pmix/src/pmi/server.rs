@@ -4,13 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use base::Rank;
 
-use crate::{
-    Bound, Error,
-    pmi::{
-        Answer, Kind, Request, VERSION,
-        command::check_field,
-        wire::{Framer, Message},
-    },
+use crate::pmi::{
+    Answer, Bound, Error, Kind, Request, VERSION,
+    command::check_field,
+    wire::{Framer, Message},
 };
 
 /// What the host knows before the first rank starts.

@@ -9,7 +9,7 @@
 
 use std::{borrow::Cow, collections::VecDeque};
 
-use crate::{Bound, Error, Malformed};
+use crate::pmi::{Bound, Error, Malformed};
 
 /// Bytes of one command, line ends included. The longest one that MPICH 5 sends by itself is a `put` of a value of
 /// 1,024 bytes; a spawn carries the arguments of a program.

@@ -1,0 +1,153 @@
+//! What can be wrong with a peer.
+
+use std::fmt;
+
+/// Why a peer's bytes were not accepted. The taxonomy is rustls': it says whose fault it is and what would help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The bytes are not a message of the protocol at all.
+    #[error("malformed message: {0}")]
+    Malformed(Malformed),
+    /// The bytes are a message, but not one that may come now.
+    #[error("peer misbehaved: expected {expected}, got `{got}`")]
+    PeerMisbehaved {
+        /// What would have been right in this state.
+        expected: &'static str,
+        /// What came, shortened to [`GOT_MAX`] bytes.
+        got: String,
+    },
+    /// Both sides are right, but they speak different versions.
+    #[error("peer speaks PMI version {theirs}, this side speaks version {ours}")]
+    PeerIncompatible {
+        /// The major version of this side.
+        ours: u32,
+        /// The major version that the peer asked for.
+        theirs: u32,
+    },
+    /// A message of the protocol that this side does not implement.
+    #[error("`{what}` is not supported")]
+    Unsupported {
+        /// The name of the command, shortened to [`GOT_MAX`] bytes.
+        what: String,
+    },
+    /// A length or count above its bound.
+    #[error("{which} exceeds its bound: {value} is more than {}", which.limit())]
+    Limit {
+        /// Which bound it is.
+        which: Bound,
+        /// The value that was refused.
+        value: usize,
+    },
+}
+
+/// What is malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// The line is not UTF-8 text.
+    NotText,
+    /// The line does not start with `cmd=` or `mcmd=`.
+    NoCommand,
+    /// A word that should be `key=value` has no key.
+    NoKey,
+    /// A field that the command needs is missing.
+    Missing(&'static str),
+    /// A field that must be a number is none, or is out of range.
+    NotANumber(&'static str),
+    /// A name or value that cannot be written as a field of a line, because it contains a separator.
+    NotRepresentable,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotText => f.write_str("the line is not UTF-8"),
+            Self::NoCommand => f.write_str("the line does not start with `cmd=` or `mcmd=`"),
+            Self::NoKey => f.write_str("a field has no key"),
+            Self::Missing(field) => write!(f, "the field `{field}` is missing"),
+            Self::NotANumber(field) => write!(f, "the field `{field}` is not a number in range"),
+            Self::NotRepresentable => {
+                f.write_str("a key or value contains a separator of the protocol")
+            }
+        }
+    }
+}
+
+/// The lengths and counts that are bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Bytes of a command, the line ends included.
+    Command,
+    /// Fields of a command.
+    Fields,
+    /// Bytes of the name of a key-value space.
+    KvsName,
+    /// Bytes of a key.
+    Key,
+    /// Bytes of a value.
+    Value,
+    /// Entries of a job's key-value space.
+    Entries,
+    /// Bytes of answers that a client has caused and not taken.
+    Queued,
+    /// Published names.
+    Names,
+}
+
+impl Bound {
+    /// The largest value that is accepted.
+    #[must_use]
+    pub const fn limit(self) -> usize {
+        use crate::pmi;
+        match self {
+            Self::Command => pmi::wire::MAX_COMMAND,
+            Self::Fields => pmi::wire::MAX_FIELDS,
+            Self::KvsName => pmi::MAX_KVS_NAME,
+            Self::Key => pmi::MAX_KEY,
+            Self::Value => pmi::MAX_VALUE,
+            Self::Entries => pmi::MAX_ENTRIES,
+            Self::Queued => pmi::MAX_QUEUED,
+            Self::Names => pmi::MAX_NAMES,
+        }
+    }
+
+    /// An error when `value` is above the bound.
+    pub(crate) fn check(self, value: usize) -> Result<(), Error> {
+        if value > self.limit() {
+            Err(Error::Limit { which: self, value })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Command => "the length of a command",
+            Self::Fields => "the number of fields of a command",
+            Self::KvsName => "the length of the name of a key-value space",
+            Self::Key => "the length of a key",
+            Self::Value => "the length of a value",
+            Self::Entries => "the number of entries of the key-value space",
+            Self::Queued => "the bytes of unread answers",
+            Self::Names => "the number of published names",
+        })
+    }
+}
+
+/// How many bytes of a peer's text an error repeats: enough to recognise it, too few to fill a log.
+pub const GOT_MAX: usize = 80;
+
+/// `text`, cut at a character boundary so that it fits into an error.
+pub(crate) fn shorten(text: &str) -> String {
+    if text.len() <= GOT_MAX {
+        return text.to_owned();
+    }
+    let end = text
+        .char_indices()
+        .map(|(at, _)| at)
+        .take_while(|at| *at <= GOT_MAX)
+        .last()
+        .unwrap_or(0);
+    format!("{}...", &text[..end])
+}
