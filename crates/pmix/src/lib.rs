@@ -1,13 +1,34 @@
-//! Process management interfaces: what the processes of a parallel program say to the one who launched them.
+//! Process management interfaces: what the processes of a parallel program, and the tools that watch them, say to the
+//! one who launched them.
 //!
-//! Today this is [`pmi`], PMI-1 as the ranks of MPICH speak it. PMIx itself (typed values, codecs per version, the
-//! handshake, server, client and tool) comes with its own issue and will stand beside it, which is why the crate has
-//! its name already.
+//! This is an implementation of PMIx, wire-compatible with OpenPMIx 3 to 6, and of PMI-1. It is without I/O: a host
+//! brings the bytes of its connections and the time, and carries out what comes back, so that it runs in any event
+//! loop, in a simulator, and under a fuzzer. Layers on the way in, each a function of its own:
+//!
+//! | layer | module | from | to |
+//! |---|---|---|---|
+//! | frame | [`frame`] | bytes | a tag and a payload |
+//! | handshake | [`handshake`] | the first message | who the peer is and how it writes |
+//! | message | [`message`] | a payload | a request, an answer, a push |
+//! | values | [`codec`], [`value`] | | |
+//!
+//! Sources: the PMIx Standard for what things mean, `docs/formats/pmix.md` for how they look.
 //!
 //! **Architecture invariant:** no sockets, no processes, no clock, and no knowledge of our overlay or of how ranks
 //! are placed. Whoever has a stream of bytes can use it.
 
+pub mod codec;
 mod error;
+pub mod frame;
+pub mod handshake;
+pub mod keys;
+pub mod message;
 pub mod pmi;
+pub mod value;
 
-pub use error::{Bound, Error, GOT_MAX, Malformed};
+pub use error::{Bound, Error, Malformed, THEIRS_MAX, Unsupported};
+
+/// Bytes of the name of a namespace: the standard's `PMIX_MAX_NSLEN`.
+pub const MAX_NSPACE: u64 = 255;
+/// Bytes of a key: the standard's `PMIX_MAX_KEYLEN`.
+pub const MAX_KEY: u64 = 511;

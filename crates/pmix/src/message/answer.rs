@@ -1,0 +1,385 @@
+//! Answers to requests.
+//!
+//! An answer does not say what it answers: who asked knows it by the tag, and reads it by the [`Shape`] of the command.
+
+use bytes::Bytes;
+
+use super::Command;
+use crate::{
+    Error,
+    codec::{Format, Reader, Size, Writer},
+    value::{Info, Kval, Nspace, Pdata, Proc, Status, Text},
+};
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The facts of a job. Each names a class of facts or is one of the job itself (section 6.2).
+    JobInfo {
+        nspace: Nspace,
+        facts: Vec<Kval>,
+    },
+    /// Done, or why not. It is always a legal answer.
+    Status(Status),
+    /// Buffers packed already: for a get (section 6.5) or for a connect (section 7.11).
+    Buffers {
+        status: Status,
+        buffers: Vec<Bytes>,
+    },
+    /// Published data.
+    Found {
+        status: Status,
+        data: Vec<Pdata>,
+    },
+    /// The new job and its facts; the name is absent when there is none.
+    Spawned {
+        status: Status,
+        nspace: Text,
+        facts: Vec<Kval>,
+    },
+    Infos {
+        status: Status,
+        infos: Vec<Info>,
+    },
+    Credential {
+        credential: Bytes,
+        infos: Vec<Info>,
+    },
+    /// The server's number of a request for output.
+    Number {
+        status: Status,
+        number: u64,
+    },
+    Group(GroupAnswer),
+    /// The data of one process.
+    Refreshed {
+        status: Status,
+        facts: Vec<Kval>,
+    },
+    Procs {
+        status: Status,
+        procs: Vec<Proc>,
+    },
+    Nodes {
+        status: Status,
+        nodes: Text,
+    },
+}
+
+/// The answer to the construction of a group, which has three forms.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupAnswer {
+    pub form: GroupForm,
+    pub status: Status,
+    pub members: Vec<Proc>,
+    /// The number that all members have for the group, if one was asked for.
+    pub context: Option<u64>,
+    /// What the members told each other, as a form allows it.
+    pub infos: Vec<Info>,
+    /// The facts of other jobs, packed.
+    pub buffers: Vec<Bytes>,
+}
+
+/// Which libraries read an answer to the construction of a group how (section 7.24).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GroupForm {
+    /// Up to 4.2.2: the context alone.
+    ContextOnly,
+    /// 4.2.9 and 5: members, context, buffers.
+    Members,
+    /// 6: members, whether there is a context, infos.
+    Infos,
+}
+
+impl GroupForm {
+    /// The form that a library of this version reads.
+    #[must_use]
+    pub const fn of_version(version: [u32; 3]) -> Self {
+        let [major, minor, release] = version;
+        match (major, minor, release) {
+            (6.., _, _) => Self::Infos,
+            (5, _, _) | (4, 3.., _) | (4, 2, 3..) => Self::Members,
+            _ => Self::ContextOnly,
+        }
+    }
+}
+
+/// How an answer is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    JobInfo,
+    Status,
+    Buffers,
+    Found,
+    Spawned,
+    Infos,
+    Credential,
+    Number,
+    Group(GroupForm),
+    Refreshed,
+    Procs,
+    Nodes,
+    /// There is no answer.
+    Nothing,
+}
+
+impl Shape {
+    /// The shape of the answer to a command, for a library whose groups have this form.
+    #[must_use]
+    pub const fn of(command: Command, group: GroupForm) -> Self {
+        match command {
+            Command::JobInfo => Self::JobInfo,
+            Command::Get | Command::Connect => Self::Buffers,
+            Command::Lookup => Self::Found,
+            Command::Spawn => Self::Spawned,
+            Command::Query
+            | Command::Allocate
+            | Command::JobControl
+            | Command::Monitor
+            | Command::ValidateCredential
+            | Command::FabricRegister
+            | Command::FabricUpdate
+            | Command::SessionControl => Self::Infos,
+            Command::GetCredential => Self::Credential,
+            Command::IofPull => Self::Number,
+            Command::GroupConstruct => Self::Group(group),
+            Command::RefreshCache => Self::Refreshed,
+            Command::ResolvePeers => Self::Procs,
+            Command::ResolveNode => Self::Nodes,
+            Command::Deregister => Self::Nothing,
+            Command::Abort
+            | Command::Commit
+            | Command::Fence
+            | Command::Finalize
+            | Command::Publish
+            | Command::Unpublish
+            | Command::Disconnect
+            | Command::Notify
+            | Command::Register
+            | Command::Log
+            | Command::IofPush
+            | Command::IofDeregister
+            | Command::GroupJoin
+            | Command::GroupInvite
+            | Command::GroupLeave
+            | Command::GroupDestruct
+            | Command::DeviceDistances
+            | Command::ResourceBlock
+            | Command::SystemInfo => Self::Status,
+        }
+    }
+}
+
+impl Answer {
+    /// Appends the payload.
+    pub fn encode(&self, writer: &mut Writer) {
+        match self {
+            Self::JobInfo { nspace, facts } => {
+                writer.item(nspace);
+                each(writer, facts);
+            }
+            Self::Status(status) => writer.item(status),
+            Self::Buffers { status, buffers } => {
+                writer.item(status);
+                each(writer, buffers);
+            }
+            Self::Found { status, data } => {
+                writer.item(status);
+                if *status == Status::SUCCESS || !data.is_empty() {
+                    writer.list(data);
+                }
+            }
+            Self::Spawned {
+                status,
+                nspace,
+                facts,
+            } => {
+                writer.item(status);
+                writer.item(nspace);
+                each(writer, facts);
+            }
+            Self::Infos { status, infos } => {
+                writer.item(status);
+                writer.list(infos);
+            }
+            Self::Credential { credential, infos } => {
+                writer.item(&Status::SUCCESS);
+                writer.item(credential);
+                writer.list(infos);
+            }
+            Self::Number { status, number } => {
+                writer.item(status);
+                if *status == Status::SUCCESS {
+                    writer.item(&Size(*number));
+                }
+            }
+            Self::Group(answer) => answer.encode(writer),
+            Self::Refreshed { status, facts } => {
+                writer.item(status);
+                each(writer, facts);
+            }
+            Self::Procs { status, procs } => {
+                writer.item(status);
+                if *status == Status::SUCCESS {
+                    writer.list(procs);
+                }
+            }
+            Self::Nodes { status, nodes } => {
+                writer.item(status);
+                if *status == Status::SUCCESS {
+                    writer.item(nodes);
+                }
+            }
+        }
+    }
+
+    /// Reads the payload of an answer of this shape; [`Shape::Nothing`] is read as a status.
+    ///
+    /// # Errors
+    /// The payload is no such answer.
+    pub fn decode(format: Format, shape: Shape, payload: &[u8]) -> Result<Self, Error> {
+        let reader = &mut Reader::new(format, payload);
+        if shape == Shape::JobInfo {
+            return Ok(Self::JobInfo {
+                nspace: reader.item()?,
+                facts: rest(reader)?,
+            });
+        }
+        let status: Status = reader.item()?;
+        // A refusal may end here, whatever the command.
+        if reader.is_empty() && !matches!(shape, Shape::Buffers) {
+            return Ok(Self::Status(status));
+        }
+        Ok(match shape {
+            Shape::JobInfo | Shape::Status | Shape::Nothing => Self::Status(status),
+            Shape::Buffers => Self::Buffers {
+                status,
+                buffers: rest(reader)?,
+            },
+            Shape::Found => Self::Found {
+                status,
+                data: reader.list()?,
+            },
+            Shape::Spawned => Self::Spawned {
+                status,
+                nspace: reader.item()?,
+                facts: rest(reader)?,
+            },
+            Shape::Infos => Self::Infos {
+                status,
+                infos: reader.list()?,
+            },
+            Shape::Credential => Self::Credential {
+                credential: reader.item()?,
+                infos: reader.list()?,
+            },
+            Shape::Number => Self::Number {
+                status,
+                number: reader.item::<Size>()?.0,
+            },
+            Shape::Group(form) => Self::Group(GroupAnswer::decode(form, status, reader)?),
+            Shape::Refreshed => Self::Refreshed {
+                status,
+                facts: rest(reader)?,
+            },
+            Shape::Procs => Self::Procs {
+                status,
+                procs: reader.list()?,
+            },
+            Shape::Nodes => Self::Nodes {
+                status,
+                nodes: reader.item()?,
+            },
+        })
+    }
+
+    /// The status in it.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        match self {
+            Self::JobInfo { .. } | Self::Credential { .. } => Status::SUCCESS,
+            Self::Status(status)
+            | Self::Buffers { status, .. }
+            | Self::Found { status, .. }
+            | Self::Spawned { status, .. }
+            | Self::Infos { status, .. }
+            | Self::Number { status, .. }
+            | Self::Group(GroupAnswer { status, .. })
+            | Self::Refreshed { status, .. }
+            | Self::Procs { status, .. }
+            | Self::Nodes { status, .. } => *status,
+        }
+    }
+}
+
+impl GroupAnswer {
+    fn encode(&self, writer: &mut Writer) {
+        writer.item(&self.status);
+        if self.status != Status::SUCCESS {
+            return;
+        }
+        let context = Size(self.context.unwrap_or(u64::MAX));
+        match self.form {
+            GroupForm::ContextOnly => writer.item(&context),
+            GroupForm::Members => {
+                writer.list(&self.members);
+                writer.item(&context);
+                each(writer, &self.buffers);
+            }
+            GroupForm::Infos => {
+                writer.list(&self.members);
+                writer.item(&self.context.is_some());
+                if self.context.is_some() {
+                    writer.item(&context);
+                }
+                writer.item(&Size(self.infos.len() as u64));
+                each(writer, &self.infos);
+            }
+        }
+    }
+
+    fn decode(form: GroupForm, status: Status, reader: &mut Reader<'_>) -> Result<Self, Error> {
+        let mut answer = Self {
+            form,
+            status,
+            members: Vec::new(),
+            context: None,
+            infos: Vec::new(),
+            buffers: Vec::new(),
+        };
+        let some = |Size(context)| (context != u64::MAX).then_some(context);
+        match form {
+            GroupForm::ContextOnly => answer.context = some(reader.item()?),
+            GroupForm::Members => {
+                answer.members = reader.list()?;
+                answer.context = some(reader.item()?);
+                answer.buffers = rest(reader)?;
+            }
+            GroupForm::Infos => {
+                answer.members = reader.list()?;
+                if reader.item()? {
+                    answer.context = some(reader.item()?);
+                }
+                let Size(count) = reader.item()?;
+                for _ in 0..count {
+                    answer.infos.push(reader.item()?);
+                }
+            }
+        }
+        Ok(answer)
+    }
+}
+
+fn each<T: crate::codec::Wire>(writer: &mut Writer, values: &[T]) {
+    for value in values {
+        writer.item(value);
+    }
+}
+
+fn rest<T: crate::codec::Wire>(reader: &mut Reader<'_>) -> Result<Vec<T>, Error> {
+    let mut values = Vec::new();
+    while !reader.is_empty() {
+        values.push(reader.item()?);
+    }
+    Ok(values)
+}

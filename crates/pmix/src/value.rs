@@ -1,0 +1,500 @@
+//! The data of PMIx: typed values, and the structures that carry them.
+//!
+//! Everything that any version from 3 to 6 can send is here, as it is meant and not as it is written: how the bytes
+//! look is [`crate::codec`]'s business. Strings are C strings, because a peer's need not be UTF-8 and cannot contain a
+//! NUL; one that is absent is another than an empty one.
+
+mod kind;
+mod status;
+
+use std::{
+    borrow::Borrow,
+    ffi::{CStr, CString},
+    fmt,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+pub use self::{
+    kind::{
+        DataType, InfoFlags, IofChannels, JobState, Persistence, PmixRank, ProcState, Range, Scope,
+    },
+    status::Status,
+};
+use crate::{Bound, Error};
+
+/// A string that may be absent.
+pub type Text = Option<CString>;
+
+/// Declares a name: a C string with a bound.
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $bound:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<CStr>);
+
+        impl $name {
+            /// Takes a name of at most so many bytes.
+            ///
+            /// # Errors
+            /// [`Error::Limit`] when it is longer.
+            pub fn new(name: &CStr) -> Result<Self, Error> {
+                $bound.check(name.count_bytes())?;
+                Ok(Self(name.into()))
+            }
+
+            /// A name from text.
+            ///
+            /// # Errors
+            /// It is too long, or contains a NUL.
+            pub fn from_text(name: &str) -> Result<Self, Error> {
+                let name = CString::new(name).map_err(|_| Error::malformed(crate::Malformed::InnerNul))?;
+                Self::new(&name)
+            }
+
+            /// The name as C has it.
+            #[must_use]
+            pub fn as_c_str(&self) -> &CStr {
+                &self.0
+            }
+
+            /// The name without its NUL.
+            #[must_use]
+            pub fn as_bytes(&self) -> &[u8] {
+                self.0.to_bytes()
+            }
+        }
+
+        impl Borrow<CStr> for $name {
+            fn borrow(&self) -> &CStr {
+                &self.0
+            }
+        }
+
+        impl PartialEq<CStr> for $name {
+            fn eq(&self, other: &CStr) -> bool {
+                *self.0 == *other
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0.to_string_lossy())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+name! {
+    /// The name of a namespace: of a job, of a tool, or of a server. At most 255 bytes.
+    Nspace, Bound::Nspace
+}
+name! {
+    /// The key of a value: of an attribute, or of what a process puts. At most 511 bytes.
+    Key, Bound::PmixKey
+}
+
+/// One process, or by a wildcard rank all of a namespace.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Proc {
+    pub nspace: Nspace,
+    pub rank: PmixRank,
+}
+
+impl Proc {
+    /// All processes of a namespace.
+    #[must_use]
+    pub const fn all(nspace: Nspace) -> Self {
+        Self {
+            nspace,
+            rank: PmixRank::WILDCARD,
+        }
+    }
+
+    /// Whether `other` is this process or one of these.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        self.nspace == other.nspace && (self.rank == other.rank || self.rank == PmixRank::WILDCARD)
+    }
+}
+
+impl fmt::Display for Proc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.nspace, self.rank)
+    }
+}
+
+impl fmt::Debug for Proc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A value of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Undef,
+    Bool(bool),
+    Byte(u8),
+    String(Text),
+    Size(u64),
+    Pid(u32),
+    Int(i32),
+    Int8(i8),
+    Int16(i16),
+    Int32(i32),
+    Int64(i64),
+    Uint(u32),
+    Uint8(u8),
+    Uint16(u16),
+    Uint32(u32),
+    Uint64(u64),
+    /// Travels as decimal text with six places after the point: small differences are lost.
+    Float(f32),
+    /// Travels as decimal text with six places after the point: small differences are lost.
+    Double(f64),
+    Timeval(Timeval),
+    /// Seconds since 1970.
+    Time(u64),
+    Status(Status),
+    Value(Box<Self>),
+    Proc(Box<Proc>),
+    App(Box<App>),
+    Info(Box<Info>),
+    Pdata(Box<Pdata>),
+    Buffer(Packed),
+    ByteObject(Bytes),
+    Kval(Box<Kval>),
+    Persistence(Persistence),
+    /// An address in the sender, which means nothing here.
+    Pointer(u8),
+    Scope(Scope),
+    Range(Range),
+    Command(u8),
+    InfoFlags(InfoFlags),
+    DataType(DataType),
+    ProcState(ProcState),
+    ProcInfo(Box<ProcInfo>),
+    Array(Box<DataArray>),
+    Rank(PmixRank),
+    Query(Box<Query>),
+    /// zlib after a length; see the wire document, section 5.4. Handed on as it is.
+    CompressedString(Bytes),
+    AllocDirective(u8),
+    IofChannels(IofChannels),
+    Envar(Box<Envar>),
+    /// A list of nodes or of ranks in one of several compressed forms (section 5.6), with its own end in it.
+    Regex(Bytes),
+    JobState(JobState),
+    LinkState(u8),
+    /// CPUs in hwloc's list form, absent when not bound.
+    Cpuset(Text),
+    Topology(Box<Topology>),
+    Devtype(u64),
+    Loctype(u16),
+    CompressedByteObject(Bytes),
+    Nspace(Text),
+    DataBuffer(Bytes),
+    StorMedium(u64),
+    StorAccess(u64),
+    StorPersist(u64),
+    StorAccessType(u16),
+    ResblockDirective(u8),
+    /// A structure that nobody here looks into: its fields in the order of [`crate::codec::layout`].
+    Record(Box<Record>),
+}
+
+/// Seconds and microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeval {
+    pub sec: i64,
+    pub usec: i64,
+}
+
+/// A packed buffer inside a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// The kind of buffer as the sender numbers it: 1 without types of the items, 2 with them.
+    pub kind: u8,
+    pub bytes: Bytes,
+}
+
+/// A key with a value and what the sender says about it: an attribute of a request, or a fact of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Info {
+    pub key: Key,
+    pub flags: InfoFlags,
+    pub value: Value,
+}
+
+/// A key with a value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kval {
+    pub key: Key,
+    pub value: Value,
+}
+
+/// Published data: who published it, its key and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pdata {
+    pub proc: Proc,
+    pub key: Key,
+    pub value: Value,
+}
+
+/// A program to start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct App {
+    pub command: Text,
+    pub argv: Vec<Text>,
+    /// `NAME=value`, in addition to what the launcher sets.
+    pub env: Vec<Text>,
+    pub cwd: Text,
+    pub maxprocs: i32,
+    pub info: Vec<Info>,
+}
+
+/// One row of a process table. The exit code that the C structure has is never transmitted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcInfo {
+    pub proc: Proc,
+    pub hostname: Text,
+    pub executable: Text,
+    pub pid: u32,
+    pub state: ProcState,
+}
+
+/// A question: some keys, and what narrows them down.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Query {
+    pub keys: Vec<Text>,
+    pub qualifiers: Vec<Info>,
+}
+
+/// An environment variable as a directive: to set, to add to, to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envar {
+    pub name: Text,
+    pub value: Text,
+    /// Between the values of a list.
+    pub separator: u8,
+}
+
+/// Values of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DataArray {
+    pub kind: DataType,
+    pub elements: Elements,
+}
+
+/// The values of an array.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Elements {
+    /// Of the kinds that are a byte each, so that a large array takes no more memory than it has bytes.
+    Bytes(Bytes),
+    Values(Vec<Value>),
+    /// So many of a kind that has no bytes at all.
+    Nothing(u64),
+}
+
+/// hwloc's topology as text, and what it supports, which is a C structure of the peer's hwloc.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    pub xml: Text,
+    pub support: Bytes,
+}
+
+/// A structure by its fields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    pub kind: DataType,
+    pub fields: Vec<Value>,
+}
+
+impl Info {
+    /// An info without flags.
+    #[must_use]
+    pub fn new(key: Key, value: Value) -> Self {
+        Self {
+            key,
+            flags: InfoFlags::default(),
+            value,
+        }
+    }
+}
+
+impl Value {
+    /// Text as a value. What follows a NUL, which C cannot have in a string, is cut off.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        let end = text.find('\0').unwrap_or(text.len());
+        Self::String(CString::new(&text[..end]).ok())
+    }
+
+    /// A list of infos as a value.
+    #[must_use]
+    pub fn infos(infos: Vec<Info>) -> Self {
+        let infos = infos.into_iter().map(|info| Self::Info(Box::new(info)));
+        Self::array(DataType::INFO, infos.collect())
+    }
+
+    /// A list of processes as a value.
+    #[must_use]
+    pub fn procs(procs: Vec<Proc>) -> Self {
+        let procs = procs.into_iter().map(|proc| Self::Proc(Box::new(proc)));
+        Self::array(DataType::PROC, procs.collect())
+    }
+
+    /// A list of values of one kind, which is not one of a byte each.
+    #[must_use]
+    pub fn array(kind: DataType, values: Vec<Self>) -> Self {
+        Self::Array(Box::new(DataArray {
+            kind,
+            elements: Elements::Values(values),
+        }))
+    }
+
+    /// The kind of the value.
+    #[must_use]
+    pub fn kind(&self) -> DataType {
+        match self {
+            Self::Undef => DataType::UNDEF,
+            Self::Bool(_) => DataType::BOOL,
+            Self::Byte(_) => DataType::BYTE,
+            Self::String(_) => DataType::STRING,
+            Self::Size(_) => DataType::SIZE,
+            Self::Pid(_) => DataType::PID,
+            Self::Int(_) => DataType::INT,
+            Self::Int8(_) => DataType::INT8,
+            Self::Int16(_) => DataType::INT16,
+            Self::Int32(_) => DataType::INT32,
+            Self::Int64(_) => DataType::INT64,
+            Self::Uint(_) => DataType::UINT,
+            Self::Uint8(_) => DataType::UINT8,
+            Self::Uint16(_) => DataType::UINT16,
+            Self::Uint32(_) => DataType::UINT32,
+            Self::Uint64(_) => DataType::UINT64,
+            Self::Float(_) => DataType::FLOAT,
+            Self::Double(_) => DataType::DOUBLE,
+            Self::Timeval(_) => DataType::TIMEVAL,
+            Self::Time(_) => DataType::TIME,
+            Self::Status(_) => DataType::STATUS,
+            Self::Value(_) => DataType::VALUE,
+            Self::Proc(_) => DataType::PROC,
+            Self::App(_) => DataType::APP,
+            Self::Info(_) => DataType::INFO,
+            Self::Pdata(_) => DataType::PDATA,
+            Self::Buffer(_) => DataType::BUFFER,
+            Self::ByteObject(_) => DataType::BYTE_OBJECT,
+            Self::Kval(_) => DataType::KVAL,
+            Self::Persistence(_) => DataType::PERSISTENCE,
+            Self::Pointer(_) => DataType::POINTER,
+            Self::Scope(_) => DataType::SCOPE,
+            Self::Range(_) => DataType::RANGE,
+            Self::Command(_) => DataType::COMMAND,
+            Self::InfoFlags(_) => DataType::INFO_FLAGS,
+            Self::DataType(_) => DataType::DATA_TYPE,
+            Self::ProcState(_) => DataType::PROC_STATE,
+            Self::ProcInfo(_) => DataType::PROC_INFO,
+            Self::Array(_) => DataType::DATA_ARRAY,
+            Self::Rank(_) => DataType::PROC_RANK,
+            Self::Query(_) => DataType::QUERY,
+            Self::CompressedString(_) => DataType::COMPRESSED_STRING,
+            Self::AllocDirective(_) => DataType::ALLOC_DIRECTIVE,
+            Self::IofChannels(_) => DataType::IOF_CHANNEL,
+            Self::Envar(_) => DataType::ENVAR,
+            Self::Regex(_) => DataType::REGEX,
+            Self::JobState(_) => DataType::JOB_STATE,
+            Self::LinkState(_) => DataType::LINK_STATE,
+            Self::Cpuset(_) => DataType::PROC_CPUSET,
+            Self::Topology(_) => DataType::TOPO,
+            Self::Devtype(_) => DataType::DEVTYPE,
+            Self::Loctype(_) => DataType::LOCTYPE,
+            Self::CompressedByteObject(_) => DataType::COMPRESSED_BYTE_OBJECT,
+            Self::Nspace(_) => DataType::PROC_NSPACE,
+            Self::DataBuffer(_) => DataType::DATA_BUFFER,
+            Self::StorMedium(_) => DataType::STOR_MEDIUM,
+            Self::StorAccess(_) => DataType::STOR_ACCESS,
+            Self::StorPersist(_) => DataType::STOR_PERSIST,
+            Self::StorAccessType(_) => DataType::STOR_ACCESS_TYPE,
+            Self::ResblockDirective(_) => DataType::RESBLOCK_DIRECTIVE,
+            Self::Record(record) => record.kind,
+        }
+    }
+
+    /// The value as a flag: an attribute that is there without a value, or with one that is not boolean, is set.
+    #[must_use]
+    pub const fn is_set(&self) -> bool {
+        !matches!(self, Self::Bool(false))
+    }
+
+    /// The value as a number, when it is an integer of any kind and not negative.
+    #[must_use]
+    pub fn as_count(&self) -> Option<u64> {
+        match *self {
+            Self::Byte(value) | Self::Uint8(value) => Some(value.into()),
+            Self::Uint16(value) => Some(value.into()),
+            Self::Uint32(value) | Self::Uint(value) | Self::Pid(value) => Some(value.into()),
+            Self::Rank(PmixRank(value)) => Some(value.into()),
+            Self::Uint64(value) | Self::Size(value) | Self::Time(value) => Some(value),
+            Self::Int8(value) => u64::try_from(value).ok(),
+            Self::Int16(value) => u64::try_from(value).ok(),
+            Self::Int32(value) | Self::Int(value) => u64::try_from(value).ok(),
+            Self::Int64(value) => u64::try_from(value).ok(),
+            _ => None,
+        }
+    }
+
+    /// The string, when it is one and is there.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&CStr> {
+        match self {
+            Self::String(Some(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The processes that it names: one, or an array of them.
+    #[must_use]
+    pub fn as_procs(&self) -> Option<Vec<&Proc>> {
+        match self {
+            Self::Proc(proc) => Some(vec![proc]),
+            Self::Array(array) => match &array.elements {
+                Elements::Values(values) => values
+                    .iter()
+                    .map(|value| match value {
+                        Self::Proc(proc) => Some(&**proc),
+                        _ => None,
+                    })
+                    .collect(),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The infos of an array of them.
+    #[must_use]
+    pub fn as_infos(&self) -> Option<Vec<&Info>> {
+        let Self::Array(array) = self else {
+            return None;
+        };
+        match &array.elements {
+            Elements::Values(values) => values
+                .iter()
+                .map(|value| match value {
+                    Self::Info(info) => Some(&**info),
+                    _ => None,
+                })
+                .collect(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The status codes of PMIx: results of requests, and the codes of events.
+
+use std::fmt;
+
+/// A result or the code of an event. Zero is success, errors and events are negative, and a program may define events
+/// of its own, so that every number is possible (pmix-wire section 5.5).
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Status(pub i32);
+
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $number:expr,)*) => {
+        impl Status {
+            $($(#[$doc])* pub const $name: Self = Self($number);)*
+
+            /// The name in the standard, without its prefix, when the code is known.
+            #[must_use]
+            pub const fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    SUCCESS = 0,
+    ERROR = -1,
+    /// An event: the debugger lets the processes go.
+    DEBUGGER_RELEASE = -3,
+    PROC_ABORTED = -7,
+    PROC_REQUESTED_ABORT = -8,
+    SERVER_FAILED_REQUEST = -10,
+    EXISTS = -11,
+    INVALID_CRED = -12,
+    READY_FOR_HANDSHAKE = -14,
+    WOULD_BLOCK = -15,
+    UNPACK_FAILURE = -20,
+    NO_PERMISSIONS = -23,
+    TIMEOUT = -24,
+    UNREACH = -25,
+    BAD_PARAM = -27,
+    RESOURCE_BUSY = -28,
+    OUT_OF_RESOURCE = -29,
+    DATA_VALUE_NOT_FOUND = -30,
+    INIT = -31,
+    NOMEM = -32,
+    /// The members of a collective call it in ways that exclude each other.
+    INVALID_ARG = -33,
+    NOT_FOUND = -46,
+    NOT_SUPPORTED = -47,
+    COMM_FAILURE = -49,
+    READ_PAST_END = -50,
+    PARTIAL_SUCCESS = -52,
+    DUPLICATE_KEY = -53,
+    /// An event: a process waits for the debugger.
+    READY_FOR_DEBUG = -58,
+    EMPTY = -60,
+    LOST_CONNECTION = -61,
+    EXISTS_OUTSIDE_SCOPE = -62,
+    NOT_AVAILABLE = -64,
+    QUERY_PARTIAL_SUCCESS = -104,
+    MONITOR_HEARTBEAT_ALERT = -109,
+    MONITOR_FILE_ALERT = -110,
+    PROC_TERMINATED = -111,
+    EVENT_JOB_END = -145,
+    MODEL_DECLARED = -147,
+    LAUNCHER_READY = -155,
+    OPERATION_IN_PROGRESS = -156,
+    OPERATION_SUCCEEDED = -157,
+    INVALID_OPERATION = -158,
+    GROUP_INVITED = -159,
+    GROUP_LEFT = -160,
+    GROUP_INVITE_ACCEPTED = -161,
+    GROUP_INVITE_DECLINED = -162,
+    GROUP_INVITE_FAILED = -163,
+    GROUP_MEMBERSHIP_UPDATE = -164,
+    GROUP_CONSTRUCT_ABORT = -165,
+    GROUP_CONSTRUCT_COMPLETE = -166,
+    GROUP_LEADER_SELECTED = -167,
+    GROUP_LEADER_FAILED = -168,
+    GROUP_CONTEXT_ID_ASSIGNED = -169,
+    GROUP_MEMBER_FAILED = -170,
+    REPEAT_ATTR_REGISTRATION = -171,
+    IOF_FAILURE = -172,
+    IOF_COMPLETE = -173,
+    LAUNCH_COMPLETE = -174,
+    FABRIC_UPDATED = -175,
+    JOB_APP_NOT_EXECUTABLE = -177,
+    JOB_NO_EXE_SPECIFIED = -178,
+    JOB_FAILED_TO_MAP = -179,
+    JOB_CANCELED = -180,
+    JOB_FAILED_TO_LAUNCH = -181,
+    JOB_ABORTED = -182,
+    JOB_KILLED_BY_CMD = -183,
+    JOB_ABORTED_BY_SIG = -184,
+    JOB_TERM_WO_SYNC = -185,
+    JOB_SENSOR_BOUND_EXCEEDED = -186,
+    JOB_NON_ZERO_TERM = -187,
+    JOB_ALLOC_FAILED = -188,
+    JOB_ABORTED_BY_SYS_EVENT = -189,
+    JOB_EXE_NOT_FOUND = -190,
+    EVENT_JOB_START = -191,
+    EVENT_SESSION_START = -192,
+    EVENT_SESSION_END = -193,
+    PROC_TERM_WO_SYNC = -200,
+    EVENT_PROC_TERMINATED = -201,
+    EVENT_NO_ACTION_TAKEN = -331,
+    EVENT_PARTIAL_ACTION_TAKEN = -332,
+    EVENT_ACTION_DEFERRED = -333,
+    EVENT_ACTION_COMPLETE = -334,
+    PROC_KILLED_BY_CMD = -400,
+    PROC_FAILED_TO_START = -401,
+    PROC_ABORTED_BY_SIG = -402,
+    EXIT_NONZERO_TERM = -404,
+    TEMP_UNAVAILABLE = -1367,
+    /// In registrations: every event that no other handler is for.
+    DEFAULT_HANDLER = i32::MIN,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "{name} ({})", self.0),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "Status({})", self.0),
+        }
+    }
+}
