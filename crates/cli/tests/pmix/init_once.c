@@ -1,0 +1,32 @@
+/* One PMIx_Init and one PMIx_Finalize, and what holds before, between and after.
+ * run: 1
+ * run: 4
+ */
+#include "check.h"
+
+int main(void)
+{
+    pmix_proc_t again;
+
+    start_deadline();
+    CHECK(strstr(PMIx_Get_version(), "PMIx") != NULL);
+    CHECK(!PMIx_Initialized());
+    CHECK_STATUS(PMIx_Commit(), PMIX_ERR_INIT);
+    CHECK_OK(PMIx_Init(&me, NULL, 0));
+    CHECK(PMIx_Initialized());
+    CHECK_TEXT(me.nspace, getenv("PMIX_NAMESPACE"));
+    CHECK_NUMBER(me.rank, strtoul(getenv("PMIX_RANK"), NULL, 10));
+    CHECK(strlen(me.nspace) > 0);
+
+    /* A second call only counts, and tells the same name. */
+    CHECK_OK(PMIx_Init(&again, NULL, 0));
+    CHECK(same_proc(&again, &me));
+    CHECK_OK(PMIx_Finalize(NULL, 0));
+    CHECK(PMIx_Initialized());
+    fence();
+
+    CHECK_OK(PMIx_Finalize(NULL, 0));
+    CHECK(!PMIx_Initialized());
+    CHECK_STATUS(PMIx_Commit(), PMIX_ERR_INIT);
+    return 0;
+}

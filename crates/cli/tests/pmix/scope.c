@@ -1,0 +1,53 @@
+/* PMIX_LOCAL is for ranks on the same node, PMIX_REMOTE for the others,
+ * PMIX_GLOBAL for all; the process itself sees all of its own.
+ * run: 4
+ */
+#include "check.h"
+
+/* Before the commit already, or only after it, a process finds its own keys. */
+static void expect_own(void)
+{
+    CHECK_NUMBER(number_of(&me, "local"), me.rank);
+    CHECK_NUMBER(number_of(&me, "remote"), me.rank);
+    CHECK_NUMBER(number_of(&me, "global"), me.rank);
+}
+
+static void expect_absent(const pmix_proc_t *proc, const char *key)
+{
+    pmix_value_t *value = NULL;
+    pmix_info_t info;
+    bool yes = true;
+
+    PMIX_INFO_LOAD(&info, PMIX_IMMEDIATE, &yes, PMIX_BOOL);
+    pmix_status_t status = PMIx_Get(proc, key, &info, 1, &value);
+    if (status != PMIX_ERR_NOT_FOUND && status != PMIX_ERR_EXISTS_OUTSIDE_SCOPE) {
+        FAIL("%s of rank %u: expected PMIX_ERR_NOT_FOUND or PMIX_ERR_EXISTS_OUTSIDE_SCOPE, got %s", key,
+             (unsigned)proc->rank, PMIx_Error_string(status));
+    }
+}
+
+int main(void)
+{
+    start();
+    put_number(PMIX_LOCAL, "local", me.rank);
+    put_number(PMIX_REMOTE, "remote", me.rank);
+    put_number(PMIX_GLOBAL, "global", me.rank);
+    expect_own();
+    CHECK_OK(PMIx_Commit());
+    fence_data();
+    expect_own();
+
+    for (pmix_rank_t rank = 0; rank < job_size; rank++) {
+        pmix_proc_t other = peer(rank);
+        bool same_node = number_of(&other, PMIX_NODEID) == number_of(&me, PMIX_NODEID);
+
+        CHECK_NUMBER(number_of(&other, "global"), rank);
+        if (rank == me.rank) {
+            continue;
+        }
+        CHECK_NUMBER(number_of(&other, same_node ? "local" : "remote"), rank);
+        expect_absent(&other, same_node ? "remote" : "local");
+    }
+    fence();
+    return finish();
+}
