@@ -67,6 +67,7 @@ keys! {
     PERSISTENCE = c"pmix.persist",
     DATA_SCOPE = c"pmix.scope",
     USER_ID = c"pmix.euid",
+    GROUP_USER_ID = c"pmix.egid",
     // Events.
     EVENT_NON_DEFAULT = c"pmix.evnondef",
     EVENT_CUSTOM_RANGE = c"pmix.evrange",
@@ -99,6 +100,8 @@ keys! {
     QUERY_SPAWN_SUPPORT = c"pmix.qry.spawn",
     QUERY_DEBUG_SUPPORT = c"pmix.qry.debug",
     QUERY_JOB_STATUS = c"pmix.qry.jst",
+    QUERY_GROUP_NAMES = c"pmix.qry.pgrp",
+    QUERY_GROUP_MEMBERSHIP = c"pmix.qry.pgrpmems",
     NSPACE = c"pmix.nspace",
     COMMAND_LINE = c"pmix.cmd.line",
     JOB_ARRAY = c"pmix.job.arr",

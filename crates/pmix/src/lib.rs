@@ -24,6 +24,7 @@ pub mod handshake;
 pub mod keys;
 pub mod message;
 pub mod pmi;
+pub mod server;
 pub mod value;
 
 pub use error::{Bound, Error, Malformed, THEIRS_MAX, Unsupported};

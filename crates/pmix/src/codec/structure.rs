@@ -24,6 +24,13 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Appends a key and a value as a [`Kval`] item, without making one of them.
+    pub fn kval(&mut self, key: &Key, value: &Value) {
+        self.item_head(DataType::KVAL, 1);
+        key.write(self);
+        self.tagged_value(value);
+    }
+
     fn all<T: Wire>(&mut self, values: &[T]) {
         for value in values {
             value.write(self);

@@ -1,0 +1,164 @@
+//! Questions about jobs, nodes and what is supported.
+
+use std::ffi::{CStr, CString};
+
+use super::{ReplyTo, Server, find, info, job::joined};
+use crate::{
+    keys,
+    message::Answer,
+    value::{DataType, Elements, Info, Nspace, PmixRank, Proc, Query, Status, Value},
+};
+
+/// What a spawn may ask for, as attributes.
+const SPAWN_SUPPORT: &str = "pmix.wdir,pmix.host,pmix.hostfile,pmix.mapby,pmix.rankby,pmix.bindto";
+/// How a job may be held, as attributes.
+const DEBUG_SUPPORT: &str = "pmix.dbg.exec";
+
+impl Server {
+    pub(super) fn on_query(&mut self, reply: ReplyTo, from: &Proc, queries: &[Query]) {
+        let mut infos = Vec::new();
+        let mut asked = 0;
+        for query in queries {
+            for key in query.keys.iter().flatten() {
+                asked += 1;
+                let value = self.fact_for(from, key, &query.qualifiers);
+                infos.extend(value.and_then(|value| info(key, value)));
+            }
+        }
+        let status = match infos.len() {
+            0 => Status::NOT_FOUND,
+            found if found < asked => Status::QUERY_PARTIAL_SUCCESS,
+            _ => Status::SUCCESS,
+        };
+        self.answer(reply, &Answer::Infos { status, infos });
+    }
+
+    fn fact_for(&self, from: &Proc, key: &CStr, qualifiers: &[Info]) -> Option<Value> {
+        let nspace = find(qualifiers, keys::NSPACE)
+            .and_then(name_of)
+            .unwrap_or_else(|| from.nspace.clone());
+        let job = self.jobs.get(&nspace);
+        if key == keys::QUERY_NAMESPACES {
+            let names = self.jobs.keys().map(Nspace::as_c_str);
+            return Some(Value::String(joined(names, b',')));
+        }
+        if key == keys::QUERY_NAMESPACE_INFO {
+            let all = self.jobs.values().map(|job| {
+                let facts = job
+                    .job_facts()
+                    .into_iter()
+                    .map(|fact| Info::new(fact.key, fact.value));
+                Some(Value::Info(Box::new(info(
+                    keys::JOB_ARRAY,
+                    Value::infos(facts.collect()),
+                )?)))
+            });
+            return Some(Value::array(DataType::INFO, all.flatten().collect()));
+        }
+        if key == keys::QUERY_PROC_TABLE || key == keys::QUERY_LOCAL_PROC_TABLE {
+            return Some(Value::array(DataType::PROC_INFO, job?.table()));
+        }
+        if key == keys::QUERY_SPAWN_SUPPORT {
+            return Some(Value::text(SPAWN_SUPPORT));
+        }
+        if key == keys::QUERY_DEBUG_SUPPORT {
+            return Some(Value::text(DEBUG_SUPPORT));
+        }
+        if key == keys::QUERY_GROUP_NAMES {
+            let names: Vec<CString> = self.group_names().collect();
+            let names = names
+                .into_iter()
+                .map(|name| Value::String(Some(name)))
+                .collect();
+            return Some(Value::array(DataType::STRING, names));
+        }
+        if key == keys::QUERY_GROUP_MEMBERSHIP {
+            let group = find(qualifiers, keys::GROUP_ID)?.as_text()?;
+            let members = self.members_of(group)?.iter().cloned().collect();
+            return Some(Value::procs(members));
+        }
+        let job = job?;
+        let rank = find(qualifiers, keys::RANK).and_then(|value| match value {
+            Value::Rank(rank) => Some(*rank),
+            value => value
+                .as_count()
+                .and_then(|rank| u32::try_from(rank).ok())
+                .map(PmixRank),
+        });
+        let facts = match rank {
+            Some(rank) if rank.is_number() => job.rank_facts(rank),
+            _ => job.job_facts(),
+        };
+        facts
+            .into_iter()
+            .find(|fact| fact.key == *key)
+            .map(|fact| fact.value)
+            .or_else(|| job.class_fact(rank.unwrap_or(from.rank), key))
+    }
+
+    pub(super) fn on_resolve_peers(
+        &mut self,
+        reply: ReplyTo,
+        node: Option<&CStr>,
+        nspace: Option<&CStr>,
+    ) {
+        let mut procs = Vec::new();
+        for (name, job) in &self.jobs {
+            if nspace.is_some_and(|wanted| *name != *wanted) {
+                continue;
+            }
+            let at = match node {
+                None => Some(job.job.here),
+                Some(node) => (0..)
+                    .zip(&job.job.nodes)
+                    .find(|(_, facts)| facts.name.as_c_str() == node)
+                    .map(|(index, _)| index),
+            };
+            let ranks = at.into_iter().flat_map(|at| job.ranks_on(at));
+            procs.extend(ranks.map(|rank| Proc {
+                nspace: name.clone(),
+                rank: PmixRank(rank),
+            }));
+        }
+        let status = if procs.is_empty() {
+            Status::NOT_FOUND
+        } else {
+            Status::SUCCESS
+        };
+        self.answer(reply, &Answer::Procs { status, procs });
+    }
+
+    pub(super) fn on_resolve_node(&mut self, reply: ReplyTo, nspace: Option<&CStr>) {
+        let mut nodes: Vec<&CStr> = Vec::new();
+        for (name, job) in &self.jobs {
+            if nspace.is_none_or(|wanted| *name == *wanted) {
+                for node in &job.job.nodes {
+                    if !nodes.contains(&node.name.as_c_str()) {
+                        nodes.push(&node.name);
+                    }
+                }
+            }
+        }
+        let answer = if nodes.is_empty() {
+            Answer::Status(Status::NOT_FOUND)
+        } else {
+            Answer::Nodes {
+                status: Status::SUCCESS,
+                nodes: joined(nodes, b','),
+            }
+        };
+        self.answer(reply, &answer);
+    }
+}
+
+/// The name of a namespace, as a string or as a namespace.
+fn name_of(value: &Value) -> Option<Nspace> {
+    match value {
+        Value::String(Some(name)) | Value::Nspace(Some(name)) => Nspace::new(name).ok(),
+        Value::Array(array) => match &array.elements {
+            Elements::Values(values) => values.first().and_then(name_of),
+            _ => None,
+        },
+        _ => None,
+    }
+}
