@@ -181,6 +181,13 @@ impl Writer {
         }
     }
 
+    /// Appends values as an item each.
+    pub fn each<T: Wire>(&mut self, values: &[T]) {
+        for value in values {
+            self.item(value);
+        }
+    }
+
     /// Appends how many there are, and then the values as one item.
     pub fn list<T: Wire>(&mut self, values: &[T]) {
         self.item(&Size(values.len() as u64));
@@ -277,6 +284,18 @@ impl<'a> Reader<'a> {
     pub fn items<T: Wire>(&mut self) -> Result<Vec<T>, Error> {
         let count = self.item_head(T::KIND)?;
         self.values(count)
+    }
+
+    /// Takes items of one value each until the end.
+    ///
+    /// # Errors
+    /// The bytes are no such items.
+    pub fn each<T: Wire>(&mut self) -> Result<Vec<T>, Error> {
+        let mut values = Vec::new();
+        while !self.is_empty() {
+            values.push(self.item()?);
+        }
+        Ok(values)
     }
 
     /// Takes a SIZE n and, unless it is 0, an item of n values.

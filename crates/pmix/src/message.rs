@@ -1,11 +1,15 @@
 //! What is inside a message: requests, answers, pushes (wire document, section 7).
 
 mod answer;
+mod facts;
+mod print;
 mod push;
 mod request;
 
 pub use self::{
     answer::{Answer, GroupAnswer, GroupForm, Shape},
+    facts::Facts,
+    print::Readable,
     push::Push,
     request::{Command, Request},
 };

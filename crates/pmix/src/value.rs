@@ -5,6 +5,7 @@
 //! NUL; one that is absent is another than an empty one.
 
 mod kind;
+pub(crate) mod print;
 mod status;
 
 use std::{

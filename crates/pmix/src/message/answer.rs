@@ -176,12 +176,12 @@ impl Answer {
         match self {
             Self::JobInfo { nspace, facts } => {
                 writer.item(nspace);
-                each(writer, facts);
+                writer.each(facts);
             }
             Self::Status(status) => writer.item(status),
             Self::Buffers { status, buffers } => {
                 writer.item(status);
-                each(writer, buffers);
+                writer.each(buffers);
             }
             Self::Found { status, data } => {
                 writer.item(status);
@@ -196,7 +196,7 @@ impl Answer {
             } => {
                 writer.item(status);
                 writer.item(nspace);
-                each(writer, facts);
+                writer.each(facts);
             }
             Self::Infos { status, infos } => {
                 writer.item(status);
@@ -216,7 +216,7 @@ impl Answer {
             Self::Group(answer) => answer.encode(writer),
             Self::Refreshed { status, facts } => {
                 writer.item(status);
-                each(writer, facts);
+                writer.each(facts);
             }
             Self::Procs { status, procs } => {
                 writer.item(status);
@@ -242,7 +242,7 @@ impl Answer {
         if shape == Shape::JobInfo {
             return Ok(Self::JobInfo {
                 nspace: reader.item()?,
-                facts: rest(reader)?,
+                facts: reader.each()?,
             });
         }
         let status: Status = reader.item()?;
@@ -254,7 +254,7 @@ impl Answer {
             Shape::JobInfo | Shape::Status | Shape::Nothing => Self::Status(status),
             Shape::Buffers => Self::Buffers {
                 status,
-                buffers: rest(reader)?,
+                buffers: reader.each()?,
             },
             Shape::Found => Self::Found {
                 status,
@@ -263,7 +263,7 @@ impl Answer {
             Shape::Spawned => Self::Spawned {
                 status,
                 nspace: reader.item()?,
-                facts: rest(reader)?,
+                facts: reader.each()?,
             },
             Shape::Infos => Self::Infos {
                 status,
@@ -280,7 +280,7 @@ impl Answer {
             Shape::Group(form) => Self::Group(GroupAnswer::decode(form, status, reader)?),
             Shape::Refreshed => Self::Refreshed {
                 status,
-                facts: rest(reader)?,
+                facts: reader.each()?,
             },
             Shape::Procs => Self::Procs {
                 status,
@@ -324,7 +324,7 @@ impl GroupAnswer {
             GroupForm::Members => {
                 writer.list(&self.members);
                 writer.item(&context);
-                each(writer, &self.buffers);
+                writer.each(&self.buffers);
             }
             GroupForm::Infos => {
                 writer.list(&self.members);
@@ -333,7 +333,7 @@ impl GroupAnswer {
                     writer.item(&context);
                 }
                 writer.item(&Size(self.infos.len() as u64));
-                each(writer, &self.infos);
+                writer.each(&self.infos);
             }
         }
     }
@@ -353,7 +353,7 @@ impl GroupAnswer {
             GroupForm::Members => {
                 answer.members = reader.list()?;
                 answer.context = some(reader.item()?);
-                answer.buffers = rest(reader)?;
+                answer.buffers = reader.each()?;
             }
             GroupForm::Infos => {
                 answer.members = reader.list()?;
@@ -368,18 +368,4 @@ impl GroupAnswer {
         }
         Ok(answer)
     }
-}
-
-fn each<T: crate::codec::Wire>(writer: &mut Writer, values: &[T]) {
-    for value in values {
-        writer.item(value);
-    }
-}
-
-fn rest<T: crate::codec::Wire>(reader: &mut Reader<'_>) -> Result<Vec<T>, Error> {
-    let mut values = Vec::new();
-    while !reader.is_empty() {
-        values.push(reader.item()?);
-    }
-    Ok(values)
 }

@@ -329,7 +329,7 @@ impl Request {
             Command::Connect => Self::Connect {
                 procs: reader.list()?,
                 infos: reader.list()?,
-                data: rest(reader)?,
+                data: reader.each()?,
             },
             Command::Disconnect => Self::Disconnect {
                 procs: reader.list()?,
@@ -345,7 +345,7 @@ impl Request {
                 infos: reader.list()?,
             },
             Command::Deregister => Self::Deregister {
-                codes: rest(reader)?,
+                codes: reader.each()?,
             },
             Command::Query => Self::Query {
                 queries: reader.list()?,
@@ -495,9 +495,7 @@ impl Request {
             Self::Lookup { uid, keys, infos } | Self::Unpublish { uid, keys, infos } => {
                 writer.item(uid);
                 writer.item(&Size(keys.len() as u64));
-                for key in keys {
-                    writer.item(key);
-                }
+                writer.each(keys);
                 writer.list(infos);
             }
             Self::Spawn { infos, apps } => {
@@ -507,9 +505,7 @@ impl Request {
             Self::Connect { procs, infos, data } => {
                 writer.list(procs);
                 writer.list(infos);
-                for info in data {
-                    writer.item(info);
-                }
+                writer.each(data);
             }
             Self::Notify {
                 status,
@@ -525,9 +521,7 @@ impl Request {
                 writer.list(infos);
             }
             Self::Deregister { codes } => {
-                for code in codes {
-                    writer.item(code);
-                }
+                writer.each(codes);
             }
             Self::Query { queries } => writer.list(queries),
             Self::Log {
@@ -695,15 +689,6 @@ fn optional<T: Wire>(reader: &mut Reader<'_>) -> Result<Option<T>, Error> {
 /// Processes and infos, nothing behind them.
 fn both(reader: &mut Reader<'_>) -> Result<(Vec<Proc>, Vec<Info>), Error> {
     Ok((reader.list()?, reader.list()?))
-}
-
-/// Items of one value each until the end.
-fn rest<T: Wire>(reader: &mut Reader<'_>) -> Result<Vec<T>, Error> {
-    let mut values = Vec::new();
-    while !reader.is_empty() {
-        values.push(reader.item()?);
-    }
-    Ok(values)
 }
 
 /// A SIZE, then so many items of one string each.
