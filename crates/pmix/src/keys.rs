@@ -89,7 +89,7 @@ keys! {
     GROUP_OPTIONAL = c"pmix.grp.opt",
     GROUP_NOTIFY_TERMINATION = c"pmix.grp.notterm",
     GROUP_INFO = c"pmix.grp.info",
-    GROUP_INFO_ARRAY = c"pmix.grp.inf.arr",
+    GROUP_INFO_ARRAY = c"pmix.grp.infoarray",
     GROUP_BOOTSTRAP = c"pmix.grp.btstrp",
     GROUP_ADD_MEMBERS = c"pmix.grp.add",
     // Queries.
