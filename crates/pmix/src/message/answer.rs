@@ -83,9 +83,9 @@ pub struct GroupAnswer {
 /// Which libraries read an answer to the construction of a group how (section 7.24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupForm {
-    /// Up to 4.2.2: the context alone.
+    /// Up to 4.2.3: the context alone.
     ContextOnly,
-    /// 4.2.9 and 5: members, context, buffers.
+    /// From 4.2.4, and 5: members, context, buffers.
     Members,
     /// 6: members, whether there is a context, infos.
     Infos,
@@ -98,7 +98,7 @@ impl GroupForm {
         let [major, minor, release] = version;
         match (major, minor, release) {
             (6.., _, _) => Self::Infos,
-            (5, _, _) | (4, 3.., _) | (4, 2, 3..) => Self::Members,
+            (5, _, _) | (4, 3.., _) | (4, 2, 4..) => Self::Members,
             _ => Self::ContextOnly,
         }
     }
