@@ -1,4 +1,4 @@
-//! The only crate that touches the kernel: event loop, processes, pipes, terminals, memory, topology.
+//! The only crate that touches the kernel: event loop, processes, pipes, sockets, terminals, memory, topology.
 //!
 //! **Architecture invariant:** primitives only. Nothing here knows a protocol, a job or a rank, and nothing decides
 //! what should happen; `cli` maps the state machines' requests onto these calls. `unsafe` lives here and in `mpir`.
@@ -14,6 +14,7 @@ mod process;
 mod reap;
 mod shared;
 mod signal;
+mod socket;
 mod spawn;
 mod terminal;
 mod thread;
@@ -39,6 +40,10 @@ pub use process::{
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
 pub use signal::{Suspended, default_signal, is_ignored, suspend, unblock_signal};
+pub use socket::{
+    AcceptOutcome, Accepted, ConnectOutcome, PeerIdentity, SocketOwners, UnknownPeer, accept,
+    connect_loopback, connect_outcome, listen_loopback,
+};
 pub use spawn::{ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace};
 pub use terminal::{
     RawMode, WindowSize, foreground, is_terminal, open_pty, set_window_size, window_size,

@@ -11,6 +11,7 @@
 mod fork;
 mod hold;
 mod loops;
+mod socket;
 mod spawn;
 mod world;
 
@@ -44,7 +45,14 @@ fn main() -> ExitCode {
                 }
             })
     };
-    let tests = [spawn::TESTS, hold::TESTS, loops::TESTS, fork::TESTS].concat();
+    let tests = [
+        spawn::TESTS,
+        hold::TESTS,
+        loops::TESTS,
+        fork::TESTS,
+        socket::TESTS,
+    ]
+    .concat();
     let tests = tests.into_iter().filter(|(name, _)| wanted(name));
     if arguments.iter().any(|argument| argument == "--list") {
         // Nothing here is ignored, so the list of ignored tests is empty.
