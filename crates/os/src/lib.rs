@@ -10,6 +10,7 @@ mod error;
 mod event;
 mod files;
 mod pipe;
+mod private;
 mod process;
 mod reap;
 mod shared;
@@ -32,6 +33,7 @@ pub use pipe::{
     set_nonblocking, set_pipe_size, socket_pair, standard_streams, write, write_if_room,
     write_vectored,
 };
+pub use private::{make_private_dir, remove_private_dir, write_private_file};
 pub use process::{
     Forked, Pid, ProcessInfo, all_processes, become_subreaper, children, close_on_exec_from,
     current_pid, descendants, effective_uid, environment_of, exit_at_once, fork, host_name,

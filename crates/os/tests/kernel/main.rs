@@ -11,6 +11,7 @@
 mod fork;
 mod hold;
 mod loops;
+mod private;
 mod socket;
 mod spawn;
 mod world;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         loops::TESTS,
         fork::TESTS,
         socket::TESTS,
+        private::TESTS,
     ]
     .concat();
     let tests = tests.into_iter().filter(|(name, _)| wanted(name));
