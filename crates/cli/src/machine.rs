@@ -3,6 +3,7 @@
 //! It is forked from the front before anything else happens and lives as long as the job. It knows descriptors, pids and
 //! files; what they mean is the daemon's business, and what happens next is the controller's.
 
+mod clients;
 mod keeper;
 mod ranks;
 mod record;
@@ -18,13 +19,16 @@ use base::{NodeId, ProcId, Signal, Time};
 use bytes::Bytes;
 use dvm::{
     Controller, ControllerInput, ControllerOutput, Daemon, DaemonConfig, Input, Output,
+    ServiceConfig,
     proto::{FromFront, Stream, ToController, ToDaemon},
 };
 use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, ReadOutcome, Token};
 use overlay::{Full, InProcess};
 
+use pmix::server::Conn;
+
+use self::{clients::Clients, ranks::Ranks, record::Record};
 pub(crate) use self::{keeper::keep, record::sweep_stale};
-use self::{ranks::Ranks, record::Record};
 use crate::{
     exit,
     link::{self, ControllerLink, Received},
@@ -40,6 +44,8 @@ const KEEP_SLOT_MIN: usize = 16 * 1024;
 const SPAWNS_PER_TURN: u32 = 256;
 /// A rank that fills its pipe gets a larger one.
 const PIPE_SIZE: usize = 1024 * 1024;
+/// Characters of the host's name in the name of a PMIx server.
+const SERVICE_HOST_MAX: usize = 64;
 /// The node that we are on.
 const LOCAL: NodeId = NodeId(0);
 
@@ -65,6 +71,9 @@ enum Source {
     Output(ProcId, Stream),
     Stdin(ProcId),
     Pmi(ProcId),
+    /// Where PMIx clients connect.
+    Port,
+    Client(Conn),
 }
 
 /// What the process is told at its birth.
@@ -98,6 +107,7 @@ struct Machine {
     front: Option<Token>,
     front_writes: Interest,
     ranks: Ranks,
+    clients: Clients,
     region: os::SlotWriter,
     buffer: Vec<u8>,
     finished: bool,
@@ -110,6 +120,9 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
     let record = Record::create();
     let topology = os::read_topology(Path::new("/"))?;
     let ranks = Ranks::new(record.owner().to_owned(), birth.descriptors)?;
+    let mut sources = BTreeMap::new();
+    let clients = Clients::open(&mut events, &mut sources)?;
+    let name = service_name(&birth.host);
     // Everything above is done while the front still reads its command line.
     let allocation = match link::receive_opening(birth.link.as_fd()) {
         Ok(Some(allocation)) => allocation,
@@ -126,18 +139,26 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
     };
     os::set_nonblocking(birth.link.as_fd())?;
     let front = events.add(birth.link, Interest::Read)?;
+    sources.insert(front, Source::Front);
     let daemon = Daemon::new(DaemonConfig {
         node: LOCAL,
         host: birth.host,
         topology,
         descriptors: os::limit(os::Resource::Descriptors).0,
+        service: Some(ServiceConfig {
+            port: clients.port(),
+            uid: os::effective_uid(),
+            gid: os::effective_gid(),
+            name: name.clone(),
+        }),
     });
     let controller = Controller::new(
         allocation,
         u32::try_from(birth.front_pid.as_raw()).unwrap_or_default(),
+        name,
     );
     let mut machine = Machine {
-        sources: BTreeMap::from([(front, Source::Front)]),
+        sources,
         events,
         controller,
         daemon,
@@ -146,6 +167,7 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
         front: Some(front),
         front_writes: Interest::Read,
         ranks,
+        clients,
         region: birth.output,
         buffer: vec![0; READ_MAX],
         finished: false,
@@ -191,12 +213,28 @@ impl Machine {
                 Some(Source::Pmi(proc)) => self.read_pmi(now, token, *proc),
                 // An error or a hang-up of the reader: the write says which.
                 Some(Source::Stdin(proc)) => self.write_stdin(now, token, *proc),
+                Some(Source::Port) => {
+                    self.clients
+                        .accept(now, &mut self.events, &mut self.sources, &mut self.daemon)
+                }
+                Some(Source::Client(conn)) => self.clients.read(
+                    now,
+                    *conn,
+                    &mut self.events,
+                    &mut self.sources,
+                    &mut self.buffer,
+                    &mut self.daemon,
+                ),
                 None => {}
             },
             Event::Writable(token) => match self.sources.get(&token) {
                 Some(Source::Stdin(proc)) => self.write_stdin(now, token, *proc),
                 // Written at the end of the turn.
-                Some(Source::Front | Source::Output(..)) | None => {}
+                Some(Source::Front | Source::Output(..) | Source::Port) | None => {}
+                Some(Source::Client(conn)) => {
+                    self.clients
+                        .flush(*conn, &mut self.events, &mut self.sources);
+                }
                 Some(Source::Pmi(proc)) => {
                     let proc = *proc;
                     self.ranks.flush_pmi(&mut self.events, proc);
@@ -302,6 +340,18 @@ impl Machine {
                 self.ranks
                     .close_pmi(&mut self.events, &mut self.sources, proc)
             }
+            Output::ClientSend { conn, bytes } => {
+                if self.clients.send(conn, bytes, &mut self.events) == clients::Sent::TooMuch {
+                    self.clients
+                        .remove(conn, &mut self.events, &mut self.sources);
+                    self.daemon.handle(now, Input::ClientClosed { conn });
+                }
+            }
+            Output::ClientClose { conn } => {
+                self.clients
+                    .close(conn, &mut self.events, &mut self.sources)
+            }
+            Output::RemoveFiles { paths } => os::remove_files(&paths),
             Output::Resize { proc, size } => self.ranks.resize(&self.events, proc, size),
             Output::Sweep { job, signal } => {
                 let left = self.ranks.sweep(signal);
@@ -477,6 +527,17 @@ impl Machine {
             }
         }
     }
+}
+
+/// The name of the PMIx server here: it stands before a dot and a semicolon, so that neither may be in it.
+fn service_name(host: &str) -> String {
+    let host: String = host
+        .chars()
+        .take_while(|character| *character != '.')
+        .filter(|character| !matches!(character, ';' | '@'))
+        .take(SERVICE_HOST_MAX)
+        .collect();
+    format!("rally-{host}-{}", os::current_pid().as_raw())
 }
 
 /// A link that is emptied before each message has room for it.

@@ -15,12 +15,15 @@
 //! | the front | [`ControllerInput::FrontLost`] | the job is ended with [`LOSS_GRACE`]; nobody is told |
 //! | a daemon | [`ControllerInput::DaemonLost`] | its ranks count as killed; the job is ended |
 
+mod asks;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal, Time, Topology};
 
+use self::asks::Published;
 use crate::{
-    alloc::Allocation,
+    alloc::{Allocation, Slots},
     daemon::LOSS_GRACE,
     hold::{Announcement, Hold},
     place::{self, Topologies},
@@ -109,14 +112,20 @@ pub struct Controller {
     nodes: BTreeMap<NodeId, Topology>,
     job: Option<Job>,
     front_lost: bool,
+    /// What the names of jobs begin with in PMIx.
+    name: String,
+    published: Published,
     outputs: VecDeque<ControllerOutput>,
 }
 
 impl Controller {
-    /// A controller over an allocation; it waits for one daemon per node of it.
+    /// A controller over an allocation; it waits for one daemon per node of it. Its jobs are called `NAME@NUMBER` in
+    /// PMIx.
     #[must_use]
-    pub const fn new(allocation: Allocation, front_pid: u32) -> Self {
+    pub fn new(allocation: Allocation, front_pid: u32, name: String) -> Self {
         Self {
+            name,
+            published: Published::default(),
             allocation,
             front_pid,
             nodes: BTreeMap::new(),
@@ -141,6 +150,7 @@ impl Controller {
                 {
                     self.end(now, Cause::Ended(EndReason::TimeLimit));
                 }
+                self.expire_lookups(now);
             }
         }
         self.finish_if_settled();
@@ -154,10 +164,12 @@ impl Controller {
     /// When [`ControllerInput::Tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.job
+        let limit = self
+            .job
             .as_ref()
             .filter(|job| job.phase < Phase::Ending)
-            .and_then(|job| job.limit_at)
+            .and_then(|job| job.limit_at);
+        limit.into_iter().chain(self.published.deadline()).min()
     }
 
     fn on_front(&mut self, now: Time, message: FromFront) {
@@ -234,6 +246,8 @@ impl Controller {
         }
         let nodes = (0..map.ranks()).filter_map(|rank| map.node_of(Rank(rank)));
         let mapping = pmix::pmi::process_mapping(nodes);
+        let room = universe(&self.allocation, &self.nodes).max(job.size);
+        let nspace = format!("{}@{}", self.name, job.id);
         let notes = map
             .notes()
             .iter()
@@ -255,6 +269,8 @@ impl Controller {
             );
             let launch = Launch {
                 job: job.id,
+                nspace: nspace.clone(),
+                universe: room,
                 size: job.size,
                 apps: job.spec.apps.clone(),
                 procs,
@@ -311,6 +327,11 @@ impl Controller {
                 drained,
                 ..
             } => self.on_ended(now, rank, status, drained),
+            ToController::Ask {
+                proc,
+                ticket,
+                request,
+            } => self.on_ask(now, node, proc, ticket, &request),
             ToController::Fence { puts, .. } => self.on_fence(node, puts),
             ToController::Abort {
                 rank,
@@ -718,6 +739,19 @@ impl Controller {
     fn log(&mut self, what: String) {
         self.outputs.push_back(ControllerOutput::Log(what));
     }
+}
+
+/// Procs that the nodes have room for: as many as somebody said, or as there are cores.
+fn universe(allocation: &Allocation, topologies: &BTreeMap<NodeId, Topology>) -> u32 {
+    let room = (0..)
+        .zip(&allocation.nodes)
+        .map(|(index, node)| match node.slots {
+            Slots::Explicit(slots) => slots,
+            Slots::Implicit => topologies.get(&NodeId(index)).map_or(1, |topology| {
+                topology.cores().len().try_into().unwrap_or(u32::MAX)
+            }),
+        });
+    room.fold(0, u32::saturating_add)
 }
 
 /// Ranks that an option names and that the job does not have.

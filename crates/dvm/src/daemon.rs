@@ -20,6 +20,7 @@
 //! | `Sweeping` | – | ignored | KILL what is left | harder, then *stuck* | none left → `Clean` |
 
 mod job;
+mod service;
 mod sweep;
 
 use std::{
@@ -30,8 +31,10 @@ use std::{
 
 use base::{CpuSet, ExitStatus, JobId, NodeId, ProcId, Rank, Signal, Time, Topology};
 use bytes::Bytes;
+use pmix::server::{Conn, PeerOwner};
 
-use self::job::LocalJob;
+pub use self::service::ServiceConfig;
+use self::{job::LocalJob, service::Service};
 use crate::{
     life::Unexpected,
     proto::{StartFailure, Stream, ToController, ToDaemon},
@@ -49,6 +52,8 @@ pub struct DaemonConfig {
     pub topology: Topology,
     /// Descriptors that the daemon may have open at once.
     pub descriptors: u64,
+    /// How PMIx is served here; absent where it is not.
+    pub service: Option<ServiceConfig>,
 }
 
 /// What happened in the world.
@@ -105,6 +110,18 @@ pub enum Input<'a> {
     },
     PmiClosed {
         proc: ProcId,
+    },
+    /// Somebody has connected to the port of [`ServiceConfig`]; the number is never given again.
+    ClientAccepted {
+        conn: Conn,
+        owner: PeerOwner,
+    },
+    ClientBytes {
+        conn: Conn,
+        bytes: &'a [u8],
+    },
+    ClientClosed {
+        conn: Conn,
     },
     /// Answers [`Output::Sweep`]: the processes of the job that are alive and are no procs.
     Swept {
@@ -170,6 +187,18 @@ pub enum Output {
     PmiClose {
         proc: ProcId,
     },
+    ClientSend {
+        conn: Conn,
+        bytes: Bytes,
+    },
+    /// After what was sent.
+    ClientClose {
+        conn: Conn,
+    },
+    /// Files that procs have left to be removed: a directory with all that is in it.
+    RemoveFiles {
+        paths: Vec<OsString>,
+    },
     Resize {
         proc: ProcId,
         size: WindowSize,
@@ -226,6 +255,7 @@ pub enum StreamPlan {
 pub struct Daemon {
     config: DaemonConfig,
     jobs: BTreeMap<JobId, LocalJob>,
+    service: Option<Service>,
     outputs: VecDeque<Output>,
 }
 
@@ -238,6 +268,7 @@ impl Daemon {
             topology: Box::new(config.topology.clone()),
         };
         Self {
+            service: config.service.clone().map(Service::new),
             config,
             jobs: BTreeMap::new(),
             outputs: VecDeque::from([Output::Send(hello)]),
@@ -253,6 +284,7 @@ impl Daemon {
                 pid,
                 executable,
             } => {
+                self.serve(now, |service, now| service.on_spawned(now, proc, pid));
                 self.in_job(proc, |job, out| {
                     job.on_spawned(now, proc.rank, pid, executable, out)
                 });
@@ -267,7 +299,17 @@ impl Daemon {
             }
             Input::Trapped { proc } => self.in_job(proc, |job, out| job.on_trapped(proc.rank, out)),
             Input::Exited { proc, status } => {
-                self.in_job(proc, |job, out| job.on_exited(now, proc.rank, status, out))
+                self.in_job(proc, |job, out| job.on_exited(now, proc.rank, status, out));
+                self.serve(now, |service, now| service.on_exited(now, proc));
+            }
+            Input::ClientAccepted { conn, owner } => {
+                self.serve(now, |service, now| service.on_accepted(now, conn, owner));
+            }
+            Input::ClientBytes { conn, bytes } => {
+                self.serve(now, |service, now| service.on_bytes(now, conn, bytes));
+            }
+            Input::ClientClosed { conn } => {
+                self.serve(now, |service, now| service.on_closed(now, conn));
             }
             Input::Output {
                 proc,
@@ -323,9 +365,10 @@ impl Daemon {
                 for job in self.jobs.values_mut() {
                     job.on_tick(now, &mut self.outputs);
                 }
+                self.serve(now, Service::on_tick);
             }
         }
-        self.forget_clean();
+        self.forget_clean(now);
     }
 
     /// The next thing to do. Call until `None` after every [`Self::handle`].
@@ -341,7 +384,9 @@ impl Daemon {
     /// When [`Input::Tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.jobs.values().filter_map(LocalJob::deadline).min()
+        let jobs = self.jobs.values().filter_map(LocalJob::deadline).min();
+        let service = self.service.as_ref().and_then(Service::deadline);
+        [jobs, service].into_iter().flatten().min()
     }
 
     /// The controller is gone: ends every job, quickly.
@@ -368,8 +413,15 @@ impl Daemon {
                     )));
                     return;
                 }
-                let job = LocalJob::launch(now, &self.config, *launch, out);
+                let environment = self.service.as_mut().map(|service| {
+                    service.register(now, &self.config, &launch);
+                    service.environment(id)
+                });
+                let job = LocalJob::launch(now, &self.config, *launch, environment, out);
                 self.jobs.insert(id, job);
+            }
+            ToDaemon::Answer { ticket, answer } => {
+                self.serve(now, |service, now| service.on_answer(now, ticket, &answer));
             }
             ToDaemon::Stdin { job, bytes } => self.job(job, |job, out| job.on_stdin(&bytes, out)),
             ToDaemon::StdinEof { job } => self.job(job, LocalJob::on_stdin_eof),
@@ -410,15 +462,34 @@ impl Daemon {
         }
     }
 
-    fn forget_clean(&mut self) {
+    /// Lets the service act, and carries out what it asks of the jobs.
+    fn serve(&mut self, now: Time, act: impl FnOnce(&mut Service, Time)) {
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        act(service, now);
+        while let Some(demand) = service.poll(&mut self.outputs) {
+            let id = demand.proc.job;
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.on_demand(now, demand, &mut self.outputs);
+            }
+        }
+    }
+
+    fn forget_clean(&mut self, now: Time) {
         let out = &mut self.outputs;
+        let mut forgotten = Vec::new();
         self.jobs.retain(|id, job| {
             if job.is_clean() {
+                forgotten.push(*id);
                 out.push_back(Output::Send(ToController::Clean { job: *id }));
                 out.push_back(Output::Forget { job: *id });
             }
             !job.is_clean()
         });
+        for id in forgotten {
+            self.serve(now, |service, now| service.forget(now, id));
+        }
     }
 }
 

@@ -18,5 +18,6 @@ pub mod stdio;
 
 pub use controller::{Controller, ControllerInput, ControllerOutput};
 pub use daemon::{
-    Daemon, DaemonConfig, Input, LOSS_GRACE, Output, PMI_DESCRIPTOR, SpawnOrder, StreamPlan,
+    Daemon, DaemonConfig, Input, LOSS_GRACE, Output, PMI_DESCRIPTOR, ServiceConfig, SpawnOrder,
+    StreamPlan,
 };

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal, Topology};
+use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Topology};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -261,6 +261,11 @@ pub enum ToDaemon {
         job: JobId,
         size: WindowSize,
     },
+    /// Answers [`ToController::Ask`]: a PMIx answer, as `docs/formats/pmix.md` has it.
+    Answer {
+        ticket: u64,
+        answer: Bytes,
+    },
     /// Everybody is in the fence; these are all the values put since the last one.
     FenceDone {
         job: JobId,
@@ -272,6 +277,10 @@ pub enum ToDaemon {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     pub job: JobId,
+    /// The name of the job in PMIx.
+    pub nspace: String,
+    /// Procs that the allocation has room for.
+    pub universe: u32,
     pub size: u32,
     pub apps: Vec<App>,
     /// The procs of this node, by rank.
@@ -328,6 +337,13 @@ pub enum ToController {
     Fence {
         job: JobId,
         puts: Vec<(String, String)>,
+    },
+    /// A PMIx request of a proc that concerns more than its node, as `docs/formats/pmix.md` has it. Answered once by
+    /// [`ToDaemon::Answer`].
+    Ask {
+        proc: ProcId,
+        ticket: u64,
+        request: Bytes,
     },
     Abort {
         job: JobId,

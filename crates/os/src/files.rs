@@ -3,7 +3,7 @@
 
 use std::{
     ffi::{CString, OsStr},
-    fs::File,
+    fs::{self, File},
     io::{self, Read},
     os::{
         fd::OwnedFd,
@@ -110,9 +110,23 @@ pub(crate) fn read_small(path: &Path) -> Result<String, Error> {
     }
 }
 
+/// Removes files, and directories with all that is in them, as far as they are there and may be removed. A symbolic link
+/// is removed itself, and not what it points at.
+pub fn remove_files<P: AsRef<Path>>(paths: &[P]) {
+    for path in paths {
+        let path = path.as_ref();
+        // Whoever has left it to be removed may have removed it.
+        let _ = match fs::symlink_metadata(path) {
+            Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+            Ok(_) => fs::remove_file(path),
+            Err(_) => continue,
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt};
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 

@@ -26,7 +26,7 @@ pub use cgroup::cpu_quota;
 pub use clock::{Clock, wall_clock};
 pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
-pub use files::{Found, find_program, is_executable, open_for_reading};
+pub use files::{Found, find_program, is_executable, open_for_reading, remove_files};
 pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, inherited_descriptor,
     is_regular_or_null, is_same_file, let_go_of_standard_stream, pipe, read, reopen_nonblocking,
@@ -36,8 +36,9 @@ pub use pipe::{
 pub use private::{make_private_dir, remove_private_dir, write_private_file};
 pub use process::{
     Forked, Pid, ProcessInfo, all_processes, become_subreaper, children, close_on_exec_from,
-    current_pid, descendants, effective_uid, environment_of, exit_at_once, fork, host_name,
-    inspect, kill, kill_group, limit, new_session, raise_descriptor_limit, start_time, tracer,
+    current_pid, descendants, effective_gid, effective_uid, environment_of, exit_at_once, fork,
+    host_name, inspect, kill, kill_group, limit, new_session, raise_descriptor_limit, start_time,
+    tracer,
 };
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};

@@ -53,6 +53,13 @@ pub fn effective_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// The group whose rights we have.
+#[must_use]
+pub fn effective_gid() -> u32 {
+    // SAFETY: asks for a number.
+    unsafe { libc::getegid() }
+}
+
 /// The node's name as gethostname(2) gives it; `localhost` where there is none.
 #[must_use]
 pub fn host_name() -> String {

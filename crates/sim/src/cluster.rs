@@ -94,6 +94,7 @@ impl Cluster {
                 host: format!("n{id}"),
                 topology: Topology::flat(CORES),
                 descriptors: u64::MAX,
+                service: None,
             };
             (
                 *id,
@@ -121,7 +122,7 @@ impl Cluster {
         world.hear_front(Carried::Message(FromFront::Submit(Box::new(scenario.spec))));
         let mut cluster = Self {
             world,
-            controller: Controller::new(scenario.allocation, FRONT_PID),
+            controller: Controller::new(scenario.allocation, FRONT_PID, "sim".to_owned()),
             headless: false,
             nodes,
             front,

@@ -234,6 +234,7 @@ impl Node {
             | ToDaemon::Signal { .. }
             | ToDaemon::Release { .. }
             | ToDaemon::Resize { .. }
+            | ToDaemon::Answer { .. }
             | ToDaemon::FenceDone { .. } => {}
         }
         let id = self.id;

@@ -16,6 +16,7 @@ use pmix::pmi;
 use self::start::Plan;
 use super::{
     DaemonConfig, Output, proc_id,
+    service::Environment,
     sweep::{Action, Manner, Sweep},
 };
 use crate::{
@@ -81,6 +82,8 @@ pub(super) struct LocalJob {
     fence: Option<pmi::FenceId>,
     /// Procs that will never come to the fence in which others wait, and when those are told at the latest.
     fence_broken: Option<(Vec<Rank>, Time)>,
+    /// What its procs are told about PMIx.
+    environment: Option<Environment>,
     phase: Phase,
     audience: Audience,
     sweep: Sweep,
@@ -110,6 +113,7 @@ impl LocalJob {
         now: Time,
         config: &DaemonConfig,
         mut launch: Launch,
+        environment: Option<Environment>,
         out: &mut Out,
     ) -> Self {
         let job = launch.job;
@@ -172,6 +176,7 @@ impl LocalJob {
             pmi,
             fence: None,
             fence_broken: None,
+            environment,
             phase: Phase::Running,
             audience: Audience::Present,
             sweep: Sweep::new(),

@@ -87,6 +87,9 @@ impl Node {
                 }
             }
             Output::Resize { .. } => {}
+            Output::ClientSend { .. } | Output::ClientClose { .. } | Output::RemoveFiles { .. } => {
+                world.require(false, || "PMIx is not served here".to_owned());
+            }
             Output::Sweep { job, signal } => {
                 let left = self.kernel.strays();
                 if signal == Some(Signal::KILL) {

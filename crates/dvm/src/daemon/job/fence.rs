@@ -5,7 +5,10 @@ use pmix::pmi;
 
 use super::{LocalJob, Out};
 use crate::{
-    daemon::{Output, proc_id},
+    daemon::{
+        Output, proc_id,
+        service::{Demand, What},
+    },
     life::{LEAK_DELAY, State},
     planted::{self, Bug},
     proto::ToController,
@@ -38,6 +41,38 @@ impl LocalJob {
     ) {
         if let Some(id) = self.fence.take() {
             self.tell_pmi(now, pmi::Input::FenceDone { id, puts }, out);
+        }
+    }
+
+    /// Does what a proc has asked for by PMIx.
+    pub(in crate::daemon) fn on_demand(&mut self, now: Time, demand: Demand, out: &mut Out) {
+        let Demand { proc, what } = demand;
+        let (job, rank) = (proc.job, proc.rank);
+        match what {
+            What::Say(stream, bytes) => self.on_output(now, rank, stream, bytes, out),
+            What::Signal(ranks, signal) => {
+                let alive = |rank: &Rank| {
+                    self.procs
+                        .get(rank)
+                        .is_some_and(|proc| proc.life.is_alive())
+                };
+                let all = self.procs.keys().copied();
+                let targets: Vec<Rank> = if ranks.is_empty() {
+                    all.filter(alive).collect()
+                } else {
+                    ranks.into_iter().filter(alive).collect()
+                };
+                out.extend(targets.into_iter().map(|rank| Output::Signal {
+                    proc: proc_id(job, rank),
+                    signal,
+                }));
+            }
+            What::Abort { code, message } => out.push_back(Output::Send(ToController::Abort {
+                job,
+                rank,
+                code,
+                message,
+            })),
         }
     }
 

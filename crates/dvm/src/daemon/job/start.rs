@@ -133,6 +133,9 @@ impl LocalJob {
                 .into_iter()
                 .map(|(name, value)| (name.to_owned(), OsString::from(value))),
         );
+        if let Some(environment) = &self.environment {
+            env.extend(environment.of(rank));
+        }
         Some(SpawnOrder {
             proc: proc_id(self.launch.job, rank),
             app: placed.app,

@@ -1,0 +1,97 @@
+//! What procs ask of the whole machine by PMIx.
+
+use base::{JobId, NodeId, ProcId, Time};
+use bytes::Bytes;
+use pmix::{
+    codec::{Format, Writer},
+    message::{Answer, Request},
+    server::{Exchange, FoundFor},
+    value::{Nspace, Proc, Status},
+};
+
+use super::{Controller, ControllerOutput};
+use crate::proto::ToDaemon;
+
+/// Where an answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asker {
+    node: NodeId,
+    ticket: u64,
+}
+
+/// What is published on the machine.
+pub(super) type Published = Exchange<Asker>;
+
+impl Controller {
+    /// The name of a job in PMIx.
+    pub(super) fn nspace(&self, job: JobId) -> String {
+        format!("{}@{job}", self.name)
+    }
+
+    pub(super) fn on_ask(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        proc: ProcId,
+        ticket: u64,
+        request: &[u8],
+    ) {
+        let asker = Asker { node, ticket };
+        let Ok(nspace) = Nspace::from_text(&self.nspace(proc.job)) else {
+            return self.answer(asker, &Answer::Status(Status::ERROR));
+        };
+        let from = Proc {
+            nspace,
+            rank: proc.rank.into(),
+        };
+        match Request::decode(Format::V4, request) {
+            Ok(Request::Publish { infos, .. }) => {
+                let (status, found) = self.published.publish(&from, infos);
+                self.answer(asker, &Answer::Status(status));
+                self.found(found);
+            }
+            Ok(Request::Lookup { keys, infos, .. }) => {
+                let found = self.published.lookup(now, asker, &from, keys, &infos);
+                self.found(found);
+            }
+            Ok(Request::Unpublish { keys, infos, .. }) => {
+                let status = self.published.unpublish(&from, &keys, &infos);
+                self.answer(asker, &Answer::Status(status));
+            }
+            Ok(_) => self.answer(asker, &Answer::Status(Status::NOT_SUPPORTED)),
+            Err(error) => {
+                self.log(format!("a daemon asks what cannot be read: {error}"));
+                self.answer(asker, &Answer::Status(Status::ERROR));
+            }
+        }
+    }
+
+    /// Those who have waited for published data too long.
+    pub(super) fn expire_lookups(&mut self, now: Time) {
+        let expired = self.published.expire(now);
+        self.found(expired);
+    }
+
+    fn found(&mut self, found: impl IntoIterator<Item = FoundFor<Asker>>) {
+        for FoundFor {
+            token,
+            status,
+            data,
+        } in found
+        {
+            self.answer(token, &Answer::Found { status, data });
+        }
+    }
+
+    fn answer(&mut self, asker: Asker, answer: &Answer) {
+        let mut writer = Writer::new(Format::V4);
+        answer.encode(&mut writer);
+        self.outputs.push_back(ControllerOutput::Daemon(
+            asker.node,
+            ToDaemon::Answer {
+                ticket: asker.ticket,
+                answer: Bytes::from(writer.into_bytes()),
+            },
+        ));
+    }
+}

@@ -1,0 +1,450 @@
+//! PMIx on one node: the server, and what it means for the procs here.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ffi::{CString, OsString},
+    os::unix::ffi::OsStrExt,
+};
+
+use base::{JobId, ProcId, Rank, Signal, Time};
+use bytes::Bytes;
+use pmix::{
+    codec::{Format, Writer},
+    keys,
+    message::{Answer, Command, GroupForm, Request, Shape},
+    server::{
+        AppFacts, Ask, Config, Conn, Input, Job, LogStream, NodeFacts, Output as FromServer,
+        PeerOwner, RankFacts, Server, Ticket,
+    },
+    value::{Info, Nspace, PmixRank, Proc, Status},
+};
+
+use super::{DaemonConfig, Output};
+use crate::proto::{Launch, Stream, ToController};
+
+/// How PMIx is served on a node.
+#[derive(Clone, Debug)]
+pub struct ServiceConfig {
+    /// The port on the loopback that procs connect to.
+    pub port: u16,
+    /// Whose jobs they are: nobody else is let in.
+    pub uid: u32,
+    pub gid: u32,
+    /// The name of the server.
+    pub name: String,
+}
+
+/// Files that one proc may leave to be removed.
+const MAX_CLEANUPS: usize = 4096;
+
+/// The server, and which job it calls by which name.
+#[derive(Debug)]
+pub(super) struct Service {
+    config: ServiceConfig,
+    identity: Proc,
+    server: Server,
+    host: String,
+    names: BTreeMap<JobId, Nspace>,
+    jobs: BTreeMap<Nspace, JobId>,
+    /// Which commands the controller is to answer.
+    asked: BTreeMap<u64, Command>,
+    /// What procs have left to be removed when they end.
+    cleanups: BTreeMap<ProcId, Vec<OsString>>,
+    demands: VecDeque<Demand>,
+    /// Effects of the daemon's own that need no job.
+    effects: VecDeque<Output>,
+}
+
+/// What the service wants of a job.
+#[derive(Debug)]
+pub(super) struct Demand {
+    /// Who wants it.
+    pub(super) proc: ProcId,
+    pub(super) what: What,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    /// Text on a stream of the proc, that it has not written itself.
+    Say(Stream, Bytes),
+    /// A signal to some procs of the job.
+    Signal(Vec<Rank>, Signal),
+    /// The end of the whole job.
+    Abort { code: u8, message: String },
+}
+
+/// What the procs of a job are told about PMIx.
+#[derive(Clone, Debug)]
+pub(super) struct Environment {
+    server: Proc,
+    port: u16,
+    nspace: Nspace,
+    host: String,
+}
+
+impl Environment {
+    pub(super) fn of(&self, rank: Rank) -> impl Iterator<Item = (String, OsString)> {
+        let proc = Proc {
+            nspace: self.nspace.clone(),
+            rank: rank.into(),
+        };
+        pmix::server::environment(&self.server, self.port, &proc, &self.host)
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+    }
+}
+
+impl Service {
+    pub(super) fn new(config: ServiceConfig) -> Self {
+        let identity = Proc {
+            nspace: name(&config.name),
+            rank: PmixRank(0),
+        };
+        let server = Server::new(Config {
+            identity: identity.clone(),
+            uid: config.uid,
+            gid: config.gid,
+            context: (1, 1),
+        });
+        Self {
+            config,
+            identity,
+            server,
+            host: String::new(),
+            names: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            cleanups: BTreeMap::new(),
+            demands: VecDeque::new(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Makes a job known, before any of its procs starts.
+    pub(super) fn register(&mut self, now: Time, config: &DaemonConfig, launch: &Launch) {
+        let nspace = name(&launch.nspace);
+        self.host.clone_from(&config.host);
+        self.names.insert(launch.job, nspace.clone());
+        self.jobs.insert(nspace.clone(), launch.job);
+        let job = facts(config, launch, nspace);
+        self.server.handle(now, Input::Register(Box::new(job)));
+    }
+
+    /// What the procs of a job are told.
+    pub(super) fn environment(&self, job: JobId) -> Environment {
+        Environment {
+            server: self.identity.clone(),
+            port: self.config.port,
+            nspace: self
+                .names
+                .get(&job)
+                .unwrap_or(&self.identity.nspace)
+                .clone(),
+            host: self.host.clone(),
+        }
+    }
+
+    pub(super) fn on_spawned(&mut self, now: Time, proc: ProcId, pid: i32) {
+        if let Some(proc) = self.proc(proc) {
+            let pid = u32::try_from(pid).unwrap_or(0);
+            self.server.handle(now, Input::Started { proc, pid });
+        }
+    }
+
+    pub(super) fn on_exited(&mut self, now: Time, proc: ProcId) {
+        if let Some(paths) = self.cleanups.remove(&proc) {
+            self.effects.push_back(Output::RemoveFiles { paths });
+        }
+        if let Some(proc) = self.proc(proc) {
+            self.server.handle(now, Input::Ended { proc });
+        }
+    }
+
+    pub(super) fn on_accepted(&mut self, now: Time, conn: Conn, owner: PeerOwner) {
+        self.server.handle(now, Input::Accepted { conn, owner });
+    }
+
+    pub(super) fn on_bytes(&mut self, now: Time, conn: Conn, bytes: &[u8]) {
+        self.server.handle(now, Input::Bytes { conn, bytes });
+    }
+
+    pub(super) fn on_closed(&mut self, now: Time, conn: Conn) {
+        self.server.handle(now, Input::Closed { conn });
+    }
+
+    pub(super) fn on_tick(&mut self, now: Time) {
+        self.server.handle(now, Input::Tick);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.server.deadline()
+    }
+
+    pub(super) fn forget(&mut self, now: Time, job: JobId) {
+        if let Some(nspace) = self.names.remove(&job) {
+            self.jobs.remove(&nspace);
+            self.server.handle(now, Input::Deregister(nspace));
+        }
+    }
+
+    /// The controller has answered.
+    pub(super) fn on_answer(&mut self, now: Time, ticket: u64, answer: &[u8]) {
+        let Some(command) = self.asked.remove(&ticket) else {
+            return;
+        };
+        let shape = Shape::of(command, GroupForm::Members);
+        let answer =
+            Answer::decode(Format::V4, shape, answer).unwrap_or(Answer::Status(Status::ERROR));
+        self.reply(now, Ticket(ticket), answer);
+    }
+
+    /// Carries out what the server wants; gives what is to be done with a job.
+    pub(super) fn poll(&mut self, out: &mut VecDeque<Output>) -> Option<Demand> {
+        loop {
+            out.extend(self.effects.drain(..));
+            if let Some(demand) = self.demands.pop_front() {
+                return Some(demand);
+            }
+            match self.server.poll()? {
+                FromServer::Send { conn, bytes } => {
+                    out.push_back(Output::ClientSend { conn, bytes });
+                }
+                FromServer::Close { conn } => out.push_back(Output::ClientClose { conn }),
+                FromServer::Ask(ask) => self.on_ask(*ask, out),
+                FromServer::Log { proc, stream, text } => {
+                    let stream = match stream {
+                        LogStream::Stdout => Stream::Stdout,
+                        LogStream::Stderr => Stream::Stderr,
+                    };
+                    self.demand(&proc, What::Say(stream, text));
+                }
+                // Whoever breaks the rules loses its connection and nothing else: what it makes of that is its business.
+                FromServer::Refused { proc, error } => {
+                    let who = proc.map_or_else(
+                        || "a connection to the PMIx port was refused".to_owned(),
+                        |proc| format!("the PMIx connection of {proc} was closed"),
+                    );
+                    out.push_back(Output::Log(format!("{who}: {error}")));
+                }
+                // Whether a proc said hello or goodbye decides nothing here: its exit does. And what concerns other
+                // nodes concerns nobody as long as there are none.
+                FromServer::Connected { .. }
+                | FromServer::Finalized { .. }
+                | FromServer::Lost { .. }
+                | FromServer::Event(_) => {}
+            }
+        }
+    }
+
+    fn on_ask(&mut self, ask: Ask, out: &mut VecDeque<Output>) {
+        let Ask {
+            ticket,
+            from,
+            request,
+        } = ask;
+        let Some(proc) = self.proc_id(&from) else {
+            return self.reply(Time::ZERO, ticket, Answer::Status(Status::NOT_FOUND));
+        };
+        match request {
+            Request::Abort {
+                status,
+                message,
+                procs,
+            } => {
+                // The caller waits for the answer, and gets it before anybody is ended.
+                self.reply(Time::ZERO, ticket, Answer::Status(Status::SUCCESS));
+                let message =
+                    message.map_or_else(String::new, |text| text.to_string_lossy().into_owned());
+                let whole = procs.is_empty() || procs.contains(&Proc::all(from.nspace.clone()));
+                if whole {
+                    let code = exit_code(status);
+                    self.demand(&from, What::Abort { code, message });
+                } else {
+                    self.signal(&from, &procs, Signal::KILL);
+                }
+            }
+            Request::JobControl { targets, infos } => {
+                let answer = self.control(&from, proc, &targets, &infos);
+                self.reply(Time::ZERO, ticket, answer);
+            }
+            request @ (Request::Publish { .. }
+            | Request::Lookup { .. }
+            | Request::Unpublish { .. }
+            | Request::Spawn { .. }) => {
+                self.asked.insert(ticket.0, request.command());
+                let mut writer = Writer::new(Format::V4);
+                request.encode(&mut writer);
+                out.push_back(Output::Send(ToController::Ask {
+                    proc,
+                    ticket: ticket.0,
+                    request: writer.into_bytes().into(),
+                }));
+            }
+            _ => self.reply(Time::ZERO, ticket, Answer::Status(Status::NOT_SUPPORTED)),
+        }
+    }
+
+    fn control(&mut self, from: &Proc, proc: ProcId, targets: &[Proc], infos: &[Info]) -> Answer {
+        let all = [Proc::all(from.nspace.clone())];
+        let targets = if targets.is_empty() { &all } else { targets };
+        let mut status = Status::NOT_SUPPORTED;
+        for Info { key, value, .. } in infos {
+            let key = key.as_c_str();
+            let signal = if key == keys::JOB_CTRL_KILL {
+                Some(Signal::KILL)
+            } else if key == keys::JOB_CTRL_TERMINATE {
+                Some(Signal::TERM)
+            } else if key == keys::JOB_CTRL_PAUSE {
+                Some(Signal::STOP)
+            } else if key == keys::JOB_CTRL_RESUME {
+                Some(Signal::CONT)
+            } else if key == keys::JOB_CTRL_SIGNAL {
+                let number = value
+                    .as_count()
+                    .and_then(|number| i32::try_from(number).ok());
+                match number.filter(|number| (1..=64).contains(number)) {
+                    Some(number) => Some(Signal(number)),
+                    None => return Answer::Status(Status::BAD_PARAM),
+                }
+            } else {
+                None
+            };
+            if let Some(signal) = signal.filter(|_| value.is_set()) {
+                status = self.signal(from, targets, signal);
+            } else if key == keys::REGISTER_CLEANUP || key == keys::REGISTER_CLEANUP_DIR {
+                let paths = self.cleanups.entry(proc).or_default();
+                let Some(text) = value.as_text() else {
+                    return Answer::Status(Status::BAD_PARAM);
+                };
+                let named = text.to_bytes().split(|byte| *byte == b',');
+                let absolute = named.filter(|path| path.starts_with(b"/"));
+                paths.extend(absolute.map(|path| std::ffi::OsStr::from_bytes(path).to_os_string()));
+                status = if paths.len() > MAX_CLEANUPS {
+                    paths.truncate(MAX_CLEANUPS);
+                    Status::OUT_OF_RESOURCE
+                } else {
+                    Status::SUCCESS
+                };
+            }
+        }
+        Answer::Infos {
+            status,
+            infos: Vec::new(),
+        }
+    }
+
+    /// Sends a signal to procs of the caller's job: others are not the caller's.
+    fn signal(&mut self, from: &Proc, targets: &[Proc], signal: Signal) -> Status {
+        if targets.iter().any(|target| target.nspace != from.nspace) {
+            return Status::NO_PERMISSIONS;
+        }
+        let wildcard = targets
+            .iter()
+            .any(|target| target.rank == PmixRank::WILDCARD);
+        // No names: everybody.
+        let ranks = if wildcard {
+            Vec::new()
+        } else {
+            targets.iter().map(|target| Rank(target.rank.0)).collect()
+        };
+        self.demand(from, What::Signal(ranks, signal));
+        Status::SUCCESS
+    }
+
+    fn reply(&mut self, now: Time, ticket: Ticket, answer: Answer) {
+        self.server.handle(now, Input::Answer { ticket, answer });
+    }
+
+    fn demand(&mut self, from: &Proc, what: What) {
+        if let Some(proc) = self.proc_id(from) {
+            self.demands.push_back(Demand { proc, what });
+        }
+    }
+
+    fn proc(&self, proc: ProcId) -> Option<Proc> {
+        Some(Proc {
+            nspace: self.names.get(&proc.job)?.clone(),
+            rank: proc.rank.into(),
+        })
+    }
+
+    fn proc_id(&self, proc: &Proc) -> Option<ProcId> {
+        Some(ProcId {
+            job: *self.jobs.get(&proc.nspace)?,
+            rank: Rank(proc.rank.0),
+        })
+    }
+}
+
+/// The exit code that an abort asks for: never success.
+fn exit_code(status: Status) -> u8 {
+    match u8::try_from(status.0 & 0xff) {
+        Ok(0) | Err(_) => 1,
+        Ok(code) => code,
+    }
+}
+
+/// A name for PMIx, as long as it may be: ours are shorter.
+fn name(text: &str) -> Nspace {
+    let end = text
+        .char_indices()
+        .map(|(at, character)| at + character.len_utf8())
+        .take_while(|end| *end as u64 <= pmix::MAX_NSPACE)
+        .last()
+        .unwrap_or(0);
+    Nspace::from_text(&text[..end]).unwrap_or_default()
+}
+
+/// The facts of a job, as PMIx wants them.
+fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
+    let c_string = |bytes: &[u8]| CString::new(bytes).ok();
+    let apps = (0..).zip(&launch.apps).map(|(index, app)| {
+        let mut argv = app.program.as_bytes().to_vec();
+        for argument in &app.args {
+            argv.push(b' ');
+            argv.extend_from_slice(argument.as_bytes());
+        }
+        let mine = || launch.procs.iter().filter(|proc| proc.app == index);
+        AppFacts {
+            argv: c_string(&argv),
+            wdir: c_string(app.directory.as_bytes()),
+            size: u32::try_from(mine().count()).unwrap_or(u32::MAX),
+            leader: mine().map(|proc| proc.rank.0).min().unwrap_or(0),
+        }
+    });
+    let ranks = launch.procs.iter().map(|proc| {
+        let local_rank = u16::try_from(proc.local_rank).unwrap_or(u16::MAX);
+        RankFacts {
+            app: proc.app,
+            app_rank: proc.app_rank,
+            node: 0,
+            local_rank,
+            node_rank: local_rank,
+            cpuset: proc
+                .cpus
+                .as_ref()
+                .and_then(|cpus| CString::new(cpus.to_string()).ok()),
+            locality: None,
+        }
+    });
+    Job {
+        session: 1,
+        universe: launch.universe,
+        offset: 0,
+        apps: apps.collect(),
+        nodes: vec![NodeFacts {
+            name: CString::new(config.host.as_str()).unwrap_or_default(),
+            id: config.node.0,
+        }],
+        ranks: ranks.collect(),
+        here: 0,
+        parent: None,
+        map_by: None,
+        rank_by: None,
+        bind_to: None,
+        session_dir: None,
+        job_dir: None,
+        extra: Vec::new(),
+        nspace,
+    }
+}
