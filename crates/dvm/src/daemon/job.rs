@@ -24,7 +24,7 @@ use crate::{
     place::Placed,
     planted::{self, Bug},
     proto::{Launch, Note, StartFailure, Stream, TableRow, ToController},
-    spec::HoldAt,
+    spec::{App, HoldAt},
     stdio::{Assembler, Feeder, Flow, InputCredit, Window},
 };
 
@@ -117,7 +117,10 @@ impl LocalJob {
         out: &mut Out,
     ) -> Self {
         let job = launch.job;
-        let apps = std::mem::take(&mut launch.apps);
+        let mut apps = std::mem::take(&mut launch.apps);
+        if environment.is_some() {
+            choose_pmi(&mut apps);
+        }
         out.push_back(Output::Prepare { job, apps });
         let placed = std::mem::take(&mut launch.procs);
         let pmi = pmi::Server::new(pmi::Config {
@@ -425,5 +428,16 @@ impl LocalJob {
 
     fn wake_at(&mut self, at: Option<Time>) {
         self.check_at = self.check_at.into_iter().chain(at).min();
+    }
+}
+
+/// MPICH 5 refuses to start where it finds PMI-1 and PMIx and was not told which to take.
+fn choose_pmi(apps: &mut [App]) {
+    let (name, value) = pmi::CHOICE;
+    for app in apps {
+        // The user's own choice stands.
+        if app.env.iter().all(|(other, _)| other != name) {
+            app.env.push((name.into(), value.into()));
+        }
     }
 }

@@ -43,6 +43,8 @@ pub use environment::{environment, process_mapping};
 pub use error::{Bound, Error, GOT_MAX, Malformed};
 pub use server::{Config, Event, FenceId, Input, LocalRank, Output, Server};
 
+/// By this variable MPICH 5 is told to speak PMI-1, where it might speak PMIx as well.
+pub const CHOICE: (&str, &str) = ("MPIR_CVAR_PMI_VERSION", "1");
 /// The version that this side speaks.
 pub const VERSION: u32 = 1;
 /// The minor version that this side speaks. Clients of another minor version are welcome.
