@@ -16,12 +16,14 @@
 //! assert_eq!(reader.item::<Status>().unwrap(), Status(-200));
 //! ```
 //!
-//! Nothing is allocated for a length before as many bytes have come, so a message of n bytes never takes more than a
-//! small multiple of n.
+//! Nothing is allocated for a length before as many bytes have come, so that a message of n bytes never takes more than
+//! 40 n; twice that for a moment, where a list grows.
 
 mod integer;
 pub mod layout;
 mod structure;
+#[cfg(test)]
+mod tests;
 mod value;
 
 use std::ffi::CString;

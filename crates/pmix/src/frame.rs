@@ -1,5 +1,8 @@
 //! Messages of a stream: a header of 16 bytes, then a payload (wire document, section 1.1).
 
+#[cfg(test)]
+mod tests;
+
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::{Bound, Error, Malformed};

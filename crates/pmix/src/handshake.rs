@@ -1,5 +1,8 @@
 //! The first message of a connection and its answer (wire document, section 3).
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::{CStr, CString};
 
 use bytes::Bytes;

@@ -5,6 +5,8 @@ mod facts;
 mod print;
 mod push;
 mod request;
+#[cfg(test)]
+mod tests;
 
 pub use self::{
     answer::{Answer, GroupAnswer, GroupForm, Shape},

@@ -7,6 +7,8 @@
 mod kind;
 pub(crate) mod print;
 mod status;
+#[cfg(test)]
+pub(crate) mod strategy;
 
 use std::{
     borrow::Borrow,
@@ -79,9 +81,10 @@ macro_rules! name {
             }
         }
 
+        /// As text, in which nothing can move a cursor or break a line.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0.to_string_lossy())
+                print::harmless(f, self.as_bytes())
             }
         }
 
@@ -100,6 +103,13 @@ name! {
 name! {
     /// The key of a value: of an attribute, or of what a process puts. At most 511 bytes.
     Key, Bound::PmixKey
+}
+
+impl Default for Nspace {
+    /// The name of nobody.
+    fn default() -> Self {
+        Self(c"".into())
+    }
 }
 
 /// One process, or by a wildcard rank all of a namespace.
@@ -301,8 +311,11 @@ pub enum Elements {
     /// Of the kinds that are a byte each, so that a large array takes no more memory than it has bytes.
     Bytes(Bytes),
     Values(Vec<Value>),
-    /// So many of a kind that has no bytes at all.
+    /// So many of a kind that has no bytes at all, [`DataType::UNDEF`]. Only version 3 can say another number than 0.
     Nothing(u64),
+    /// An array that is not there, of [`DataType::UNDEF`]. libpmix 6 writes it so for a null pointer; no other version
+    /// can read it. In version 3 it is written as an array of nothing.
+    Absent,
 }
 
 /// hwloc's topology as text, and what it supports, which is a C structure of the peer's hwloc.

@@ -1,7 +1,7 @@
 //! The fields of structures that nobody here looks into, so that they can be read past, kept and written again.
 //!
-//! Source: the wire document, section 5.4; of the kinds 61 to 64 the OpenPMIx 5.0 sources, because no program was seen
-//! to send one.
+//! Source: the wire document, section 5.4; of the kinds 61 to 64 the OpenPMIx 5.0 sources, of the retired ones (29, 44)
+//! those of OpenPMIx 2.2 and 3.2, because no program was seen to send one.
 
 use crate::value::DataType;
 
@@ -22,6 +22,9 @@ use Field::{Counted, One, Sized};
 #[must_use]
 pub const fn layout(kind: DataType) -> Option<&'static [Field]> {
     Some(match kind {
+        // The C structure has a process as well, which is not transmitted.
+        T::MODEX => &[Sized(T::BYTE)],
+        T::INFO_ARRAY => &[Sized(T::INFO)],
         T::COORD => &[One(T::UINT8), Sized(T::UINT32)],
         T::REGATTR => &[
             One(T::STRING),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    CommandNumber, Int, Pid, Reader, Size, Time, Wire, Writer,
+    CommandNumber, Family, Int, Pid, Reader, Size, Time, Wire, Writer,
     layout::{Field, layout},
 };
 use crate::{
@@ -113,7 +113,7 @@ impl Writer {
                     self.value(value);
                 }
             }
-            Elements::Nothing(_) => {}
+            Elements::Nothing(_) | Elements::Absent => {}
         }
     }
 }
@@ -259,6 +259,7 @@ impl Elements {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Values(values) => values.len() as u64,
             Self::Nothing(count) => *count,
+            Self::Absent => 0,
         }
     }
 }
@@ -268,18 +269,27 @@ impl Wire for DataArray {
 
     fn write(&self, writer: &mut Writer) {
         self.kind.write(writer);
-        Size(self.elements.count()).write(writer);
+        let of_nothing = self.kind == DataType::UNDEF;
+        let count = match (&self.elements, writer.format.family) {
+            (Elements::Absent, Family::Flex) if of_nothing => return,
+            (Elements::Nothing(count), Family::Fixed) if of_nothing => *count,
+            (Elements::Nothing(_) | Elements::Absent, _) => 0,
+            (Elements::Bytes(_) | Elements::Values(_), _) => self.elements.count(),
+        };
+        Size(count).write(writer);
         writer.elements(&self.elements);
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
         let kind = DataType::read(reader)?;
-        // libpmix 6 may end an array of nothing here.
-        let Size(count) = if kind == DataType::UNDEF && reader.is_empty() {
-            Size(0)
-        } else {
-            Size::read(reader)?
-        };
+        // libpmix 4 and 5 write an array of nothing with its count, which is 0; libpmix 6 ends one that is not there
+        // at its kind. What can follow that begins with no 0: a key, a process, the head of an item.
+        let ends = reader.format.family == Family::Flex && reader.rest.first() != Some(&0);
+        if kind == DataType::UNDEF && ends {
+            let elements = Elements::Absent;
+            return Ok(Self { kind, elements });
+        }
+        let Size(count) = Size::read(reader)?;
         let elements = reader.elements(kind, count)?;
         Ok(Self { kind, elements })
     }

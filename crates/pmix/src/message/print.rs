@@ -11,7 +11,7 @@ use crate::{
     keys,
     value::{
         Kval, Nspace, PmixRank, Proc, Value,
-        print::{List, Opaque, Quoted},
+        print::{List, Opaque, Plain, Quoted},
     },
 };
 
@@ -309,14 +309,14 @@ impl Display for Hello {
         if let Some(owner) = self.owner {
             write!(f, "uid {} gid {} ", owner.uid, owner.gid)?;
         }
-        let version = self.version.to_string_lossy();
-        let codec = self.codec.to_string_lossy();
-        let store = self.store.to_string_lossy();
-        let security = self.security.to_string_lossy();
         write!(
             f,
-            "version {version} codec {codec}/{} store {store} security {security} ",
-            self.buffer
+            "version {} codec {}/{} store {} security {} ",
+            Plain(&self.version),
+            Plain(&self.codec),
+            self.buffer,
+            Plain(&self.store),
+            Plain(&self.security),
         )?;
         List(&self.infos()).fmt(f)
     }

@@ -77,6 +77,8 @@ data_types! {
     BUFFER = 26,
     BYTE_OBJECT = 27,
     KVAL = 28,
+    /// Retired; what processes told each other, before it became a byte object. Version 3 can still send it.
+    MODEX = 29,
     PERSISTENCE = 30,
     POINTER = 31,
     SCOPE = 32,
@@ -91,6 +93,8 @@ data_types! {
     QUERY = 41,
     COMPRESSED_STRING = 42,
     ALLOC_DIRECTIVE = 43,
+    /// Retired; infos, before there were arrays of anything. Version 3 can still send it.
+    INFO_ARRAY = 44,
     IOF_CHANNEL = 45,
     ENVAR = 46,
     COORD = 47,

@@ -60,6 +60,27 @@ impl Display for Opaque<'_> {
     }
 }
 
+/// Text that a peer chose, without quotes.
+pub(crate) struct Plain<'a>(pub(crate) &'a CStr);
+
+impl Display for Plain<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        harmless(f, self.0.to_bytes())
+    }
+}
+
+/// Bytes as text, control characters escaped.
+pub(super) fn harmless(f: &mut Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    for character in String::from_utf8_lossy(bytes).chars() {
+        if character.is_control() {
+            write!(f, "{}", character.escape_default())?;
+        } else {
+            f.write_char(character)?;
+        }
+    }
+    Ok(())
+}
+
 fn quoted(f: &mut Formatter<'_>, text: &CStr) -> fmt::Result {
     shortened(f, text.to_bytes(), |f, bytes| {
         write!(f, "{}", String::from_utf8_lossy(bytes).escape_debug())
@@ -193,6 +214,7 @@ impl Display for DataArray {
                 List(&bare).fmt(f)
             }
             Elements::Nothing(count) => write!(f, "{count} of nothing"),
+            Elements::Absent => f.write_str("no array"),
         }
     }
 }
