@@ -17,6 +17,7 @@
 //! **Architecture invariant:** no sockets, no processes, no clock, and no knowledge of our overlay or of how ranks
 //! are placed. Whoever has a stream of bytes can use it.
 
+pub mod client;
 pub mod codec;
 mod error;
 pub mod frame;

@@ -1,0 +1,592 @@
+//! The side of a process that was launched: from the bytes of its connection to what it asked for.
+//!
+//! There are two layers, both without I/O. [`Client`] is the connection: it shakes hands, numbers requests, and gives
+//! every request its answer. [`Program`] stands on it and is what a program wants: start, put, commit, fence, get,
+//! publish, spawn, events, finish, with what is known of the jobs kept on this side. [`crate::tool::Tool`] is the same
+//! for tools.
+//!
+//! Whoever uses one of them opens the connection, brings time and bytes, and carries out what comes back:
+//!
+//! ```
+//! use base::Time;
+//! use pmix::{
+//!     client::{Client, Config, Connector, Event, Input, Output},
+//!     handshake::Owner,
+//!     message::{Answer, Request},
+//!     value::{Nspace, PmixRank, Proc, Status},
+//! };
+//! let server = "daemon-n1.0;tcp4://127.0.0.1:4711".parse()?;
+//! let me = Proc { nspace: Nspace::from_text("job-1")?, rank: PmixRank(0) };
+//! let owner = Owner { uid: 1000, gid: 1000 };
+//! let now = Time::ZERO;
+//! let mut client = Client::new(now, Config::new(server, Connector::Client(me), owner));
+//!
+//! assert!(matches!(client.poll(), Some(Output::Connect(address)) if address.port() == 4711));
+//! client.handle(now, Input::Opened);
+//! assert!(matches!(client.poll(), Some(Output::Send(_))));
+//! // The server welcomes number 7.
+//! client.handle(now, Input::Bytes(&[0, 0, 0, 0, 0, 0, 0, 7]));
+//! assert!(matches!(client.poll(), Some(Output::Event(Event::Ready { .. }))));
+//!
+//! let ticket = client.request(&Request::Commit { buckets: Vec::new() });
+//! assert!(matches!(client.poll(), Some(Output::Send(_))));
+//! // The server answers: tag 101, two bytes, and in them a status that says 0.
+//! client.handle(now, Input::Bytes(&[0, 0, 0, 0, 0, 0, 0, 101, 0, 0, 0, 2, 0, 0, 0, 0, 2, 0]));
+//! let answer = Answer::Status(Status::SUCCESS);
+//! assert_eq!(client.poll(), Some(Output::Event(Event::Answer { ticket, answer })));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The connection
+//!
+//! | state | `Opened` | `Bytes` | `Closed` | a request | deadline |
+//! |---|---|---|---|---|---|
+//! | Connecting | sends its hello, Greeting | ignored | Ended: `Closed` | answered `INIT` | Ended: `Silent` |
+//! | Greeting | ignored | a whole welcome: Ready; a refusal: Ended | Ended: `Closed` | answered `INIT` | Ended: `Silent` |
+//! | Ready | ignored | answers and pushes | Ended: `Closed` | sent; finalize: Leaving | that request is answered `TIMEOUT` |
+//! | Leaving | ignored | answers and pushes; the answer to finalize: Ended | Ended: `Closed` | answered `INIT` | Ended: `Silent` |
+//! | Ended | ignored | ignored | ignored | answered `UNREACH` | |
+//!
+//! *Ended* is reached once, through [`Event::Finalized`] or [`Event::Lost`], which is the last event but for answers to
+//! requests that are made after it. Before it, every outstanding request is answered with `UNREACH`, so that every
+//! [`Ticket`] is answered exactly once.
+//!
+//! Bytes that break the framing or the welcome end the connection, because nothing can be read after them. A message
+//! inside its frame that cannot be read, or that answers nothing, does not: servers in use send such, and the next one
+//! is as good as ever. The request that it answers, if any, is answered `UNPACK_FAILURE`, and [`Event::Ignored`] says
+//! what was wrong.
+//!
+//! A process that starts and finishes several times has a new `Client` or `Program` for each time.
+
+mod config;
+mod facts;
+mod program;
+mod uri;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use base::Time;
+
+pub(crate) use self::config::{infos, version_numbers};
+pub use self::{
+    config::{Codec, Config, ConfigError, Connector, Security},
+    facts::{JobFacts, Viewpoint},
+    program::{
+        Collect, Done, Event as ProgramEvent, FACTS_WAIT, HandlerId, MAX_HANDLERS, MAX_WAITING,
+        Notice, Program, PutError, Search, Stdio,
+    },
+    uri::{ServerUri, UriError},
+};
+use crate::{
+    Error,
+    codec::Writer,
+    frame::{self, Frame, Framer, Tag},
+    handshake::Welcome,
+    message::{Answer, GroupForm, Push, Request, Shape},
+    value::{Proc, Status},
+};
+
+/// The longest time from the start to the server's welcome. The server has nobody to ask before it answers.
+pub const WELCOME_WAIT: Duration = Duration::from_secs(30);
+/// The longest time from a finalize to its answer, as libpmix 5 and 6 wait.
+pub const FINALIZE_WAIT: Duration = Duration::from_secs(10);
+/// Requests that may be outstanding; another one is answered `RESOURCE_BUSY` at once.
+pub const MAX_OUTSTANDING: usize = 4096;
+
+/// The last tag of a request. libpmix 6 keeps the upper half for requests of the server.
+const LAST_TAG: u32 = frame::FIRST_REQUEST + (u32::MAX - frame::FIRST_REQUEST) / 2;
+
+/// The name of a request until it is answered. It is not used again in the same connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// What happens to the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input<'a> {
+    /// It is open.
+    Opened,
+    /// Bytes came.
+    Bytes(&'a [u8]),
+    /// It could not be opened, or has ended.
+    Closed,
+    /// The time of [`Client::deadline`] has come.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output<E> {
+    /// Open the connection. This comes first, and once.
+    Connect(SocketAddr),
+    /// Send these bytes.
+    Send(Vec<u8>),
+    /// End the connection when everything before is sent.
+    Close,
+    /// News.
+    Event(E),
+}
+
+/// News of a connection.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The server has welcomed this side under the name `me`.
+    Ready { me: Proc, server: Proc },
+    /// The answer to a request, which does not come again.
+    Answer { ticket: Ticket, answer: Answer },
+    /// What the server says unasked.
+    Push(Push),
+    /// A message that meant nothing or could not be read was left out.
+    Ignored { tag: u32, why: Error },
+    /// The server has answered the finalize. The end.
+    Finalized,
+    /// The connection is of no use any more. The end.
+    Lost { why: Lost },
+}
+
+/// Why a connection ended without a finalize.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// It could not be opened, or the other side ended it. That is also how servers refuse whom they do not know.
+    #[error("the server closed the connection")]
+    Closed,
+    /// The server did not want this side.
+    #[error("the server refused the connection: {0}")]
+    Refused(Status),
+    /// No welcome, or no answer to the finalize, within its time.
+    #[error("the server did not answer in time")]
+    Silent,
+    /// The server sent what cannot be read.
+    #[error("the server broke the protocol: {0}")]
+    Broken(Error),
+    /// The server does not give what is needed to start.
+    #[error("the server does not let the program start: {0}")]
+    NotStarted(Status),
+    /// This side ended it.
+    #[error("the connection was ended by this side")]
+    Left,
+}
+
+/// One connection to a server. See the [module](self) for its states.
+#[derive(Debug)]
+pub struct Client {
+    config: Config,
+    state: State,
+    framer: Framer,
+    next_ticket: Ticket,
+    last_tag: u32,
+    /// The requests without an answer, by tag.
+    outstanding: BTreeMap<u32, Outstanding>,
+    /// Their tags.
+    tags: BTreeMap<Ticket, u32>,
+    /// The requests with a limit, by time.
+    limits: BTreeSet<(Time, u32)>,
+    outputs: VecDeque<Output<Event>>,
+}
+
+#[derive(Debug)]
+enum State {
+    Connecting {
+        until: Time,
+    },
+    Greeting {
+        until: Time,
+        /// What came of the welcome; it has at most a few hundred bytes.
+        begun: Vec<u8>,
+    },
+    Ready {
+        /// What the server wants to see in headers.
+        index: u32,
+    },
+    Leaving {
+        finalize: Ticket,
+        until: Time,
+    },
+    Ended,
+}
+
+#[derive(Debug)]
+struct Outstanding {
+    ticket: Ticket,
+    shape: Shape,
+    limit: Option<Time>,
+}
+
+impl Client {
+    /// A connection that is to be opened.
+    #[must_use]
+    pub fn new(now: Time, config: Config) -> Self {
+        let address = config.server.address();
+        Self {
+            config,
+            state: State::Connecting {
+                until: now + WELCOME_WAIT,
+            },
+            framer: Framer::default(),
+            next_ticket: Ticket(0),
+            last_tag: frame::FIRST_REQUEST,
+            outstanding: BTreeMap::new(),
+            tags: BTreeMap::new(),
+            limits: BTreeSet::new(),
+            outputs: VecDeque::from([Output::Connect(address)]),
+        }
+    }
+
+    /// How it connects.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Takes what happened. All outputs that it causes are there before the next call, so that they need no more
+    /// memory than a small multiple of the bytes given.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        match input {
+            Input::Opened => self.opened(),
+            Input::Bytes(bytes) => self.bytes(bytes),
+            Input::Closed => self.lose(Lost::Closed),
+            Input::Tick => self.tick(now),
+        }
+    }
+
+    /// The next thing to be done.
+    pub fn poll(&mut self) -> Option<Output<Event>> {
+        self.outputs.pop_front()
+    }
+
+    /// When to call [`Self::handle`] with [`Input::Tick`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let limit = self.limits.first().map(|(time, _)| *time);
+        match self.state {
+            State::Connecting { until } | State::Greeting { until, .. } => Some(until),
+            State::Leaving { until, .. } => Some(limit.map_or(until, |limit| limit.min(until))),
+            State::Ready { .. } => limit,
+            State::Ended => None,
+        }
+    }
+
+    /// Sends a request. Its answer is an [`Event::Answer`]; where the protocol has none, it is made here.
+    /// [`Request::Finalize`] has to be made by [`Self::finalize`], which knows the time; here it is answered
+    /// `BAD_PARAM`.
+    pub fn request(&mut self, request: &Request) -> Ticket {
+        if *request == Request::Finalize {
+            return self.answered(Status::BAD_PARAM);
+        }
+        self.send(request)
+    }
+
+    /// Tells the server that this side is done. After the answer the connection is closed.
+    pub fn finalize(&mut self, now: Time) -> Ticket {
+        let ticket = self.send(&Request::Finalize);
+        if self.tags.contains_key(&ticket) {
+            self.state = State::Leaving {
+                finalize: ticket,
+                until: now + FINALIZE_WAIT,
+            };
+        }
+        ticket
+    }
+
+    /// Sets the time at which an outstanding request is answered `TIMEOUT`. An answer that comes later is ignored.
+    pub fn limit(&mut self, ticket: Ticket, until: Time) {
+        let Some(tag) = self.tags.get(&ticket).copied() else {
+            return;
+        };
+        let request = self.outstanding.get_mut(&tag);
+        let before = request.and_then(|request| request.limit.replace(until));
+        if let Some(before) = before {
+            self.limits.remove(&(before, tag));
+        }
+        self.limits.insert((until, tag));
+    }
+
+    /// Tells the server that this process lives. There is no answer.
+    pub fn heartbeat(&mut self) {
+        if let State::Ready { index } = self.state {
+            let message = frame::finish(frame::start(index), Tag::Heartbeat);
+            self.outputs.push_back(Output::Send(message));
+        }
+    }
+
+    /// Ends the connection without a word, as a tool may do at any time.
+    pub fn close(&mut self) {
+        self.end(Event::Lost { why: Lost::Left });
+    }
+
+    /// Ends the connection because of what the server did.
+    pub(crate) fn lose(&mut self, why: Lost) {
+        self.end(Event::Lost { why });
+    }
+
+    /// Forgets a request: it is not answered any more.
+    pub(crate) fn forget(&mut self, ticket: Ticket) {
+        if let Some(tag) = self.tags.get(&ticket) {
+            self.take(*tag);
+        }
+    }
+
+    /// A ticket for something that is answered without the server.
+    pub(crate) fn ticket(&mut self) -> Ticket {
+        let ticket = self.next_ticket;
+        self.next_ticket.0 += 1;
+        ticket
+    }
+
+    /// A tag that no outstanding request has.
+    fn tag(&mut self) -> u32 {
+        loop {
+            self.last_tag = if self.last_tag == LAST_TAG {
+                frame::FIRST_REQUEST + 1
+            } else {
+                self.last_tag + 1
+            };
+            // There are far more tags than requests can be outstanding.
+            if !self.outstanding.contains_key(&self.last_tag) {
+                return self.last_tag;
+            }
+        }
+    }
+
+    fn opened(&mut self) {
+        if let State::Connecting { until } = self.state {
+            let hello = frame::handshake(&self.config.hello().encode());
+            self.outputs.push_back(Output::Send(hello));
+            let begun = Vec::new();
+            self.state = State::Greeting { until, begun };
+        }
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        match &mut self.state {
+            State::Connecting { .. } | State::Ended => {}
+            State::Greeting { begun, .. } => {
+                let mut begun = std::mem::take(begun);
+                begun.extend_from_slice(bytes);
+                self.greeted(begun);
+            }
+            State::Ready { .. } | State::Leaving { .. } => {
+                self.framer.push(bytes);
+                self.frames();
+            }
+        }
+    }
+
+    fn greeted(&mut self, bytes: Vec<u8>) {
+        let connector = &self.config.connector;
+        let (welcome, used) = match Welcome::decode(connector.kind(), &bytes) {
+            Ok(Some(welcome)) => welcome,
+            Ok(None) => {
+                if let State::Greeting { begun, .. } = &mut self.state {
+                    *begun = bytes;
+                }
+                return;
+            }
+            Err(error) => return self.lose(Lost::Broken(error)),
+        };
+        let (status, index, me, server) = match welcome {
+            Welcome::Client { status, index } => {
+                let server = self.config.server.server().clone();
+                (status, index, connector.proc().cloned(), server)
+            }
+            Welcome::Tool {
+                assigned,
+                server,
+                security,
+            } => {
+                let me = assigned.or_else(|| connector.proc().cloned());
+                (security, 0, me, server)
+            }
+            Welcome::Refused(status) => return self.lose(Lost::Refused(status)),
+        };
+        match (status, me) {
+            (Status::SUCCESS, Some(me)) => {
+                self.state = State::Ready { index };
+                self.event(Event::Ready { me, server });
+                self.framer.push(bytes.get(used..).unwrap_or_default());
+                self.frames();
+            }
+            (status, _) => self.lose(Lost::Refused(status)),
+        }
+    }
+
+    fn frames(&mut self) {
+        while matches!(self.state, State::Ready { .. } | State::Leaving { .. }) {
+            match self.framer.next_frame() {
+                Ok(Some(frame)) => self.frame(&frame),
+                Ok(None) => break,
+                Err(error) => self.lose(Lost::Broken(error)),
+            }
+        }
+    }
+
+    fn frame(&mut self, frame: &Frame) {
+        let format = self.config.format();
+        let tag = frame.tag.number();
+        if let Tag::Request(_) = frame.tag {
+            return match self.take(tag) {
+                Some(request) => self.answer(&request, frame),
+                None => self.event(Event::Ignored {
+                    tag,
+                    why: Error::PeerMisbehaved {
+                        expected: "the answer to a request",
+                        got: "an answer to nothing that is asked",
+                    },
+                }),
+            };
+        }
+        match Push::decode(format, frame.tag, &frame.payload) {
+            Ok(Some(push)) => self.event(Event::Push(push)),
+            Ok(None) => {
+                let why = Error::PeerMisbehaved {
+                    expected: "an event, output, or an answer",
+                    got: "a message under a tag for none of them",
+                };
+                self.event(Event::Ignored { tag, why });
+            }
+            Err(why) => self.event(Event::Ignored { tag, why }),
+        }
+    }
+
+    fn answer(&mut self, request: &Outstanding, frame: &Frame) {
+        let ticket = request.ticket;
+        let answer = if frame.payload.is_empty() {
+            // That is how servers say that whoever could answer is gone.
+            Answer::Status(Status::UNREACH)
+        } else {
+            self.decode(request.shape, &frame.payload)
+                .unwrap_or_else(|why| {
+                    let tag = frame.tag.number();
+                    self.event(Event::Ignored { tag, why });
+                    Answer::Status(Status::UNPACK_FAILURE)
+                })
+        };
+        self.event(Event::Answer { ticket, answer });
+        if let State::Leaving { finalize, .. } = self.state
+            && finalize == ticket
+        {
+            self.end(Event::Finalized);
+        }
+    }
+
+    /// Reads an answer. That of a group has a form that depends on the server's version, which may not be known: it is
+    /// the first form that gives the same bytes when it is written again.
+    fn decode(&self, shape: Shape, payload: &[u8]) -> Result<Answer, Error> {
+        let format = self.config.format();
+        let Shape::Group(likely) = shape else {
+            return Answer::decode(format, shape, payload);
+        };
+        let forms = [
+            likely,
+            GroupForm::Members,
+            GroupForm::Infos,
+            GroupForm::ContextOnly,
+        ];
+        let found = forms.into_iter().find_map(|form| {
+            let answer = Answer::decode(format, Shape::Group(form), payload).ok()?;
+            let mut writer = Writer::new(format);
+            answer.encode(&mut writer);
+            (writer.as_bytes() == payload).then_some(answer)
+        });
+        found.map_or_else(|| Answer::decode(format, shape, payload), Ok)
+    }
+
+    fn send(&mut self, request: &Request) -> Ticket {
+        let index = match self.state {
+            State::Ready { index } => index,
+            State::Ended => return self.answered(Status::UNREACH),
+            _ => return self.answered(Status::INIT),
+        };
+        if self.outstanding.len() >= MAX_OUTSTANDING {
+            return self.answered(Status::RESOURCE_BUSY);
+        }
+        let mut writer = Writer::behind(self.config.format(), frame::start(index));
+        request.encode(&mut writer);
+        let message = writer.into_bytes();
+        if message.len() as u64 > frame::MAX_MESSAGE {
+            return self.answered(Status::OUT_OF_RESOURCE);
+        }
+        let ticket = self.ticket();
+        let tag = self.tag();
+        let message = frame::finish(message, Tag::Request(tag));
+        self.outputs.push_back(Output::Send(message));
+        let shape = Shape::of(request.command(), self.config.group_form());
+        if shape == Shape::Nothing {
+            let answer = Answer::Status(Status::SUCCESS);
+            self.event(Event::Answer { ticket, answer });
+        } else {
+            let limit = None;
+            let request = Outstanding {
+                ticket,
+                shape,
+                limit,
+            };
+            self.outstanding.insert(tag, request);
+            self.tags.insert(ticket, tag);
+        }
+        ticket
+    }
+
+    fn answered(&mut self, status: Status) -> Ticket {
+        let ticket = self.ticket();
+        let answer = Answer::Status(status);
+        self.event(Event::Answer { ticket, answer });
+        ticket
+    }
+
+    fn tick(&mut self, now: Time) {
+        while let Some((time, tag)) = self.limits.first().copied()
+            && time <= now
+        {
+            self.limits.pop_first();
+            if let Some(request) = self.take(tag) {
+                let answer = Answer::Status(Status::TIMEOUT);
+                self.event(Event::Answer {
+                    ticket: request.ticket,
+                    answer,
+                });
+            }
+        }
+        match self.state {
+            State::Connecting { until } | State::Greeting { until, .. } if until <= now => {
+                self.lose(Lost::Silent);
+            }
+            State::Leaving { until, .. } if until <= now => self.lose(Lost::Silent),
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, tag: u32) -> Option<Outstanding> {
+        let request = self.outstanding.remove(&tag)?;
+        self.tags.remove(&request.ticket);
+        if let Some(limit) = request.limit {
+            self.limits.remove(&(limit, tag));
+        }
+        Some(request)
+    }
+
+    fn end(&mut self, last: Event) {
+        if matches!(self.state, State::Ended) {
+            return;
+        }
+        self.state = State::Ended;
+        self.framer = Framer::default();
+        self.limits.clear();
+        self.outstanding.clear();
+        for ticket in std::mem::take(&mut self.tags).into_keys() {
+            let answer = Answer::Status(Status::UNREACH);
+            self.event(Event::Answer { ticket, answer });
+        }
+        if last != (Event::Lost { why: Lost::Closed }) {
+            self.outputs.push_back(Output::Close);
+        }
+        self.event(last);
+    }
+
+    fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+}

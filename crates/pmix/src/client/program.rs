@@ -1,0 +1,472 @@
+//! What a program does with its connection, from its start to its finish.
+//!
+//! | phase | what happens | next |
+//! |---|---|---|
+//! | Connecting | the handshake | Learning |
+//! | Learning | asks for the facts of its job | Ready; Registering where a debugger wants to stop it |
+//! | Registering | registers for its release | Announcing |
+//! | Announcing | says that it is ready for the debugger | Held; Ready when it was released meanwhile |
+//! | Held | waits for its release, as long as the connection stands | Ready |
+//! | Ready | whatever the program wants | Ended |
+//! | Ended | nothing | |
+//!
+//! What is asked for before Ready is answered `INIT`.
+
+mod answers;
+mod gets;
+mod handlers;
+mod requests;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use base::Time;
+
+use self::gets::{Gets, Outcome};
+pub use self::{
+    answers::Done,
+    gets::MAX_WAITING,
+    handlers::{HandlerId, MAX_HANDLERS, Notice},
+    requests::{Collect, PutError, Search},
+};
+use super::{
+    Client, Config, Connector, Event as ClientEvent, Input, JobFacts, Lost, Output, Ticket,
+    Viewpoint, infos,
+};
+use crate::{
+    Error, keys,
+    message::{Answer, Push, Request},
+    value::{Info, IofChannels, Key, Nspace, PmixRank, Proc, Range, Scope, Status, Value},
+};
+
+/// The longest time from the welcome to the facts of the job.
+pub const FACTS_WAIT: Duration = Duration::from_secs(30);
+
+/// News of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A debugger has stopped the program before it is ready. It goes on when the debugger releases it.
+    Held,
+    /// The program has started under the name `me`.
+    Ready { me: Proc, server: Proc },
+    /// What became of a request. It comes once for every ticket.
+    Done {
+        ticket: Ticket,
+        result: Result<Done, Status>,
+    },
+    /// An event, for at least one handler.
+    Notice {
+        handlers: Vec<HandlerId>,
+        notice: Notice,
+    },
+    /// Output of a process that the program has spawned or asked for.
+    Stdio(Stdio),
+    /// Something that the server sent meant nothing or could not be read, and was left out.
+    Ignored { why: Error },
+    /// The server has answered the finalize. The end.
+    Finalized,
+    /// The connection is of no use any more. The end.
+    Lost { why: Lost },
+}
+
+/// A piece of the output of a process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stdio {
+    pub source: Proc,
+    pub channels: IofChannels,
+    /// The number given with the request for output; 0 for what a spawn has asked for.
+    pub id: u64,
+    pub infos: Vec<Info>,
+    /// None: the end of the stream.
+    pub bytes: bytes::Bytes,
+}
+
+/// A program's use of PMIx, from start to finish. See the [module](self) for its phases.
+///
+/// ```
+/// use base::Time;
+/// use pmix::{
+///     client::{Collect, Config, Connector, Done, Input, Output, Program, ProgramEvent, Search},
+///     handshake::Owner,
+///     keys,
+///     value::{Key, Nspace, PmixRank, Proc, Scope, Value},
+/// };
+/// # fn carry_out(_: &[u8]) {}
+/// let now = Time::ZERO;
+/// let me = Proc { nspace: Nspace::from_text("job-1")?, rank: PmixRank(0) };
+/// let server = "daemon-n1.0;tcp4://127.0.0.1:4711".parse()?;
+/// let owner = Owner { uid: 1000, gid: 1000 };
+/// let mut program = Program::new(now, Config::new(server, Connector::Client(me.clone()), owner));
+/// program.put(Scope::GLOBAL, Key::from_text("port")?, Value::Uint32(4711))?;
+///
+/// program.handle(now, Input::Opened);
+/// program.handle(now, Input::Bytes(&[0; 8])); // the server's welcome
+/// # let facts = [0, 0, 0, 0, 0, 0, 0, 101, 0, 0, 0, 26, 0, 0, 0, 0, 2, 12, b'j', b'o', b'b', b'-', b'1', 0,
+/// #     2, 28, b'p', b'm', b'i', b'x', b'.', b'j', b'o', b'b', b'.', b's', b'i', b'z', b'e', 0, 14, 2];
+/// program.handle(now, Input::Bytes(&facts)); // and the facts of the job, when it was asked for them
+/// while let Some(output) = program.poll() {
+///     match output {
+///         Output::Connect(_address) => {}
+///         Output::Send(bytes) => carry_out(&bytes),
+///         Output::Close => {}
+///         Output::Event(ProgramEvent::Ready { .. }) => {
+///             program.commit();
+///             program.fence(Vec::new(), Collect::Data);
+///         }
+///         Output::Event(_) => {}
+///     }
+/// }
+/// assert_eq!(program.job().unwrap().size(), Some(2));
+/// // A get that can be answered on this side is answered by the next poll.
+/// let ticket = program.get(Proc::all(me.nspace), Key::new(keys::JOB_SIZE)?, Search::Anywhere);
+/// let result = Ok(Done::Value(Value::Uint32(2)));
+/// assert_eq!(program.poll(), Some(Output::Event(ProgramEvent::Done { ticket, result })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Program {
+    client: Client,
+    phase: Phase,
+    now: Time,
+    me: Option<Proc>,
+    server: Proc,
+    jobs: BTreeMap<Nspace, JobFacts>,
+    /// What the program has put.
+    own: BTreeMap<Key, Put>,
+    /// How often it has put.
+    puts: u64,
+    /// What the server does not have of it, by the number of the put.
+    uncommitted: BTreeMap<u64, Key>,
+    gets: Gets,
+    handlers: handlers::Handlers,
+    purposes: BTreeMap<Ticket, Purpose>,
+    outputs: VecDeque<Output<Event>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Connecting,
+    Learning(Ticket),
+    Registering(Ticket, Release),
+    Announcing(Ticket, Release),
+    Held,
+    Ready,
+    Ended,
+}
+
+/// Whether the debugger has let the program go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Release {
+    Awaited,
+    Come,
+}
+
+#[derive(Debug)]
+struct Put {
+    number: u64,
+    scope: Scope,
+    value: Value,
+}
+
+/// What an answer is for, where the answer does not say it.
+#[derive(Debug)]
+enum Purpose {
+    Commit(BTreeMap<u64, Key>),
+    Connect,
+    Register(HandlerId),
+    /// For nobody: it is made by this side for itself.
+    Nothing,
+}
+
+impl Program {
+    /// A program that is about to start.
+    #[must_use]
+    pub fn new(now: Time, config: Config) -> Self {
+        let server = config.server.server().clone();
+        let mut program = Self {
+            client: Client::new(now, config),
+            phase: Phase::Connecting,
+            now,
+            me: None,
+            server,
+            jobs: BTreeMap::new(),
+            own: BTreeMap::new(),
+            puts: 0,
+            uncommitted: BTreeMap::new(),
+            gets: Gets::default(),
+            handlers: handlers::Handlers::default(),
+            purposes: BTreeMap::new(),
+            outputs: VecDeque::new(),
+        };
+        program.pump();
+        program
+    }
+
+    /// How it connects.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        self.client.config()
+    }
+
+    /// The name of the program, from Ready on.
+    #[must_use]
+    pub const fn me(&self) -> Option<&Proc> {
+        self.me.as_ref()
+    }
+
+    /// What is known of the program's own job.
+    #[must_use]
+    pub fn job(&self) -> Option<&JobFacts> {
+        self.job_named(&self.me.as_ref()?.nspace)
+    }
+
+    /// What is known of a job that was spawned, or connected to, or asked about.
+    #[must_use]
+    pub fn job_named(&self, nspace: &Nspace) -> Option<&JobFacts> {
+        self.jobs.get(nspace)
+    }
+
+    /// Takes what happened. All outputs that it causes are there before the next call.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        self.now = now;
+        self.client.handle(now, input);
+        // The end of the connection ends the gets, so that it comes first.
+        self.pump();
+        if input == Input::Tick {
+            while let Some((proc, outcome)) = self.gets.expired(now) {
+                self.proceed(&proc, outcome);
+            }
+            self.pump();
+        }
+    }
+
+    /// The next thing to be done.
+    pub fn poll(&mut self) -> Option<Output<Event>> {
+        self.outputs.pop_front()
+    }
+
+    /// When to call [`Self::handle`] with [`Input::Tick`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let times = [self.client.deadline(), self.gets.deadline()];
+        times.into_iter().flatten().min()
+    }
+
+    /// Takes over what the connection has to say.
+    fn pump(&mut self) {
+        while let Some(output) = self.client.poll() {
+            match output {
+                Output::Connect(address) => self.outputs.push_back(Output::Connect(address)),
+                Output::Send(bytes) => self.outputs.push_back(Output::Send(bytes)),
+                Output::Close => self.outputs.push_back(Output::Close),
+                Output::Event(event) => self.news(event),
+            }
+        }
+    }
+
+    fn news(&mut self, event: ClientEvent) {
+        match event {
+            ClientEvent::Ready { me, server } => {
+                self.server = server;
+                let view = Viewpoint {
+                    rank: Some(me.rank),
+                    hostname: self.config().hostname.clone(),
+                };
+                let facts = JobFacts::new(me.nspace.clone(), view);
+                self.jobs.insert(me.nspace.clone(), facts);
+                self.me = Some(me);
+                let ticket = self.client.request(&Request::JobInfo);
+                self.client.limit(ticket, self.now + FACTS_WAIT);
+                self.phase = Phase::Learning(ticket);
+            }
+            ClientEvent::Answer { ticket, answer } => self.answer(ticket, answer),
+            ClientEvent::Push(push) => self.push(push),
+            ClientEvent::Ignored { why, .. } => self.event(Event::Ignored { why }),
+            ClientEvent::Finalized => self.end(Event::Finalized),
+            ClientEvent::Lost { why } => self.end(Event::Lost { why }),
+        }
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        match self.phase {
+            Phase::Learning(asked) if asked == ticket => self.learn(answer),
+            Phase::Registering(asked, release) if asked == ticket => {
+                if self.succeeded(&answer) {
+                    let ready = Request::Notify {
+                        status: Status::READY_FOR_DEBUG,
+                        range: Range::RM,
+                        infos: infos([
+                            (keys::EVENT_NON_DEFAULT, Value::Bool(true)),
+                            (keys::BREAKPOINT, Value::text("pmix-init")),
+                            (keys::EVENT_DO_NOT_CACHE, Value::Bool(true)),
+                        ]),
+                    };
+                    let ticket = self.client.request(&ready);
+                    self.phase = Phase::Announcing(ticket, release);
+                }
+            }
+            Phase::Announcing(asked, release) if asked == ticket => {
+                if self.succeeded(&answer) {
+                    match release {
+                        Release::Come => self.released(),
+                        Release::Awaited => {
+                            self.phase = Phase::Held;
+                            self.event(Event::Held);
+                        }
+                    }
+                }
+            }
+            _ => match self.gets.whose(ticket) {
+                Some(proc) => self.got(&proc, ticket, answer),
+                None => self.done(ticket, answer),
+            },
+        }
+    }
+
+    /// Whether a step of the start was taken; where it was not, there is no start.
+    fn succeeded(&mut self, answer: &Answer) -> bool {
+        let status = answer.status();
+        if status != Status::SUCCESS {
+            self.client.lose(Lost::NotStarted(status));
+        }
+        status == Status::SUCCESS
+    }
+
+    fn learn(&mut self, answer: Answer) {
+        let Some(me) = self.me.clone() else {
+            return;
+        };
+        let (nspace, facts) = match answer {
+            Answer::JobInfo { nspace, facts } => (nspace, facts),
+            other => return self.client.lose(Lost::NotStarted(other.status())),
+        };
+        if nspace != me.nspace {
+            let why = Error::PeerMisbehaved {
+                expected: "the facts of the program's own job",
+                got: "the facts of another job",
+            };
+            return self.client.lose(Lost::Broken(why));
+        }
+        let format = self.config().format();
+        if let Some(job) = self.jobs.get_mut(&nspace)
+            && let Err(why) = job.add_job(format, facts)
+        {
+            return self.client.lose(Lost::Broken(why));
+        }
+        if self.is_to_stop(&me) {
+            let ticket = self.client.request(&Request::Register {
+                codes: vec![Status::DEBUGGER_RELEASE],
+                infos: Vec::new(),
+            });
+            self.phase = Phase::Registering(ticket, Release::Awaited);
+        } else {
+            self.ready();
+        }
+    }
+
+    /// Whether a debugger wants this process stopped in its start. A flag is for all, a rank for one; what else may
+    /// stand there is for all too, as libpmix 4 and 5 have it. Tools are not stopped.
+    fn is_to_stop(&self, me: &Proc) -> bool {
+        let is_client = matches!(self.config().connector, Connector::Client(_));
+        let wish = self.jobs.get(&me.nspace);
+        let wish = wish.and_then(|job| job.find(PmixRank::WILDCARD, keys::STOP_IN_INIT));
+        is_client
+            && match wish {
+                None => false,
+                Some(Value::Rank(rank)) => *rank == me.rank || *rank == PmixRank::WILDCARD,
+                Some(value) => value.is_set(),
+            }
+    }
+
+    fn released(&mut self) {
+        self.phase = Phase::Ready;
+        let codes = vec![Status::DEBUGGER_RELEASE];
+        let ticket = self.client.request(&Request::Deregister { codes });
+        self.purposes.insert(ticket, Purpose::Nothing);
+        self.ready();
+    }
+
+    fn ready(&mut self) {
+        self.phase = Phase::Ready;
+        if let Some(me) = self.me.clone() {
+            let server = self.server.clone();
+            self.event(Event::Ready { me, server });
+        }
+    }
+
+    fn push(&mut self, push: Push) {
+        match push {
+            Push::Event {
+                status,
+                source,
+                infos,
+                range,
+            } => {
+                if status == Status::DEBUGGER_RELEASE {
+                    match &mut self.phase {
+                        Phase::Held => return self.released(),
+                        Phase::Registering(_, release) | Phase::Announcing(_, release) => {
+                            *release = Release::Come;
+                            return;
+                        }
+                        _ => {}
+                    }
+                }
+                let notice = Notice {
+                    status,
+                    source,
+                    infos,
+                    range,
+                };
+                let handlers = self.handlers.matching(&notice);
+                if !handlers.is_empty() {
+                    self.event(Event::Notice { handlers, notice });
+                }
+            }
+            Push::Output {
+                source,
+                channels,
+                id,
+                infos,
+                bytes,
+            } => self.event(Event::Stdio(Stdio {
+                source,
+                channels,
+                id,
+                infos,
+                bytes,
+            })),
+        }
+    }
+
+    /// Reports what became of gets, and asks for what is to be asked next.
+    fn proceed(&mut self, proc: &Proc, outcome: Outcome) {
+        for (ticket, result) in outcome.done {
+            let result = result.map(Done::Value);
+            self.event(Event::Done { ticket, result });
+        }
+        if let Some(request) = outcome.forget {
+            self.client.forget(request);
+        }
+        if let Some(request) = outcome.ask {
+            let ticket = self.client.request(&request);
+            self.gets.asked(proc, ticket);
+        }
+    }
+
+    fn end(&mut self, last: Event) {
+        self.phase = Phase::Ended;
+        for ticket in self.gets.clear() {
+            let result = Err(Status::UNREACH);
+            self.event(Event::Done { ticket, result });
+        }
+        self.purposes.clear();
+        self.event(last);
+    }
+
+    fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+}
