@@ -26,6 +26,7 @@ pub mod keys;
 pub mod message;
 pub mod pmi;
 pub mod server;
+pub mod tool;
 pub mod value;
 
 pub use error::{Bound, Error, Malformed, THEIRS_MAX, Unsupported};

@@ -1,0 +1,466 @@
+//! The side of a tool: it finds a server, connects unannounced, starts jobs, watches and steers them.
+//!
+//! [`plan`] and [`choose`] say how the server is found, [`Rendezvous`] reads and writes the files in between, and
+//! [`Tool`] is the connection. A tool can do whatever a program can, so that it has a [`Program`] inside:
+//! [`Tool::program`]. What it adds is what tools have to know beside the messages:
+//!
+//! - Servers send the end of every job to every tool, of jobs long gone too, and some twice. [`Event::JobEnded`] comes
+//!   once for each job that this tool has spawned, also when the end overtakes the answer to the spawn.
+//! - Output comes under a number that the tool has chosen, or under 0 for what a spawn has asked for; to stop it, the
+//!   server's own number is needed. [`PullId`] hides both.
+
+mod rendezvous;
+mod search;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ffi::CStr,
+};
+
+use base::Time;
+use bytes::Bytes;
+
+pub use self::{
+    rendezvous::{MAX_RENDEZVOUS, Rendezvous, RendezvousError},
+    search::{Found, Life, NotChosen, Pattern, Place, Step, System, Wish, choose, plan},
+};
+use crate::{
+    client::{
+        Config, Done, HandlerId, Input, Notice, Output, Program, ProgramEvent, Ticket, infos,
+    },
+    keys,
+    message::Request,
+    value::{
+        App, Elements, Info, IofChannels, Nspace, Proc, ProcInfo, Query, Range, Status, Value,
+    },
+};
+
+/// Ends of jobs that are kept while it is not known whether the tool has spawned them. Further ones are lost.
+pub const MAX_EARLY_ENDS: usize = 65_536;
+
+/// Makes a server say when a spawned job ends.
+const NOTIFY_COMPLETION: &CStr = c"pmix.notecomp";
+
+/// The name of a request for output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PullId(u64);
+
+impl PullId {
+    /// The number under which the output comes: [`crate::client::Stdio::id`].
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// Of which processes of a job a table is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    Job,
+    /// Those on the node of the server.
+    Node,
+}
+
+/// What is done to processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Ends them at once.
+    Kill,
+    /// Asks them to end.
+    Terminate,
+    Pause,
+    Resume,
+    /// Sends them a signal by its number.
+    Signal(i32),
+}
+
+/// How a job ended, as far as the server says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobEnd {
+    pub status: Option<Status>,
+    pub exit_code: Option<i32>,
+}
+
+/// News of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// What any program is told.
+    Program(ProgramEvent),
+    /// The processes of a job, in answer to [`Tool::proc_table`].
+    Table {
+        ticket: Ticket,
+        result: Result<Vec<ProcInfo>, Status>,
+    },
+    /// A job that this tool has spawned is over. Output of it may still come.
+    JobEnded { nspace: Nspace, end: JobEnd },
+    /// The server does not tell when jobs end.
+    EndsUnknown { status: Status },
+}
+
+/// A tool's use of PMIx. Its phases are those of a [`Program`].
+///
+/// ```
+/// use base::Time;
+/// use pmix::{
+///     client::{Config, Connector, Input, Output, ProgramEvent},
+///     handshake::Owner,
+///     tool::{Event, Rendezvous, Tool},
+///     value::App,
+/// };
+/// let now = Time::ZERO;
+/// let file = Rendezvous::parse(b"daemon-n1.0;tcp4://127.0.0.1:4711\n5.0.11\n")?;
+/// let owner = Owner { uid: 1000, gid: 1000 };
+/// let config = Config {
+///     server_version: file.version_numbers(),
+///     ..Config::new(file.uri, Connector::Tool, owner).describe(4242, "watch --all")
+/// };
+/// let mut tool = Tool::new(now, config);
+/// tool.handle(now, Input::Opened);
+/// # let mut welcome = vec![0; 4];
+/// # for name in ["daemon-n1-tool1", "daemon-n1"] {
+/// #     let mut field = name.as_bytes().to_vec();
+/// #     field.resize(256, 0);
+/// #     welcome.extend(field);
+/// #     welcome.extend([0; 4]);
+/// # }
+/// # welcome.extend([0; 4]);
+/// # welcome.extend([0, 0, 0, 0, 0, 0, 0, 101, 0, 0, 0, 18, 0, 0, 0, 0, 2, 32]);
+/// # welcome.extend(b"daemon-n1-tool1\0");
+/// tool.handle(now, Input::Bytes(&welcome)); // the server's welcome, and what it knows of the tool
+/// while let Some(output) = tool.poll() {
+///     if let Output::Event(Event::Program(ProgramEvent::Ready { me, .. })) = output {
+///         assert_eq!(me.to_string(), "daemon-n1-tool1:0");
+///         let app = App { command: Some(c"hostname".into()), maxprocs: 2, ..App::default() };
+///         tool.spawn(Vec::new(), vec![app]);
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Tool {
+    program: Program,
+    purposes: BTreeMap<Ticket, Purpose>,
+    ends: Ends,
+    pulls: BTreeMap<PullId, Pull>,
+    last_pull: PullId,
+    outputs: VecDeque<Output<Event>>,
+}
+
+/// Whose ends are wanted.
+#[derive(Debug, Default)]
+struct Ends {
+    handler: Option<HandlerId>,
+    /// Spawns that are not answered.
+    spawning: BTreeSet<Ticket>,
+    /// Jobs that were spawned and have not ended.
+    running: BTreeSet<Nspace>,
+    /// Ends that may be those of jobs being spawned.
+    early: BTreeMap<Nspace, JobEnd>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    Register,
+    Spawn,
+    Table,
+    Pull(PullId),
+    CloseStdin,
+}
+
+/// A request for output.
+#[derive(Debug)]
+enum Pull {
+    Asked,
+    /// The server's number of it.
+    Running(u64),
+}
+
+impl Tool {
+    /// A tool that is about to connect.
+    #[must_use]
+    pub fn new(now: Time, config: Config) -> Self {
+        Self {
+            program: Program::new(now, config),
+            purposes: BTreeMap::new(),
+            ends: Ends::default(),
+            pulls: BTreeMap::new(),
+            last_pull: PullId(0),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// What every program can do. The news of it come from [`Self::poll`], as [`Event::Program`].
+    pub const fn program(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
+    /// Takes what happened.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        self.program.handle(now, input);
+        self.pump();
+    }
+
+    /// The next thing to be done.
+    pub fn poll(&mut self) -> Option<Output<Event>> {
+        self.pump();
+        self.outputs.pop_front()
+    }
+
+    /// When to call [`Self::handle`] with [`Input::Tick`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.program.deadline()
+    }
+
+    /// Starts a job. Unless the infos say otherwise, its output comes to this tool, with the number 0.
+    pub fn spawn(&mut self, mut infos: Vec<Info>, apps: Vec<App>) -> Ticket {
+        if self.ends.handler.is_none() {
+            let codes = vec![Status::EVENT_JOB_END];
+            let (handler, ticket) = self.program.register(codes, Vec::new());
+            self.ends.handler = Some(handler);
+            self.purposes.insert(ticket, Purpose::Register);
+        }
+        if !infos.iter().any(|info| info.key == *NOTIFY_COMPLETION) {
+            infos.extend(self::infos([(NOTIFY_COMPLETION, Value::Bool(true))]));
+        }
+        let ticket = self.program.spawn(infos, apps);
+        self.purposes.insert(ticket, Purpose::Spawn);
+        self.ends.spawning.insert(ticket);
+        ticket
+    }
+
+    /// Asks for the processes of a job. The answer is an [`Event::Table`].
+    pub fn proc_table(&mut self, nspace: &Nspace, extent: Extent) -> Ticket {
+        let key = match extent {
+            Extent::Job => keys::QUERY_PROC_TABLE,
+            Extent::Node => keys::QUERY_LOCAL_PROC_TABLE,
+        };
+        let name = Value::String(Some(nspace.as_c_str().to_owned()));
+        let ticket = self.query(vec![Query {
+            keys: vec![Some(key.to_owned())],
+            qualifiers: infos([(keys::NSPACE, name)]),
+        }]);
+        self.purposes.insert(ticket, Purpose::Table);
+        ticket
+    }
+
+    /// Asks the server for what it knows.
+    pub fn query(&mut self, queries: Vec<Query>) -> Ticket {
+        self.program.request(&Request::Query { queries })
+    }
+
+    /// Asks for output of these processes, from now on. Some may come before the ticket is done.
+    pub fn pull(
+        &mut self,
+        procs: Vec<Proc>,
+        channels: IofChannels,
+        infos: Vec<Info>,
+    ) -> (PullId, Ticket) {
+        self.last_pull.0 += 1;
+        let pull = self.last_pull;
+        let ticket = self.program.request(&Request::IofPull {
+            procs,
+            infos,
+            channels,
+            id: pull.0,
+        });
+        self.pulls.insert(pull, Pull::Asked);
+        self.purposes.insert(ticket, Purpose::Pull(pull));
+        (pull, ticket)
+    }
+
+    /// Asks for no more of it. There is nothing to be stopped before the ticket of the pull is done: that is
+    /// `NOT_FOUND`.
+    pub fn stop_pull(&mut self, pull: PullId) -> Ticket {
+        match self.pulls.get(&pull) {
+            Some(Pull::Running(id)) => {
+                let infos = Vec::new();
+                let id = *id;
+                self.pulls.remove(&pull);
+                self.program.request(&Request::IofDeregister { infos, id })
+            }
+            Some(Pull::Asked) | None => self.program.decided(Err(Status::NOT_FOUND)),
+        }
+    }
+
+    /// Gives these processes input. Nothing to give is done at once, because empty input means its end. The status
+    /// `IOF_COMPLETE` says that none of them reads any more.
+    pub fn push_stdin(&mut self, procs: Vec<Proc>, bytes: Bytes) -> Ticket {
+        if bytes.is_empty() {
+            return self.program.decided(Ok(Done::Nothing));
+        }
+        self.program.request(&Request::IofPush {
+            procs,
+            infos: Vec::new(),
+            bytes: Some(bytes),
+        })
+    }
+
+    /// Ends the input of these processes.
+    pub fn close_stdin(&mut self, procs: Vec<Proc>) -> Ticket {
+        let ticket = self.program.request(&Request::IofPush {
+            procs,
+            infos: infos([(keys::IOF_COMPLETE, Value::Bool(true))]),
+            bytes: Some(Bytes::new()),
+        });
+        self.purposes.insert(ticket, Purpose::CloseStdin);
+        ticket
+    }
+
+    /// Does something to these processes.
+    pub fn control(&mut self, targets: Vec<Proc>, control: Control) -> Ticket {
+        let flag = Value::Bool(true);
+        let directive = match control {
+            Control::Kill => (keys::JOB_CTRL_KILL, flag),
+            Control::Terminate => (keys::JOB_CTRL_TERMINATE, flag),
+            Control::Pause => (keys::JOB_CTRL_PAUSE, flag),
+            Control::Resume => (keys::JOB_CTRL_RESUME, flag),
+            Control::Signal(number) => (keys::JOB_CTRL_SIGNAL, Value::Int(number)),
+        };
+        let infos = infos([directive]);
+        self.program
+            .request(&Request::JobControl { targets, infos })
+    }
+
+    /// Lets go processes that are held for a debugger.
+    pub fn release(&mut self, procs: Vec<Proc>) -> Ticket {
+        let infos = infos([
+            (keys::EVENT_CUSTOM_RANGE, Value::procs(procs)),
+            (keys::EVENT_NON_DEFAULT, Value::Bool(true)),
+        ]);
+        self.program
+            .notify(Status::DEBUGGER_RELEASE, Range::CUSTOM, infos)
+    }
+
+    fn pump(&mut self) {
+        while let Some(output) = self.program.poll() {
+            match output {
+                Output::Connect(address) => self.outputs.push_back(Output::Connect(address)),
+                Output::Send(bytes) => self.outputs.push_back(Output::Send(bytes)),
+                Output::Close => self.outputs.push_back(Output::Close),
+                Output::Event(ProgramEvent::Done { ticket, result }) => self.done(ticket, result),
+                Output::Event(ProgramEvent::Notice { handlers, notice }) => {
+                    self.notice(handlers, notice);
+                }
+                Output::Event(event) => self.event(Event::Program(event)),
+            }
+        }
+    }
+
+    fn done(&mut self, ticket: Ticket, mut result: Result<Done, Status>) {
+        match self.purposes.remove(&ticket) {
+            None => {}
+            Some(Purpose::Register) => {
+                if let Err(status) = result {
+                    self.ends.handler = None;
+                    self.event(Event::EndsUnknown { status });
+                }
+                return;
+            }
+            Some(Purpose::Table) => {
+                let result = result.and_then(|done| table(&done));
+                return self.event(Event::Table { ticket, result });
+            }
+            Some(Purpose::Pull(pull)) => match &result {
+                Ok(Done::Number(number)) => {
+                    self.pulls.insert(pull, Pull::Running(*number));
+                    result = Ok(Done::Nothing);
+                }
+                _ => {
+                    self.pulls.remove(&pull);
+                }
+            },
+            // OpenPMIx says so that the input has ended, as it was told to.
+            Some(Purpose::CloseStdin) => {
+                if result == Err(Status::IOF_COMPLETE) {
+                    result = Ok(Done::Nothing);
+                }
+            }
+            Some(Purpose::Spawn) => return self.spawned(ticket, result),
+        }
+        self.event(Event::Program(ProgramEvent::Done { ticket, result }));
+    }
+
+    fn spawned(&mut self, ticket: Ticket, result: Result<Done, Status>) {
+        let nspace = match &result {
+            Ok(Done::Spawned(nspace)) => Some(nspace.clone()),
+            _ => None,
+        };
+        self.event(Event::Program(ProgramEvent::Done { ticket, result }));
+        self.ends.spawning.remove(&ticket);
+        if let Some(nspace) = nspace {
+            match self.ends.early.remove(&nspace) {
+                Some(end) => self.event(Event::JobEnded { nspace, end }),
+                None => {
+                    self.ends.running.insert(nspace);
+                }
+            }
+        }
+        if self.ends.spawning.is_empty() {
+            self.ends.early.clear();
+        }
+    }
+
+    fn notice(&mut self, mut handlers: Vec<HandlerId>, notice: Notice) {
+        if let Some(own) = self.ends.handler
+            && let Some(place) = handlers.iter().position(|handler| *handler == own)
+        {
+            handlers.remove(place);
+            self.ended(&notice);
+        }
+        if !handlers.is_empty() {
+            self.event(Event::Program(ProgramEvent::Notice { handlers, notice }));
+        }
+    }
+
+    fn ended(&mut self, notice: &Notice) {
+        let end = JobEnd {
+            status: match notice.attribute(keys::JOB_TERM_STATUS) {
+                Some(Value::Status(status)) => Some(*status),
+                _ => None,
+            },
+            exit_code: match notice.attribute(keys::EXIT_CODE) {
+                Some(Value::Int(code) | Value::Int32(code)) => Some(*code),
+                _ => None,
+            },
+        };
+        let mut jobs: BTreeSet<Nspace> = notice
+            .affected()
+            .into_iter()
+            .map(|proc| proc.nspace.clone())
+            .collect();
+        if jobs.is_empty() {
+            jobs.insert(notice.source.nspace.clone());
+        }
+        for nspace in jobs {
+            if self.ends.running.remove(&nspace) {
+                self.event(Event::JobEnded { nspace, end });
+            } else if !self.ends.spawning.is_empty() && self.ends.early.len() < MAX_EARLY_ENDS {
+                self.ends.early.insert(nspace, end);
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+}
+
+/// The rows of a process table, whatever the query put around them.
+fn table(done: &Done) -> Result<Vec<ProcInfo>, Status> {
+    let Done::Infos { infos, .. } = done else {
+        return Err(Status::NOT_FOUND);
+    };
+    let array = infos.iter().find_map(|info| match &info.value {
+        Value::Array(array) => Some(array),
+        _ => None,
+    });
+    let Some(Elements::Values(values)) = array.map(|array| &array.elements) else {
+        return Err(Status::NOT_FOUND);
+    };
+    let rows = values.iter().map(|value| match value {
+        Value::ProcInfo(row) => Ok((**row).clone()),
+        _ => Err(Status::UNPACK_FAILURE),
+    });
+    rows.collect()
+}

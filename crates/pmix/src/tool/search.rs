@@ -1,0 +1,344 @@
+//! How a tool finds its server (wire document, section 4.2).
+//!
+//! This side decides, and the caller looks: [`plan`] gives the steps in their order; for a [`Step::Scan`] the caller
+//! lists a directory, offers each name to [`Pattern::matches`], reads what matches, and lets [`choose`] say which it is.
+//!
+//! libpmix compares the beginnings of names, so that process 12 finds the server of process 123 too, and it counts the
+//! files of dead servers, so that one of them makes it give up. Here a name must be whole, a file counts only while its
+//! server lives, and only when it belongs to the user or to the system, because anybody may write a file into `/tmp`.
+
+use std::fmt;
+
+use super::Rendezvous;
+use crate::client::{ServerUri, UriError};
+
+/// What a tool was told about its server. The default is to take the only one there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The address itself, or `file:PATH` (`PMIX_SERVER_URI`).
+    pub uri: Option<String>,
+    /// A file that names it (`PMIX_TOOL_ATTACHMENT_FILE`).
+    pub attach: Option<String>,
+    /// Whether it is the system's server.
+    pub system: System,
+    /// Its process (`PMIX_SERVER_PIDINFO`).
+    pub pid: Option<u32>,
+    /// Its namespace (`PMIX_SERVER_NSPACE`).
+    pub nspace: Option<String>,
+}
+
+/// Whether the server of the whole system is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum System {
+    /// Only where its name happens to match.
+    #[default]
+    Never,
+    /// Before all others.
+    First,
+    /// And no other.
+    Only,
+}
+
+/// Where the tool runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// The name of the node; what follows its first `.` does not count.
+    pub host: &'a str,
+    /// `PMIX_SYSTEM_TMPDIR`, or `TMPDIR`, `TEMP`, `TMP`, or `/tmp`.
+    pub system_dir: &'a str,
+    /// The server that the environment names, for a tool that is a process of a job:
+    /// [`crate::client::Config::server_from_environment`].
+    pub environment: Option<ServerUri>,
+}
+
+/// One place to look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Connect there.
+    Connect(ServerUri),
+    /// Connect there, as a process of a job: [`crate::client::Connector::ClientTool`].
+    ConnectAsClient(ServerUri),
+    /// Read this file, and connect to what it names.
+    Read { path: String },
+    /// Look at every file below this directory.
+    Scan { directory: String, pattern: Pattern },
+}
+
+/// Where to look, in order.
+///
+/// # Errors
+/// The wish names an address that is none.
+pub fn plan(wish: &Wish, place: &Place<'_>) -> Result<Vec<Step>, UriError> {
+    if let Some(uri) = &wish.uri {
+        return Ok(vec![match uri.strip_prefix("file:") {
+            Some(path) => Step::Read { path: path.into() },
+            None => Step::Connect(uri.parse()?),
+        }]);
+    }
+    if let Some(path) = &wish.attach {
+        return Ok(vec![Step::Read { path: path.clone() }]);
+    }
+    let host = place.host.split('.').next().unwrap_or_default();
+    let scan = |suffix| Step::Scan {
+        directory: place.system_dir.into(),
+        pattern: Pattern {
+            stem: format!("pmix.{host}.tool"),
+            suffix,
+        },
+    };
+    let directory = place.system_dir.trim_end_matches('/');
+    let system = Step::Read {
+        path: format!("{directory}/pmix.sys.{host}"),
+    };
+    let mut steps = Vec::new();
+    match wish.system {
+        System::Only => return Ok(vec![system]),
+        System::First => steps.push(system),
+        System::Never => {}
+    }
+    steps.push(if let Some(pid) = wish.pid {
+        scan(Suffix::This(pid.to_string()))
+    } else if let Some(nspace) = &wish.nspace {
+        scan(Suffix::This(nspace.clone()))
+    } else if let Some(server) = &place.environment {
+        Step::ConnectAsClient(server.clone())
+    } else {
+        scan(Suffix::Any)
+    });
+    Ok(steps)
+}
+
+/// The names of the files of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    stem: String,
+    suffix: Suffix,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Suffix {
+    Any,
+    This(String),
+}
+
+impl Pattern {
+    /// Whether a file of this name, without its directory, is one to be read.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        let Some(rest) = name.strip_prefix(&self.stem) else {
+            return false;
+        };
+        match &self.suffix {
+            Suffix::Any => rest.is_empty() || rest.starts_with('.'),
+            Suffix::This(suffix) => rest.strip_prefix('.') == Some(suffix),
+        }
+    }
+}
+
+/// A file that matched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub path: String,
+    pub server: Rendezvous,
+    /// The user to whom the file belongs.
+    pub uid: u32,
+    pub life: Life,
+}
+
+/// Whether the process that a file names is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    Running,
+    Gone,
+    /// The file does not say which process it is.
+    Unknown,
+}
+
+/// Why no server was chosen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotChosen {
+    /// No file names a server that lives and may be trusted.
+    #[error("no server was found")]
+    Nothing,
+    /// Several servers would do; these are their files, one of each.
+    #[error("several servers were found: {}", List(paths))]
+    Several { paths: Vec<String> },
+}
+
+struct List<'a>(&'a [String]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, path) in self.0.iter().enumerate() {
+            let comma = if place == 0 { "" } else { ", " };
+            write!(f, "{comma}`{path}`")?;
+        }
+        Ok(())
+    }
+}
+
+/// Chooses among what a scan has found, for the user `uid`. A server usually has several files.
+///
+/// # Errors
+/// Nothing is left, or more than one server.
+pub fn choose(found: &[Found], uid: u32) -> Result<&Found, NotChosen> {
+    let mut chosen: Vec<&Found> = Vec::new();
+    for file in found {
+        let trusted = file.uid == uid || file.uid == 0;
+        let known = chosen
+            .iter()
+            .any(|other| other.server.uri == file.server.uri);
+        if trusted && file.life != Life::Gone && !known {
+            chosen.push(file);
+        }
+    }
+    match &chosen[..] {
+        [] => Err(NotChosen::Nothing),
+        [only] => Ok(only),
+        several => Err(NotChosen::Several {
+            paths: several.iter().map(|file| file.path.clone()).collect(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place<'a>() -> Place<'a> {
+        Place {
+            host: "n1.cluster.example",
+            system_dir: "/tmp/",
+            environment: None,
+        }
+    }
+
+    fn pattern(wish: &Wish) -> Pattern {
+        match plan(wish, &place()).unwrap().pop() {
+            Some(Step::Scan { directory, pattern }) => {
+                assert_eq!(directory, "/tmp/");
+                pattern
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn uri(text: &str) -> ServerUri {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_most_definite_wish_decides() {
+        let address = "daemon-n1.0;tcp4://127.0.0.1:4711";
+        let all = Wish {
+            uri: Some(address.into()),
+            attach: Some("/a".into()),
+            system: System::First,
+            pid: Some(7),
+            nspace: Some("daemon".into()),
+        };
+        let read = |path: &str| Step::Read { path: path.into() };
+        let steps = |wish: &Wish| plan(wish, &place()).unwrap();
+        assert_eq!(steps(&all), [Step::Connect(uri(address))]);
+        let file = Wish {
+            uri: Some("file:/u".into()),
+            ..all.clone()
+        };
+        assert_eq!(steps(&file), [read("/u")]);
+        let attach = Wish {
+            uri: None,
+            ..all.clone()
+        };
+        assert_eq!(steps(&attach), [read("/a")]);
+        let first = Wish {
+            attach: None,
+            ..attach
+        };
+        assert_eq!(steps(&first)[0], read("/tmp/pmix.sys.n1"));
+        assert!(matches!(steps(&first)[1], Step::Scan { .. }));
+        assert_eq!(steps(&first).len(), 2);
+        let only = Wish {
+            system: System::Only,
+            ..first
+        };
+        assert_eq!(steps(&only), [read("/tmp/pmix.sys.n1")]);
+        let wrong = Wish {
+            uri: Some("daemon-n1".into()),
+            ..Wish::default()
+        };
+        assert_eq!(plan(&wrong, &place()), Err(UriError::Parts));
+    }
+
+    #[test]
+    fn the_environment_counts_when_nothing_is_wished() {
+        let server = uri("daemon-n1.0;tcp4://127.0.0.1:4711");
+        let place = Place {
+            environment: Some(server.clone()),
+            ..place()
+        };
+        let steps = plan(&Wish::default(), &place).unwrap();
+        assert_eq!(steps, [Step::ConnectAsClient(server)]);
+        let wish = Wish {
+            pid: Some(12),
+            ..Wish::default()
+        };
+        let steps = plan(&wish, &place).unwrap();
+        assert!(matches!(steps[..], [Step::Scan { .. }]));
+    }
+
+    #[test]
+    fn names_match_as_a_whole() {
+        let pid = pattern(&Wish {
+            pid: Some(12),
+            ..Wish::default()
+        });
+        let nspace = pattern(&Wish {
+            nspace: Some("prte-n1-1".into()),
+            ..Wish::default()
+        });
+        let any = pattern(&Wish::default());
+        for (name, by_pid, by_nspace, by_any) in [
+            ("pmix.n1.tool", false, false, true),
+            ("pmix.n1.tool.12", true, false, true),
+            ("pmix.n1.tool.123", false, false, true),
+            ("pmix.n1.tool.1", false, false, true),
+            ("pmix.n1.tool.prte-n1-1", false, true, true),
+            ("pmix.n1.tool.prte-n1-12", false, false, true),
+            ("pmix.n1.toolbox", false, false, false),
+            ("pmix.n12.tool.12", false, false, false),
+            ("pmix.sys.n1", false, false, false),
+            ("xpmix.n1.tool.12", false, false, false),
+        ] {
+            assert_eq!(pid.matches(name), by_pid, "{name} by process");
+            assert_eq!(nspace.matches(name), by_nspace, "{name} by namespace");
+            assert_eq!(any.matches(name), by_any, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_server_is_chosen_among_its_files_and_the_dead() {
+        let found = |path: &str, port: u16, uid, life| Found {
+            path: path.into(),
+            server: Rendezvous::parse(format!("d.0;tcp4://127.0.0.1:{port}").as_bytes()).unwrap(),
+            uid,
+            life,
+        };
+        let mine = [
+            found("/tmp/a/pmix.n1.tool.9", 1, 1000, Life::Gone),
+            found("/tmp/b/pmix.n1.tool", 2, 1000, Life::Running),
+            found("/tmp/b/pmix.n1.tool.7", 2, 1000, Life::Running),
+            found("/tmp/c/pmix.n1.tool", 3, 1001, Life::Running),
+        ];
+        assert_eq!(choose(&mine, 1000).unwrap().path, "/tmp/b/pmix.n1.tool");
+        assert_eq!(choose(&mine[..1], 1000), Err(NotChosen::Nothing));
+        assert_eq!(choose(&mine[3..], 1000), Err(NotChosen::Nothing));
+        let two = [
+            found("/tmp/x", 4, 0, Life::Unknown),
+            found("/tmp/y", 5, 1000, Life::Running),
+        ];
+        assert_eq!(
+            choose(&two, 1000).unwrap_err().to_string(),
+            "several servers were found: `/tmp/x`, `/tmp/y`"
+        );
+    }
+}
