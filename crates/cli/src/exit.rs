@@ -122,7 +122,7 @@ pub(crate) fn code_of(outcome: &Outcome) -> u8 {
             EndReason::Signal(number) => signal(*number),
             EndReason::OutputLost => ExitCode::OutputLost.code(),
             EndReason::TimeLimit => ExitCode::TimeLimit.code(),
-            EndReason::FrontLost => INTERNAL,
+            EndReason::FrontLost | EndReason::SpawnerEnded => INTERNAL,
         },
     }
 }

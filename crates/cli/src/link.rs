@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use base::Rank;
+use base::{JobId, Rank};
 use bytes::{Bytes, BytesMut};
 use dvm::{
     alloc::Allocation,
@@ -153,7 +153,8 @@ impl Link {
 }
 
 /// Fixed part of an output frame: rank, stream, end of the chunk.
-fn output_head(chunk: &Chunk) -> [u8; 6] {
+fn output_head(chunk: &Chunk) -> [u8; 10] {
+    let job = chunk.job.0.to_le_bytes();
     let rank = chunk.rank.0.to_le_bytes();
     let stream = match chunk.stream {
         Stream::Stdout => 1,
@@ -163,22 +164,26 @@ fn output_head(chunk: &Chunk) -> [u8; 6] {
         ChunkEnd::Line => 0,
         ChunkEnd::Partial => 1,
     };
-    [rank[0], rank[1], rank[2], rank[3], stream, end]
+    let [a, b, c, d] = job;
+    let [e, f, g, h] = rank;
+    [a, b, c, d, e, f, g, h, stream, end]
 }
 
-fn read_output_head(head: &[u8; 6]) -> Result<(Rank, Stream, ChunkEnd), LinkError> {
-    let rank = Rank(u32::from_le_bytes([head[0], head[1], head[2], head[3]]));
-    let stream = match head[4] {
+fn read_output_head(head: &[u8; 10]) -> Result<(JobId, Rank, Stream, ChunkEnd), LinkError> {
+    let [a, b, c, d, e, f, g, h, stream, end] = *head;
+    let job = JobId(u32::from_le_bytes([a, b, c, d]));
+    let rank = Rank(u32::from_le_bytes([e, f, g, h]));
+    let stream = match stream {
         1 => Stream::Stdout,
         2 => Stream::Stderr,
         _ => return Err(LinkError::Malformed("an unknown stream")),
     };
-    let end = match head[5] {
+    let end = match end {
         0 => ChunkEnd::Line,
         1 => ChunkEnd::Partial,
         _ => return Err(LinkError::Malformed("an unknown chunk end")),
     };
-    Ok((rank, stream, end))
+    Ok((job, rank, stream, end))
 }
 
 /// Numbers of places that were used and can be given back.
@@ -347,8 +352,9 @@ impl FrontLink {
                     postcard::from_bytes(&body).map_err(|_| LinkError::Malformed("a message"))?
                 }
                 KIND_OUTPUT => {
-                    let (rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
+                    let (job, rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
                     ToFront::Output(Chunk {
+                        job,
                         rank,
                         stream,
                         bytes: body,
@@ -356,9 +362,10 @@ impl FrontLink {
                     })
                 }
                 KIND_OUTPUT_SHARED => {
-                    let (rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
+                    let (job, rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
                     let bytes = self.output.borrow(&mut body)?;
                     ToFront::Output(Chunk {
+                        job,
                         rank,
                         stream,
                         bytes,

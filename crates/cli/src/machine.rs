@@ -277,7 +277,7 @@ impl Machine {
         match output {
             Output::Send(message) => sent(self.node.up.send(message)),
             Output::Prepare { job, apps } => {
-                let failures = self.ranks.prepare(&apps);
+                let failures = self.ranks.prepare(job, &apps);
                 if !failures.is_empty() {
                     let input = Input::Unstartable { job, failures };
                     self.daemon.handle(now, input);
@@ -354,10 +354,12 @@ impl Machine {
             Output::RemoveFiles { paths } => os::remove_files(&paths),
             Output::Resize { proc, size } => self.ranks.resize(&self.events, proc, size),
             Output::Sweep { job, signal } => {
-                let left = self.ranks.sweep(signal);
+                let left = self.ranks.sweep(job, signal);
                 self.daemon.handle(now, Input::Swept { job, left });
             }
-            Output::Forget { .. } => self.ranks.forget(&mut self.events, &mut self.sources),
+            Output::Forget { job } => {
+                self.ranks.forget(job, &mut self.events, &mut self.sources);
+            }
             Output::Log(what) => log(&what),
         }
     }

@@ -64,7 +64,7 @@ pub(crate) struct Renderer {
     hosts: Hosts,
     streams: Streams,
     /// Whose line is open on stdout and on stderr, or on both in the first.
-    open: [Option<(Rank, Stream)>; 2],
+    open: [Option<(JobId, Rank, Stream)>; 2],
     /// Rendered bytes are split off here, so that their memory is used again when they are printed.
     buffer: BytesMut,
     tag: Vec<u8>,
@@ -126,7 +126,7 @@ impl Renderer {
         }
     }
 
-    const fn open_line(&mut self, stream: Stream) -> &mut Option<(Rank, Stream)> {
+    const fn open_line(&mut self, stream: Stream) -> &mut Option<(JobId, Rank, Stream)> {
         let [stdout, stderr] = &mut self.open;
         match (stream, self.streams) {
             (Stream::Stderr, Streams::Apart) => stderr,
@@ -141,7 +141,7 @@ impl Renderer {
         self.make_tag(chunk, now);
         self.buffer.reserve(chunk.bytes.len() + TAG_ROOM);
         let mut tagged = match *self.open_line(chunk.stream) {
-            Some(writer) if writer == (chunk.rank, chunk.stream) => true,
+            Some(writer) if writer == (chunk.job, chunk.rank, chunk.stream) => true,
             Some(_) => {
                 self.buffer.put_u8(b'\n');
                 false
@@ -160,7 +160,7 @@ impl Renderer {
             rest = after;
         }
         *self.open_line(chunk.stream) =
-            (chunk.bytes.last() != Some(&b'\n')).then_some((chunk.rank, chunk.stream));
+            (chunk.bytes.last() != Some(&b'\n')).then_some((chunk.job, chunk.rank, chunk.stream));
         self.buffer.split().freeze()
     }
 
@@ -175,14 +175,20 @@ impl Renderer {
             Label::None => {}
             Label::Rank => {
                 tag.push(b'[');
-                let padding = self.width.saturating_sub(digits(chunk.rank.0));
-                tag.extend(std::iter::repeat_n(b' ', padding));
+                if chunk.job == self.job {
+                    let padding = self.width.saturating_sub(digits(chunk.rank.0));
+                    tag.extend(std::iter::repeat_n(b' ', padding));
+                } else {
+                    // A job that a rank has spawned has ranks of the same numbers.
+                    push_number(tag, chunk.job.0);
+                    tag.push(b'.');
+                }
                 push_number(tag, chunk.rank.0);
                 tag.extend_from_slice(b"] ");
             }
             Label::Full => {
                 tag.push(b'[');
-                push_number(tag, self.job.0);
+                push_number(tag, chunk.job.0);
                 tag.push(b'.');
                 push_number(tag, chunk.rank.0);
                 tag.push(b'@');
@@ -195,7 +201,8 @@ impl Renderer {
     }
 
     fn render_json(&mut self, chunk: &Chunk, now: WallClock) -> Bytes {
-        let job = (self.look.label == Label::Full).then_some(self.job);
+        let full = self.look.label == Label::Full;
+        let job = (full || chunk.job != self.job).then_some(chunk.job);
         let subject = json::Subject {
             job,
             rank: chunk.rank,

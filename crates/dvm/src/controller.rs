@@ -16,12 +16,13 @@
 //! | a daemon | [`ControllerInput::DaemonLost`] | its ranks count as killed; the job is ended |
 
 mod asks;
+mod spawned;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal, Time, Topology};
+use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time, Topology};
 
-use self::asks::Published;
+use self::asks::{Asker, Published};
 use crate::{
     alloc::{Allocation, Slots},
     daemon::LOSS_GRACE,
@@ -29,7 +30,7 @@ use crate::{
     place::{self, Topologies},
     planted::{self, Bug},
     proto::{
-        Cause, Drained, EndReason, FromFront, Launch, Note, Outcome, RankChoice, Refusal,
+        Cause, Chunk, Drained, EndReason, FromFront, Launch, Note, Outcome, RankChoice, Refusal,
         StartFailure, Stream, TableRow, ToController, ToDaemon, ToFront,
     },
     spec::{Destination, HoldAt, JobSpec, OnFailure, Pattern, PatternFacts, StdinTarget},
@@ -97,21 +98,82 @@ struct Job {
     leaky: RankSet,
     hold: Hold,
     stdin_given: u64,
-    /// By stream: which node's output the front has not paid for, in the order in which it prints. Neighbours of one node
-    /// are one entry; the windows of the nodes bound the sum, and with it the number.
-    unpaid: [VecDeque<(NodeId, u64)>; 2],
     limit_at: Option<Time>,
+    /// Who has spawned it, and waits to hear of its start.
+    origin: Origin,
+    /// The number of its first rank among those of all jobs.
+    offset: u32,
 }
 
-/// The state machine. One job in its life, today; the messages carry job numbers for the machine that runs many.
+/// Where a job comes from.
+#[derive(Clone, Debug, PartialEq)]
+enum Origin {
+    Front,
+    Spawned {
+        by: ProcId,
+        /// Absent when it was told.
+        asker: Option<Asker>,
+    },
+}
+
+/// The number of the job that a front submits; those that its procs spawn have other ones.
+pub const FIRST: JobId = JobId(1);
+/// Jobs that may live at once.
+const MAX_JOBS: usize = 4096;
+
+impl Job {
+    fn is_ending(&self) -> bool {
+        self.phase >= Phase::Ending
+    }
+
+    /// Nothing of it runs, nothing of it is left, and nothing will come.
+    fn is_settled(&self) -> bool {
+        match self.phase {
+            Phase::Waiting | Phase::Over => false,
+            // Ended before it was launched: there is nothing to wait for.
+            Phase::Ending if self.shares.is_empty() => true,
+            Phase::Launching | Phase::Running | Phase::Ending => {
+                self.settled.len() == self.size as usize
+                    && self.shares.values().all(|share| share.clean)
+            }
+        }
+    }
+
+    /// How it ended: to be asked once.
+    fn outcome(&mut self) -> Outcome {
+        let cause = match self.cause.take() {
+            Some(Cause::NotStarted(_)) => {
+                Cause::NotStarted(std::mem::take(&mut self.failures).into_iter().collect())
+            }
+            Some(cause) => cause,
+            None => Cause::Success,
+        };
+        Outcome {
+            cause,
+            size: self.size,
+            not_started: RankSet::range(0..self.size).difference(&self.started),
+            ended: std::mem::take(&mut self.ended).into_iter().collect(),
+            ended_by_us: std::mem::take(&mut self.ended_by_us),
+        }
+    }
+}
+
+/// The state machine: one job of a front, and those that its procs spawn.
 #[derive(Debug)]
 pub struct Controller {
     allocation: Allocation,
     front_pid: u32,
     /// Those that said hello.
     nodes: BTreeMap<NodeId, Topology>,
-    job: Option<Job>,
+    /// The front's job is the first; the others were spawned by procs, and are forgotten when they are over.
+    jobs: BTreeMap<JobId, Job>,
+    /// Whose output the front has not paid for, by stream, in the order in which it prints. Neighbours of one job on one
+    /// node are one entry; the windows of the nodes bound the sum, and with it the number.
+    unpaid: [VecDeque<(JobId, NodeId, u64)>; 2],
     front_lost: bool,
+    next_job: u32,
+    /// The number of the next job's first rank, as far as the jobs that are gone count.
+    offset: u32,
     /// What the names of jobs begin with in PMIx.
     name: String,
     published: Published,
@@ -129,7 +191,10 @@ impl Controller {
             allocation,
             front_pid,
             nodes: BTreeMap::new(),
-            job: None,
+            jobs: BTreeMap::new(),
+            next_job: FIRST.0,
+            offset: 0,
+            unpaid: [VecDeque::new(), VecDeque::new()],
             front_lost: false,
             outputs: VecDeque::new(),
         }
@@ -143,12 +208,9 @@ impl Controller {
             ControllerInput::Daemon(node, message) => self.on_daemon(now, node, message),
             ControllerInput::DaemonLost(node) => self.on_daemon_lost(now, node),
             ControllerInput::Tick => {
-                if self
-                    .job
-                    .as_ref()
-                    .is_some_and(|job| job.limit_at.is_some_and(|at| at <= now))
-                {
-                    self.end(now, Cause::Ended(EndReason::TimeLimit));
+                let over = |job: &Job| job.limit_at.is_some_and(|at| at <= now);
+                if self.jobs.values().any(over) {
+                    self.end_all(now, EndReason::TimeLimit);
                 }
                 self.expire_lookups(now);
             }
@@ -164,12 +226,11 @@ impl Controller {
     /// When [`ControllerInput::Tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let limit = self
-            .job
-            .as_ref()
-            .filter(|job| job.phase < Phase::Ending)
-            .and_then(|job| job.limit_at);
-        limit.into_iter().chain(self.published.deadline()).min()
+        let running = self.jobs.values().filter(|job| job.phase < Phase::Ending);
+        running
+            .filter_map(|job| job.limit_at)
+            .chain(self.published.deadline())
+            .min()
     }
 
     fn on_front(&mut self, now: Time, message: FromFront) {
@@ -181,22 +242,45 @@ impl Controller {
             }),
             FromFront::StdinEof => self.each_reader(|job| ToDaemon::StdinEof { job }),
             FromFront::OutputCredit { stream, bytes } => self.credit_output(stream, bytes),
-            FromFront::Signal(signal) => self.each_node(|job| ToDaemon::Signal { job, signal }),
-            FromFront::End(reason) => self.end(now, Cause::Ended(reason)),
-            FromFront::Kill(reason) => self.kill(Cause::Ended(reason)),
-            FromFront::Release => self.release(),
-            FromFront::Resize(size) => self.each_node(|job| ToDaemon::Resize { job, size }),
+            FromFront::Signal(signal) => {
+                for id in self.living() {
+                    self.each_node(id, |job| ToDaemon::Signal { job, signal });
+                }
+            }
+            FromFront::End(reason) => self.end_all(now, reason),
+            FromFront::Kill(reason) => {
+                for id in self.living() {
+                    self.kill(id, Cause::Ended(reason));
+                }
+            }
+            FromFront::Release => self.release(FIRST),
+            FromFront::Resize(size) => {
+                self.each_node(FIRST, |job| ToDaemon::Resize { job, size });
+            }
         }
     }
 
     fn submit(&mut self, now: Time, spec: Box<JobSpec>) {
-        if self.job.is_some() {
+        if !self.jobs.is_empty() {
             self.log("a second job was submitted: ignored".to_owned());
             return;
         }
+        self.add(now, spec, Origin::Front);
+    }
+
+    /// Takes a job, and launches it as soon as the daemons are there.
+    fn add(&mut self, now: Time, spec: Box<JobSpec>, origin: Origin) {
         let limit_at = spec.end.time_limit.map(|limit| now + limit);
-        self.job = Some(Job {
-            id: JobId(1),
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        let job = Job {
+            id,
+            origin,
+            offset: self
+                .jobs
+                .values()
+                .map(|job| job.offset.saturating_add(job.size))
+                .fold(self.offset, u32::max),
             phase: Phase::Waiting,
             size: 0,
             shares: BTreeMap::new(),
@@ -210,16 +294,22 @@ impl Controller {
             leaky: RankSet::new(),
             hold: Hold::off(),
             stdin_given: 0,
-            unpaid: [VecDeque::new(), VecDeque::new()],
             limit_at,
             spec,
-        });
-        self.launch_if_ready();
+        };
+        self.jobs.insert(id, job);
+        self.launch_if_ready(id);
     }
 
-    /// Places and launches the job when it and every daemon are there.
-    fn launch_if_ready(&mut self) {
-        let Some(job) = self.job.as_mut().filter(|job| job.phase == Phase::Waiting) else {
+    /// Places and launches a job when every daemon is there.
+    fn launch_if_ready(&mut self, id: JobId) {
+        let nspace = self.nspace(id);
+        let parent = self.parent(id);
+        let Some(job) = self
+            .jobs
+            .get_mut(&id)
+            .filter(|job| job.phase == Phase::Waiting)
+        else {
             return;
         };
         if self.nodes.len() < self.allocation.nodes.len() {
@@ -231,13 +321,13 @@ impl Controller {
         }
         let map = match place::place(&job.spec.placement, &self.allocation, &topologies) {
             Ok(map) => map,
-            Err(error) => return self.refuse(Refusal::Placement(error)),
+            Err(error) => return self.refuse(id, Refusal::Placement(error)),
         };
         if let Err(error) = check_patterns(&job.spec, map.ranks()) {
-            return self.refuse(Refusal::Pattern(error));
+            return self.refuse(id, Refusal::Pattern(error));
         }
         if let Some(refusal) = check_ranks(&job.spec, map.ranks()) {
-            return self.refuse(refusal);
+            return self.refuse(id, refusal);
         }
         job.phase = Phase::Launching;
         job.size = map.ranks();
@@ -247,13 +337,14 @@ impl Controller {
         let nodes = (0..map.ranks()).filter_map(|rank| map.node_of(Rank(rank)));
         let mapping = pmix::pmi::process_mapping(nodes);
         let room = universe(&self.allocation, &self.nodes).max(job.size);
-        let nspace = format!("{}@{}", self.name, job.id);
         let notes = map
             .notes()
             .iter()
             .cloned()
             .map(|note| ControllerOutput::Front(ToFront::Note(Note::Placement(note))));
-        self.outputs.extend(notes);
+        if id == FIRST {
+            self.outputs.extend(notes);
+        }
         let used: Vec<NodeId> = map.nodes().collect();
         for node in used {
             let procs = map.on_node(node);
@@ -271,6 +362,8 @@ impl Controller {
                 job: job.id,
                 nspace: nspace.clone(),
                 universe: room,
+                offset: job.offset,
+                parent: parent.clone(),
                 size: job.size,
                 apps: job.spec.apps.clone(),
                 procs,
@@ -289,9 +382,12 @@ impl Controller {
         }
     }
 
-    fn refuse(&mut self, refusal: Refusal) {
-        if let Some(job) = &mut self.job {
+    fn refuse(&mut self, id: JobId, refusal: Refusal) {
+        if let Some(job) = self.jobs.get_mut(&id) {
             job.phase = Phase::Over;
+        }
+        if id != FIRST {
+            return self.spawn_refused(id);
         }
         self.tell(ToFront::Refused(refusal));
         self.outputs.push_back(ControllerOutput::Finished);
@@ -304,7 +400,7 @@ impl Controller {
                 topology,
             } if said == node => {
                 self.nodes.insert(node, *topology);
-                self.launch_if_ready();
+                self.launch_if_ready(FIRST);
             }
             ToController::Hello { node: said, .. } => {
                 self.log(format!(
@@ -312,35 +408,43 @@ impl Controller {
                 ));
             }
             ToController::Launched {
-                table, failures, ..
-            } => self.on_launched(now, node, table, failures),
-            ToController::Held { ranks, .. } => {
-                let news = self.job.as_mut().and_then(|job| job.hold.on_held(&ranks));
+                job,
+                table,
+                failures,
+            } => self.on_launched(now, job, node, table, failures),
+            ToController::Held { job, ranks } => {
+                let news = self
+                    .jobs
+                    .get_mut(&job)
+                    .and_then(|job| job.hold.on_held(&ranks));
                 self.announce(news);
             }
-            ToController::Output { chunk, .. } => self.on_output(node, chunk),
-            ToController::StdinCredit { bytes, .. } => self.on_stdin_credit(node, Some(bytes)),
-            ToController::StdinClosed { .. } => self.on_stdin_credit(node, None),
+            ToController::Output { job, chunk } => self.on_output(job, node, chunk),
+            ToController::StdinCredit { job, bytes } => {
+                self.on_stdin_credit(job, node, Some(bytes));
+            }
+            ToController::StdinClosed { job } => self.on_stdin_credit(job, node, None),
             ToController::Ended {
+                job,
                 rank,
                 status,
                 drained,
-                ..
-            } => self.on_ended(now, rank, status, drained),
+            } => self.on_ended(now, job, rank, status, drained),
             ToController::Ask {
                 proc,
                 ticket,
                 request,
             } => self.on_ask(now, node, proc, ticket, &request),
-            ToController::Fence { puts, .. } => self.on_fence(node, puts),
+            ToController::Fence { job, puts } => self.on_fence(job, node, puts),
             ToController::Abort {
+                job,
                 rank,
                 code,
                 message,
-                ..
             } => {
                 self.end(
                     now,
+                    job,
                     Cause::Aborted {
                         rank,
                         code,
@@ -348,30 +452,30 @@ impl Controller {
                     },
                 );
             }
-            ToController::Protocol { rank, what, .. } => {
-                self.end(now, Cause::Protocol { rank, what })
+            ToController::Protocol { job, rank, what } => {
+                self.end(now, job, Cause::Protocol { rank, what });
             }
             ToController::Note { note, .. } => self.tell(ToFront::Note(note)),
-            ToController::Clean { .. } => {
-                if let Some(share) = self.share(node) {
+            ToController::Clean { job } => {
+                let job = self.jobs.get_mut(&job);
+                if let Some(share) = job.and_then(|job| job.shares.get_mut(&node)) {
                     share.clean = true;
                 }
             }
         }
     }
 
-    fn share(&mut self, node: NodeId) -> Option<&mut Share> {
-        self.job.as_mut().and_then(|job| job.shares.get_mut(&node))
-    }
-
     fn on_launched(
         &mut self,
         now: Time,
+        id: JobId,
         node: NodeId,
         table: Vec<TableRow>,
         failures: Vec<(StartFailure, RankSet)>,
     ) {
-        let Some(job) = &mut self.job else { return };
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         let Some(share) = job.shares.get_mut(&node) else {
             return;
         };
@@ -391,24 +495,27 @@ impl Controller {
             news = news.or(said);
         }
         let failed = !job.failures.is_empty();
-        self.tell_launched();
+        self.tell_launched(id);
         self.announce(news);
         if failed {
-            self.end(now, Cause::NotStarted(Vec::new()));
+            self.end(now, id, Cause::NotStarted(Vec::new()));
         }
     }
 
     /// Tells the front of the launch when the last node has said, or will never say, what became of it.
-    fn tell_launched(&mut self) {
+    fn tell_launched(&mut self, id: JobId) {
         let Some(job) = self
-            .job
-            .as_mut()
+            .jobs
+            .get_mut(&id)
             .filter(|job| job.shares.values().all(|share| share.launched))
         else {
             return;
         };
         if job.phase == Phase::Launching {
             job.phase = Phase::Running;
+        }
+        if id != FIRST {
+            return self.tell_spawned(id);
         }
         job.table.sort_by_key(|row| row.rank);
         let launched = ToFront::Launched {
@@ -418,57 +525,60 @@ impl Controller {
         self.tell(launched);
     }
 
-    fn on_output(&mut self, node: NodeId, chunk: crate::proto::Chunk) {
-        let Some(job) = &mut self.job else { return };
+    fn on_output(&mut self, id: JobId, node: NodeId, chunk: Chunk) {
         let (stream, bytes) = (chunk.stream, stdio::cost(chunk.bytes.len()));
         if self.front_lost {
             // Nobody reads: the procs must not stall on full pipes while they are being ended.
-            self.credit_node(node, stream, bytes);
+            self.credit_node(id, node, stream, bytes);
             return;
         }
-        let unpaid = &mut job.unpaid[stream as usize];
+        let unpaid = &mut self.unpaid[stream as usize];
         match unpaid.back_mut() {
-            Some((last, sum)) if *last == node => *sum += bytes,
-            _ => unpaid.push_back((node, bytes)),
+            Some((job, last, sum)) if (*job, *last) == (id, node) => *sum += bytes,
+            _ => unpaid.push_back((id, node, bytes)),
         }
         self.tell(ToFront::Output(chunk));
     }
 
-    /// Every node of the job has a window of its own: the front's credit goes to those whose output it has printed.
+    /// Every node has a window of its own for every job: the front's credit goes to those whose output it has printed.
     fn credit_output(&mut self, stream: Stream, bytes: u64) {
-        let Some(job) = &mut self.job else { return };
         if planted::is(Bug::CreditSpreadEvenly) {
-            let nodes: Vec<NodeId> = job.shares.keys().copied().collect();
+            let nodes: Vec<NodeId> = self
+                .jobs
+                .get(&FIRST)
+                .into_iter()
+                .flat_map(|job| job.shares.keys().copied())
+                .collect();
             for node in &nodes {
-                self.credit_node(*node, stream, bytes / nodes.len() as u64);
+                self.credit_node(FIRST, *node, stream, bytes / nodes.len() as u64);
             }
             return;
         }
-        let unpaid = &mut job.unpaid[stream as usize];
+        let unpaid = &mut self.unpaid[stream as usize];
         let mut left = bytes;
-        let mut paid: BTreeMap<NodeId, u64> = BTreeMap::new();
+        let mut paid: BTreeMap<(JobId, NodeId), u64> = BTreeMap::new();
         while left > 0
-            && let Some((node, sum)) = unpaid.front_mut()
+            && let Some((job, node, sum)) = unpaid.front_mut()
         {
             let part = left.min(*sum);
-            *paid.entry(*node).or_default() += part;
+            *paid.entry((*job, *node)).or_default() += part;
             left -= part;
             *sum -= part;
             if *sum == 0 {
                 unpaid.pop_front();
             }
         }
-        for (node, bytes) in paid {
-            self.credit_node(node, stream, bytes);
+        for ((job, node), bytes) in paid {
+            self.credit_node(job, node, stream, bytes);
         }
     }
 
-    fn credit_node(&mut self, node: NodeId, stream: Stream, bytes: u64) {
-        if let Some(job) = &self.job
+    fn credit_node(&mut self, id: JobId, node: NodeId, stream: Stream, bytes: u64) {
+        if let Some(job) = self.jobs.get(&id)
             && job.shares.get(&node).is_some_and(|share| !share.clean)
         {
             let credit = ToDaemon::OutputCredit {
-                job: job.id,
+                job: id,
                 stream,
                 bytes,
             };
@@ -478,8 +588,11 @@ impl Controller {
     }
 
     /// The front may send what the slowest node can take.
-    fn on_stdin_credit(&mut self, node: NodeId, bytes: Option<u64>) {
-        let Some(job) = &mut self.job else { return };
+    fn on_stdin_credit(&mut self, id: JobId, node: NodeId, bytes: Option<u64>) {
+        // Only the front's job reads what the front reads.
+        let Some(job) = self.jobs.get_mut(&id).filter(|_| id == FIRST) else {
+            return;
+        };
         let Some(share) = job
             .shares
             .get_mut(&node)
@@ -508,8 +621,10 @@ impl Controller {
         self.tell(message);
     }
 
-    fn on_ended(&mut self, now: Time, rank: Rank, status: ExitStatus, drained: Drained) {
-        let Some(job) = &mut self.job else { return };
+    fn on_ended(&mut self, now: Time, id: JobId, rank: Rank, status: ExitStatus, drained: Drained) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         if job.settled.contains(rank) {
             self.log(format!(
                 "rank {rank} ended twice: the second end is ignored"
@@ -531,10 +646,12 @@ impl Controller {
         if decides {
             let cause = Cause::Failed { rank, status };
             match policy {
-                OnFailure::EndJob => self.end(now, cause),
-                OnFailure::Continue if planted::is(Bug::ContinueIgnored) => self.end(now, cause),
+                OnFailure::EndJob => self.end(now, id, cause),
+                OnFailure::Continue if planted::is(Bug::ContinueIgnored) => {
+                    self.end(now, id, cause);
+                }
                 OnFailure::Continue => {
-                    if let Some(job) = &mut self.job {
+                    if let Some(job) = self.jobs.get_mut(&id) {
                         job.cause = Some(cause);
                     }
                 }
@@ -543,8 +660,10 @@ impl Controller {
     }
 
     /// A fence is over when every node has all of its ranks in it.
-    fn on_fence(&mut self, node: NodeId, puts: Vec<(String, String)>) {
-        let Some(job) = &mut self.job else { return };
+    fn on_fence(&mut self, id: JobId, node: NodeId, puts: Vec<(String, String)>) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         let Some(share) = job.shares.get_mut(&node) else {
             return;
         };
@@ -569,7 +688,7 @@ impl Controller {
                 .extend(node.map(|node| ControllerOutput::Daemon(node, message)));
             return;
         }
-        self.each_node(|job| ToDaemon::FenceDone {
+        self.each_node(id, |job| ToDaemon::FenceDone {
             job,
             puts: all.clone(),
         });
@@ -584,16 +703,35 @@ impl Controller {
         }
     }
 
-    fn release(&mut self) {
-        let released = self.job.as_mut().and_then(|job| job.hold.release());
-        if released.is_some() {
-            self.each_node(|job| ToDaemon::Release { job });
+    fn release(&mut self, id: JobId) {
+        let job = self.jobs.get_mut(&id);
+        if job.and_then(|job| job.hold.release()).is_some() {
+            self.each_node(id, |job| ToDaemon::Release { job });
         }
     }
 
     /// Begins to end the job: SIGTERM, grace, SIGKILL. The first cause is the one that is told.
-    fn end(&mut self, now: Time, cause: Cause) {
-        let Some(job) = &mut self.job else { return };
+    fn end(&mut self, now: Time, id: JobId, cause: Cause) {
+        if id == FIRST {
+            // Whoever was spawned by it has nobody left to work for.
+            for spawned in self.living().into_iter().filter(|job| *job != FIRST) {
+                self.end_one(spawned, Cause::Ended(EndReason::SpawnerEnded));
+            }
+        }
+        self.end_one(id, cause);
+        let _ = now;
+    }
+
+    fn end_all(&mut self, now: Time, reason: EndReason) {
+        for id in self.living() {
+            self.end(now, id, Cause::Ended(reason));
+        }
+    }
+
+    fn end_one(&mut self, id: JobId, cause: Cause) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         match job.phase {
             Phase::Waiting => {
                 job.cause = Some(cause);
@@ -608,21 +746,22 @@ impl Controller {
                 // ends it now is what the user wants to know.
                 job.cause = Some(cause);
                 job.phase = Phase::Ending;
-                self.each_node(|job| ToDaemon::End { job, grace });
+                self.each_node(id, |job| ToDaemon::End { job, grace });
             }
             Phase::Ending if planted::is(Bug::LastCauseWins) => job.cause = Some(cause),
             Phase::Ending | Phase::Over => {}
         }
-        let _ = now;
     }
 
-    fn kill(&mut self, cause: Cause) {
-        let Some(job) = &mut self.job else { return };
+    fn kill(&mut self, id: JobId, cause: Cause) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         if job.phase < Phase::Ending {
             job.cause = Some(cause);
             job.phase = Phase::Ending;
         }
-        self.each_node(|job| ToDaemon::Kill { job });
+        self.each_node(id, |job| ToDaemon::Kill { job });
     }
 
     fn on_front_lost(&mut self, now: Time) {
@@ -634,19 +773,34 @@ impl Controller {
             }
             self.credit_output(stream, u64::MAX);
         }
-        match &self.job {
-            None => self.outputs.push_back(ControllerOutput::Finished),
-            // It was ending already, with a grace that was meant for a front that waits.
-            Some(job) if job.phase == Phase::Ending => {
-                self.each_node(|job| ToDaemon::Kill { job });
+        if self.jobs.is_empty() {
+            self.outputs.push_back(ControllerOutput::Finished);
+        }
+        for id in self.living() {
+            if self
+                .jobs
+                .get(&id)
+                .is_some_and(|job| job.phase == Phase::Ending)
+            {
+                // It was ending already, with a grace that was meant for a front that waits.
+                self.each_node(id, |job| ToDaemon::Kill { job });
+            } else {
+                self.end(now, id, Cause::Ended(EndReason::FrontLost));
             }
-            Some(_) => self.end(now, Cause::Ended(EndReason::FrontLost)),
         }
     }
 
     fn on_daemon_lost(&mut self, now: Time, node: NodeId) {
         self.nodes.remove(&node);
-        let Some(job) = &mut self.job else { return };
+        for id in self.living() {
+            self.on_share_lost(now, id, node);
+        }
+    }
+
+    fn on_share_lost(&mut self, now: Time, id: JobId, node: NodeId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         let Some(share) = job.shares.get_mut(&node) else {
             return;
         };
@@ -658,9 +812,9 @@ impl Controller {
             job.started = job.started.union(&ranks);
         }
         let lost = ranks.difference(&job.settled);
-        self.on_stdin_credit(node, None);
+        self.on_stdin_credit(id, node, None);
         if !launched {
-            self.tell_launched();
+            self.tell_launched(id);
         }
         let status = ExitStatus::Signaled {
             signal: Signal::KILL,
@@ -668,50 +822,53 @@ impl Controller {
         };
         for rank in lost.iter() {
             // Nothing holds the output of a lost node open.
-            self.on_ended(now, rank, status, Drained::Whole);
+            self.on_ended(now, id, rank, status, Drained::Whole);
         }
     }
 
+    /// The jobs that are not over.
+    fn living(&self) -> Vec<JobId> {
+        let living = self.jobs.values().filter(|job| job.phase < Phase::Over);
+        living.map(|job| job.id).collect()
+    }
+
+    /// Ends what is settled, and tells the front when nothing is left.
     fn finish_if_settled(&mut self) {
-        let Some(job) = &mut self.job else { return };
-        let settled = match job.phase {
-            Phase::Waiting | Phase::Over => false,
-            // Ended before it was launched: there is nothing to wait for.
-            Phase::Ending if job.shares.is_empty() => true,
-            Phase::Launching | Phase::Running | Phase::Ending => {
-                job.settled.len() == job.size as usize
-                    && job.shares.values().all(|share| share.clean)
+        for id in self.living() {
+            let settled = self.jobs.get(&id).is_some_and(Job::is_settled);
+            // The front's job is told last.
+            if id != FIRST && settled {
+                self.finish(id);
             }
-        };
-        if !settled {
-            return;
         }
+        let alone = self.living() == [FIRST];
+        if alone && self.jobs.get(&FIRST).is_some_and(Job::is_settled) {
+            self.finish(FIRST);
+        }
+    }
+
+    fn finish(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         job.phase = Phase::Over;
-        let all = RankSet::range(0..job.size);
-        let cause = match job.cause.take() {
-            Some(Cause::NotStarted(_)) => {
-                Cause::NotStarted(std::mem::take(&mut job.failures).into_iter().collect())
-            }
-            Some(cause) => cause,
-            None => Cause::Success,
-        };
-        let outcome = Outcome {
-            cause,
-            size: job.size,
-            not_started: all.difference(&job.started),
-            ended: std::mem::take(&mut job.ended).into_iter().collect(),
-            ended_by_us: std::mem::take(&mut job.ended_by_us),
-        };
+        let outcome = job.outcome();
         let leaky = std::mem::take(&mut job.leaky);
         if !leaky.is_empty() {
             self.tell(ToFront::Note(Note::Leaky(leaky)));
         }
-        self.tell(ToFront::Ended(outcome));
-        self.outputs.push_back(ControllerOutput::Finished);
+        if id == FIRST {
+            self.tell(ToFront::Ended(outcome));
+            self.outputs.push_back(ControllerOutput::Finished);
+        } else {
+            self.spawned_ended(id, outcome);
+        }
     }
 
-    fn each_node(&mut self, message: impl Fn(JobId) -> ToDaemon) {
-        let Some(job) = &self.job else { return };
+    fn each_node(&mut self, id: JobId, message: impl Fn(JobId) -> ToDaemon) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
         let messages = job
             .shares
             .iter()
@@ -721,7 +878,9 @@ impl Controller {
     }
 
     fn each_reader(&mut self, message: impl Fn(JobId) -> ToDaemon) {
-        let Some(job) = &self.job else { return };
+        let Some(job) = self.jobs.get(&FIRST) else {
+            return;
+        };
         let messages = job
             .shares
             .iter()

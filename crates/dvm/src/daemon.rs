@@ -420,6 +420,9 @@ impl Daemon {
                 let job = LocalJob::launch(now, &self.config, *launch, environment, out);
                 self.jobs.insert(id, job);
             }
+            ToDaemon::Event { event } => {
+                self.serve(now, |service, now| service.on_event(now, &event));
+            }
             ToDaemon::Answer { ticket, answer } => {
                 self.serve(now, |service, now| service.on_answer(now, ticket, &answer));
             }

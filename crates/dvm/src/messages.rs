@@ -15,7 +15,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-use base::{ExitStatus, Rank, RankSet, Signal};
+use base::{ExitStatus, JobId, Rank, RankSet, Signal};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use self::{
@@ -230,6 +230,7 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
     match note {
         Note::Placement(note) => placement_note(note),
         Note::Leaky(ranks) => leaky(ranks, scene),
+        Note::SpawnedFailed { job, cause } => spawned_failed(*job, cause),
         Note::LeftBehind { node, count: left } => Message::new(
             &k::LEFT_BEHIND,
             format!(
@@ -399,6 +400,31 @@ const fn signal_help(signal: Signal) -> Option<&'static str> {
     })
 }
 
+/// A job failed that a proc of the user's job had spawned. The scene is that of the user's job, so that it cannot say
+/// where those ranks were.
+fn spawned_failed(job: JobId, cause: &Cause) -> Message {
+    let what = match cause {
+        Cause::Failed { rank, status } => match status {
+            ExitStatus::Exited(code) => format!("its rank {rank} exited with code {code}"),
+            ExitStatus::Signaled { signal, .. } => {
+                format!("its rank {rank} was killed by {signal}")
+            }
+        },
+        Cause::Aborted { rank, code, .. } => {
+            format!("its rank {rank} aborted it with code {code}")
+        }
+        Cause::Protocol { rank, .. } => {
+            format!("its rank {rank} broke the rules of the process management interface")
+        }
+        Cause::NotStarted(_) => "it could not be started".to_owned(),
+        Cause::Success | Cause::Ended(_) => "it was ended".to_owned(),
+    };
+    Message::new(
+        &k::SPAWNED_FAILED,
+        format!("job {job}, which a rank has spawned, failed: {what}"),
+    )
+}
+
 /// What became of the ranks that are not in `about`; nothing where there are none.
 fn effect(about: &RankSet, outcome: &Outcome, scene: &Scene<'_>) -> Option<String> {
     let ended_by_us = outcome.ended_by_us.difference(about);
@@ -520,6 +546,10 @@ fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
                 }
                 None => "the job did not end within its time limit".to_owned(),
             },
+        ),
+        EndReason::SpawnerEnded => Message::new(
+            &k::SPAWNER_ENDED,
+            "the job was ended because the job that had spawned it ended",
         ),
         EndReason::FrontLost => Message::new(
             &k::FRONT_LOST,

@@ -37,6 +37,7 @@ pub enum ChunkEnd {
 /// Output of one rank: whole lines where that is possible.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
+    pub job: JobId,
     pub rank: Rank,
     pub stream: Stream,
     pub bytes: Bytes,
@@ -79,6 +80,8 @@ pub enum EndReason {
     TimeLimit,
     /// The front is gone.
     FrontLost,
+    /// The job whose proc had spawned it ended.
+    SpawnerEnded,
 }
 
 /// From the controller to the front.
@@ -146,6 +149,11 @@ pub enum Note {
     LeftBehind {
         node: NodeId,
         count: u32,
+    },
+    /// A job that a proc had spawned has failed.
+    SpawnedFailed {
+        job: JobId,
+        cause: Box<Cause>,
     },
     /// These could not be ended even by SIGKILL within the time allowed.
     Stuck {
@@ -261,6 +269,10 @@ pub enum ToDaemon {
         job: JobId,
         size: WindowSize,
     },
+    /// Something has happened that PMIx clients may want to hear of, as `docs/formats/pmix.md` has it.
+    Event {
+        event: Bytes,
+    },
     /// Answers [`ToController::Ask`]: a PMIx answer, as `docs/formats/pmix.md` has it.
     Answer {
         ticket: u64,
@@ -281,6 +293,10 @@ pub struct Launch {
     pub nspace: String,
     /// Procs that the allocation has room for.
     pub universe: u32,
+    /// The number of the first rank among those of all jobs of the machine.
+    pub offset: u32,
+    /// The PMIx name and the rank of the proc that has spawned it.
+    pub parent: Option<(String, Rank)>,
     pub size: u32,
     pub apps: Vec<App>,
     /// The procs of this node, by rank.

@@ -235,6 +235,7 @@ impl Node {
             | ToDaemon::Release { .. }
             | ToDaemon::Resize { .. }
             | ToDaemon::Answer { .. }
+            | ToDaemon::Event { .. }
             | ToDaemon::FenceDone { .. } => {}
         }
         let id = self.id;

@@ -129,7 +129,9 @@ impl Printers {
     pub(super) fn print(&mut self, events: &mut Loop, chunk: &Chunk) {
         let cost = stdio::cost(chunk.bytes.len());
         let mut bytes = self.renderer.render(chunk, os::wall_clock());
-        let foreign = self.raw_for.is_some_and(|rank| rank != chunk.rank);
+        let foreign = self
+            .raw_for
+            .is_some_and(|rank| rank != chunk.rank || chunk.job != dvm::FIRST_JOB);
         if foreign && self.printer(chunk.stream).terminal {
             bytes = with_returns(&bytes);
         }

@@ -13,7 +13,7 @@ use std::{
     path::Path,
 };
 
-use base::{ProcId, Signal};
+use base::{JobId, ProcId, Signal};
 use bytes::Bytes;
 use dvm::{
     SpawnOrder,
@@ -67,7 +67,7 @@ pub(super) struct Ranks {
     spawner: Spawner,
     owner: CString,
     descriptors: (u64, u64),
-    apps: Vec<Prepared>,
+    apps: BTreeMap<JobId, Vec<Prepared>>,
     ranks: BTreeMap<ProcId, Rank>,
     pids: BTreeMap<Pid, ProcId>,
 }
@@ -96,16 +96,17 @@ impl Ranks {
             spawner: Spawner::new()?,
             owner: c_string(format!("{OWNER_VARIABLE}={owner}").into_bytes()),
             descriptors,
-            apps: Vec::new(),
+            apps: BTreeMap::new(),
             ranks: BTreeMap::new(),
             pids: BTreeMap::new(),
         })
     }
 
     /// Looks at the programs and directories of a job; gives those apps that cannot be started, by their index.
-    pub(super) fn prepare(&mut self, apps: &[App]) -> BTreeMap<u32, StartFailure> {
-        self.apps = apps.iter().map(Prepared::new).collect();
-        let failures = self.apps.iter().map(|app| app.program.as_ref().err());
+    pub(super) fn prepare(&mut self, job: JobId, apps: &[App]) -> BTreeMap<u32, StartFailure> {
+        let apps: Vec<Prepared> = apps.iter().map(Prepared::new).collect();
+        let apps = self.apps.entry(job).insert_entry(apps).into_mut();
+        let failures = apps.iter().map(|app| app.program.as_ref().err());
         (0..)
             .zip(failures)
             .filter_map(|(index, failure)| Some((index, failure?.clone())))
@@ -119,7 +120,8 @@ impl Ranks {
         sources: &mut Sources,
         order: &SpawnOrder,
     ) -> Result<(Pid, OsString), StartFailure> {
-        let Some(app) = self.apps.get_mut(order.app as usize) else {
+        let apps = self.apps.get_mut(&order.proc.job);
+        let Some(app) = apps.and_then(|apps| apps.get_mut(order.app as usize)) else {
             return Err(StartFailure {
                 step: StartStep::Find,
                 errno: EINVAL,
@@ -443,14 +445,25 @@ impl Ranks {
         }
     }
 
-    /// Signals every descendant of this process that is no rank, and says which live.
-    pub(super) fn sweep(&self, signal: Option<Signal>) -> Vec<i32> {
+    /// Signals what a job has left behind, and says what of it lives: every descendant of this process that is no rank,
+    /// and, while there are other jobs, that carries the number of the job.
+    pub(super) fn sweep(&self, job: JobId, signal: Option<Signal>) -> Vec<i32> {
         if !os::has_children() {
             return Vec::new();
         }
+        let alone = self.apps.keys().all(|other| *other == job);
+        let mark = format!("RALLY_JOB={job}");
+        let belongs = |pid: Pid| {
+            alone
+                || os::environment_of(pid).is_some_and(|environment| {
+                    environment
+                        .split(|byte| *byte == 0)
+                        .any(|variable| variable == mark.as_bytes())
+                })
+        };
         let strays: Vec<Pid> = os::descendants(os::current_pid())
             .into_iter()
-            .filter(|pid| !self.pids.contains_key(pid))
+            .filter(|pid| !self.pids.contains_key(pid) && belongs(*pid))
             .filter(|pid| os::inspect(*pid).is_some_and(|info| info.state != 'Z'))
             .collect();
         if let Some(signal) = signal {
@@ -465,13 +478,13 @@ impl Ranks {
         strays.into_iter().map(Pid::as_raw).collect()
     }
 
-    pub(super) fn forget(&mut self, events: &mut Loop, sources: &mut Sources) {
-        for (_, rank) in std::mem::take(&mut self.ranks) {
+    pub(super) fn forget(&mut self, job: JobId, events: &mut Loop, sources: &mut Sources) {
+        for (_, rank) in self.ranks.extract_if(.., |proc, _| proc.job == job) {
             for token in [rank.stdout, rank.stderr, rank.stdin, rank.pmi] {
                 remove(events, sources, token);
             }
         }
-        self.apps.clear();
+        self.apps.remove(&job);
     }
 }
 

@@ -17,6 +17,7 @@ fn chunk(rank: u32, stream: Stream, bytes: &[u8]) -> Chunk {
         ChunkEnd::Partial
     };
     Chunk {
+        job: JobId(1),
         rank: Rank(rank),
         stream,
         bytes: Bytes::copy_from_slice(bytes),

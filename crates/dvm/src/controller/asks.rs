@@ -14,7 +14,7 @@ use crate::proto::ToDaemon;
 
 /// Where an answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asker {
+pub(in crate::controller) struct Asker {
     node: NodeId,
     ticket: u64,
 }
@@ -58,6 +58,7 @@ impl Controller {
                 let status = self.published.unpublish(&from, &keys, &infos);
                 self.answer(asker, &Answer::Status(status));
             }
+            Ok(Request::Spawn { infos, apps }) => self.spawn(now, asker, proc, &infos, apps),
             Ok(_) => self.answer(asker, &Answer::Status(Status::NOT_SUPPORTED)),
             Err(error) => {
                 self.log(format!("a daemon asks what cannot be read: {error}"));
@@ -83,7 +84,7 @@ impl Controller {
         }
     }
 
-    fn answer(&mut self, asker: Asker, answer: &Answer) {
+    pub(super) fn answer(&mut self, asker: Asker, answer: &Answer) {
         let mut writer = Writer::new(Format::V4);
         answer.encode(&mut writer);
         self.outputs.push_back(ControllerOutput::Daemon(

@@ -10,13 +10,14 @@ use base::{JobId, ProcId, Rank, Signal, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
+    frame::Tag,
     keys,
-    message::{Answer, Command, GroupForm, Request, Shape},
+    message::{Answer, Command, GroupForm, Push, Request, Shape},
     server::{
-        AppFacts, Ask, Config, Conn, Input, Job, LogStream, NodeFacts, Output as FromServer,
+        AppFacts, Ask, Config, Conn, Event, Input, Job, LogStream, NodeFacts, Output as FromServer,
         PeerOwner, RankFacts, Server, Ticket,
     },
-    value::{Info, Nspace, PmixRank, Proc, Status},
+    value::{Info, Nspace, PmixRank, Proc, Range, Status},
 };
 
 use super::{DaemonConfig, Output};
@@ -184,6 +185,25 @@ impl Service {
         if let Some(nspace) = self.names.remove(&job) {
             self.jobs.remove(&nspace);
             self.server.handle(now, Input::Deregister(nspace));
+        }
+    }
+
+    /// Something has happened that the controller knows of.
+    pub(super) fn on_event(&mut self, now: Time, event: &[u8]) {
+        if let Ok(Some(Push::Event {
+            status,
+            source,
+            infos,
+            range,
+        })) = Push::decode(Format::V4, Tag::Event, event)
+        {
+            let event = Event {
+                status,
+                source,
+                range: range.unwrap_or(Range::SESSION),
+                infos,
+            };
+            self.server.handle(now, Input::Event(Box::new(event)));
         }
     }
 
@@ -430,7 +450,7 @@ fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
     Job {
         session: 1,
         universe: launch.universe,
-        offset: 0,
+        offset: launch.offset,
         apps: apps.collect(),
         nodes: vec![NodeFacts {
             name: CString::new(config.host.as_str()).unwrap_or_default(),
@@ -438,7 +458,10 @@ fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
         }],
         ranks: ranks.collect(),
         here: 0,
-        parent: None,
+        parent: launch.parent.as_ref().map(|(nspace, rank)| Proc {
+            nspace: name(nspace),
+            rank: (*rank).into(),
+        }),
         map_by: None,
         rank_by: None,
         bind_to: None,

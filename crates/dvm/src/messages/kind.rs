@@ -83,6 +83,14 @@ The exit code is 124, as with `timeout(1)`."
 "The process that the user had started, which reads stdin and prints the output, is gone, for example by SIGKILL. The \
 controller noticed and ended the job, so that nothing is left behind."
 
+    SPAWNER_ENDED: Error "job/spawner-ended"
+"The job was spawned by a process of another job (`PMIx_Spawn`, `MPI_Comm_spawn`), and that job has ended: it failed, or \
+somebody ended it. Spawned jobs do not outlive it then."
+
+    SPAWNED_FAILED: Warning "job/spawned-failed"
+"A process of the job has spawned another job (`PMIx_Spawn`, `MPI_Comm_spawn`), and that one has failed. The process is \
+told the end of it, if it wants to know; what becomes of its own job is its decision, and so is the exit code."
+
     LEAKY: Warning "job/leaky"
 "The rank has exited, but another process still has its stdout or stderr open, so the end of its output was not seen. \
 Mostly that is a process that the rank has started in the background and that inherited both.

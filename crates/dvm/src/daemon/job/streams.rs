@@ -69,6 +69,7 @@ impl LocalJob {
         for (bytes, end) in pieces {
             let shut = self.windows[slot(stream)].sent(bytes.len());
             let chunk = Chunk {
+                job: self.launch.job,
                 rank,
                 stream,
                 bytes,

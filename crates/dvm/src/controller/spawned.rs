@@ -1,0 +1,297 @@
+//! Jobs that procs spawn by PMIx: what they are made of, and who hears of their beginning and end.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use base::{ExitStatus, JobId, ProcId, Rank, Time};
+use bytes::Bytes;
+use pmix::{
+    codec::{Format, Writer},
+    keys,
+    message::{Answer, Push},
+    value::{App as SpawnedApp, Envar, Info, Key, Nspace, PmixRank, Proc, Range, Status, Value},
+};
+
+use super::{Asker, Controller, ControllerOutput, MAX_JOBS, Origin};
+use crate::{
+    place::{self, AppRequest, BindTarget, Oversubscribe},
+    proto::{Cause, Note, Outcome, StartFailure, StartStep, ToDaemon, ToFront},
+    spec::{App, HoldAt, JobSpec, StdinTarget},
+};
+
+impl Controller {
+    /// Takes a job that a proc wants to have started. It is answered when the job runs, or cannot.
+    pub(super) fn spawn(
+        &mut self,
+        now: Time,
+        asker: Asker,
+        by: ProcId,
+        infos: &[Info],
+        apps: Vec<SpawnedApp>,
+    ) {
+        if self.living().len() >= MAX_JOBS {
+            return self.answer(asker, &Answer::Status(Status::OUT_OF_RESOURCE));
+        }
+        let Some(spawner) = self.jobs.get(&by.job).filter(|job| !job.is_ending()) else {
+            return self.answer(asker, &Answer::Status(Status::NOT_AVAILABLE));
+        };
+        match spec(&spawner.spec, infos, apps) {
+            Ok(spec) => {
+                let asker = Some(asker);
+                self.add(now, Box::new(spec), Origin::Spawned { by, asker });
+            }
+            Err(status) => self.answer(asker, &Answer::Status(status)),
+        }
+    }
+
+    /// The PMIx name and the rank of the proc that has spawned a job.
+    pub(super) fn parent(&self, id: JobId) -> Option<(String, Rank)> {
+        match self.jobs.get(&id)?.origin {
+            Origin::Front => None,
+            Origin::Spawned { by, .. } => Some((self.nspace(by.job), by.rank)),
+        }
+    }
+
+    /// Every proc of a spawned job was started, or will never be: the spawner is told.
+    pub(super) fn tell_spawned(&mut self, id: JobId) {
+        let nspace = CString::new(self.nspace(id)).ok();
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Origin::Spawned { asker, .. } = &mut job.origin else {
+            return;
+        };
+        let Some(asker) = asker.take() else { return };
+        let answer = match job.failures.keys().next() {
+            None => Answer::Spawned {
+                status: Status::SUCCESS,
+                nspace,
+                facts: Vec::new(),
+            },
+            Some(failure) => Answer::Status(status_of(failure)),
+        };
+        self.answer(asker, &answer);
+    }
+
+    /// A spawned job could not even be placed.
+    pub(super) fn spawn_refused(&mut self, id: JobId) {
+        let Some(job) = self.jobs.remove(&id) else {
+            return;
+        };
+        if let Origin::Spawned {
+            asker: Some(asker), ..
+        } = job.origin
+        {
+            self.answer(asker, &Answer::Status(Status::JOB_FAILED_TO_MAP));
+        }
+    }
+
+    /// A spawned job is over: whoever has registered for it is told, and the user when it failed.
+    pub(super) fn spawned_ended(&mut self, id: JobId, outcome: Outcome) {
+        // Who waits for its start gets an answer even where it was ended before.
+        self.tell_spawned(id);
+        if let Some(job) = self.jobs.remove(&id) {
+            self.offset = self.offset.max(job.offset.saturating_add(job.size));
+        }
+        if let Ok(nspace) = Nspace::from_text(&self.nspace(id)) {
+            self.published.job_ended(&nspace);
+            self.tell_end(&nspace, &outcome);
+        }
+        let silent = matches!(outcome.cause, Cause::Success | Cause::Ended(_));
+        if !silent {
+            self.tell(ToFront::Note(Note::SpawnedFailed {
+                job: id,
+                cause: Box::new(outcome.cause),
+            }));
+        }
+    }
+
+    fn tell_end(&mut self, nspace: &Nspace, outcome: &Outcome) {
+        let mut writer = Writer::new(Format::V4);
+        let info = |key, value| Key::new(key).ok().map(|key| Info::new(key, value));
+        let infos = [
+            info(keys::EVENT_NON_DEFAULT, Value::Bool(true)),
+            info(
+                keys::JOB_TERM_STATUS,
+                Value::Status(Status(exit_code(outcome))),
+            ),
+            info(
+                keys::EVENT_AFFECTED_PROC,
+                Value::Proc(Box::new(Proc::all(nspace.clone()))),
+            ),
+        ];
+        let event = Push::Event {
+            status: Status::EVENT_JOB_END,
+            source: Proc {
+                nspace: nspace.clone(),
+                rank: PmixRank(0),
+            },
+            infos: infos.into_iter().flatten().collect(),
+            range: Some(Range::SESSION),
+        };
+        event.encode(&mut writer);
+        let event = Bytes::from(writer.into_bytes());
+        let nodes: Vec<_> = self.nodes.keys().copied().collect();
+        self.outputs.extend(nodes.into_iter().map(|node| {
+            let event = event.clone();
+            ControllerOutput::Daemon(node, ToDaemon::Event { event })
+        }));
+    }
+}
+
+/// What a job is, of which a proc of another job has said the programs.
+fn spec(spawner: &JobSpec, infos: &[Info], apps: Vec<SpawnedApp>) -> Result<JobSpec, Status> {
+    if apps.is_empty() {
+        return Err(Status::BAD_PARAM);
+    }
+    let text = |key| find(infos, key).and_then(Value::as_text);
+    let policy = |key| text(key).and_then(|text| text.to_str().ok());
+    let base = spawner.apps.first().ok_or(Status::BAD_PARAM)?;
+    let mut request = place::Request {
+        oversubscribe: Oversubscribe::Allow,
+        // The procs of the spawner are there already: to bind to cores that they are bound to would slow down both.
+        bind_to: Some(BindTarget::None.into()),
+        ..place::Request::default()
+    };
+    if let Some(map_by) = policy(keys::MAP_BY) {
+        request.map_by = Some(place::map_by(map_by).map_err(|_| Status::BAD_PARAM)?);
+    }
+    if let Some(rank_by) = policy(keys::RANK_BY) {
+        request.rank_by = Some(place::rank_by(rank_by).map_err(|_| Status::BAD_PARAM)?);
+    }
+    if let Some(bind_to) = policy(keys::BIND_TO) {
+        request.bind_to = Some(place::bind_to(bind_to).map_err(|_| Status::BAD_PARAM)?);
+    }
+    let mut programs = Vec::new();
+    for app in apps {
+        let count = u32::try_from(app.maxprocs).map_err(|_| Status::BAD_PARAM)?;
+        request.apps.push(AppRequest {
+            count: Some(count),
+            ..AppRequest::default()
+        });
+        programs.push(program(base, infos, app)?);
+    }
+    Ok(JobSpec {
+        apps: programs,
+        placement: request,
+        stdin: StdinTarget::None,
+        stdio: crate::spec::StdioPlan {
+            pty: None,
+            ..spawner.stdio.clone()
+        },
+        end: crate::spec::EndPolicy {
+            time_limit: None,
+            ..spawner.end
+        },
+        hold: HoldAt::Nowhere,
+        variables: spawner.variables,
+    })
+}
+
+/// One program, in the environment of the spawner and with what the spawner adds.
+fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, Status> {
+    let os = |text: &CString| OsStr::from_bytes(text.as_bytes()).to_os_string();
+    let mut argv = app.argv.iter().flatten().map(os);
+    // libpmix sends the name of the program twice, but a caller may leave either away.
+    let first = argv.next();
+    let program = app
+        .command
+        .as_ref()
+        .map(os)
+        .or(first)
+        .ok_or(Status::JOB_NO_EXE_SPECIFIED)?;
+    let args = argv.collect();
+    let mut env = base.env.clone();
+    for variable in app.env.iter().flatten() {
+        let bytes = variable.as_bytes();
+        let at = bytes.iter().position(|byte| *byte == b'=');
+        let (name, value) = bytes.split_at(at.ok_or(Status::BAD_PARAM)?);
+        set(
+            &mut env,
+            OsStr::from_bytes(name),
+            OsStr::from_bytes(&value[1..]),
+        );
+    }
+    for info in job.iter().chain(&app.info) {
+        if let Value::Envar(envar) = &info.value {
+            change(&mut env, info, envar);
+        }
+    }
+    let directive = find(&app.info, keys::WORKING_DIR).or_else(|| find(job, keys::WORKING_DIR));
+    let directory = directive
+        .and_then(Value::as_text)
+        .or(app.cwd.as_deref())
+        .map_or_else(
+            || base.directory.clone(),
+            |text| OsStr::from_bytes(text.to_bytes()).to_os_string(),
+        );
+    let directory = if directory.as_bytes().starts_with(b"/") {
+        directory
+    } else {
+        let mut path = std::path::PathBuf::from(&base.directory);
+        path.push(directory);
+        path.into_os_string()
+    };
+    Ok(App {
+        program,
+        args,
+        env,
+        directory,
+        search: base.search.clone(),
+        umask: base.umask,
+    })
+}
+
+/// Changes one variable as the directive says.
+fn change(env: &mut Vec<(OsString, OsString)>, info: &Info, envar: &Envar) {
+    let Some(name) = &envar.name else { return };
+    let name = OsStr::from_bytes(name.as_bytes());
+    let value = envar.value.as_ref().map_or(&[][..], |text| text.as_bytes());
+    let old = env
+        .iter()
+        .find(|(other, _)| other == name)
+        .map(|(_, value)| value.as_bytes().to_vec());
+    let joined = |first: &[u8], second: &[u8]| [first, &[envar.separator], second].concat();
+    let new = match (info.key.as_bytes(), old) {
+        (b"pmix.envar.unset", _) => return env.retain(|(other, _)| other != name),
+        (b"pmix.envar.addv", Some(_)) => return,
+        (b"pmix.envar.prepnd", Some(old)) => joined(value, &old),
+        (b"pmix.envar.appnd", Some(old)) => joined(&old, value),
+        _ => value.to_vec(),
+    };
+    set(env, name, OsStr::from_bytes(&new));
+}
+
+fn set(env: &mut Vec<(OsString, OsString)>, name: &OsStr, value: &OsStr) {
+    env.retain(|(other, _)| other != name);
+    env.push((name.to_os_string(), value.to_os_string()));
+}
+
+fn find<'a>(infos: &'a [Info], key: &std::ffi::CStr) -> Option<&'a Value> {
+    let info = infos.iter().find(|info| info.key == *key)?;
+    Some(&info.value)
+}
+
+/// Why a job could not be started, in PMIx's words.
+fn status_of(failure: &StartFailure) -> Status {
+    const EACCES: i32 = 13;
+    match failure.step {
+        StartStep::Find => Status::JOB_EXE_NOT_FOUND,
+        StartStep::Exec if failure.errno == EACCES => Status::JOB_APP_NOT_EXECUTABLE,
+        StartStep::Directory => Status::JOB_WDIR_NOT_FOUND,
+        _ => Status::JOB_FAILED_TO_LAUNCH,
+    }
+}
+
+/// What a job came to, as a number: the code of the proc that decided, 128 and the signal where it was killed.
+fn exit_code(outcome: &Outcome) -> i32 {
+    match &outcome.cause {
+        Cause::Success => 0,
+        Cause::Failed { status, .. } => match status {
+            ExitStatus::Exited(code) => i32::from(*code),
+            ExitStatus::Signaled { signal, .. } => 128 + signal.0,
+        },
+        Cause::Aborted { code, .. } => i32::from(*code),
+        Cause::NotStarted(_) | Cause::Protocol { .. } | Cause::Ended(_) => 1,
+    }
+}
