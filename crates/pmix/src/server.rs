@@ -11,9 +11,9 @@
 //! | `Connected` | – | answered | `Finalized` | closed, *lost* | *lost* |
 //! | `Finalized` | – | refused with INIT | answered | closed | forgotten |
 //!
-//! *Lost* means that the process has broken contact without saying so. It is not dead: it may connect again, and when
-//! it is dead its parent says so, [`Input::Ended`]. As long as it is lost or dead, no collective can have it, and those
-//! who wait for it in one are told.
+//! *Lost* means that the process has broken contact without saying so, and has not come back within [`LOST_DELAY`]. It
+//! is not dead: it may connect again, and when it is dead its parent says so, [`Input::Ended`]. As long as it is lost or
+//! dead, no collective can have it, and those who wait for it in one are told.
 //!
 //! What waits, and who ends the wait:
 //!
@@ -25,6 +25,7 @@
 //! | a heartbeat | the next one; the end of the process |
 
 mod collective;
+mod environment;
 mod event;
 mod get;
 mod group;
@@ -47,6 +48,7 @@ use self::{
     monitor::Monitors, peer::Peer,
 };
 pub use self::{
+    environment::environment,
     job::{AppFacts, Job, NodeFacts, RankFacts},
     store::{Exchange, FoundFor, MAX_PUBLISHED},
 };
@@ -59,6 +61,9 @@ use crate::{
 /// How long a get for one key waits for another commit of a process that has committed without that key. OpenPMIx's
 /// number: programs ask for keys that may never come and count on an end.
 pub const MISSING_KEY_DELAY: Duration = Duration::from_secs(2);
+/// How long a process whose connection broke is waited for: it may have ended, and its end says more than its silence,
+/// or connect again.
+pub const LOST_DELAY: Duration = Duration::from_secs(1);
 /// Requests of one connection that wait at once.
 pub const MAX_WAITING: usize = 4096;
 /// Events that are kept for those who register later.
@@ -234,6 +239,8 @@ pub struct Server {
     groups: Groups,
     events: Events,
     monitors: Monitors,
+    /// Processes whose connection broke, and until when they may come back.
+    silent: BTreeMap<Proc, Time>,
     asks: BTreeMap<Ticket, ReplyTo>,
     next_ticket: u64,
     out: VecDeque<Output>,
@@ -252,6 +259,7 @@ impl Server {
             collectives: Collectives::default(),
             events: Events::default(),
             monitors: Monitors::default(),
+            silent: BTreeMap::new(),
             asks: BTreeMap::new(),
             next_ticket: 0,
             out: VecDeque::new(),
@@ -277,12 +285,13 @@ impl Server {
                     job.ended(proc.rank);
                 }
                 self.monitors.forget(&proc);
+                self.silent.remove(&proc);
                 self.on_gone(&proc);
                 self.fail_gets_of_dead(&proc);
             }
             Input::Accepted { conn, owner } => self.on_accepted(conn, owner),
             Input::Bytes { conn, bytes } => self.on_bytes(now, conn, bytes),
-            Input::Closed { conn } => self.on_closed(conn),
+            Input::Closed { conn } => self.on_closed(now, conn),
             Input::Answer { ticket, answer } => {
                 if let Some(reply) = self.asks.remove(&ticket) {
                     self.answer(reply, &answer);
@@ -293,6 +302,7 @@ impl Server {
                 self.expire_gets(now);
                 self.expire_collectives(now);
                 self.check_heartbeats(now);
+                self.expire_silent(now);
             }
         }
     }
@@ -309,6 +319,7 @@ impl Server {
             self.gets.deadline(),
             self.collectives.deadline(),
             self.monitors.deadline(),
+            self.silent.values().min().copied(),
         ]
         .into_iter()
         .flatten()
@@ -410,6 +421,21 @@ impl Server {
             | Request::FabricUpdate { .. }
             | Request::SessionControl { .. }
             | Request::Opaque { .. } => self.status(reply, Status::NOT_SUPPORTED),
+        }
+    }
+
+    fn expire_silent(&mut self, now: Time) {
+        let lost: Vec<Proc> = self
+            .silent
+            .extract_if(.., |_, until| *until <= now)
+            .map(|(proc, _)| proc)
+            .collect();
+        for proc in lost {
+            if let Some(job) = self.jobs.get_mut(&proc.nspace) {
+                job.lost(proc.rank);
+            }
+            self.on_gone(&proc);
+            self.out.push_back(Output::Lost { proc });
         }
     }
 

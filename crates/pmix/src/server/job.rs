@@ -183,17 +183,22 @@ impl Namespace {
         }
     }
 
-    /// A connection that took part has broken. True when it was the last of its process, which is lost by that.
+    /// A process is taken for lost.
+    pub(super) fn lost(&mut self, rank: PmixRank) {
+        if let Some(local) = self.local.get_mut(&rank.0)
+            && local.presence == Presence::Connected
+        {
+            local.presence = Presence::Lost;
+        }
+    }
+
+    /// A connection that took part has broken. True when it was the last of its process.
     pub(super) fn disconnected(&mut self, rank: PmixRank) -> bool {
         let Some(local) = self.local.get_mut(&rank.0) else {
             return false;
         };
         local.connections = local.connections.saturating_sub(1);
-        if local.connections > 0 || local.presence == Presence::Ended {
-            return false;
-        }
-        local.presence = Presence::Lost;
-        true
+        local.connections == 0 && local.presence == Presence::Connected
     }
 
     pub(super) fn node_name(&self, node: u32) -> Option<&CStr> {

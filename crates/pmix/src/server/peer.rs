@@ -3,7 +3,7 @@
 use base::Time;
 use bytes::Bytes;
 
-use super::{Conn, Output, PeerOwner, Refusal, ReplyTo, Server};
+use super::{Conn, LOST_DELAY, Output, PeerOwner, Refusal, ReplyTo, Server};
 use crate::{
     codec::{Format, Writer},
     error::Unsupported,
@@ -138,20 +138,20 @@ impl Server {
             };
             match next {
                 Ok(Next::Nothing) => return,
-                Ok(Next::Hello(payload)) => self.on_hello(conn, &payload),
+                Ok(Next::Hello(payload)) => self.on_hello(now, conn, &payload),
                 Ok(Next::Message(message)) => self.on_message(now, conn, &message),
-                Err(error) => self.refuse(conn, error.into()),
+                Err(error) => self.refuse(now, conn, error.into()),
             }
         }
     }
 
-    fn on_hello(&mut self, conn: Conn, payload: &Bytes) {
+    fn on_hello(&mut self, now: Time, conn: Conn, payload: &Bytes) {
         let hello = match Hello::decode(payload) {
             Ok(hello) => hello,
-            Err(error) => return self.refuse(conn, error.into()),
+            Err(error) => return self.refuse(now, conn, error.into()),
         };
         match self.admit(&hello) {
-            Err(refusal) => self.refuse(conn, refusal),
+            Err(refusal) => self.refuse(now, conn, refusal),
             Ok(known) => {
                 let Some(peer) = self.peers.get_mut(&conn) else {
                     return;
@@ -168,6 +168,7 @@ impl Server {
                     conn,
                     bytes: welcome.encode().into(),
                 });
+                self.silent.remove(&proc);
                 if let Some(job) = self.jobs.get_mut(&proc.nspace) {
                     job.connected(proc.rank);
                 }
@@ -222,7 +223,7 @@ impl Server {
                     expected: "a request",
                     got: "a message under a tag of the server",
                 };
-                return self.refuse(conn, error.into());
+                return self.refuse(now, conn, error.into());
             }
         };
         let State::Connected(known) = &peer.state else {
@@ -231,7 +232,7 @@ impl Server {
             return self.status(reply, Status::INIT);
         };
         if peer.waiting >= super::MAX_WAITING {
-            return self.refuse(conn, Refusal::TooManyRequests);
+            return self.refuse(now, conn, Refusal::TooManyRequests);
         }
         let from = known.proc.clone();
         match Request::decode(known.format, &message.payload) {
@@ -255,7 +256,7 @@ impl Server {
                 peer.waiting += 1;
                 self.status(ReplyTo { conn, tag }, Status::NOT_SUPPORTED);
             }
-            Err(error) => self.refuse(conn, error.into()),
+            Err(error) => self.refuse(now, conn, error.into()),
         }
     }
 
@@ -276,7 +277,7 @@ impl Server {
     }
 
     /// Closes a connection for what its peer did.
-    pub(super) fn refuse(&mut self, conn: Conn, error: Refusal) {
+    pub(super) fn refuse(&mut self, now: Time, conn: Conn, error: Refusal) {
         let proc = self
             .peers
             .get(&conn)
@@ -284,10 +285,10 @@ impl Server {
             .map(|known| known.proc.clone());
         self.out.push_back(Output::Refused { proc, error });
         self.out.push_back(Output::Close { conn });
-        self.on_closed(conn);
+        self.on_closed(now, conn);
     }
 
-    pub(super) fn on_closed(&mut self, conn: Conn) {
+    pub(super) fn on_closed(&mut self, now: Time, conn: Conn) {
         let Some(peer) = self.peers.remove(&conn) else {
             return;
         };
@@ -305,8 +306,7 @@ impl Server {
         // Another process of the same name may still be there, the child of a fork or its parent.
         if lost {
             self.monitors.forget(&proc);
-            self.on_gone(&proc);
-            self.out.push_back(Output::Lost { proc });
+            self.silent.insert(proc, now + LOST_DELAY);
         }
     }
 }
