@@ -12,7 +12,7 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     os::fd::{AsFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use base::{NodeId, ProcId, Signal, Time};
@@ -150,6 +150,7 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
             uid: os::effective_uid(),
             gid: os::effective_gid(),
             name: name.clone(),
+            session_dir: record.session().map(PathBuf::into_os_string),
         }),
     });
     let controller = Controller::new(
@@ -350,6 +351,11 @@ impl Machine {
             Output::ClientClose { conn } => {
                 self.clients
                     .close(conn, &mut self.events, &mut self.sources)
+            }
+            Output::MakeDirectory { path } => {
+                if let Err(error) = os::make_private_dirs(Path::new(&path)) {
+                    log(&error.to_string());
+                }
             }
             Output::RemoveFiles { paths } => os::remove_files(&paths),
             Output::Resize { proc, size } => self.ranks.resize(&self.events, proc, size),

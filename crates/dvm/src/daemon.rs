@@ -195,6 +195,10 @@ pub enum Output {
     ClientClose {
         conn: Conn,
     },
+    /// A directory that procs are told of, with those above it.
+    MakeDirectory {
+        path: OsString,
+    },
     /// Files that procs have left to be removed: a directory with all that is in it.
     RemoveFiles {
         paths: Vec<OsString>,

@@ -7,7 +7,10 @@ use std::{
     io::{self, Read},
     os::{
         fd::OwnedFd,
-        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+        unix::{
+            ffi::OsStrExt,
+            fs::{DirBuilderExt, OpenOptionsExt},
+        },
     },
     path::{Path, PathBuf},
 };
@@ -108,6 +111,19 @@ pub(crate) fn read_small(path: &Path) -> Result<String, Error> {
     } else {
         Ok(text)
     }
+}
+
+/// Makes a directory for us alone (mode 0700), and those above it that are missing. One that is there already is no error,
+/// and stays as it is.
+///
+/// # Errors
+/// Those of mkdir(2).
+pub fn make_private_dirs(path: &Path) -> Result<(), Error> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(Error::file("make the directory", path.to_path_buf()))
 }
 
 /// Removes files, and directories with all that is in them, as far as they are there and may be removed. A symbolic link

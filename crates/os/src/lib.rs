@@ -26,7 +26,9 @@ pub use cgroup::cpu_quota;
 pub use clock::{Clock, wall_clock};
 pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
-pub use files::{Found, find_program, is_executable, open_for_reading, remove_files};
+pub use files::{
+    Found, find_program, is_executable, make_private_dirs, open_for_reading, remove_files,
+};
 pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, inherited_descriptor,
     is_regular_or_null, is_same_file, let_go_of_standard_stream, pipe, read, reopen_nonblocking,

@@ -68,12 +68,18 @@ impl Record {
     pub(crate) fn owner(&self) -> &str {
         &self.owner
     }
+
+    /// A directory for files of the ranks, which is made when the first of them asks for it. It goes when we go.
+    pub(crate) fn session(&self) -> Option<PathBuf> {
+        self.file.as_ref().map(|(path, _)| session(path))
+    }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
         // The lock is held until the file is gone.
         if let Some((path, _)) = &self.file {
+            os::remove_files(&[session(path)]);
             remove(path);
         }
     }
@@ -117,6 +123,11 @@ fn is_at(file: &File, path: &Path) -> bool {
         (Ok(file), Ok(path)) => identity(file) == identity(path),
         _ => false,
     }
+}
+
+/// The directory beside a record. Its parent is private, so that its name need not be a secret.
+fn session(record: &Path) -> PathBuf {
+    record.with_added_extension("d")
 }
 
 fn remove(path: &Path) {
@@ -181,6 +192,7 @@ pub(crate) fn sweep_stale() {
             continue;
         };
         end_descendants(owner);
+        os::remove_files(&[session(&path)]);
         remove(&path);
     }
 }

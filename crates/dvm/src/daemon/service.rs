@@ -33,6 +33,8 @@ pub struct ServiceConfig {
     pub gid: u32,
     /// The name of the server.
     pub name: String,
+    /// Where procs may leave files that go with the job, if there is such a place.
+    pub session_dir: Option<OsString>,
 }
 
 /// Files that one proc may leave to be removed.
@@ -127,7 +129,12 @@ impl Service {
         self.host.clone_from(&config.host);
         self.names.insert(launch.job, nspace.clone());
         self.jobs.insert(nspace.clone(), launch.job);
-        let job = facts(config, launch, nspace);
+        let mut job = facts(config, launch, nspace);
+        if let Some(session) = &self.config.session_dir {
+            let c_string = |text: &OsString| CString::new(text.as_bytes()).ok();
+            job.session_dir = c_string(session);
+            job.job_dir = c_string(&job_dir(session, launch.job));
+        }
         self.server.handle(now, Input::Register(Box::new(job)));
     }
 
@@ -246,13 +253,22 @@ impl Service {
                     );
                     out.push_back(Output::Log(format!("{who}: {error}")));
                 }
-                // Whether a proc said hello or goodbye decides nothing here: its exit does. And what concerns other
-                // nodes concerns nobody as long as there are none.
-                FromServer::Connected { .. }
-                | FromServer::Finalized { .. }
-                | FromServer::Lost { .. }
-                | FromServer::Event(_) => {}
+                FromServer::Connected { proc } => self.make_directory(&proc, out),
+                // Whether a proc said goodbye decides nothing here: its exit does. And what concerns other nodes
+                // concerns nobody as long as there are none.
+                FromServer::Finalized { .. } | FromServer::Lost { .. } | FromServer::Event(_) => {}
             }
+        }
+    }
+
+    /// The directory of a proc, which it is told of with the facts of its job.
+    fn make_directory(&mut self, proc: &Proc, out: &mut VecDeque<Output>) {
+        if let Some(session) = &self.config.session_dir
+            && let Some(ProcId { job, rank }) = self.proc_id(proc)
+        {
+            let mut path = job_dir(session, job);
+            path.push(format!("/{rank}"));
+            out.push_back(Output::MakeDirectory { path });
         }
     }
 
@@ -394,6 +410,12 @@ impl Service {
             rank: Rank(proc.rank.0),
         })
     }
+}
+
+fn job_dir(session: &OsString, job: JobId) -> OsString {
+    let mut path = session.clone();
+    path.push(format!("/{job}"));
+    path
 }
 
 /// The exit code that an abort asks for: never success.

@@ -87,7 +87,10 @@ impl Node {
                 }
             }
             Output::Resize { .. } => {}
-            Output::ClientSend { .. } | Output::ClientClose { .. } | Output::RemoveFiles { .. } => {
+            Output::ClientSend { .. }
+            | Output::ClientClose { .. }
+            | Output::MakeDirectory { .. }
+            | Output::RemoveFiles { .. } => {
                 world.require(false, || "PMIx is not served here".to_owned());
             }
             Output::Sweep { job, signal } => {
