@@ -170,6 +170,16 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// Whether there is nothing but a status where the request was not done.
+    const fn is_of_success(self) -> bool {
+        matches!(
+            self,
+            Self::Credential | Self::Number | Self::Group(_) | Self::Procs | Self::Nodes
+        )
+    }
+}
+
 impl Answer {
     /// Appends the payload.
     pub fn encode(&self, writer: &mut Writer) {
@@ -246,8 +256,9 @@ impl Answer {
             });
         }
         let status: Status = reader.item()?;
-        // A refusal may end here, whatever the command.
-        if reader.is_empty() && !matches!(shape, Shape::Buffers) {
+        // A refusal may end here, whatever the command; and of what is there on success only, nothing is read then.
+        let refused = status != Status::SUCCESS && shape.is_of_success();
+        if refused || (reader.is_empty() && shape != Shape::Buffers) {
             return Ok(Self::Status(status));
         }
         Ok(match shape {

@@ -486,6 +486,29 @@ fn a_group_that_was_refused_is_answered_by_its_status_alone() {
 }
 
 #[test]
+fn a_refusal_is_no_success_whatever_follows_it() {
+    for shape in SHAPES {
+        let mut writer = Writer::new(Format::V4);
+        writer.item(&Status::NO_PERMISSIONS);
+        // Read as it would be on success it is a credential, members of a group, or nobody's node list.
+        writer.item(&bytes::Bytes::from_static(b"\x02\x00"));
+        writer.list::<Info>(&[]);
+        if shape == Shape::JobInfo {
+            continue;
+        }
+        if let Ok(answer) = Answer::decode(Format::V4, shape, writer.as_bytes()) {
+            assert_eq!(answer.status(), Status::NO_PERMISSIONS, "{shape:?}");
+        }
+    }
+    let mut writer = Writer::new(Format::V4);
+    writer.item(&Status::NO_PERMISSIONS);
+    writer.item(&bytes::Bytes::new());
+    writer.list::<Info>(&[]);
+    let answer = Answer::decode(Format::V4, Shape::Credential, writer.as_bytes());
+    assert_eq!(answer, Ok(Answer::Status(Status::NO_PERMISSIONS)));
+}
+
+#[test]
 fn pushes_come_under_two_tags() {
     for tag in [Tag::Heartbeat, Tag::Request(101), Tag::Reserved(7)] {
         assert_eq!(Push::decode(Format::V4, tag, b"anything"), Ok(None));
