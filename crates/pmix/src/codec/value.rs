@@ -282,11 +282,17 @@ impl Wire for DataArray {
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
         let kind = DataType::read(reader)?;
-        // libpmix 4 and 5 write an array of nothing with its count, which is 0; libpmix 6 ends one that is not there
-        // at its kind. What can follow that begins with no 0: a key, a process, the head of an item.
-        let ends = reader.format.family == Family::Flex && reader.rest.first() != Some(&0);
-        if kind == DataType::UNDEF && ends {
-            let elements = Elements::Absent;
+        if kind == DataType::UNDEF && reader.format.family == Family::Flex {
+            // libpmix 4 and 5 write an array of nothing with its count, which is 0; libpmix 6 ends one that is not
+            // there at its kind. What can follow that begins with no 0: a key, a process, the head of an item.
+            let mut behind = reader.clone();
+            let elements = match Size::read(&mut behind) {
+                Ok(Size(0)) => {
+                    *reader = behind;
+                    Elements::Nothing(0)
+                }
+                _ => Elements::Absent,
+            };
             return Ok(Self { kind, elements });
         }
         let Size(count) = Size::read(reader)?;

@@ -499,6 +499,79 @@ fn a_process_without_a_name_has_an_empty_one() {
 }
 
 #[test]
+fn records_have_their_fields_in_order() {
+    // Section 5.4. Each number is another one, so that no field can be taken for its neighbour.
+    let floats = |count: u8| {
+        (0..count)
+            .map(|n| format!("04 3{n}00 "))
+            .collect::<String>()
+    };
+    let numbers = |from: u8, count: u8| {
+        (from..from + count)
+            .map(|n| format!("{n:02x} "))
+            .collect::<String>()
+    };
+    let disk = format!("046400 {}", numbers(1, 11));
+    let net = format!("046e00 {}", numbers(1, 6));
+    for (bytes, printed) in [
+        ("2f 03 02 0506", "COORD[3:UINT8, UINT32[5, 6]]"),
+        (
+            "30 046100 046200 03 04 046300 00",
+            r#"REGATTR["a", "b", STRING:DATA_TYPE, ["c", null]]"#,
+        ),
+        (
+            "35 07 046100 046200 01 03 01 05",
+            r#"GEOMETRY[7:SIZE, "a", "b", COORD[COORD[3:UINT8, UINT32[5]]]]"#,
+        ),
+        (
+            "36 046100 046200 03 04 05",
+            r#"DEVICE_DIST["a", "b", 3:DEVTYPE, 4:UINT16, 5:UINT16]"#,
+        ),
+        (
+            "37 046100 046200 02 7879",
+            r#"ENDPOINT["a", "b", BYTE b"xy"]"#,
+        ),
+        (
+            &format!(
+                "3d 046100 046a0001 0e02 046200 03 04 06 08 0a {} 0c 0e 10",
+                floats(3)
+            ),
+            r#"PROC_STATS["a", j:1, 2:PID, "b", 3:BYTE, 2s+3us:TIMEVAL, 4:INT32, 5:INT16, 0:FLOAT, 1:FLOAT, 2:FLOAT, 6:INT16, 7s+8us:TIMEVAL]"#,
+        ),
+        (
+            &format!("3e {disk}"),
+            r#"DISK_STATS["d", 1:UINT64, 2:UINT64, 3:UINT64, 4:UINT64, 5:UINT64, 6:UINT64, 7:UINT64, 8:UINT64, 9:UINT64, 10:UINT64, 11:UINT64]"#,
+        ),
+        (
+            &format!("3f {net}"),
+            r#"NET_STATS["n", 1:UINT64, 2:UINT64, 3:UINT64, 4:UINT64, 5:UINT64, 6:UINT64]"#,
+        ),
+        (
+            &format!(
+                "40 046100 {}043900 043800 02 04 01 {disk} 01 {net}",
+                floats(9)
+            ),
+            r#"NODE_STATS["a", 0:FLOAT, 1:FLOAT, 2:FLOAT, 3:FLOAT, 4:FLOAT, 5:FLOAT, 6:FLOAT, 7:FLOAT, 8:FLOAT, 9:FLOAT, 8:FLOAT, 1s+2us:TIMEVAL, DISK_STATS[DISK_STATS["d", 1:UINT64, 2:UINT64, 3:UINT64, 4:UINT64, 5:UINT64, 6:UINT64, 7:UINT64, 8:UINT64, 9:UINT64, 10:UINT64, 11:UINT64]], NET_STATS[NET_STATS["n", 1:UINT64, 2:UINT64, 3:UINT64, 4:UINT64, 5:UINT64, 6:UINT64]]]"#,
+        ),
+        ("46 046100 046200 ac02", r#"DEVICE["a", "b", 300:DEVTYPE]"#),
+        ("48 03 ac02", "RESOURCE_UNIT[3:DEVTYPE, 300:SIZE]"),
+        ("49 046100 ac02 0e05", r#"NODE_PID["a", 300:UINT32, 5:PID]"#),
+    ] {
+        let bytes = unhex(bytes);
+        let mut reader = Reader::new(Format::V4, &bytes);
+        let value = Value::read(&mut reader).unwrap();
+        assert!(reader.is_empty(), "{printed}");
+        assert_eq!(value.to_string(), printed);
+        // Numbers that are text are not as short as they could be when they are written again.
+        let again = written(Format::V4, &value);
+        assert_eq!(read::<Value>(Format::V4, &again).as_ref(), Ok(&value));
+        if !printed.contains("FLOAT") {
+            assert_eq!(field(Format::V4, &value), hex(&bytes));
+        }
+    }
+}
+
+#[test]
 fn the_retired_kinds_are_read_past() {
     let array = |kind, elements| Value::Array(Box::new(DataArray { kind, elements }));
     let record = |kind, field| {
