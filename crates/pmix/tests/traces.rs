@@ -3,15 +3,22 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a helper of tests fails the test by panicking"
+    clippy::disallowed_methods,
+    reason = "a test reads its files, and a helper of it fails it by panicking"
 )]
 
+#[path = "../../../fuzz/fuzz_targets/pmix/choice.rs"]
+mod choice;
 #[path = "traces/dialogue.rs"]
 mod dialogue;
 #[path = "traces/nested.rs"]
 mod nested;
 #[path = "traces/recording.rs"]
 mod recording;
+#[path = "traces/seeds.rs"]
+mod seeds;
+#[path = "../../../fuzz/fuzz_targets/pmix/shapes.rs"]
+mod shapes;
 
 use std::{collections::BTreeMap, fmt::Write};
 

@@ -45,6 +45,8 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Dialogue {
     pub(crate) format: Format,
+    /// How its answers to the construction of a group are read.
+    pub(crate) group: GroupForm,
     pub(crate) entries: Vec<Entry>,
     /// Bytes at the end of either side's stream that are no whole message.
     pub(crate) left: [usize; 2],
@@ -63,6 +65,7 @@ impl Dialogue {
         }
         Self {
             format: reading.hello.unwrap().1,
+            group: reading.group,
             entries: reading.entries,
             left: [
                 reading.from_client.pending(),
