@@ -590,3 +590,36 @@ impl Client {
         self.outputs.push_back(Output::Event(event));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        handshake::Owner,
+        value::{Nspace, PmixRank},
+    };
+
+    #[test]
+    fn tags_go_round_and_leave_out_what_is_outstanding() {
+        let me = Proc {
+            nspace: Nspace::from_text("job").unwrap(),
+            rank: PmixRank(0),
+        };
+        let server = "daemon.0;tcp4://127.0.0.1:1".parse().unwrap();
+        let owner = Owner { uid: 0, gid: 0 };
+        let config = Config::new(server, Connector::Client(me), owner);
+        let mut client = Client::new(Time::ZERO, config);
+        client.handle(Time::ZERO, Input::Opened);
+        client.handle(Time::ZERO, Input::Bytes(&[0; 8]));
+        let long = client.request(&Request::JobInfo);
+        client.last_tag = LAST_TAG - 1;
+        let tickets = [0, 1].map(|_| client.request(&Request::JobInfo));
+        let mut tags: Vec<_> = client.tags.into_iter().collect();
+        tags.sort_unstable();
+        assert_eq!(
+            tags,
+            [(long, 101), (tickets[0], LAST_TAG), (tickets[1], 102)]
+        );
+        assert!(LAST_TAG < u32::MAX / 2 + 100);
+    }
+}

@@ -371,11 +371,10 @@ impl Tool {
                 }
             },
             // OpenPMIx says so that the input has ended, as it was told to.
-            Some(Purpose::CloseStdin) => {
-                if result == Err(Status::IOF_COMPLETE) {
-                    result = Ok(Done::Nothing);
-                }
+            Some(Purpose::CloseStdin) if result == Err(Status::IOF_COMPLETE) => {
+                result = Ok(Done::Nothing);
             }
+            Some(Purpose::CloseStdin) => {}
             Some(Purpose::Spawn) => return self.spawned(ticket, result),
         }
         self.event(Event::Program(ProgramEvent::Done { ticket, result }));

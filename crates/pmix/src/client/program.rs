@@ -1,16 +1,4 @@
 //! What a program does with its connection, from its start to its finish.
-//!
-//! | phase | what happens | next |
-//! |---|---|---|
-//! | Connecting | the handshake | Learning |
-//! | Learning | asks for the facts of its job | Ready; Registering where a debugger wants to stop it |
-//! | Registering | registers for its release | Announcing |
-//! | Announcing | says that it is ready for the debugger | Held; Ready when it was released meanwhile |
-//! | Held | waits for its release, as long as the connection stands | Ready |
-//! | Ready | whatever the program wants | Ended |
-//! | Ended | nothing | |
-//!
-//! What is asked for before Ready is answered `INIT`.
 
 mod answers;
 mod gets;
@@ -83,7 +71,19 @@ pub struct Stdio {
     pub bytes: bytes::Bytes,
 }
 
-/// A program's use of PMIx, from start to finish. See the [module](self) for its phases.
+/// A program's use of PMIx, from start to finish.
+///
+/// | phase | what happens | next |
+/// |---|---|---|
+/// | Connecting | the handshake | Learning |
+/// | Learning | asks for the facts of its job | Ready; Registering where a debugger wants to stop it |
+/// | Registering | registers for its release | Announcing |
+/// | Announcing | says that it is ready for the debugger | Held; Ready when it was released meanwhile |
+/// | Held | waits for its release, as long as the connection stands | Ready |
+/// | Ready | whatever the program wants | Ended |
+/// | Ended | nothing | |
+///
+/// What is asked for before Ready is answered `INIT`.
 ///
 /// ```
 /// use base::Time;
