@@ -1,8 +1,9 @@
 //! How values look as bytes.
 //!
-//! There are two families: libpmix 4 and later squeeze integers (`v4`, `v41`, `v51`, `v61`: one codec, wire document
-//! section 5.2), libpmix 3 writes them with a fixed width (`v3`, section 5.7). Either may say the type of every item
-//! (section 5.3), which builds for debugging do. A connection's [`Format`] is settled once, by its handshake.
+//! Sections are those of `docs/formats/pmix.md`. There are two families: libpmix 4 and later squeeze integers (`v4`,
+//! `v41`, `v51`, `v61`: one codec, section 5.2), libpmix 3 writes them with a fixed width (`v3`, section 5.7). Either
+//! may say the type of every item (section 5.3), which builds for debugging do. A connection's [`Format`] is settled
+//! once, by its handshake.
 //!
 //! A *top-level* value is an item: it has a count before it. A value inside a structure has none. So [`Writer::item`],
 //! [`Writer::items`] and [`Reader::item`], [`Reader::items`] are for the former, and the [`Wire`] trait is the latter.

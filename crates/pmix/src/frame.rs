@@ -1,4 +1,4 @@
-//! Messages of a stream: a header of 16 bytes, then a payload (wire document, section 1.1).
+//! Messages of a stream: a header of 16 bytes, then a payload (section 1.1 of `docs/formats/pmix.md`).
 
 #[cfg(test)]
 mod tests;
@@ -7,8 +7,8 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::{Bound, Error, Malformed};
 
-/// Bytes of a payload. libpmix 6 refuses more than 32 MiB unless told otherwise, 4 and 5 refuse nothing; nobody may
-/// put more than this at once here. Memory is taken only for what has come.
+/// Bytes of a payload. libpmix 3 refuses more than 16 MiB and 6 more than 32 MiB unless told otherwise, 4 and 5 refuse
+/// nothing; nobody may put more than this at once here. Memory is taken only for what has come.
 pub const MAX_MESSAGE: u64 = 256 << 20;
 /// Bytes of a header: sender, tag, length, and four that C adds.
 pub const HEADER: usize = 16;

@@ -1,4 +1,4 @@
-//! The first message of a connection and its answer (wire document, section 3).
+//! The first message of a connection and its answer (section 3 of `docs/formats/pmix.md`).
 
 #[cfg(test)]
 mod tests;

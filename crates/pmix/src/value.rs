@@ -196,12 +196,12 @@ pub enum Value {
     Array(Box<DataArray>),
     Rank(PmixRank),
     Query(Box<Query>),
-    /// zlib after a length; see the wire document, section 5.4. Handed on as it is.
+    /// zlib after a length: section 5.4 of `docs/formats/pmix.md`. Handed on as it is.
     CompressedString(Bytes),
     AllocDirective(u8),
     IofChannels(IofChannels),
     Envar(Box<Envar>),
-    /// A list of nodes or of ranks in one of several compressed forms (section 5.6), with its own end in it.
+    /// A list of nodes or of ranks in one of several compressed forms (its section 5.6), with its own end in it.
     Regex(Bytes),
     JobState(JobState),
     LinkState(u8),

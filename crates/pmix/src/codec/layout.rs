@@ -1,6 +1,6 @@
 //! The fields of structures that nobody here looks into, so that they can be read past, kept and written again.
 //!
-//! Source: the wire document, section 5.4; of the kinds 61 to 64 the OpenPMIx 5.0 sources, of the retired ones (29, 44)
+//! Source: `docs/formats/pmix.md`, section 5.4; of the kinds 61 to 64 the OpenPMIx 5.0 sources, of the retired ones (29, 44)
 //! those of OpenPMIx 2.2 and 3.2, because no program was seen to send one.
 
 use crate::value::DataType;

@@ -96,8 +96,8 @@ impl Wire for Proc {
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
-        // A range of an event may contain a process without a name: libpmix 5 sends one by mistake (wire document,
-        // section 8.3). An absent name is an empty one, then.
+        // A range of an event may contain a process without a name: libpmix 5 sends one by mistake (section 8.3 of
+        // docs/formats/pmix.md). An absent name is an empty one, then.
         let nspace = Text::read(reader)?.unwrap_or_default();
         Ok(Self {
             nspace: Nspace::new(&nspace)?,

@@ -229,7 +229,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A compressed list has its own end: the wire document, section 5.6.
+    /// A compressed list has its own end: `docs/formats/pmix.md`, section 5.6.
     fn regex(&mut self) -> Result<Bytes, Error> {
         const BLOB: &[u8] = b"blob:\0";
         const SIZE: &[u8] = b"size=";

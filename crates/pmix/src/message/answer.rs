@@ -1,6 +1,7 @@
 //! Answers to requests.
 //!
 //! An answer does not say what it answers: who asked knows it by the tag, and reads it by the [`Shape`] of the command.
+//! Sections are those of `docs/formats/pmix.md`.
 
 use bytes::Bytes;
 

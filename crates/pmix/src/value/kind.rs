@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The kind of a value: the numbers are those of `pmix_common.h` and the same in every version from 3 to 6 (pmix-wire
-/// section 5.4). A peer may use numbers that are not listed here.
+/// The kind of a value: the numbers are those of `pmix_common.h` and the same in every version from 3 to 6 (section
+/// 5.4 of `docs/formats/pmix.md`). A peer may use numbers that are not listed here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DataType(pub u16);
 

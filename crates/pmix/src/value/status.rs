@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A result or the code of an event. Zero is success, errors and events are negative, and a program may define events
-/// of its own, so that every number is possible (pmix-wire section 5.5).
+/// of its own, so that every number is possible (section 5.5 of `docs/formats/pmix.md`).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(pub i32);
 
