@@ -264,6 +264,16 @@ MAYBE_UNUSED static int finish(void)
     return 0;
 }
 
+/* For runs whose exit code is the launcher's own affair (=> any): rank 0 says
+ * that the checks have passed. */
+MAYBE_UNUSED static void passed(void)
+{
+    if (me.rank == 0) {
+        puts("passed");
+        fflush(stdout);
+    }
+}
+
 /* A barrier over the whole job, without data. */
 MAYBE_UNUSED static void fence(void)
 {
