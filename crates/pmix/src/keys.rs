@@ -21,6 +21,7 @@ keys! {
     MAP_BY = c"pmix.mapby",
     RANK_BY = c"pmix.rankby",
     BIND_TO = c"pmix.bindto",
+    HWLOC_XML = c"pmix.hwlocxml2",
     // Facts of a session.
     SESSION_ARRAY = c"pmix.ssn.arr",
     SESSION_ID = c"pmix.session.id",

@@ -1,12 +1,14 @@
 //! PMIx on one node: the server, and what it means for the procs here.
 
+mod hwloc;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     ffi::{CString, OsString},
     os::unix::ffi::OsStrExt,
 };
 
-use base::{JobId, ProcId, Rank, Signal, Time};
+use base::{CpuSet, JobId, Level, ProcId, Rank, Signal, Time, Topology};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -17,7 +19,7 @@ use pmix::{
         AppFacts, Ask, Config, Conn, Event, Input, Job, LogStream, NodeFacts, Output as FromServer,
         PeerOwner, RankFacts, Server, Ticket,
     },
-    value::{Info, Nspace, PmixRank, Proc, Range, Status},
+    value::{Info, Key, Kval, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
 use super::{DaemonConfig, Output};
@@ -437,6 +439,42 @@ fn name(text: &str) -> Nspace {
     Nspace::from_text(&text[..end]).unwrap_or_default()
 }
 
+/// The topology of the node, as a fact that every process would otherwise find out by itself.
+fn topology(config: &DaemonConfig) -> Option<Kval> {
+    let text = CString::new(hwloc::xml(&config.topology, &config.host)).ok()?;
+    Some(Kval {
+        key: Key::new(keys::HWLOC_XML).ok()?,
+        value: Value::String(Some(text)),
+    })
+}
+
+/// Where CPUs are, as libraries compare it: the numbers of the NUMA nodes, packages, caches, cores and threads that they
+/// are in, counted in logical order.
+fn locality(topology: &Topology, cpus: &CpuSet) -> String {
+    const LEVELS: [(&str, Level); 7] = [
+        ("NM", Level::Numa),
+        ("SK", Level::Package),
+        ("L3", Level::L3),
+        ("L2", Level::L2),
+        ("L1", Level::L1),
+        ("CR", Level::Core),
+        ("HT", Level::Pu),
+    ];
+    let mut text = "hwloc".to_owned();
+    for (name, level) in LEVELS {
+        let mut numbers = CpuSet::new();
+        for (number, object) in (0..).zip(topology.objects(level)) {
+            if !object.is_disjoint(cpus) {
+                numbers.insert(number);
+            }
+        }
+        if !numbers.is_empty() {
+            text.push_str(&format!(":{name}{numbers}"));
+        }
+    }
+    text
+}
+
 /// The facts of a job, as PMIx wants them.
 fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
     let c_string = |bytes: &[u8]| CString::new(bytes).ok();
@@ -466,7 +504,10 @@ fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
                 .cpus
                 .as_ref()
                 .and_then(|cpus| CString::new(cpus.to_string()).ok()),
-            locality: None,
+            locality: proc
+                .cpus
+                .as_ref()
+                .and_then(|cpus| CString::new(locality(&config.topology, cpus)).ok()),
         }
     });
     Job {
@@ -489,7 +530,22 @@ fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
         bind_to: None,
         session_dir: None,
         job_dir: None,
-        extra: Vec::new(),
+        extra: topology(config).into_iter().collect(),
         nspace,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locality_names_what_cpus_are_in() {
+        let topology = Topology::flat(4);
+        let mut cpus = CpuSet::single(1);
+        assert_eq!(locality(&topology, &cpus), "hwloc:NM0:SK0:CR1:HT1");
+        cpus.insert(2);
+        cpus.insert(3);
+        assert_eq!(locality(&topology, &cpus), "hwloc:NM0:SK0:CR1-3:HT1-3");
     }
 }
