@@ -304,7 +304,7 @@ impl Daemon {
             Input::Trapped { proc } => self.in_job(proc, |job, out| job.on_trapped(proc.rank, out)),
             Input::Exited { proc, status } => {
                 self.in_job(proc, |job, out| job.on_exited(now, proc.rank, status, out));
-                self.serve(now, |service, now| service.on_exited(now, proc));
+                self.serve(now, |service, now| service.on_exited(now, proc, status));
             }
             Input::ClientAccepted { conn, owner } => {
                 self.serve(now, |service, now| service.on_accepted(now, conn, owner));

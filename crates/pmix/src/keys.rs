@@ -49,6 +49,7 @@ keys! {
     PROC_BLOB = c"pmix.pblob",
     PROC_DATA = c"pmix.pdata",
     RANK = c"pmix.rank",
+    PROC_ID = c"pmix.procid",
     GLOBAL_RANK = c"pmix.grank",
     APP_RANK = c"pmix.apprank",
     LOCAL_RANK = c"pmix.lrank",
@@ -67,6 +68,7 @@ keys! {
     RANGE = c"pmix.range",
     PERSISTENCE = c"pmix.persist",
     DATA_SCOPE = c"pmix.scope",
+    QUALIFIED_VALUE = c"pmix.qual.val",
     USER_ID = c"pmix.euid",
     GROUP_USER_ID = c"pmix.egid",
     // Events.
@@ -93,6 +95,7 @@ keys! {
     GROUP_INFO_ARRAY = c"pmix.grp.infoarray",
     GROUP_BOOTSTRAP = c"pmix.grp.btstrp",
     GROUP_ADD_MEMBERS = c"pmix.grp.add",
+    GROUP_FINAL_ORDER = c"pmix.grp.finord",
     // Queries.
     QUERY_NAMESPACES = c"pmix.qry.ns",
     QUERY_NAMESPACE_INFO = c"pmix.qry.nsinfo",

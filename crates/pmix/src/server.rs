@@ -19,43 +19,84 @@
 //!
 //! | waits | ended by |
 //! |---|---|
-//! | a collective | its last member; the loss or death of a member; `pmix.timeout` |
-//! | a get | a commit of its target; the death of its target; `pmix.timeout`; [`MISSING_KEY_DELAY`] |
+//! | a collective | its last member; the loss or death of a member; the end of a job in it; `pmix.timeout` |
+//! | a get | a commit of its target; the death of its target; the end of its job; `pmix.timeout`; [`MISSING_KEY_DELAY`] |
 //! | an ask | the host |
 //! | a heartbeat | the next one; the end of the process |
+//!
+//! All of them end with the connection of whoever waits.
+//!
+//! What a peer can make grow, and what happens when it is full:
+//!
+//! | what | bound | then |
+//! |---|---|---|
+//! | a message | [`crate::frame::MAX_MESSAGE`] | the connection is closed |
+//! | requests of a connection that wait, with all that waits for them | [`MAX_WAITING`], [`MAX_WAITING_BYTES`] | the connection is closed |
+//! | data of a process | [`MAX_COMMITTED`] | OUT_OF_RESOURCE |
+//! | what a process hands in for groups | [`MAX_HANDED_IN`] | the oldest is forgotten |
+//! | groups | [`MAX_GROUPS`] | OUT_OF_RESOURCE |
+//! | assemblies of connected processes | [`MAX_ASSEMBLIES`] | OUT_OF_RESOURCE |
+//! | codes that a connection has registered for | [`MAX_CODES`] | OUT_OF_RESOURCE |
+//! | processes to whose events a registration is limited | [`MAX_AFFECTED`] | it is not limited |
+//! | events kept for those who register later | [`MAX_CACHED_EVENTS`], [`MAX_CACHED_BYTES`] | the oldest is forgotten |
+//! | requests of a connection for output, and processes in one | [`MAX_OUTLETS`], [`MAX_OUTLET_PROCS`] | OUT_OF_RESOURCE, BAD_PARAM |
+//! | published data, look-ups that wait | [`MAX_PUBLISHED`], [`MAX_PUBLISHED_BYTES`], [`MAX_LOOKUPS`] | OUT_OF_RESOURCE |
+//!
+//! What is on its way to a connection is the host's to bound: it closes those that do not read.
 
+mod assembly;
 mod collective;
+mod credential;
 mod environment;
 mod event;
+mod exchange;
+mod fate;
 mod get;
 mod group;
 mod job;
+mod member;
 mod monitor;
+mod outlet;
 mod peer;
 mod query;
-mod store;
+mod stored;
+mod timers;
 
 use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
-use base::Time;
+use base::{ExitStatus, Time};
 use bytes::Bytes;
 
 use self::{
-    collective::Collectives, event::Events, get::Gets, group::Groups, job::Namespace,
-    monitor::Monitors, peer::Peer,
+    assembly::Assemblies,
+    collective::Collectives,
+    event::Events,
+    get::Gets,
+    group::Groups,
+    job::Namespace,
+    monitor::Monitors,
+    outlet::Outlets,
+    peer::Peer,
+    timers::{Timer, Timers},
 };
 pub use self::{
+    assembly::MAX_ASSEMBLIES,
     environment::environment,
+    event::{MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},
+    exchange::{Exchange, FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES},
+    group::MAX_GROUPS,
     job::{AppFacts, Job, NodeFacts, RankFacts},
-    store::{Exchange, FoundFor, MAX_PUBLISHED},
+    outlet::{MAX_OUTLET_PROCS, MAX_OUTLETS},
+    stored::{MAX_COMMITTED, MAX_HANDED_IN},
 };
 use crate::{
     Error,
-    message::{Answer, Push, Request},
-    value::{Info, Nspace, Proc, Range, Status, Value},
+    codec::{Format, Writer},
+    message::{Answer, Request},
+    value::{Info, IofChannels, Key, Nspace, Proc, Range, Status, Value},
 };
 
 /// How long a get for one key waits for another commit of a process that has committed without that key. OpenPMIx's
@@ -64,10 +105,10 @@ pub const MISSING_KEY_DELAY: Duration = Duration::from_secs(2);
 /// How long a process whose connection broke is waited for: it may have ended, and its end says more than its silence,
 /// or connect again.
 pub const LOST_DELAY: Duration = Duration::from_secs(1);
-/// Requests of one connection that wait at once.
+/// Requests of one connection that wait at once. One that has more is closed.
 pub const MAX_WAITING: usize = 4096;
-/// Events that are kept for those who register later.
-pub const MAX_CACHED_EVENTS: usize = 512;
+/// Bytes of the requests of one connection that wait at once, beside a single one. One that has more is closed.
+pub const MAX_WAITING_BYTES: usize = 64 << 20;
 
 /// A connection, by a number that the host never gives twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,9 +146,18 @@ pub enum Input<'a> {
         proc: Proc,
         pid: u32,
     },
-    /// A process has ended.
+    /// A process has ended, and how.
     Ended {
         proc: Proc,
+        status: ExitStatus,
+    },
+    /// The host ends a job: how its processes end is no news any more, and nobody is told.
+    Ending(Nspace),
+    /// Output of a process, for those who want it ([`Output::Wanted`]). No bytes are the end of the stream.
+    Output {
+        proc: Proc,
+        channels: IofChannels,
+        bytes: Bytes,
     },
     Accepted {
         conn: Conn,
@@ -167,6 +217,21 @@ pub enum Output {
     Ask(Box<Ask>),
     /// An event that concerns more than the processes here: other nodes, or the host itself.
     Event(Box<Event>),
+    /// From now on somebody wants output of these channels of a job, and of no others: by [`Input::Output`].
+    Wanted {
+        nspace: Nspace,
+        channels: IofChannels,
+    },
+    /// Input for processes, to be answered by [`Input::Answer`], once, when it is taken and there is room for more. A rank
+    /// may stand for all of a job.
+    Stdin {
+        ticket: Ticket,
+        from: Proc,
+        to: Vec<Proc>,
+        bytes: Bytes,
+        /// No more follows.
+        is_last: bool,
+    },
     /// Text that a process wants to be seen.
     Log {
         proc: Proc,
@@ -233,12 +298,18 @@ struct ReplyTo {
 pub struct Server {
     config: Config,
     jobs: BTreeMap<Nspace, Namespace>,
+    /// The names of jobs by their numbers.
+    names: BTreeMap<u32, Nspace>,
+    next_job: u32,
     peers: BTreeMap<Conn, Peer>,
     gets: Gets,
     collectives: Collectives,
     groups: Groups,
+    assemblies: Assemblies,
     events: Events,
     monitors: Monitors,
+    outlets: Outlets,
+    timers: Timers,
     /// Processes whose connection broke, and until when they may come back.
     silent: BTreeMap<Proc, Time>,
     asks: BTreeMap<Ticket, ReplyTo>,
@@ -254,11 +325,16 @@ impl Server {
             groups: Groups::new(config.context),
             config,
             jobs: BTreeMap::new(),
+            names: BTreeMap::new(),
+            next_job: 0,
             peers: BTreeMap::new(),
             gets: Gets::default(),
             collectives: Collectives::default(),
+            assemblies: Assemblies::default(),
             events: Events::default(),
             monitors: Monitors::default(),
+            outlets: Outlets::default(),
+            timers: Timers::default(),
             silent: BTreeMap::new(),
             asks: BTreeMap::new(),
             next_ticket: 0,
@@ -269,26 +345,20 @@ impl Server {
     /// Takes one event. Never blocks and never fails: failure is an output.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
-            Input::Register(job) => {
-                let nspace = job.nspace.clone();
-                self.jobs.insert(nspace.clone(), Namespace::new(*job));
-                self.retry_gets(now, &nspace);
-            }
+            Input::Register(job) => self.on_job(now, *job),
             Input::Deregister(nspace) => self.forget_job(now, &nspace),
             Input::Started { proc, pid } => {
                 if let Some(job) = self.jobs.get_mut(&proc.nspace) {
                     job.started(proc.rank, pid);
                 }
             }
-            Input::Ended { proc } => {
-                if let Some(job) = self.jobs.get_mut(&proc.nspace) {
-                    job.ended(proc.rank);
-                }
-                self.monitors.forget(&proc);
-                self.silent.remove(&proc);
-                self.on_gone(&proc);
-                self.fail_gets_of_dead(&proc);
-            }
+            Input::Ended { proc, status } => self.on_ended(&proc, status),
+            Input::Ending(nspace) => self.on_ending(&nspace),
+            Input::Output {
+                proc,
+                channels,
+                bytes,
+            } => self.on_output(&proc, channels, &bytes),
             Input::Accepted { conn, owner } => self.on_accepted(conn, owner),
             Input::Bytes { conn, bytes } => self.on_bytes(now, conn, bytes),
             Input::Closed { conn } => self.on_closed(now, conn),
@@ -299,10 +369,14 @@ impl Server {
             }
             Input::Event(event) => self.deliver(&event, event::From::Host),
             Input::Tick => {
-                self.expire_gets(now);
-                self.expire_collectives(now);
-                self.check_heartbeats(now);
-                self.expire_silent(now);
+                while let Some(timer) = self.timers.pop(now) {
+                    match timer {
+                        Timer::Get(number) => self.expire_get(number),
+                        Timer::Collective(number) => self.expire_collective(number),
+                        Timer::Silence(proc) => self.on_silent(proc),
+                        Timer::Heartbeat(proc) => self.on_missed(now, proc),
+                    }
+                }
             }
         }
     }
@@ -315,15 +389,22 @@ impl Server {
     /// When [`Input::Tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        [
-            self.gets.deadline(),
-            self.collectives.deadline(),
-            self.monitors.deadline(),
-            self.silent.values().min().copied(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        self.timers.next()
+    }
+
+    /// Whether nothing is left of connections and of what they had asked for. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.peers.is_empty()
+            && self.gets.is_empty()
+            && self.collectives.is_empty()
+            && self.events.is_empty()
+            && self.monitors.is_empty()
+            && self.outlets.is_empty()
+            && self.silent.is_empty()
+            && self.asks.is_empty()
+            && self.timers.is_empty()
     }
 
     /// Whether a job is known here.
@@ -336,7 +417,7 @@ impl Server {
     fn on_request(&mut self, now: Time, reply: ReplyTo, from: &Proc, request: Request) {
         match request {
             Request::JobInfo => self.tell_job(reply, &from.nspace),
-            Request::Commit { buckets } => self.on_commit(now, reply, from, buckets),
+            Request::Commit { buckets } => self.on_commit(now, reply, from, &buckets),
             Request::Get {
                 nspace,
                 rank,
@@ -344,25 +425,32 @@ impl Server {
                 key,
             } => {
                 let target = Proc { nspace, rank };
-                self.on_get(now, reply, from, target, &infos, key);
+                self.on_get(now, reply, from, target, infos, key);
             }
             Request::RefreshCache { nspace, rank } => {
                 self.on_refresh(reply, &Proc { nspace, rank });
             }
             Request::Fence { procs, infos } => {
-                self.on_collective(now, reply, from, collective::Kind::Fence, procs, infos);
+                self.on_collective(now, reply, from, collective::Kind::Fence, &procs, infos);
             }
             Request::Connect { procs, infos, .. } => {
-                self.on_collective(now, reply, from, collective::Kind::Connect, procs, infos);
+                self.on_collective(now, reply, from, collective::Kind::Connect, &procs, infos);
             }
             Request::Disconnect { procs, infos } => {
-                self.on_collective(now, reply, from, collective::Kind::Disconnect, procs, infos);
+                self.on_collective(
+                    now,
+                    reply,
+                    from,
+                    collective::Kind::Disconnect,
+                    &procs,
+                    infos,
+                );
             }
             Request::GroupConstruct {
                 group,
                 procs,
                 infos,
-            } => self.on_construct(now, reply, from, group, procs, infos),
+            } => self.on_construct(now, reply, from, group, &procs, infos),
             Request::GroupDestruct {
                 group,
                 procs,
@@ -382,7 +470,7 @@ impl Server {
                 };
                 self.on_notify(reply, event);
             }
-            Request::Register { codes, infos } => self.on_register(reply, codes, &infos),
+            Request::Register { codes, infos } => self.on_register(reply, &codes, &infos),
             Request::Deregister { codes } => {
                 self.events.deregister(reply.conn, &codes);
                 // It has no answer.
@@ -407,15 +495,29 @@ impl Server {
             Request::ResolveNode { nspace } => self.on_resolve_node(reply, nspace.as_deref()),
             // Finalize is the connection's own business, see `peer`.
             Request::Finalize => self.status(reply, Status::SUCCESS),
-            request @ (Request::Abort { .. }
-            | Request::Publish { .. }
+            Request::IofPull {
+                procs,
+                channels,
+                id,
+                ..
+            } => self.on_pull(reply, from, procs, channels, id),
+            Request::IofPush {
+                procs,
+                infos,
+                bytes,
+            } => self.on_stdin(reply, from, procs, &infos, bytes.unwrap_or_default()),
+            Request::IofDeregister { id, .. } => self.on_stop_pulling(reply, id),
+            request @ Request::Abort { .. } => {
+                if let Some(job) = self.jobs.get_mut(&from.nspace) {
+                    job.aborts(from.rank);
+                }
+                self.ask(reply, from.clone(), request);
+            }
+            request @ (Request::Publish { .. }
             | Request::Lookup { .. }
             | Request::Unpublish { .. }
             | Request::Spawn { .. }
-            | Request::JobControl { .. }
-            | Request::IofPull { .. }
-            | Request::IofPush { .. }
-            | Request::IofDeregister { .. }) => self.ask(reply, from.clone(), request),
+            | Request::JobControl { .. }) => self.ask(reply, from.clone(), request),
             Request::Allocate { .. }
             | Request::FabricRegister { .. }
             | Request::FabricUpdate { .. }
@@ -424,25 +526,49 @@ impl Server {
         }
     }
 
-    fn expire_silent(&mut self, now: Time) {
-        let lost: Vec<Proc> = self
-            .silent
-            .extract_if(.., |_, until| *until <= now)
-            .map(|(proc, _)| proc)
-            .collect();
-        for proc in lost {
-            if let Some(job) = self.jobs.get_mut(&proc.nspace) {
-                job.lost(proc.rank);
-            }
-            self.on_gone(&proc);
-            self.out.push_back(Output::Lost { proc });
+    fn on_job(&mut self, now: Time, job: Job) {
+        let nspace = job.nspace.clone();
+        let forward = job.forward.clone();
+        // A job that comes again is another one.
+        self.forget_job(now, &nspace);
+        let number = self.next_job;
+        self.next_job += 1;
+        self.names.insert(number, nspace.clone());
+        self.jobs
+            .insert(nspace.clone(), Namespace::new(number, job));
+        if let Some((to, channels)) = forward {
+            self.forward(&nspace, &to, channels);
         }
+        self.retry_gets(now, &nspace);
     }
 
-    fn ask(&mut self, reply: ReplyTo, from: Proc, request: Request) {
+    fn on_stdin(
+        &mut self,
+        reply: ReplyTo,
+        from: &Proc,
+        to: Vec<Proc>,
+        infos: &[Info],
+        bytes: Bytes,
+    ) {
+        let ticket = self.ticket(reply);
+        self.out.push_back(Output::Stdin {
+            ticket,
+            from: from.clone(),
+            to,
+            is_last: bytes.is_empty() || is_set(infos, crate::keys::IOF_COMPLETE),
+            bytes,
+        });
+    }
+
+    fn ticket(&mut self, reply: ReplyTo) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.asks.insert(ticket, reply);
+        ticket
+    }
+
+    fn ask(&mut self, reply: ReplyTo, from: Proc, request: Request) {
+        let ticket = self.ticket(reply);
         self.out.push_back(Output::Ask(Box::new(Ask {
             ticket,
             from,
@@ -460,12 +586,6 @@ impl Server {
         if let Some(peer) = self.peers.get_mut(&conn)
             && let Some(bytes) = peer.answer(tag, answer)
         {
-            self.out.push_back(Output::Send { conn, bytes });
-        }
-    }
-
-    fn push(&mut self, conn: Conn, push: &Push) {
-        if let Some(bytes) = self.peers.get(&conn).and_then(|peer| peer.push(push)) {
             self.out.push_back(Output::Send { conn, bytes });
         }
     }
@@ -494,48 +614,11 @@ impl Server {
         }
         self.status(reply, status);
     }
-
-    /// The credential of the `native` security module: the user and group, which prove nothing by themselves. Here
-    /// they are true, because the kernel was asked whose connection it is.
-    fn on_get_credential(&mut self, reply: ReplyTo) {
-        let mut credential = Vec::with_capacity(8);
-        credential.extend_from_slice(&self.config.uid.to_ne_bytes());
-        credential.extend_from_slice(&self.config.gid.to_ne_bytes());
-        let infos = info(crate::keys::CRED_TYPE, Value::text("native"));
-        self.answer(
-            reply,
-            &Answer::Credential {
-                credential: credential.into(),
-                infos: infos.into_iter().collect(),
-            },
-        );
-    }
-
-    fn on_validate_credential(&mut self, reply: ReplyTo, credential: &[u8]) {
-        let valid = credential
-            .first_chunk::<4>()
-            .is_some_and(|uid| u32::from_ne_bytes(*uid) == self.config.uid)
-            && credential.len() == 8;
-        if !valid {
-            self.status(reply, Status::INVALID_CRED);
-            return;
-        }
-        let infos = info(crate::keys::USER_ID, Value::Uint32(self.config.uid));
-        self.answer(
-            reply,
-            &Answer::Infos {
-                status: Status::SUCCESS,
-                infos: infos.into_iter().collect(),
-            },
-        );
-    }
 }
 
 /// A fact under a key that is one of ours, and so never too long.
 fn info(key: &std::ffi::CStr, value: Value) -> Option<Info> {
-    crate::value::Key::new(key)
-        .ok()
-        .map(|key| Info::new(key, value))
+    Key::new(key).ok().map(|key| Info::new(key, value))
 }
 
 /// The value of an attribute in a list.
@@ -555,6 +638,13 @@ fn is_set(infos: &[Info], key: &std::ffi::CStr) -> bool {
 fn timeout(now: Time, infos: &[Info]) -> Option<Time> {
     let seconds = find(infos, crate::keys::TIMEOUT)?.as_count()?;
     (seconds > 0).then(|| now + Duration::from_secs(seconds.min(MAX_TIMEOUT)))
+}
+
+/// Bytes of a value under its key, as they are in a message.
+fn size(key: &Key, value: &Value) -> usize {
+    let mut writer = Writer::new(Format::V4);
+    writer.kval(key, value);
+    writer.as_bytes().len()
 }
 
 /// Seconds: a longer time-out is as good as none, and must not overflow.

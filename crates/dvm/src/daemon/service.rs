@@ -8,7 +8,7 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-use base::{CpuSet, JobId, Level, ProcId, Rank, Signal, Time, Topology};
+use base::{CpuSet, ExitStatus, JobId, Level, ProcId, Rank, Signal, Time, Topology};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -161,12 +161,12 @@ impl Service {
         }
     }
 
-    pub(super) fn on_exited(&mut self, now: Time, proc: ProcId) {
+    pub(super) fn on_exited(&mut self, now: Time, proc: ProcId, status: ExitStatus) {
         if let Some(paths) = self.cleanups.remove(&proc) {
             self.effects.push_back(Output::RemoveFiles { paths });
         }
         if let Some(proc) = self.proc(proc) {
-            self.server.handle(now, Input::Ended { proc });
+            self.server.handle(now, Input::Ended { proc, status });
         }
     }
 
@@ -258,6 +258,12 @@ impl Service {
                 FromServer::Connected { proc } => self.make_directory(&proc, out),
                 // Whether a proc said goodbye decides nothing here: its exit does. And what concerns other nodes
                 // concerns nobody as long as there are none.
+                // Nothing feeds output to the server, and nobody takes input from it.
+                FromServer::Wanted { .. } => {}
+                FromServer::Stdin { ticket, .. } => {
+                    let answer = Answer::Status(Status::NOT_SUPPORTED);
+                    self.reply(Time::ZERO, ticket, answer);
+                }
                 FromServer::Finalized { .. } | FromServer::Lost { .. } | FromServer::Event(_) => {}
             }
         }
@@ -525,6 +531,7 @@ fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
             nspace: name(nspace),
             rank: (*rank).into(),
         }),
+        forward: None,
         map_by: None,
         rank_by: None,
         bind_to: None,

@@ -1,20 +1,37 @@
 //! What several processes do together: each calls, and all are answered when the last has called.
 //!
-//! A collective is known by its kind and by the set of those who take part. As soon as all of them are in, it is no
-//! longer known, so that the next one over the same set is a new one. A process that calls again before the others have
-//! called once is in the next one already.
+//! A collective is known by its kind and by the members that its callers name. As soon as all of them are in, it is no
+//! longer known, so that the next one over the same members is a new one. A process that calls again before the others
+//! have called once is in the next one already. Those who construct a group may not know all of its members, see
+//! [`super::group`].
+//!
+//! What a loss means, of a process that has not called, or that has called and waits:
+//!
+//! | collective | has not called | waits |
+//! |---|---|---|
+//! | fence, disconnect | all get LOST_CONNECTION | it has called: nothing |
+//! | connect, construct | all get LOST_CONNECTION | the same: nobody is to be told of a member that is none |
+//! | construct, optional | it is no member | it is no member |
+//! | destruct | it is not waited for | nothing |
+//!
+//! There are never more collectives under way than requests that wait for one, which are bounded for each connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use base::Time;
 use bytes::Bytes;
 
-use super::{Conn, Output, ReplyTo, Server, is_set, timeout};
+use super::{
+    Conn, Output, ReplyTo, Server, is_set,
+    member::{Expanded, Member},
+    timeout,
+    timers::{Timer, Timers},
+};
 use crate::{
     codec::Writer,
     keys,
     message::Answer,
-    value::{Info, Nspace, PmixRank, Proc, Status},
+    value::{Info, Nspace, Proc, Status},
 };
 
 /// What is done together.
@@ -24,65 +41,215 @@ pub(super) enum Kind {
     Connect,
     Disconnect,
     /// A group is made; by its name.
-    Construct(Bytes),
+    Construct(Nspace),
     /// A group is ended.
-    Destruct(Bytes),
+    Destruct(Nspace),
 }
 
 /// What a collective is known by.
-type Id = (Kind, BTreeSet<Proc>);
+pub(super) type Id = (Kind, Box<[Member]>);
 
-/// Those under way.
+/// Those under way, by number.
 #[derive(Debug, Default)]
 pub(super) struct Collectives {
-    under_way: BTreeMap<Id, VecDeque<Tracker>>,
+    trackers: BTreeMap<u64, Tracker>,
+    /// Their numbers by what they are known by, the oldest first.
+    known: BTreeMap<Id, VecDeque<u64>>,
+    next: u64,
 }
 
 /// One collective.
 #[derive(Debug)]
-struct Tracker {
+pub(super) struct Tracker {
+    id: Id,
+    /// Members beside those that it is known by.
+    pub(super) added: BTreeSet<Member>,
     /// Whom it still waits for.
-    missing: BTreeSet<(Nspace, u32)>,
-    arrived: Vec<Arrival>,
+    missing: BTreeSet<Member>,
+    pub(super) arrived: Vec<Arrival>,
+    pub(super) roll: Roll,
     deadline: Option<Time>,
+}
+
+/// Whether it is known who takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Roll {
+    Complete,
+    /// So many leaders construct a group, of whom so many have not called and may bring more members.
+    Leaders {
+        of: u64,
+        left: u64,
+    },
+    /// Who has called waits for being named.
+    Follower,
 }
 
 /// One process in a collective.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    reply: ReplyTo,
-    pub(super) proc: Proc,
+    /// Absent when its connection is gone.
+    pub(super) reply: Option<ReplyTo>,
+    pub(super) member: Member,
+    /// What it says about how to do it, where that is looked at in the end.
     pub(super) infos: Vec<Info>,
 }
 
 impl Collectives {
-    pub(super) fn deadline(&self) -> Option<Time> {
-        self.under_way
-            .values()
-            .flatten()
-            .filter_map(|tracker| tracker.deadline)
-            .min()
+    /// Of those of a kind and set, the oldest that a test is true of, by number.
+    pub(super) fn find(&self, id: &Id, test: impl Fn(&Tracker) -> bool) -> Option<u64> {
+        let mut numbers = self.known.get(id)?.iter().copied();
+        numbers.find(|number| self.trackers.get(number).is_some_and(&test))
+    }
+
+    /// Of those of a kind, whatever the set, the first that a test is true of, by number.
+    pub(super) fn find_kind(&self, kind: &Kind, test: impl Fn(&Tracker) -> bool) -> Option<u64> {
+        let first: Id = (kind.clone(), Box::default());
+        self.known
+            .range(first..)
+            .take_while(|((other, _), _)| other == kind)
+            .flat_map(|(_, numbers)| numbers)
+            .copied()
+            .find(|number| self.trackers.get(number).is_some_and(&test))
+    }
+
+    pub(super) fn insert(&mut self, id: Id, roll: Roll, missing: BTreeSet<Member>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let tracker = Tracker {
+            id: id.clone(),
+            added: BTreeSet::new(),
+            missing,
+            arrived: Vec::new(),
+            roll,
+            deadline: None,
+        };
+        self.trackers.insert(number, tracker);
+        self.known.entry(id).or_default().push_back(number);
+        number
+    }
+
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Tracker> {
+        self.trackers.get_mut(&number)
+    }
+
+    pub(super) fn remove(&mut self, number: u64, timers: &mut Timers) -> Option<Tracker> {
+        let tracker = self.trackers.remove(&number)?;
+        if let Some(numbers) = self.known.get_mut(&tracker.id) {
+            numbers.retain(|known| *known != number);
+            if numbers.is_empty() {
+                self.known.remove(&tracker.id);
+            }
+        }
+        if let Some(at) = tracker.deadline {
+            timers.clear(at, Timer::Collective(number));
+        }
+        Some(tracker)
     }
 
     /// A connection is gone: its requests need no answer. Whether its process is gone as well is told separately.
-    pub(super) fn forget(&mut self, conn: Conn) {
-        for tracker in self.under_way.values_mut().flatten() {
-            tracker.arrived.retain(|arrival| arrival.reply.conn != conn);
+    pub(super) fn forget(&mut self, conn: Conn, timers: &mut Timers) {
+        let mut deserted = Vec::new();
+        for (number, tracker) in &mut self.trackers {
+            for arrival in &mut tracker.arrived {
+                arrival.reply.take_if(|reply| reply.conn == conn);
+            }
+            // Nobody waits for it, so that it need not be remembered.
+            if tracker
+                .arrived
+                .iter()
+                .all(|arrival| arrival.reply.is_none())
+            {
+                deserted.push(*number);
+            }
+        }
+        for number in deserted {
+            self.remove(number, timers);
         }
     }
 
-    /// Takes those out that a test is true of.
-    fn take(&mut self, test: impl Fn(&Id, &Tracker) -> bool) -> Vec<Tracker> {
-        let mut taken = Vec::new();
-        for (id, trackers) in &mut self.under_way {
-            let (out, keep) = std::mem::take(trackers)
-                .into_iter()
-                .partition(|tracker| test(id, tracker));
-            *trackers = keep;
-            taken.extend::<VecDeque<Tracker>>(out);
+    pub(super) fn is_empty(&self) -> bool {
+        self.trackers.is_empty() && self.known.is_empty()
+    }
+
+    /// What the loss of a process means: those that it changes, and those that it ends.
+    fn lose(&mut self, lost: Member) -> (Vec<u64>, Vec<u64>) {
+        let (mut changed, mut broken) = (Vec::new(), Vec::new());
+        for (number, tracker) in &mut self.trackers {
+            let awaited = tracker.missing.contains(&lost);
+            let waits = || tracker.arrived.iter().any(|arrival| arrival.member == lost);
+            let matters = match tracker.id.0 {
+                Kind::Construct(_) | Kind::Connect => awaited || waits(),
+                Kind::Fence | Kind::Disconnect | Kind::Destruct(_) => awaited,
+            };
+            if !matters {
+                continue;
+            }
+            if tracker.spares() {
+                tracker.missing.remove(&lost);
+                tracker.arrived.retain(|arrival| arrival.member != lost);
+                changed.push(*number);
+            } else {
+                broken.push(*number);
+            }
         }
-        self.under_way.retain(|_, trackers| !trackers.is_empty());
-        taken
+        (changed, broken)
+    }
+}
+
+impl Tracker {
+    pub(super) const fn kind(&self) -> &Kind {
+        &self.id.0
+    }
+
+    /// The members by which it is known, and those who were added.
+    pub(super) fn named(&self) -> impl Iterator<Item = &Member> {
+        self.id.1.iter().chain(&self.added)
+    }
+
+    /// Whether it still waits for a process.
+    pub(super) fn misses(&self, member: Member) -> bool {
+        self.missing.contains(&member)
+    }
+
+    /// Whether a process has called.
+    pub(super) fn has(&self, member: Member) -> bool {
+        self.arrived.iter().any(|arrival| arrival.member == member)
+    }
+
+    /// Adds members to wait for, as far as they have not called.
+    pub(super) fn await_too(&mut self, members: BTreeSet<Member>) {
+        for member in members {
+            if !self.has(member) {
+                self.missing.insert(member);
+            }
+        }
+    }
+
+    /// It ends no later than this.
+    fn hasten(&mut self, number: u64, deadline: Option<Time>, timers: &mut Timers) {
+        let Some(deadline) = deadline else {
+            return;
+        };
+        if let Some(at) = self.deadline {
+            if at <= deadline {
+                return;
+            }
+            timers.clear(at, Timer::Collective(number));
+        }
+        timers.set(deadline, Timer::Collective(number));
+        self.deadline = Some(deadline);
+    }
+
+    /// Whether it can do without a member that is lost.
+    fn spares(&self) -> bool {
+        match self.id.0 {
+            Kind::Destruct(_) => true,
+            Kind::Construct(_) => self
+                .arrived
+                .iter()
+                .any(|arrival| is_set(&arrival.infos, keys::GROUP_OPTIONAL)),
+            Kind::Fence | Kind::Connect | Kind::Disconnect => false,
+        }
     }
 }
 
@@ -93,112 +260,119 @@ impl Server {
         reply: ReplyTo,
         from: &Proc,
         kind: Kind,
-        procs: Vec<Proc>,
+        procs: &[Proc],
         infos: Vec<Info>,
     ) {
-        let procs: BTreeSet<Proc> = procs.into_iter().collect();
-        let id = (kind, procs);
-        let arrival = Arrival {
-            reply,
-            proc: from.clone(),
-            infos,
+        let members = match self.members(from, procs) {
+            Ok(members) => members,
+            Err(status) => return self.status(reply, status),
         };
-        let who = (from.nspace.clone(), from.rank.0);
-        let trackers = self.collectives.under_way.get_mut(&id);
-        let waiting = trackers.and_then(|trackers| {
-            trackers
-                .iter_mut()
-                .find(|tracker| tracker.missing.contains(&who))
-        });
-        let deadline = timeout(now, &arrival.infos);
-        if let Some(tracker) = waiting {
-            tracker.missing.remove(&who);
-            tracker.deadline = tracker.deadline.into_iter().chain(deadline).min();
-            tracker.arrived.push(arrival);
-        } else {
-            let mut missing = match self.members(&id.1) {
-                Ok(missing) => missing,
-                Err(status) => return self.status(arrival.reply, status),
-            };
-            // A process that is named by nobody has no part in it.
-            if !missing.remove(&who) {
-                return self.status(arrival.reply, Status::BAD_PARAM);
+        let Some(member) = self.member_of(from) else {
+            return self.status(reply, Status::NOT_FOUND);
+        };
+        let id = (kind, members);
+        let misses = |tracker: &Tracker| tracker.misses(member);
+        let waiting = match id.0 {
+            // Between two calls somebody may have left the group, so that they are known by different members.
+            Kind::Destruct(_) => self.collectives.find_kind(&id.0, misses),
+            _ => self.collectives.find(&id, misses),
+        };
+        let number = match waiting {
+            Some(number) => number,
+            None => {
+                let Expanded { present, gone } = match self.expand(&id.1) {
+                    Ok(expanded) => expanded,
+                    Err(status) => return self.status(reply, status),
+                };
+                // A process that is named by nobody has no part in it.
+                if !present.contains(&member) {
+                    return self.status(reply, Status::BAD_PARAM);
+                }
+                let spared = matches!(id.0, Kind::Destruct(_))
+                    || matches!(id.0, Kind::Construct(_)) && is_set(&infos, keys::GROUP_OPTIONAL);
+                if !gone.is_empty() && !spared {
+                    return self.status(reply, Status::LOST_CONNECTION);
+                }
+                self.collectives.insert(id, Roll::Complete, present)
             }
-            let tracker = Tracker {
-                missing,
-                arrived: vec![arrival],
-                deadline,
-            };
-            self.collectives
-                .under_way
-                .entry(id.clone())
-                .or_default()
-                .push_back(tracker);
-        }
-        self.complete(&id);
+        };
+        self.arrive(now, number, reply, member, infos);
     }
 
-    /// Everybody who takes part, one by one.
-    fn members(&self, procs: &BTreeSet<Proc>) -> Result<BTreeSet<(Nspace, u32)>, Status> {
-        let mut members = BTreeSet::new();
-        for proc in procs {
-            let job = self.jobs.get(&proc.nspace).ok_or(Status::NOT_FOUND)?;
-            let one = [proc.rank.0];
-            let all: Vec<u32>;
-            let ranks: &[u32] = match proc.rank {
-                PmixRank::WILDCARD => {
-                    all = (0..job.size()).collect();
-                    &all
-                }
-                PmixRank::LOCAL_PEERS | PmixRank::LOCAL_NODE => {
-                    all = job.local_ranks().collect();
-                    &all
-                }
-                _ => &one,
-            };
-            for rank in ranks {
-                if !job.is_local(PmixRank(*rank)) {
-                    // On another node, or of no node.
-                    return Err(if *rank < job.size() {
-                        Status::NOT_SUPPORTED
-                    } else {
-                        Status::BAD_PARAM
-                    });
-                }
-                if job.is_gone(*rank) {
-                    return Err(Status::LOST_CONNECTION);
-                }
-                members.insert((proc.nspace.clone(), *rank));
+    /// A process joins a collective that may be complete by that.
+    pub(super) fn arrive(
+        &mut self,
+        now: Time,
+        number: u64,
+        reply: ReplyTo,
+        member: Member,
+        infos: Vec<Info>,
+    ) {
+        let Some(tracker) = self.collectives.get_mut(number) else {
+            return self.status(reply, Status::ERROR);
+        };
+        tracker.missing.remove(&member);
+        tracker.hasten(number, timeout(now, &infos), &mut self.timers);
+        let infos = match tracker.id.0 {
+            Kind::Construct(_) => infos,
+            Kind::Fence => {
+                let collect = |info: &Info| info.key == *keys::COLLECT_DATA;
+                infos.into_iter().filter(collect).collect()
             }
+            Kind::Connect | Kind::Disconnect | Kind::Destruct(_) => Vec::new(),
+        };
+        tracker.arrived.push(Arrival {
+            reply: Some(reply),
+            member,
+            infos,
+        });
+        self.complete(number);
+    }
+
+    /// Those who have arrived in another one have arrived in this.
+    pub(super) fn merge(&mut self, number: u64, other: Tracker) {
+        if let Some(tracker) = self.collectives.get_mut(number) {
+            for arrival in &other.arrived {
+                tracker.missing.remove(&arrival.member);
+            }
+            tracker.arrived.extend(other.arrived);
+            tracker.hasten(number, other.deadline, &mut self.timers);
         }
-        Ok(members)
+    }
+
+    /// Collectives of a kind do without a process.
+    pub(super) fn not_awaited(&mut self, kind: &Kind, member: Member) {
+        while let Some(number) = self.collectives.find_kind(kind, |one| one.misses(member)) {
+            if let Some(tracker) = self.collectives.get_mut(number) {
+                tracker.missing.remove(&member);
+            }
+            self.complete(number);
+        }
     }
 
     /// Answers everybody when nobody is missing.
-    fn complete(&mut self, id: &Id) {
-        let Some(trackers) = self.collectives.under_way.get_mut(id) else {
+    pub(super) fn complete(&mut self, number: u64) {
+        let Some(tracker) = self.collectives.get_mut(number) else {
             return;
         };
-        let Some(at) = trackers
-            .iter()
-            .position(|tracker| tracker.missing.is_empty())
-        else {
+        if tracker.roll != Roll::Complete || !tracker.missing.is_empty() {
             return;
-        };
-        let Some(tracker) = trackers.remove(at) else {
-            return;
-        };
-        if trackers.is_empty() {
-            self.collectives.under_way.remove(id);
         }
-        let (kind, procs) = id;
-        match kind {
+        let Some(tracker) = self.collectives.remove(number, &mut self.timers) else {
+            return;
+        };
+        match &tracker.id.0 {
             Kind::Fence => self.fence_done(tracker),
-            Kind::Disconnect => self.all(tracker, Status::SUCCESS),
-            Kind::Connect => self.connected(tracker, procs),
-            Kind::Construct(group) => self.constructed(group.clone(), procs, tracker.arrived),
+            Kind::Disconnect => {
+                self.disconnect(&tracker.id.1);
+                self.all(tracker, Status::SUCCESS);
+            }
+            Kind::Connect => self.connected(tracker),
+            Kind::Construct(group) => self.constructed(&group.clone(), tracker),
             Kind::Destruct(group) => {
-                self.groups.remove(group);
+                let one = tracker.arrived.first().map(|arrival| arrival.member);
+                let one = one.and_then(|member| self.proc_of(member));
+                self.groups.remove(group.as_c_str(), one.as_ref());
                 self.all(tracker, Status::SUCCESS);
             }
         }
@@ -220,12 +394,34 @@ impl Server {
     }
 
     /// Everybody is told about the jobs of the others.
-    fn connected(&mut self, tracker: Tracker, procs: &BTreeSet<Proc>) {
-        let jobs: BTreeSet<Nspace> = procs.iter().map(|proc| proc.nspace.clone()).collect();
-        for Arrival { reply, proc, .. } in tracker.arrived {
-            let others = jobs.iter().filter(|job| **job != proc.nspace);
-            self.tell_jobs(reply, others, |_| {}, Writer::nested);
+    fn connected(&mut self, tracker: Tracker) {
+        if !self.connect(&tracker.id.1) {
+            return self.all(tracker, Status::OUT_OF_RESOURCE);
         }
+        let jobs = self.jobs_of(tracker.named());
+        for Arrival { reply, member, .. } in tracker.arrived {
+            let others = jobs.iter().filter(|(job, _)| **job != member.job);
+            if let Some(reply) = reply {
+                self.tell_jobs(
+                    reply,
+                    others.map(|(_, nspace)| nspace),
+                    |_| {},
+                    Writer::nested,
+                );
+            }
+        }
+    }
+
+    /// The jobs of members, by number.
+    pub(super) fn jobs_of<'a>(
+        &self,
+        members: impl Iterator<Item = &'a Member>,
+    ) -> BTreeMap<u32, Nspace> {
+        let numbers: BTreeSet<u32> = members.map(|member| member.job).collect();
+        numbers
+            .into_iter()
+            .filter_map(|job| Some((job, self.names.get(&job)?.clone())))
+            .collect()
     }
 
     /// Answers with success, something, and the facts of jobs as buffers.
@@ -246,7 +442,8 @@ impl Server {
         let packed: Vec<Bytes> = jobs
             .filter_map(|job| Some(self.jobs.get_mut(job)?.packed(format)))
             .collect();
-        let bytes = peer.packed_answer(tag, |writer| {
+        let room = packed.iter().map(Bytes::len).sum();
+        let bytes = peer.packed_answer(tag, room, |writer| {
             writer.item(&Status::SUCCESS);
             before(writer);
             for packed in &packed {
@@ -258,49 +455,53 @@ impl Server {
         }
     }
 
-    fn all(&mut self, tracker: Tracker, status: Status) {
-        for arrival in tracker.arrived {
-            self.answer(arrival.reply, &Answer::Status(status));
+    pub(super) fn all(&mut self, tracker: Tracker, status: Status) {
+        for reply in tracker
+            .arrived
+            .into_iter()
+            .filter_map(|arrival| arrival.reply)
+        {
+            self.answer(reply, &Answer::Status(status));
         }
     }
 
     /// A process will not come: those who wait for it are told, once.
     pub(super) fn on_gone(&mut self, proc: &Proc) {
-        let who = (proc.nspace.clone(), proc.rank.0);
-        let broken = self
-            .collectives
-            .take(|_, tracker| tracker.missing.contains(&who));
-        for tracker in broken {
-            self.all(tracker, Status::LOST_CONNECTION);
+        let Some(lost) = self.member_of(proc) else {
+            return;
+        };
+        let (changed, broken) = self.collectives.lose(lost);
+        self.end_all(broken, Status::LOST_CONNECTION);
+        for number in changed {
+            self.complete(number);
         }
     }
 
     /// A job is over: no collective can have its processes.
-    pub(super) fn collectives_without(&mut self, nspace: &Nspace) {
+    pub(super) fn collectives_without(&mut self, job: u32) {
         let broken = self
             .collectives
-            .take(|(_, procs), _| procs.iter().any(|proc| proc.nspace == *nspace));
-        for tracker in broken {
-            self.all(tracker, Status::LOST_CONNECTION);
+            .trackers
+            .iter()
+            .filter(|(_, tracker)| {
+                let arrived = tracker.arrived.iter().map(|arrival| &arrival.member);
+                tracker.named().chain(arrived).any(|one| one.job == job)
+            })
+            .map(|(number, _)| *number)
+            .collect();
+        self.end_all(broken, Status::LOST_CONNECTION);
+    }
+
+    /// The time of a collective is over.
+    pub(super) fn expire_collective(&mut self, number: u64) {
+        self.end_all(vec![number], Status::TIMEOUT);
+    }
+
+    fn end_all(&mut self, numbers: Vec<u64>, status: Status) {
+        for number in numbers {
+            if let Some(tracker) = self.collectives.remove(number, &mut self.timers) {
+                self.all(tracker, status);
+            }
         }
-    }
-
-    pub(super) fn expire_collectives(&mut self, now: Time) {
-        let expired = self
-            .collectives
-            .take(|_, tracker| tracker.deadline.is_some_and(|at| at <= now));
-        for tracker in expired {
-            self.all(tracker, Status::TIMEOUT);
-        }
-    }
-}
-
-impl Arrival {
-    pub(super) fn into_reply(self) -> ReplyTo {
-        self.reply
-    }
-
-    pub(super) const fn conn(&self) -> Conn {
-        self.reply.conn
     }
 }

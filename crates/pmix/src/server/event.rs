@@ -2,18 +2,40 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Conn, Event, MAX_CACHED_EVENTS, Output, ReplyTo, Server, find, is_set};
+use bytes::Bytes;
+
+use super::{Conn, Event, Output, ReplyTo, Server, find, is_set};
 use crate::{
-    keys,
+    codec::{Format, Writer},
+    frame, keys,
     message::Push,
     value::{Info, Proc, Range, Status, Value},
 };
+
+/// Events that are kept for those who register later; beyond that the oldest is forgotten.
+pub const MAX_CACHED_EVENTS: usize = 512;
+/// Bytes of events that are kept for those who register later; beyond that the oldest is forgotten, and a larger one is
+/// not kept at all.
+pub const MAX_CACHED_BYTES: usize = 4 << 20;
+/// Codes that one connection may have registered for at once. One that wants more is told OUT_OF_RESOURCE.
+pub const MAX_CODES: usize = 4096;
+/// Processes to whose events one connection may have limited its registration for one code. When it names more, it hears
+/// of everybody's.
+pub const MAX_AFFECTED: usize = 4096;
 
 /// What connections have registered for, and the events kept for those who register later.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     by_conn: BTreeMap<Conn, Interests>,
-    kept: VecDeque<Event>,
+    kept: VecDeque<Kept>,
+    kept_bytes: usize,
+}
+
+/// An event, and how many bytes it has in a message.
+#[derive(Debug)]
+struct Kept {
+    event: Event,
+    size: usize,
 }
 
 /// What one connection wants to hear of.
@@ -28,13 +50,13 @@ struct Interests {
 #[derive(Clone, Debug, PartialEq)]
 enum Affected {
     Anybody,
-    Only(Vec<Proc>),
+    Only(BTreeSet<Proc>),
 }
 
 /// Where an event comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
-    /// A process here: other nodes have not heard of it.
+    /// A process here, or what became of it: other nodes have not heard of it.
     Peer,
     /// The host, who has told other nodes.
     Host,
@@ -56,16 +78,31 @@ impl Events {
                 interests.codes.remove(code);
             }
         }
+        if interests.codes.is_empty() && interests.default.is_none() {
+            self.by_conn.remove(&conn);
+        }
     }
 
-    fn keep(&mut self, event: &Event) {
-        if is_set(&event.infos, keys::EVENT_DO_NOT_CACHE) {
+    /// Whether anybody has registered for anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_conn.is_empty()
+    }
+
+    fn keep(&mut self, event: &Event, size: usize) {
+        if is_set(&event.infos, keys::EVENT_DO_NOT_CACHE) || size > MAX_CACHED_BYTES {
             return;
         }
-        if self.kept.len() == MAX_CACHED_EVENTS {
-            self.kept.pop_front();
+        self.kept_bytes += size;
+        self.kept.push_back(Kept {
+            event: event.clone(),
+            size,
+        });
+        while self.kept.len() > MAX_CACHED_EVENTS || self.kept_bytes > MAX_CACHED_BYTES {
+            let Some(oldest) = self.kept.pop_front() else {
+                return;
+            };
+            self.kept_bytes -= oldest.size;
         }
-        self.kept.push_back(event.clone());
     }
 }
 
@@ -82,12 +119,8 @@ impl Interests {
         let Affected::Only(procs) = affected else {
             return true;
         };
-        let about = [keys::EVENT_AFFECTED_PROC, keys::EVENT_AFFECTED_PROCS]
-            .iter()
-            .find_map(|key| find(&event.infos, key))
-            .and_then(Value::as_procs);
         // An event about nobody in particular may concern anybody.
-        about.is_none_or(|about| {
+        affected_by(&event.infos).is_none_or(|about| {
             about.iter().any(|about| {
                 procs
                     .iter()
@@ -97,23 +130,52 @@ impl Interests {
     }
 }
 
+impl Affected {
+    /// Both: what is registered for twice is wanted by either.
+    fn or(self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Only(mut some), Self::Only(more)) if some.len() + more.len() <= MAX_AFFECTED => {
+                some.extend(more.iter().cloned());
+                Self::Only(some)
+            }
+            _ => Self::Anybody,
+        }
+    }
+}
+
 impl Server {
-    pub(super) fn on_register(&mut self, reply: ReplyTo, codes: Vec<Status>, infos: &[Info]) {
+    pub(super) fn on_register(&mut self, reply: ReplyTo, codes: &[Status], infos: &[Info]) {
         let conn = reply.conn;
-        let affected = [keys::EVENT_AFFECTED_PROC, keys::EVENT_AFFECTED_PROCS]
-            .iter()
-            .find_map(|key| find(infos, key))
-            .and_then(Value::as_procs)
-            .map_or(Affected::Anybody, |procs| {
+        let affected = match affected_by(infos) {
+            Some(procs) if procs.len() <= MAX_AFFECTED => {
                 Affected::Only(procs.into_iter().cloned().collect())
-            });
-        let interests = self.events.by_conn.entry(conn).or_default();
+            }
+            _ => Affected::Anybody,
+        };
         let new: BTreeSet<Status> = codes.iter().copied().collect();
+        let interests = self.events.by_conn.entry(conn).or_default();
+        let more = new
+            .iter()
+            .filter(|code| !interests.codes.contains_key(code));
+        if interests.codes.len() + more.count() > MAX_CODES {
+            if interests.codes.is_empty() && interests.default.is_none() {
+                self.events.forget(conn);
+            }
+            return self.status(reply, Status::OUT_OF_RESOURCE);
+        }
         if codes.is_empty() || new.contains(&Status::DEFAULT_HANDLER) {
-            interests.default = Some(affected.clone());
+            let wanted = match interests.default.take() {
+                Some(before) => before.or(&affected),
+                None => affected.clone(),
+            };
+            interests.default = Some(wanted);
         }
         for code in &new {
-            interests.codes.insert(*code, affected.clone());
+            let wanted = match interests.codes.remove(code) {
+                Some(before) => before.or(&affected),
+                None => affected.clone(),
+            };
+            interests.codes.insert(*code, wanted);
         }
         self.status(reply, Status::SUCCESS);
         self.replay(conn, &new);
@@ -124,25 +186,24 @@ impl Server {
         let Some(known) = self.peers.get(&conn).and_then(|peer| peer.connected()) else {
             return;
         };
-        let proc = known.proc.clone();
         let Some(interests) = self.events.by_conn.get(&conn) else {
             return;
         };
-        let due: Vec<Event> = self
+        let due: Vec<Bytes> = self
             .events
             .kept
             .iter()
+            .map(|kept| &kept.event)
             .filter(|event| {
                 // With the first registration for it, and with no later one.
                 (codes.contains(&event.status) || codes.is_empty())
                     && interests.wants(event)
-                    && self.reaches(event, &proc)
+                    && self.reaches(event, &known.proc)
             })
-            .cloned()
+            .map(|event| packed(&push_of(event, None), known.format))
             .collect();
-        for event in due {
-            self.push(conn, &push_of(event, None));
-        }
+        self.out
+            .extend(due.into_iter().map(|bytes| Output::Send { conn, bytes }));
     }
 
     pub(super) fn on_notify(&mut self, reply: ReplyTo, mut event: Event) {
@@ -159,30 +220,41 @@ impl Server {
             event.range = Range::CUSTOM;
         }
         self.status(reply, Status::SUCCESS);
+        if event.status == Status::GROUP_CONSTRUCT_COMPLETE {
+            self.on_invited_group(&mut event);
+        }
         self.deliver(&event, From::Peer);
     }
 
     /// Tells everybody here who wants to hear it, and the host.
     pub(super) fn deliver(&mut self, event: &Event, from: From) {
-        let due: Vec<Conn> = self
-            .events
-            .by_conn
-            .iter()
-            .filter(|(conn, interests)| {
-                let known = self.peers.get(conn).and_then(|peer| peer.connected());
-                known.is_some_and(|known| {
-                    known.proc != event.source
-                        && interests.wants(event)
-                        && self.reaches(event, &known.proc)
-                })
-            })
-            .map(|(conn, _)| *conn)
-            .collect();
-        let push = push_of(event.clone(), Some(event.range));
-        for conn in due {
-            self.push(conn, &push);
+        let push = push_of(event, Some(event.range));
+        // Packed once for all who write alike.
+        let mut by_format: BTreeMap<Format, Bytes> = BTreeMap::new();
+        let mut due = Vec::new();
+        for (conn, interests) in &self.events.by_conn {
+            let Some(known) = self.peers.get(conn).and_then(|peer| peer.connected()) else {
+                continue;
+            };
+            if known.proc != event.source
+                && interests.wants(event)
+                && self.reaches(event, &known.proc)
+            {
+                let bytes = by_format
+                    .entry(known.format)
+                    .or_insert_with(|| packed(&push, known.format));
+                due.push(Output::Send {
+                    conn: *conn,
+                    bytes: bytes.clone(),
+                });
+            }
         }
-        self.events.keep(event);
+        self.out.extend(due);
+        let size = match by_format.into_values().next() {
+            Some(bytes) => bytes.len(),
+            None => packed(&push, Format::V4).len(),
+        };
+        self.events.keep(event, size);
         if from == From::Peer {
             self.out.push_back(Output::Event(Box::new(event.clone())));
         }
@@ -206,11 +278,26 @@ impl Server {
     }
 }
 
-fn push_of(event: Event, range: Option<Range>) -> Push {
+/// Whom an event is about, or to whose events a registration is limited.
+fn affected_by(infos: &[Info]) -> Option<Vec<&Proc>> {
+    [keys::EVENT_AFFECTED_PROC, keys::EVENT_AFFECTED_PROCS]
+        .iter()
+        .find_map(|key| find(infos, key))
+        .and_then(Value::as_procs)
+}
+
+fn push_of(event: &Event, range: Option<Range>) -> Push {
     Push::Event {
         status: event.status,
-        source: event.source,
-        infos: event.infos,
+        source: event.source.clone(),
+        infos: event.infos.clone(),
         range,
     }
+}
+
+/// The message of a push.
+pub(super) fn packed(push: &Push, format: Format) -> Bytes {
+    let mut writer = Writer::behind(format, frame::start(0));
+    push.encode(&mut writer);
+    frame::finish(writer.into_bytes(), push.tag()).into()
 }

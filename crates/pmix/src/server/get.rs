@@ -1,29 +1,37 @@
 //! Gets: what a process asks about another one, and may have to wait for.
 
-use std::ffi::CStr;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::CStr,
+};
 
 use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Conn, MISSING_KEY_DELAY, Output, ReplyTo, Server,
-    job::fact,
-    store::{View, is_immediate},
+    Conn, MISSING_KEY_DELAY, Output, ReplyTo, Server, is_set,
+    job::{Namespace, fact},
+    stored::{Refused, View, Wanted},
     timeout,
+    timers::{Timer, Timers},
 };
 use crate::{
     codec::{Format, Writer},
+    keys,
     message::Answer,
-    value::{Info, Key, Kval, Nspace, Packed, PmixRank, Proc, Scope, Status},
+    value::{Info, InfoFlags, Key, Kval, Nspace, Packed, PmixRank, Proc, Scope, Status},
 };
 
 /// Keys that begin so belong to the standard: nobody puts them, so nobody waits for them.
 const RESERVED: &[u8] = b"pmix";
 
-/// Gets that wait, in the order in which they came.
+/// Gets that wait, by number, in the order in which they came. A connection has no more of them than requests may wait.
 #[derive(Debug, Default)]
 pub(super) struct Gets {
-    waiting: Vec<Waiting>,
+    waiting: BTreeMap<u64, Waiting>,
+    /// Their numbers by whom they ask about.
+    by_target: BTreeMap<Proc, BTreeSet<u64>>,
+    next: u64,
 }
 
 #[derive(Debug)]
@@ -32,20 +40,71 @@ struct Waiting {
     from: Proc,
     target: Proc,
     key: Option<Key>,
+    qualifiers: Vec<Info>,
+    /// When it is answered without a value, and with which status.
     deadline: Option<(Time, Status)>,
 }
 
 impl Gets {
-    pub(super) fn deadline(&self) -> Option<Time> {
-        self.waiting
-            .iter()
-            .filter_map(|waiting| waiting.deadline)
-            .map(|(at, _)| at)
-            .min()
+    fn insert(&mut self, waiting: Waiting, timers: &mut Timers) {
+        let number = self.next;
+        self.next += 1;
+        if let Some((at, _)) = waiting.deadline {
+            timers.set(at, Timer::Get(number));
+        }
+        self.by_target
+            .entry(waiting.target.clone())
+            .or_default()
+            .insert(number);
+        self.waiting.insert(number, waiting);
     }
 
-    pub(super) fn forget(&mut self, conn: Conn) {
-        self.waiting.retain(|waiting| waiting.reply.conn != conn);
+    fn remove(&mut self, number: u64, timers: &mut Timers) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&number)?;
+        if let Some(numbers) = self.by_target.get_mut(&waiting.target) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_target.remove(&waiting.target);
+            }
+        }
+        if let Some((at, _)) = waiting.deadline {
+            timers.clear(at, Timer::Get(number));
+        }
+        Some(waiting)
+    }
+
+    fn about(&self, target: &Proc) -> Vec<u64> {
+        let numbers = self.by_target.get(target);
+        numbers.into_iter().flatten().copied().collect()
+    }
+
+    fn about_job(&self, nspace: &Nspace) -> Vec<u64> {
+        let first = Proc {
+            nspace: nspace.clone(),
+            rank: PmixRank(0),
+        };
+        self.by_target
+            .range(first..)
+            .take_while(|(target, _)| target.nspace == *nspace)
+            .flat_map(|(_, numbers)| numbers)
+            .copied()
+            .collect()
+    }
+
+    pub(super) fn forget(&mut self, conn: Conn, timers: &mut Timers) {
+        let numbers: Vec<u64> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| waiting.reply.conn == conn)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in numbers {
+            self.remove(number, timers);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.by_target.is_empty()
     }
 }
 
@@ -65,7 +124,7 @@ impl Server {
         now: Time,
         reply: ReplyTo,
         from: &Proc,
-        buckets: Vec<(Scope, Packed)>,
+        buckets: &[(Scope, Packed)],
     ) {
         let format = self.format(reply.conn);
         let Some(job) = self.jobs.get_mut(&from.nspace) else {
@@ -73,13 +132,16 @@ impl Server {
         };
         let status = match job.stored.commit(from.rank, format, buckets) {
             Ok(()) => Status::SUCCESS,
-            Err(_) => Status::UNPACK_FAILURE,
+            Err(Refused::Malformed) => Status::UNPACK_FAILURE,
+            Err(Refused::TooMuch) => Status::OUT_OF_RESOURCE,
         };
         self.status(reply, status);
-        self.retry(now, |target| {
-            target.nspace == from.nspace
-                && (target.rank == from.rank || target.rank == PmixRank::UNDEF)
-        });
+        self.retry(now, self.gets.about(from));
+        let anybody = Proc {
+            nspace: from.nspace.clone(),
+            rank: PmixRank::UNDEF,
+        };
+        self.retry(now, self.gets.about(&anybody));
     }
 
     pub(super) fn on_get(
@@ -88,39 +150,58 @@ impl Server {
         reply: ReplyTo,
         from: &Proc,
         target: Proc,
-        infos: &[Info],
+        infos: Vec<Info>,
         key: Option<Key>,
     ) {
+        let target = match self.meant(from, target) {
+            Ok(target) => target,
+            Err(status) => return self.status(reply, status),
+        };
         let format = self.format(reply.conn);
-        match self.look(from, &target, key.as_ref(), format) {
+        let immediate = is_set(&infos, keys::IMMEDIATE);
+        let own = timeout(now, &infos).map(|at| (at, Status::TIMEOUT));
+        let mut qualifiers = infos;
+        qualifiers.retain(|info| info.flags.has(InfoFlags::QUALIFIER));
+        let wanted = Wanted {
+            key: key.as_ref(),
+            qualifiers: &qualifiers,
+        };
+        match self.look(from, &target, wanted, format) {
             Found::Buffers(buffers) => self.got(reply, &buffers),
-            Found::Never(status) => self.got_nothing(reply, status),
-            Found::NotYet { .. } if is_immediate(infos) => {
-                self.got_nothing(reply, Status::NOT_FOUND);
-            }
+            Found::Never(status) => self.status(reply, status),
+            Found::NotYet { .. } if immediate => self.status(reply, Status::NOT_FOUND),
             Found::NotYet { committed } => {
-                let own = timeout(now, infos).map(|at| (at, Status::TIMEOUT));
                 let missing = committed.then_some((now + MISSING_KEY_DELAY, Status::NOT_FOUND));
-                self.gets.waiting.push(Waiting {
+                let waiting = Waiting {
                     reply,
                     from: from.clone(),
                     target,
                     key,
+                    qualifiers,
                     deadline: own.or(missing),
-                });
+                };
+                self.gets.insert(waiting, &mut self.timers);
             }
+        }
+    }
+
+    /// The process that is asked about, where it is named as a member of a group.
+    fn meant(&self, from: &Proc, target: Proc) -> Result<Proc, Status> {
+        if self.jobs.contains_key(&target.nspace) {
+            return Ok(target);
+        }
+        match self.group_of(from, &target).as_deref() {
+            None => Ok(target),
+            Some([one]) => Ok(one.clone()),
+            Some(_) => Err(Status::BAD_PARAM),
         }
     }
 
     /// The data of a process, for one that wants to have it anew.
     pub(super) fn on_refresh(&mut self, reply: ReplyTo, target: &Proc) {
         let facts = self.jobs.get(&target.nspace).and_then(|job| {
-            let data = job.stored.of(target.rank)?.view(View::Local);
-            let kval = |(key, value): (&Key, &crate::value::Value)| Kval {
-                key: key.clone(),
-                value: value.clone(),
-            };
-            Some(data.iter().map(kval).collect::<Vec<_>>())
+            let data = job.stored.of(target.rank)?;
+            data.has_committed().then(|| data.facts(View::Local))
         });
         let answer = match facts {
             Some(facts) => Answer::Refreshed {
@@ -132,58 +213,44 @@ impl Server {
         self.answer(reply, &answer);
     }
 
-    fn look(&mut self, from: &Proc, target: &Proc, key: Option<&Key>, format: Format) -> Found {
+    fn look(&mut self, from: &Proc, target: &Proc, wanted: Wanted<'_>, format: Format) -> Found {
         let Some(job) = self.jobs.get_mut(&target.nspace) else {
             return Found::Never(Status::NOT_FOUND);
         };
         let mut buffers = Vec::new();
         if from.nspace != target.nspace {
             // Of another job even the facts of the job are news.
-            let all = Proc::all(target.nspace.clone());
-            buffers.push(packed(format, &all, &job.facts(format)));
+            buffers.push(job.packed_facts(format));
         }
+        let key = wanted.key;
         let reserved = key.is_some_and(|key| key.as_bytes().starts_with(RESERVED));
-        if target.rank == PmixRank::WILDCARD {
-            let mut facts = job.job_facts();
-            if let Some(key) = key {
-                facts.retain(|fact| fact.key == *key);
-                if facts.is_empty() {
-                    facts.extend(class_fact(job, target.rank, key));
-                }
+        let rank = match target.rank {
+            PmixRank::WILDCARD => {
+                return found(buffers, target, job_facts(job, target.rank, key), format);
             }
-            if facts.is_empty() {
-                return Found::Never(Status::NOT_FOUND);
-            }
-            buffers.push(packed(format, target, &facts));
-            return Found::Buffers(buffers);
-        }
-        let rank = match (target.rank, key) {
             // Whoever has put it.
-            (PmixRank::UNDEF, Some(key)) => match job.stored.who_has(key, View::Local) {
+            PmixRank::UNDEF if key.is_some() => match job.stored.who_has(wanted, View::Local) {
                 Some(rank) => rank,
                 None if reserved => {
-                    let facts: Vec<_> = class_fact(job, target.rank, key).into_iter().collect();
-                    if facts.is_empty() {
-                        return Found::Never(Status::NOT_FOUND);
-                    }
+                    let facts = key.and_then(|key| class_fact(job, target.rank, key));
                     let all = Proc::all(target.nspace.clone());
-                    buffers.push(packed(format, &all, &facts));
-                    return Found::Buffers(buffers);
+                    return found(buffers, &all, facts.into_iter().collect(), format);
                 }
                 None => return Found::NotYet { committed: false },
             },
-            (rank, _) if rank.is_number() && rank.0 < job.size() => rank,
+            rank if rank.is_number() && rank.0 < job.size() => rank,
             _ => return Found::Never(Status::NOT_FOUND),
         };
         let proc = Proc {
             nspace: target.nspace.clone(),
             rank,
         };
-        let has_it = job
-            .stored
-            .of(rank)
-            .is_some_and(|data| key.is_none_or(|key| data.view(View::Local).contains_key(key)));
-        if reserved && !has_it {
+        let data = job.stored.of(rank);
+        if data.is_some_and(|data| data.has(wanted, View::Local)) {
+            buffers.extend(job.stored.packed(&proc, format, View::Local));
+            return Found::Buffers(buffers);
+        }
+        if reserved {
             let mut facts = job.rank_facts(rank);
             if let Some(key) = key {
                 facts.retain(|fact| fact.key == *key);
@@ -191,46 +258,39 @@ impl Server {
                     facts.extend(class_fact(job, rank, key));
                 }
             }
-            if facts.is_empty() {
-                return Found::Never(Status::NOT_FOUND);
-            }
-            buffers.push(packed(format, &proc, &facts));
-            return Found::Buffers(buffers);
-        }
-        if has_it {
-            buffers.extend(job.stored.packed(&proc, format, View::Local));
-            return Found::Buffers(buffers);
+            return found(buffers, &proc, facts, format);
         }
         if !job.is_local(rank) || job.has_ended(rank) {
             return Found::Never(Status::NOT_FOUND);
         }
         Found::NotYet {
-            committed: job.stored.of(rank).is_some(),
+            committed: data.is_some_and(super::stored::Committed::has_committed),
         }
     }
 
     /// Something has changed in a job: whoever has waited for it gets it.
     pub(super) fn retry_gets(&mut self, now: Time, nspace: &Nspace) {
-        self.retry(now, |target| target.nspace == *nspace);
+        self.retry(now, self.gets.about_job(nspace));
     }
 
-    fn retry(&mut self, now: Time, concerns: impl Fn(&Proc) -> bool) {
-        let retry: Vec<_> = self
-            .gets
-            .waiting
-            .extract_if(.., |waiting| concerns(&waiting.target))
-            .collect();
-        for mut waiting in retry {
+    fn retry(&mut self, now: Time, numbers: Vec<u64>) {
+        for number in numbers {
+            let Some(mut waiting) = self.gets.remove(number, &mut self.timers) else {
+                continue;
+            };
             let format = self.format(waiting.reply.conn);
-            let key = waiting.key.as_ref();
-            match self.look(&waiting.from, &waiting.target, key, format) {
+            let wanted = Wanted {
+                key: waiting.key.as_ref(),
+                qualifiers: &waiting.qualifiers,
+            };
+            match self.look(&waiting.from, &waiting.target, wanted, format) {
                 Found::Buffers(buffers) => self.got(waiting.reply, &buffers),
-                Found::Never(status) => self.got_nothing(waiting.reply, status),
+                Found::Never(status) => self.status(waiting.reply, status),
                 Found::NotYet { committed } => {
                     if committed && waiting.deadline.is_none() {
                         waiting.deadline = Some((now + MISSING_KEY_DELAY, Status::NOT_FOUND));
                     }
-                    self.gets.waiting.push(waiting);
+                    self.gets.insert(waiting, &mut self.timers);
                 }
             }
         }
@@ -238,36 +298,28 @@ impl Server {
 
     /// A process has ended: it will commit nothing more.
     pub(super) fn fail_gets_of_dead(&mut self, proc: &Proc) {
-        let dead: Vec<_> = self
-            .gets
-            .waiting
-            .extract_if(.., |waiting| waiting.target == *proc)
-            .collect();
-        for waiting in dead {
-            self.got_nothing(waiting.reply, Status::NOT_FOUND);
+        for number in self.gets.about(proc) {
+            if let Some(waiting) = self.gets.remove(number, &mut self.timers) {
+                self.status(waiting.reply, Status::NOT_FOUND);
+            }
         }
     }
 
-    pub(super) fn expire_gets(&mut self, now: Time) {
-        let expired: Vec<_> = self
-            .gets
-            .waiting
-            .extract_if(.., |waiting| {
-                waiting.deadline.is_some_and(|(at, _)| at <= now)
-            })
-            .collect();
-        for waiting in expired {
+    /// The time of a get is over.
+    pub(super) fn expire_get(&mut self, number: u64) {
+        if let Some(waiting) = self.gets.remove(number, &mut self.timers) {
             let status = waiting
                 .deadline
                 .map_or(Status::TIMEOUT, |(_, status)| status);
-            self.got_nothing(waiting.reply, status);
+            self.status(waiting.reply, status);
         }
     }
 
     fn got(&mut self, reply: ReplyTo, buffers: &[Bytes]) {
         let ReplyTo { conn, tag } = reply;
+        let room = buffers.iter().map(Bytes::len).sum();
         let bytes = self.peers.get_mut(&conn).and_then(|peer| {
-            peer.packed_answer(tag, |writer| {
+            peer.packed_answer(tag, room, |writer| {
                 writer.item(&Status::SUCCESS);
                 for buffer in buffers {
                     writer.nested(buffer);
@@ -279,10 +331,6 @@ impl Server {
         }
     }
 
-    fn got_nothing(&mut self, reply: ReplyTo, status: Status) {
-        self.status(reply, status);
-    }
-
     fn format(&self, conn: Conn) -> Format {
         self.peers
             .get(&conn)
@@ -291,16 +339,31 @@ impl Server {
     }
 }
 
-fn packed(format: Format, proc: &Proc, facts: &[Kval]) -> Bytes {
+/// Facts behind what was found before, if there are any.
+fn found(mut buffers: Vec<Bytes>, proc: &Proc, facts: Vec<Kval>, format: Format) -> Found {
+    if facts.is_empty() {
+        return Found::Never(Status::NOT_FOUND);
+    }
     let mut writer = Writer::new(format);
     writer.item(proc);
-    for fact in facts {
-        writer.item(fact);
-    }
-    writer.into_bytes().into()
+    writer.each(&facts);
+    buffers.push(writer.into_bytes().into());
+    Found::Buffers(buffers)
 }
 
-fn class_fact(job: &super::job::Namespace, rank: PmixRank, key: &Key) -> Option<Kval> {
+/// Facts of a job as a whole: one of them, or all.
+fn job_facts(job: &Namespace, rank: PmixRank, key: Option<&Key>) -> Vec<Kval> {
+    let mut facts = job.job_facts();
+    if let Some(key) = key {
+        facts.retain(|fact| fact.key == *key);
+        if facts.is_empty() {
+            facts.extend(class_fact(job, rank, key));
+        }
+    }
+    facts
+}
+
+fn class_fact(job: &Namespace, rank: PmixRank, key: &Key) -> Option<Kval> {
     let key: &CStr = key.as_c_str();
     fact(key, job.class_fact(rank, key)?)
 }

@@ -5,14 +5,22 @@ use std::{
     ffi::{CStr, CString},
 };
 
+use base::ExitStatus;
 use bytes::Bytes;
 
-use super::{ReplyTo, Server, store::Stored};
+use super::{
+    ReplyTo, Server,
+    fate::{self, Stood},
+    stored::Stored,
+};
 use crate::{
     codec::{Format, Writer},
     keys,
     message::Answer,
-    value::{Info, Key, Kval, Nspace, PmixRank, Proc, ProcInfo, ProcState, Status, Text, Value},
+    value::{
+        Info, IofChannels, Key, Kval, Nspace, PmixRank, Proc, ProcInfo, ProcState, Status, Text,
+        Value,
+    },
 };
 
 /// What is known of a job when it starts (wire document, section 6.3).
@@ -32,6 +40,8 @@ pub struct Job {
     pub here: u32,
     /// Who has spawned it.
     pub parent: Option<Proc>,
+    /// Who gets its output from the beginning, without having asked for it by a request of its own, and which.
+    pub forward: Option<(Proc, IofChannels)>,
     pub map_by: Text,
     pub rank_by: Text,
     pub bind_to: Text,
@@ -84,6 +94,8 @@ struct Local {
     /// Connections that take part: a fork may have brought more than one.
     connections: u32,
     presence: Presence,
+    /// It has asked for the end of processes.
+    is_aborting: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,22 +107,35 @@ enum Presence {
     Finalized,
     /// Its connection broke.
     Lost,
-    /// It has ended.
-    Ended,
+    /// It has ended, and what that is called.
+    Ended(ProcState),
 }
 
 /// A job and its processes here.
 #[derive(Debug)]
 pub(super) struct Namespace {
     pub(super) job: Job,
+    /// No other job has had it or will have it.
+    pub(super) number: u32,
+    /// The host ends its processes.
+    pub(super) is_ending: bool,
     local: BTreeMap<u32, Local>,
     pub(super) stored: Stored,
-    /// The answer to the request for it, packed once for everybody who writes alike.
-    packed: BTreeMap<Format, Bytes>,
+    /// Its facts, packed once for everybody who writes alike.
+    packed: BTreeMap<Format, PackedFacts>,
+}
+
+/// The facts of a job as two buffers.
+#[derive(Clone, Debug)]
+struct PackedFacts {
+    /// Behind its name, as its own processes get them, and others that connect with them.
+    by_name: Bytes,
+    /// Behind all of its processes, as others get them who ask for one of these.
+    by_proc: Bytes,
 }
 
 impl Namespace {
-    pub(super) fn new(job: Job) -> Self {
+    pub(super) fn new(number: u32, job: Job) -> Self {
         let local = (0..)
             .zip(&job.ranks)
             .filter(|(_, rank)| rank.node == job.here)
@@ -118,6 +143,8 @@ impl Namespace {
             .collect();
         Self {
             job,
+            number,
+            is_ending: false,
             local,
             stored: Stored::default(),
             packed: BTreeMap::new(),
@@ -144,13 +171,13 @@ impl Namespace {
     pub(super) fn is_gone(&self, rank: u32) -> bool {
         self.local
             .get(&rank)
-            .is_some_and(|local| matches!(local.presence, Presence::Lost | Presence::Ended))
+            .is_some_and(|local| matches!(local.presence, Presence::Lost | Presence::Ended(_)))
     }
 
     pub(super) fn has_ended(&self, rank: PmixRank) -> bool {
         self.local
             .get(&rank.0)
-            .is_some_and(|local| local.presence == Presence::Ended)
+            .is_some_and(|local| matches!(local.presence, Presence::Ended(_)))
     }
 
     pub(super) fn started(&mut self, rank: PmixRank, pid: u32) {
@@ -159,16 +186,31 @@ impl Namespace {
         }
     }
 
-    pub(super) fn ended(&mut self, rank: PmixRank) {
+    /// A process has asked for the end of processes, which may well be its own.
+    pub(super) fn aborts(&mut self, rank: PmixRank) {
         if let Some(local) = self.local.get_mut(&rank.0) {
-            local.presence = Presence::Ended;
+            local.is_aborting = true;
         }
+    }
+
+    /// A process has ended. Where it stood, unless it is none of those here or had ended already.
+    pub(super) fn ended(&mut self, rank: PmixRank, status: ExitStatus) -> Option<Stood> {
+        let local = self.local.get_mut(&rank.0)?;
+        let stood = match local.presence {
+            Presence::Ended(_) => return None,
+            _ if local.is_aborting => Stood::Aborting,
+            Presence::Connected | Presence::Lost => Stood::Inside,
+            Presence::Expected | Presence::Finalized => Stood::Outside,
+        };
+        let (_, state) = fate::called(stood, status);
+        local.presence = Presence::Ended(state);
+        Some(stood)
     }
 
     pub(super) fn connected(&mut self, rank: PmixRank) {
         if let Some(local) = self.local.get_mut(&rank.0) {
             local.connections += 1;
-            if local.presence != Presence::Ended {
+            if !matches!(local.presence, Presence::Ended(_)) {
                 local.presence = Presence::Connected;
             }
         }
@@ -236,7 +278,7 @@ impl Namespace {
                     Presence::Expected if local.pid == 0 => ProcState::PREPPED,
                     Presence::Expected | Presence::Finalized | Presence::Lost => ProcState::RUNNING,
                     Presence::Connected => ProcState::CONNECTED,
-                    Presence::Ended => ProcState::TERMINATED,
+                    Presence::Ended(state) => state,
                 },
             })))
         };
@@ -398,18 +440,30 @@ impl Namespace {
 
     /// The name and the facts, packed.
     pub(super) fn packed(&mut self, format: Format) -> Bytes {
-        if let Some(packed) = self.packed.get(&format) {
-            return packed.clone();
+        self.both(format).by_name.clone()
+    }
+
+    /// The facts behind the process that stands for all.
+    pub(super) fn packed_facts(&mut self, format: Format) -> Bytes {
+        self.both(format).by_proc.clone()
+    }
+
+    fn both(&mut self, format: Format) -> &PackedFacts {
+        if !self.packed.contains_key(&format) {
+            let facts = self.facts(format);
+            let mut by_name = Writer::new(format);
+            by_name.item(&self.job.nspace);
+            by_name.each(&facts);
+            let mut by_proc = Writer::new(format);
+            by_proc.item(&Proc::all(self.job.nspace.clone()));
+            by_proc.each(&facts);
+            let packed = PackedFacts {
+                by_name: by_name.into_bytes().into(),
+                by_proc: by_proc.into_bytes().into(),
+            };
+            self.packed.insert(format, packed);
         }
-        let mut writer = Writer::new(format);
-        Answer::JobInfo {
-            nspace: self.job.nspace.clone(),
-            facts: self.facts(format),
-        }
-        .encode(&mut writer);
-        let packed = Bytes::from(writer.into_bytes());
-        self.packed.insert(format, packed.clone());
-        packed
+        &self.packed[&format]
     }
 
     /// One fact of a node, an app or the session, by the rank that it is asked for.
@@ -447,7 +501,7 @@ impl Server {
         let bytes = match self.jobs.get_mut(nspace) {
             Some(job) => {
                 let packed = job.packed(format);
-                peer.packed_answer(tag, |writer| writer.raw(&packed))
+                peer.packed_answer(tag, packed.len(), |writer| writer.raw(&packed))
             }
             None => peer.answer(tag, &Answer::Status(Status::NOT_FOUND)),
         };
@@ -457,10 +511,21 @@ impl Server {
     }
 
     pub(super) fn forget_job(&mut self, now: base::Time, nspace: &Nspace) {
+        let Some(job) = self.jobs.get(nspace) else {
+            return;
+        };
+        let number = job.number;
+        self.collectives_without(number);
         self.jobs.remove(nspace);
+        self.names.remove(&number);
         self.retry_gets(now, nspace);
-        self.collectives_without(nspace);
         self.groups.forget_job(nspace);
+        self.assemblies.forget_job(number);
+        self.outlets_without(nspace);
+        self.monitors.forget_job(nspace, &mut self.timers);
+        for proc in self.silent_of(nspace) {
+            self.forget_silence(&proc);
+        }
     }
 }
 

@@ -4,11 +4,16 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::Time;
 
-use super::{Event, ReplyTo, Server, event::From, find, info};
+use super::{
+    Event, ReplyTo, Server,
+    event::From,
+    find, info,
+    timers::{Timer, Timers},
+};
 use crate::{
     keys,
     message::Answer,
-    value::{Info, Proc, Range, Status, Value},
+    value::{Info, Nspace, Proc, Range, Status, Value},
 };
 
 /// The shortest time between heartbeats that is watched, so that nobody keeps a node awake.
@@ -33,19 +38,33 @@ struct Monitor {
 }
 
 impl Monitors {
-    pub(super) fn deadline(&self) -> Option<Time> {
-        self.by_proc.values().map(|monitor| monitor.due).min()
+    pub(super) fn forget(&mut self, proc: &Proc, timers: &mut Timers) {
+        if let Some(monitor) = self.by_proc.remove(proc) {
+            timers.clear(monitor.due, Timer::Heartbeat(proc.clone()));
+        }
     }
 
-    pub(super) fn forget(&mut self, proc: &Proc) {
-        self.by_proc.remove(proc);
+    /// A job is over.
+    pub(super) fn forget_job(&mut self, nspace: &Nspace, timers: &mut Timers) {
+        let gone = self
+            .by_proc
+            .extract_if(.., |proc, _| proc.nspace == *nspace);
+        for (proc, monitor) in gone {
+            timers.clear(monitor.due, Timer::Heartbeat(proc));
+        }
     }
 
-    pub(super) fn heartbeat(&mut self, now: Time, proc: &Proc) {
+    pub(super) fn heartbeat(&mut self, now: Time, proc: &Proc, timers: &mut Timers) {
         if let Some(monitor) = self.by_proc.get_mut(proc) {
             monitor.missed = 0;
+            timers.clear(monitor.due, Timer::Heartbeat(proc.clone()));
             monitor.due = now + monitor.every;
+            timers.set(monitor.due, Timer::Heartbeat(proc.clone()));
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_proc.is_empty()
     }
 }
 
@@ -64,7 +83,7 @@ impl Server {
             infos: Vec::new(),
         };
         if monitor.key == *keys::MONITOR_CANCEL {
-            self.monitors.forget(from);
+            self.monitors.forget(from, &mut self.timers);
             return self.answer(reply, &done);
         }
         if monitor.key != *keys::MONITOR_HEARTBEAT {
@@ -85,47 +104,43 @@ impl Server {
             error,
             id: find(infos, keys::MONITOR_ID).cloned(),
         };
+        self.monitors.forget(from, &mut self.timers);
+        self.timers.set(monitor.due, Timer::Heartbeat(from.clone()));
         self.monitors.by_proc.insert(from.clone(), monitor);
         self.answer(reply, &done);
     }
 
-    pub(super) fn check_heartbeats(&mut self, now: Time) {
-        let mut silent = Vec::new();
-        self.monitors.by_proc.retain(|proc, monitor| {
-            if monitor.due > now {
-                return true;
-            }
-            monitor.missed += 1;
+    /// No heartbeat has come in time.
+    pub(super) fn on_missed(&mut self, now: Time, proc: Proc) {
+        let Some(monitor) = self.monitors.by_proc.get_mut(&proc) else {
+            return;
+        };
+        monitor.missed += 1;
+        if monitor.missed <= monitor.drops {
             monitor.due = now + monitor.every;
-            let over = monitor.missed > monitor.drops;
-            if over {
-                silent.push((proc.clone(), monitor.error, monitor.id.take()));
-            }
-            // Said once.
-            !over
-        });
-        for (proc, error, id) in silent {
-            let about = Value::Proc(Box::new(proc.clone()));
-            let infos = [
-                info(keys::EVENT_AFFECTED_PROC, about),
-                id.and_then(|id| info(keys::MONITOR_ID, id)),
-            ];
-            let event = Event {
-                status: if error == Status::SUCCESS {
-                    Status::MONITOR_HEARTBEAT_ALERT
-                } else {
-                    error
-                },
-                source: self.config.identity.clone(),
-                range: Range::NAMESPACE,
-                infos: infos.into_iter().flatten().collect(),
-            };
-            // The range is that of the process, whose server speaks for it.
-            let event = Event {
-                source: proc,
-                ..event
-            };
-            self.deliver(&event, From::Peer);
+            self.timers.set(monitor.due, Timer::Heartbeat(proc));
+            return;
         }
+        // Said once.
+        let Some(monitor) = self.monitors.by_proc.remove(&proc) else {
+            return;
+        };
+        let about = Value::Proc(Box::new(proc.clone()));
+        let infos = [
+            info(keys::EVENT_AFFECTED_PROC, about),
+            monitor.id.and_then(|id| info(keys::MONITOR_ID, id)),
+        ];
+        let event = Event {
+            status: if monitor.error == Status::SUCCESS {
+                Status::MONITOR_HEARTBEAT_ALERT
+            } else {
+                monitor.error
+            },
+            // Its server speaks for it.
+            source: proc,
+            range: Range::NAMESPACE,
+            infos: infos.into_iter().flatten().collect(),
+        };
+        self.deliver(&event, From::Peer);
     }
 }

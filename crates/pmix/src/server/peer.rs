@@ -1,16 +1,21 @@
 //! One connection: its handshake, its messages, its end.
 
+use std::collections::BTreeMap;
+
 use base::Time;
 use bytes::Bytes;
 
-use super::{Conn, LOST_DELAY, Output, PeerOwner, Refusal, ReplyTo, Server};
+use super::{
+    Conn, LOST_DELAY, MAX_WAITING, MAX_WAITING_BYTES, Output, PeerOwner, Refusal, ReplyTo, Server,
+    timers::Timer,
+};
 use crate::{
     codec::{Format, Writer},
     error::Unsupported,
     frame::{self, Framer, Tag},
     handshake::{ConnectorKind, Hello, Welcome},
-    message::{Answer, GroupForm, Push, Request},
-    value::{Proc, Status},
+    message::{Answer, Command, GroupForm, Request},
+    value::{Nspace, Proc, Status},
 };
 
 /// A connection and how far it has come.
@@ -18,8 +23,9 @@ use crate::{
 pub(super) struct Peer {
     framer: Framer,
     state: State,
-    /// Requests that it has not been answered yet.
-    waiting: usize,
+    /// The tags of requests that it has not been answered yet, and how many bytes each had.
+    waiting: BTreeMap<u32, usize>,
+    waiting_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -54,36 +60,62 @@ impl Peer {
         }
     }
 
-    /// The message of an answer.
-    pub(super) fn answer(&mut self, tag: u32, answer: &Answer) -> Option<Bytes> {
-        let format = self.known()?.format;
-        self.waiting = self.waiting.saturating_sub(1);
-        let mut writer = Writer::behind(format, frame::start(0));
-        answer.encode(&mut writer);
-        Some(frame::finish(writer.into_bytes(), Tag::Request(tag)).into())
+    /// Takes note of a request. Not of one that would be too many, or has the tag of another one.
+    fn ask(&mut self, tag: u32, size: usize) -> Result<(), Refusal> {
+        if self.waiting.contains_key(&tag) {
+            let error = crate::Error::PeerMisbehaved {
+                expected: "a request under a tag of its own",
+                got: "a tag that waits for its answer",
+            };
+            return Err(error.into());
+        }
+        // A single one may have as many bytes as a message.
+        let bytes = self.waiting_bytes + size;
+        if self.waiting.len() >= MAX_WAITING
+            || bytes > MAX_WAITING_BYTES && !self.waiting.is_empty()
+        {
+            return Err(Refusal::TooManyRequests);
+        }
+        self.waiting.insert(tag, size);
+        self.waiting_bytes = bytes;
+        Ok(())
     }
 
-    /// The message of an answer that was packed before, in this peer's format.
+    /// Whether a request waits for its answer: it does no longer.
+    fn answered(&mut self, tag: u32) -> bool {
+        let Some(size) = self.waiting.remove(&tag) else {
+            return false;
+        };
+        self.waiting_bytes -= size;
+        true
+    }
+
+    /// The message of an answer.
+    pub(super) fn answer(&mut self, tag: u32, answer: &Answer) -> Option<Bytes> {
+        self.packed_answer(tag, 0, |writer| answer.encode(writer))
+    }
+
+    /// The message of an answer of which parts were packed before, in this peer's format, of so many bytes.
     pub(super) fn packed_answer(
         &mut self,
         tag: u32,
+        room: usize,
         write: impl FnOnce(&mut Writer),
     ) -> Option<Bytes> {
         let format = self.known()?.format;
-        self.waiting = self.waiting.saturating_sub(1);
-        let mut writer = Writer::behind(format, frame::start(0));
+        if !self.answered(tag) {
+            return None;
+        }
+        let mut start = frame::start(0);
+        start.reserve(room + BESIDE);
+        let mut writer = Writer::behind(format, start);
         write(&mut writer);
         Some(frame::finish(writer.into_bytes(), Tag::Request(tag)).into())
     }
-
-    /// The message of a push.
-    pub(super) fn push(&self, push: &Push) -> Option<Bytes> {
-        let format = self.connected()?.format;
-        let mut writer = Writer::behind(format, frame::start(0));
-        push.encode(&mut writer);
-        Some(frame::finish(writer.into_bytes(), push.tag()).into())
-    }
 }
+
+/// Room for what an answer has beside what was packed before: a status, lengths.
+const BESIDE: usize = 32;
 
 /// What the next bytes of a connection are.
 enum Next {
@@ -111,7 +143,8 @@ impl Server {
         let peer = Peer {
             framer: Framer::default(),
             state: State::Greeting,
-            waiting: 0,
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
         };
         self.peers.insert(conn, peer);
     }
@@ -168,7 +201,7 @@ impl Server {
                     conn,
                     bytes: welcome.encode().into(),
                 });
-                self.silent.remove(&proc);
+                self.forget_silence(&proc);
                 if let Some(job) = self.jobs.get_mut(&proc.nspace) {
                     job.connected(proc.rank);
                 }
@@ -213,8 +246,7 @@ impl Server {
             Tag::Request(tag) => tag,
             Tag::Heartbeat => {
                 if let Some(known) = peer.connected() {
-                    let proc = known.proc.clone();
-                    self.monitors.heartbeat(now, &proc);
+                    self.monitors.heartbeat(now, &known.proc, &mut self.timers);
                 }
                 return;
             }
@@ -226,36 +258,29 @@ impl Server {
                 return self.refuse(now, conn, error.into());
             }
         };
+        if let Err(refusal) = peer.ask(tag, message.payload.len()) {
+            return self.refuse(now, conn, refusal);
+        }
+        let reply = ReplyTo { conn, tag };
         let State::Connected(known) = &peer.state else {
             // It said that it would send nothing more. Asked all the same, it gets an answer, lest it wait.
-            let reply = ReplyTo { conn, tag };
             return self.status(reply, Status::INIT);
         };
-        if peer.waiting >= super::MAX_WAITING {
-            return self.refuse(now, conn, Refusal::TooManyRequests);
-        }
         let from = known.proc.clone();
         match Request::decode(known.format, &message.payload) {
+            Ok(Request::Finalize) => self.on_finalize(reply, &from),
             Ok(request) => {
-                if request.command() != crate::message::Command::Deregister {
-                    peer.waiting += 1;
+                if request.command() == Command::Deregister {
+                    // It has no answer.
+                    peer.answered(tag);
                 }
-                let finalize = request == Request::Finalize;
-                let reply = ReplyTo { conn, tag };
-                if finalize {
-                    self.on_finalize(reply, &from);
-                } else {
-                    self.on_request(now, reply, &from, request);
-                }
+                self.on_request(now, reply, &from, request);
             }
             // A command that we do not know, or that has a value of a kind that we do not know: it is told, and the
             // connection lives, for the frame says where the next message begins.
             Err(crate::Error::Unsupported {
                 what: Unsupported::Command(_) | Unsupported::Kind(_),
-            }) => {
-                peer.waiting += 1;
-                self.status(ReplyTo { conn, tag }, Status::NOT_SUPPORTED);
-            }
+            }) => self.status(reply, Status::NOT_SUPPORTED),
             Err(error) => self.refuse(now, conn, error.into()),
         }
     }
@@ -264,6 +289,7 @@ impl Server {
         let conn = reply.conn;
         self.status(reply, Status::SUCCESS);
         self.events.forget(conn);
+        self.outlets_of(conn);
         if let Some(peer) = self.peers.get_mut(&conn)
             && let Some(known) = peer.known().cloned()
         {
@@ -272,7 +298,7 @@ impl Server {
         if let Some(job) = self.jobs.get_mut(&from.nspace) {
             job.finalized(from.rank);
         }
-        self.monitors.forget(from);
+        self.monitors.forget(from, &mut self.timers);
         self.out.push_back(Output::Finalized { proc: from.clone() });
     }
 
@@ -293,8 +319,13 @@ impl Server {
             return;
         };
         self.events.forget(conn);
-        self.gets.forget(conn);
-        self.collectives.forget(conn);
+        self.outlets_of(conn);
+        // Only who has asked something can wait for anything.
+        if !peer.waiting.is_empty() {
+            self.gets.forget(conn, &mut self.timers);
+            self.collectives.forget(conn, &mut self.timers);
+            self.asks.retain(|_, reply| reply.conn != conn);
+        }
         let State::Connected(known) = peer.state else {
             return;
         };
@@ -305,8 +336,33 @@ impl Server {
             .is_some_and(|job| job.disconnected(proc.rank));
         // Another process of the same name may still be there, the child of a fork or its parent.
         if lost {
-            self.monitors.forget(&proc);
-            self.silent.insert(proc, now + LOST_DELAY);
+            self.monitors.forget(&proc, &mut self.timers);
+            let until = now + LOST_DELAY;
+            self.timers.set(until, Timer::Silence(proc.clone()));
+            self.silent.insert(proc, until);
         }
+    }
+
+    /// A process is back, or its end is known: its silence means nothing.
+    pub(super) fn forget_silence(&mut self, proc: &Proc) {
+        if let Some(until) = self.silent.remove(proc) {
+            self.timers.clear(until, Timer::Silence(proc.clone()));
+        }
+    }
+
+    /// The processes of a job whose connection broke.
+    pub(super) fn silent_of(&self, nspace: &Nspace) -> Vec<Proc> {
+        let of_job = |proc: &&Proc| proc.nspace == *nspace;
+        self.silent.keys().filter(of_job).cloned().collect()
+    }
+
+    /// A process whose connection broke has not come back.
+    pub(super) fn on_silent(&mut self, proc: Proc) {
+        self.silent.remove(&proc);
+        if let Some(job) = self.jobs.get_mut(&proc.nspace) {
+            job.lost(proc.rank);
+        }
+        self.on_gone(&proc);
+        self.out.push_back(Output::Lost { proc });
     }
 }

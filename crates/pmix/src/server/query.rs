@@ -1,6 +1,6 @@
 //! Questions about jobs, nodes and what is supported.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 
 use super::{ReplyTo, Server, find, info, job::joined};
 use crate::{
@@ -65,17 +65,15 @@ impl Server {
             return Some(Value::text(DEBUG_SUPPORT));
         }
         if key == keys::QUERY_GROUP_NAMES {
-            let names: Vec<CString> = self.group_names().collect();
-            let names = names
-                .into_iter()
-                .map(|name| Value::String(Some(name)))
+            let names = self
+                .group_names()
+                .map(|name| Value::String(Some(name.as_c_str().to_owned())))
                 .collect();
             return Some(Value::array(DataType::STRING, names));
         }
         if key == keys::QUERY_GROUP_MEMBERSHIP {
             let group = find(qualifiers, keys::GROUP_ID)?.as_text()?;
-            let members = self.members_of(group)?.iter().cloned().collect();
-            return Some(Value::procs(members));
+            return Some(Value::procs(self.members_of(group)?.to_vec()));
         }
         let job = job?;
         let rank = find(qualifiers, keys::RANK).and_then(|value| match value {

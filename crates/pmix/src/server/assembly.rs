@@ -1,0 +1,60 @@
+//! Processes that have connected: as long as they are, the others care for the end of each.
+
+use std::collections::BTreeSet;
+
+use super::{Server, member::Member};
+use crate::value::{PmixRank, Proc};
+
+/// Assemblies of connected processes at once.
+pub const MAX_ASSEMBLIES: usize = 65_536;
+
+/// Members that have connected and not disconnected.
+#[derive(Debug, Default)]
+pub(super) struct Assemblies {
+    all: Vec<Box<[Member]>>,
+}
+
+impl Assemblies {
+    pub(super) fn forget_job(&mut self, job: u32) {
+        self.all
+            .retain(|members| members.iter().all(|member| member.job != job));
+    }
+}
+
+impl Server {
+    /// Whether there was room for one more.
+    pub(super) fn connect(&mut self, members: &[Member]) -> bool {
+        let room = self.assemblies.all.len() < MAX_ASSEMBLIES;
+        if room {
+            self.assemblies.all.push(members.into());
+        }
+        room
+    }
+
+    pub(super) fn disconnect(&mut self, members: &[Member]) {
+        let all = &mut self.assemblies.all;
+        if let Some(at) = all.iter().rposition(|one| **one == *members) {
+            all.swap_remove(at);
+        }
+    }
+
+    /// Everybody in an assembly with a process.
+    pub(super) fn assembled_with(&self, proc: &Proc) -> Vec<Proc> {
+        let Some(one) = self.member_of(proc) else {
+            return Vec::new();
+        };
+        let all = Member {
+            rank: PmixRank::WILDCARD.0,
+            ..one
+        };
+        let members: BTreeSet<Member> = self
+            .assemblies
+            .all
+            .iter()
+            .filter(|members| members.contains(&one) || members.contains(&all))
+            .flatten()
+            .copied()
+            .collect();
+        self.procs(&members)
+    }
+}

@@ -1,0 +1,116 @@
+//! The end of a process, and who is told of it.
+
+use base::ExitStatus;
+
+use super::{Event, Server, event::From, info};
+use crate::{
+    keys,
+    value::{Nspace, Proc, ProcState, Range, Status, Value},
+};
+
+/// Where a process stood with its server when it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stood {
+    /// It had not called PMIx_Init, or it had finalized.
+    Outside,
+    /// It took part.
+    Inside,
+    /// It had asked for the end of processes.
+    Aborting,
+}
+
+/// What an end is called: the code of its event, and the state in the table of processes.
+pub(super) const fn called(stood: Stood, status: ExitStatus) -> (Status, ProcState) {
+    match (stood, status) {
+        (Stood::Aborting, _) => (Status::PROC_REQUESTED_ABORT, ProcState::CALLED_ABORT),
+        (_, ExitStatus::Signaled { .. }) => {
+            (Status::PROC_ABORTED_BY_SIG, ProcState::ABORTED_BY_SIG)
+        }
+        (Stood::Inside, ExitStatus::Exited(_)) => {
+            (Status::PROC_TERM_WO_SYNC, ProcState::TERM_WO_SYNC)
+        }
+        (Stood::Outside, ExitStatus::Exited(0)) => {
+            (Status::EVENT_PROC_TERMINATED, ProcState::TERMINATED)
+        }
+        (Stood::Outside, ExitStatus::Exited(_)) => {
+            (Status::EXIT_NONZERO_TERM, ProcState::TERMINATED)
+        }
+    }
+}
+
+impl Server {
+    pub(super) fn on_ended(&mut self, proc: &Proc, status: ExitStatus) {
+        let Some(job) = self.jobs.get_mut(&proc.nspace) else {
+            return;
+        };
+        let Some(stood) = job.ended(proc.rank, status) else {
+            return;
+        };
+        let quiet = job.is_ending;
+        self.monitors.forget(proc, &mut self.timers);
+        self.forget_silence(proc);
+        self.on_gone(proc);
+        self.fail_gets_of_dead(proc);
+        if !quiet {
+            let (code, _) = called(stood, status);
+            self.tell_fate(proc, code, status);
+            self.tell_groups_of_failure(proc);
+        }
+    }
+
+    /// Tells those who have registered for it: in the job of the process, in the one that has spawned that, and among
+    /// those who have connected with it.
+    fn tell_fate(&mut self, proc: &Proc, code: Status, status: ExitStatus) {
+        let mut job = vec![Proc::all(proc.nspace.clone())];
+        let parent = self
+            .jobs
+            .get(&proc.nspace)
+            .and_then(|job| job.job.parent.as_ref());
+        job.extend(parent.map(|parent| Proc::all(parent.nspace.clone())));
+        // libpmix 3 has this code for every end, and those who make a group by invitation still register for it.
+        self.tell(proc, Status::PROC_TERMINATED, status, job.clone());
+        let assembled = self.assembled_with(proc);
+        if code == Status::PROC_TERM_WO_SYNC {
+            job.extend(assembled);
+            self.tell(proc, code, status, job);
+            return;
+        }
+        // It is enough for those who have connected with it that it has not disconnected.
+        if !assembled.is_empty() {
+            self.tell(proc, Status::PROC_TERM_WO_SYNC, status, assembled);
+        }
+        self.tell(proc, code, status, job);
+    }
+
+    fn tell(&mut self, proc: &Proc, code: Status, status: ExitStatus, to: Vec<Proc>) {
+        let about = Value::Proc(Box::new(proc.clone()));
+        let as_it_should_be = matches!(
+            code,
+            Status::EVENT_PROC_TERMINATED | Status::PROC_TERMINATED
+        );
+        let infos = [
+            info(keys::EVENT_NON_DEFAULT, Value::Bool(true)),
+            info(keys::EVENT_AFFECTED_PROC, about),
+            info(keys::EVENT_CUSTOM_RANGE, Value::procs(to)),
+            info(keys::EXIT_CODE, Value::Int(status.code().into())),
+            // Nobody is told later of what was nothing special.
+            as_it_should_be
+                .then(|| info(keys::EVENT_DO_NOT_CACHE, Value::Bool(true)))
+                .flatten(),
+        ];
+        let event = Event {
+            status: code,
+            source: proc.clone(),
+            range: Range::CUSTOM,
+            infos: infos.into_iter().flatten().collect(),
+        };
+        self.deliver(&event, From::Peer);
+    }
+
+    /// The ends of a job's processes are no news from now on: the host ends them.
+    pub(super) fn on_ending(&mut self, nspace: &Nspace) {
+        if let Some(job) = self.jobs.get_mut(nspace) {
+            job.is_ending = true;
+        }
+    }
+}

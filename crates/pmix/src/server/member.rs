@@ -1,0 +1,118 @@
+//! Who is meant: by a process, by all of a job, by the name of a group.
+
+use std::collections::BTreeSet;
+
+use super::Server;
+use crate::value::{Nspace, PmixRank, Proc, Status};
+
+/// A process by numbers, which are compared faster than names: the number that the server has given to its job, which
+/// never comes again, and its rank. Among the members that a request names, the rank may stand for several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Member {
+    pub(super) job: u32,
+    pub(super) rank: u32,
+}
+
+/// The processes that some members stand for, one by one.
+#[derive(Debug, Default)]
+pub(super) struct Expanded {
+    /// Those that can take part in something.
+    pub(super) present: BTreeSet<Member>,
+    /// Those that cannot any more: lost or ended.
+    pub(super) gone: BTreeSet<Member>,
+}
+
+impl Server {
+    /// The members that a request names, sorted, each once. A name of a group stands for its members, as one of whom
+    /// `from` speaks.
+    pub(super) fn members(&self, from: &Proc, procs: &[Proc]) -> Result<Box<[Member]>, Status> {
+        let mut members: Vec<Member> = Vec::with_capacity(procs.len());
+        // Lists name the processes of a job one after the other.
+        let mut last: Option<(&Nspace, u32)> = None;
+        for proc in procs {
+            let known = match last {
+                Some((nspace, job)) if *nspace == proc.nspace => Some(job),
+                _ => self.jobs.get(&proc.nspace).map(|job| job.number),
+            };
+            if let Some(job) = known {
+                last = Some((&proc.nspace, job));
+                let rank = proc.rank.0;
+                members.push(Member { job, rank });
+            } else {
+                let group = self.group_of(from, proc).ok_or(Status::NOT_FOUND)?;
+                for member in group {
+                    let job = self.jobs.get(&member.nspace).ok_or(Status::NOT_FOUND)?;
+                    members.push(Member {
+                        job: job.number,
+                        rank: member.rank.0,
+                    });
+                }
+            }
+        }
+        members.sort_unstable();
+        members.dedup();
+        Ok(members.into())
+    }
+
+    /// The processes that members stand for. All are on this node.
+    pub(super) fn expand(&self, members: &[Member]) -> Result<Expanded, Status> {
+        let mut expanded = Expanded::default();
+        for member in members {
+            let job = self
+                .names
+                .get(&member.job)
+                .and_then(|nspace| self.jobs.get(nspace))
+                .ok_or(Status::NOT_FOUND)?;
+            let mut add = |rank: u32| {
+                if !job.is_local(PmixRank(rank)) {
+                    // On another node, or of no node.
+                    return Err(if rank < job.size() {
+                        Status::NOT_SUPPORTED
+                    } else {
+                        Status::BAD_PARAM
+                    });
+                }
+                let one = Member { rank, ..*member };
+                if job.is_gone(rank) {
+                    expanded.gone.insert(one);
+                } else {
+                    expanded.present.insert(one);
+                }
+                Ok(())
+            };
+            match PmixRank(member.rank) {
+                PmixRank::WILDCARD => (0..job.size()).try_for_each(add)?,
+                PmixRank::LOCAL_PEERS | PmixRank::LOCAL_NODE => {
+                    job.local_ranks().try_for_each(add)?;
+                }
+                PmixRank(rank) => add(rank)?,
+            }
+        }
+        Ok(expanded)
+    }
+
+    /// Members by name, in the order in which libraries have them: by name of the job, then by rank.
+    pub(super) fn procs<'a>(&self, members: impl IntoIterator<Item = &'a Member>) -> Vec<Proc> {
+        let mut procs: Vec<Proc> = members
+            .into_iter()
+            .filter_map(|member| self.proc_of(*member))
+            .collect();
+        procs.sort_unstable();
+        procs
+    }
+
+    pub(super) fn proc_of(&self, member: Member) -> Option<Proc> {
+        Some(Proc {
+            nspace: self.names.get(&member.job)?.clone(),
+            rank: PmixRank(member.rank),
+        })
+    }
+
+    /// The numbers of a process, of a job that is known.
+    pub(super) fn member_of(&self, proc: &Proc) -> Option<Member> {
+        Some(Member {
+            job: self.jobs.get(&proc.nspace)?.number,
+            rank: proc.rank.0,
+        })
+    }
+}
