@@ -37,7 +37,10 @@ int main(void)
     }
     if (mine != NULL) {
         pmix_locality_t locality = 0;
-        CHECK_OK(PMIx_Get_relative_locality(mine, mine, &locality));
+        /* Up to 5.0.11 the library computes the locality and returns
+         * PMIX_ERR_TAKE_NEXT_OPTION all the same. */
+        status = PMIx_Get_relative_locality(mine, mine, &locality);
+        CHECK(status == PMIX_SUCCESS || status == -1366);
         CHECK((locality & PMIX_LOCALITY_SHARE_NODE) != 0);
     }
 

@@ -1,0 +1,16 @@
+/* PMIx_Log to a channel that there is not: an error and nothing worse.
+ * run: 1
+ */
+#include "check.h"
+
+int main(void)
+{
+    pmix_info_t data;
+
+    start();
+    PMIX_INFO_LOAD(&data, "no.such.channel", "lost", PMIX_STRING);
+    AT("PMIx_Log to an unknown channel");
+    (void)PMIx_Log(&data, 1, NULL, 0);
+    fence();
+    return finish();
+}
