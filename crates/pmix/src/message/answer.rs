@@ -268,10 +268,15 @@ impl Answer {
                 status,
                 buffers: reader.each()?,
             },
-            Shape::Found => Self::Found {
-                status,
-                data: reader.list()?,
-            },
+            Shape::Found => {
+                let data: Vec<Pdata> = reader.list()?;
+                // Some data may come with another status than success; none is a refusal like any other.
+                if data.is_empty() && status != Status::SUCCESS {
+                    Self::Status(status)
+                } else {
+                    Self::Found { status, data }
+                }
+            }
             Shape::Spawned => Self::Spawned {
                 status,
                 nspace: reader.item()?,

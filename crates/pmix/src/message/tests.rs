@@ -500,6 +500,12 @@ fn a_refusal_is_no_success_whatever_follows_it() {
             assert_eq!(answer.status(), Status::NO_PERMISSIONS, "{shape:?}");
         }
     }
+    // Found by the fuzzer: a look-up that found nothing, and says so twice.
+    let mut writer = Writer::new(Format::V4);
+    writer.item(&Status::NOT_FOUND);
+    writer.list::<Info>(&[]);
+    let answer = Answer::decode(Format::V4, Shape::Found, writer.as_bytes());
+    assert_eq!(answer, Ok(Answer::Status(Status::NOT_FOUND)));
     let mut writer = Writer::new(Format::V4);
     writer.item(&Status::NO_PERMISSIONS);
     writer.item(&bytes::Bytes::new());
