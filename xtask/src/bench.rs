@@ -7,6 +7,7 @@
 mod launch;
 mod memory;
 mod place;
+mod pmix;
 mod report;
 mod sample;
 mod stdin;
@@ -47,6 +48,7 @@ enum What {
     Stdin,
     Memory,
     Place,
+    Pmix,
 }
 
 /// What the measurements need.
@@ -101,6 +103,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if wanted(What::Memory) {
         report.section("memory", memory::measure(&bench)?);
+    }
+    if wanted(What::Pmix) {
+        report.section("pmix", pmix::measure(&bench)?);
     }
     if wanted(What::Place) {
         report.section("place", place::measure()?);

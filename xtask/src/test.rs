@@ -266,6 +266,11 @@ fn e2e_binary() -> Result<PathBuf> {
     bail!("cargo named no test binary `e2e`")
 }
 
+/// Where the tests find Open MPI.
+fn openmpi() -> PathBuf {
+    Peer::OpenMpi.home()
+}
+
 /// Where the tests find MPICH.
 fn mpich() -> PathBuf {
     Peer::Mpich.home()

@@ -55,6 +55,9 @@ fn missing() -> Vec<&'static str> {
     if !std::path::Path::new("/usr/include/stdlib.h").exists() {
         missing.push("libc6-dev");
     }
+    if !std::path::Path::new("/usr/share/doc/libpmix-dev").exists() {
+        missing.push("libpmix-dev");
+    }
     // Debian's Python can make an environment with pip only with this package.
     if !works(Command::new("/usr/bin/python3").args(["-c", "import ensurepip, venv"])) {
         missing.push("python3-venv");
