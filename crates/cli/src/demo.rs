@@ -1,6 +1,6 @@
 //! The demo: a parallel program inside our own binary, so that a job can be run where nothing else is installed.
 //!
-//! Every rank is a client of PMI-1 over the descriptor in `PMI_FD`, as an MPI program is. It
+//! Every rank is a client of PMIx, as an MPI program is, of the server that its environment names. It
 //!
 //! 1. puts its card (host name and process number) and its part of the integral of 4 / (1 + x²) from 0 to 1;
 //! 2. waits in a fence, gets its left neighbour's card and puts what it read there;
@@ -9,27 +9,25 @@
 //!
 //! It uses blocking reads and writes: it is a program that we launch, not a part of the launcher.
 
-mod pmi;
+mod pmix;
 
 #[cfg(test)]
 mod tests;
 
-use std::{
-    fs::File,
-    io::{self, Read, Write},
-    os::fd::OwnedFd,
-};
+use std::io::{self, Write};
 
+use ::pmix::{client::Config, handshake::Owner, value::Value};
 use dvm::messages::{Kind, Message, Severity};
 
-use self::pmi::{DemoError, Pmi};
+use self::pmix::{ANSWER_WAIT, DemoError, Pmix};
 use crate::{args::MessageFormat, report};
 
 const FAILED: Kind = Kind {
     id: "demo/failed",
     severity: Severity::Error,
-    explanation: "A rank of the demo program could not do its part: it was not started by `rally demo`, or what it got over \
-the process management interface was not what another rank had put. The latter is a mistake of ours; please report it.",
+    explanation: "A rank of the demo program could not do its part: it was not started by `rally demo`, it lost the PMIx \
+server of its node or another rank, or what it got from the server was not what another rank had put. The last is a mistake \
+of ours; please report it.",
 };
 
 /// Kinds of message of the demo program, for `rally help ID`.
@@ -41,25 +39,22 @@ const STRIPS: u32 = 1 << 22;
 /// The exit code of a rank that could not do its part.
 const FAILURE: u8 = 1;
 
-/// What a rank knows about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    rank: u32,
-    size: u32,
-    host: String,
-    pid: u32,
-}
+/// A rank's host and process number, as text.
+const CARD: &str = "card";
+/// A rank's part of the integral: the bits of it, because numbers with a point are rounded on their way.
+const PART: &str = "part";
+/// The left neighbour's card, as a rank has read it.
+const SEEN: &str = "seen";
 
-/// Runs one rank: `environment` looks a variable up, `open` makes a descriptor that we inherited ours. Gives the exit
-/// code.
-pub(crate) fn run_rank(
-    environment: &dyn Fn(&str) -> Option<String>,
-    open: &dyn Fn(i32) -> Result<OwnedFd, os::Error>,
-) -> u8 {
+/// Runs one rank: `environment` looks a variable up. Gives the exit code.
+pub(crate) fn run_rank(environment: &dyn Fn(&str) -> Option<String>) -> u8 {
     let run = || {
-        let (place, number) = place(environment)?;
-        let fd = open(number).map_err(|error| DemoError::Descriptor { number, error })?;
-        rank(&place, File::from(fd), &mut io::stdout().lock())
+        let owner = Owner {
+            uid: os::effective_uid(),
+            gid: os::effective_gid(),
+        };
+        let config = Config::from_environment(environment, owner)?;
+        rank(config, std::process::id(), &mut io::stdout().lock())
     };
     match run() {
         Ok(()) => crate::exit::SUCCESS,
@@ -78,64 +73,31 @@ pub(crate) fn run_rank(
 fn message(error: &DemoError) -> Message {
     let message = Message::new(&FAILED, format!("the demo's rank failed: {error}"));
     match error {
-        DemoError::NotARank { .. } => message.with_help("start it with `rally demo`"),
+        DemoError::NotARank(_) => message.with_help("start it with `rally demo`"),
         _ => message,
     }
 }
 
-fn place(environment: &dyn Fn(&str) -> Option<String>) -> Result<(Place, i32), DemoError> {
-    let text = |variable| environment(variable).ok_or(DemoError::NotARank { variable });
-    let number = |variable| {
-        text(variable)?
-            .parse::<u32>()
-            .map_err(|_| DemoError::NotARank { variable })
-    };
-    let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
-    if rank >= size {
-        return Err(DemoError::NotARank {
-            variable: "PMI_RANK",
-        });
-    }
-    let fd = text("PMI_FD")?
-        .parse()
-        .map_err(|_| DemoError::NotARank { variable: "PMI_FD" })?;
-    let host = environment("PMI_HOSTNAME").unwrap_or_else(|| "localhost".to_owned());
-    let pid = std::process::id();
-    Ok((
-        Place {
-            rank,
-            size,
-            host,
-            pid,
-        },
-        fd,
-    ))
-}
-
 /// What one rank does.
-fn rank<S: Read + Write>(place: &Place, stream: S, out: &mut dyn Write) -> Result<(), DemoError> {
-    let Place {
-        rank,
-        size,
-        ref host,
-        pid,
-    } = *place;
-    let left = (rank + size - 1) % size;
+fn rank(config: Config, pid: u32, out: &mut dyn Write) -> Result<(), DemoError> {
+    let mut pmix = Pmix::init(config, ANSWER_WAIT)?;
+    let (rank, size, host) = (pmix.rank(), pmix.size(), pmix.host());
+    let left = rank.checked_sub(1).unwrap_or(size - 1);
     let right = (rank + 1) % size;
-    let mut pmi = Pmi::connect(stream)?;
 
     let part = integrate(rank, size);
     let card = format!("{host}:{pid}");
-    pmi.put(&format!("card-{rank}"), &card)?;
-    // The bits, so that nothing is rounded on the way.
-    pmi.put(&format!("part-{rank}"), &format!("{:016x}", part.to_bits()))?;
-    pmi.fence()?;
+    pmix.put(CARD, Value::text(&card))?;
+    pmix.put(PART, Value::Uint64(part.to_bits()))?;
+    pmix.commit()?;
+    pmix.fence()?;
 
-    let seen = pmi.get(&format!("card-{left}"))?;
-    pmi.put(&format!("seen-by-{rank}"), &seen)?;
-    pmi.fence()?;
+    let seen = pmix.get(left, CARD)?;
+    pmix.put(SEEN, seen)?;
+    pmix.commit()?;
+    pmix.fence()?;
 
-    let read_by_right = pmi.get(&format!("seen-by-{right}"))?;
+    let read_by_right = text(right, SEEN, pmix.get(right, SEEN)?)?;
     if read_by_right != card {
         return Err(DemoError::Ring {
             right,
@@ -150,27 +112,38 @@ fn rank<S: Read + Write>(place: &Place, stream: S, out: &mut dyn Write) -> Resul
     out.write_all(line.as_bytes())
         .and_then(|()| out.flush())
         .map_err(DemoError::Print)?;
-    pmi.fence()?;
+    pmix.fence()?;
 
     if rank == 0 {
-        let text = sum(&mut pmi, size)?;
+        let text = sum(&mut pmix)?;
         out.write_all(text.as_bytes())
             .and_then(|()| out.flush())
             .map_err(DemoError::Print)?;
     }
-    pmi.finalize()
+    pmix.finalize()
+}
+
+/// The text that a rank has put.
+fn text(rank: u32, key: &'static str, got: Value) -> Result<String, DemoError> {
+    match got.as_text().and_then(|text| text.to_str().ok()) {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(DemoError::Value { rank, key, got }),
+    }
 }
 
 /// What rank 0 says at the end.
-fn sum<S: Read + Write>(pmi: &mut Pmi<S>, size: u32) -> Result<String, DemoError> {
+fn sum(pmix: &mut Pmix) -> Result<String, DemoError> {
+    let size = pmix.size();
     let mut pi = 0.0;
     let mut ring = 0_u64;
     for rank in 0..size {
-        let key = format!("part-{rank}");
-        let bits = pmi.get(&key)?;
-        let bits =
-            u64::from_str_radix(&bits, 16).map_err(|_| DemoError::Value { key, got: bits })?;
-        pi += f64::from_bits(bits);
+        pi += match pmix.get(rank, PART)? {
+            Value::Uint64(bits) => f64::from_bits(bits),
+            got => {
+                let key = PART;
+                return Err(DemoError::Value { rank, key, got });
+            }
+        };
         ring += u64::from(rank);
     }
     let ranks = if size == 1 {

@@ -44,7 +44,7 @@ fn run() -> u8 {
     let mut argv = std::env::args_os().skip(1);
     if argv.next().as_deref() == Some(OsStr::new(args::DEMO_ARGUMENT)) {
         let variable = |name: &str| std::env::var(name).ok();
-        return demo::run_rank(&variable, &os::inherited_descriptor);
+        return demo::run_rank(&variable);
     }
     let mut world = World::capture();
     if os::is_terminal(io::stdin().as_fd())
