@@ -168,23 +168,6 @@ pub fn standard_streams() -> Result<[Option<OwnedFd>; 3], Error> {
     Ok([duplicated(0)?, duplicated(1)?, duplicated(2)?])
 }
 
-/// A descriptor that we were started with, by its number, duplicated; the original stays open.
-///
-/// # Errors
-/// `EBADF` when there is none of that number.
-pub fn inherited_descriptor(number: i32) -> Result<OwnedFd, Error> {
-    const OPERATION: &str = "use an inherited descriptor";
-    if number < 0 {
-        return Err(Error::Call {
-            operation: OPERATION,
-            errno: libc::EBADF,
-        });
-    }
-    // SAFETY: the number is only duplicated; a closed one is refused with EBADF.
-    let fd = unsafe { BorrowedFd::borrow_raw(number) };
-    fd.try_clone_to_owned().map_err(Error::std(OPERATION))
-}
-
 /// Puts /dev/null in the place of a standard stream of this process, 0 to 2, so that it does not keep open what the
 /// caller has given us.
 ///
