@@ -14,7 +14,7 @@ use crate::pmi::{
 /// assert_eq!(client.request(&Client::INIT)?, b"cmd=init pmi_version=1 pmi_subversion=1\n");
 /// let answer = client.receive(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n")?;
 /// assert_eq!(answer, Some(Answer::Init { version: 1, subversion: 1 }));
-/// # Ok::<(), pmix::Error>(())
+/// # Ok::<(), pmix::pmi::Error>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct Client {
