@@ -193,9 +193,16 @@ impl Server {
                 peer.state = State::Connected(known);
                 // The number is for headers, where nobody looks at it.
                 let index = u32::try_from(conn.0 & 0x7fff_ffff).unwrap_or(0);
-                let welcome = Welcome::Client {
-                    status: Status::SUCCESS,
-                    index,
+                let welcome = match hello.kind {
+                    ConnectorKind::Client | ConnectorKind::Singleton => Welcome::Client {
+                        status: Status::SUCCESS,
+                        index,
+                    },
+                    _ => Welcome::Tool {
+                        assigned: None,
+                        server: self.config.identity.clone(),
+                        security: Status::SUCCESS,
+                    },
                 };
                 self.out.push_back(Output::Send {
                     conn,
@@ -221,7 +228,13 @@ impl Server {
             return Err(Refusal::UnknownStore(theirs));
         }
         let proc = match (hello.kind, &hello.proc) {
-            (ConnectorKind::Client | ConnectorKind::Singleton, Some(proc)) => proc.clone(),
+            (
+                ConnectorKind::Client
+                | ConnectorKind::Singleton
+                | ConnectorKind::ClientTool
+                | ConnectorKind::ClientLauncher,
+                Some(proc),
+            ) => proc.clone(),
             _ => return Err(Refusal::Tool),
         };
         let known = self
