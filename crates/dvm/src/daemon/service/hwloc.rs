@@ -72,8 +72,9 @@ pub(super) fn xml(topology: &Topology, host: &str) -> String {
     for id in topology.memory_only() {
         writer.memory(*id, &CpuSet::new());
     }
-    writer.memory_of(&usable);
     writer.level(0, &usable);
+    // As hwloc does it, memory stands with the package, and with the machine only where there is no such object.
+    writer.memory_of(&usable);
     writer.text.push_str("</object>\n</topology>\n");
     writer.text
 }
@@ -249,8 +250,8 @@ mod tests {
         <object type="Machine" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" allowed_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" allowed_nodeset="0x00000001" gp_index="1">
         <info name="Backend" value="Linux"/>
         <info name="HostName" value="n1"/>
-        <object type="NUMANode" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="2" local_memory="0"/>
-        <object type="Package" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="3">
+        <object type="Package" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="2">
+        <object type="NUMANode" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="3" local_memory="0"/>
         <object type="Core" os_index="0" cpuset="0x00000001" complete_cpuset="0x00000001" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="4">
         <object type="PU" os_index="0" cpuset="0x00000001" complete_cpuset="0x00000001" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="5">
         </object>
