@@ -162,7 +162,12 @@ impl Framer {
             return Ok(None);
         }
         self.bytes.advance(HEADER);
-        Ok(Some(self.bytes.split_to(length).freeze()))
+        let payload = self.bytes.split_to(length).freeze();
+        if self.bytes.is_empty() {
+            // A connection that is silent takes no memory for what it once sent.
+            self.bytes = BytesMut::new();
+        }
+        Ok(Some(payload))
     }
 }
 
