@@ -14,7 +14,7 @@ use super::{
     stored::Stored,
 };
 use crate::{
-    codec::{Format, Writer},
+    codec::{Family, Format, Writer},
     keys,
     message::Answer,
     value::{
@@ -411,6 +411,11 @@ impl Namespace {
     pub(super) fn facts(&self, format: Format) -> Vec<Kval> {
         let job = &self.job;
         let mut facts = self.job_facts();
+        if format.family == Family::Fixed {
+            // libpmix 3 looks for them there, as they were before there were arrays.
+            let session = self.session_facts().into_iter();
+            facts.extend(session.map(|Info { key, value, .. }| Kval { key, value }));
+        }
         let arrays =
             [fact(
                 keys::SESSION_ARRAY,
