@@ -72,6 +72,17 @@ impl Frame {
     }
 }
 
+/// The header of a message whose payload is sent behind it by itself, because others get the same.
+#[must_use]
+pub fn head(sender: u32, tag: Tag, payload: &Bytes) -> Bytes {
+    let mut header = start(sender);
+    // Nobody writes a message of 4 GiB: each of its parts is bounded by MAX_MESSAGE.
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    header[4..8].copy_from_slice(&tag.number().to_be_bytes());
+    header[8..12].copy_from_slice(&length.to_be_bytes());
+    header.into()
+}
+
 /// Room for a header, behind which the payload is written; [`finish`] fills it in.
 #[must_use]
 pub fn start(sender: u32) -> Vec<u8> {

@@ -503,16 +503,19 @@ impl Server {
         let Some(format) = peer.known().map(|known| known.format) else {
             return;
         };
-        let bytes = match self.jobs.get_mut(nspace) {
-            Some(job) => {
-                let packed = job.packed(format);
-                peer.packed_answer(tag, packed.len(), |writer| writer.raw(&packed))
-            }
-            None => peer.answer(tag, &Answer::Status(Status::NOT_FOUND)),
+        let parts = match self.jobs.get_mut(nspace) {
+            // All clients of the job get the same bytes, of which there may be many: they are not copied for each.
+            Some(job) => peer.shared_answer(tag, job.packed(format)).map(Vec::from),
+            None => peer
+                .answer(tag, &Answer::Status(Status::NOT_FOUND))
+                .map(|bytes| vec![bytes]),
         };
-        if let Some(bytes) = bytes {
-            self.out.push_back(super::Output::Send { conn, bytes });
-        }
+        let parts: Vec<Bytes> = parts.unwrap_or_default();
+        self.out.extend(
+            parts
+                .into_iter()
+                .map(|bytes| super::Output::Send { conn, bytes }),
+        );
     }
 
     pub(super) fn forget_job(&mut self, now: base::Time, nspace: &Nspace) {

@@ -135,6 +135,14 @@ impl Peer {
         write(&mut writer);
         Some(frame::finish(writer.into_bytes(), Tag::Request(tag)).into())
     }
+
+    /// The header of an answer and the answer, which was packed for more than this peer.
+    pub(super) fn shared_answer(&mut self, tag: u32, payload: Bytes) -> Option<[Bytes; 2]> {
+        if !self.answered(tag) {
+            return None;
+        }
+        Some([frame::head(0, Tag::Request(tag), &payload), payload])
+    }
 }
 
 /// Room for what an answer has beside what was packed before: a status, lengths.
