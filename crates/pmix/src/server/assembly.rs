@@ -6,7 +6,7 @@ use super::{Server, member::Member};
 use crate::value::{PmixRank, Proc};
 
 /// Assemblies of connected processes at once.
-pub const MAX_ASSEMBLIES: usize = 65_536;
+pub const MAX_ASSEMBLIES: usize = 16_384;
 
 /// Members that have connected and not disconnected.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use crate::{
 /// Published data entries of a machine.
 pub const MAX_PUBLISHED: usize = 65_536;
 /// Bytes of published data of a machine.
-pub const MAX_PUBLISHED_BYTES: usize = 256 << 20;
+pub const MAX_PUBLISHED_BYTES: usize = 64 << 20;
 /// Look-ups that wait at once.
 pub const MAX_LOOKUPS: usize = 65_536;
 

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// Groups at once.
-pub const MAX_GROUPS: usize = 65_536;
+pub const MAX_GROUPS: usize = 16_384;
 
 /// The groups that there are.
 #[derive(Debug)]

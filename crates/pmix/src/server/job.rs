@@ -18,8 +18,7 @@ use crate::{
     keys,
     message::Answer,
     value::{
-        Info, IofChannels, Key, Kval, Nspace, PmixRank, Proc, ProcInfo, ProcState, Status, Text,
-        Value,
+        Info, IofChannels, Key, Kval, Nspace, PmixRank, Proc, ProcInfo, ProcState, Text, Value,
     },
 };
 
@@ -494,6 +493,17 @@ impl Namespace {
     }
 }
 
+impl Answer {
+    /// The refusal of the facts of a job: nobody expects a status there, but the name of another job than its own is
+    /// noticed.
+    pub(super) fn no_job() -> Self {
+        Self::JobInfo {
+            nspace: Nspace::default(),
+            facts: Vec::new(),
+        }
+    }
+}
+
 impl Server {
     pub(super) fn tell_job(&mut self, reply: ReplyTo, nspace: &Nspace) {
         let ReplyTo { conn, tag } = reply;
@@ -506,9 +516,7 @@ impl Server {
         let parts = match self.jobs.get_mut(nspace) {
             // All clients of the job get the same bytes, of which there may be many: they are not copied for each.
             Some(job) => peer.shared_answer(tag, job.packed(format)).map(Vec::from),
-            None => peer
-                .answer(tag, &Answer::Status(Status::NOT_FOUND))
-                .map(|bytes| vec![bytes]),
+            None => peer.answer(tag, &Answer::no_job()).map(|bytes| vec![bytes]),
         };
         let parts: Vec<Bytes> = parts.unwrap_or_default();
         self.out.extend(

@@ -310,7 +310,12 @@ impl Server {
         let reply = ReplyTo { conn, tag };
         let State::Connected(known) = &peer.state else {
             // It said that it would send nothing more. Asked all the same, it gets an answer, lest it wait.
-            return self.status(reply, Status::INIT);
+            let known = peer.known().map(|known| known.format);
+            let request = known.map(|format| Request::decode(format, &message.payload));
+            return match request {
+                Some(Ok(Request::JobInfo)) => self.answer(reply, &Answer::no_job()),
+                _ => self.status(reply, Status::INIT),
+            };
         };
         let from = known.proc.clone();
         match Request::decode(known.format, &message.payload) {

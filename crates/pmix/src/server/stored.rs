@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Bytes of data that one process may have committed, as they came.
-pub const MAX_COMMITTED: usize = 256 << 20;
+pub const MAX_COMMITTED: usize = 64 << 20;
 /// Bytes of what one process has handed in for groups and can be had; beyond that the oldest is forgotten. It may be
 /// asked for after the group has ended, so that only its amount bounds it.
 pub const MAX_HANDED_IN: usize = 1 << 20;
