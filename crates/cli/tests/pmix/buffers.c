@@ -1,6 +1,7 @@
 /* Values packed by one rank into a buffer of its own, sent as bytes, unpacked
  * by another one: what libraries on top of PMIx do with their own messages.
  * run: 2
+ * not: 3 (it needs what came later)
  */
 #include "check.h"
 

@@ -25,7 +25,9 @@
 #include <unistd.h>
 
 #define MAYBE_UNUSED __attribute__((unused))
+#ifndef DEADLINE
 #define DEADLINE 60
+#endif
 
 /* This process, and the number of processes in its job; set by start(). */
 static pmix_proc_t me MAYBE_UNUSED;
@@ -373,7 +375,11 @@ MAYBE_UNUSED static void stop_events(size_t reference)
 {
     struct waiter waiter = WAITER;
 
+#if PMIX_VERSION_MAJOR >= 4
     CHECK_OK(PMIx_Deregister_event_handler(reference, on_op, &waiter));
+#else
+    PMIx_Deregister_event_handler(reference, on_op, &waiter);
+#endif
     CHECK_OK(wait_for(&waiter, 1));
 }
 

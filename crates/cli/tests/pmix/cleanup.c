@@ -3,6 +3,7 @@
  * looks into it afterwards: only the file "stays" may be left.
  * run: 2 DIRECTORY finalized => any
  * run: 2 DIRECTORY killed => any
+ * not: 3 (it needs what came later)
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
 /* One rank has its whole job killed (no target named): the launcher ends
  * and leaves nobody behind.
  * run: 3 => any
+ * not: 3 (it needs what came later)
  */
 #include "check.h"
 

@@ -2,6 +2,7 @@
  * run: 3 kill -- keep-going => any
  * run: 3 terminate -- keep-going => any
  * run: 3 signal
+ * not: 3 (it needs what came later)
  */
 #include "check.h"
 

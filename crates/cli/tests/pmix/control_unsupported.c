@@ -1,6 +1,7 @@
 /* Job control that hardly any launcher has: checkpoint, pause and preemption.
  * Success or PMIX_ERR_NOT_SUPPORTED, and the job goes on.
  * run: 2
+ * not: 3 (it needs what came later)
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
 /* A credential is got and validated; or the server has none to give. What is
  * not a credential is never valid.
  * run: 1
+ * not: 3 (it needs what came later)
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
 /* The death of a rank is an event for those who ask for it, once; its name is
  * in it. The job lives on.
  * run: 3 -- keep-going
+ * not: 3 (it needs what came later)
  */
 #include "event.h"
 

@@ -1,5 +1,6 @@
 /* Fabric information: where there is none, PMIX_ERR_NOT_SUPPORTED or not found.
  * run: 1
+ * not: 3 (it needs what came later)
  */
 #include "check.h"
 

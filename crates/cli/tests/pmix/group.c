@@ -2,6 +2,7 @@
  * constructed again under the same name.
  * run: 1
  * run: 4
+ * not: 3 (it needs what came later)
  */
 #include "group.h"
 

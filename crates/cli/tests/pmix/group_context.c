@@ -1,6 +1,7 @@
 /* Context numbers of groups: the same for all members, different for every
  * group that lives at the same time.
  * run: 4
+ * not: 3 (it needs what came later)
  */
 #include "group.h"
 

@@ -1,6 +1,7 @@
 /* A member dies while the others construct a group with it: they get an error,
  * and can construct one without it.
  * run: 4 -- keep-going
+ * not: 3 (it needs what came later)
  */
 #include "group.h"
 

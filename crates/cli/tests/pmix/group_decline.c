@@ -1,5 +1,6 @@
 /* An invitation that is declined: the inviter gets an error, and no rank hangs.
  * run: 3
+ * not: 3 (it needs what came later)
  */
 #include "group.h"
 

@@ -1,6 +1,7 @@
 /* A fence over a group by its name: the group's name stands where a namespace
  * stands, with the wildcard rank for all its members.
  * run: 4
+ * not: 3 (it needs what came later)
  */
 #include "group.h"
 

@@ -1,6 +1,7 @@
 /* Several groups under construction at once, without blocking, begun in
  * different orders by different ranks.
  * run: 4
+ * not: 3 (it needs what came later)
  */
 #include "group.h"
 

@@ -1,6 +1,7 @@
 /* A group by invitation: rank 0 invites, the invited ones are told by an event
  * and join, all are told that the group is complete; rank 1 is not invited.
  * run: 4
+ * not: 3 (it needs what came later)
  */
 #include "group.h"
 

@@ -1,6 +1,7 @@
 /* A group over two jobs: rank 0 spawns two children and all of them construct a
  * group with one context number, and read each other's data.
  * run: 2
+ * not: 3 (it needs what came later)
  */
 #include "spawn.h"
 #include "group.h"

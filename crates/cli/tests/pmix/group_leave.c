@@ -1,6 +1,7 @@
 /* One member leaves a group; whether a server supports that is left open, but
  * it answers, and the others can still destruct the group.
  * run: 3
+ * not: 3 (it needs what came later)
  */
 #include "group.h"
 

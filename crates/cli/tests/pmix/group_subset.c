@@ -2,6 +2,7 @@
  * under different names, then overlapping ones.
  * run: 4
  * run: 7
+ * not: 3 (it needs what came later)
  */
 #include "group.h"
 

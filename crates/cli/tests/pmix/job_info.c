@@ -64,7 +64,9 @@ int main(void)
     if (library_at_least(5, 0, 0)) {
         number_of(&all, PMIX_SESSION_ID);
     }
+#ifdef PMIX_REINCARNATION
     CHECK_NUMBER(number_of(&me, PMIX_REINCARNATION), 0);
+#endif
 
     free(host);
     free(nodes);

@@ -35,6 +35,7 @@ int main(void)
     } else {
         CHECK_STATUS(status, PMIX_ERR_NOT_FOUND);
     }
+#if PMIX_VERSION_MAJOR >= 4
     if (mine != NULL) {
         pmix_locality_t locality = 0;
         /* Up to 5.0.11 the library computes the locality and returns
@@ -43,6 +44,7 @@ int main(void)
         CHECK(status == PMIX_SUCCESS || status == -1366);
         CHECK((locality & PMIX_LOCALITY_SHARE_NODE) != 0);
     }
+#endif
 
     status = PMIx_Get(&me, PMIX_PROCDIR, &optional, 1, &value);
     if (status == PMIX_SUCCESS) {

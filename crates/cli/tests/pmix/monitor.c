@@ -2,6 +2,7 @@
  * told so by the event it has asked for. Where a server does not watch, it says
  * PMIX_ERR_NOT_SUPPORTED, and nothing else happens.
  * run: 2
+ * not: 3 (it needs what came later)
  */
 #include "event.h"
 

@@ -1,6 +1,7 @@
 /* The same key published twice in one range is refused, by the same process
  * and by another one; after an unpublish it may be published again.
  * run: 2
+ * not: 3 (it needs what came later)
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
 /* A lookup of two keys of which one is there: the one that is there comes, and
  * the status does not claim more than that.
  * run: 2
+ * not: 3 (it needs what came later)
  */
 #include "check.h"
 

@@ -1,5 +1,6 @@
 /* Which jobs are there, what is in them, how large are they.
  * run: 2
+ * not: 3 (it needs what came later)
  */
 #include "query.h"
 

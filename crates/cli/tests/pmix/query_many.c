@@ -1,5 +1,6 @@
 /* A hundred queries at once from every rank, without blocking.
  * run: 3
+ * not: 3 (it needs what came later)
  */
 #include "query.h"
 

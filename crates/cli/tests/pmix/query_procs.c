@@ -1,6 +1,7 @@
 /* The table of the processes of a job, and of those on one node: every rank
  * once, with its process number, program and state.
  * run: 3
+ * not: 3 (it needs what came later)
  */
 #include "query.h"
 

@@ -1,5 +1,6 @@
 /* What the launcher says it can do: attributes of a spawn, and for debuggers.
  * run: 1
+ * not: 3 (it needs what came later)
  */
 #include "query.h"
 

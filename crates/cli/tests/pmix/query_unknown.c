@@ -1,6 +1,7 @@
 /* Queries that have no answer: a key that nobody knows, a job that there is
  * not; and one with an answer beside one without.
  * run: 2
+ * not: 3 (it needs what came later)
  */
 #include "query.h"
 

@@ -12,6 +12,11 @@ static void expect_own(void)
     CHECK_NUMBER(number_of(&me, "global"), me.rank);
 }
 
+/* Older headers do not have it, older libraries do not say it. */
+#ifndef PMIX_ERR_EXISTS_OUTSIDE_SCOPE
+#define PMIX_ERR_EXISTS_OUTSIDE_SCOPE PMIX_ERR_NOT_FOUND
+#endif
+
 static void expect_absent(const pmix_proc_t *proc, const char *key)
 {
     pmix_value_t *value = NULL;

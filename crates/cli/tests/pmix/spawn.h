@@ -5,6 +5,11 @@
 
 #include "check.h"
 
+/* The older name of the same event. */
+#ifndef PMIX_EVENT_JOB_END
+#define PMIX_EVENT_JOB_END PMIX_ERR_JOB_TERMINATED
+#endif
+
 /* The program itself as an application of so many processes. Where the loader
  * was told which library to take, the children are told the same. */
 MAYBE_UNUSED static void self_app(pmix_app_t *app, int processes, const char *role, const char *argument)

@@ -1,6 +1,7 @@
 /* Threads that do different things at the same time: gets, publications,
  * lookups, queries and fences over different sets.
  * run: 3
+ * not: 5,6 (a blocking call of theirs may sleep for ever when other threads call too)
  */
 #include "check.h"
 

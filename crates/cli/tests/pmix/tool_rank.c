@@ -1,6 +1,7 @@
 /* A rank that starts as a tool (PMIx_tool_init): it is a client too, keeps its
  * name, and can ask for the processes of its job as tools do.
  * run: 2
+ * not: 3 (it needs what came later)
  */
 #include "query.h"
 #include <pmix_tool.h>

@@ -40,12 +40,10 @@ static void put(const char *key, pmix_data_type_t type, pmix_value_t value)
 int main(void)
 {
     char bytes[] = {0, 1, 2, (char)0xff, 0, 'z'};
-    uint32_t position[3] = {7, UINT32_MAX, 0};
     pmix_proc_t name, other;
     pmix_byte_object_t object = {bytes, sizeof(bytes)}, nothing = {NULL, 0};
     pmix_envar_t variable = {"PATH", "/a:/b", ':'};
     pmix_proc_info_t info = {.hostname = "host", .executable_name = "a.out", .pid = 42, .state = PMIX_PROC_STATE_RUNNING};
-    pmix_coord_t coordinate = {PMIX_COORD_LOGICAL_VIEW, position, 3};
     pmix_value_t *value;
 
     start();
@@ -56,11 +54,13 @@ int main(void)
     PUT("no-bytes", PMIX_BYTE_OBJECT, bo, nothing);
     PUT("envar", PMIX_ENVAR, envar, variable);
     PUT("proc-info", PMIX_PROC_INFO, pinfo, &info);
-    PUT("coord", PMIX_COORD, coord, &coordinate);
 #if PMIX_VERSION_MAJOR >= 4
+    uint32_t position[3] = {7, UINT32_MAX, 0};
+    pmix_coord_t coordinate = {PMIX_COORD_LOGICAL_VIEW, position, 3};
     pmix_geometry_t geometry = {3, "uuid-1", "eth0", &coordinate, 1};
     pmix_device_distance_t distance = {"uuid-2", "mlx5_0", PMIX_DEVTYPE_OPENFABRICS, 10, 65535};
     pmix_endpoint_t endpoint = {"uuid-3", "ib0", {bytes, sizeof(bytes)}};
+    PUT("coord", PMIX_COORD, coord, &coordinate);
     PUT("geometry", PMIX_GEOMETRY, geometry, &geometry);
     PUT("distance", PMIX_DEVICE_DIST, devdist, &distance);
     PUT("endpoint", PMIX_ENDPOINT, endpoint, &endpoint);
@@ -96,13 +96,13 @@ int main(void)
     CHECK_NUMBER(value->data.pinfo->state, PMIX_PROC_STATE_RUNNING);
     PMIX_VALUE_RELEASE(value);
 
+#if PMIX_VERSION_MAJOR >= 4
     value = get(&other, "coord", PMIX_COORD);
     CHECK_NUMBER(value->data.coord->view, PMIX_COORD_LOGICAL_VIEW);
     CHECK_NUMBER(value->data.coord->dims, 3);
     CHECK(memcmp(value->data.coord->coord, position, sizeof(position)) == 0);
     PMIX_VALUE_RELEASE(value);
 
-#if PMIX_VERSION_MAJOR >= 4
     value = get(&other, "geometry", PMIX_GEOMETRY);
     CHECK_NUMBER(value->data.geometry->fabric, 3);
     CHECK_TEXT(value->data.geometry->uuid, "uuid-1");
