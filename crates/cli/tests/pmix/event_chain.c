@@ -1,6 +1,7 @@
 /* Several handlers of one process for one event: in the order asked for, until
  * one says that the event is dealt with.
  * run: 2
+ * not: 3 (its second handler with a place crashes it)
  */
 #include "event.h"
 

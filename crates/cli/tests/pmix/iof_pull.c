@@ -1,6 +1,7 @@
 /* Output of other ranks: a rank that is only a client may be refused it. When
  * it is not, the output of its neighbour comes.
  * run: 2
+ * not: 3 (it gets no output)
  */
 #include "check.h"
 #include <pmix_tool.h>

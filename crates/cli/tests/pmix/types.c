@@ -43,11 +43,11 @@
     S("persist", PMIX_PERSIST, persist, PMIX_PERSIST_SESSION)              \
     S("scope", PMIX_SCOPE, scope, PMIX_GLOBAL)                             \
     S("range", PMIX_DATA_RANGE, range, PMIX_RANGE_CUSTOM)                  \
-    S("proc-state", PMIX_PROC_STATE, state, PMIX_PROC_STATE_CALLED_ABORT)  \
-    S("alloc", PMIX_ALLOC_DIRECTIVE, adir, PMIX_ALLOC_RELEASE)
+    S("proc-state", PMIX_PROC_STATE, state, PMIX_PROC_STATE_CALLED_ABORT)
 
-/* Of later versions of the standard. */
+/* Of version 4 of the standard, or not to be put before it. */
 #define LATER_SCALARS(S)                                                   \
+    S("alloc", PMIX_ALLOC_DIRECTIVE, adir, PMIX_ALLOC_RELEASE)             \
     S("job-state", PMIX_JOB_STATE, jstate, PMIX_JOB_STATE_SUSPENDED)       \
     S("link-state", PMIX_LINK_STATE, linkstate, PMIX_LINK_UP)              \
     S("locality", PMIX_LOCTYPE, locality, PMIX_LOCALITY_SHARE_NODE)        \

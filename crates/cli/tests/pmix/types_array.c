@@ -64,7 +64,9 @@ int main(void)
     put_array("int32", PMIX_INT32, numbers, 1000);
     put_array("uint64", PMIX_UINT64, wide, 3);
     put_array("uint8", PMIX_UINT8, octets, 3);
+#if PMIX_VERSION_MAJOR >= 4
     put_array("bool", PMIX_BOOL, flags, 3);
+#endif
     put_array("string", PMIX_STRING, texts, 3);
     put_array("proc", PMIX_PROC, names, 2);
     put_array("info", PMIX_INFO, infos, 2);
@@ -82,9 +84,13 @@ int main(void)
     value = get_array(&other, "uint8", PMIX_UINT8, 3);
     CHECK(memcmp(value->data.darray->array, octets, sizeof(octets)) == 0);
     PMIX_VALUE_RELEASE(value);
+#if PMIX_VERSION_MAJOR >= 4
     value = get_array(&other, "bool", PMIX_BOOL, 3);
     CHECK(memcmp(value->data.darray->array, flags, sizeof(flags)) == 0);
     PMIX_VALUE_RELEASE(value);
+#else
+    (void)flags;
+#endif
     value = get_array(&other, "string", PMIX_STRING, 3);
     for (int i = 0; i < 3; i++) {
         CHECK_TEXT(((char **)value->data.darray->array)[i], texts[i]);

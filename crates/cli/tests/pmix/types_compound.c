@@ -43,23 +43,22 @@ int main(void)
     pmix_proc_t name, other;
     pmix_byte_object_t object = {bytes, sizeof(bytes)}, nothing = {NULL, 0};
     pmix_envar_t variable = {"PATH", "/a:/b", ':'};
-    pmix_proc_info_t info = {.hostname = "host", .executable_name = "a.out", .pid = 42, .state = PMIX_PROC_STATE_RUNNING};
     pmix_value_t *value;
 
     start();
     PMIX_LOAD_PROCID(&name, "another.namespace", 12);
-    info.proc = name;
     PUT("proc", PMIX_PROC, proc, &name);
     PUT("bytes", PMIX_BYTE_OBJECT, bo, object);
     PUT("no-bytes", PMIX_BYTE_OBJECT, bo, nothing);
     PUT("envar", PMIX_ENVAR, envar, variable);
-    PUT("proc-info", PMIX_PROC_INFO, pinfo, &info);
 #if PMIX_VERSION_MAJOR >= 4
+    pmix_proc_info_t info = {name, "host", "a.out", 42, 0, PMIX_PROC_STATE_RUNNING};
     uint32_t position[3] = {7, UINT32_MAX, 0};
     pmix_coord_t coordinate = {PMIX_COORD_LOGICAL_VIEW, position, 3};
     pmix_geometry_t geometry = {3, "uuid-1", "eth0", &coordinate, 1};
     pmix_device_distance_t distance = {"uuid-2", "mlx5_0", PMIX_DEVTYPE_OPENFABRICS, 10, 65535};
     pmix_endpoint_t endpoint = {"uuid-3", "ib0", {bytes, sizeof(bytes)}};
+    PUT("proc-info", PMIX_PROC_INFO, pinfo, &info);
     PUT("coord", PMIX_COORD, coord, &coordinate);
     PUT("geometry", PMIX_GEOMETRY, geometry, &geometry);
     PUT("distance", PMIX_DEVICE_DIST, devdist, &distance);
@@ -88,6 +87,7 @@ int main(void)
     CHECK_NUMBER(value->data.envar.separator, ':');
     PMIX_VALUE_RELEASE(value);
 
+#if PMIX_VERSION_MAJOR >= 4
     value = get(&other, "proc-info", PMIX_PROC_INFO);
     CHECK(same_proc(&value->data.pinfo->proc, &name));
     CHECK_TEXT(value->data.pinfo->hostname, "host");
@@ -96,7 +96,6 @@ int main(void)
     CHECK_NUMBER(value->data.pinfo->state, PMIX_PROC_STATE_RUNNING);
     PMIX_VALUE_RELEASE(value);
 
-#if PMIX_VERSION_MAJOR >= 4
     value = get(&other, "coord", PMIX_COORD);
     CHECK_NUMBER(value->data.coord->view, PMIX_COORD_LOGICAL_VIEW);
     CHECK_NUMBER(value->data.coord->dims, 3);
