@@ -237,7 +237,7 @@ fn the_whole_job_ends() {
 #[test]
 fn a_time_out_ends_it_for_all() {
     for (kind, request) in kinds(&[all("a")]) {
-        let (mut world, conns) = World::of(3);
+        let (mut world, conns) = World::of(4);
         let with = |request: &Request, timeout: i32| {
             let mut request = request.clone();
             match &mut request {
@@ -251,10 +251,11 @@ fn a_time_out_ends_it_for_all() {
             request
         };
         // 0 is no time-out, and the shortest counts.
-        let tags = [
-            world.send(conns[0], &with(&request, 0)),
-            world.send(conns[1], &with(&request, 3)),
-        ];
+        let tags: Vec<u32> = conns
+            .iter()
+            .zip([0, 3, 5])
+            .map(|(conn, timeout)| world.send(*conn, &with(&request, timeout)))
+            .collect();
         world.pass(Duration::from_millis(2999));
         assert_eq!(world.answer(conns[0], tags[0]), None, "{kind}");
         world.pass(Duration::from_millis(1));
@@ -263,7 +264,7 @@ fn a_time_out_ends_it_for_all() {
         }
         // The next one is a new one.
         let after = everybody(&mut world, &conns, &request);
-        assert_eq!(after[2], Some(Status::SUCCESS), "{kind}");
+        assert_eq!(after[3], Some(Status::SUCCESS), "{kind}");
         world.leave_nothing();
     }
 }

@@ -215,6 +215,21 @@ fn gets() {
 }
 
 #[test]
+fn a_first_commit_without_the_key_starts_the_wait() {
+    let (mut world, conns) = World::of(2);
+    let tag = world.send(conns[0], &get(&proc("a", 1), "missing", Vec::new()));
+    world.pass(Duration::from_secs(3600));
+    world.put(conns[1], &[("there", 1)]);
+    world.pass(MISSING_KEY_DELAY / 2);
+    assert_eq!(world.answer(conns[0], tag), None);
+    // Another one does not prolong it.
+    world.put(conns[1], &[("another", 1)]);
+    world.pass(MISSING_KEY_DELAY / 2);
+    assert_eq!(world.status(conns[0], tag), Some(Status::NOT_FOUND));
+    world.leave_nothing();
+}
+
+#[test]
 fn a_get_of_everything() {
     let (mut world, conns) = World::of(2);
     let request = Request::Get {
