@@ -320,12 +320,19 @@ impl Daemon {
                 stream,
                 bytes,
             } => {
+                let copy = bytes.clone();
+                self.serve(now, |service, now| {
+                    service.on_output(now, proc, stream, copy);
+                });
                 self.in_job(proc, |job, out| {
                     job.on_output(now, proc.rank, stream, bytes, out);
                     Ok(())
                 });
             }
             Input::OutputEnded { proc, stream } => {
+                self.serve(now, |service, now| {
+                    service.on_output(now, proc, stream, Bytes::new());
+                });
                 self.in_job(proc, |job, out| {
                     job.on_output_ended(now, proc.rank, stream, out);
                     Ok(())
@@ -438,8 +445,14 @@ impl Daemon {
                 });
             }
             ToDaemon::Signal { job, signal } => self.job(job, |job, out| job.signal(signal, out)),
-            ToDaemon::End { job, grace } => self.job(job, |job, out| job.end(now, grace, out)),
-            ToDaemon::Kill { job } => self.job(job, |job, out| job.kill(now, out)),
+            ToDaemon::End { job, grace } => {
+                self.serve(now, |service, now| service.on_ending(now, job));
+                self.job(job, |job, out| job.end(now, grace, out));
+            }
+            ToDaemon::Kill { job } => {
+                self.serve(now, |service, now| service.on_ending(now, job));
+                self.job(job, |job, out| job.kill(now, out));
+            }
             ToDaemon::Release { job } => self.job(job, LocalJob::release),
             ToDaemon::Resize { job, size } => self.job(job, |job, out| job.resize(size, out)),
             ToDaemon::FenceDone { job, puts } => {

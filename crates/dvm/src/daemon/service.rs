@@ -19,7 +19,7 @@ use pmix::{
         AppFacts, Ask, Config, Conn, Event, Input, Job, LogStream, NodeFacts, Output as FromServer,
         PeerOwner, RankFacts, Server, Ticket,
     },
-    value::{Info, Key, Kval, Nspace, PmixRank, Proc, Range, Status, Value},
+    value::{Info, IofChannels, Key, Kval, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
 use super::{DaemonConfig, Output};
@@ -53,6 +53,8 @@ pub(super) struct Service {
     jobs: BTreeMap<Nspace, JobId>,
     /// Which commands the controller is to answer.
     asked: BTreeMap<u64, Command>,
+    /// Which output of a job clients want to have as well.
+    wanted: BTreeMap<JobId, IofChannels>,
     /// What procs have left to be removed when they end.
     cleanups: BTreeMap<ProcId, Vec<OsString>>,
     demands: VecDeque<Demand>,
@@ -119,6 +121,7 @@ impl Service {
             names: BTreeMap::new(),
             jobs: BTreeMap::new(),
             asked: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             cleanups: BTreeMap::new(),
             demands: VecDeque::new(),
             effects: VecDeque::new(),
@@ -170,6 +173,32 @@ impl Service {
         }
     }
 
+    /// Output of a proc, or, without bytes, the end of a stream of it.
+    pub(super) fn on_output(&mut self, now: Time, proc: ProcId, stream: Stream, bytes: Bytes) {
+        let channels = match stream {
+            Stream::Stdout => IofChannels::STDOUT,
+            Stream::Stderr => IofChannels::STDERR,
+        };
+        let wanted = self.wanted.get(&proc.job);
+        if wanted.is_some_and(|wanted| wanted.meets(channels))
+            && let Some(proc) = self.proc(proc)
+        {
+            let input = Input::Output {
+                proc,
+                channels,
+                bytes,
+            };
+            self.server.handle(now, input);
+        }
+    }
+
+    /// A job is being ended: how its procs end is no news.
+    pub(super) fn on_ending(&mut self, now: Time, job: JobId) {
+        if let Some(nspace) = self.names.get(&job) {
+            self.server.handle(now, Input::Ending(nspace.clone()));
+        }
+    }
+
     pub(super) fn on_accepted(&mut self, now: Time, conn: Conn, owner: PeerOwner) {
         self.server.handle(now, Input::Accepted { conn, owner });
     }
@@ -193,6 +222,7 @@ impl Service {
     pub(super) fn forget(&mut self, now: Time, job: JobId) {
         if let Some(nspace) = self.names.remove(&job) {
             self.jobs.remove(&nspace);
+            self.wanted.remove(&job);
             self.server.handle(now, Input::Deregister(nspace));
         }
     }
@@ -256,14 +286,18 @@ impl Service {
                     out.push_back(Output::Log(format!("{who}: {error}")));
                 }
                 FromServer::Connected { proc } => self.make_directory(&proc, out),
-                // Whether a proc said goodbye decides nothing here: its exit does. And what concerns other nodes
-                // concerns nobody as long as there are none.
-                // Nothing feeds output to the server, and nobody takes input from it.
-                FromServer::Wanted { .. } => {}
+                FromServer::Wanted { nspace, channels } => {
+                    if let Some(job) = self.jobs.get(&nspace) {
+                        self.wanted.insert(*job, channels);
+                    }
+                }
+                // Input of ranks comes from the front alone, today.
                 FromServer::Stdin { ticket, .. } => {
                     let answer = Answer::Status(Status::NOT_SUPPORTED);
                     self.reply(Time::ZERO, ticket, answer);
                 }
+                // Whether a proc said goodbye decides nothing here: its exit does. And what concerns other nodes
+                // concerns nobody as long as there are none.
                 FromServer::Finalized { .. } | FromServer::Lost { .. } | FromServer::Event(_) => {}
             }
         }
