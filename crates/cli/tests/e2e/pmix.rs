@@ -1,0 +1,229 @@
+//! Real PMIx programs: each C file of `tests/pmix` has one subject, and is run with every libpmix that a machine gets as a
+//! package: Debian's 4.2 and the one in the wheel of Open MPI 5.
+//!
+//! A program says in its first lines how it is run: `run: RANKS [ARGUMENTS] [-- keep-going] [=> CODE]`, where DIRECTORY is
+//! a directory of its own. It is good when it exits with the code (0 unless it says otherwise; `any` is any, `nonzero` any
+//! but 0) and complains about nothing: a complaint begins with
+//! the name of its file and the line. Where a rank is to die (`keep-going`) the code is that of the dead one.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{LazyLock, Mutex},
+};
+
+use crate::harness::{Finished, Sandbox, openmpi, pmix_programs, scratch};
+
+/// The libraries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Library {
+    Debian,
+    Wheel,
+}
+
+impl Library {
+    /// The beginning of its version.
+    const fn version(self) -> &'static str {
+        match self {
+            Self::Debian => "4.2",
+            Self::Wheel => "5.0",
+        }
+    }
+}
+
+/// What is not there yet, and so not tried.
+const NOT_YET: &[(&str, &str)] = &[("query_support", "no job can be stopped in init yet")];
+
+/// Whether a program says `not: VERSION... (WHY)` of a library: the reason lies in the library.
+fn is_not_for(name: &str, library: Library) -> bool {
+    let text = fs::read_to_string(pmix_programs().join(format!("{name}.c"))).unwrap();
+    if NOT_YET.iter().any(|(other, _)| *other == name) {
+        return true;
+    }
+    text.lines()
+        .take(20)
+        .filter_map(|line| line.trim_start_matches([' ', '*']).strip_prefix("not: "))
+        .flat_map(|line| line.split('(').next().unwrap_or("").split([',', ' ']))
+        .filter(|version| !version.is_empty())
+        .any(|version| library.version().starts_with(version))
+}
+
+/// One line of a program that says how it is run.
+#[derive(Debug)]
+struct Recipe {
+    ranks: String,
+    arguments: Vec<String>,
+    keep_going: bool,
+    code: Code,
+}
+
+/// How a run may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Code {
+    Exactly(i32),
+    NotZero,
+    Any,
+}
+
+impl Code {
+    const fn is(self, code: i32) -> bool {
+        match self {
+            Self::Exactly(expected) => code == expected,
+            Self::NotZero => code != 0,
+            Self::Any => true,
+        }
+    }
+}
+
+/// Programs whose name begins so are tried in a test of their own; the others together.
+const SUBJECTS: [&str; 7] = ["event", "fence", "get", "group", "job", "publish", "spawn"];
+
+fn programs_about(subject: Option<&str>) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(pmix_programs())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .filter(|name| name != "bench")
+        .filter(|name| match subject {
+            Some(subject) => name.starts_with(subject),
+            None => !SUBJECTS.iter().any(|subject| name.starts_with(subject)),
+        })
+        .collect();
+    names.sort();
+    assert!(!names.is_empty(), "no program about {subject:?}");
+    names
+}
+
+fn recipes(name: &str) -> Vec<Recipe> {
+    let text = fs::read_to_string(pmix_programs().join(format!("{name}.c"))).unwrap();
+    let lines = text.lines().take(20);
+    let recipes: Vec<Recipe> = lines
+        .filter_map(|line| line.trim_start_matches([' ', '*']).strip_prefix("run: "))
+        .map(recipe)
+        .collect();
+    assert!(!recipes.is_empty(), "{name}.c does not say how it is run");
+    recipes
+}
+
+fn recipe(line: &str) -> Recipe {
+    let (line, code) = match line.split_once("=>") {
+        None => (line, Code::Exactly(0)),
+        Some((line, code)) => match code.trim() {
+            "any" => (line, Code::Any),
+            "nonzero" => (line, Code::NotZero),
+            code => (line, Code::Exactly(code.parse().unwrap())),
+        },
+    };
+    let (words, options) = line.split_once(" -- ").unwrap_or((line, ""));
+    let mut words = words.split_whitespace().map(str::to_owned);
+    let keep_going = options.split_whitespace().any(|word| word == "keep-going");
+    Recipe {
+        ranks: words.next().unwrap(),
+        arguments: words.collect(),
+        keep_going,
+        code: if keep_going { Code::Any } else { code },
+    }
+}
+
+/// Compiles a program once, with the headers of Debian's library, which all of them are run with.
+fn compiled(name: &str) -> PathBuf {
+    static DONE: LazyLock<Mutex<BTreeSet<String>>> = LazyLock::new(Mutex::default);
+    let program = scratch().join(name);
+    let mut done = DONE.lock().unwrap();
+    if done.insert(name.to_owned()) {
+        let multiarch = Command::new("gcc")
+            .arg("-print-multiarch")
+            .output()
+            .unwrap();
+        let multiarch = String::from_utf8(multiarch.stdout).unwrap();
+        let place = Path::new("/usr/lib").join(multiarch.trim());
+        let output = Command::new("gcc")
+            .args(["-O1", "-o"])
+            .arg(&program)
+            .arg(format!("-I{}", place.join("pmix2/include").display()))
+            .arg(pmix_programs().join(format!("{name}.c")))
+            .args(["-lpmix", "-lpthread"])
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{name}.c: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    program
+}
+
+fn run(sandbox: &Sandbox, name: &str, recipe: &Recipe, library: Library) -> Finished {
+    let program = compiled(name);
+    let mut command = sandbox.rally(&["run", "-q", "--timeout", "40", "-n", &recipe.ranks]);
+    if recipe.keep_going {
+        command.arg("--kill-on-bad-exit=no");
+    }
+    command.arg(program);
+    for argument in &recipe.arguments {
+        match argument.as_str() {
+            "DIRECTORY" => command.arg(sandbox.work()),
+            argument => command.arg(argument),
+        };
+    }
+    if library == Library::Wheel {
+        command.env("LD_LIBRARY_PATH", openmpi().join("lib/openmpi"));
+    }
+    sandbox.run(&mut command)
+}
+
+/// Tries every program about a subject; complains about all that are not good at once.
+fn try_all(subject: Option<&str>, library: Library) {
+    let mut bad = Vec::new();
+    for name in programs_about(subject) {
+        if is_not_for(&name, library) {
+            continue;
+        }
+        for recipe in recipes(&name) {
+            let sandbox = Sandbox::new();
+            let run = run(&sandbox, &name, &recipe, library);
+            let err = run.err();
+            let complaints: Vec<&str> = err
+                .lines()
+                .filter(|line| line.contains(".c:") || line.starts_with("check.h:"))
+                .collect();
+            if !recipe.code.is(run.code()) || !complaints.is_empty() {
+                bad.push(format!("{name} {recipe:?}: code {}\n{err}", run.code()));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{library:?}:\n{}", bad.join("\n"));
+}
+
+macro_rules! subjects {
+    ($($name:ident: $subject:expr;)*) => {$(
+        mod $name {
+            use super::{Library, try_all};
+
+            #[test]
+            fn with_libpmix_4_2() {
+                try_all($subject, Library::Debian);
+            }
+
+            #[test]
+            fn with_libpmix_5_0() {
+                try_all($subject, Library::Wheel);
+            }
+        }
+    )*};
+}
+
+subjects! {
+    events: Some("event");
+    fences: Some("fence");
+    gets: Some("get");
+    groups: Some("group");
+    jobs: Some("job");
+    published: Some("publish");
+    spawned: Some("spawn");
+    the_rest: None;
+}
