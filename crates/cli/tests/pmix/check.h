@@ -40,13 +40,23 @@ static volatile int check_line;
 
 #define AT(what) (check_file = __FILE__, check_line = __LINE__, check_what = (what))
 
+/* FILE:LINE PROGRAM rank RANK, without the directories of the file. */
+MAYBE_UNUSED static int place(char *text, size_t size, const char *file, int line)
+{
+    const char *name = strrchr(file, '/');
+
+    return snprintf(text, size, "%s:%d %s rank %u: ", name == NULL ? file : name + 1, line,
+                    program_invocation_short_name, (unsigned)me.rank);
+}
+
 MAYBE_UNUSED static void on_deadline(int signal_number)
 {
-    char text[512];
-    int n = snprintf(text, sizeof(text), "%s:%d rank %u: still waiting after %d s: %s\n", check_file, check_line,
-                     (unsigned)me.rank, DEADLINE, check_what);
+    char text[1024];
+    int n = place(text, sizeof(text), check_file, check_line);
+
+    n += snprintf(text + n, sizeof(text) - (size_t)n, "still waiting after %d s: %s\n", DEADLINE, check_what);
     (void)signal_number;
-    if (write(STDERR_FILENO, text, (size_t)n) < 0) {
+    if (write(STDERR_FILENO, text, n < (int)sizeof(text) ? (size_t)n : sizeof(text) - 1) < 0) {
         _exit(125);
     }
     _exit(124);
@@ -56,7 +66,7 @@ MAYBE_UNUSED __attribute__((noreturn, format(printf, 3, 4))) static void fail(co
                                                                               const char *format, ...)
 {
     char text[4096];
-    int n = snprintf(text, sizeof(text), "%s:%d rank %u: ", file, line, (unsigned)me.rank);
+    int n = place(text, sizeof(text), file, line);
     va_list args;
 
     va_start(args, format);

@@ -35,6 +35,7 @@ int main(void)
     pmix_info_t info;
     char names[GROUPS][32];
     bool yes = true;
+    int begun = 0;
 
     start();
     CHECK(job_size <= 64);
@@ -60,9 +61,15 @@ int main(void)
     fence();
     for (uint32_t i = 0; i < GROUPS; i++) {
         uint32_t which = (i + me.rank) % GROUPS;
-        CHECK_OK(PMIx_Group_destruct_nb(names[which], NULL, 0, on_op, &destructed));
+        pmix_status_t status = PMIx_Group_destruct_nb(names[which], NULL, 0, on_op, &destructed);
+
+        /* Libraries from 6.0 on know those groups only that were built by the blocking call. */
+        if (status != PMIX_ERR_NOT_FOUND || !library_at_least(6, 0, 0)) {
+            CHECK_OK(status);
+            begun++;
+        }
     }
-    CHECK_OK(wait_for(&destructed, GROUPS));
+    CHECK_OK(wait_for(&destructed, begun));
     fence();
     return finish();
 }
