@@ -310,10 +310,13 @@ impl Server {
         let reply = ReplyTo { conn, tag };
         let State::Connected(known) = &peer.state else {
             // It said that it would send nothing more. Asked all the same, it gets an answer, lest it wait.
-            let known = peer.known().map(|known| known.format);
-            let request = known.map(|format| Request::decode(format, &message.payload));
-            return match request {
+            let format = peer.known().map(|known| known.format);
+            return match format.map(|format| Request::decode(format, &message.payload)) {
                 Some(Ok(Request::JobInfo)) => self.answer(reply, &Answer::no_job()),
+                // It has no answer, whatever the state.
+                Some(Ok(Request::Deregister { .. })) => {
+                    peer.answered(tag);
+                }
                 _ => self.status(reply, Status::INIT),
             };
         };

@@ -64,6 +64,13 @@ impl Server {
         if key == keys::QUERY_DEBUG_SUPPORT {
             return Some(Value::text(DEBUG_SUPPORT));
         }
+        // Nobody can define sets of processes here: there are none.
+        if key == keys::QUERY_NUM_PSETS {
+            return Some(Value::Size(0));
+        }
+        if key == keys::QUERY_PSET_NAMES {
+            return Some(Value::text(""));
+        }
         if key == keys::QUERY_GROUP_NAMES {
             let names = self
                 .group_names()

@@ -227,7 +227,9 @@ fn who_has_finalized_is_told_so() {
                     facts: Vec::new()
                 }
             ),
-            Command::Deregister => {}
+            Command::Deregister => {
+                world.send(conns[0], &request);
+            }
             _ => assert_eq!(world.told(conns[0], &request), Status::INIT, "{request:?}"),
         }
         assert!(world.asks.is_empty() && world.events.is_empty());
