@@ -104,6 +104,8 @@ keys! {
     QUERY_SPAWN_SUPPORT = c"pmix.qry.spawn",
     QUERY_DEBUG_SUPPORT = c"pmix.qry.debug",
     QUERY_JOB_STATUS = c"pmix.qry.jst",
+    QUERY_NUM_PSETS = c"pmix.qry.psetnum",
+    QUERY_PSET_NAMES = c"pmix.qry.psets",
     QUERY_GROUP_NAMES = c"pmix.qry.pgrp",
     QUERY_GROUP_MEMBERSHIP = c"pmix.qry.pgrpmems",
     NSPACE = c"pmix.nspace",
