@@ -76,8 +76,12 @@ pub(super) enum What {
     Say(Stream, Bytes),
     /// A signal to some procs of the job.
     Signal(Vec<Rank>, Signal),
-    /// The end of the whole job.
-    Abort { code: u8, message: String },
+    /// The end of some procs, or of the whole job where none is named.
+    Abort {
+        ranks: Vec<Rank>,
+        code: u8,
+        message: String,
+    },
 }
 
 /// What the procs of a job are told about PMIx.
@@ -334,12 +338,21 @@ impl Service {
                 let message =
                     message.map_or_else(String::new, |text| text.to_string_lossy().into_owned());
                 let whole = procs.is_empty() || procs.contains(&Proc::all(from.nspace.clone()));
-                if whole {
-                    let code = exit_code(status);
-                    self.demand(&from, What::Abort { code, message });
+                let named = procs.iter().filter(|proc| proc.nspace == from.nspace);
+                let ranks = if whole {
+                    Vec::new()
                 } else {
-                    self.signal(&from, &procs, Signal::KILL);
-                }
+                    named.map(|proc| Rank(proc.rank.0)).collect()
+                };
+                let code = exit_code(status);
+                self.demand(
+                    &from,
+                    What::Abort {
+                        ranks,
+                        code,
+                        message,
+                    },
+                );
             }
             Request::JobControl { targets, infos } => {
                 let answer = self.control(&from, proc, &targets, &infos);

@@ -1,6 +1,6 @@
 //! The process management interface of the procs, and fences that cannot complete.
 
-use base::{JobId, Rank, Time};
+use base::{JobId, Rank, Signal, Time};
 use pmix::pmi;
 
 use super::{LocalJob, Out};
@@ -67,12 +67,22 @@ impl LocalJob {
                     signal,
                 }));
             }
-            What::Abort { code, message } => out.push_back(Output::Send(ToController::Abort {
-                job,
-                rank,
-                code,
-                message,
-            })),
+            // Under the policy to go on only those are ended that were named. Otherwise the end of some is that of all,
+            // and the one who asked for it is its cause.
+            What::Abort { ranks, .. }
+                if !ranks.is_empty() && self.launch.end.on_failure == OnFailure::Continue =>
+            {
+                let what = What::Signal(ranks, Signal::KILL);
+                self.on_demand(now, Demand { proc, what }, out);
+            }
+            What::Abort { code, message, .. } => {
+                out.push_back(Output::Send(ToController::Abort {
+                    job,
+                    rank,
+                    code,
+                    message,
+                }));
+            }
         }
     }
 
