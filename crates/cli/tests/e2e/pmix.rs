@@ -9,6 +9,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
     sync::{LazyLock, Mutex},
@@ -176,6 +177,17 @@ fn run(sandbox: &Sandbox, name: &str, recipe: &Recipe, library: Library) -> Fini
     sandbox.run(&mut command)
 }
 
+/// Whether a line begins with the name of a source file and the number of a line of it.
+fn is_complaint(line: &str) -> bool {
+    let place = line.split(' ').next().unwrap_or_default();
+    let place = place.rsplit('/').next().unwrap_or_default();
+    [".c:", ".h:"].iter().any(|kind| {
+        place
+            .split_once(kind)
+            .is_some_and(|(_, number)| number.parse::<u32>().is_ok())
+    })
+}
+
 /// Tries every program about a subject; complains about all that are not good at once.
 fn try_all(subject: Option<&str>, library: Library) {
     let mut bad = Vec::new();
@@ -187,10 +199,7 @@ fn try_all(subject: Option<&str>, library: Library) {
             let sandbox = Sandbox::new();
             let run = run(&sandbox, &name, &recipe, library);
             let err = run.err();
-            let complaints: Vec<&str> = err
-                .lines()
-                .filter(|line| line.contains(".c:") || line.starts_with("check.h:"))
-                .collect();
+            let complaints: Vec<&str> = err.lines().filter(|line| is_complaint(line)).collect();
             if !recipe.code.is(run.code()) || !complaints.is_empty() {
                 bad.push(format!("{name} {recipe:?}: code {}\n{err}", run.code()));
             }
@@ -226,4 +235,57 @@ subjects! {
     published: Some("publish");
     spawned: Some("spawn");
     the_rest: None;
+}
+
+/// Says to the server of its job, as any user of the node can, that it is rank 0 of that job, with the credential of the
+/// user that it is given as; says whether the server answered.
+const STRANGER: &str = r#"
+import os, socket, struct, sys
+server, address = os.environ["PMIX_SERVER_URI41"].split(";")
+port = int(address.rsplit(":", 1)[1])
+uid = int(sys.argv[1])
+body = b"native\0" + struct.pack(">I", 8) + struct.pack("=II", uid, uid) + b"\0"
+body += os.environ["PMIX_NAMESPACE"].encode() + b"\0" + struct.pack(">I", 0)
+body += b"5.0.11\0v41\0\1hash\0"
+peer = socket.create_connection(("127.0.0.1", port), timeout=20)
+try:
+    peer.sendall(struct.pack("=iIII", -1, 0xffffffff, len(body), 0) + body)
+    print("answered" if len(peer.recv(8)) == 8 else "closed")
+except ConnectionError:
+    print("closed")
+"#;
+
+#[test]
+fn a_stranger_is_refused_whatever_it_says() {
+    let sandbox = Sandbox::new();
+    let script = sandbox.file("stranger.py", STRANGER);
+    fs::set_permissions(sandbox.work(), fs::Permissions::from_mode(0o755)).unwrap();
+    let own = nix::unistd::geteuid().as_raw().to_string();
+    sandbox
+        .run_rally(&["run", "-n", "1", "python3", &script, &own])
+        .expect_code(0)
+        .expect_out("answered\n");
+    if own != "0" {
+        // Only root can become somebody else; the release build is tried as root and as another user.
+        return;
+    }
+    let source = fs::read_to_string(&script).unwrap();
+    for claimed in ["0", "65534"] {
+        sandbox
+            .run_rally(&[
+                "run",
+                "-n",
+                "1",
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                "python3",
+                "-c",
+                &source,
+                claimed,
+            ])
+            .expect_code(0)
+            .expect_out("closed\n");
+    }
 }
