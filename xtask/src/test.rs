@@ -39,7 +39,7 @@ pub(crate) struct FuzzArgs {
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// The budget of all fuzz targets in CI, in seconds, shared among them.
-const FUZZ_BUDGET: u32 = 120;
+const FUZZ_BUDGET: u32 = 240;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut steps = Steps::new(args.only.clone());
