@@ -27,13 +27,13 @@ mod structure;
 mod tests;
 mod value;
 
-use std::ffi::CString;
+use std::ffi::CStr;
 
 use bytes::Bytes;
 
 use crate::{
     Bound, Error, Malformed,
-    value::{DataType, Text},
+    value::{DataType, Nspace, Text},
 };
 
 /// Values inside values. The deepest that a program was seen to send is five.
@@ -94,7 +94,7 @@ impl Format {
 
     /// The name of the codec as we announce it: the one that every server of this family knows.
     #[must_use]
-    pub const fn codec_name(self) -> &'static std::ffi::CStr {
+    pub const fn codec_name(self) -> &'static CStr {
         match self.family {
             Family::Fixed => c"v3",
             Family::Flex => c"v41",
@@ -237,6 +237,8 @@ pub struct Reader<'a> {
     format: Format,
     rest: &'a [u8],
     depth: u64,
+    /// The last namespace of a process: lists mostly name processes of one, which then share its name.
+    nspace: Option<Nspace>,
 }
 
 impl<'a> Reader<'a> {
@@ -247,6 +249,7 @@ impl<'a> Reader<'a> {
             format,
             rest: bytes,
             depth: 0,
+            nspace: None,
         }
     }
 
@@ -389,6 +392,32 @@ impl<'a> Reader<'a> {
         Ok(*first)
     }
 
+    /// The bytes of a string, as a field, with the NUL that should be at their end.
+    fn text_bytes(&mut self) -> Result<&'a [u8], Error> {
+        let length = self.length()?;
+        self.take(length)
+    }
+
+    /// A string, as a field, where it lies.
+    fn text(&mut self) -> Result<Option<&'a CStr>, Error> {
+        text_of(self.text_bytes()?)
+    }
+
+    /// The name of a process's namespace.
+    fn nspace(&mut self) -> Result<Nspace, Error> {
+        let bytes = self.text_bytes()?;
+        if let Some(last) = &self.nspace
+            && last.as_c_str().to_bytes_with_nul() == bytes
+        {
+            return Ok(last.clone());
+        }
+        // A range of an event may contain a process without a name: libpmix 5 sends one by mistake (section 8.3 of
+        // docs/formats/pmix.md). An absent name is an empty one, then.
+        let nspace = Nspace::new(text_of(bytes)?.unwrap_or_default())?;
+        self.nspace = Some(nspace.clone());
+        Ok(nspace)
+    }
+
     fn byte_object(&mut self) -> Result<&'a [u8], Error> {
         let Size(length) = Size::read(self)?;
         let length = self.within(length)?;
@@ -407,6 +436,17 @@ impl<'a> Reader<'a> {
         let result = read(self);
         self.depth -= 1;
         result
+    }
+}
+
+/// The string of these bytes; none at all is an absent one.
+fn text_of(bytes: &[u8]) -> Result<Option<&CStr>, Error> {
+    match bytes.last() {
+        None => Ok(None),
+        Some(0) => CStr::from_bytes_with_nul(bytes)
+            .map(Some)
+            .map_err(|_| Error::malformed(Malformed::InnerNul)),
+        Some(_) => Err(Error::malformed(Malformed::NoNul)),
     }
 }
 
@@ -445,15 +485,7 @@ impl Wire for Text {
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
-        let length = reader.length()?;
-        let bytes = reader.take(length)?;
-        match bytes.split_last() {
-            None => Ok(None),
-            Some((0, text)) => CString::new(text)
-                .map(Some)
-                .map_err(|_| Error::malformed(Malformed::InnerNul)),
-            Some(_) => Err(Error::malformed(Malformed::NoNul)),
-        }
+        Ok(reader.text()?.map(CStr::to_owned))
     }
 }
 

@@ -50,6 +50,7 @@ mod credential;
 mod environment;
 mod event;
 mod exchange;
+mod facts;
 mod fate;
 mod get;
 mod group;

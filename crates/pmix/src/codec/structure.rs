@@ -46,8 +46,8 @@ impl Writer {
 
 impl Reader<'_> {
     fn name<T>(&mut self, make: impl FnOnce(&CStr) -> Result<T, Error>) -> Result<T, Error> {
-        match Text::read(self)? {
-            Some(name) => make(&name),
+        match self.text()? {
+            Some(name) => make(name),
             None => Err(Error::malformed(Malformed::NoName)),
         }
     }
@@ -96,11 +96,8 @@ impl Wire for Proc {
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
-        // A range of an event may contain a process without a name: libpmix 5 sends one by mistake (section 8.3 of
-        // docs/formats/pmix.md). An absent name is an empty one, then.
-        let nspace = Text::read(reader)?.unwrap_or_default();
         Ok(Self {
-            nspace: Nspace::new(&nspace)?,
+            nspace: reader.nspace()?,
             rank: PmixRank::read(reader)?,
         })
     }

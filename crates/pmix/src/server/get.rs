@@ -1,16 +1,13 @@
 //! Gets: what a process asks about another one, and may have to wait for.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ffi::CStr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Rank, Time};
 use bytes::Bytes;
 
 use super::{
     Conn, MISSING_KEY_DELAY, Output, ReplyTo, Server, is_set,
-    job::{Namespace, fact},
+    job::Namespace,
     stored::{Refused, View, Wanted},
     timeout,
     timers::{Timer, Timers},
@@ -19,7 +16,7 @@ use crate::{
     codec::{Format, Writer},
     keys,
     message::Answer,
-    value::{Info, InfoFlags, Key, Kval, Nspace, Packed, PmixRank, Proc, Scope, Status},
+    value::{Info, InfoFlags, Key, Kval, Nspace, Packed, PmixRank, Proc, Scope, Status, Value},
 };
 
 /// Keys that begin so belong to the standard: nobody puts them, so nobody waits for them.
@@ -263,9 +260,10 @@ impl Server {
             PmixRank::UNDEF if key.is_some() => match job.stored.who_has(wanted, View::Local) {
                 Some(rank) => rank,
                 None if reserved => {
-                    let facts = key.and_then(|key| class_fact(job, target.rank, key));
+                    let fact = |key: &Key| one(key, || job.class_fact(target.rank, key.as_c_str()));
+                    let facts = key.map(fact).unwrap_or_default();
                     let all = Proc::all(target.nspace.clone());
-                    return found(buffers, &all, facts.into_iter().collect(), format);
+                    return found(buffers, &all, facts, format);
                 }
                 None => return Found::NotYet { committed: false },
             },
@@ -282,13 +280,13 @@ impl Server {
             return Found::Buffers(buffers);
         }
         if reserved {
-            let mut facts = job.rank_facts(rank);
-            if let Some(key) = key {
-                facts.retain(|fact| fact.key == *key);
-                if facts.is_empty() {
-                    facts.extend(class_fact(job, rank, key));
-                }
-            }
+            let facts = match key {
+                Some(key) => one(key, || {
+                    let fact = job.rank_fact(rank, key.as_c_str());
+                    fact.or_else(|| job.class_fact(rank, key.as_c_str()))
+                }),
+                None => job.rank_facts(rank),
+            };
             return found(buffers, &proc, facts, format);
         }
         if !job.is_local(rank) || job.has_ended(rank) {
@@ -384,17 +382,18 @@ fn found(mut buffers: Vec<Bytes>, proc: &Proc, facts: Vec<Kval>, format: Format)
 
 /// Facts of a job as a whole: one of them, or all.
 fn job_facts(job: &Namespace, rank: PmixRank, key: Option<&Key>) -> Vec<Kval> {
-    let mut facts = job.job_facts();
-    if let Some(key) = key {
-        facts.retain(|fact| fact.key == *key);
-        if facts.is_empty() {
-            facts.extend(class_fact(job, rank, key));
-        }
+    match key {
+        Some(key) => one(key, || {
+            let fact = job.job_fact(key.as_c_str());
+            fact.or_else(|| job.class_fact(rank, key.as_c_str()))
+        }),
+        None => job.job_facts(),
     }
-    facts
 }
 
-fn class_fact(job: &Namespace, rank: PmixRank, key: &Key) -> Option<Kval> {
-    let key: &CStr = key.as_c_str();
-    fact(key, job.class_fact(rank, key)?)
+/// One fact, if it is there.
+fn one(key: &Key, value: impl FnOnce() -> Option<Value>) -> Vec<Kval> {
+    let key = key.clone();
+    let fact = value().map(|value| Kval { key, value });
+    fact.into_iter().collect()
 }

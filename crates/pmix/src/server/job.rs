@@ -1,4 +1,4 @@
-//! A job as its server knows it: its facts, and what has become of its processes here.
+//! A job as its server knows it, and what has become of its processes here.
 
 use std::{
     collections::BTreeMap,
@@ -10,16 +10,14 @@ use bytes::Bytes;
 
 use super::{
     ReplyTo, Server,
+    facts::PackedFacts,
     fate::{self, Stood},
     stored::Stored,
 };
 use crate::{
-    codec::{Family, Format, Writer},
-    keys,
+    codec::Format,
     message::Answer,
-    value::{
-        Info, IofChannels, Key, Kval, Nspace, PmixRank, Proc, ProcInfo, ProcState, Text, Value,
-    },
+    value::{IofChannels, Kval, Nspace, PmixRank, Proc, ProcInfo, ProcState, Text, Value},
 };
 
 /// What is known of a job when it starts (wire document, section 6.3).
@@ -119,18 +117,11 @@ pub(super) struct Namespace {
     /// The host ends its processes.
     pub(super) is_ending: bool,
     local: BTreeMap<u32, Local>,
+    /// Its ranks by node.
+    by_node: Vec<Vec<u32>>,
     pub(super) stored: Stored,
     /// Its facts, packed once for everybody who writes alike.
-    packed: BTreeMap<Format, PackedFacts>,
-}
-
-/// The facts of a job as two buffers.
-#[derive(Clone, Debug)]
-struct PackedFacts {
-    /// Behind its name, as its own processes get them, and others that connect with them.
-    by_name: Bytes,
-    /// Behind all of its processes, as others get them who ask for one of these.
-    by_proc: Bytes,
+    pub(super) packed: BTreeMap<Format, PackedFacts>,
 }
 
 impl Namespace {
@@ -140,11 +131,18 @@ impl Namespace {
             .filter(|(_, rank)| rank.node == job.here)
             .map(|(rank, _)| (rank, Local::default()))
             .collect();
+        let mut by_node = vec![Vec::new(); job.nodes.len()];
+        for (rank, facts) in (0..).zip(&job.ranks) {
+            if let Some(ranks) = by_node.get_mut(facts.node as usize) {
+                ranks.push(rank);
+            }
+        }
         Self {
             job,
             number,
             is_ending: false,
             local,
+            by_node,
             stored: Stored::default(),
             packed: BTreeMap::new(),
         }
@@ -249,11 +247,8 @@ impl Namespace {
             .map(|node| node.name.as_c_str())
     }
 
-    pub(super) fn ranks_on(&self, node: u32) -> impl Iterator<Item = u32> {
-        (0..)
-            .zip(&self.job.ranks)
-            .filter(move |(_, rank)| rank.node == node)
-            .map(|(rank, _)| rank)
+    pub(super) fn ranks_on(&self, node: u32) -> &[u32] {
+        self.by_node.get(node as usize).map_or(&[], Vec::as_slice)
     }
 
     /// The rows of the process table: of those here, whose pids are known.
@@ -282,214 +277,6 @@ impl Namespace {
             })))
         };
         self.local.iter().filter_map(row).collect()
-    }
-
-    /// Facts of the job as a whole.
-    pub(super) fn job_facts(&self) -> Vec<Kval> {
-        let job = &self.job;
-        let nodes: Vec<_> = job.nodes.iter().map(|node| node.name.as_c_str()).collect();
-        let mut facts = vec![
-            fact(keys::JOB_ID, string(Some(job.nspace.as_c_str()))),
-            fact(keys::RANK_OFFSET, Value::Rank(PmixRank(job.offset))),
-            fact(keys::NUM_NODES, count(job.nodes.len())),
-            fact(keys::JOB_SIZE, Value::Uint32(self.size())),
-            fact(keys::JOB_NUM_APPS, count(job.apps.len())),
-            fact(keys::MAX_PROCS, Value::Uint32(job.universe)),
-            fact(keys::NODE_LIST, Value::String(joined(nodes, b','))),
-        ];
-        let texts = [
-            (keys::MAP_BY, &job.map_by),
-            (keys::RANK_BY, &job.rank_by),
-            (keys::BIND_TO, &job.bind_to),
-            (keys::NSPACE_DIR, &job.job_dir),
-        ];
-        facts.extend(
-            texts
-                .into_iter()
-                .filter(|(_, text)| text.is_some())
-                .map(|(key, text)| fact(key, Value::String(text.clone()))),
-        );
-        facts.extend(job.extra.iter().cloned().map(Some));
-        facts.into_iter().flatten().collect()
-    }
-
-    fn session_facts(&self) -> Vec<Info> {
-        let job = &self.job;
-        let mut facts = vec![
-            super::info(keys::SESSION_ID, Value::Uint32(job.session)),
-            super::info(keys::UNIVERSE_SIZE, Value::Uint32(job.universe)),
-            super::info(keys::HOSTNAME_KEEP_FQDN, Value::Bool(true)),
-        ];
-        if job.session_dir.is_some() {
-            let dir = Value::String(job.session_dir.clone());
-            facts.push(super::info(keys::TMPDIR, dir));
-        }
-        facts.into_iter().flatten().collect()
-    }
-
-    fn node_facts(&self, index: u32, node: &NodeFacts) -> Vec<Info> {
-        let ranks: Vec<u32> = self.ranks_on(index).collect();
-        let peers = ranks.iter().map(u32::to_string).collect::<Vec<_>>();
-        let procs = ranks
-            .iter()
-            .map(|rank| Proc {
-                nspace: self.job.nspace.clone(),
-                rank: PmixRank(*rank),
-            })
-            .collect();
-        let leader = PmixRank(ranks.first().copied().unwrap_or(PmixRank::INVALID.0));
-        [
-            super::info(keys::HOSTNAME, string(Some(&node.name))),
-            super::info(keys::NODE_ID, Value::Uint32(node.id)),
-            super::info(keys::LOCAL_SIZE, count(ranks.len())),
-            super::info(keys::NODE_SIZE, count(ranks.len())),
-            super::info(keys::LOCAL_LEADER, Value::Rank(leader)),
-            super::info(keys::LOCAL_PEERS, Value::text(&peers.join(","))),
-            super::info(keys::LOCAL_PROCS, Value::procs(procs)),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
-    }
-
-    fn app_facts(&self, index: usize, app: &AppFacts) -> Vec<Info> {
-        [
-            super::info(keys::APP_NUMBER, count(index)),
-            super::info(keys::APP_SIZE, Value::Uint32(app.size)),
-            super::info(keys::APP_LEADER, Value::Rank(PmixRank(app.leader))),
-            super::info(keys::WORKING_DIR, Value::String(app.wdir.clone())),
-            super::info(keys::APP_ARGV, Value::String(app.argv.clone())),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
-    }
-
-    /// Facts of one rank.
-    pub(super) fn rank_facts(&self, rank: PmixRank) -> Vec<Kval> {
-        let Some(facts) = self.rank(rank) else {
-            return Vec::new();
-        };
-        let job = &self.job;
-        let mut all = vec![
-            fact(keys::LOCALITY, Value::String(facts.locality.clone())),
-            fact(
-                keys::GLOBAL_RANK,
-                Value::Rank(PmixRank(job.offset.saturating_add(rank.0))),
-            ),
-            fact(keys::APP_NUMBER, Value::Uint32(facts.app)),
-            fact(keys::APP_RANK, Value::Rank(PmixRank(facts.app_rank))),
-            fact(keys::LOCAL_RANK, Value::Uint16(facts.local_rank)),
-            fact(keys::NODE_RANK, Value::Uint16(facts.node_rank)),
-            fact(
-                keys::NODE_ID,
-                Value::Uint32(
-                    job.nodes
-                        .get(facts.node as usize)
-                        .map_or(facts.node, |node| node.id),
-                ),
-            ),
-            fact(keys::REINCARNATION, Value::Uint32(0)),
-            fact(keys::HOSTNAME, string(self.node_name(facts.node))),
-        ];
-        if facts.cpuset.is_some() {
-            all.push(fact(keys::CPUSET, Value::String(facts.cpuset.clone())));
-        }
-        if let Some(dir) = &job.job_dir {
-            let mut path = dir.as_bytes().to_vec();
-            path.extend_from_slice(format!("/{rank}").as_bytes());
-            all.push(fact(keys::PROC_DIR, Value::String(CString::new(path).ok())));
-        }
-        if let Some(parent) = &job.parent {
-            all.push(fact(keys::PARENT_ID, Value::Proc(Box::new(parent.clone()))));
-        }
-        all.into_iter().flatten().collect()
-    }
-
-    /// Everything about the job, as a client wants it at its start.
-    pub(super) fn facts(&self, format: Format) -> Vec<Kval> {
-        let job = &self.job;
-        let mut facts = self.job_facts();
-        if format.family == Family::Fixed {
-            // libpmix 3 looks for them there, as they were before there were arrays.
-            let session = self.session_facts().into_iter();
-            facts.extend(session.map(|Info { key, value, .. }| Kval { key, value }));
-        }
-        let arrays =
-            [fact(
-                keys::SESSION_ARRAY,
-                Value::infos(self.session_facts()),
-            )]
-            .into_iter()
-            .chain((0..).zip(&job.nodes).map(|(index, node)| {
-                fact(keys::NODE_ARRAY, Value::infos(self.node_facts(index, node)))
-            }))
-            .chain(job.apps.iter().enumerate().map(|(index, app)| {
-                fact(keys::APP_ARRAY, Value::infos(self.app_facts(index, app)))
-            }))
-            .chain((0..self.size()).map(|rank| {
-                let mut writer = Writer::new(format);
-                writer.item(&PmixRank(rank));
-                for fact in self.rank_facts(PmixRank(rank)) {
-                    writer.item(&fact);
-                }
-                fact(
-                    keys::PROC_BLOB,
-                    Value::ByteObject(writer.into_bytes().into()),
-                )
-            }));
-        facts.extend(arrays.flatten());
-        facts
-    }
-
-    /// The name and the facts, packed.
-    pub(super) fn packed(&mut self, format: Format) -> Bytes {
-        self.both(format).by_name.clone()
-    }
-
-    /// The facts behind the process that stands for all.
-    pub(super) fn packed_facts(&mut self, format: Format) -> Bytes {
-        self.both(format).by_proc.clone()
-    }
-
-    fn both(&mut self, format: Format) -> &PackedFacts {
-        if !self.packed.contains_key(&format) {
-            let facts = self.facts(format);
-            let mut by_name = Writer::new(format);
-            by_name.item(&self.job.nspace);
-            by_name.each(&facts);
-            let mut by_proc = Writer::new(format);
-            by_proc.item(&Proc::all(self.job.nspace.clone()));
-            by_proc.each(&facts);
-            let packed = PackedFacts {
-                by_name: by_name.into_bytes().into(),
-                by_proc: by_proc.into_bytes().into(),
-            };
-            self.packed.insert(format, packed);
-        }
-        &self.packed[&format]
-    }
-
-    /// One fact of a node, an app or the session, by the rank that it is asked for.
-    pub(super) fn class_fact(&self, rank: PmixRank, key: &CStr) -> Option<Value> {
-        let find = |infos: Vec<Info>| {
-            infos
-                .into_iter()
-                .find(|info| info.key == *key)
-                .map(|info| info.value)
-        };
-        let facts = self.rank(rank);
-        let node = facts.map_or(self.job.here, |facts| facts.node);
-        let app = facts.map_or(0, |facts| facts.app);
-        find(self.session_facts())
-            .or_else(|| {
-                let node_facts = self.job.nodes.get(node as usize)?;
-                find(self.node_facts(node, node_facts))
-            })
-            .or_else(|| {
-                let app_facts = self.job.apps.get(app as usize)?;
-                find(self.app_facts(app as usize, app_facts))
-            })
     }
 }
 
@@ -543,31 +330,4 @@ impl Server {
             self.forget_silence(&proc);
         }
     }
-}
-
-pub(super) fn fact(key: &CStr, value: Value) -> Option<Kval> {
-    Key::new(key).ok().map(|key| Kval { key, value })
-}
-
-fn string(text: Option<&CStr>) -> Value {
-    Value::String(text.map(CStr::to_owned))
-}
-
-fn count(count: usize) -> Value {
-    Value::Uint32(u32::try_from(count).unwrap_or(u32::MAX))
-}
-
-/// Strings with something between.
-pub(super) fn joined<'a>(
-    parts: impl IntoIterator<Item = &'a CStr>,
-    separator: u8,
-) -> Option<CString> {
-    let mut bytes = Vec::new();
-    for part in parts {
-        if !bytes.is_empty() {
-            bytes.push(separator);
-        }
-        bytes.extend_from_slice(part.to_bytes());
-    }
-    CString::new(bytes).ok()
 }

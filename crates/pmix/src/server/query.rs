@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use super::{ReplyTo, Server, find, info, job::joined};
+use super::{ReplyTo, Server, facts::joined, find, info};
 use crate::{
     keys,
     message::Answer,
@@ -90,15 +90,11 @@ impl Server {
                 .and_then(|rank| u32::try_from(rank).ok())
                 .map(PmixRank),
         });
-        let facts = match rank {
-            Some(rank) if rank.is_number() => job.rank_facts(rank),
-            _ => job.job_facts(),
+        let fact = match rank {
+            Some(rank) if rank.is_number() => job.rank_fact(rank, key),
+            _ => job.job_fact(key),
         };
-        facts
-            .into_iter()
-            .find(|fact| fact.key == *key)
-            .map(|fact| fact.value)
-            .or_else(|| job.class_fact(rank.unwrap_or(from.rank), key))
+        fact.or_else(|| job.class_fact(rank.unwrap_or(from.rank), key))
     }
 
     pub(super) fn on_resolve_peers(
@@ -122,7 +118,7 @@ impl Server {
             let ranks = at.into_iter().flat_map(|at| job.ranks_on(at));
             procs.extend(ranks.map(|rank| Proc {
                 nspace: name.clone(),
-                rank: PmixRank(rank),
+                rank: PmixRank(*rank),
             }));
         }
         let status = if procs.is_empty() {
