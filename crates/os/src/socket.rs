@@ -15,6 +15,7 @@ mod identity;
 mod table;
 
 use std::{
+    ffi::OsString,
     net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr,
@@ -213,6 +214,9 @@ fn is_loopback(address: SocketAddr) -> bool {
 fn send_small_pieces_at_once(fd: BorrowedFd<'_>) {
     // A socket that was reset may refuse; there is nothing to send on it.
     let _ = setsockopt(&fd, sockopt::TcpNoDelay, &true);
+    // Where the system's choice paces what it sends (BBR), every answer would set a timer. On the loopback nothing is
+    // lost and nothing is to be paced, and this choice every kernel has.
+    let _ = setsockopt(&fd, sockopt::TcpCongestion, &OsString::from("reno"));
 }
 
 /// The state of our end.
