@@ -46,6 +46,7 @@
 
 mod assembly;
 mod collective;
+mod construct;
 mod credential;
 mod environment;
 mod event;

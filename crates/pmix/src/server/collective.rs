@@ -3,7 +3,7 @@
 //! A collective is known by its kind and by the members that its callers name. As soon as all of them are in, it is no
 //! longer known, so that the next one over the same members is a new one. A process that calls again before the others
 //! have called once is in the next one already. Those who construct a group may not know all of its members, see
-//! [`super::group`].
+//! [`super::construct`].
 //!
 //! What a loss means, of a process that has not called, or that has called and waits:
 //!
