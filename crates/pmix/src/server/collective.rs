@@ -390,16 +390,6 @@ impl Server {
         } else {
             Status::INVALID_ARG
         };
-        if agree && first {
-            for arrival in &tracker.arrived {
-                let Some(proc) = self.proc_of(arrival.member) else {
-                    continue;
-                };
-                if let Some(job) = self.jobs.get_mut(&proc.nspace) {
-                    job.stored.share(proc.rank);
-                }
-            }
-        }
         self.all(tracker, status);
     }
 

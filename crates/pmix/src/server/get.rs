@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Rank, Time};
+use base::Time;
 use bytes::Bytes;
 
 use super::{
@@ -164,15 +164,7 @@ impl Server {
             qualifiers: &qualifiers,
         };
         match self.look(from, &target, wanted, format) {
-            Found::Buffers(mut buffers) => {
-                let plain = key
-                    .as_ref()
-                    .is_some_and(|key| !key.as_bytes().starts_with(RESERVED));
-                if plain && target.nspace == from.nspace && target.rank.is_number() {
-                    self.look_ahead(reply.conn, from, target.rank, format, &mut buffers);
-                }
-                self.got(reply, &buffers);
-            }
+            Found::Buffers(buffers) => self.got(reply, &buffers),
             Found::Never(status) => self.status(reply, status),
             Found::NotYet { .. } if immediate => self.status(reply, Status::NOT_FOUND),
             Found::NotYet { committed } => {
@@ -187,29 +179,6 @@ impl Server {
                 };
                 self.gets.insert(waiting, &mut self.timers);
             }
-        }
-    }
-
-    /// Adds what the client will probably ask for next: after a fence with data most go through all ranks, and a
-    /// request for each would cost both sides more than the data.
-    fn look_ahead(
-        &mut self,
-        conn: Conn,
-        from: &Proc,
-        rank: PmixRank,
-        format: Format,
-        buffers: &mut Vec<Bytes>,
-    ) {
-        let Some(peer) = self.peers.get_mut(&conn) else {
-            return;
-        };
-        let (got, more) = peer.gets(Rank(rank.0));
-        let Some(job) = self.jobs.get_mut(&from.nspace).filter(|_| more > 0) else {
-            return;
-        };
-        for (rank, packed) in job.stored.ahead(from, rank, format, got, more) {
-            peer.gets_too(rank);
-            buffers.push(packed);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Rank, RankSet, Time};
+use base::Time;
 use bytes::Bytes;
 
 use super::{
@@ -26,10 +26,6 @@ pub(super) struct Peer {
     /// The tags of requests that it has not been answered yet, and how many bytes each had.
     waiting: BTreeMap<u32, usize>,
     waiting_bytes: usize,
-    /// Ranks of its own job whose data it has got.
-    got: RankSet,
-    /// How many gets of such data it has asked for.
-    gets: u32,
 }
 
 #[derive(Debug)]
@@ -92,25 +88,6 @@ impl Peer {
         };
         self.waiting_bytes -= size;
         true
-    }
-
-    /// Notes that it gets the data of a rank of its own job. Gives how many more it is to get unasked: none with the
-    /// first get, for many programs talk to one neighbour only, and then twice as many each time.
-    pub(super) fn gets(&mut self, rank: Rank) -> (&RankSet, usize) {
-        let again = self.got.contains(rank);
-        self.got.insert(rank);
-        self.gets = self.gets.saturating_add(u32::from(!again));
-        let more = match self.gets {
-            _ if again => 0,
-            0 | 1 => 0,
-            gets => 1_usize.checked_shl(gets - 2).unwrap_or(usize::MAX),
-        };
-        (&self.got, more)
-    }
-
-    /// Notes what it gets unasked.
-    pub(super) fn gets_too(&mut self, rank: Rank) {
-        self.got.insert(rank);
     }
 
     /// The message of an answer.
@@ -176,8 +153,6 @@ impl Server {
             state: State::Greeting,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
-            got: RankSet::new(),
-            gets: 0,
         };
         self.peers.insert(conn, peer);
     }

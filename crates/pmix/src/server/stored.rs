@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use base::{Rank, RankSet};
 use bytes::Bytes;
 
 use crate::{
@@ -17,17 +16,6 @@ pub const MAX_COMMITTED: usize = 64 << 20;
 /// Bytes of what one process has handed in for groups and can be had; beyond that the oldest is forgotten. It may be
 /// asked for after the group has ended, so that only its amount bounds it.
 pub const MAX_HANDED_IN: usize = 1 << 20;
-
-/// Bytes of other ranks' data that one answer may have beside what was asked for.
-pub(super) const MAX_AHEAD: usize = 256 << 10;
-
-/// What a put has done to a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
-    /// It was not there, or had the same value.
-    Nothing,
-    Other,
-}
 
 /// Which of a process's data somebody may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,9 +34,6 @@ pub(super) enum View {
 #[derive(Debug, Default)]
 pub(super) struct Stored {
     ranks: BTreeMap<PmixRank, Committed>,
-    /// Some rank has given a key another value than it had. Clients keep what they have got, so that from then on nobody
-    /// gets more than it asks for.
-    unsteady: bool,
 }
 
 /// What one rank has committed.
@@ -59,8 +44,6 @@ pub(super) struct Committed {
     /// By size, the oldest first.
     handed_in: VecDeque<(Qualified, usize)>,
     handed_bytes: usize,
-    /// A fence with data was over after its last commit: everybody may have it.
-    shared: bool,
     /// Whether it has committed at all: it may also have handed something in for a group.
     has_committed: bool,
     /// Packed for those who ask, once for all who write alike.
@@ -151,69 +134,18 @@ impl Stored {
             return Err(Refused::TooMuch);
         }
         committed.has_committed = true;
-        committed.shared = false;
         committed.packed.clear();
         for (scope, kval, size) in read {
-            let change = match scope {
+            match scope {
                 Scope::LOCAL => committed.local.put(kval, size),
                 Scope::REMOTE => committed.remote.put(kval, size),
                 _ => {
-                    committed.remote.put(kval.clone(), size);
-                    committed.local.put(kval, size)
+                    committed.local.put(kval.clone(), size);
+                    committed.remote.put(kval, size);
                 }
-            };
-            self.unsteady |= change == Change::Other;
+            }
         }
         Ok(())
-    }
-
-    /// A fence with data is over that a rank was in.
-    pub(super) fn share(&mut self, rank: PmixRank) {
-        if let Some(committed) = self.ranks.get_mut(&rank) {
-            committed.shared = committed.has_committed;
-        }
-    }
-
-    /// What the next ranks have put that a client has not got yet, as much as is sent unasked.
-    pub(super) fn ahead(
-        &mut self,
-        client: &Proc,
-        after: PmixRank,
-        format: Format,
-        got: &RankSet,
-        count: usize,
-    ) -> Vec<(Rank, Bytes)> {
-        if self.unsteady {
-            return Vec::new();
-        }
-        let behind = self.ranks.range(..after);
-        let next: Vec<PmixRank> = self
-            .ranks
-            .range(after..)
-            .chain(behind)
-            .filter(|(rank, committed)| {
-                committed.shared && **rank != client.rank && !got.contains(Rank(rank.0))
-            })
-            .map(|(rank, _)| *rank)
-            .take(count)
-            .collect();
-        let mut left = MAX_AHEAD;
-        let mut ahead = Vec::new();
-        for rank in next {
-            let proc = Proc {
-                nspace: client.nspace.clone(),
-                rank,
-            };
-            let Some(packed) = self.packed(&proc, format, View::Local) else {
-                continue;
-            };
-            let Some(rest) = left.checked_sub(packed.len()) else {
-                break;
-            };
-            left = rest;
-            ahead.push((Rank(rank.0), packed));
-        }
-        ahead
     }
 
     /// What a process hands in for the members of a group: to be had by those who name the group's number.
@@ -311,12 +243,12 @@ impl Committed {
 }
 
 impl Data {
-    fn put(&mut self, kval: Kval, size: usize) -> Change {
+    fn put(&mut self, kval: Kval, size: usize) {
         self.bytes += size;
         if kval.key == *keys::QUALIFIED_VALUE {
             let Some(qualified) = Qualified::of(kval.value) else {
                 self.bytes -= size;
-                return Change::Nothing;
+                return;
             };
             let same = self.qualified.iter_mut().find(|(other, _)| {
                 other.key == qualified.key
@@ -327,24 +259,14 @@ impl Data {
                 Some(same) => {
                     self.bytes -= same.1;
                     *same = (qualified, size);
-                    return Change::Other;
                 }
                 None => self.qualified.push((qualified, size)),
             }
-            return Change::Nothing;
+            return;
         }
         let Kval { key, value } = kval;
-        let changed = self
-            .plain
-            .get(&key)
-            .is_some_and(|old| !same(&old.value, &value));
         if let Some(old) = self.plain.insert(key, Entry { value, size }) {
             self.bytes -= old.size;
-        }
-        if changed {
-            Change::Other
-        } else {
-            Change::Nothing
         }
     }
 }
