@@ -631,6 +631,10 @@ impl Controller {
             ));
             return;
         }
+        self.published_owner_ended(id, rank);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         job.settled.insert(rank);
         job.ended.entry(status).or_default().insert(rank);
         if job.phase >= Phase::Ending {
@@ -776,7 +780,9 @@ impl Controller {
         if self.jobs.is_empty() {
             self.outputs.push_back(ControllerOutput::Finished);
         }
-        for id in self.living() {
+        // Spawned jobs first, so that they get the same short grace as the front's, and not the end of what a job has
+        // spawned.
+        for id in self.living().into_iter().rev() {
             if self
                 .jobs
                 .get(&id)

@@ -488,7 +488,7 @@ impl Daemon {
             return;
         };
         act(service, now);
-        while let Some(demand) = service.poll(&mut self.outputs) {
+        while let Some(demand) = service.poll(now, &mut self.outputs) {
             let id = demand.proc.job;
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.on_demand(now, demand, &mut self.outputs);

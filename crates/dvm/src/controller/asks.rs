@@ -1,6 +1,6 @@
 //! What procs ask of the whole machine by PMIx.
 
-use base::{JobId, NodeId, ProcId, Time};
+use base::{JobId, NodeId, ProcId, Rank, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -64,6 +64,16 @@ impl Controller {
                 self.log(format!("a daemon asks what cannot be read: {error}"));
                 self.answer(asker, &Answer::Status(Status::ERROR));
             }
+        }
+    }
+
+    /// A proc has ended: what it has published goes, as far as it was to live no longer, and it waits for nothing.
+    pub(super) fn published_owner_ended(&mut self, job: JobId, rank: Rank) {
+        if let Ok(nspace) = Nspace::from_text(&self.nspace(job)) {
+            self.published.proc_ended(&Proc {
+                nspace,
+                rank: rank.into(),
+            });
         }
     }
 

@@ -262,7 +262,7 @@ impl Service {
     }
 
     /// Carries out what the server wants; gives what is to be done with a job.
-    pub(super) fn poll(&mut self, out: &mut VecDeque<Output>) -> Option<Demand> {
+    pub(super) fn poll(&mut self, now: Time, out: &mut VecDeque<Output>) -> Option<Demand> {
         loop {
             out.extend(self.effects.drain(..));
             if let Some(demand) = self.demands.pop_front() {
@@ -273,7 +273,7 @@ impl Service {
                     out.push_back(Output::ClientSend { conn, bytes });
                 }
                 FromServer::Close { conn } => out.push_back(Output::ClientClose { conn }),
-                FromServer::Ask(ask) => self.on_ask(*ask, out),
+                FromServer::Ask(ask) => self.on_ask(now, *ask, out),
                 FromServer::Log { proc, stream, text } => {
                     let stream = match stream {
                         LogStream::Stdout => Stream::Stdout,
@@ -298,7 +298,7 @@ impl Service {
                 // Input of ranks comes from the front alone, today.
                 FromServer::Stdin { ticket, .. } => {
                     let answer = Answer::Status(Status::NOT_SUPPORTED);
-                    self.reply(Time::ZERO, ticket, answer);
+                    self.reply(now, ticket, answer);
                 }
                 // Whether a proc said goodbye decides nothing here: its exit does. And what concerns other nodes
                 // concerns nobody as long as there are none.
@@ -318,14 +318,14 @@ impl Service {
         }
     }
 
-    fn on_ask(&mut self, ask: Ask, out: &mut VecDeque<Output>) {
+    fn on_ask(&mut self, now: Time, ask: Ask, out: &mut VecDeque<Output>) {
         let Ask {
             ticket,
             from,
             request,
         } = ask;
         let Some(proc) = self.proc_id(&from) else {
-            return self.reply(Time::ZERO, ticket, Answer::Status(Status::NOT_FOUND));
+            return self.reply(now, ticket, Answer::Status(Status::NOT_FOUND));
         };
         match request {
             Request::Abort {
@@ -333,16 +333,19 @@ impl Service {
                 message,
                 procs,
             } => {
-                // The caller waits for the answer, and gets it before anybody is ended.
-                self.reply(Time::ZERO, ticket, Answer::Status(Status::SUCCESS));
                 let message =
                     message.map_or_else(String::new, |text| text.to_string_lossy().into_owned());
                 let whole = procs.is_empty() || procs.contains(&Proc::all(from.nspace.clone()));
-                let named = procs.iter().filter(|proc| proc.nspace == from.nspace);
+                if !whole && procs.iter().any(|proc| proc.nspace != from.nspace) {
+                    // The procs of another job are not the caller's.
+                    return self.reply(now, ticket, Answer::Status(Status::NO_PERMISSIONS));
+                }
+                // The caller waits for the answer, and gets it before anybody is ended.
+                self.reply(now, ticket, Answer::Status(Status::SUCCESS));
                 let ranks = if whole {
                     Vec::new()
                 } else {
-                    named.map(|proc| Rank(proc.rank.0)).collect()
+                    procs.iter().map(|proc| Rank(proc.rank.0)).collect()
                 };
                 let code = exit_code(status);
                 self.demand(
@@ -356,7 +359,7 @@ impl Service {
             }
             Request::JobControl { targets, infos } => {
                 let answer = self.control(&from, proc, &targets, &infos);
-                self.reply(Time::ZERO, ticket, answer);
+                self.reply(now, ticket, answer);
             }
             request @ (Request::Publish { .. }
             | Request::Lookup { .. }
@@ -371,7 +374,7 @@ impl Service {
                     request: writer.into_bytes().into(),
                 }));
             }
-            _ => self.reply(Time::ZERO, ticket, Answer::Status(Status::NOT_SUPPORTED)),
+            _ => self.reply(now, ticket, Answer::Status(Status::NOT_SUPPORTED)),
         }
     }
 
