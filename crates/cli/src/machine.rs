@@ -498,6 +498,7 @@ impl Machine {
     fn end_output(&mut self, now: Time, proc: ProcId, stream: Stream) {
         self.ranks
             .close_output(&mut self.events, &mut self.sources, proc, stream);
+        self.clients.resume(&mut self.events);
         self.daemon.handle(now, Input::OutputEnded { proc, stream });
     }
 

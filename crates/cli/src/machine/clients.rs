@@ -120,6 +120,13 @@ impl Clients {
         }
     }
 
+    /// A descriptor may be free again: whoever had to wait for one is let in.
+    pub(super) fn resume(&mut self, events: &mut Loop) {
+        if std::mem::take(&mut self.paused) {
+            let _ = events.set_interest(self.listener, Interest::Read);
+        }
+    }
+
     /// Reads from a connection.
     pub(super) fn read(
         &mut self,
@@ -211,9 +218,7 @@ impl Clients {
         if let Some(client) = self.by_number.remove(&conn) {
             sources.remove(&client.token);
             drop(events.remove(client.token));
-            if std::mem::take(&mut self.paused) {
-                let _ = events.set_interest(self.listener, Interest::Read);
-            }
+            self.resume(events);
         }
     }
 }
