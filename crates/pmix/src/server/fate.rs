@@ -67,8 +67,11 @@ impl Server {
             .get(&proc.nspace)
             .and_then(|job| job.job.parent.as_ref());
         job.extend(parent.map(|parent| Proc::all(parent.nspace.clone())));
-        // libpmix 3 has this code for every end, and those who make a group by invitation still register for it.
-        self.tell(proc, Status::PROC_TERMINATED, status, job.clone());
+        // Those who make a group by invitation register for this code. They are not told of an end that is as it should
+        // be: their library would tell on from its own thread, and wait for ever where its process is finalizing.
+        if code != Status::EVENT_PROC_TERMINATED {
+            self.tell(proc, Status::PROC_TERMINATED, status, job.clone());
+        }
         let assembled = self.assembled_with(proc);
         if code == Status::PROC_TERM_WO_SYNC {
             job.extend(assembled);
@@ -84,7 +87,8 @@ impl Server {
 
     fn tell(&mut self, proc: &Proc, code: Status, status: ExitStatus, to: Vec<Proc>) {
         let about = Value::Proc(Box::new(proc.clone()));
-        let as_it_should_be = matches!(
+        // The second code only repeats what another says.
+        let is_of_the_moment = matches!(
             code,
             Status::EVENT_PROC_TERMINATED | Status::PROC_TERMINATED
         );
@@ -93,8 +97,8 @@ impl Server {
             info(keys::EVENT_AFFECTED_PROC, about),
             info(keys::EVENT_CUSTOM_RANGE, Value::procs(to)),
             info(keys::EXIT_CODE, Value::Int(status.code().into())),
-            // Nobody is told later of what was nothing special.
-            as_it_should_be
+            // Nobody is told of it later.
+            is_of_the_moment
                 .then(|| info(keys::EVENT_DO_NOT_CACHE, Value::Bool(true)))
                 .flatten(),
         ];

@@ -370,6 +370,23 @@ fn fates() {
     }
 }
 
+/// Whoever makes a group by invitation registers for the old code; its library cannot bear it while it finalizes.
+#[test]
+fn the_code_of_old_is_for_ends_that_are_not_as_they_should_be() {
+    for (status, expected) in [
+        (ExitStatus::SUCCESS, vec![]),
+        (ExitStatus::Exited(1), vec![Status::PROC_TERMINATED]),
+        (KILLED, vec![Status::PROC_TERMINATED]),
+    ] {
+        let (mut world, conns) = World::of(2);
+        world.register(conns[0], &[Status::PROC_TERMINATED]);
+        world.finalize(conns[1]);
+        world.end("a", 1, status);
+        assert_eq!(world.codes(conns[0]), expected, "{status:?}");
+        world.leave_nothing();
+    }
+}
+
 #[test]
 fn an_end_that_the_host_brings_is_no_news() {
     let (mut world, conns) = World::of(3);
