@@ -7,12 +7,13 @@
 //! the name of its file and the line. Where a rank is to die (`keep-going`) the code is that of the dead one.
 
 use std::{
-    collections::BTreeSet,
     fs,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    io::ErrorKind,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
-    sync::{LazyLock, Mutex},
+    sync::{Mutex, PoisonError},
 };
 
 use crate::harness::{Finished, Sandbox, openmpi, pmix_programs, scratch};
@@ -129,32 +130,52 @@ fn recipe(line: &str) -> Recipe {
     }
 }
 
-/// Compiles a program once, with the headers of Debian's library, which all of them are run with.
+/// Compiles a program once, with the headers of Debian's library, which all of them are run with. Tests of several processes
+/// share what is compiled, and some programs start themselves: a program is named after what it is made of, gets that name
+/// when it is whole, and is never replaced.
 fn compiled(name: &str) -> PathBuf {
-    static DONE: LazyLock<Mutex<BTreeSet<String>>> = LazyLock::new(Mutex::default);
-    let program = scratch().join(name);
-    let mut done = DONE.lock().unwrap();
-    if done.insert(name.to_owned()) {
-        let multiarch = Command::new("gcc")
-            .arg("-print-multiarch")
-            .output()
-            .unwrap();
-        let multiarch = String::from_utf8(multiarch.stdout).unwrap();
-        let place = Path::new("/usr/lib").join(multiarch.trim());
-        let output = Command::new("gcc")
-            .args(["-O1", "-o"])
-            .arg(&program)
-            .arg(format!("-I{}", place.join("pmix2/include").display()))
-            .arg(pmix_programs().join(format!("{name}.c")))
-            .args(["-lpmix", "-lpthread"])
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{name}.c: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+    static DONE: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut hasher = DefaultHasher::new();
+    let mut sources: Vec<PathBuf> = fs::read_dir(pmix_programs())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "h"))
+        .collect();
+    sources.sort();
+    sources.push(pmix_programs().join(format!("{name}.c")));
+    for source in sources {
+        fs::read(source).unwrap().hash(&mut hasher);
     }
+    let program = scratch().join(format!("{name}-{:016x}", hasher.finish()));
+    if program.exists() {
+        return program;
+    }
+    let multiarch = Command::new("gcc")
+        .arg("-print-multiarch")
+        .output()
+        .unwrap();
+    let multiarch = String::from_utf8(multiarch.stdout).unwrap();
+    let place = Path::new("/usr/lib").join(multiarch.trim());
+    let new = scratch().join(format!("{name}.{}", std::process::id()));
+    let output = Command::new("gcc")
+        .args(["-O1", "-o"])
+        .arg(&new)
+        .arg(format!("-I{}", place.join("pmix2/include").display()))
+        .arg(pmix_programs().join(format!("{name}.c")))
+        .args(["-lpmix", "-lpthread"])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{name}.c: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    match fs::hard_link(&new, &program) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        linked => linked.unwrap(),
+    }
+    fs::remove_file(new).unwrap();
     program
 }
 
