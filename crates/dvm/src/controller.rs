@@ -113,6 +113,8 @@ enum Origin {
         by: ProcId,
         /// Absent when it was told.
         asker: Option<Asker>,
+        /// Output that it wants to have as well.
+        forward: Vec<Stream>,
     },
 }
 

@@ -31,10 +31,16 @@ use std::{
 
 use base::{CpuSet, ExitStatus, JobId, NodeId, ProcId, Rank, Signal, Time, Topology};
 use bytes::Bytes;
-use pmix::server::{Conn, PeerOwner};
+use pmix::{
+    server::{Conn, PeerOwner},
+    value::Status,
+};
 
 pub use self::service::ServiceConfig;
-use self::{job::LocalJob, service::Service};
+use self::{
+    job::LocalJob,
+    service::{Demand, Pushed, Service, What},
+};
 use crate::{
     life::Unexpected,
     proto::{StartFailure, Stream, ToController, ToDaemon},
@@ -379,6 +385,7 @@ impl Daemon {
                 self.serve(now, Service::on_tick);
             }
         }
+        self.answer_pushes(now);
         self.forget_clean(now);
     }
 
@@ -490,9 +497,28 @@ impl Daemon {
         act(service, now);
         while let Some(demand) = service.poll(now, &mut self.outputs) {
             let id = demand.proc.job;
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.on_demand(now, demand, &mut self.outputs);
+            match (self.jobs.get_mut(&id), demand.what) {
+                (Some(job), what) => {
+                    let proc = demand.proc;
+                    job.on_demand(now, Demand { proc, what }, &mut self.outputs);
+                    for (ticket, status) in job.taken() {
+                        service.on_pushed(now, ticket, status);
+                    }
+                }
+                // The job is over: nobody reads.
+                (None, What::Feed(Pushed { ticket, .. })) => {
+                    service.on_pushed(now, ticket, Status::IOF_COMPLETE);
+                }
+                (None, _) => {}
             }
+        }
+    }
+
+    /// Answers the pushes that were taken, or never will be.
+    fn answer_pushes(&mut self, now: Time) {
+        let taken: Vec<_> = self.jobs.values_mut().flat_map(LocalJob::taken).collect();
+        for (ticket, status) in taken {
+            self.serve(now, |service, now| service.on_pushed(now, ticket, status));
         }
     }
 

@@ -295,8 +295,8 @@ pub struct Launch {
     pub universe: u32,
     /// The number of the first rank among those of all jobs of the machine.
     pub offset: u32,
-    /// The PMIx name and the rank of the proc that has spawned it.
-    pub parent: Option<(String, Rank)>,
+    /// Absent for the job of a front.
+    pub parent: Option<Parent>,
     pub size: u32,
     pub apps: Vec<App>,
     /// The procs of this node, by rank.
@@ -309,6 +309,16 @@ pub struct Launch {
     pub process_mapping: Option<String>,
     pub front_pid: u32,
     pub variables: RankVariables,
+}
+
+/// The proc that has spawned a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    pub proc: ProcId,
+    /// The name of its job in PMIx.
+    pub nspace: String,
+    /// Output of the job that it wants to have as well.
+    pub forward: Vec<Stream>,
 }
 
 /// From a daemon to the controller.

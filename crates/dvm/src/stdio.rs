@@ -246,6 +246,13 @@ impl Feeder {
         self.consumed
     }
 
+    /// Bytes that the proc's pipe has not taken yet.
+    #[must_use]
+    pub fn backlog(&self) -> u64 {
+        let queued = self.queue.iter().map(|bytes| bytes.len() as u64);
+        queued.chain(self.writing).sum()
+    }
+
     /// The next thing to do, once for each.
     pub fn poll(&mut self) -> Option<Feed> {
         if self.closed || self.writing.is_some() {

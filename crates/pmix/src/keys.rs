@@ -81,6 +81,10 @@ keys! {
     EVENT_TEXT = c"pmix.evtext",
     SERVER_INTERNAL_NOTIFY = c"pmix.srvr.internal.notify",
     JOB_TERM_STATUS = c"pmix.job.term.status",
+    STDIN_TARGET = c"pmix.stdin",
+    FWD_STDIN = c"pmix.fwd.stdin",
+    FWD_STDOUT = c"pmix.fwd.stdout",
+    FWD_STDERR = c"pmix.fwd.stderr",
     PROC_TERM_STATUS = c"pmix.proc.term.status",
     EXIT_CODE = c"pmix.exit.code",
     // Groups.

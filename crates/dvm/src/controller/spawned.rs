@@ -15,7 +15,7 @@ use pmix::{
 use super::{Asker, Controller, ControllerOutput, MAX_JOBS, Origin};
 use crate::{
     place::{self, AppRequest, BindTarget, Oversubscribe},
-    proto::{Cause, Note, Outcome, StartFailure, StartStep, ToDaemon, ToFront},
+    proto::{Cause, Note, Outcome, Parent, StartFailure, StartStep, Stream, ToDaemon, ToFront},
     spec::{App, HoldAt, JobSpec, StdinTarget},
 };
 
@@ -38,17 +38,23 @@ impl Controller {
         match spec(&spawner.spec, infos, apps) {
             Ok(spec) => {
                 let asker = Some(asker);
-                self.add(now, Box::new(spec), Origin::Spawned { by, asker });
+                let forward = forwarded(infos);
+                let origin = Origin::Spawned { by, asker, forward };
+                self.add(now, Box::new(spec), origin);
             }
             Err(status) => self.answer(asker, &Answer::Status(status)),
         }
     }
 
-    /// The PMIx name and the rank of the proc that has spawned a job.
-    pub(super) fn parent(&self, id: JobId) -> Option<(String, Rank)> {
-        match self.jobs.get(&id)?.origin {
+    /// The proc that has spawned a job.
+    pub(super) fn parent(&self, id: JobId) -> Option<Parent> {
+        match &self.jobs.get(&id)?.origin {
             Origin::Front => None,
-            Origin::Spawned { by, .. } => Some((self.nspace(by.job), by.rank)),
+            Origin::Spawned { by, forward, .. } => Some(Parent {
+                proc: *by,
+                nspace: self.nspace(by.job),
+                forward: forward.clone(),
+            }),
         }
     }
 
@@ -174,7 +180,7 @@ fn spec(spawner: &JobSpec, infos: &[Info], apps: Vec<SpawnedApp>) -> Result<JobS
     Ok(JobSpec {
         apps: programs,
         placement: request,
-        stdin: StdinTarget::None,
+        stdin: input(infos)?,
         stdio: crate::spec::StdioPlan {
             pty: None,
             ..spawner.stdio.clone()
@@ -186,6 +192,35 @@ fn spec(spawner: &JobSpec, infos: &[Info], apps: Vec<SpawnedApp>) -> Result<JobS
         hold: HoldAt::Nowhere,
         variables: spawner.variables,
     })
+}
+
+/// Output that the spawner wants to have.
+fn forwarded(infos: &[Info]) -> Vec<Stream> {
+    let wants = |key| find(infos, key).is_some_and(Value::is_set);
+    let streams = [
+        (Stream::Stdout, keys::FWD_STDOUT),
+        (Stream::Stderr, keys::FWD_STDERR),
+    ];
+    let wanted = streams.into_iter().filter(|(_, key)| wants(key));
+    wanted.map(|(stream, _)| stream).collect()
+}
+
+/// Which ranks read what is pushed to the job. To forward the input and not to say to whom means the first rank.
+fn input(infos: &[Info]) -> Result<StdinTarget, Status> {
+    let forwarded = find(infos, keys::FWD_STDIN);
+    let directive = find(infos, keys::STDIN_TARGET).or(forwarded);
+    match directive {
+        None | Some(Value::Bool(false)) => Ok(StdinTarget::None),
+        Some(Value::Bool(true)) => Ok(StdinTarget::Rank(Rank(0))),
+        Some(value) => {
+            let rank = value.as_count().and_then(|rank| u32::try_from(rank).ok());
+            match rank.map(PmixRank).ok_or(Status::BAD_PARAM)? {
+                PmixRank::WILDCARD => Ok(StdinTarget::All),
+                PmixRank::INVALID => Ok(StdinTarget::None),
+                rank => Ok(StdinTarget::Rank(Rank(rank.0))),
+            }
+        }
+    }
 }
 
 /// One program, in the environment of the spawner and with what the spawner adds.
@@ -293,5 +328,64 @@ fn exit_code(outcome: &Outcome) -> i32 {
         },
         Cause::Aborted { code, .. } => i32::from(*code),
         Cause::NotStarted(_) | Cause::Protocol { .. } | Cause::Ended(_) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directive(key: &std::ffi::CStr, value: Value) -> Info {
+        Info::new(Key::new(key).unwrap(), value)
+    }
+
+    #[test]
+    fn who_reads_what_is_pushed() {
+        let cases = [
+            (vec![], Ok(StdinTarget::None)),
+            (
+                vec![directive(keys::FWD_STDIN, Value::Bool(true))],
+                Ok(StdinTarget::Rank(Rank(0))),
+            ),
+            (
+                vec![directive(keys::FWD_STDIN, Value::Bool(false))],
+                Ok(StdinTarget::None),
+            ),
+            (
+                vec![directive(keys::FWD_STDIN, Value::Rank(PmixRank(2)))],
+                Ok(StdinTarget::Rank(Rank(2))),
+            ),
+            (
+                vec![directive(keys::STDIN_TARGET, Value::Uint32(u32::MAX - 1))],
+                Ok(StdinTarget::All),
+            ),
+            (
+                vec![
+                    directive(keys::FWD_STDIN, Value::Bool(true)),
+                    directive(keys::STDIN_TARGET, Value::Uint32(1)),
+                ],
+                Ok(StdinTarget::Rank(Rank(1))),
+            ),
+            (
+                vec![directive(keys::STDIN_TARGET, Value::Int(-1))],
+                Err(Status::BAD_PARAM),
+            ),
+            (
+                vec![directive(keys::STDIN_TARGET, Value::String(None))],
+                Err(Status::BAD_PARAM),
+            ),
+        ];
+        for (infos, expected) in cases {
+            assert_eq!(input(&infos), expected, "{infos:?}");
+        }
+    }
+
+    #[test]
+    fn output_is_forwarded_where_it_is_asked_for() {
+        let infos = [
+            directive(keys::FWD_STDOUT, Value::Bool(false)),
+            directive(keys::FWD_STDERR, Value::Bool(true)),
+        ];
+        assert_eq!(forwarded(&infos), [Stream::Stderr]);
     }
 }

@@ -2,6 +2,7 @@
 //! `streams`, their fences in `fence`.
 
 mod fence;
+mod pushed;
 mod start;
 mod streams;
 
@@ -16,7 +17,7 @@ use pmix::pmi;
 use self::start::Plan;
 use super::{
     DaemonConfig, Output, proc_id,
-    service::Environment,
+    service::{Environment, Pushed},
     sweep::{Action, Manner, Sweep},
 };
 use crate::{
@@ -77,6 +78,9 @@ pub(super) struct LocalJob {
     stdin_closed: bool,
     /// Counts the feeders of `procs`.
     input: InputCredit,
+    /// What was pushed to procs and waits for room, and which pushes were answered.
+    pushed: VecDeque<Pushed>,
+    taken: Vec<pushed::Taken>,
     /// Absent when the job's facts do not fit the protocol: its procs then find a closed connection.
     pmi: Option<pmi::Server>,
     fence: Option<pmi::FenceId>,
@@ -176,6 +180,8 @@ impl LocalJob {
             windows: [Window::default(), Window::default()],
             stdin_closed: input.is_unread(),
             input,
+            pushed: VecDeque::new(),
+            taken: Vec::new(),
             pmi,
             fence: None,
             fence_broken: None,

@@ -51,6 +51,8 @@ pub(super) struct Service {
     host: String,
     names: BTreeMap<JobId, Nspace>,
     jobs: BTreeMap<Nspace, JobId>,
+    /// Which jobs were spawned by procs of which.
+    parents: BTreeMap<JobId, JobId>,
     /// Which commands the controller is to answer.
     asked: BTreeMap<u64, Command>,
     /// Which output of a job clients want to have as well.
@@ -65,7 +67,7 @@ pub(super) struct Service {
 /// What the service wants of a job.
 #[derive(Debug)]
 pub(super) struct Demand {
-    /// Who wants it.
+    /// Whose job it concerns, and which proc of that wants it, if one of its own does.
     pub(super) proc: ProcId,
     pub(super) what: What,
 }
@@ -76,12 +78,25 @@ pub(super) enum What {
     Say(Stream, Bytes),
     /// A signal to some procs of the job.
     Signal(Vec<Rank>, Signal),
+    /// Input for some procs of the job, or for all that read where none is named; to be answered when there is room for
+    /// more.
+    Feed(Pushed),
     /// The end of some procs, or of the whole job where none is named.
     Abort {
         ranks: Vec<Rank>,
         code: u8,
         message: String,
     },
+}
+
+/// Input that a process has pushed to procs of a job that it has spawned.
+#[derive(Debug)]
+pub(super) struct Pushed {
+    pub(super) ticket: u64,
+    /// None: all that read.
+    pub(super) ranks: Vec<Rank>,
+    pub(super) bytes: Bytes,
+    pub(super) is_last: bool,
 }
 
 /// What the procs of a job are told about PMIx.
@@ -124,6 +139,7 @@ impl Service {
             host: String::new(),
             names: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            parents: BTreeMap::new(),
             asked: BTreeMap::new(),
             wanted: BTreeMap::new(),
             cleanups: BTreeMap::new(),
@@ -138,6 +154,9 @@ impl Service {
         self.host.clone_from(&config.host);
         self.names.insert(launch.job, nspace.clone());
         self.jobs.insert(nspace.clone(), launch.job);
+        if let Some(parent) = &launch.parent {
+            self.parents.insert(launch.job, parent.proc.job);
+        }
         let mut job = facts(config, launch, nspace);
         if let Some(session) = &self.config.session_dir {
             let c_string = |text: &OsString| CString::new(text.as_bytes()).ok();
@@ -179,10 +198,7 @@ impl Service {
 
     /// Output of a proc, or, without bytes, the end of a stream of it.
     pub(super) fn on_output(&mut self, now: Time, proc: ProcId, stream: Stream, bytes: Bytes) {
-        let channels = match stream {
-            Stream::Stdout => IofChannels::STDOUT,
-            Stream::Stderr => IofChannels::STDERR,
-        };
+        let channels = channels(stream);
         let wanted = self.wanted.get(&proc.job);
         if wanted.is_some_and(|wanted| wanted.meets(channels))
             && let Some(proc) = self.proc(proc)
@@ -227,6 +243,7 @@ impl Service {
         if let Some(nspace) = self.names.remove(&job) {
             self.jobs.remove(&nspace);
             self.wanted.remove(&job);
+            self.parents.remove(&job);
             self.server.handle(now, Input::Deregister(nspace));
         }
     }
@@ -259,6 +276,11 @@ impl Service {
         let answer =
             Answer::decode(Format::V4, shape, answer).unwrap_or(Answer::Status(Status::ERROR));
         self.reply(now, Ticket(ticket), answer);
+    }
+
+    /// What a proc has pushed was taken, or never will be.
+    pub(super) fn on_pushed(&mut self, now: Time, ticket: u64, status: Status) {
+        self.reply(now, Ticket(ticket), Answer::Status(status));
     }
 
     /// Carries out what the server wants; gives what is to be done with a job.
@@ -295,11 +317,24 @@ impl Service {
                         self.wanted.insert(*job, channels);
                     }
                 }
-                // Input of ranks comes from the front alone, today.
-                FromServer::Stdin { ticket, .. } => {
-                    let answer = Answer::Status(Status::NOT_SUPPORTED);
-                    self.reply(now, ticket, answer);
-                }
+                FromServer::Stdin {
+                    ticket,
+                    from,
+                    to,
+                    bytes,
+                    is_last,
+                } => match self.readers(&from, &to) {
+                    Ok((job, ranks)) => self.demands.push_back(Demand {
+                        proc: ProcId { job, rank: Rank(0) },
+                        what: What::Feed(Pushed {
+                            ticket: ticket.0,
+                            ranks,
+                            bytes,
+                            is_last,
+                        }),
+                    }),
+                    Err(status) => self.reply(now, ticket, Answer::Status(status)),
+                },
                 // Whether a proc said goodbye decides nothing here: its exit does. And what concerns other nodes
                 // concerns nobody as long as there are none.
                 FromServer::Finalized { .. } | FromServer::Lost { .. } | FromServer::Event(_) => {}
@@ -316,6 +351,23 @@ impl Service {
             path.push(format!("/{rank}"));
             out.push_back(Output::MakeDirectory { path });
         }
+    }
+
+    /// The job that input is for, which the sender must have spawned: what the job of a front reads comes from the front.
+    /// And its ranks, none of which means all.
+    fn readers(&self, from: &Proc, to: &[Proc]) -> Result<(JobId, Vec<Rank>), Status> {
+        let first = to.first().ok_or(Status::BAD_PARAM)?;
+        if to.iter().any(|proc| proc.nspace != first.nspace) {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        let job = *self.jobs.get(&first.nspace).ok_or(Status::NOT_FOUND)?;
+        let spawner = self.parents.get(&job);
+        if spawner.is_none() || spawner != self.jobs.get(&from.nspace) {
+            return Err(Status::NO_PERMISSIONS);
+        }
+        let all = to.iter().any(|proc| proc.rank == PmixRank::WILDCARD);
+        let named = to.iter().filter(|_| !all).map(|proc| Rank(proc.rank.0));
+        Ok((job, named.collect()))
     }
 
     fn on_ask(&mut self, now: Time, ask: Ask, out: &mut VecDeque<Output>) {
@@ -470,6 +522,13 @@ impl Service {
     }
 }
 
+const fn channels(stream: Stream) -> IofChannels {
+    match stream {
+        Stream::Stdout => IofChannels::STDOUT,
+        Stream::Stderr => IofChannels::STDERR,
+    }
+}
+
 fn job_dir(session: &OsString, job: JobId) -> OsString {
     let mut path = session.clone();
     path.push(format!("/{job}"));
@@ -566,6 +625,12 @@ fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
                 .and_then(|cpus| CString::new(locality(&config.topology, cpus)).ok()),
         }
     });
+    let parent = launch.parent.as_ref().map(|parent| Proc {
+        nspace: name(&parent.nspace),
+        rank: parent.proc.rank.into(),
+    });
+    let forward = launch.parent.iter().flat_map(|parent| &parent.forward);
+    let forwarded = forward.copied().map(channels).reduce(IofChannels::with);
     Job {
         session: 1,
         universe: launch.universe,
@@ -577,11 +642,8 @@ fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
         }],
         ranks: ranks.collect(),
         here: 0,
-        parent: launch.parent.as_ref().map(|(nspace, rank)| Proc {
-            nspace: name(nspace),
-            rank: (*rank).into(),
-        }),
-        forward: None,
+        forward: parent.clone().zip(forwarded),
+        parent,
         map_by: None,
         rank_by: None,
         bind_to: None,

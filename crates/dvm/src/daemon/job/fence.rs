@@ -49,6 +49,7 @@ impl LocalJob {
         let Demand { proc, what } = demand;
         let (job, rank) = (proc.job, proc.rank);
         match what {
+            What::Feed(pushed) => self.on_pushed(pushed, out),
             What::Say(stream, bytes) => self.on_output(now, rank, stream, bytes, out),
             What::Signal(ranks, signal) => {
                 let alive = |rank: &Rank| {

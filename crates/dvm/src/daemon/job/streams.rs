@@ -161,6 +161,7 @@ impl LocalJob {
         self.input.advance(before, feeder.consumed());
         self.credit_stdin(out);
         self.feed(rank, out);
+        self.take_pushed(out);
     }
 
     pub(in crate::daemon) fn on_stdin_broken(&mut self, rank: Rank, out: &mut Out) {
@@ -202,6 +203,7 @@ impl LocalJob {
             proc: proc_id(self.launch.job, rank),
         });
         self.close_stdin_if_unread(out);
+        self.take_pushed(out);
     }
 
     /// Gives credit for what every reader has read.

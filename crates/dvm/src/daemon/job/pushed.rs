@@ -1,0 +1,81 @@
+//! Input that the spawner of the job pushes to its procs by PMIx.
+
+use base::Rank;
+use pmix::value::Status;
+
+use super::{LocalJob, Out};
+use crate::{daemon::service::Pushed, stdio::STDIN_WINDOW};
+
+/// Pushes of one job that may wait for room. The next one is OUT_OF_RESOURCE.
+const MAX_WAITING: usize = 64;
+
+/// A push that was answered: its ticket, and with what.
+pub(in crate::daemon) type Taken = (u64, Status);
+
+impl LocalJob {
+    /// Takes what was pushed, as soon as there is room for it.
+    pub(in crate::daemon) fn on_pushed(&mut self, pushed: Pushed, out: &mut Out) {
+        if self.pushed.len() >= MAX_WAITING {
+            self.taken.push((pushed.ticket, Status::OUT_OF_RESOURCE));
+            return;
+        }
+        self.pushed.push_back(pushed);
+        self.take_pushed(out);
+    }
+
+    /// The pushes that were answered since the last call.
+    pub(in crate::daemon) fn taken(&mut self) -> Vec<Taken> {
+        std::mem::take(&mut self.taken)
+    }
+
+    /// Passes pushes on, in their order, until one meets a reader that has enough to read.
+    pub(super) fn take_pushed(&mut self, out: &mut Out) {
+        while let Some(next) = self.pushed.front() {
+            let readers = self.readers(&next.ranks);
+            let full = |rank: &Rank| {
+                let proc = self.procs.get(rank);
+                let feeder = proc.and_then(|proc| proc.feeder.as_ref());
+                feeder.is_some_and(|feeder| feeder.backlog() >= STDIN_WINDOW)
+            };
+            if readers.iter().any(full) {
+                return;
+            }
+            let Some(next) = self.pushed.pop_front() else {
+                return;
+            };
+            // The sender's library stops at this; there is nobody to send to.
+            let status = if readers.is_empty() {
+                Status::IOF_COMPLETE
+            } else {
+                Status::SUCCESS
+            };
+            self.taken.push((next.ticket, status));
+            for rank in readers {
+                if let Some(feeder) = self
+                    .procs
+                    .get_mut(&rank)
+                    .and_then(|proc| proc.feeder.as_mut())
+                {
+                    feeder.push(next.bytes.clone());
+                    if next.is_last {
+                        feeder.end();
+                    }
+                }
+                self.feed(rank, out);
+            }
+        }
+    }
+
+    /// Those of some ranks that may still read, or of all where none is named.
+    fn readers(&self, ranks: &[Rank]) -> Vec<Rank> {
+        let reads = |rank: &Rank| {
+            let proc = self.procs.get(rank);
+            proc.is_some_and(|proc| proc.feeder.is_some())
+        };
+        if ranks.is_empty() {
+            self.procs.keys().copied().filter(reads).collect()
+        } else {
+            ranks.iter().copied().filter(reads).collect()
+        }
+    }
+}
