@@ -199,7 +199,7 @@ impl Config {
         }
     }
 
-    /// How a launched process connects, from its environment (wire document, section 2). `variable` gives the value
+    /// How a launched process connects, from its environment (docs/formats/pmix.md, section 2). `variable` gives the value
     /// of a variable; `owner` is the effective user and group.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What a server tells of a job, by classes (wire document, section 6.2).
+//! What a server tells of a job, by classes (docs/formats/pmix.md, section 6.2).
 //!
 //! A fact belongs to the job, to its session, to a node, to an app, or to a process, and a server sends them packed in
 //! several ways: by itself, in an array for each node and app, in a buffer for each process. Whoever asks for a fact

@@ -1,4 +1,4 @@
-//! Where a server listens, as text: `nspace.rank;tcp4://127.0.0.1:PORT` (wire document, section 2).
+//! Where a server listens, as text: `nspace.rank;tcp4://127.0.0.1:PORT` (docs/formats/pmix.md, section 2).
 
 use std::{
     fmt,

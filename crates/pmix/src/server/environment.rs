@@ -1,4 +1,4 @@
-//! What a process finds in its environment (wire document, section 2).
+//! What a process finds in its environment (docs/formats/pmix.md, section 2).
 
 use std::ffi::OsString;
 

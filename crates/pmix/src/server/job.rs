@@ -20,7 +20,7 @@ use crate::{
     value::{IofChannels, Kval, Nspace, PmixRank, Proc, ProcInfo, ProcState, Text, Value},
 };
 
-/// What is known of a job when it starts (wire document, section 6.3).
+/// What is known of a job when it starts (docs/formats/pmix.md, section 6.3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub nspace: Nspace,

@@ -1,4 +1,4 @@
-//! The files by which servers are found (wire document, section 4.1).
+//! The files by which servers are found (docs/formats/pmix.md, section 4.1).
 //!
 //! Five lines: the address, the version of the server's library, its process, its user, and when it began. Only the
 //! first is always there.

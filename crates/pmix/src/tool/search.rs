@@ -1,4 +1,4 @@
-//! How a tool finds its server (wire document, section 4.2).
+//! How a tool finds its server (docs/formats/pmix.md, section 4.2).
 //!
 //! This side decides, and the caller looks: [`plan`] gives the steps in their order; for a [`Step::Scan`] the caller
 //! lists a directory, offers each name to [`Pattern::matches`], reads what matches, and lets [`choose`] say which it is.
