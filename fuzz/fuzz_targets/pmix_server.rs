@@ -555,6 +555,7 @@ fn job(number: u8) -> Job {
         bind_to: None,
         session_dir: None,
         job_dir: None,
+        stop: None,
         extra: Vec::new(),
     }
 }

@@ -69,7 +69,7 @@ use std::{
     time::Duration,
 };
 
-use base::{ExitStatus, Time};
+use base::{ExitStatus, RankSet, Time};
 use bytes::Bytes;
 
 use self::{
@@ -90,7 +90,7 @@ pub use self::{
     event::{MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},
     exchange::{Exchange, FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES},
     group::MAX_GROUPS,
-    job::{AppFacts, Job, NodeFacts, RankFacts},
+    job::{AppFacts, Job, NodeFacts, RankFacts, Stop, StopIn},
     outlet::{MAX_OUTLET_PROCS, MAX_OUTLETS},
     stored::{MAX_COMMITTED, MAX_HANDED_IN},
 };
@@ -180,6 +180,11 @@ pub enum Input<'a> {
     },
     /// An event of the host or of another node.
     Event(Box<Event>),
+    /// These processes of a job wait no longer, nor will those of them that have not come to where they were to stop.
+    Release {
+        nspace: Nspace,
+        ranks: RankSet,
+    },
     /// The time that [`Server::deadline`] gave has come.
     Tick,
 }
@@ -209,6 +214,11 @@ pub enum Output {
         proc: Proc,
     },
     Finalized {
+        proc: Proc,
+    },
+    /// A process says that it waits for its debugger, whether it was told to stop or not. It runs on when
+    /// [`Input::Release`] names it.
+    Ready {
         proc: Proc,
     },
     /// A process has broken contact.
@@ -370,6 +380,7 @@ impl Server {
                 }
             }
             Input::Event(event) => self.deliver(&event, event::From::Host),
+            Input::Release { nspace, ranks } => self.release(&nspace, &ranks),
             Input::Tick => {
                 while let Some(timer) = self.timers.pop(now) {
                     match timer {

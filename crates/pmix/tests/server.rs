@@ -31,5 +31,7 @@ mod recording;
 mod replay;
 #[path = "server/states.rs"]
 mod states;
+#[path = "server/stopping.rs"]
+mod stopping;
 #[path = "server/world.rs"]
 mod world;

@@ -440,7 +440,7 @@ impl Server {
             return;
         };
         let packed: Vec<Bytes> = jobs
-            .filter_map(|job| Some(self.jobs.get_mut(job)?.packed(format)))
+            .filter_map(|job| Some(self.jobs.get_mut(job)?.packed(format, None)))
             .collect();
         let room = packed.iter().map(Bytes::len).sum();
         let bytes = peer.packed_answer(tag, room, |writer| {

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use base::RankSet;
 use bytes::Bytes;
 
-use super::{Conn, Event, Output, ReplyTo, Server, find, is_set};
+use super::{Conn, Event, Output, ReplyTo, Server, find, info, is_set};
 use crate::{
     codec::{Format, Writer},
     frame, keys,
     message::Push,
-    value::{Info, Proc, Range, Status, Value},
+    value::{Info, Nspace, Proc, Range, Status, Value},
 };
 
 /// Events that are kept for those who register later; beyond that the oldest is forgotten.
@@ -220,10 +221,42 @@ impl Server {
             event.range = Range::CUSTOM;
         }
         self.status(reply, Status::SUCCESS);
+        if event.status == Status::READY_FOR_DEBUG {
+            // It is for the server, whatever range stands in it: libpmix 5 and 6 put nonsense there.
+            let proc = event.source;
+            return self.out.push_back(Output::Ready { proc });
+        }
         if event.status == Status::GROUP_CONSTRUCT_COMPLETE {
             self.on_invited_group(&mut event);
         }
         self.deliver(&event, From::Peer);
+    }
+
+    /// Tells processes that wait for their debugger to run on; who comes to that point later finds that it was told.
+    pub(super) fn release(&mut self, nspace: &Nspace, ranks: &RankSet) {
+        let Some(job) = self.jobs.get_mut(nspace) else {
+            return;
+        };
+        let to = if job.released(ranks) {
+            vec![Proc::all(nspace.clone())]
+        } else {
+            let named = ranks.iter().map(|rank| Proc {
+                nspace: nspace.clone(),
+                rank: rank.into(),
+            });
+            named.collect()
+        };
+        let infos = [
+            info(keys::EVENT_NON_DEFAULT, Value::Bool(true)),
+            info(keys::EVENT_CUSTOM_RANGE, Value::procs(to)),
+        ];
+        let event = Event {
+            status: Status::DEBUGGER_RELEASE,
+            source: self.config.identity.clone(),
+            range: Range::CUSTOM,
+            infos: infos.into_iter().flatten().collect(),
+        };
+        self.deliver(&event, From::Host);
     }
 
     /// Tells everybody here who wants to hear it, and the host.

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString};
 
 use bytes::Bytes;
 
-use super::job::Namespace;
+use super::job::{Namespace, StopIn};
 use crate::{
     codec::{Family, Format, Writer},
     keys,
@@ -242,33 +242,42 @@ impl Namespace {
         facts
     }
 
-    /// The name and the facts, packed.
-    pub(super) fn packed(&mut self, format: Format) -> Bytes {
-        self.packed_once(format).by_name.clone()
+    /// The name and the facts, packed, for one that is to stop or not.
+    pub(super) fn packed(&mut self, format: Format, stop: Option<StopIn>) -> Bytes {
+        self.packed_once(format, stop).by_name.clone()
     }
 
     /// The facts behind the process that stands for all, as others get them who ask for one of these.
     pub(super) fn packed_facts(&mut self, format: Format) -> Bytes {
         let mut writer = Writer::new(format);
         writer.item(&Proc::all(self.job.nspace.clone()));
-        let PackedFacts { by_name, facts } = self.packed_once(format);
+        let PackedFacts { by_name, facts } = self.packed_once(format, None);
         writer.raw(&by_name[*facts..]);
         writer.into_bytes().into()
     }
 
-    fn packed_once(&mut self, format: Format) -> &PackedFacts {
-        if !self.packed.contains_key(&format) {
+    fn packed_once(&mut self, format: Format, stop: Option<StopIn>) -> &PackedFacts {
+        if !self.packed.contains_key(&(format, stop)) {
             let mut writer = Writer::new(format);
             writer.item(&self.job.nspace);
             let facts = writer.as_bytes().len();
-            writer.each(&self.facts(format));
+            let mut told = self.facts(format);
+            told.extend(stop.and_then(|place| {
+                let key = match place {
+                    StopIn::Init => keys::STOP_IN_INIT,
+                    StopIn::App => keys::STOP_IN_APP,
+                };
+                // libpmix 4 and 5 look whether it is there; 6 wants it true, or a rank.
+                fact(key, Value::Bool(true))
+            }));
+            writer.each(&told);
             let packed = PackedFacts {
                 by_name: writer.into_bytes().into(),
                 facts,
             };
-            self.packed.insert(format, packed);
+            self.packed.insert((format, stop), packed);
         }
-        &self.packed[&format]
+        &self.packed[&(format, stop)]
     }
 }
 

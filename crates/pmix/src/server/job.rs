@@ -5,7 +5,7 @@ use std::{
     ffi::{CStr, CString},
 };
 
-use base::ExitStatus;
+use base::{ExitStatus, Rank, RankSet};
 use bytes::Bytes;
 
 use super::{
@@ -45,9 +45,28 @@ pub struct Job {
     /// A directory for the session's files, and one in it for the job's.
     pub session_dir: Text,
     pub job_dir: Text,
-    /// Facts that only some jobs have: that it stops in init, for example. Their keys must be in the standard that the
+    /// Which of its processes wait on their way to be released, and where.
+    pub stop: Option<Stop>,
+    /// Facts that only some jobs have. Their keys must be in the standard that the
     /// oldest library among its peers knows: libpmix 4.2 refuses others.
     pub extra: Vec<Kval>,
+}
+
+/// Processes that wait on their way until a debugger has them (section 8 of `docs/formats/pmix.md`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    pub place: StopIn,
+    /// The others are not told.
+    pub ranks: RankSet,
+}
+
+/// Where a process stops by itself when it is told to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StopIn {
+    /// In PMIx_Init: every libpmix does it.
+    Init,
+    /// Where the program or its MPI library looks for it, as Open MPI does at the end of MPI_Init.
+    App,
 }
 
 /// One program of a job.
@@ -121,7 +140,7 @@ pub(super) struct Namespace {
     by_node: Vec<Vec<u32>>,
     pub(super) stored: Stored,
     /// Its facts, packed once for everybody who writes alike.
-    pub(super) packed: BTreeMap<Format, PackedFacts>,
+    pub(super) packed: BTreeMap<(Format, Option<StopIn>), PackedFacts>,
 }
 
 impl Namespace {
@@ -181,6 +200,21 @@ impl Namespace {
         if let Some(local) = self.local.get_mut(&rank.0) {
             local.pid = pid;
         }
+    }
+
+    /// Where a process is to stop, if it is.
+    fn stop_of(&self, proc: &Proc) -> Option<StopIn> {
+        let stop = self.job.stop.as_ref()?;
+        let is_meant = proc.nspace == self.job.nspace && stop.ranks.contains(Rank(proc.rank.0));
+        is_meant.then_some(stop.place)
+    }
+
+    /// These processes need not stop any more. True when that is all of the job.
+    pub(super) fn released(&mut self, ranks: &RankSet) -> bool {
+        if let Some(stop) = &mut self.job.stop {
+            stop.ranks = stop.ranks.difference(ranks);
+        }
+        ranks.len() == self.job.ranks.len()
     }
 
     /// A process has asked for the end of processes, which may well be its own.
@@ -302,7 +336,11 @@ impl Server {
         };
         let parts = match self.jobs.get_mut(nspace) {
             // All clients of the job get the same bytes, of which there may be many: they are not copied for each.
-            Some(job) => peer.shared_answer(tag, job.packed(format)).map(Vec::from),
+            Some(job) => {
+                let stop = peer.connected().and_then(|known| job.stop_of(&known.proc));
+                let facts = job.packed(format, stop);
+                peer.shared_answer(tag, facts).map(Vec::from)
+            }
             None => peer.answer(tag, &Answer::no_job()).map(|bytes| vec![bytes]),
         };
         let parts: Vec<Bytes> = parts.unwrap_or_default();

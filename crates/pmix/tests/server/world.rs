@@ -29,6 +29,8 @@ pub(crate) struct World {
     pub(crate) events: Vec<Event>,
     pub(crate) refusals: Vec<Refusal>,
     pub(crate) lost: Vec<Proc>,
+    /// Who waits for its debugger.
+    pub(crate) ready: Vec<Proc>,
     pub(crate) wanted: Vec<(Nspace, IofChannels)>,
     pub(crate) stdin: Vec<(Ticket, Vec<Proc>, Bytes, bool)>,
     pub(crate) log: Vec<Bytes>,
@@ -159,6 +161,7 @@ pub(crate) fn job(name: &str, ranks: u32) -> Job {
         bind_to: None,
         session_dir: None,
         job_dir: None,
+        stop: None,
         extra: Vec::new(),
     }
 }
@@ -220,6 +223,7 @@ impl World {
             events: Vec::new(),
             refusals: Vec::new(),
             lost: Vec::new(),
+            ready: Vec::new(),
             wanted: Vec::new(),
             stdin: Vec::new(),
             log: Vec::new(),
@@ -252,6 +256,7 @@ impl World {
                 Output::Event(event) => self.events.push(*event),
                 Output::Refused { error, .. } => self.refusals.push(error),
                 Output::Lost { proc } => self.lost.push(proc),
+                Output::Ready { proc } => self.ready.push(proc),
                 Output::Wanted { nspace, channels } => self.wanted.push((nspace, channels)),
                 Output::Stdin {
                     ticket,
