@@ -23,7 +23,7 @@ use dvm::{
     alloc::Allocation,
     messages::{Message, Scene},
     proto::{EndReason, FromFront, Outcome, Refusal, Stream, TableRow, ToFront},
-    spec::{App, EndPolicy, HoldAt, JobSpec},
+    spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec},
 };
 use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Token};
 
@@ -187,7 +187,10 @@ pub(crate) fn run(
         options.on_hangup = OnLoss::Continue;
     }
     if mpir::being_debugged() {
-        spec.hold = HoldAt::Exec;
+        // What the user has said stands; without a word every rank is held before it runs.
+        if spec.hold.at == HoldAt::Nowhere {
+            spec.hold = HoldPlan::all(HoldAt::Exec);
+        }
     }
     let nodes = allocation
         .nodes
@@ -228,7 +231,7 @@ impl Front {
         let pty = spec.stdio.pty.map(|pty| pty.rank);
         let input = Input::new(&options.input, stdin)?;
         let printers = Printers::new(&mut events, &options, stdout, stderr)?;
-        let hold = spec.hold;
+        let hold = spec.hold.at;
         let (apps, end) = (spec.apps.clone(), spec.end);
         link.send(FromFront::Submit(Box::new(spec)));
         let bound = end
@@ -435,9 +438,11 @@ impl Front {
                 if mpir::being_debugged() {
                     self.release();
                 } else {
-                    self.note(&messages::held(&held, os::current_pid().as_raw()));
+                    let front = os::current_pid().as_raw();
+                    self.note(&messages::held(&held, self.hold, front));
                 }
             }
+            ToFront::Released { held } => self.held = !held.is_empty(),
             ToFront::Output(chunk) => {
                 self.printers.print(&mut self.events, &chunk);
                 self.check_printers();
@@ -457,7 +462,7 @@ impl Front {
 
     fn release(&mut self) {
         self.held = false;
-        self.link.send(FromFront::Release);
+        self.link.send(FromFront::Release(None));
     }
 
     fn on_printed(&mut self, token: Token) {

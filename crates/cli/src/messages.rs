@@ -4,12 +4,13 @@ use base::RankSet;
 use dvm::{
     messages::{Kind, Message, Severity},
     proto::{Stream, TableRow},
+    spec::HoldAt,
 };
 
 const HELD: Kind = Kind {
     id: "front/held",
     severity: Severity::Note,
-    explanation: "Every rank stands still at its first instruction, as `--stop-on-exec` asks, and no debugger is attached to \
+    explanation: "The ranks stand still where `--stop-on-exec`, `--stop-in-init` or `--stop-in-app` holds them, and no debugger is attached to \
 `rally` itself. Attach a debugger to the ranks that you want (their process numbers are in the table that debuggers read, and \
 are shown with `-v`), then let all others run with SIGCONT to `rally`. Ranks that a debugger has attached stay its own.",
 };
@@ -83,15 +84,17 @@ fn ranks(count: usize) -> String {
     }
 }
 
-pub(crate) fn held(held: &RankSet, front: i32) -> Message {
-    Message::new(
-        &HELD,
-        format!("{} held at the first instruction", ranks(held.len())),
-    )
-    .fact("ranks", held.to_string())
-    .with_help(format!(
-        "attach a debugger to the ranks you want, then `kill -CONT {front}` lets the others run"
-    ))
+pub(crate) fn held(held: &RankSet, at: HoldAt, front: i32) -> Message {
+    let place = match at {
+        HoldAt::Exec | HoldAt::Nowhere => "at the first instruction",
+        HoldAt::Init => "in PMIx_Init",
+        HoldAt::App => "where their library waits for a debugger",
+    };
+    Message::new(&HELD, format!("{} held {place}", ranks(held.len())))
+        .fact("ranks", held.to_string())
+        .with_help(format!(
+            "attach a debugger to the ranks you want, then `kill -CONT {front}` lets the others run"
+        ))
 }
 
 pub(crate) fn started(table: &[TableRow]) -> Message {
@@ -185,7 +188,9 @@ mod tests {
     fn every_sentence() {
         let held_ranks: RankSet = (0..4).map(Rank).collect();
         let messages = [
-            held(&held_ranks, 77),
+            held(&held_ranks, HoldAt::Exec, 77),
+            held(&held_ranks, HoldAt::Init, 77),
+            held(&held_ranks, HoldAt::App, 77),
             interrupted(1),
             interrupted(4),
             gave_up(&[80, 81]),

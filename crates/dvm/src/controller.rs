@@ -16,6 +16,7 @@
 //! | a daemon | [`ControllerInput::DaemonLost`] | its ranks count as killed; the job is ended |
 
 mod asks;
+mod held;
 mod spawned;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,14 +27,14 @@ use self::asks::{Asker, Published};
 use crate::{
     alloc::{Allocation, Slots},
     daemon::LOSS_GRACE,
-    hold::{Announcement, Hold},
+    hold::Hold,
     place::{self, Topologies},
     planted::{self, Bug},
     proto::{
         Cause, Chunk, Drained, EndReason, FromFront, Launch, Note, Outcome, RankChoice, Refusal,
         StartFailure, Stream, TableRow, ToController, ToDaemon, ToFront,
     },
-    spec::{Destination, HoldAt, JobSpec, OnFailure, Pattern, PatternFacts, StdinTarget},
+    spec::{Destination, JobSpec, OnFailure, Pattern, PatternFacts, StdinTarget},
     stdio::{self, STDIN_WINDOW},
 };
 
@@ -255,7 +256,7 @@ impl Controller {
                     self.kill(id, Cause::Ended(reason));
                 }
             }
-            FromFront::Release => self.release(FIRST),
+            FromFront::Release(ranks) => self.release(FIRST, ranks.as_ref()),
             FromFront::Resize(size) => {
                 self.each_node(FIRST, |job| ToDaemon::Resize { job, size });
             }
@@ -333,9 +334,7 @@ impl Controller {
         }
         job.phase = Phase::Launching;
         job.size = map.ranks();
-        if job.spec.hold == HoldAt::Exec {
-            job.hold = Hold::gathering(job.size as usize);
-        }
+        job.hold = Hold::gathering(job.spec.hold.among(job.size));
         let nodes = (0..map.ranks()).filter_map(|rank| map.node_of(Rank(rank)));
         let mapping = pmix::pmi::process_mapping(nodes);
         let room = universe(&self.allocation, &self.nodes).max(job.size);
@@ -372,7 +371,7 @@ impl Controller {
                 stdin: job.spec.stdin,
                 stdio: job.spec.stdio.clone(),
                 end: job.spec.end,
-                hold: job.spec.hold,
+                hold: job.spec.hold.clone(),
                 process_mapping: mapping.clone(),
                 front_pid: self.front_pid,
                 variables: job.spec.variables,
@@ -414,13 +413,12 @@ impl Controller {
                 table,
                 failures,
             } => self.on_launched(now, job, node, table, failures),
-            ToController::Held { job, ranks } => {
-                let news = self
-                    .jobs
-                    .get_mut(&job)
-                    .and_then(|job| job.hold.on_held(&ranks));
-                self.announce(news);
+            ToController::Held { job: id, ranks } => {
+                let job = self.jobs.get_mut(&id);
+                let news = job.and_then(|job| job.hold.on_held(&ranks));
+                self.announce(id, news);
             }
+            ToController::Released { job, ranks } => self.release(job, Some(&ranks)),
             ToController::Output { job, chunk } => self.on_output(job, node, chunk),
             ToController::StdinCredit { job, bytes } => {
                 self.on_stdin_credit(job, node, Some(bytes));
@@ -498,7 +496,7 @@ impl Controller {
         }
         let failed = !job.failures.is_empty();
         self.tell_launched(id);
-        self.announce(news);
+        self.announce(id, news);
         if failed {
             self.end(now, id, Cause::NotStarted(Vec::new()));
         }
@@ -648,7 +646,7 @@ impl Controller {
         let news = job.hold.on_gone(rank);
         let decides = !status.is_success() && job.cause.is_none();
         let policy = job.spec.end.on_failure;
-        self.announce(news);
+        self.announce(id, news);
         if decides {
             let cause = Cause::Failed { rank, status };
             match policy {
@@ -698,22 +696,6 @@ impl Controller {
             job,
             puts: all.clone(),
         });
-    }
-
-    fn announce(&mut self, news: Option<Announcement>) {
-        // Where none could be started there is nothing to attach to, and the end says why.
-        if let Some(Announcement::AllHeld { held, dead }) = news
-            && !held.is_empty()
-        {
-            self.tell(ToFront::AllHeld { held, dead });
-        }
-    }
-
-    fn release(&mut self, id: JobId) {
-        let job = self.jobs.get_mut(&id);
-        if job.and_then(|job| job.hold.release()).is_some() {
-            self.each_node(id, |job| ToDaemon::Release { job });
-        }
     }
 
     /// Begins to end the job: SIGTERM, grace, SIGKILL. The first cause is the one that is told.
@@ -929,7 +911,16 @@ fn check_ranks(spec: &JobSpec, size: u32) -> Option<Refusal> {
     };
     let terminal = spec.stdio.pty.map(|pty| pty.rank);
     // A terminal takes the input with it, so that it is named where both are.
-    let named = [(RankChoice::Terminal, terminal), (RankChoice::Input, input)];
+    let held = spec
+        .hold
+        .ranks
+        .as_ref()
+        .and_then(|ranks| ranks.iter().last());
+    let named = [
+        (RankChoice::Terminal, terminal),
+        (RankChoice::Input, input),
+        (RankChoice::Held, held),
+    ];
     named.into_iter().find_map(|(what, rank)| {
         let rank = rank.filter(|rank| rank.0 >= size)?;
         Some(Refusal::NoSuchRank { what, rank, size })

@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use base::{CpuSet, ExitStatus, JobId, NodeId, ProcId, Rank, Signal, Time, Topology};
+use base::{CpuSet, ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time, Topology};
 use bytes::Bytes;
 use pmix::{
     server::{Conn, PeerOwner},
@@ -460,7 +460,10 @@ impl Daemon {
                 self.serve(now, |service, now| service.on_ending(now, job));
                 self.job(job, |job, out| job.kill(now, out));
             }
-            ToDaemon::Release { job } => self.job(job, LocalJob::release),
+            ToDaemon::Release { job, ranks } => {
+                self.job(job, |job, out| job.release(&ranks, out));
+                self.serve(now, |service, now| service.release(now, job, ranks));
+            }
             ToDaemon::Resize { job, size } => self.job(job, |job, out| job.resize(size, out)),
             ToDaemon::FenceDone { job, puts } => {
                 self.job(job, |job, out| job.on_fence_done(now, puts, out))
@@ -498,6 +501,12 @@ impl Daemon {
         while let Some(demand) = service.poll(now, &mut self.outputs) {
             let id = demand.proc.job;
             match (self.jobs.get_mut(&id), demand.what) {
+                (Some(job), What::Ready) => {
+                    let ProcId { job: id, rank } = demand.proc;
+                    if !job.on_ready(rank, &mut self.outputs) {
+                        service.release(now, id, RankSet::single(rank));
+                    }
+                }
                 (Some(job), what) => {
                     let proc = demand.proc;
                     job.on_demand(now, Demand { proc, what }, &mut self.outputs);

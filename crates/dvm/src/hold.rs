@@ -1,14 +1,15 @@
 //! The stop engine: which ranks are held for a debugger, and the one moment when all of them are.
 //!
-//! | state | a rank is held | a rank is gone | release |
-//! |---|---|---|---|
-//! | `Off` | bug | – | – |
-//! | `Gathering` | count; all accounted for → `AllHeld`, said once | as left | → `Released` |
-//! | `AllHeld` | bug | count | → `Released` |
-//! | `Released` | – | – | – |
+//! | state | a rank is held | a rank is gone | some are released | all are released |
+//! |---|---|---|---|---|
+//! | `Off` | – | – | – | – |
+//! | `Gathering` | count; all accounted for → `AllHeld`, said once | as left | as left | → `Released` |
+//! | `AllHeld` | – | count | count | → `Released` |
+//! | `Released` | – | – | – | – |
 //!
-//! It says only *all held*; each door tells its own tool in that tool's language. A rank that dies before it is held is
-//! accounted for as dead, so that a debugger never waits for it.
+//! It says only *all held*; each door tells its own tool in that tool's language. A rank is accounted for when it is held,
+//! dead or released: one that dies before it is held is dead, so that a debugger never waits for it. Ranks that are not
+//! to be held are nobody to the engine.
 
 use base::{Rank, RankSet};
 
@@ -35,9 +36,12 @@ pub enum Announcement {
 #[derive(Clone, Debug)]
 pub struct Hold {
     state: State,
-    expected: usize,
+    /// The ranks that are to be held.
+    expected: RankSet,
     held: RankSet,
     dead: RankSet,
+    /// Let go, before they were held or later.
+    released: RankSet,
 }
 
 impl Hold {
@@ -46,20 +50,23 @@ impl Hold {
     pub const fn off() -> Self {
         Self {
             state: State::Off,
-            expected: 0,
+            expected: RankSet::new(),
             held: RankSet::new(),
             dead: RankSet::new(),
+            released: RankSet::new(),
         }
     }
 
-    /// An engine that waits for `expected` ranks.
+    /// An engine that waits for these ranks; for none it is off.
     #[must_use]
-    pub const fn gathering(expected: usize) -> Self {
+    pub fn gathering(expected: RankSet) -> Self {
+        if expected.is_empty() {
+            return Self::off();
+        }
         Self {
             state: State::Gathering,
             expected,
-            held: RankSet::new(),
-            dead: RankSet::new(),
+            ..Self::off()
         }
     }
 
@@ -68,10 +75,22 @@ impl Hold {
         self.state
     }
 
-    /// The ranks that were held, dead ones excluded.
+    /// The ranks that stand still, as far as we know: a debugger may have let some of them run.
     #[must_use]
     pub const fn held(&self) -> &RankSet {
         &self.held
+    }
+
+    /// The ranks that are held or will be.
+    #[must_use]
+    pub fn left(&self) -> RankSet {
+        match self.state {
+            State::Off | State::Released => RankSet::new(),
+            State::Gathering | State::AllHeld => {
+                let gone = self.dead.union(&self.released);
+                self.expected.difference(&gone)
+            }
+        }
     }
 
     /// These ranks stand still.
@@ -79,13 +98,13 @@ impl Hold {
         if self.state != State::Gathering {
             return None;
         }
-        self.held = self.held.union(&ranks.difference(&self.dead));
+        self.held = self.held.union(&ranks.intersection(&self.left()));
         self.announce()
     }
 
     /// This rank has ended or was never started.
     pub fn on_gone(&mut self, rank: Rank) -> Option<Announcement> {
-        if !matches!(self.state, State::Gathering | State::AllHeld) || self.dead.contains(rank) {
+        if !self.left().contains(rank) {
             return None;
         }
         if planted::is(Bug::HoldCountsDeadAsHeld) {
@@ -97,27 +116,34 @@ impl Hold {
         self.announce()
     }
 
-    /// Lets go; gives the ranks that were held, `None` when there is nothing to let go (again).
-    pub fn release(&mut self) -> Option<RankSet> {
-        match self.state {
-            State::Off | State::Released => None,
-            State::Gathering | State::AllHeld => {
-                self.state = State::Released;
-                Some(std::mem::take(&mut self.held))
-            }
+    /// Lets some ranks go, or all; gives those of them that were held or would have been, `None` when there is nobody to
+    /// let go (again).
+    pub fn release(&mut self, ranks: Option<&RankSet>) -> (Option<RankSet>, Option<Announcement>) {
+        let left = self.left();
+        let freed = match ranks {
+            None => left,
+            Some(ranks) => left.intersection(ranks),
+        };
+        if freed.is_empty() {
+            return (None, None);
         }
+        self.released = self.released.union(&freed);
+        self.held = self.held.difference(&freed);
+        if self.left().is_empty() {
+            self.state = State::Released;
+        }
+        (Some(freed), self.announce())
     }
 
     fn announce(&mut self) -> Option<Announcement> {
-        (self.state == State::Gathering && self.held.len() + self.dead.len() == self.expected).then(
-            || {
-                self.state = State::AllHeld;
-                Announcement::AllHeld {
-                    held: self.held.clone(),
-                    dead: self.dead.clone(),
-                }
-            },
-        )
+        if self.state != State::Gathering || self.held.len() != self.left().len() {
+            return None;
+        }
+        self.state = State::AllHeld;
+        Some(Announcement::AllHeld {
+            held: self.held.clone(),
+            dead: self.dead.clone(),
+        })
     }
 }
 
@@ -130,26 +156,41 @@ mod tests {
     proptest! {
         /// Whatever the order of holds and deaths, *all held* is said exactly once, when the last rank is accounted for.
         #[test]
-        fn all_held_is_said_exactly_once(order in Just((0u32..20).collect::<Vec<_>>()).prop_shuffle(), dying in 0u32..20) {
-            let mut hold = Hold::gathering(20);
+        fn all_held_is_said_exactly_once(
+            order in Just((0u32..20).collect::<Vec<_>>()).prop_shuffle(), dying in 0u32..20, released in 0u32..10,
+        ) {
+            let mut hold = Hold::gathering(RankSet::range(0..20));
             let mut said = Vec::new();
+            let last = order.iter().filter(|rank| **rank >= dying + released).count();
             for (step, rank) in order.iter().enumerate() {
-                let news = if *rank < dying { hold.on_gone(Rank(*rank)) } else { hold.on_held(&RankSet::single(Rank(*rank))) };
+                let single = RankSet::single(Rank(*rank));
+                let news = if *rank < dying {
+                    hold.on_gone(Rank(*rank))
+                } else if *rank < dying + released {
+                    let (freed, news) = hold.release(Some(&single));
+                    prop_assert_eq!(freed, Some(single.clone()));
+                    prop_assert_eq!(hold.on_held(&single), None, "it is let go before it is held");
+                    news
+                } else {
+                    hold.on_held(&single)
+                };
                 said.extend(news.map(|news| (step, news)));
             }
-            prop_assert_eq!(said.len(), 1);
-            let (step, Announcement::AllHeld { held, dead }) = said.remove(0);
-            prop_assert_eq!(step, 19);
-            prop_assert_eq!((held.len(), dead.len()), (20 - dying as usize, dying as usize));
+            if last > 0 {
+                prop_assert_eq!(said.len(), 1);
+                let (step, Announcement::AllHeld { held, dead }) = said.remove(0);
+                prop_assert_eq!(step, 19);
+                prop_assert_eq!((held.len(), dead.len()), (last, dying as usize));
+                prop_assert!(hold.release(None).0.is_some());
+            }
             prop_assert_eq!(hold.on_gone(Rank(19)), None);
-            prop_assert!(hold.release().is_some());
-            prop_assert_eq!(hold.release(), None);
+            prop_assert_eq!(hold.release(None), (None, None));
         }
     }
 
     #[test]
     fn a_rank_held_and_then_dead_is_dead() {
-        let mut hold = Hold::gathering(2);
+        let mut hold = Hold::gathering(RankSet::range(0..2));
         assert_eq!(hold.on_held(&RankSet::single(Rank(0))), None);
         assert_eq!(hold.on_gone(Rank(0)), None);
         let news = hold.on_held(&RankSet::single(Rank(1)));
@@ -160,5 +201,30 @@ mod tests {
                 dead: RankSet::single(Rank(0))
             })
         );
+    }
+
+    #[test]
+    fn ranks_that_are_not_to_be_held_do_not_count() {
+        let mut hold = Hold::gathering([Rank(1), Rank(3)].into_iter().collect());
+        assert_eq!(hold.on_held(&RankSet::single(Rank(0))), None);
+        assert_eq!(hold.on_gone(Rank(2)), None);
+        assert_eq!(hold.on_held(&RankSet::single(Rank(3))), None);
+        let (freed, news) = hold.release(Some(&RankSet::range(0..2)));
+        assert_eq!(freed, Some(RankSet::single(Rank(1))));
+        assert_eq!(
+            news,
+            Some(Announcement::AllHeld {
+                held: RankSet::single(Rank(3)),
+                dead: RankSet::new()
+            })
+        );
+        assert_eq!(hold.left(), RankSet::single(Rank(3)));
+        assert_eq!(hold.release(None).0, Some(RankSet::single(Rank(3))));
+        assert_eq!(hold.state(), State::Released);
+    }
+
+    #[test]
+    fn nobody_to_hold_is_off() {
+        assert_eq!(Hold::gathering(RankSet::new()).state(), State::Off);
     }
 }

@@ -192,6 +192,7 @@ pub fn refused(refusal: &Refusal) -> Message {
             match what {
                 RankChoice::Input => format!("there is no rank {rank} to read the input"),
                 RankChoice::Terminal => format!("there is no rank {rank} to have a terminal"),
+                RankChoice::Held => format!("there is no rank {rank} to be held"),
             },
         )
         .fact("ranks", ranks_list(&(0..*size).map(Rank).collect()))

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     place::Placed,
-    spec::{App, EndPolicy, HoldAt, JobSpec, RankVariables, StdinTarget, StdioPlan, WindowSize},
+    spec::{App, EndPolicy, HoldPlan, JobSpec, RankVariables, StdinTarget, StdioPlan, WindowSize},
 };
 
 /// One of a proc's two output streams.
@@ -63,8 +63,8 @@ pub enum FromFront {
     End(EndReason),
     /// SIGKILL at once.
     Kill(EndReason),
-    /// Let the held ranks run on.
-    Release,
+    /// Let held ranks run on, and do not hold those that have not come to their holding point. `None`: all.
+    Release(Option<RankSet>),
     /// The terminal of the rank with a pty has a new size.
     Resize(WindowSize),
 }
@@ -98,6 +98,10 @@ pub enum ToFront {
     AllHeld {
         held: RankSet,
         dead: RankSet,
+    },
+    /// Ranks were let go; these are still held, or will be.
+    Released {
+        held: RankSet,
     },
     Output(Chunk),
     /// The front may send so many bytes of stdin more.
@@ -137,6 +141,7 @@ pub enum Refusal {
 pub enum RankChoice {
     Input,
     Terminal,
+    Held,
 }
 
 /// Something a user should know that ends nothing.
@@ -264,6 +269,7 @@ pub enum ToDaemon {
     },
     Release {
         job: JobId,
+        ranks: RankSet,
     },
     Resize {
         job: JobId,
@@ -304,7 +310,7 @@ pub struct Launch {
     pub stdin: StdinTarget,
     pub stdio: StdioPlan,
     pub end: EndPolicy,
-    pub hold: HoldAt,
+    pub hold: HoldPlan,
     /// `PMI_process_mapping`: which ranks share a node, in MPICH's notation.
     pub process_mapping: Option<String>,
     pub front_pid: u32,
@@ -337,6 +343,11 @@ pub enum ToController {
     },
     /// These ranks stand still at their holding point.
     Held {
+        job: JobId,
+        ranks: RankSet,
+    },
+    /// A tool has let these ranks go by PMIx.
+    Released {
         job: JobId,
         ranks: RankSet,
     },

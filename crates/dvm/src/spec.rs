@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use base::Rank;
+use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::place;
@@ -17,7 +17,7 @@ pub struct JobSpec {
     pub stdin: StdinTarget,
     pub stdio: StdioPlan,
     pub end: EndPolicy,
-    pub hold: HoldAt,
+    pub hold: HoldPlan,
     pub variables: RankVariables,
 }
 
@@ -116,6 +116,50 @@ pub enum HoldAt {
     Nowhere,
     /// At their first instruction, before the program interpreter has run.
     Exec,
+    /// In PMIx_Init.
+    Init,
+    /// Where the program or its MPI library looks for it: Open MPI at the end of MPI_Init.
+    App,
+}
+
+/// Which procs are held, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldPlan {
+    pub at: HoldAt,
+    /// `None`: all of the job.
+    pub ranks: Option<RankSet>,
+}
+
+impl HoldPlan {
+    /// Nobody is held.
+    pub const NOWHERE: Self = Self {
+        at: HoldAt::Nowhere,
+        ranks: None,
+    };
+
+    /// Every proc is held.
+    #[must_use]
+    pub const fn all(at: HoldAt) -> Self {
+        Self { at, ranks: None }
+    }
+
+    /// Where a proc is held.
+    #[must_use]
+    pub fn of(&self, rank: Rank) -> HoldAt {
+        let is_meant = self.ranks.as_ref().is_none_or(|ranks| ranks.contains(rank));
+        if is_meant { self.at } else { HoldAt::Nowhere }
+    }
+
+    /// The procs that are held in a job of so many.
+    #[must_use]
+    pub fn among(&self, size: u32) -> RankSet {
+        let all = RankSet::range(0..size);
+        match (self.at, &self.ranks) {
+            (HoldAt::Nowhere, _) => RankSet::new(),
+            (_, None) => all,
+            (_, Some(ranks)) => ranks.intersection(&all),
+        }
+    }
 }
 
 impl EndPolicy {

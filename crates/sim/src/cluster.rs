@@ -118,7 +118,7 @@ impl Cluster {
             world.after(*when, Event::Fault { index });
         }
         let verdict = Verdict::new(&scenario.spec);
-        let hold = scenario.spec.hold;
+        let hold = scenario.spec.hold.at;
         world.hear_front(Carried::Message(FromFront::Submit(Box::new(scenario.spec))));
         let mut cluster = Self {
             world,

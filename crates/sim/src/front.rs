@@ -107,7 +107,7 @@ impl Front {
             Act::Signal(signal) => FromFront::Signal(signal),
             Act::End(reason) => FromFront::End(reason),
             Act::Kill(reason) => FromFront::Kill(reason),
-            Act::Release => FromFront::Release,
+            Act::Release => FromFront::Release(None),
             Act::Vanish => return self.vanish(world),
         };
         world.hear_front(Carried::Message(message));
@@ -115,7 +115,7 @@ impl Front {
 
     pub(crate) fn release(&self, world: &mut World) {
         if !self.over() {
-            world.hear_front(Carried::Message(FromFront::Release));
+            world.hear_front(Carried::Message(FromFront::Release(None)));
         }
     }
 
@@ -149,7 +149,8 @@ impl Front {
                 }
             }
             ToFront::Note(Note::Leaky(ranks)) => self.told.leaky = ranks,
-            ToFront::Note(_) => {}
+            // What is left follows from what the engine says of itself.
+            ToFront::Note(_) | ToFront::Released { .. } => {}
             ToFront::Refused(refusal) => self.told.refusal = Some(refusal),
             ToFront::Ended(outcome) => self.told.outcome = Some(outcome),
         }

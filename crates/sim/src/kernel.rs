@@ -133,7 +133,8 @@ impl Kernel {
         };
         proc.is_rank = true;
         match hold {
-            HoldAt::Nowhere => self.schedule(pid, now),
+            // Scripted programs know no PMIx: nothing stops them on their way.
+            HoldAt::Nowhere | HoldAt::Init | HoldAt::App => self.schedule(pid, now),
             HoldAt::Exec => {
                 proc.traced = true;
                 self.effects.push(Effect::Trapped { pid });

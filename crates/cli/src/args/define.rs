@@ -7,7 +7,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-use super::values;
+use super::values::{self, HeldRanks};
 use crate::config::{LabelChoice, OnLoss, Oversubscribe, Switch};
 
 /// Columns that help is wrapped to, whatever the terminal's width, so that it reads the same everywhere.
@@ -370,9 +370,33 @@ pub(crate) struct JobArgs {
 
     /// Hold ranks before they run anything
     ///
-    /// At the first instruction, for a debugger: see `rally help debugging`.
-    #[arg(long, help_heading = "Life of the job")]
-    pub(crate) stop_on_exec: bool,
+    /// At the first instruction, for a debugger: all ranks, or those of a list (`0,4-7`). See `rally help debugging`.
+    #[arg(
+        long, value_name = "RANKS", num_args = 0..=1, require_equals = true, default_missing_value = "all",
+        value_parser = values::held_ranks, overrides_with_all = ["stop_in_init", "stop_in_app"],
+        help_heading = "Life of the job"
+    )]
+    pub(crate) stop_on_exec: Option<HeldRanks>,
+
+    /// Hold ranks in PMIx_Init
+    ///
+    /// All ranks, or those of a list. Programs that do not use PMIx run on.
+    #[arg(
+        long, value_name = "RANKS", num_args = 0..=1, require_equals = true, default_missing_value = "all",
+        value_parser = values::held_ranks, overrides_with_all = ["stop_on_exec", "stop_in_app"],
+        hide_short_help = true, help_heading = "Life of the job"
+    )]
+    pub(crate) stop_in_init: Option<HeldRanks>,
+
+    /// Hold ranks where their MPI library waits for a debugger
+    ///
+    /// Open MPI 5 does at the end of MPI_Init. All ranks, or those of a list; others run on.
+    #[arg(
+        long, value_name = "RANKS", num_args = 0..=1, require_equals = true, default_missing_value = "all",
+        value_parser = values::held_ranks, overrides_with_all = ["stop_on_exec", "stop_in_init"],
+        hide_short_help = true, help_heading = "Life of the job"
+    )]
+    pub(crate) stop_in_app: Option<HeldRanks>,
 
     /// Read the apps from a file, one per line
     #[arg(

@@ -8,7 +8,7 @@ use std::{
 
 use base::Rank;
 use dvm::spec::{
-    App, Destination, EndPolicy, HoldAt, JobSpec, OnFailure, Pattern, PatternFacts, Pty,
+    App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pattern, PatternFacts, Pty,
     RankVariables, StdinTarget, StdioPlan,
 };
 
@@ -19,6 +19,7 @@ use super::{
     define::{DisplayChoice, MessageFormatChoice, StdinChoice},
     error::FileKind,
     parse, placement,
+    values::HeldRanks,
     world::read_probe,
 };
 use crate::config::{LabelChoice, Layers, Setting, Settings, Source, Switch, apply_file};
@@ -187,11 +188,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
             // Zero means "none" to the launchers that scripts are written for.
             time_limit: settings.timeout.value.filter(|limit| !limit.is_zero()),
         },
-        hold: if job.args.stop_on_exec {
-            HoldAt::Exec
-        } else {
-            HoldAt::Nowhere
-        },
+        hold: hold(job),
     };
     Ok(RunRequest {
         spec,
@@ -431,4 +428,24 @@ fn notices(apps: &[AppLine], ignored: &[String], world: &World) -> Vec<Notice> {
         notices.push(Notice::NotSet(missing.into_iter().collect()));
     }
     notices
+}
+
+/// Which ranks are held, and where.
+fn hold(job: &JobLine) -> HoldPlan {
+    let places = [
+        (HoldAt::Exec, &job.args.stop_on_exec),
+        (HoldAt::Init, &job.args.stop_in_init),
+        (HoldAt::App, &job.args.stop_in_app),
+    ];
+    let given = places
+        .into_iter()
+        .find_map(|(at, ranks)| ranks.as_ref().map(|ranks| (at, ranks)));
+    match given {
+        None => HoldPlan::NOWHERE,
+        Some((at, HeldRanks::All)) => HoldPlan::all(at),
+        Some((at, HeldRanks::Only(ranks))) => HoldPlan {
+            at,
+            ranks: Some(ranks.clone()),
+        },
+    }
 }

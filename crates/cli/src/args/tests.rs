@@ -6,7 +6,7 @@ use base::Rank;
 use dvm::{
     alloc::Slots,
     place::MapTo,
-    spec::{Destination, HoldAt, OnFailure, StdinTarget, WindowSize},
+    spec::{Destination, HoldAt, HoldPlan, OnFailure, StdinTarget, WindowSize},
 };
 
 use super::{environment::Variables, *};
@@ -109,7 +109,7 @@ fn a_plain_job() {
     assert_eq!(run.spec.stdio.stdout, Destination::Forward);
     assert_eq!(run.spec.end.grace, Duration::from_secs(5));
     assert_eq!(run.spec.end.on_failure, OnFailure::EndJob);
-    assert_eq!(run.spec.hold, HoldAt::Nowhere);
+    assert_eq!(run.spec.hold, HoldPlan::NOWHERE);
     assert_eq!(run.allocation.nodes[0].name, "node7.cluster");
     assert_eq!(run.allocation.nodes[0].slots, Slots::Implicit);
     assert_eq!(run.show, Show::Run);
@@ -147,7 +147,7 @@ fn every_option_arrives() {
         "mpirun --stop-on-exec --timeout 1.5 --grace 250ms --kill-on-bad-exit=no --on-hangup continue \
          --on-output-closed=continue --stdin 2 -i in -o o.%r --merge-stderr -l --timestamps --json -v a",
     );
-    assert_eq!(run.spec.hold, HoldAt::Exec);
+    assert_eq!(run.spec.hold, HoldPlan::all(HoldAt::Exec));
     assert_eq!(run.spec.end.time_limit, Some(Duration::from_millis(1500)));
     assert_eq!(run.spec.end.grace, Duration::from_millis(250));
     assert_eq!(run.spec.end.on_failure, OnFailure::Continue);

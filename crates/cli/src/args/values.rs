@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use base::RankSet;
 use thiserror::Error;
 
 /// Procs that one job may have; as many ranks as a rank set holds.
@@ -29,6 +30,8 @@ pub(crate) enum ValueError {
     NotASlurmTime,
     #[error("a time cannot be longer than {MAX_SECONDS} seconds")]
     TimeTooLong,
+    #[error("it is neither `all` nor a list of ranks (`0,4-7`)")]
+    NotRanks,
     #[error("it is neither a rank nor `all` nor `none`")]
     NotATarget,
     #[error("it is not an octal mask between 0 and 777")]
@@ -72,6 +75,25 @@ impl fmt::Display for Alternatives<'_> {
         }
         Ok(())
     }
+}
+
+/// Ranks that are held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HeldRanks {
+    All,
+    Only(RankSet),
+}
+
+/// `all`, or a list of ranks.
+pub(crate) fn held_ranks(text: &str) -> Result<HeldRanks, ValueError> {
+    if text == "all" {
+        return Ok(HeldRanks::All);
+    }
+    let ranks: RankSet = text.parse().map_err(|_| ValueError::NotRanks)?;
+    if ranks.is_empty() {
+        return Err(ValueError::NotRanks);
+    }
+    Ok(HeldRanks::Only(ranks))
 }
 
 /// A number of procs, from 1 to [`MAX_PROCS`].

@@ -186,6 +186,7 @@ fn job(size: u32) -> Job {
         bind_to: None,
         session_dir: None,
         job_dir: None,
+        stop: None,
         extra: Vec::new(),
     }
 }
@@ -416,7 +417,7 @@ fn wrong_answers_are_noticed() {
     insta::assert_snapshot!(answered_by(&[]), @"the server closed the connection");
     insta::assert_snapshot!(answered_by(&[&[0xff; 8]]), @"the server refused the connection: ERROR (-1)");
     insta::assert_snapshot!(answered_by(&[WELCOME]), @"the server closed the connection");
-    insta::assert_snapshot!(answered_by(&[WELCOME, &[0xff; 16]]), @"the server broke the protocol: the length of a message exceeds its bound: 4294967295 is more than 268435456");
+    insta::assert_snapshot!(answered_by(&[WELCOME, &[0xff; 16]]), @"the server broke the protocol: the length of a message exceeds its bound: 4294967295 is more than 134217728");
     insta::assert_snapshot!(answered_by(&[WELCOME, FACTS]), @"the server says that this is rank 5 of 2");
 }
 

@@ -70,7 +70,7 @@ fn short_help_of_run() {
           --timeout <SECONDS>            End the job after this time
           --grace <SECONDS>              From SIGTERM to SIGKILL [default: 5]
           --kill-on-bad-exit[=<yes|no>]  End the job at the first failure
-          --stop-on-exec                 Hold ranks before they run anything
+          --stop-on-exec[=<RANKS>]       Hold ranks before they run anything
 
     General:
       -q, --quiet       Print nothing of our own but errors
@@ -232,10 +232,22 @@ fn full_help_of_run() {
           --on-output-closed <end|continue>
               What it does to the job when nobody reads its output any more
 
-          --stop-on-exec
+          --stop-on-exec[=<RANKS>]
               Hold ranks before they run anything
 
-              At the first instruction, for a debugger: see `rally help debugging`.
+              At the first instruction, for a debugger: all ranks, or those of a
+              list (`0,4-7`). See `rally help debugging`.
+
+          --stop-in-init[=<RANKS>]
+              Hold ranks in PMIx_Init
+
+              All ranks, or those of a list. Programs that do not use PMIx run on.
+
+          --stop-in-app[=<RANKS>]
+              Hold ranks where their MPI library waits for a debugger
+
+              Open MPI 5 does at the end of MPI_Init. All ranks, or those of a list;
+              others run on.
 
     General:
           --app <FILE>

@@ -161,7 +161,7 @@ impl Ranks {
                 ControllingTerminal::None
             },
             trace: match order.hold {
-                HoldAt::Nowhere => Trace::No,
+                HoldAt::Nowhere | HoldAt::Init | HoldAt::App => Trace::No,
                 HoldAt::Exec => Trace::StopOnExec,
             },
         };

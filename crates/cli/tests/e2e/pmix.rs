@@ -35,15 +35,9 @@ impl Library {
     }
 }
 
-/// What is not there yet, and so not tried.
-const NOT_YET: &[(&str, &str)] = &[("query_support", "no job can be stopped in init yet")];
-
 /// Whether a program says `not: VERSION... (WHY)` of a library: the reason lies in the library.
 fn is_not_for(name: &str, library: Library) -> bool {
     let text = fs::read_to_string(pmix_programs().join(format!("{name}.c"))).unwrap();
-    if NOT_YET.iter().any(|(other, _)| *other == name) {
-        return true;
-    }
     text.lines()
         .take(20)
         .filter_map(|line| line.trim_start_matches([' ', '*']).strip_prefix("not: "))

@@ -3,7 +3,7 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use base::{ExitStatus, JobId, ProcId, Rank, Time};
+use base::{ExitStatus, JobId, ProcId, Rank, RankSet, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -12,11 +12,11 @@ use pmix::{
     value::{App as SpawnedApp, Envar, Info, Key, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
-use super::{Asker, Controller, ControllerOutput, MAX_JOBS, Origin};
+use super::{Asker, Controller, MAX_JOBS, Origin};
 use crate::{
     place::{self, AppRequest, BindTarget, Oversubscribe},
-    proto::{Cause, Note, Outcome, Parent, StartFailure, StartStep, Stream, ToDaemon, ToFront},
-    spec::{App, HoldAt, JobSpec, StdinTarget},
+    proto::{Cause, Note, Outcome, Parent, StartFailure, StartStep, Stream, ToFront},
+    spec::{App, HoldAt, HoldPlan, JobSpec, StdinTarget},
 };
 
 impl Controller {
@@ -136,12 +136,7 @@ impl Controller {
             range: Some(Range::SESSION),
         };
         event.encode(&mut writer);
-        let event = Bytes::from(writer.into_bytes());
-        let nodes: Vec<_> = self.nodes.keys().copied().collect();
-        self.outputs.extend(nodes.into_iter().map(|node| {
-            let event = event.clone();
-            ControllerOutput::Daemon(node, ToDaemon::Event { event })
-        }));
+        self.tell_nodes(Bytes::from(writer.into_bytes()));
     }
 }
 
@@ -169,6 +164,7 @@ fn spec(spawner: &JobSpec, infos: &[Info], apps: Vec<SpawnedApp>) -> Result<JobS
         request.bind_to = Some(place::bind_to(bind_to).map_err(|_| Status::BAD_PARAM)?);
     }
     let mut programs = Vec::new();
+    let held: Vec<Info> = apps.iter().flat_map(|app| app.info.clone()).collect();
     for app in apps {
         let count = u32::try_from(app.maxprocs).map_err(|_| Status::BAD_PARAM)?;
         request.apps.push(AppRequest {
@@ -189,7 +185,7 @@ fn spec(spawner: &JobSpec, infos: &[Info], apps: Vec<SpawnedApp>) -> Result<JobS
             time_limit: None,
             ..spawner.end
         },
-        hold: HoldAt::Nowhere,
+        hold: hold(infos, &held)?,
         variables: spawner.variables,
     })
 }
@@ -221,6 +217,30 @@ fn input(infos: &[Info]) -> Result<StdinTarget, Status> {
             }
         }
     }
+}
+
+/// Where the ranks are held, as a debugger that spawns them says.
+fn hold(job: &[Info], apps: &[Info]) -> Result<HoldPlan, Status> {
+    let places = [
+        (keys::STOP_ON_EXEC, HoldAt::Exec),
+        (keys::STOP_IN_INIT, HoldAt::Init),
+        (keys::STOP_IN_APP, HoldAt::App),
+    ];
+    for (key, at) in places {
+        let Some(value) = find(job, key).or_else(|| find(apps, key)) else {
+            continue;
+        };
+        let rank = match value {
+            Value::Bool(true) => return Ok(HoldPlan::all(at)),
+            Value::Bool(false) => continue,
+            Value::Proc(proc) => proc.rank,
+            Value::Rank(rank) => *rank,
+            _ => return Err(Status::BAD_PARAM),
+        };
+        let ranks = (rank != PmixRank::WILDCARD).then(|| RankSet::single(Rank(rank.0)));
+        return Ok(HoldPlan { at, ranks });
+    }
+    Ok(HoldPlan::NOWHERE)
 }
 
 /// One program, in the environment of the spawner and with what the spawner adds.

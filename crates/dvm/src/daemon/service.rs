@@ -8,7 +8,7 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-use base::{CpuSet, ExitStatus, JobId, Level, ProcId, Rank, Signal, Time, Topology};
+use base::{CpuSet, ExitStatus, JobId, Level, ProcId, Rank, RankSet, Signal, Time, Topology};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -17,13 +17,16 @@ use pmix::{
     message::{Answer, Command, GroupForm, Push, Request, Shape},
     server::{
         AppFacts, Ask, Config, Conn, Event, Input, Job, LogStream, NodeFacts, Output as FromServer,
-        PeerOwner, RankFacts, Server, Ticket,
+        PeerOwner, RankFacts, Server, Stop, StopIn, Ticket,
     },
     value::{Info, IofChannels, Key, Kval, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
 use super::{DaemonConfig, Output};
-use crate::proto::{Launch, Stream, ToController};
+use crate::{
+    proto::{Launch, Stream, ToController},
+    spec::HoldAt,
+};
 
 /// How PMIx is served on a node.
 #[derive(Clone, Debug)]
@@ -51,6 +54,7 @@ pub(super) struct Service {
     host: String,
     names: BTreeMap<JobId, Nspace>,
     jobs: BTreeMap<Nspace, JobId>,
+    sizes: BTreeMap<JobId, u32>,
     /// Which jobs were spawned by procs of which.
     parents: BTreeMap<JobId, JobId>,
     /// Which commands the controller is to answer.
@@ -78,6 +82,10 @@ pub(super) enum What {
     Say(Stream, Bytes),
     /// A signal to some procs of the job.
     Signal(Vec<Rank>, Signal),
+    /// The proc waits for its debugger.
+    Ready,
+    /// A tool has let these procs go.
+    Released(RankSet),
     /// Input for some procs of the job, or for all that read where none is named; to be answered when there is room for
     /// more.
     Feed(Pushed),
@@ -139,6 +147,7 @@ impl Service {
             host: String::new(),
             names: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            sizes: BTreeMap::new(),
             parents: BTreeMap::new(),
             asked: BTreeMap::new(),
             wanted: BTreeMap::new(),
@@ -154,6 +163,7 @@ impl Service {
         self.host.clone_from(&config.host);
         self.names.insert(launch.job, nspace.clone());
         self.jobs.insert(nspace.clone(), launch.job);
+        self.sizes.insert(launch.job, launch.size);
         if let Some(parent) = &launch.parent {
             self.parents.insert(launch.job, parent.proc.job);
         }
@@ -244,6 +254,7 @@ impl Service {
             self.jobs.remove(&nspace);
             self.wanted.remove(&job);
             self.parents.remove(&job);
+            self.sizes.remove(&job);
             self.server.handle(now, Input::Deregister(nspace));
         }
     }
@@ -276,6 +287,13 @@ impl Service {
         let answer =
             Answer::decode(Format::V4, shape, answer).unwrap_or(Answer::Status(Status::ERROR));
         self.reply(now, Ticket(ticket), answer);
+    }
+
+    /// These procs wait for their debugger no longer.
+    pub(super) fn release(&mut self, now: Time, job: JobId, ranks: RankSet) {
+        if let Some(nspace) = self.names.get(&job).cloned() {
+            self.server.handle(now, Input::Release { nspace, ranks });
+        }
     }
 
     /// What a proc has pushed was taken, or never will be.
@@ -337,7 +355,12 @@ impl Service {
                 },
                 // Whether a proc said goodbye decides nothing here: its exit does. And what concerns other nodes
                 // concerns nobody as long as there are none.
-                FromServer::Finalized { .. } | FromServer::Lost { .. } | FromServer::Event(_) => {}
+                FromServer::Finalized { .. } | FromServer::Lost { .. } => {}
+                FromServer::Event(event) if event.status == Status::DEBUGGER_RELEASE => {
+                    self.released(&event);
+                }
+                FromServer::Event(_) => {}
+                FromServer::Ready { proc } => self.demand(&proc, What::Ready),
             }
         }
     }
@@ -368,6 +391,38 @@ impl Service {
         let all = to.iter().any(|proc| proc.rank == PmixRank::WILDCARD);
         let named = to.iter().filter(|_| !all).map(|proc| Rank(proc.rank.0));
         Ok((job, named.collect()))
+    }
+
+    /// A tool lets procs go: those that wait in PMIx have heard it themselves, the controller must know, and whoever
+    /// stands at its first instruction is let go by us.
+    fn released(&mut self, event: &Event) {
+        let named = event
+            .infos
+            .iter()
+            .find(|info| info.key == *keys::EVENT_CUSTOM_RANGE);
+        let whole = || vec![Proc::all(event.source.nspace.clone())];
+        let procs = named
+            .and_then(|info| info.value.as_procs())
+            .map_or_else(whole, |procs| procs.into_iter().cloned().collect());
+        let mut ranks: BTreeMap<JobId, RankSet> = BTreeMap::new();
+        for proc in procs {
+            let Some(job) = self.jobs.get(&proc.nspace) else {
+                continue;
+            };
+            let of_job = ranks.entry(*job).or_default();
+            if proc.rank == PmixRank::WILDCARD {
+                let size = self.sizes.get(job).copied().unwrap_or(0);
+                *of_job = RankSet::range(0..size);
+            } else {
+                of_job.insert(Rank(proc.rank.0));
+            }
+        }
+        for (job, ranks) in ranks {
+            self.demands.push_back(Demand {
+                proc: ProcId { job, rank: Rank(0) },
+                what: What::Released(ranks),
+            });
+        }
     }
 
     fn on_ask(&mut self, now: Time, ask: Ask, out: &mut VecDeque<Output>) {
@@ -590,6 +645,17 @@ fn locality(topology: &Topology, cpus: &CpuSet) -> String {
     text
 }
 
+/// Which procs stop by themselves.
+fn stop(launch: &Launch) -> Option<Stop> {
+    let place = match launch.hold.at {
+        HoldAt::Nowhere | HoldAt::Exec => return None,
+        HoldAt::Init => StopIn::Init,
+        HoldAt::App => StopIn::App,
+    };
+    let ranks = launch.hold.among(launch.size);
+    Some(Stop { place, ranks })
+}
+
 /// The facts of a job, as PMIx wants them.
 fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
     let c_string = |bytes: &[u8]| CString::new(bytes).ok();
@@ -649,6 +715,7 @@ fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
         bind_to: None,
         session_dir: None,
         job_dir: None,
+        stop: stop(launch),
         extra: topology(config).into_iter().collect(),
         nspace,
     }

@@ -8,8 +8,8 @@ use dvm::{
     place::{AppRequest, MapTo, Request},
     proto::{EndReason, StartFailure, StartStep},
     spec::{
-        App, Destination, EndPolicy, HoldAt, JobSpec, OnFailure, Pty, RankVariables, StdinTarget,
-        StdioPlan, WindowSize,
+        App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pty, RankVariables,
+        StdinTarget, StdioPlan, WindowSize,
     },
 };
 
@@ -129,7 +129,7 @@ impl Maker<'_> {
                 stdin,
                 stdio,
                 end,
-                hold,
+                hold: HoldPlan::all(hold),
                 variables: RankVariables::OpenMpi,
             },
             scripts,

@@ -197,12 +197,14 @@ pub(super) fn display(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
 
 /// `--runtime-options` of Open MPI 5: those that change what we would do are obeyed.
 pub(super) fn runtime_options(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    const KNOWN: [&str; 5] = [
+    const KNOWN: [&str; 7] = [
         "donotlaunch",
         "error-nonzero-status=BOOL",
         "recoverable",
         "continuous",
         "stop-on-exec",
+        "stop-in-init",
+        "stop-in-app",
     ];
     for word in text(given)?.split(',') {
         let (name, said) = word.split_once('=').unwrap_or((word, "true"));
@@ -219,6 +221,8 @@ pub(super) fn runtime_options(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
                 emit.here("kill-on-bad-exit", "no")
             }
             "stop-on-exec" => emit.plain("stop-on-exec"),
+            "stop-in-init" => emit.plain("stop-in-init"),
+            "stop-in-app" => emit.plain("stop-in-app"),
             "recoverable"
             | "continuous"
             | "autorestart"

@@ -553,16 +553,7 @@ pub(super) static SPELLINGS: &[Spelling] = &[
     // Debuggers.
     row(
         NOT_SRUN,
-        &[
-            "tv",
-            "debug",
-            "gdb",
-            "gdba",
-            "ddt",
-            "totalview",
-            "stop-in-init",
-            "stop-in-app",
-        ],
+        &["tv", "debug", "gdb", "gdba", "ddt", "totalview"],
         Nothing,
         Means::Refused(NotOffered::Debugger),
     ),

@@ -289,7 +289,7 @@ fn placement() {
         (
             M,
             "--rtos x a",
-            "error: `--rtos` cannot be `x`: known values are `donotlaunch`, `error-nonzero-status=BOOL`, `recoverable`, `continuous`, `stop-on-exec`",
+            "error: `--rtos` cannot be `x`: known values are `donotlaunch`, `error-nonzero-status=BOOL`, `recoverable`, `continuous`, `stop-on-exec`, `stop-in-init`, `stop-in-app`",
         ),
         (M, "--do-not-launch a", "--dry-run a"),
         (S, "--test-only a", "--dry-run a"),

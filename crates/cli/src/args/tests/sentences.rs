@@ -29,6 +29,8 @@ fn mistakes_in_options() {
         "rally run --timeout soon a",
         "rally run --timeout 99999999999 a",
         "rally run --stdin some a",
+        "rally run --stop-in-init=few a",
+        "rally run --stop-on-exec= a",
         "rally run --umask 8 a",
         "rally run --label=loud a",
         "rally run --kill-on-bad-exit=maybe a",
@@ -158,6 +160,14 @@ fn mistakes_in_options() {
 
     $ rally run --stdin some a
     error: `--stdin` cannot be `some`: it is neither a rank nor `all` nor `none`
+    [120 cli/bad-value]
+
+    $ rally run --stop-in-init=few a
+    error: `--stop-in-init` cannot be `few`: it is neither `all` nor a list of ranks (`0,4-7`)
+    [120 cli/bad-value]
+
+    $ rally run --stop-on-exec= a
+    error: `--stop-on-exec` cannot be ``: it is neither `all` nor a list of ranks (`0,4-7`)
     [120 cli/bad-value]
 
     $ rally run --umask 8 a

@@ -49,6 +49,11 @@ impl LocalJob {
         let Demand { proc, what } = demand;
         let (job, rank) = (proc.job, proc.rank);
         match what {
+            // What is held depends on the service as well.
+            What::Ready => {}
+            What::Released(ranks) => {
+                out.push_back(Output::Send(ToController::Released { job, ranks }))
+            }
             What::Feed(pushed) => self.on_pushed(pushed, out),
             What::Say(stream, bytes) => self.on_output(now, rank, stream, bytes, out),
             What::Signal(ranks, signal) => {

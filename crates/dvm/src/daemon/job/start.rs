@@ -154,7 +154,11 @@ impl LocalJob {
                 .map(|pty| pty.size),
             env,
             cpus: placed.cpus.clone(),
-            hold: self.launch.hold,
+            hold: match self.launch.hold.of(rank) {
+                HoldAt::Exec => HoldAt::Exec,
+                // The proc stops by itself when it comes to that point.
+                HoldAt::Nowhere | HoldAt::Init | HoldAt::App => HoldAt::Nowhere,
+            },
         })
     }
 
@@ -170,7 +174,7 @@ impl LocalJob {
         let hold = self
             .starting
             .take()
-            .map_or(self.launch.hold, |(_, hold)| hold);
+            .map_or(HoldAt::Nowhere, |(_, hold)| hold);
         if let Some(proc) = self.procs.get_mut(&rank) {
             proc.life.on_spawned(hold)?;
             self.table.push(TableRow {
@@ -287,7 +291,7 @@ impl LocalJob {
         proc.life.on_trapped()?;
         let id = proc_id(self.launch.job, rank);
         out.push_back(Output::LeaveStopped { proc: id });
-        if self.launch.hold == HoldAt::Nowhere || self.phase != Phase::Running {
+        if self.launch.hold.of(rank) == HoldAt::Nowhere || self.phase != Phase::Running {
             // It was released before it came to its holding point, or it has a SIGTERM waiting that it must run to take.
             if planted::is(Bug::ReleaseForgetsLateTrap) {
                 return Ok(());
@@ -303,10 +307,25 @@ impl LocalJob {
         Ok(())
     }
 
-    pub(in crate::daemon) fn release(&mut self, out: &mut Out) {
-        self.launch.hold = HoldAt::Nowhere;
+    /// A proc waits on its way for its debugger. False when it is not to be held there: it is to run on.
+    pub(in crate::daemon) fn on_ready(&mut self, rank: Rank, out: &mut Out) -> bool {
+        let held = matches!(self.launch.hold.of(rank), HoldAt::Init | HoldAt::App)
+            && self.phase == Phase::Running;
+        if held {
+            out.push_back(Output::Send(ToController::Held {
+                job: self.launch.job,
+                ranks: RankSet::single(rank),
+            }));
+        }
+        held
+    }
+
+    /// These procs are held no longer, nor when they come to their holding point.
+    pub(in crate::daemon) fn release(&mut self, ranks: &RankSet, out: &mut Out) {
+        let plan = &mut self.launch.hold;
+        plan.ranks = Some(plan.among(self.launch.size).difference(ranks));
         for (rank, proc) in &mut self.procs {
-            if proc.life.on_released() {
+            if ranks.contains(*rank) && proc.life.on_released() {
                 out.push_back(Output::Continue {
                     proc: proc_id(self.launch.job, *rank),
                 });

@@ -1,0 +1,104 @@
+//! Jobs that are held for a debugger: who hears of it, and how they are let go.
+
+use base::{JobId, RankSet};
+use bytes::Bytes;
+use pmix::{
+    codec::{Format, Writer},
+    keys,
+    message::Push,
+    value::{Info, Key, Nspace, PmixRank, Proc, Range, Status, Value},
+};
+
+use super::{Controller, ControllerOutput, FIRST, Origin};
+use crate::{
+    hold::Announcement,
+    proto::{ToDaemon, ToFront},
+    spec::HoldAt,
+};
+
+impl Controller {
+    /// Tells whoever has asked for it that all ranks are held: the front, or the spawner of the job.
+    pub(super) fn announce(&mut self, id: JobId, news: Option<Announcement>) {
+        let Some(Announcement::AllHeld { held, dead }) = news else {
+            return;
+        };
+        // Where none could be started there is nothing to attach to, and the end says why.
+        if held.is_empty() {
+            return;
+        }
+        if id == FIRST {
+            self.tell(ToFront::AllHeld { held, dead });
+        } else {
+            self.tell_ready(id);
+        }
+    }
+
+    /// Lets ranks of a job go, all of them where none is named.
+    pub(super) fn release(&mut self, id: JobId, ranks: Option<&RankSet>) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let (freed, news) = job.hold.release(ranks);
+        let left = job.hold.left();
+        let Some(freed) = freed else { return };
+        self.each_node(id, |job| ToDaemon::Release {
+            job,
+            ranks: freed.clone(),
+        });
+        self.announce(id, news);
+        if id == FIRST {
+            self.tell(ToFront::Released { held: left });
+        }
+    }
+
+    /// One event for the proc that has spawned the job, however many ranks wait (section 8.3 of `docs/formats/pmix.md`).
+    fn tell_ready(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        let Origin::Spawned { by, .. } = job.origin else {
+            return;
+        };
+        let place = match job.spec.hold.at {
+            HoldAt::Init => Some("pmix-init"),
+            HoldAt::App => Some("mpi-init"),
+            HoldAt::Exec | HoldAt::Nowhere => None,
+        };
+        let name = |text: &str| Nspace::from_text(text).ok();
+        let (Some(server), Some(spawner)) = (name(&self.name), name(&self.nspace(by.job))) else {
+            return;
+        };
+        let spawner = Proc {
+            nspace: spawner,
+            rank: by.rank.into(),
+        };
+        let info = |key, value| Key::new(key).ok().map(|key| Info::new(key, value));
+        let infos = [
+            info(keys::EVENT_NON_DEFAULT, Value::Bool(true)),
+            info(keys::EVENT_CUSTOM_RANGE, Value::procs(vec![spawner])),
+            info(keys::NSPACE, Value::text(&self.nspace(id))),
+            place.and_then(|place| info(keys::BREAKPOINT, Value::text(place))),
+        ];
+        let event = Push::Event {
+            status: Status::READY_FOR_DEBUG,
+            source: Proc {
+                nspace: server,
+                rank: PmixRank(0),
+            },
+            infos: infos.into_iter().flatten().collect(),
+            range: Some(Range::CUSTOM),
+        };
+        let mut writer = Writer::new(Format::V4);
+        event.encode(&mut writer);
+        self.tell_nodes(Bytes::from(writer.into_bytes()));
+    }
+
+    /// An event for the PMIx servers of all nodes.
+    pub(super) fn tell_nodes(&mut self, event: Bytes) {
+        let nodes: Vec<_> = self.nodes.keys().copied().collect();
+        self.outputs.extend(nodes.into_iter().map(|node| {
+            let event = event.clone();
+            ControllerOutput::Daemon(node, ToDaemon::Event { event })
+        }));
+    }
+}
