@@ -410,7 +410,7 @@ impl Front {
     fn on_message(&mut self, message: ToFront) {
         match message {
             ToFront::Refused(refusal) => self.state = State::Ended(Ending::Refused(refusal)),
-            ToFront::Launched { job, table } => {
+            ToFront::Launched { job, name, table } => {
                 let size = table.last().map_or(1, |row| row.rank.0 + 1);
                 self.printers.learn(job, size, &table);
                 let entries = table.iter().map(|row| mpir::Entry {
@@ -418,21 +418,19 @@ impl Front {
                     executable: row.executable.to_string_lossy().into_owned(),
                     pid: row.pid,
                 });
-                // Paths and host names hold no NUL byte; a table with one could not be shown to a debugger.
-                if let Err(error) = mpir::publish(entries.collect()) {
-                    self.say(&messages::internal(&error.to_string()));
-                }
+                let shown = mpir::name_job(&name).and_then(|()| mpir::publish(entries.collect()));
+                self.check_symbols(shown);
                 self.table = table;
                 if self.options.verbosity == Verbosity::Verbose {
                     self.say(&messages::started(&self.table));
                 }
                 if self.hold == HoldAt::Nowhere {
-                    mpir::set_state(mpir::State::Spawned);
+                    self.check_symbols(mpir::set_state(mpir::State::Spawned));
                 }
             }
             ToFront::AllHeld { held, .. } => {
                 self.held = true;
-                mpir::set_state(mpir::State::Spawned);
+                self.check_symbols(mpir::set_state(mpir::State::Spawned));
                 // Stands still here for as long as the debugger wants.
                 mpir::breakpoint();
                 if mpir::being_debugged() {
@@ -457,6 +455,13 @@ impl Front {
                 self.input.close(&mut self.events);
                 self.state = State::Ended(Ending::Outcome(outcome));
             }
+        }
+    }
+
+    /// Paths, host names and messages hold no NUL byte; one that did could not be shown to a debugger.
+    fn check_symbols(&mut self, shown: Result<(), mpir::ContainsNul>) {
+        if let Err(error) = shown {
+            self.say(&messages::internal(&error.to_string()));
         }
     }
 

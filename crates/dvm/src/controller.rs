@@ -504,6 +504,7 @@ impl Controller {
 
     /// Tells the front of the launch when the last node has said, or will never say, what became of it.
     fn tell_launched(&mut self, id: JobId) {
+        let name = self.nspace(id);
         let Some(job) = self
             .jobs
             .get_mut(&id)
@@ -520,6 +521,7 @@ impl Controller {
         job.table.sort_by_key(|row| row.rank);
         let launched = ToFront::Launched {
             job: job.id,
+            name,
             table: std::mem::take(&mut job.table),
         };
         self.tell(launched);

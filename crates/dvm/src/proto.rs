@@ -89,9 +89,11 @@ pub enum EndReason {
 pub enum ToFront {
     /// The job cannot be run at all; nothing was started.
     Refused(Refusal),
-    /// Every proc was forked or has failed to be; the table has a row for each that lives, by rank.
+    /// Every proc was forked or has failed to be; the table has a row for each that lives, by rank. `name` is the job's
+    /// in PMIx.
     Launched {
         job: JobId,
+        name: String,
         table: Vec<TableRow>,
     },
     /// Every rank that is not dead stands still at its holding point. Said once.

@@ -23,9 +23,6 @@ const _: () = {
     assert!(std::mem::offset_of!(MPIR_PROCDESC, pid) == 16);
 };
 
-// The symbols are beside `MPIR_Breakpoint` and not in a module of their own, because gdb finds a name without its path
-// only from a frame of the same module.
-
 // SAFETY: the names start with `MPIR_`, a prefix that the interface reserves, so that nothing else in the
 // executable has them. The same holds for every symbol below.
 #[unsafe(no_mangle)]
@@ -48,21 +45,26 @@ static mut MPIR_i_am_starter: c_int = 1;
 // SAFETY: the prefix is reserved, see above.
 #[unsafe(no_mangle)]
 static mut MPIR_partial_attach_ok: c_int = 1;
-
-/// Where a debugger puts its breakpoint. The empty assembly is a side effect that the compiler knows nothing about,
-/// so that calls are neither removed nor is the body folded into that of another empty function.
-// SAFETY: the prefix is reserved, see above.
+// SAFETY: the name is one that debuggers look up, and nothing else in the executable has it.
 #[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn MPIR_Breakpoint() {
-    // SAFETY: no instruction is emitted, so nothing can be violated.
-    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
+static mut totalview_jobid: *const c_char = ptr::null();
+
+// In assembly, because no compiler shall know that it does nothing, and because the frame in which a debugger stops
+// decides which language it speaks.
+std::arch::global_asm!(include_str!("symbols.s"));
+
+// SAFETY: it is defined there: it takes nothing, gives nothing and does nothing.
+unsafe extern "C" {
+    /// Where a debugger puts its breakpoint.
+    safe fn MPIR_Breakpoint();
 }
 
 /// What the exported pointers point into. Holding the lock is the right to write the exported symbols.
 struct Memory {
     table: Vec<MPIR_PROCDESC>,
     texts: Vec<CString>,
+    job: Option<CString>,
+    reason: Option<CString>,
 }
 
 // SAFETY: the pointers in `table` point into `texts` of the same value, which is only read.
@@ -71,6 +73,8 @@ unsafe impl Send for Memory {}
 static MEMORY: Mutex<Memory> = Mutex::new(Memory {
     table: Vec::new(),
     texts: Vec::new(),
+    job: None,
+    reason: None,
 });
 
 /// Whether a debugger has told us that it is there. It may do so or take it back at any time, so ask again each time
@@ -138,28 +142,58 @@ pub fn publish(table: Vec<Entry>) -> Result<(), ContainsNul> {
     Ok(())
 }
 
+/// Says under which name the job is known to the tools of its launcher.
+///
+/// # Errors
+///
+/// [`ContainsNul`] when the name cannot be a C string; the symbol is as it was then.
+pub fn name_job(name: &str) -> Result<(), ContainsNul> {
+    let name = CString::new(name).map_err(|_| ContainsNul)?;
+    let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the lock makes this the only writer, and each write is one aligned volatile store. The characters are on
+    // the heap and live until the next call, which clears the pointer first.
+    unsafe {
+        (&raw mut totalview_jobid).write_volatile(ptr::null());
+        let name = memory.job.insert(name);
+        (&raw mut totalview_jobid).write_volatile(name.as_ptr());
+    }
+    Ok(())
+}
+
 /// Says what the next [`breakpoint`] is about.
-pub fn set_state(state: State) {
-    let value = match state {
-        State::Null => 0,
-        State::Spawned => 1,
-        State::Aborting => 2,
+///
+/// # Errors
+///
+/// [`ContainsNul`] when the reason of an abort cannot be a C string; the symbols are as they were then.
+pub fn set_state(state: State<'_>) -> Result<(), ContainsNul> {
+    let (value, reason) = match state {
+        State::Null => (0, None),
+        State::Spawned => (1, None),
+        State::Aborting { reason } => (2, Some(CString::new(reason).map_err(|_| ContainsNul)?)),
     };
-    let _writer = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: the lock makes this the only writer, and the write is one aligned volatile store.
-    unsafe { (&raw mut MPIR_debug_state).write_volatile(value) };
+    let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the lock makes this the only writer, and each write is one aligned volatile store. The characters of the
+    // reason are on the heap and live until the next call, which clears the pointer first. The state comes last: who sees
+    // it sees the reason.
+    unsafe {
+        (&raw mut MPIR_debug_abort_string).write_volatile(ptr::null());
+        memory.reason = reason;
+        if let Some(reason) = &memory.reason {
+            (&raw mut MPIR_debug_abort_string).write_volatile(reason.as_ptr());
+        }
+        (&raw mut MPIR_debug_state).write_volatile(value);
+    }
+    Ok(())
 }
 
 /// Calls `MPIR_Breakpoint`: a debugger that waits there stops this process until it has seen enough. Returns at once
 /// when there is none.
 pub fn breakpoint() {
-    // The linker needs a reference to the symbols that are read by their presence only, and to the string that no
-    // debugger finds set, because a job that ends is not announced; this is it.
+    // The linker needs a reference to the symbols that are read by their presence only; this is it.
     // SAFETY: the statics are aligned integers that no code of this process writes.
     unsafe {
         std::hint::black_box((&raw const MPIR_i_am_starter).read_volatile());
         std::hint::black_box((&raw const MPIR_partial_attach_ok).read_volatile());
-        std::hint::black_box((&raw const MPIR_debug_abort_string).read_volatile());
     }
     MPIR_Breakpoint();
 }
@@ -178,13 +212,25 @@ mod tests {
             rest.split(|c: char| !c.is_alphanumeric() && c != '_')
                 .next()
         };
-        let defined: BTreeSet<_> = ["static mut ", "extern \"C\" fn "]
+        let defined: BTreeSet<_> = ["static mut ", "safe fn "]
             .iter()
             .flat_map(|start| code.split(start).skip(1).filter_map(word))
-            .filter(|name| name.starts_with("MPIR_"))
+            .filter(|name| name.starts_with("MPIR_") || name.starts_with("totalview_"))
             .collect();
         assert_eq!(crate::symbols().collect::<BTreeSet<_>>(), defined);
         assert_eq!(defined.len(), crate::symbols().count());
+        // What is said in C's words is about the same variables.
+        let typed: BTreeSet<_> = include_str!("symbols.s")
+            .lines()
+            .filter_map(|line| {
+                line.trim()
+                    .strip_prefix("mpir_variable ")?
+                    .split(',')
+                    .next()
+            })
+            .chain(["MPIR_Breakpoint"])
+            .collect();
+        assert_eq!(typed, defined);
     }
 
     /// A debugger that has only the symbol table trusts these sizes.
@@ -198,10 +244,11 @@ mod tests {
                 size_of_val(&(&raw const MPIR_being_debugged).read_volatile()),
                 size_of_val(&(&raw const MPIR_debug_state).read_volatile()),
                 size_of_val(&(&raw const MPIR_debug_abort_string).read_volatile()),
+                size_of_val(&(&raw const totalview_jobid).read_volatile()),
             ]
         };
         let pointer = size_of::<usize>();
-        assert_eq!(sizes, [pointer, 4, 4, 4, pointer]);
+        assert_eq!(sizes, [pointer, 4, 4, 4, pointer, pointer]);
     }
 
     fn entry(host: &str, executable: &str, pid: i32) -> Entry {
@@ -261,12 +308,38 @@ mod tests {
         unsafe { (&raw mut MPIR_being_debugged).write_volatile(1) };
         assert!(being_debugged());
 
-        // SAFETY: this test is the only code that touches the symbol.
-        let state_symbol = || unsafe { (&raw const MPIR_debug_state).read_volatile() };
-        for (state, value) in [(State::Spawned, 1), (State::Aborting, 2), (State::Null, 0)] {
-            set_state(state);
-            assert_eq!(state_symbol(), value);
+        let text = |pointer: *const c_char| {
+            // SAFETY: the pointers are those of the symbols, whose texts live until they are replaced.
+            let text = (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) });
+            text.map(|text| text.to_str().unwrap())
+        };
+        // SAFETY: this test is the only code that touches the symbols.
+        let state = || unsafe {
+            let reason = (&raw const MPIR_debug_abort_string).read_volatile();
+            ((&raw const MPIR_debug_state).read_volatile(), text(reason))
+        };
+        let aborting = |reason| State::Aborting { reason };
+        for (set, expected) in [
+            (State::Spawned, (1, None)),
+            (
+                aborting("rank 3 was killed"),
+                (2, Some("rank 3 was killed")),
+            ),
+            (aborting("rank 4 as well"), (2, Some("rank 4 as well"))),
+            (State::Null, (0, None)),
+        ] {
+            set_state(set).unwrap();
+            assert_eq!(state(), expected);
         }
+        assert_eq!(set_state(aborting("a\0b")), Err(ContainsNul));
+        assert_eq!(state(), (0, None));
+
+        // SAFETY: as above.
+        let job = || text(unsafe { (&raw const totalview_jobid).read_volatile() });
+        assert_eq!(job(), None);
+        name_job("rally-n1-77@1").unwrap();
+        assert_eq!(name_job("\0"), Err(ContainsNul));
+        assert_eq!(job(), Some("rally-n1-77@1"));
 
         breakpoint();
     }

@@ -6,17 +6,16 @@
 //! Acquisition Interface", version 1.1.
 //!
 //! **Architecture invariant:** the symbols and nothing else. Who fills them and when is the front's business; there
-//! are no processes, no job and no I/O here. The crate is a package of its own because it alone is built with full
-//! debug information, without which gdb cannot print the table by its type.
+//! are no processes, no job and no I/O here.
 //!
 //! The linker drops symbols that nothing refers to and hides the others, so a binary that wants them exported must be
 //! linked with one `--export-dynamic-symbol` for each line of `symbols.txt`.
 //!
 //! # In gdb
 //!
-//! At the first stop the current language is C, and the symbols have no type there: write
-//! `set var *(int*)&MPIR_being_debugged = 1`. At the breakpoint it is Rust and the names have their types:
-//! `print *MPIR_proctable@4`. After `set language c` casts are needed again.
+//! `symbols.s` describes the symbols in C's words, so that after `set language c` gdb takes them by name and type:
+//! `set var MPIR_being_debugged = 1`, `ptype MPIR_PROCDESC`. At `MPIR_Breakpoint` the language is C by itself. Of a stripped
+//! executable only the names are left, and gdb wants casts: `*(int*)&MPIR_proctable_size`.
 //!
 //! # Symbols that are absent on purpose
 //!
@@ -38,7 +37,7 @@
 )]
 mod exported;
 
-pub use exported::{being_debugged, breakpoint, publish, set_state};
+pub use exported::{being_debugged, breakpoint, name_job, publish, set_state};
 
 /// One row of the table; the row's index is the rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,13 +52,16 @@ pub struct Entry {
 
 /// What `MPIR_debug_state` says at the next [`breakpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum State<'a> {
     /// There is nothing to see.
     Null,
     /// All processes exist, and the table lists them.
     Spawned,
-    /// The job is being ended.
-    Aborting,
+    /// The job is being ended before its processes have ended by themselves.
+    Aborting {
+        /// What `MPIR_debug_abort_string` says: a line for the user.
+        reason: &'a str,
+    },
 }
 
 /// A text that C cannot hold: it contains a NUL character.
