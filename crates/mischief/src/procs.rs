@@ -45,6 +45,17 @@ impl Proc {
             .any(|entry| entry == variable.as_bytes())
     }
 
+    /// The value of a variable in that environment.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<String> {
+        let entry = self.environment.split(|byte| *byte == 0);
+        let value =
+            entry.filter_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+        value
+            .map(|value| String::from_utf8_lossy(value).into_owned())
+            .next()
+    }
+
     /// Whether the process runs this executable, links resolved.
     #[must_use]
     pub fn runs(&self, executable: &Path) -> bool {

@@ -13,10 +13,11 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Programs and the Debian packages that have them.
-const NEEDED: [(&str, &str); 8] = [
+const NEEDED: [(&str, &str); 9] = [
     ("gdb", "gdb"),
     ("gcc", "gcc"),
     ("g++", "g++"),
+    ("strip", "binutils"),
     ("setpriv", "util-linux"),
     ("setsid", "util-linux"),
     ("ps", "procps"),

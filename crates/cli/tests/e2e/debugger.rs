@@ -1,5 +1,10 @@
 //! A debugger that knows MPIR holds every rank at its first instruction and reads the table.
 
+mod symbols;
+mod table;
+
+use std::process::Command;
+
 use nix::{
     sys::signal::{self, Signal},
     unistd::Pid,
@@ -7,7 +12,12 @@ use nix::{
 
 use crate::harness::{DEADLINE, Sandbox, Stream, eventually, rally, testdata};
 
-const GDB: [&str; 4] = ["-nx", "-batch", "-iex", "set debuginfod enabled off"];
+/// gdb without anybody's settings, which ends with its script.
+fn gdb(sandbox: &Sandbox) -> Command {
+    let mut command = sandbox.command("gdb");
+    command.args(["-nx", "-batch", "-iex", "set debuginfod enabled off"]);
+    command
+}
 
 /// The rows that gdb printed: `rank 0 host NAME pid 123 program /path`.
 fn pids(text: &str) -> Vec<i32> {
@@ -28,9 +38,8 @@ fn pids(text: &str) -> Vec<i32> {
 fn gdb_stops_at_the_breakpoint_reads_the_table_and_lets_go() {
     let sandbox = Sandbox::new();
     // `shell` steps of the script wait for files that this test makes, so that it can look at the ranks meanwhile.
-    let mut command = sandbox.command("gdb");
+    let mut command = gdb(&sandbox);
     command
-        .args(GDB)
         .arg("-x")
         .arg(testdata("mpir/read-table.gdb"))
         .arg("--args")
@@ -55,10 +64,8 @@ fn gdb_stops_at_the_breakpoint_reads_the_table_and_lets_go() {
     assert!(!text.contains("ran\n"), "no rank has run: {text}");
 
     // A second debugger attaches to one of them, which has executed nothing but its exec.
-    let mut attach = sandbox.command("gdb");
-    attach
-        .args(GDB)
-        .args(["-ex", &format!("attach {}", table[2])]);
+    let mut attach = gdb(&sandbox);
+    attach.args(["-ex", &format!("attach {}", table[2])]);
     attach.args(["-ex", "info symbol $pc", "-ex", "detach"]);
     let second = sandbox.run(&mut attach).expect_code(0);
     assert!(

@@ -3,10 +3,12 @@
 mod pty;
 mod running;
 mod sandbox;
+mod starter;
 
 pub(crate) use pty::Terminal;
 pub(crate) use running::{Finished, Running, Stream};
 pub(crate) use sandbox::Sandbox;
+pub(crate) use starter::{Elf, Row, Starter, SymbolKind, SymbolTable};
 
 use std::{
     path::PathBuf,

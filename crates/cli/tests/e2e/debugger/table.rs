@@ -1,0 +1,84 @@
+//! The table of a job that runs, for tools that come later.
+
+use super::gdb;
+use crate::harness::{DEADLINE, Row, Running, Sandbox, Starter, Stream, eventually, testdata};
+
+/// Ranks run until this test lets them go.
+const WAITING: &str = "echo ready; until [ -e go ]; do sleep 0.05; done; echo done";
+
+fn start(sandbox: &Sandbox) -> Running {
+    let run = sandbox.start(&mut sandbox.rally(&["run", "-n", "3", "sh", "-c", WAITING]));
+    run.expect_times(Stream::Stdout, "ready\n", 3);
+    run
+}
+
+fn let_go(sandbox: &Sandbox, run: Running) {
+    sandbox.file("go", "");
+    let run = run.end().expect_code(0);
+    assert_eq!(run.out().matches("done\n").count(), 3, "{run:?}");
+}
+
+/// The rows that the table must have: the ranks in their order, which is that of their start.
+fn expected(sandbox: &Sandbox) -> Vec<Row> {
+    let mut command = sandbox.command("uname");
+    let host = sandbox.run(command.arg("-n")).out();
+    let mut ranks = sandbox.find(WAITING);
+    ranks.sort_by_key(|rank| rank.variable("RALLY_RANK"));
+    let row = |rank: &mischief::Proc| Row {
+        host: host.trim().to_owned(),
+        executable: "/usr/bin/sh".to_owned(),
+        pid: rank.pid,
+    };
+    ranks.iter().map(row).collect()
+}
+
+#[test]
+fn it_is_read_from_memory_and_nobody_is_stopped() {
+    let sandbox = Sandbox::new();
+    let run = start(&sandbox);
+    let starter = Starter::of(run.pid).expect("the front runs");
+    assert_eq!(starter.table(), expected(&sandbox));
+    assert_eq!(starter.int("MPIR_debug_state"), 1);
+    assert_eq!(starter.int("MPIR_being_debugged"), 0);
+    assert_eq!(starter.int("MPIR_i_am_starter"), 1);
+    assert_eq!(starter.text("MPIR_debug_abort_string"), None);
+    let name = starter.text("totalview_jobid").expect("the job has a name");
+    assert!(name.starts_with("rally-") && name.ends_with("@1"), "{name}");
+
+    // Whoever comes after the start may say so, or not: nothing is held any more.
+    starter.set("MPIR_being_debugged", 1);
+    assert_eq!(starter.table().len(), 3);
+    let_go(&sandbox, run);
+}
+
+#[test]
+fn gdb_attaches_to_the_front_reads_it_and_leaves() {
+    let sandbox = Sandbox::new();
+    let run = start(&sandbox);
+    let mut command = gdb(&sandbox);
+    command
+        .args(["-p", &run.pid.to_string(), "-x"])
+        .arg(testdata("mpir/attach.gdb"));
+    let debugger = sandbox.start(&mut command);
+    debugger.expect(Stream::Stdout, "table read");
+    let rows = expected(&sandbox);
+    let shown = debugger.so_far(Stream::Stdout);
+    for (rank, row) in rows.iter().enumerate() {
+        let line = format!(
+            "rank {rank} host {} pid {} program {}\n",
+            row.host, row.pid, row.executable
+        );
+        assert!(shown.contains(&line), "{line}{shown}");
+    }
+    // The front stands, the job runs.
+    let front = || (mischief::Proc::read(run.pid)?.state == 't').then_some(());
+    eventually(DEADLINE, front).expect("the debugger has stopped the front");
+    sandbox.file("go", "");
+    let ranks = || sandbox.find(WAITING).is_empty().then_some(());
+    eventually(DEADLINE, ranks).expect("the ranks end while the front stands");
+    assert!(!run.so_far(Stream::Stdout).contains("done"));
+    sandbox.file("leave", "");
+    debugger.end().expect_code(0);
+    let run = run.end().expect_code(0);
+    assert_eq!(run.out().matches("done\n").count(), 3, "{run:?}");
+}
