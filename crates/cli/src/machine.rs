@@ -307,7 +307,6 @@ impl Machine {
                 }
             }
             Output::Signal { proc, signal } => self.ranks.signal(proc, signal),
-            Output::LeaveStopped { proc } => self.ranks.leave_stopped(proc),
             Output::Continue { proc } => self.ranks.let_run(proc),
             Output::Pause { proc, stream } => {
                 self.ranks

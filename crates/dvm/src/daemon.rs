@@ -83,7 +83,7 @@ pub enum Input<'a> {
         proc: ProcId,
         failure: StartFailure,
     },
-    /// A proc started under trace stands at its first instruction.
+    /// A proc that was to be held stands at its first instruction, stopped, and nobody traces it.
     Trapped {
         proc: ProcId,
     },
@@ -155,10 +155,6 @@ pub enum Output {
     Signal {
         proc: ProcId,
         signal: Signal,
-    },
-    /// End the trace of a trapped proc and leave it stopped.
-    LeaveStopped {
-        proc: ProcId,
     },
     /// Let a held proc run, unless a debugger has it.
     Continue {

@@ -22,7 +22,8 @@ pub enum ChildEvent {
         /// How it ended.
         status: ExitStatus,
     },
-    /// A traced child stopped: SIGTRAP after exec, or a signal that waits for [`leave_stopped`] or [`inject`].
+    /// A child stopped. A traced one: SIGTRAP after exec, or a signal that waits for [`leave_stopped`] or [`inject`]. Any
+    /// other: it stands still until a SIGCONT.
     Stopped {
         /// The child.
         pid: Pid,
@@ -54,8 +55,9 @@ pub fn has_children() -> bool {
     }
 }
 
-/// Ends the tracing of a child in its exec stop and leaves it held in state T at its first instruction: SIGCONT lets
-/// it go, a debugger can attach.
+/// Ends the tracing of a child in its exec stop and leaves it held at its first instruction: SIGCONT lets it go, a
+/// debugger can attach. It wakes up in the kernel for that; that it stands in state T is a [`ChildEvent::Stopped`] of
+/// its own, with SIGSTOP. A SIGCONT before that takes the stop back.
 ///
 /// # Errors
 /// `ESRCH` when it is not stopped or not ours, or was killed.
@@ -101,7 +103,13 @@ fn wait_any(options: libc::c_int) -> Result<Option<(Pid, libc::c_int)>, Error> {
     let mut status = 0;
     loop {
         // SAFETY: the status is an owned integer.
-        let result = unsafe { libc::waitpid(-1, &raw mut status, options | libc::__WALL) };
+        let result = unsafe {
+            libc::waitpid(
+                -1,
+                &raw mut status,
+                options | libc::WUNTRACED | libc::__WALL,
+            )
+        };
         match check("wait for a child", result) {
             Err(error) if error.errno() == Errno::EINTR as i32 => {}
             Err(error) => return Err(error),

@@ -273,6 +273,7 @@ impl Node {
             Event::Reap { pid, .. } => self.reap(world, pid),
             Event::Trap { pid, .. } => {
                 if let Some(rank) = self.rank_of(pid).filter(|_| self.kernel.is_alive(pid)) {
+                    self.kernel.leave_stopped(pid);
                     self.tell(
                         world,
                         Input::Trapped {

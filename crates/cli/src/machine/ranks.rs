@@ -58,7 +58,24 @@ struct Rank {
     pmi_queue: Vec<u8>,
     room: [usize; 2],
     terminal: bool,
-    tracing: bool,
+    stop: Stop,
+}
+
+/// How far a rank that is to be held has come.
+///
+/// | state | stopped by SIGTRAP | by SIGSTOP | by another signal |
+/// |---|---|---|---|
+/// | `None` | – | – | – |
+/// | `Tracing` | trace ended → `Stopping` | passed on | passed on |
+/// | `Stopping` | – | it stands → `None` | – |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stop {
+    #[default]
+    None,
+    /// It is traced, and will be trapped at its exec.
+    Tracing,
+    /// It has executed, and is on its way into state T without having run an instruction.
+    Stopping,
 }
 
 /// All ranks of this node.
@@ -195,7 +212,10 @@ impl Ranks {
             pid: Some(pid),
             room: [PIPE_ROOM_DEFAULT; 2],
             terminal: order.pty_size.is_some(),
-            tracing: order.hold == HoldAt::Exec,
+            stop: match order.hold {
+                HoldAt::Exec => Stop::Tracing,
+                HoldAt::Nowhere | HoldAt::Init | HoldAt::App => Stop::None,
+            },
             ..Rank::default()
         };
         let mut add = |fd: Option<OwnedFd>, interest, source| {
@@ -234,20 +254,29 @@ impl Ranks {
         Some(proc)
     }
 
-    /// The rank that has come to its exec trap; any other stop of a traced rank is passed on to it.
+    /// The rank that now stands at its first instruction, for a stop that a child has come to.
     pub(super) fn on_stopped(&mut self, pid: Pid, signal: Signal) -> Option<ProcId> {
-        let proc = self.pids.get(&pid).copied();
-        let rank = proc.and_then(|proc| self.ranks.get_mut(&proc));
-        if let Some(rank) = rank
-            && rank.tracing
-            && signal == Signal::TRAP
-        {
-            rank.tracing = false;
-            return proc;
+        let proc = self.pids.get(&pid)?;
+        let rank = self.ranks.get_mut(proc)?;
+        match (rank.stop, signal) {
+            (Stop::Tracing, Signal::TRAP) => {
+                rank.stop = Stop::Stopping;
+                // It may have been killed meanwhile.
+                let _ = os::leave_stopped(pid);
+                None
+            }
+            (Stop::Tracing, _) => {
+                // As above.
+                let _ = os::inject(pid, signal);
+                None
+            }
+            (Stop::Stopping, Signal::STOP) => {
+                rank.stop = Stop::None;
+                Some(*proc)
+            }
+            // Somebody stops a rank that runs, as anybody may.
+            (Stop::Stopping | Stop::None, _) => None,
         }
-        // It may have been killed meanwhile.
-        let _ = os::inject(pid, signal);
-        None
     }
 
     pub(super) fn signal(&self, proc: ProcId, signal: Signal) {
@@ -256,13 +285,6 @@ impl Ranks {
             if os::kill_group(pid, signal).is_err() {
                 let _ = os::kill(pid, signal);
             }
-        }
-    }
-
-    pub(super) fn leave_stopped(&self, proc: ProcId) {
-        if let Some(pid) = self.pid(proc) {
-            // It may have been killed meanwhile.
-            let _ = os::leave_stopped(pid);
         }
     }
 

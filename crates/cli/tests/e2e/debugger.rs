@@ -10,7 +10,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::harness::{DEADLINE, Sandbox, Stream, eventually, rally, testdata};
+use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually, rally, testdata};
 
 /// gdb without anybody's settings, which ends with its script.
 fn gdb(sandbox: &Sandbox) -> Command {
@@ -34,36 +34,43 @@ fn pids(text: &str) -> Vec<i32> {
         .collect()
 }
 
-#[test]
-fn gdb_stops_at_the_breakpoint_reads_the_table_and_lets_go() {
-    let sandbox = Sandbox::new();
-    // `shell` steps of the script wait for files that this test makes, so that it can look at the ranks meanwhile.
-    let mut command = gdb(&sandbox);
+/// `rally` with these arguments under a gdb that has brought it to the breakpoint, and the pids of the table that it read.
+/// It goes on when there is a file `go`.
+fn at_the_breakpoint(sandbox: &Sandbox, args: &[&str]) -> (Running, Vec<i32>) {
+    let mut command = gdb(sandbox);
     command
         .arg("-x")
         .arg(testdata("mpir/read-table.gdb"))
         .arg("--args")
-        .arg(rally());
-    command.args(["run", "-n", "4", "--stop-on-exec", "sh", "-c", "echo ran"]);
+        .arg(rally())
+        .args(args);
     let run = sandbox.start(&mut command);
-    run.expect_times(Stream::Stdout, "rank ", 4);
     run.expect(Stream::Stdout, "table read");
     let text = run.so_far(Stream::Stdout);
-    let table = pids(&text);
-    assert_eq!(table.len(), 4, "{text}");
-    assert!(text.contains("MPIR_debug_state 1"), "{text}");
+    assert!(text.contains("MPIR_debug_state 1\n"), "{text}");
+    (run, pids(&text))
+}
+
+/// Stopped, and nobody's.
+#[track_caller]
+fn expect_held(pid: i32) {
+    let rank = mischief::Proc::read(pid).expect("the table names living processes");
+    assert_eq!(rank.state, 'T', "held: {rank:?}");
+    assert_eq!(rank.status("TracerPid").as_deref(), Some("0"), "{rank:?}");
+}
+
+#[test]
+fn gdb_stops_at_the_breakpoint_reads_the_table_and_lets_go() {
+    let sandbox = Sandbox::new();
+    let (run, table) = at_the_breakpoint(&sandbox, &["run", "-n", "4", "sh", "-c", "echo ran"]);
+    assert_eq!(table.len(), 4);
     for pid in &table {
-        let rank = mischief::Proc::read(*pid).expect("the table names living processes");
-        assert_eq!(rank.state, 'T', "held: {rank:?}");
-        assert_eq!(
-            rank.status("TracerPid").as_deref(),
-            Some("0"),
-            "nobody else may hold it: {rank:?}"
-        );
+        expect_held(*pid);
     }
+    let text = run.so_far(Stream::Stdout);
     assert!(!text.contains("ran\n"), "no rank has run: {text}");
 
-    // A second debugger attaches to one of them, which has executed nothing but its exec.
+    // A second debugger attaches to one of them, which has executed nothing but its exec, and leaves it as it was.
     let mut attach = gdb(&sandbox);
     attach.args(["-ex", &format!("attach {}", table[2])]);
     attach.args(["-ex", "info symbol $pc", "-ex", "detach"]);
@@ -72,11 +79,25 @@ fn gdb_stops_at_the_breakpoint_reads_the_table_and_lets_go() {
         second.out().contains("_start"),
         "the program interpreter's first instruction: {second:?}"
     );
+    expect_held(table[2]);
 
     sandbox.file("go", "");
     let run = run.end();
     assert_eq!(run.out().matches("ran\n").count(), 4, "{run:?}");
     assert!(run.out().contains("exited normally"), "{run:?}");
+}
+
+#[test]
+fn sixty_four_ranks_stand_when_gdb_is_at_the_breakpoint() {
+    let sandbox = Sandbox::new();
+    let (run, table) = at_the_breakpoint(&sandbox, &["run", "-n", "64", "echo", "ran"]);
+    assert_eq!(table.len(), 64);
+    for pid in &table {
+        expect_held(*pid);
+    }
+    sandbox.file("go", "");
+    let run = run.end();
+    assert_eq!(run.out().matches("ran\n").count(), 64, "{run:?}");
 }
 
 #[test]

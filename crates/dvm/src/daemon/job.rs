@@ -238,7 +238,7 @@ impl LocalJob {
         for (rank, proc) in &self.procs {
             // A held proc is let go by a release, not by a SIGCONT that was meant for those that run.
             let held = signal == Signal::CONT
-                && proc.life.state() == State::Held
+                && matches!(proc.life.state(), State::Tracing | State::Held)
                 && self.phase == Phase::Running;
             if proc.life.is_alive() && !held {
                 out.push_back(Output::Signal {

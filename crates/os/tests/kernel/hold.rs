@@ -7,7 +7,7 @@ use os::{ChildEvent, Forked, Pid, SpawnSpec, Trace};
 
 use crate::{
     Test,
-    world::{World, eventually, read_to_end, spec, strings},
+    world::{World, read_to_end, spec, strings},
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -48,9 +48,14 @@ fn a_program_stops_at_its_first_instruction_and_goes_on_when_told() {
     assert_eq!(os::tracer(pid), Some(os::current_pid()));
     os::leave_stopped(pid).unwrap();
     // Detaching wakes the program for the injected SIGSTOP, which takes effect a moment later.
-    eventually("it stops", || {
-        os::inspect(pid).is_some_and(|info| info.state == 'T')
-    });
+    assert_eq!(
+        world.next(),
+        ChildEvent::Stopped {
+            pid,
+            signal: Signal::STOP
+        }
+    );
+    assert_eq!(os::inspect(pid).unwrap().state, 'T');
     assert_eq!(os::tracer(pid), None);
     // It stands in ld.so's first instruction: the last system call is still the exec.
     let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
@@ -141,21 +146,16 @@ fn hold_many(count: usize) {
         .collect();
     let mut held = BTreeSet::new();
     while held.len() < count {
-        let event = world.next();
-        let ChildEvent::Stopped {
-            pid,
-            signal: Signal::TRAP,
-        } = event
-        else {
-            panic!("{event:?}")
-        };
-        os::leave_stopped(pid).unwrap();
-        held.insert(pid);
+        match world.next() {
+            ChildEvent::Stopped { pid, signal } if signal == Signal::TRAP => {
+                os::leave_stopped(pid).unwrap();
+            }
+            ChildEvent::Stopped { pid, signal } if signal == Signal::STOP => {
+                assert_eq!(os::inspect(pid).unwrap().state, 'T');
+                held.insert(pid);
+            }
+            event => panic!("{event:?}"),
+        }
     }
     assert_eq!(started, held);
-    for pid in held {
-        eventually("it stops", || {
-            os::inspect(pid).is_some_and(|info| info.state == 'T')
-        });
-    }
 }

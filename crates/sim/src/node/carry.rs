@@ -32,11 +32,6 @@ impl Node {
                     self.kernel.signal_group(now, *pid, signal);
                 }
             }
-            Output::LeaveStopped { proc } => {
-                if let Some(pid) = self.pids.get(&proc.rank) {
-                    self.kernel.leave_stopped(*pid);
-                }
-            }
             Output::Continue { proc } => {
                 if let Some(pid) = self.pids.get(&proc.rank) {
                     self.kernel.signal(now, *pid, Signal::CONT);

@@ -290,7 +290,6 @@ impl LocalJob {
         };
         proc.life.on_trapped()?;
         let id = proc_id(self.launch.job, rank);
-        out.push_back(Output::LeaveStopped { proc: id });
         if self.launch.hold.of(rank) == HoldAt::Nowhere || self.phase != Phase::Running {
             // It was released before it came to its holding point, or it has a SIGTERM waiting that it must run to take.
             if planted::is(Bug::ReleaseForgetsLateTrap) {
