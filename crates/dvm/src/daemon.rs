@@ -43,7 +43,7 @@ use self::{
 };
 use crate::{
     life::Unexpected,
-    proto::{StartFailure, Stream, ToController, ToDaemon},
+    proto::{Launch, StartFailure, Stream, ToController, ToDaemon},
     spec::{App, HoldAt, WindowSize},
 };
 
@@ -427,11 +427,12 @@ impl Daemon {
                     )));
                     return;
                 }
+                let company = Company::of(&self.config, &self.jobs, &launch);
                 let environment = self.service.as_mut().map(|service| {
-                    service.register(now, &self.config, &launch);
+                    service.register(now, &self.config, company, &launch);
                     service.environment(id)
                 });
-                let job = LocalJob::launch(now, &self.config, *launch, environment, out);
+                let job = LocalJob::launch(now, &self.config, company, *launch, environment, out);
                 self.jobs.insert(id, job);
             }
             ToDaemon::Event { event } => {
@@ -540,6 +541,36 @@ impl Daemon {
         });
         for id in forgotten {
             self.serve(now, |service, now| service.forget(now, id));
+        }
+    }
+}
+
+/// What else runs on the node when a job starts there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Company {
+    /// The number of the job's first proc among the procs of all jobs here.
+    pub(crate) first: u32,
+    pub(crate) crowd: Crowd,
+}
+
+/// Whether each proc can have a CPU of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crowd {
+    Fits,
+    /// There are more procs than CPUs.
+    Oversubscribed,
+}
+
+impl Company {
+    fn of(config: &DaemonConfig, jobs: &BTreeMap<JobId, LocalJob>, launch: &Launch) -> Self {
+        let running: usize = jobs.values().map(LocalJob::running).sum();
+        Self {
+            first: jobs.values().map(LocalJob::behind).max().unwrap_or(0),
+            crowd: if running + launch.procs.len() > config.topology.pus().len() {
+                Crowd::Oversubscribed
+            } else {
+                Crowd::Fits
+            },
         }
     }
 }

@@ -36,6 +36,7 @@ keys! {
     LOCAL_PROCS = c"pmix.lprocs",
     LOCAL_SIZE = c"pmix.local.size",
     NODE_SIZE = c"pmix.node.size",
+    OVERSUBSCRIBED = c"pmix.ndosub",
     LOCAL_LEADER = c"pmix.lldr",
     LOCAL_CPUSETS = c"pmix.lcpus",
     // Facts of an app.
@@ -116,6 +117,7 @@ keys! {
     COMMAND_LINE = c"pmix.cmd.line",
     JOB_ARRAY = c"pmix.job.arr",
     // Log.
+    LOG_MESSAGE = c"pmix.log.msg",
     LOG_STDERR = c"pmix.log.stderr",
     LOG_STDOUT = c"pmix.log.stdout",
     // Job control.

@@ -55,6 +55,7 @@ mod facts;
 mod fate;
 mod get;
 mod group;
+mod help;
 mod job;
 mod member;
 mod monitor;
@@ -606,16 +607,26 @@ impl Server {
     fn on_log(&mut self, reply: ReplyTo, from: &Proc, data: &[Info], _directives: &[Info]) {
         let mut status = Status::NOT_SUPPORTED;
         for info in data {
-            let stream = if *info.key.as_c_str() == *crate::keys::LOG_STDERR {
-                LogStream::Stderr
-            } else if *info.key.as_c_str() == *crate::keys::LOG_STDOUT {
-                LogStream::Stdout
-            } else {
-                continue;
-            };
-            let text = match &info.value {
-                Value::String(Some(text)) => Bytes::copy_from_slice(text.to_bytes()),
-                Value::ByteObject(bytes) => bytes.clone(),
+            let key = info.key.as_c_str();
+            let (stream, text) = match &info.value {
+                Value::String(Some(text)) if key == crate::keys::LOG_STDERR => {
+                    (LogStream::Stderr, Bytes::copy_from_slice(text.to_bytes()))
+                }
+                Value::String(Some(text)) if key == crate::keys::LOG_STDOUT => {
+                    (LogStream::Stdout, Bytes::copy_from_slice(text.to_bytes()))
+                }
+                Value::ByteObject(bytes) if key == crate::keys::LOG_STDERR => {
+                    (LogStream::Stderr, bytes.clone())
+                }
+                Value::ByteObject(bytes) if key == crate::keys::LOG_STDOUT => {
+                    (LogStream::Stdout, bytes.clone())
+                }
+                Value::ByteObject(bytes) if key == crate::keys::LOG_MESSAGE => {
+                    match help::text(bytes) {
+                        Some(text) => (LogStream::Stderr, text),
+                        None => continue,
+                    }
+                }
                 _ => continue,
             };
             status = Status::SUCCESS;

@@ -1,6 +1,7 @@
-//! One job's share on one node: its phases, its timers, its end. Starting procs is in `start`, their output and input in
-//! `streams`, their fences in `fence`.
+//! One job's share on one node: its phases, its timers, its end. Starting procs is in `start`, what they find in their
+//! environment in `environment`, their output and input in `streams`, their fences in `fence`.
 
+mod environment;
 mod fence;
 mod pushed;
 mod start;
@@ -16,7 +17,7 @@ use pmix::pmi;
 
 use self::start::Plan;
 use super::{
-    DaemonConfig, Output, proc_id,
+    Company, DaemonConfig, Output, proc_id,
     service::{Environment, Pushed},
     sweep::{Action, Manner, Sweep},
 };
@@ -65,6 +66,7 @@ pub(super) struct LocalJob {
     launch: Launch,
     host: String,
     node: base::NodeId,
+    company: Company,
     procs: BTreeMap<Rank, Proc>,
     /// Procs whose end was not reported and that may still run.
     unsettled: usize,
@@ -116,6 +118,7 @@ impl LocalJob {
     pub(super) fn launch(
         now: Time,
         config: &DaemonConfig,
+        company: Company,
         mut launch: Launch,
         environment: Option<Environment>,
         out: &mut Out,
@@ -170,6 +173,7 @@ impl LocalJob {
         let mut job = Self {
             host: config.host.clone(),
             node: config.node,
+            company,
             unsettled: procs.len(),
             procs,
             to_start,
@@ -196,6 +200,17 @@ impl LocalJob {
             job.refuse_all(now, out);
         }
         job
+    }
+
+    /// Its procs that may still run.
+    pub(super) const fn running(&self) -> usize {
+        self.unsettled
+    }
+
+    /// The number behind that of its last proc, among the procs of all jobs here.
+    pub(super) fn behind(&self) -> u32 {
+        let procs = u32::try_from(self.procs.len()).unwrap_or(u32::MAX);
+        self.company.first.saturating_add(procs)
     }
 
     pub(super) const fn is_clean(&self) -> bool {

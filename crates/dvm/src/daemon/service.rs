@@ -22,7 +22,7 @@ use pmix::{
     value::{Info, IofChannels, Key, Kval, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
-use super::{DaemonConfig, Output};
+use super::{Company, Crowd, DaemonConfig, Output};
 use crate::{
     proto::{Launch, Stream, ToController},
     spec::HoldAt,
@@ -158,7 +158,13 @@ impl Service {
     }
 
     /// Makes a job known, before any of its procs starts.
-    pub(super) fn register(&mut self, now: Time, config: &DaemonConfig, launch: &Launch) {
+    pub(super) fn register(
+        &mut self,
+        now: Time,
+        config: &DaemonConfig,
+        company: Company,
+        launch: &Launch,
+    ) {
         let nspace = name(&launch.nspace);
         self.host.clone_from(&config.host);
         self.names.insert(launch.job, nspace.clone());
@@ -167,7 +173,7 @@ impl Service {
         if let Some(parent) = &launch.parent {
             self.parents.insert(launch.job, parent.proc.job);
         }
-        let mut job = facts(config, launch, nspace);
+        let mut job = facts(config, company, launch, nspace);
         if let Some(session) = &self.config.session_dir {
             let c_string = |text: &OsString| CString::new(text.as_bytes()).ok();
             job.session_dir = c_string(session);
@@ -657,7 +663,7 @@ fn stop(launch: &Launch) -> Option<Stop> {
 }
 
 /// The facts of a job, as PMIx wants them.
-fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
+fn facts(config: &DaemonConfig, company: Company, launch: &Launch, nspace: Nspace) -> Job {
     let c_string = |bytes: &[u8]| CString::new(bytes).ok();
     let apps = (0..).zip(&launch.apps).map(|(index, app)| {
         let mut argv = app.program.as_bytes().to_vec();
@@ -674,13 +680,13 @@ fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
         }
     });
     let ranks = launch.procs.iter().map(|proc| {
-        let local_rank = u16::try_from(proc.local_rank).unwrap_or(u16::MAX);
+        let number = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
         RankFacts {
             app: proc.app,
             app_rank: proc.app_rank,
             node: 0,
-            local_rank,
-            node_rank: local_rank,
+            local_rank: number(proc.local_rank),
+            node_rank: number(company.first.saturating_add(proc.local_rank)),
             cpuset: proc
                 .cpus
                 .as_ref()
@@ -705,6 +711,7 @@ fn facts(config: &DaemonConfig, launch: &Launch, nspace: Nspace) -> Job {
         nodes: vec![NodeFacts {
             name: CString::new(config.host.as_str()).unwrap_or_default(),
             id: config.node.0,
+            oversubscribed: company.crowd == Crowd::Oversubscribed,
         }],
         ranks: ranks.collect(),
         here: 0,

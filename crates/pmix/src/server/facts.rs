@@ -34,7 +34,7 @@ const SESSION_KEYS: [&CStr; 4] = [
     keys::TMPDIR,
 ];
 
-const NODE_KEYS: [&CStr; 7] = [
+const NODE_KEYS: [&CStr; 8] = [
     keys::HOSTNAME,
     keys::NODE_ID,
     keys::LOCAL_SIZE,
@@ -42,6 +42,7 @@ const NODE_KEYS: [&CStr; 7] = [
     keys::LOCAL_LEADER,
     keys::LOCAL_PEERS,
     keys::LOCAL_PROCS,
+    keys::OVERSUBSCRIBED,
 ];
 
 const APP_KEYS: [&CStr; 5] = [
@@ -150,6 +151,7 @@ impl Namespace {
                 };
                 Some(Value::procs(ranks.iter().map(proc).collect()))
             }
+            _ if key == keys::OVERSUBSCRIBED => Some(Value::Bool(node.oversubscribed)),
             _ => None,
         }
     }

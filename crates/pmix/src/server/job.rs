@@ -85,6 +85,8 @@ pub struct AppFacts {
 pub struct NodeFacts {
     pub name: CString,
     pub id: u32,
+    /// More processes run there than there are CPUs: libraries then let others run while they wait.
+    pub oversubscribed: bool,
 }
 
 /// One rank of a job.

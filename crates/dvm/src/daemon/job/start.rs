@@ -7,11 +7,11 @@ use pmix::pmi;
 
 use super::{LocalJob, Out, Phase, Proc, slot};
 use crate::{
-    daemon::{Output, PMI_DESCRIPTOR, SpawnOrder, StreamPlan, proc_id},
+    daemon::{Output, SpawnOrder, StreamPlan, proc_id},
     life::Unexpected,
     planted::{self, Bug},
     proto::{Launch, StartFailure, StartStep, Stream, TableRow, ToController},
-    spec::{Destination, HoldAt, PatternFacts, RankVariables, StdinTarget},
+    spec::{Destination, HoldAt, PatternFacts, StdinTarget},
     stdio::Flow,
 };
 
@@ -78,7 +78,6 @@ impl LocalJob {
     pub(super) fn order(&self, rank: Rank) -> Option<SpawnOrder> {
         let proc = self.procs.get(&rank)?;
         let placed = &proc.placed;
-        let local_size = self.procs.len();
         let plan = |stream| match self.launch.stream_plan(rank, stream) {
             Plan::Null => StreamPlan::Null,
             Plan::WithStdout => StreamPlan::WithStdout,
@@ -100,42 +99,7 @@ impl LocalJob {
                     .map_or(StreamPlan::Null, StreamPlan::File)
             }
         };
-        let facts = [
-            rank.0.to_string(),
-            self.launch.size.to_string(),
-            placed.local_rank.to_string(),
-            local_size.to_string(),
-            self.node.to_string(),
-        ];
-        let mut env = variables(self.launch.variables, facts);
-        env.extend([
-            ("RALLY_JOB".to_owned(), self.launch.job.to_string().into()),
-            ("RALLY_RANK".to_owned(), rank.to_string().into()),
-            ("RALLY_SIZE".to_owned(), self.launch.size.to_string().into()),
-            (
-                "RALLY_LOCAL_RANK".to_owned(),
-                placed.local_rank.to_string().into(),
-            ),
-            ("RALLY_LOCAL_SIZE".to_owned(), local_size.to_string().into()),
-            ("RALLY_NODE".to_owned(), self.node.to_string().into()),
-        ]);
-        let local_size = u32::try_from(local_size).unwrap_or(u32::MAX);
-        let variables = pmi::environment(
-            rank,
-            self.launch.size,
-            placed.local_rank,
-            local_size,
-            &self.host,
-            PMI_DESCRIPTOR,
-        );
-        env.extend(
-            variables
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), OsString::from(value))),
-        );
-        if let Some(environment) = &self.environment {
-            env.extend(environment.of(rank));
-        }
+        let env = self.variables(rank, placed);
         Some(SpawnOrder {
             proc: proc_id(self.launch.job, rank),
             app: placed.app,
@@ -349,32 +313,6 @@ impl LocalJob {
         }
         self.after_start(now, out);
     }
-}
-
-/// What another launcher tells a rank: its rank, the size of the job, its rank on the node, the ranks there, the node.
-fn variables(family: RankVariables, facts: [String; 5]) -> Vec<(String, OsString)> {
-    // Open MPI's node rank counts the ranks of all jobs on the node, of which there is one.
-    let [rank, size, local_rank, local_size, node] = facts;
-    let named = match family {
-        RankVariables::OpenMpi => vec![
-            ("OMPI_COMM_WORLD_RANK", rank),
-            ("OMPI_COMM_WORLD_SIZE", size),
-            ("OMPI_COMM_WORLD_NODE_RANK", local_rank.clone()),
-            ("OMPI_COMM_WORLD_LOCAL_RANK", local_rank),
-            ("OMPI_COMM_WORLD_LOCAL_SIZE", local_size),
-        ],
-        RankVariables::Slurm => vec![
-            ("SLURM_PROCID", rank),
-            ("SLURM_NPROCS", size.clone()),
-            ("SLURM_NTASKS", size),
-            ("SLURM_LOCALID", local_rank),
-            ("SLURM_NODEID", node),
-        ],
-    };
-    named
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.into()))
-        .collect()
 }
 
 /// What becomes of one stream of one proc, before file names are made.

@@ -1,0 +1,217 @@
+//! What a proc finds in its environment that procs of other ranks do not, or that says where our services are.
+
+use std::ffi::OsString;
+
+use base::Rank;
+use pmix::pmi;
+
+use super::LocalJob;
+use crate::{
+    daemon::{Crowd, PMI_DESCRIPTOR},
+    place::Placed,
+    spec::RankVariables,
+};
+
+/// Open MPI 4 takes itself for a program that nobody has launched, whatever PMIx says, unless it is told of a daemon of its
+/// own launcher. It reads the name, which no process of a job has, and never calls the address, where nobody listens.
+const OPEN_MPI_4: (&str, &str) = ("OMPI_MCA_orte_local_daemon_uri", "0.0;tcp://127.0.0.1:1");
+
+/// What Open MPI 5 learns by PMIx: ranks that wait should let others run, for there are more of them than CPUs.
+const OPEN_MPI_4_YIELDS: &str = "OMPI_MCA_mpi_oversubscribe";
+
+impl LocalJob {
+    pub(super) fn variables(&self, rank: Rank, placed: &Placed) -> Vec<(String, OsString)> {
+        let launch = &self.launch;
+        let local_size = u32::try_from(self.procs.len()).unwrap_or(u32::MAX);
+        let node_rank = self.company.first.saturating_add(placed.local_rank);
+        let mut env: Vec<(String, OsString)> = Vec::new();
+        let mut set = |name: &str, value: String| env.push((name.to_owned(), value.into()));
+        set("RALLY_JOB", launch.job.to_string());
+        set("RALLY_RANK", rank.to_string());
+        set("RALLY_SIZE", launch.size.to_string());
+        set("RALLY_LOCAL_RANK", placed.local_rank.to_string());
+        set("RALLY_LOCAL_SIZE", local_size.to_string());
+        set("RALLY_NODE", self.node.to_string());
+        match launch.variables {
+            RankVariables::OpenMpi => {
+                set("OMPI_COMM_WORLD_RANK", rank.to_string());
+                set("OMPI_COMM_WORLD_SIZE", launch.size.to_string());
+                set("OMPI_COMM_WORLD_NODE_RANK", node_rank.to_string());
+                set("OMPI_COMM_WORLD_LOCAL_RANK", placed.local_rank.to_string());
+                set("OMPI_COMM_WORLD_LOCAL_SIZE", local_size.to_string());
+            }
+            RankVariables::Slurm => {
+                set("SLURM_PROCID", rank.to_string());
+                set("SLURM_NPROCS", launch.size.to_string());
+                set("SLURM_NTASKS", launch.size.to_string());
+                set("SLURM_LOCALID", placed.local_rank.to_string());
+                set("SLURM_NODEID", self.node.to_string());
+            }
+        }
+        let pmi = pmi::environment(
+            rank,
+            launch.size,
+            placed.local_rank,
+            local_size,
+            &self.host,
+            PMI_DESCRIPTOR,
+        );
+        for (name, value) in pmi {
+            set(name, value);
+        }
+        if let Some(environment) = &self.environment {
+            set(OPEN_MPI_4.0, OPEN_MPI_4.1.to_owned());
+            if self.company.crowd == Crowd::Oversubscribed {
+                set(OPEN_MPI_4_YIELDS, "1".to_owned());
+            }
+            env.extend(environment.of(rank));
+        }
+        env
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use base::{JobId, NodeId, Time, Topology};
+
+    use crate::{
+        daemon::{Daemon, DaemonConfig, Input, Output, ServiceConfig},
+        place::Placed,
+        proto::{Launch, ToDaemon},
+        spec::{
+            App, Destination, EndPolicy, HoldPlan, OnFailure, RankVariables, StdinTarget, StdioPlan,
+        },
+    };
+    use base::Rank;
+
+    fn daemon() -> Daemon {
+        Daemon::new(DaemonConfig {
+            node: NodeId(0),
+            host: "node".into(),
+            topology: Topology::flat(4),
+            descriptors: 100,
+            service: Some(ServiceConfig {
+                port: 1234,
+                uid: 1000,
+                gid: 1000,
+                name: "rally-node-77".into(),
+                session_dir: None,
+            }),
+        })
+    }
+
+    fn launch(number: u32, ranks: u32) -> Launch {
+        let placed = |rank| Placed {
+            rank: Rank(rank),
+            app: 0,
+            app_rank: rank,
+            local_rank: rank,
+            cpus: None,
+        };
+        Launch {
+            job: JobId(number),
+            nspace: format!("rally-node-77@{number}"),
+            universe: 4,
+            offset: 0,
+            parent: None,
+            size: ranks,
+            apps: vec![App {
+                program: "./a".into(),
+                args: vec!["1".into()],
+                env: Vec::new(),
+                directory: "/home".into(),
+                search: "/bin".into(),
+                umask: None,
+            }],
+            procs: (0..ranks).map(placed).collect(),
+            stdin: StdinTarget::None,
+            stdio: StdioPlan {
+                stdout: Destination::Discard,
+                stderr: Destination::Discard,
+                pty: None,
+            },
+            end: EndPolicy {
+                on_failure: OnFailure::EndJob,
+                grace: Duration::from_secs(5),
+                time_limit: None,
+            },
+            hold: HoldPlan::NOWHERE,
+            process_mapping: None,
+            front_pid: 77,
+            variables: RankVariables::OpenMpi,
+        }
+    }
+
+    /// What the last rank of a job finds.
+    fn found(daemon: &mut Daemon, launch: Launch) -> String {
+        let now = Time::ZERO;
+        daemon.handle(now, Input::Message(ToDaemon::Launch(Box::new(launch))));
+        let mut found = Vec::new();
+        while let Some(output) = daemon.poll() {
+            if let Output::Spawn(order) = output {
+                let line = |(name, value): &(String, std::ffi::OsString)| {
+                    format!("{name}={}", value.display())
+                };
+                found = order.env.iter().map(line).collect();
+                found.sort();
+                daemon.handle(
+                    now,
+                    Input::Spawned {
+                        proc: order.proc,
+                        pid: 100,
+                        executable: "/home/a".into(),
+                    },
+                );
+            }
+        }
+        found.join("\n")
+    }
+
+    #[test]
+    fn of_a_rank_beside_others() {
+        let mut daemon = daemon();
+        insta::assert_snapshot!(found(&mut daemon, launch(1, 2)), @r"
+        MPI_LOCALNRANKS=2
+        MPI_LOCALRANKID=1
+        OMPI_COMM_WORLD_LOCAL_RANK=1
+        OMPI_COMM_WORLD_LOCAL_SIZE=2
+        OMPI_COMM_WORLD_NODE_RANK=1
+        OMPI_COMM_WORLD_RANK=1
+        OMPI_COMM_WORLD_SIZE=2
+        OMPI_MCA_orte_local_daemon_uri=0.0;tcp://127.0.0.1:1
+        PMIX_BFROP_BUFFER_TYPE=PMIX_BFROP_BUFFER_NON_DESC
+        PMIX_GDS_MODULE=hash
+        PMIX_HOSTNAME=node
+        PMIX_NAMESPACE=rally-node-77@1
+        PMIX_RANK=1
+        PMIX_SECURITY_MODE=native
+        PMIX_SERVER_URI3=rally-node-77.0;tcp4://127.0.0.1:1234
+        PMIX_SERVER_URI41=rally-node-77.0;tcp4://127.0.0.1:1234
+        PMIX_SERVER_URI4=rally-node-77.0;tcp4://127.0.0.1:1234
+        PMIX_VERSION=5.0.11
+        PMI_FD=3
+        PMI_HOSTNAME=node
+        PMI_RANK=1
+        PMI_SIZE=2
+        RALLY_JOB=1
+        RALLY_LOCAL_RANK=1
+        RALLY_LOCAL_SIZE=2
+        RALLY_NODE=0
+        RALLY_RANK=1
+        RALLY_SIZE=2
+        ");
+        // Now there are five ranks for four CPUs, and the last one is the node's fifth.
+        let crowded = found(&mut daemon, launch(2, 3));
+        for line in [
+            "OMPI_COMM_WORLD_NODE_RANK=4",
+            "OMPI_MCA_mpi_oversubscribe=1",
+        ] {
+            assert!(
+                crowded.lines().any(|found| found == line),
+                "{line} in {crowded}"
+            );
+        }
+    }
+}

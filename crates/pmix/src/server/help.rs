@@ -1,0 +1,68 @@
+//! Messages for the user that Open MPI 4 has composed and gives to its launcher to show.
+//!
+//! They are packed by its own rules, not by those of PMIx: the name of a file, a topic in it, whether the text is there, the
+//! text. Before each stands the number of values, which is one, and before the bytes of a string their number with the zero
+//! at the end; numbers have four bytes, the highest first.
+
+use bytes::Bytes;
+
+/// The text of a message; `None` when it has none, or is not packed so.
+pub(super) fn text(message: &Bytes) -> Option<Bytes> {
+    let mut rest = message.clone();
+    let _file = string(&mut rest)?;
+    let _topic = string(&mut rest)?;
+    one(&mut rest)?;
+    if take(&mut rest, 1)?.first() == Some(&0) {
+        return None;
+    }
+    string(&mut rest)
+}
+
+fn string(rest: &mut Bytes) -> Option<Bytes> {
+    one(rest)?;
+    let length = usize::try_from(number(rest)?).ok()?;
+    let bytes = take(rest, length)?;
+    Some(bytes.slice(..length.checked_sub(1)?))
+}
+
+/// The number of values.
+fn one(rest: &mut Bytes) -> Option<()> {
+    (number(rest)? == 1).then_some(())
+}
+
+fn number(rest: &mut Bytes) -> Option<u32> {
+    let bytes = take(rest, 4)?;
+    Some(u32::from_be_bytes(bytes.as_ref().try_into().ok()?))
+}
+
+fn take(rest: &mut Bytes, count: usize) -> Option<Bytes> {
+    (count <= rest.len()).then(|| rest.split_to(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Debian's Open MPI 4.1.4 packs it.
+    const MESSAGE: &[u8] =
+        b"\0\0\0\x01\0\0\0\x06a.txt\0\0\0\0\x01\0\0\0\x03it\0\0\0\0\x01\x01\0\0\0\x01\0\0\0\x07Sorry.\0";
+
+    #[test]
+    fn the_text_is_found() {
+        let message = Bytes::from_static(MESSAGE);
+        assert_eq!(text(&message), Some(Bytes::from_static(b"Sorry.")));
+    }
+
+    #[test]
+    fn what_is_not_such_a_message_has_no_text() {
+        for end in 0..MESSAGE.len() {
+            assert_eq!(text(&Bytes::from_static(&MESSAGE[..end])), None, "{end}");
+        }
+        let mut without = MESSAGE.to_vec();
+        let at = without.iter().rposition(|byte| *byte == 7).unwrap() - 8;
+        without[at] = 0;
+        assert_eq!(text(&without.into()), None);
+        let empty = b"\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\x01\0\0\0\x01\0\0\0\0";
+        assert_eq!(text(&Bytes::from_static(empty)), None);
+    }
+}
