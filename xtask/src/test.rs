@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Result, bail};
 
 use crate::{
-    env::{Peer, cargo, cargo_deny, root, target, works},
+    env::{cargo, cargo_deny, root, target, works},
     steps::{self, Steps},
     stress, tidy,
 };
@@ -263,14 +263,4 @@ fn e2e_binary() -> Result<PathBuf> {
         }
     }
     bail!("cargo named no test binary `e2e`")
-}
-
-/// Where the tests find Open MPI.
-fn openmpi() -> PathBuf {
-    Peer::OpenMpi.home()
-}
-
-/// Where the tests find MPICH.
-fn mpich() -> PathBuf {
-    Peer::Mpich.home()
 }

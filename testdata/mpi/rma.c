@@ -1,0 +1,103 @@
+/* One-sided: put, get and accumulate between fences, counters and exchange under locks, memory that all see. */
+#include "check.h"
+
+enum { ROUNDS = 15 };
+
+static void fences(int rank, int size)
+{
+    int *cells, got = -1, one = 1;
+    MPI_Win win;
+    CHECK(MPI_Win_allocate(sizeof(int) * (size + 1), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &cells, &win)
+          == MPI_SUCCESS);
+    for (int i = 0; i <= size; i++)
+        cells[i] = 0;
+    CHECK(MPI_Win_fence(0, win) == MPI_SUCCESS);
+    for (int to = 0; to < size; to++) {
+        int value = 100 * rank + to;
+        CHECK(MPI_Put(&value, 1, MPI_INT, to, rank, 1, MPI_INT, win) == MPI_SUCCESS);
+        CHECK(MPI_Accumulate(&one, 1, MPI_INT, to, size, 1, MPI_INT, MPI_SUM, win) == MPI_SUCCESS);
+        /* `value` is used until the fence. */
+        CHECK(MPI_Win_fence(0, win) == MPI_SUCCESS);
+    }
+    for (int from = 0; from < size; from++)
+        CHECK(cells[from] == 100 * from + rank);
+    CHECK(cells[size] == size);
+    CHECK(MPI_Win_fence(0, win) == MPI_SUCCESS);
+    CHECK(MPI_Get(&got, 1, MPI_INT, (rank + 1) % size, rank, 1, MPI_INT, win) == MPI_SUCCESS);
+    CHECK(MPI_Win_fence(0, win) == MPI_SUCCESS);
+    CHECK(got == 100 * rank + (rank + 1) % size);
+    CHECK(MPI_Win_free(&win) == MPI_SUCCESS);
+    say(MPI_COMM_WORLD, "fences: right");
+}
+
+static void locks(int rank, int size)
+{
+    int cells[3] = {0, 0, -1}, one = 1, got, sum = 0, all = 0, free_is = -1, held = 0;
+    MPI_Win win;
+    CHECK(MPI_Win_create(cells, sizeof cells, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &win) == MPI_SUCCESS);
+    for (int i = 0; i < ROUNDS; i++) {
+        /* A cell that nobody else sees in between. */
+        CHECK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win) == MPI_SUCCESS);
+        CHECK(MPI_Get(&got, 1, MPI_INT, 0, 0, 1, MPI_INT, win) == MPI_SUCCESS);
+        CHECK(MPI_Win_flush(0, win) == MPI_SUCCESS);
+        got++;
+        CHECK(MPI_Put(&got, 1, MPI_INT, 0, 0, 1, MPI_INT, win) == MPI_SUCCESS);
+        CHECK(MPI_Win_unlock(0, win) == MPI_SUCCESS);
+        CHECK(MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, win) == MPI_SUCCESS);
+        CHECK(MPI_Fetch_and_op(&one, &got, MPI_INT, 0, 1, MPI_SUM, win) == MPI_SUCCESS);
+        CHECK(MPI_Win_unlock(0, win) == MPI_SUCCESS);
+        sum += got;
+    }
+    /* Each takes the one token in turn. */
+    CHECK(MPI_Win_lock_all(0, win) == MPI_SUCCESS);
+    do {
+        CHECK(MPI_Compare_and_swap(&rank, &free_is, &got, MPI_INT, 0, 2, win) == MPI_SUCCESS);
+        CHECK(MPI_Win_flush(0, win) == MPI_SUCCESS);
+    } while (got != free_is);
+    CHECK(MPI_Compare_and_swap(&free_is, &rank, &held, MPI_INT, 0, 2, win) == MPI_SUCCESS);
+    CHECK(MPI_Win_flush(0, win) == MPI_SUCCESS);
+    CHECK(held == rank);
+    CHECK(MPI_Win_unlock_all(win) == MPI_SUCCESS);
+    MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win) == MPI_SUCCESS);
+    if (rank == 0)
+        CHECK(cells[0] == size * ROUNDS && cells[1] == size * ROUNDS && cells[2] == -1);
+    CHECK(MPI_Win_unlock(rank, win) == MPI_SUCCESS);
+    /* Every number was fetched once. */
+    MPI_Allreduce(&sum, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    CHECK(all == size * ROUNDS * (size * ROUNDS - 1) / 2);
+    CHECK(MPI_Win_free(&win) == MPI_SUCCESS);
+    say(MPI_COMM_WORLD, "locks: right");
+}
+
+static void shared(int rank, int size)
+{
+    MPI_Comm node;
+    MPI_Win win;
+    MPI_Aint bytes;
+    int *own, *other, unit;
+    CHECK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node) == MPI_SUCCESS);
+    /* All of them run on one node, and know it. */
+    CHECK(size_of(node) == size);
+    CHECK(MPI_Win_allocate_shared(sizeof(int), sizeof(int), MPI_INFO_NULL, node, &own, &win) == MPI_SUCCESS);
+    CHECK(MPI_Win_fence(0, win) == MPI_SUCCESS);
+    *own = 7 * rank;
+    CHECK(MPI_Win_fence(0, win) == MPI_SUCCESS);
+    CHECK(MPI_Win_shared_query(win, (rank + 1) % size, &bytes, &unit, &other) == MPI_SUCCESS);
+    CHECK(*other == 7 * ((rank + 1) % size));
+    CHECK(MPI_Win_fence(0, win) == MPI_SUCCESS);
+    CHECK(MPI_Win_free(&win) == MPI_SUCCESS);
+    MPI_Comm_free(&node);
+    say(MPI_COMM_WORLD, "shared memory: right");
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    int rank = rank_in(MPI_COMM_WORLD), size = size_of(MPI_COMM_WORLD);
+    fences(rank, size);
+    locks(rank, size);
+    shared(rank, size);
+    MPI_Finalize();
+    return 0;
+}

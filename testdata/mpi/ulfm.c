@@ -1,0 +1,37 @@
+/*
+ * Rank 1 is killed in the midst of work. The others are told so, agree who is left, and go on without it. Open MPI 5 with
+ * `mpi_ft_enable`.
+ */
+#include <signal.h>
+
+#include "check.h"
+
+#include <mpi-ext.h>
+
+int main(int argc, char **argv)
+{
+    int rank, size, code, class, one = 1, sum = 0, flag = 1;
+    MPI_Comm left;
+    MPI_Init(&argc, &argv);
+    rank = rank_in(MPI_COMM_WORLD);
+    size = size_of(MPI_COMM_WORLD);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1)
+        raise(SIGKILL);
+    /* Some may learn it only because others revoke. */
+    do {
+        code = MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    } while (code == MPI_SUCCESS);
+    MPI_Error_class(code, &class);
+    CHECK(class == MPIX_ERR_PROC_FAILED || class == MPIX_ERR_REVOKED);
+    CHECK(MPIX_Comm_revoke(MPI_COMM_WORLD) == MPI_SUCCESS);
+    CHECK(MPIX_Comm_shrink(MPI_COMM_WORLD, &left) == MPI_SUCCESS);
+    CHECK(size_of(left) == size - 1);
+    CHECK(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, left) == MPI_SUCCESS && sum == size - 1);
+    CHECK(MPIX_Comm_agree(left, &flag) == MPI_SUCCESS && flag == 1);
+    say(left, "those who are left went on");
+    MPI_Comm_free(&left);
+    MPI_Finalize();
+    return 0;
+}
