@@ -441,6 +441,10 @@ impl Front {
                 }
             }
             ToFront::Released { held } => self.held = !held.is_empty(),
+            ToFront::Ending(cause) => {
+                let reason = dvm::messages::cause(&cause, &self.scene());
+                self.show_abort(&reason);
+            }
             ToFront::Output(chunk) => {
                 self.printers.print(&mut self.events, &chunk);
                 self.check_printers();
@@ -463,6 +467,12 @@ impl Front {
         if let Err(error) = shown {
             self.say(&messages::internal(&error.to_string()));
         }
+    }
+
+    /// Tells a debugger that the job does not come to its end by itself, and why. The end does not wait for it.
+    fn show_abort(&mut self, reason: &str) {
+        self.check_symbols(mpir::set_state(mpir::State::Aborting { reason }));
+        mpir::breakpoint();
     }
 
     fn release(&mut self) {
@@ -517,7 +527,9 @@ impl Front {
                 until: Clock::now() + ORPHANS_MAX,
             };
             self.kill_orphans();
-            self.say(&messages::controller_lost());
+            let message = messages::controller_lost();
+            self.show_abort(&message.headline);
+            self.say(&message);
         }
     }
 

@@ -723,10 +723,7 @@ impl Controller {
             return;
         };
         match job.phase {
-            Phase::Waiting => {
-                job.cause = Some(cause);
-                job.phase = Phase::Ending;
-            }
+            Phase::Waiting => self.begin_to_end(id, cause),
             Phase::Launching | Phase::Running => {
                 let grace = match cause {
                     Cause::Ended(EndReason::FrontLost) => LOSS_GRACE,
@@ -734,8 +731,7 @@ impl Controller {
                 };
                 // Under the policy to continue, an earlier failure is the cause of a job that then ends by itself; who
                 // ends it now is what the user wants to know.
-                job.cause = Some(cause);
-                job.phase = Phase::Ending;
+                self.begin_to_end(id, cause);
                 self.each_node(id, |job| ToDaemon::End { job, grace });
             }
             Phase::Ending if planted::is(Bug::LastCauseWins) => job.cause = Some(cause),
@@ -743,13 +739,30 @@ impl Controller {
         }
     }
 
-    fn kill(&mut self, id: JobId, cause: Cause) {
+    /// The front hears of it before any rank does.
+    fn begin_to_end(&mut self, id: JobId, cause: Cause) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        if job.phase < Phase::Ending {
-            job.cause = Some(cause);
-            job.phase = Phase::Ending;
+        let said = match &cause {
+            // More of them may come, but not to a debugger: it is told once.
+            Cause::NotStarted(_) => Cause::NotStarted(job.failures.clone().into_iter().collect()),
+            other => other.clone(),
+        };
+        job.cause = Some(cause);
+        job.phase = Phase::Ending;
+        if id == FIRST {
+            self.tell(ToFront::Ending(said));
+        }
+    }
+
+    fn kill(&mut self, id: JobId, cause: Cause) {
+        if self
+            .jobs
+            .get(&id)
+            .is_none_or(|job| job.phase < Phase::Ending)
+        {
+            self.begin_to_end(id, cause);
         }
         self.each_node(id, |job| ToDaemon::Kill { job });
     }

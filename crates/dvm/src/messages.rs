@@ -302,6 +302,27 @@ pub fn outcome(outcome: &Outcome, scene: &Scene<'_>) -> Vec<Message> {
     }
 }
 
+/// Why a job is being ended, in one line without a NUL character, before it is known what that does to its ranks. Empty
+/// when it ends by itself.
+#[must_use]
+pub fn cause(cause: &Cause, scene: &Scene<'_>) -> String {
+    let nothing_known = Outcome {
+        cause: cause.clone(),
+        size: 0,
+        ended: Vec::new(),
+        not_started: RankSet::new(),
+        ended_by_us: RankSet::new(),
+    };
+    let Some(message) = outcome(&nothing_known, scene).into_iter().next() else {
+        return String::new();
+    };
+    let said = message.facts.iter().find(|(name, _)| *name == "message");
+    match said {
+        Some((_, text)) => format!("{}: {text}", message.headline),
+        None => message.headline,
+    }
+}
+
 fn failed(rank: Rank, status: ExitStatus, outcome: &Outcome, scene: &Scene<'_>) -> Vec<Message> {
     let by_itself = |ranks: &RankSet| ranks.difference(&outcome.ended_by_us);
     let mut first = RankSet::single(rank);

@@ -105,6 +105,8 @@ pub enum ToFront {
     Released {
         held: RankSet,
     },
+    /// From now on the job is being ended; it did not come to its end by itself. Said at most once.
+    Ending(Cause),
     Output(Chunk),
     /// The front may send so many bytes of stdin more.
     StdinCredit(u64),

@@ -24,6 +24,7 @@ const WINDOW_SLACK: u64 = 4 * 1024 * 1024;
 pub(crate) struct Told {
     pub(crate) table: Option<Vec<TableRow>>,
     pub(crate) all_held: Option<(RankSet, RankSet)>,
+    ending: Option<Cause>,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) refusal: Option<Refusal>,
     pub(crate) leaky: RankSet,
@@ -151,8 +152,28 @@ impl Front {
             ToFront::Note(Note::Leaky(ranks)) => self.told.leaky = ranks,
             // What is left follows from what the engine says of itself.
             ToFront::Note(_) | ToFront::Released { .. } => {}
+            ToFront::Ending(cause) => {
+                let again = self.told.ending.replace(cause);
+                world.require(again.is_none(), || {
+                    "the beginning of the end is told twice".to_owned()
+                });
+            }
             ToFront::Refused(refusal) => self.told.refusal = Some(refusal),
-            ToFront::Ended(outcome) => self.told.outcome = Some(outcome),
+            ToFront::Ended(outcome) => {
+                let announced = match (&self.told.ending, &outcome.cause) {
+                    (Some(Cause::NotStarted(_)), Cause::NotStarted(_)) => true,
+                    (Some(said), cause) => said == cause,
+                    // It came to its end by itself, though not everybody may have ended well.
+                    (None, cause) => matches!(cause, Cause::Success | Cause::Failed { .. }),
+                };
+                world.require(announced, || {
+                    format!(
+                        "the end was announced as {:?} and was {:?}",
+                        self.told.ending, outcome.cause
+                    )
+                });
+                self.told.outcome = Some(outcome);
+            }
         }
     }
 

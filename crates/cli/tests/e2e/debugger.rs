@@ -1,5 +1,6 @@
 //! A debugger that knows MPIR holds every rank at its first instruction and reads the table.
 
+mod abort;
 mod symbols;
 mod table;
 

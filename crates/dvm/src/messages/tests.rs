@@ -741,3 +741,44 @@ fn the_json_twin_is_an_object() {
     let message = Message::new(&k::OUTPUT_LOST, "x");
     insta::assert_snapshot!(serde_json::to_string(&message).unwrap(), @r#"{"id":"job/output-lost","severity":"note","headline":"x","facts":{}}"#);
 }
+
+#[test]
+fn why_a_job_is_being_ended_in_one_line() {
+    let small = Job::small();
+    let aborted = |text: &str| Cause::Aborted {
+        rank: Rank(3),
+        code: 5,
+        message: text.to_owned(),
+    };
+    let no_program = crate::proto::StartFailure {
+        step: crate::proto::StartStep::Find,
+        errno: 2,
+        subject: Some("./a.out".into()),
+    };
+    let causes = [
+        Cause::Success,
+        fail(3, ExitStatus::Exited(7)),
+        fail(3, signaled(Signal::KILL)),
+        aborted("bad\0 mesh\n"),
+        aborted(""),
+        Cause::NotStarted(vec![(no_program, set("0-7"))]),
+        Cause::Protocol {
+            rank: Rank(3),
+            what: "x".into(),
+        },
+        Cause::Ended(EndReason::Signal(Signal::TERM)),
+        Cause::Ended(EndReason::TimeLimit),
+    ];
+    let lines = causes.map(|cause| super::cause(&cause, &small.scene()) + "\n");
+    insta::assert_snapshot!(lines.concat(), @r"
+
+    rank 3 on `n1` exited with code 7
+    rank 3 on `n1` was killed by SIGKILL
+    rank 3 on `n1` aborted the job with code 5: bad\u{0} mesh\n
+    rank 3 on `n1` aborted the job with code 5
+    cannot start `./a.out` on `n1`: there is no such file
+    rank 3 on `n1` broke the rules of the process management interface
+    the job was ended because the launcher got SIGTERM
+    the job did not end within its time limit
+    ");
+}

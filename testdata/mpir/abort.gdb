@@ -1,0 +1,20 @@
+# What a debugger that knows MPIR sees of a job that does not come to its end by itself.
+set pagination off
+set confirm off
+set height 0
+set language c
+starti
+set var MPIR_being_debugged = 1
+set language auto
+break MPIR_Breakpoint
+commands
+  silent
+  printf "state %d", MPIR_debug_state
+  if MPIR_debug_abort_string
+    printf ": %s", MPIR_debug_abort_string
+  end
+  echo \n
+  continue
+end
+continue
+info breakpoints
