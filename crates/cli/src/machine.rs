@@ -4,6 +4,7 @@
 //! files; what they mean is the daemon's business, and what happens next is the controller's.
 
 mod clients;
+mod control;
 mod keeper;
 mod ranks;
 mod record;
@@ -21,14 +22,18 @@ use dvm::{
     Controller, ControllerInput, ControllerOutput, Daemon, DaemonConfig, Input, Output,
     ServiceConfig,
     proto::{FromFront, Stream, ToController, ToDaemon},
+    spec::HoldAt,
 };
 use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, ReadOutcome, Token};
 use overlay::{Full, InProcess};
 
 use pmix::server::Conn;
 
-use self::{clients::Clients, ranks::Ranks, record::Record};
-pub(crate) use self::{keeper::keep, record::sweep_stale};
+use self::{clients::Clients, control::Control, ranks::Ranks, record::Record};
+pub(crate) use self::{
+    keeper::keep,
+    record::{controls, sweep_stale},
+};
 use crate::{
     exit,
     link::{self, ControllerLink, Received},
@@ -74,6 +79,9 @@ enum Source {
     /// Where PMIx clients connect.
     Port,
     Client(Conn),
+    /// Where other processes of the user ask for something.
+    Control,
+    Peer(u64),
 }
 
 /// What the process is told at its birth.
@@ -108,6 +116,9 @@ struct Machine {
     front_writes: Interest,
     ranks: Ranks,
     clients: Clients,
+    control: Control,
+    front_pid: Pid,
+    session: Option<PathBuf>,
     region: os::SlotWriter,
     buffer: Vec<u8>,
     finished: bool,
@@ -169,6 +180,9 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
         front_writes: Interest::Read,
         ranks,
         clients,
+        control: Control::default(),
+        front_pid: birth.front_pid,
+        session: record.session(),
         region: birth.output,
         buffer: vec![0; READ_MAX],
         finished: false,
@@ -226,12 +240,29 @@ impl Machine {
                     &mut self.buffer,
                     &mut self.daemon,
                 ),
+                Some(Source::Control) => {
+                    self.control.accept(&mut self.events, &mut self.sources);
+                }
+                Some(Source::Peer(ticket)) => self.control.read(
+                    now,
+                    *ticket,
+                    &mut self.events,
+                    &mut self.sources,
+                    &mut self.controller,
+                ),
                 None => {}
             },
             Event::Writable(token) => match self.sources.get(&token) {
                 Some(Source::Stdin(proc)) => self.write_stdin(now, token, *proc),
                 // Written at the end of the turn.
-                Some(Source::Front | Source::Output(..) | Source::Port) | None => {}
+                Some(
+                    Source::Front
+                    | Source::Output(..)
+                    | Source::Port
+                    | Source::Control
+                    | Source::Peer(_),
+                )
+                | None => {}
                 Some(Source::Client(conn)) => {
                     self.clients
                         .flush(*conn, &mut self.events, &mut self.sources);
@@ -264,13 +295,34 @@ impl Machine {
             } else if let Some(output) = self.controller.poll() {
                 match output {
                     ControllerOutput::Front(message) => self.link.send(message),
-                    ControllerOutput::Daemon(_, message) => sent(self.node.down.send(message)),
+                    ControllerOutput::Daemon(_, message) => {
+                        self.open_control(&message);
+                        sent(self.node.down.send(message));
+                    }
+                    ControllerOutput::Answer { ticket, reply } => {
+                        self.control
+                            .answer(ticket, &reply, &mut self.events, &mut self.sources);
+                    }
                     ControllerOutput::Finished => self.finished = true,
                     ControllerOutput::Log(what) => log(&what),
                 }
             } else {
                 return Progress::Done;
             }
+        }
+    }
+
+    /// A job whose ranks are held can be asked for.
+    fn open_control(&mut self, message: &ToDaemon) {
+        if let ToDaemon::Launch(launch) = message
+            && launch.hold.at != HoldAt::Nowhere
+        {
+            self.control.open(
+                self.session.as_deref(),
+                self.front_pid.as_raw(),
+                &mut self.events,
+                &mut self.sources,
+            );
         }
     }
 

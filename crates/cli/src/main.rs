@@ -14,6 +14,7 @@ mod link;
 mod machine;
 mod messages;
 mod plan;
+mod release;
 mod render;
 mod report;
 
@@ -33,6 +34,7 @@ const TABLES: &[&[&Kind]] = &[
     messages::KINDS,
     args::kinds::KINDS,
     demo::KINDS,
+    release::KINDS,
 ];
 
 fn main() -> ExitCode {
@@ -82,6 +84,13 @@ fn carry_out(request: Request, world: &World, crew: EarlyCrew) -> u8 {
             Err(error) => {
                 say(&error.message(), MessageFormat::Text);
                 error.exit().code()
+            }
+        },
+        Request::Release(request) => match release::release(&request) {
+            Ok(text) => print(&text),
+            Err(message) => {
+                say(&message, MessageFormat::Text);
+                exit::ExitCode::Usage.code()
             }
         },
         Request::Generate(what) => {

@@ -12,7 +12,7 @@ const HELD: Kind = Kind {
     severity: Severity::Note,
     explanation: "The ranks stand still where `--stop-on-exec`, `--stop-in-init` or `--stop-in-app` holds them, and no debugger is attached to \
 `rally` itself. Attach a debugger to the ranks that you want (their process numbers are in the table that debuggers read, and \
-are shown with `-v`), then let all others run with SIGCONT to `rally`. Ranks that a debugger has attached stay its own.",
+are shown with `-v`), then let all others run with `rally release`, or with SIGCONT to `rally`. Ranks that a debugger has attached stay its own.",
 };
 const STARTED: Kind = Kind {
     id: "front/started",
@@ -93,7 +93,7 @@ pub(crate) fn held(held: &RankSet, at: HoldAt, front: i32) -> Message {
     Message::new(&HELD, format!("{} held {place}", ranks(held.len())))
         .fact("ranks", held.to_string())
         .with_help(format!(
-            "attach a debugger to the ranks you want, then `kill -CONT {front}` lets the others run"
+            "attach a debugger to the ranks you want, then `rally release {front}` lets the others run"
         ))
 }
 

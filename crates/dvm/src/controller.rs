@@ -26,6 +26,7 @@ use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time, Topol
 use self::asks::{Asker, Published};
 use crate::{
     alloc::{Allocation, Slots},
+    control,
     daemon::LOSS_GRACE,
     hold::Hold,
     place::{self, Topologies},
@@ -46,6 +47,11 @@ pub enum ControllerInput {
     FrontLost,
     Daemon(NodeId, ToController),
     DaemonLost(NodeId),
+    /// Another process of the user asks for something; answered at once.
+    Asked {
+        ticket: u64,
+        request: control::Request,
+    },
     /// The time that [`Controller::deadline`] gave has come.
     Tick,
 }
@@ -55,6 +61,11 @@ pub enum ControllerInput {
 pub enum ControllerOutput {
     Front(ToFront),
     Daemon(NodeId, ToDaemon),
+    /// Answers [`ControllerInput::Asked`].
+    Answer {
+        ticket: u64,
+        reply: control::Reply,
+    },
     /// The job is over and its end was told: the daemons and the controller may go.
     Finished,
     /// A peer did something that the protocol rules out.
@@ -210,6 +221,11 @@ impl Controller {
             ControllerInput::FrontLost => self.on_front_lost(now),
             ControllerInput::Daemon(node, message) => self.on_daemon(now, node, message),
             ControllerInput::DaemonLost(node) => self.on_daemon_lost(now, node),
+            ControllerInput::Asked { ticket, request } => {
+                let reply = self.on_request(request);
+                self.outputs
+                    .push_back(ControllerOutput::Answer { ticket, reply });
+            }
             ControllerInput::Tick => {
                 let over = |job: &Job| job.limit_at.is_some_and(|at| at <= now);
                 if self.jobs.values().any(over) {
@@ -256,7 +272,9 @@ impl Controller {
                     self.kill(id, Cause::Ended(reason));
                 }
             }
-            FromFront::Release(ranks) => self.release(FIRST, ranks.as_ref()),
+            FromFront::Release(ranks) => {
+                self.release(FIRST, ranks.as_ref());
+            }
             FromFront::Resize(size) => {
                 self.each_node(FIRST, |job| ToDaemon::Resize { job, size });
             }
@@ -418,7 +436,9 @@ impl Controller {
                 let news = job.and_then(|job| job.hold.on_held(&ranks));
                 self.announce(id, news);
             }
-            ToController::Released { job, ranks } => self.release(job, Some(&ranks)),
+            ToController::Released { job, ranks } => {
+                self.release(job, Some(&ranks));
+            }
             ToController::Output { job, chunk } => self.on_output(job, node, chunk),
             ToController::StdinCredit { job, bytes } => {
                 self.on_stdin_credit(job, node, Some(bytes));

@@ -5,6 +5,7 @@
 //! outputs ([`Daemon`], [`Controller`]); the caller carries them out.
 
 pub mod alloc;
+pub mod control;
 mod controller;
 mod daemon;
 pub mod hold;

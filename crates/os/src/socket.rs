@@ -12,6 +12,7 @@
 
 mod diag;
 mod identity;
+mod local;
 mod table;
 
 use std::{
@@ -33,6 +34,7 @@ use nix::{
 use crate::error::{Error, check};
 
 pub use identity::{PeerIdentity, SocketOwners, UnknownPeer};
+pub use local::{accept_at, ask_at, listen_at};
 
 /// States of a TCP connection, in the numbers of the kernel's net/tcp_states.h.
 const ESTABLISHED: u8 = 1;

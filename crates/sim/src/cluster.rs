@@ -7,7 +7,7 @@ use dvm::{
     Controller, ControllerInput, ControllerOutput, DaemonConfig,
     life::{LEAK_DELAY, OWN_READS_MAX},
     proto::{Cause, FromFront, Outcome, ToDaemon, ToFront},
-    spec::HoldAt,
+    spec::{HoldAt, HoldPlan},
 };
 
 use crate::{
@@ -53,7 +53,7 @@ pub(crate) struct Cluster {
     front: Front,
     verdict: Verdict,
     faults: Vec<(std::time::Duration, Fault)>,
-    hold: HoldAt,
+    hold: HoldPlan,
     tick_for: Option<Time>,
     finished: Option<Time>,
     said_last: bool,
@@ -118,7 +118,7 @@ impl Cluster {
             world.after(*when, Event::Fault { index });
         }
         let verdict = Verdict::new(&scenario.spec);
-        let hold = scenario.spec.hold.at;
+        let hold = scenario.spec.hold.clone();
         world.hear_front(Carried::Message(FromFront::Submit(Box::new(scenario.spec))));
         let mut cluster = Self {
             world,
@@ -341,6 +341,7 @@ impl Cluster {
                 }
                 self.world.send_down(node, Carried::Message(message));
             }
+            ControllerOutput::Answer { .. } => {}
             ControllerOutput::Finished => {
                 self.finished = Some(self.world.now);
                 self.check_end();
@@ -364,12 +365,19 @@ impl Cluster {
                     .values()
                     .map(|ranks| u32::try_from(ranks.len()).unwrap_or(0))
                     .sum();
-                let (all, gone) = (RankSet::range(0..size), self.verdict.gone());
-                let whole = held.union(dead) == all && held.is_disjoint(dead) && *dead == gone;
+                let (all, gone) = (self.hold.among(size), self.verdict.gone());
+                let released = &self.verdict.released;
+                let gone = gone.intersection(&all);
+                let whole = all.difference(&held.union(dead).union(released)).is_empty()
+                    && held.is_disjoint(&dead.union(released))
+                    && dead.difference(&gone).is_empty()
+                    && gone.difference(&dead.union(released)).is_empty();
                 self.world.require(whole, || {
-                    format!("held {held}, dead {dead}; of {all} are gone {gone}")
+                    format!(
+                        "held {held}, dead {dead}; of {all} are gone {gone}, released {released}"
+                    )
                 });
-                let asked = self.hold == HoldAt::Exec;
+                let asked = self.hold.at == HoldAt::Exec;
                 self.world
                     .require(asked, || "`all held`, but nobody asked".to_owned());
             }

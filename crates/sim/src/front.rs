@@ -109,6 +109,7 @@ impl Front {
             Act::End(reason) => FromFront::End(reason),
             Act::Kill(reason) => FromFront::Kill(reason),
             Act::Release => FromFront::Release(None),
+            Act::ReleaseSome(count) => FromFront::Release(Some(RankSet::range(0..count))),
             Act::Vanish => return self.vanish(world),
         };
         world.hear_front(Carried::Message(message));

@@ -114,6 +114,8 @@ pub(crate) enum Act {
     End(EndReason),
     Kill(EndReason),
     Release,
+    /// Of the first so many ranks.
+    ReleaseSome(u32),
     /// The front is gone without a word.
     Vanish,
 }

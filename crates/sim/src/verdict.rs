@@ -23,6 +23,8 @@ pub(crate) struct Verdict {
     pub(crate) ended: BTreeMap<Rank, ExitStatus>,
     pub(crate) not_started: RankSet,
     pub(crate) by_us: RankSet,
+    /// Let go, some at a time.
+    pub(crate) released: RankSet,
     pub(crate) failures: BTreeMap<StartFailure, RankSet>,
 }
 
@@ -38,6 +40,7 @@ impl Verdict {
             ended: BTreeMap::new(),
             not_started: RankSet::new(),
             by_us: RankSet::new(),
+            released: RankSet::new(),
             failures: BTreeMap::new(),
         }
     }
@@ -54,7 +57,11 @@ impl Verdict {
             ControllerInput::Front(FromFront::End(reason) | FromFront::Kill(reason)) => {
                 self.end(Cause::Ended(*reason));
             }
-            ControllerInput::Front(_) => {}
+            ControllerInput::Front(FromFront::Release(Some(ranks))) => {
+                self.released = self.released.union(ranks);
+            }
+            // Others of the user ask only in tests of the whole.
+            ControllerInput::Front(_) | ControllerInput::Asked { .. } => {}
             ControllerInput::FrontLost => {
                 self.front_lost = true;
                 self.end(Cause::Ended(EndReason::FrontLost));

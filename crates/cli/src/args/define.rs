@@ -8,7 +8,10 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use super::values::{self, HeldRanks};
-use crate::config::{LabelChoice, OnLoss, Oversubscribe, Switch};
+use crate::{
+    config::{LabelChoice, OnLoss, Oversubscribe, Switch},
+    release::JobName,
+};
 
 /// Columns that help is wrapped to, whatever the terminal's width, so that it reads the same everywhere.
 const HELP_WIDTH: usize = 80;
@@ -56,6 +59,8 @@ pub(super) enum CliCommand {
     Run(Box<RunArgs>),
     /// Run a built-in parallel program, to see that all works
     Demo(DemoArgs),
+    /// Let the held ranks of a running job go
+    Release(ReleaseArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Explain a topic or an error
@@ -77,6 +82,17 @@ pub(crate) struct ConfigArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReleaseArgs {
+    /// The process number of its `rally`, or its name in PMIx; without it the only job that holds ranks
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    pub(crate) job: Option<JobName>,
+
+    /// These ranks only, such as `0,4-7`
+    #[arg(long, value_name = "RANKS", value_parser = values::held_ranks)]
+    pub(crate) ranks: Option<HeldRanks>,
 }
 
 #[derive(Clone, Debug, Args)]

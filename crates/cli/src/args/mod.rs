@@ -31,7 +31,7 @@ use self::{
     error::LooksLike,
 };
 pub(crate) use self::{
-    define::{ConfigArgs, DemoArgs, Generated},
+    define::{ConfigArgs, DemoArgs, Generated, ReleaseArgs},
     error::{Error, ReadProblem},
     personality::Personality,
     request::{
@@ -45,7 +45,7 @@ pub(crate) use self::{
 use crate::help::HelpTopic;
 
 /// The commands of `rally` that help shows.
-pub(crate) const COMMANDS: [&str; 4] = ["run", "demo", "config", "help"];
+pub(crate) const COMMANDS: [&str; 5] = ["run", "demo", "release", "config", "help"];
 
 /// The hidden command that packaging calls.
 const GENERATE: &str = "__generate";
@@ -55,6 +55,7 @@ const GENERATE: &str = "__generate";
 pub(crate) enum Args {
     Run(Box<RunLine>),
     Demo(DemoArgs),
+    Release(ReleaseArgs),
     Config(ConfigArgs),
     Help(HelpTopic),
     Generate(Generated),
@@ -207,6 +208,7 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
             // `run` went another way, see `parse`.
             CliCommand::Run(_) => Args::Help(HelpTopic::RunFull),
             CliCommand::Demo(demo) => Args::Demo(demo),
+            CliCommand::Release(release) => Args::Release(release),
             CliCommand::Config(config) => Args::Config(config),
             CliCommand::Help(asked) => Args::Help(match asked.subject {
                 Some(subject) => HelpTopic::from_subject(&subject),
@@ -370,10 +372,11 @@ fn from_clap(error: &clap::Error, options: &[Canonical], command: &str) -> Error
         Some(ContextValue::Strings(texts)) => texts.first().cloned(),
         _ => None,
     };
-    // clap names an option with its placeholder: `--np <N>`.
+    // clap names an option with its placeholder, `--np <N>`, and a word that may be left away by that alone, `[JOB]`.
     let arg = context(ContextKind::InvalidArg).unwrap_or_default();
     let flag = arg
-        .split([' ', '=', '['])
+        .trim_start_matches('[')
+        .split([' ', '=', '[', ']'])
         .next()
         .unwrap_or_default()
         .to_owned();

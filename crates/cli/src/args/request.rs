@@ -9,6 +9,7 @@ pub(crate) use crate::config::OnLoss;
 use crate::{
     config::{Found, Layers},
     help::HelpTopic,
+    release::ReleaseRequest,
 };
 
 /// What `rally` is to do.
@@ -18,6 +19,7 @@ pub(crate) enum Request {
     /// Run the built-in program.
     Demo(Box<RunRequest>),
     Config(ConfigRequest),
+    Release(ReleaseRequest),
     Help(HelpTopic),
     Generate(Generated),
     Version,

@@ -23,6 +23,7 @@ use super::{
     world::read_probe,
 };
 use crate::config::{LabelChoice, Layers, Setting, Settings, Source, Switch, apply_file};
+use crate::release::ReleaseRequest;
 
 /// Where programs are looked for when nobody says: what shells use.
 const SEARCH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -64,6 +65,13 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
                 format,
             })
         }
+        Args::Release(release) => Request::Release(ReleaseRequest {
+            job: release.job.clone(),
+            ranks: match &release.ranks {
+                None | Some(HeldRanks::All) => None,
+                Some(HeldRanks::Only(ranks)) => Some(ranks.clone()),
+            },
+        }),
         Args::Help(topic) => Request::Help(topic.clone()),
         Args::Generate(what) => Request::Generate(*what),
         Args::Version => Request::Version,

@@ -5,6 +5,8 @@ use std::{fmt, time::Duration};
 use base::RankSet;
 use thiserror::Error;
 
+use crate::release::JobName;
+
 /// Procs that one job may have; as many ranks as a rank set holds.
 pub(crate) const MAX_PROCS: u32 = 1 << 24;
 
@@ -30,6 +32,10 @@ pub(crate) enum ValueError {
     NotASlurmTime,
     #[error("a time cannot be longer than {MAX_SECONDS} seconds")]
     TimeTooLong,
+    #[error(
+        "it is neither a process number (`123`, or `123@2` for a job spawned by it) nor a name in PMIx"
+    )]
+    NotAJob,
     #[error("it is neither `all` nor a list of ranks (`0,4-7`)")]
     NotRanks,
     #[error("it is neither a rank nor `all` nor `none`")]
@@ -94,6 +100,11 @@ pub(crate) fn held_ranks(text: &str) -> Result<HeldRanks, ValueError> {
         return Err(ValueError::NotRanks);
     }
     Ok(HeldRanks::Only(ranks))
+}
+
+/// A running job.
+pub(crate) fn job(text: &str) -> Result<JobName, ValueError> {
+    JobName::read(text).ok_or(ValueError::NotAJob)
 }
 
 /// A number of procs, from 1 to [`MAX_PROCS`].

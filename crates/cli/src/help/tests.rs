@@ -15,10 +15,11 @@ fn short_help_of_rally() {
     Usage: rally <COMMAND>
 
     Commands:
-      run     Start a program in parallel
-      demo    Run a built-in parallel program, to see that all works
-      config  Show the settings in force and where each comes from
-      help    Explain a topic or an error
+      run      Start a program in parallel
+      demo     Run a built-in parallel program, to see that all works
+      release  Let the held ranks of a running job go
+      config   Show the settings in force and where each comes from
+      help     Explain a topic or an error
 
     Options:
       -h, --help     Print help
@@ -347,13 +348,13 @@ fn every_option_that_texts_name_exists() {
         .map(|topic| (topic.name, topic.text))
         .chain([guide])
     {
-        // `--args` is gdb's, `--hostfil` the guide's example of a mistake.
+        // `--args` is gdb's, `--ranks` that of `rally release`, `--hostfil` the guide's example of a mistake.
         let words = text
             .split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
             .filter(|word| {
                 word.starts_with("--")
                     && word.trim_matches('-').len() > 1
-                    && !matches!(*word, "--args" | "--hostfil")
+                    && !matches!(*word, "--args" | "--ranks" | "--hostfil")
             });
         for word in words {
             let known = args::Personality::ALL.into_iter().any(|personality| {

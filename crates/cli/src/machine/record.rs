@@ -15,6 +15,8 @@ use std::{
 
 use base::Signal;
 
+use super::control::NAME;
+
 /// The variable that every rank and its descendants carry, with the controller's pid and start time.
 pub(crate) const OWNER_VARIABLE: &str = "RALLY_OWNER";
 
@@ -195,6 +197,33 @@ pub(crate) fn sweep_stale() {
         os::remove_files(&[session(&path)]);
         remove(&path);
     }
+}
+
+/// The sockets of our user's running jobs at which they can be asked, with the pids of their controller and front.
+pub(crate) fn controls() -> Vec<(i32, i32, PathBuf)> {
+    let path = location();
+    let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    if !is_private(&path) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for session in entries(&path) {
+        let name = session.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_suffix(".d"));
+        let controller = owner.and_then(|owner| owner.split_once('.')?.0.parse().ok());
+        let Some(controller) = controller else {
+            continue;
+        };
+        for socket in entries(&session.path()) {
+            let name = socket.file_name();
+            let front = name.to_str().and_then(|name| name.strip_prefix(NAME));
+            if let Some(front) = front.and_then(|front| front.parse().ok()) {
+                found.push((controller, front, socket.path()));
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 /// Whether a file has the name of a record: a pid and a start time.

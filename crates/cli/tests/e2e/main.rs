@@ -13,6 +13,7 @@ mod debugger;
 mod errors;
 mod faces;
 mod harness;
+mod holding;
 mod input;
 mod kills;
 mod life;

@@ -122,7 +122,7 @@ fn recipe(line: &str) -> Recipe {
 }
 
 /// A program, made with the headers of Debian's library, which all of them are run with.
-fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     let multiarch = Command::new("gcc")
         .arg("-print-multiarch")
         .output()

@@ -9,8 +9,9 @@ use pmix::{
     value::{Info, Key, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
-use super::{Controller, ControllerOutput, FIRST, Origin};
+use super::{Controller, ControllerOutput, FIRST, Job, Origin};
 use crate::{
+    control::{Reply, Request},
     hold::Announcement,
     proto::{ToDaemon, ToFront},
     spec::HoldAt,
@@ -33,14 +34,31 @@ impl Controller {
         }
     }
 
-    /// Lets ranks of a job go, all of them where none is named.
-    pub(super) fn release(&mut self, id: JobId, ranks: Option<&RankSet>) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
+    /// Does what another process of the user asks for.
+    pub(super) fn on_request(&mut self, request: Request) -> Reply {
+        let Request::Release { job: id, ranks } = request;
+        if self.jobs.get(&id).is_none_or(Job::is_ending) {
+            return Reply::NoSuchJob;
+        }
+        match self.release(id, ranks.as_ref()) {
+            None => Reply::NothingHeld,
+            Some(ranks) => Reply::Released {
+                ranks,
+                held: self
+                    .jobs
+                    .get(&id)
+                    .map(|job| job.hold.left())
+                    .unwrap_or_default(),
+            },
+        }
+    }
+
+    /// Lets ranks of a job go, all of them where none is named. Which were held, or would have been.
+    pub(super) fn release(&mut self, id: JobId, ranks: Option<&RankSet>) -> Option<RankSet> {
+        let job = self.jobs.get_mut(&id)?;
         let (freed, news) = job.hold.release(ranks);
         let left = job.hold.left();
-        let Some(freed) = freed else { return };
+        let freed = freed?;
         self.each_node(id, |job| ToDaemon::Release {
             job,
             ranks: freed.clone(),
@@ -49,6 +67,7 @@ impl Controller {
         if id == FIRST {
             self.tell(ToFront::Released { held: left });
         }
+        Some(freed)
     }
 
     /// One event for the proc that has spawned the job, however many ranks wait (section 8.3 of `docs/formats/pmix.md`).

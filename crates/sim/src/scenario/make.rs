@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use base::{NodeId, Rank, Signal};
+use base::{NodeId, Rank, RankSet, Signal};
 use dvm::{
     alloc::{AllocatedNode, Allocation, Slots},
     place::{AppRequest, MapTo, Request},
@@ -113,6 +113,11 @@ impl Maker<'_> {
         let print = self.print();
         self.front_acts();
         self.faults();
+        let plan = HoldPlan {
+            at: hold,
+            // The only one that every job has.
+            ranks: self.rng.chance(20).then(|| RankSet::single(Rank(0))),
+        };
         let release_after =
             (hold == HoldAt::Exec && self.rng.chance(80)).then(|| self.rng.millis(0, 800));
         if hold == HoldAt::Exec {
@@ -129,7 +134,7 @@ impl Maker<'_> {
                 stdin,
                 stdio,
                 end,
-                hold: HoldPlan::all(hold),
+                hold: plan,
                 variables: RankVariables::OpenMpi,
             },
             scripts,
@@ -354,8 +359,12 @@ impl Maker<'_> {
     fn hold_acts(&mut self, release_after: Option<Duration>) {
         if self.rng.chance(30) {
             self.acts.push((self.rng.millis(0, 60), Act::Release));
-        } else if release_after.is_none() {
-            self.needs_end = true;
+        } else {
+            if self.rng.chance(30) {
+                let (when, count) = (self.rng.millis(0, 60), self.rng.pick([1, 2, 3, 5]));
+                self.acts.push((when, Act::ReleaseSome(count)));
+            }
+            self.needs_end |= release_after.is_none();
         }
         if self.rng.chance(25) {
             let (when, reason) = (self.rng.millis(0, 100), self.reason());

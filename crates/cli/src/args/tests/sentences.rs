@@ -31,6 +31,7 @@ fn mistakes_in_options() {
         "rally run --stdin some a",
         "rally run --stop-in-init=few a",
         "rally run --stop-on-exec= a",
+        "rally release few",
         "rally run --umask 8 a",
         "rally run --label=loud a",
         "rally run --kill-on-bad-exit=maybe a",
@@ -54,19 +55,19 @@ fn mistakes_in_options() {
 
     $ rally rnu
     error: there is no command `rnu`
-      known: run, demo, config, help
+      known: run, demo, release, config, help
       help:  did you mean `run`?
     [120 cli/unknown-command]
 
     $ rally ./a
     error: there is no command `./a`
-      known: run, demo, config, help
+      known: run, demo, release, config, help
       help:  to start a program: `rally run ./a`
     [120 cli/unknown-command]
 
     $ rally -n 4 ./a
     error: there is no command `-n`
-      known: run, demo, config, help
+      known: run, demo, release, config, help
       help:  options of a job follow `run`: `rally run -n ...`
     [120 cli/unknown-command]
 
@@ -168,6 +169,10 @@ fn mistakes_in_options() {
 
     $ rally run --stop-on-exec= a
     error: `--stop-on-exec` cannot be ``: it is neither `all` nor a list of ranks (`0,4-7`)
+    [120 cli/bad-value]
+
+    $ rally release few
+    error: `JOB` cannot be `few`: it is neither a process number (`123`, or `123@2` for a job spawned by it) nor a name in PMIx
     [120 cli/bad-value]
 
     $ rally run --umask 8 a

@@ -1,0 +1,148 @@
+//! The socket at which other processes of the user ask for something (`docs/formats/control.md`). It is opened for jobs
+//! whose ranks are held, so that others do not pay for it, and goes with the directory of the session.
+
+use std::{collections::BTreeMap, os::fd::AsFd, path::Path};
+
+use base::Time;
+use dvm::{
+    Controller, ControllerInput,
+    control::{MAX_LINE, Reply},
+};
+use os::{Interest, Loop, ReadOutcome, Token};
+
+use super::{Source, log};
+
+/// Connections that are served at once; others wait in the kernel's queue.
+const MAX_PEERS: usize = 8;
+
+/// The beginning of the socket's name in the directory of the session; behind it stands the front's pid.
+pub(crate) const NAME: &str = "control-";
+
+#[derive(Debug)]
+struct Peer {
+    token: Token,
+    said: Vec<u8>,
+}
+
+/// The socket and who has connected to it.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    listener: Option<Token>,
+    peers: BTreeMap<u64, Peer>,
+    next: u64,
+}
+
+impl Control {
+    /// Opens the socket, if it is not open. Without it nobody can ask, which is said.
+    pub(super) fn open(
+        &mut self,
+        session: Option<&Path>,
+        front: i32,
+        events: &mut Loop,
+        sources: &mut BTreeMap<Token, Source>,
+    ) {
+        let (None, Some(session)) = (&self.listener, session) else {
+            return;
+        };
+        let path = session.join(format!("{NAME}{front}"));
+        let opened = os::make_private_dirs(session)
+            .and_then(|()| os::listen_at(&path))
+            .and_then(|listener| events.add(listener, Interest::Read));
+        match opened {
+            Ok(token) => {
+                sources.insert(token, Source::Control);
+                self.listener = Some(token);
+            }
+            Err(error) => log(&format!("`rally release` will not find this job: {error}")),
+        }
+    }
+
+    /// Takes who waits, as many as are served at once.
+    pub(super) fn accept(&mut self, events: &mut Loop, sources: &mut BTreeMap<Token, Source>) {
+        let Some(listener) = self.listener else {
+            return;
+        };
+        while self.peers.len() < MAX_PEERS {
+            let Some(fd) = events.fd(listener) else {
+                return;
+            };
+            let accepted = match os::accept_at(fd.as_fd()) {
+                Ok(Some(accepted)) => accepted,
+                Ok(None) => return,
+                Err(error) => {
+                    log(&error.to_string());
+                    break;
+                }
+            };
+            if let Ok(token) = events.add(accepted, Interest::Read) {
+                let ticket = self.next;
+                self.next += 1;
+                sources.insert(token, Source::Peer(ticket));
+                let said = Vec::new();
+                self.peers.insert(ticket, Peer { token, said });
+            }
+        }
+        // Until one of them goes.
+        let _ = events.set_interest(listener, Interest::None);
+    }
+
+    /// Reads what somebody asks.
+    pub(super) fn read(
+        &mut self,
+        now: Time,
+        ticket: u64,
+        events: &mut Loop,
+        sources: &mut BTreeMap<Token, Source>,
+        controller: &mut Controller,
+    ) {
+        let Some(peer) = self.peers.get_mut(&ticket) else {
+            return;
+        };
+        let Some(fd) = events.fd(peer.token) else {
+            return;
+        };
+        let mut buffer = [0; MAX_LINE];
+        match os::read(fd, &mut buffer) {
+            Ok(ReadOutcome::WouldBlock) => return,
+            Ok(ReadOutcome::Bytes(count)) => peer.said.extend(&buffer[..count]),
+            Ok(ReadOutcome::Closed) | Err(_) => return self.close(ticket, events, sources),
+        }
+        let end = peer.said.iter().position(|byte| *byte == b'\n');
+        let line = match end {
+            None if peer.said.len() < MAX_LINE => return,
+            None => None,
+            Some(end) => std::str::from_utf8(&peer.said[..end]).ok(),
+        };
+        match line.and_then(|line| line.parse().ok()) {
+            Some(request) => controller.handle(now, ControllerInput::Asked { ticket, request }),
+            None => self.answer(ticket, &Reply::Unreadable, events, sources),
+        }
+    }
+
+    /// Tells somebody what came of it, and closes the connection.
+    pub(super) fn answer(
+        &mut self,
+        ticket: u64,
+        reply: &Reply,
+        events: &mut Loop,
+        sources: &mut BTreeMap<Token, Source>,
+    ) {
+        if let Some(peer) = self.peers.get(&ticket)
+            && let Some(fd) = events.fd(peer.token)
+        {
+            // A line fits into a socket to which nothing was written before. Whoever has gone does not hear it.
+            let _ = os::write(fd, format!("{reply}\n").as_bytes());
+        }
+        self.close(ticket, events, sources);
+    }
+
+    fn close(&mut self, ticket: u64, events: &mut Loop, sources: &mut BTreeMap<Token, Source>) {
+        if let Some(peer) = self.peers.remove(&ticket) {
+            sources.remove(&peer.token);
+            drop(events.remove(peer.token));
+        }
+        if let Some(listener) = self.listener {
+            let _ = events.set_interest(listener, Interest::Read);
+        }
+    }
+}

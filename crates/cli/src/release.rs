@@ -1,0 +1,225 @@
+//! `rally release`: lets the held ranks of a running job go.
+
+use std::{path::PathBuf, time::Duration};
+
+use base::{JobId, RankSet};
+use dvm::{
+    control::{MAX_LINE, Reply, Request},
+    messages::{Kind, Message, Severity},
+};
+
+use crate::machine;
+
+/// How long a controller may take for its answer: it is never busy for long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The number of a front's own job.
+const FIRST: JobId = dvm::FIRST_JOB;
+
+const NO_JOB: Kind = Kind {
+    id: "release/no-job",
+    severity: Severity::Error,
+    explanation: "`rally release` finds the running jobs of your user on this machine that hold ranks, or were to hold some. A job is \
+named by the process number of its `rally`, which the message that ranks are held says, or by its name in PMIx \
+(`rally-HOST-NUMBER@JOB`); `NUMBER@JOB` is a job that another one has spawned.",
+};
+const SEVERAL: Kind = Kind {
+    id: "release/several",
+    severity: Severity::Error,
+    explanation: "More than one of your running jobs holds ranks, so `rally release` has to be told which one it shall let go.",
+};
+const NOTHING_HELD: Kind = Kind {
+    id: "release/nothing-held",
+    severity: Severity::Error,
+    explanation: "None of the ranks that were named is held: they were let go before, have ended, or were never to be held.",
+};
+const LOST: Kind = Kind {
+    id: "release/lost",
+    severity: Severity::Error,
+    explanation: "The job was found, but its controller did not answer: it ended at that moment, or something has stopped it.",
+};
+
+/// Every kind of message here, for `rally help ID`.
+pub(crate) const KINDS: &[&Kind] = &[&NO_JOB, &SEVERAL, &NOTHING_HELD, &LOST];
+
+/// What to let go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseRequest {
+    /// `None`: the only job that there is.
+    pub(crate) job: Option<JobName>,
+    /// `None`: all.
+    pub(crate) ranks: Option<RankSet>,
+}
+
+/// A running job as the user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobName {
+    /// Of the front or of the controller.
+    pid: i32,
+    job: JobId,
+    typed: String,
+}
+
+impl JobName {
+    /// Reads `PID`, `PID@JOB` and `ANYTHING-PID@JOB`.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (process, job) = match text.rsplit_once('@') {
+            Some((process, job)) => (process, JobId(job.parse().ok()?)),
+            None => (text, FIRST),
+        };
+        let pid = process.rsplit('-').next()?.parse().ok()?;
+        Some(Self {
+            pid,
+            job,
+            typed: text.to_owned(),
+        })
+    }
+}
+
+/// Where a job can be asked: the pid of its controller, that of its front, and the socket.
+type Place = (i32, i32, PathBuf);
+
+/// Lets ranks go; the sentence that says which.
+///
+/// # Errors
+/// What is wrong, as it is to be told.
+pub(crate) fn release(request: &ReleaseRequest) -> Result<String, Message> {
+    let place = choose(request.job.as_ref(), machine::controls())?;
+    let job = request.job.as_ref().map_or(FIRST, |name| name.job);
+    let name = name_of(place.1, job);
+    let line = Request::Release {
+        job,
+        ranks: request.ranks.clone(),
+    }
+    .to_string();
+    let reply = os::ask_at(&place.2, &line, PATIENCE, MAX_LINE as u64)
+        .map_err(|error| lost(&name, &error.to_string()))?;
+    match reply.parse() {
+        Ok(Reply::Released { ranks, held }) if held.is_empty() => {
+            Ok(format!("job {name}: let go {}\n", list(&ranks)))
+        }
+        Ok(Reply::Released { ranks, held }) => Ok(format!(
+            "job {name}: let go {}, still held {}\n",
+            list(&ranks),
+            list(&held)
+        )),
+        Ok(Reply::NothingHeld) => Err(nothing_held(&name, request.ranks.as_ref())),
+        Ok(Reply::NoSuchJob) => Err(no_job(&name)),
+        Ok(Reply::Unreadable) | Err(_) => Err(lost(&name, "it did not understand the question")),
+    }
+}
+
+fn choose(name: Option<&JobName>, mut places: Vec<Place>) -> Result<Place, Message> {
+    if let Some(name) = name {
+        places.retain(|(controller, front, _)| [*controller, *front].contains(&name.pid));
+        return places.pop().ok_or_else(|| no_job(&name.typed));
+    }
+    match places.len() {
+        0 | 1 => places.pop().ok_or_else(none_held),
+        _ => Err(several(&places)),
+    }
+}
+
+fn name_of(front: i32, job: JobId) -> String {
+    if job == FIRST {
+        front.to_string()
+    } else {
+        format!("{front}@{job}")
+    }
+}
+
+fn list(ranks: &RankSet) -> String {
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{word} {ranks}")
+}
+
+fn no_job(name: &str) -> Message {
+    Message::new(
+        &NO_JOB,
+        format!("no running job of yours that holds ranks is called `{name}`"),
+    )
+    .with_help("the message that ranks are held says the number; `rally release` alone takes the only such job")
+}
+
+fn none_held() -> Message {
+    Message::new(&NO_JOB, "no running job of yours holds ranks".to_owned()).with_help(
+        "start one with `--stop-on-exec`, `--stop-in-init` or `--stop-in-app` (`rally help debugging`)",
+    )
+}
+
+fn several(places: &[Place]) -> Message {
+    let fronts: Vec<String> = places.iter().map(|place| place.1.to_string()).collect();
+    Message::new(
+        &SEVERAL,
+        format!("{} running jobs hold ranks", places.len()),
+    )
+    .fact("jobs", fronts.join(", "))
+    .with_help("say which: `rally release JOB`")
+}
+
+fn nothing_held(name: &str, ranks: Option<&RankSet>) -> Message {
+    let what = match ranks {
+        None => format!("no rank of job {name} is held"),
+        Some(ranks) if ranks.len() == 1 => format!("{} of job {name} is not held", list(ranks)),
+        Some(ranks) => format!("none of {} of job {name} is held", list(ranks)),
+    };
+    Message::new(&NOTHING_HELD, what)
+}
+
+fn lost(name: &str, why: &str) -> Message {
+    Message::new(&LOST, format!("job {name} does not answer")).fact("reason", why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Rank;
+
+    use super::*;
+
+    #[test]
+    fn jobs_have_several_names() {
+        for (text, expected) in [
+            ("123", Some((123, 1))),
+            ("123@2", Some((123, 2))),
+            ("rally-node-7-123@1", Some((123, 1))),
+            ("rally-node", None),
+            ("", None),
+            ("123@x", None),
+            ("x@1", None),
+        ] {
+            let read = JobName::read(text).map(|name| (name.pid, name.job.0));
+            assert_eq!(read, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_job_is_found_or_the_way_to_it_is_said() {
+        let place = |controller, front| (controller, front, PathBuf::new());
+        let name = JobName::read("11");
+        let two = || vec![place(10, 9), place(11, 8)];
+        assert_eq!(choose(name.as_ref(), two()).unwrap().1, 8);
+        assert_eq!(choose(JobName::read("9").as_ref(), two()).unwrap().0, 10);
+        assert_eq!(choose(None, vec![place(1, 2)]).unwrap().1, 2);
+        for (name, places) in [("12", two()), ("1", Vec::new())] {
+            assert!(choose(JobName::read(name).as_ref(), places).is_err());
+        }
+    }
+
+    #[test]
+    fn every_sentence() {
+        let ranks: RankSet = [Rank(0), Rank(2)].into_iter().collect();
+        let all = [
+            no_job("17"),
+            none_held(),
+            several(&[(1, 2, PathBuf::new()), (3, 4, PathBuf::new())]),
+            nothing_held("17", None),
+            nothing_held("17@2", Some(&ranks)),
+            nothing_held("17", Some(&RankSet::single(Rank(3)))),
+            lost("17", "cannot ask at a path: Connection refused"),
+        ];
+        let mut text = Vec::new();
+        for message in all {
+            crate::report::print(&message, crate::args::MessageFormat::Text, &mut text).unwrap();
+        }
+        insta::assert_snapshot!(String::from_utf8(text).unwrap());
+    }
+}

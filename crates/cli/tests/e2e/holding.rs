@@ -1,0 +1,113 @@
+//! Ranks that are held where the user says, and let go by `rally release`.
+
+use std::process::Command;
+
+use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually};
+
+/// Where `rally release` and the jobs of a test find each other: nowhere near those of other tests.
+fn private(sandbox: &Sandbox, command: &mut Command) {
+    command.env("XDG_RUNTIME_DIR", sandbox.work());
+}
+
+fn start(sandbox: &Sandbox, arguments: &[&str]) -> Running {
+    let mut command = sandbox.rally(arguments);
+    private(sandbox, &mut command);
+    let run = sandbox.start(&mut command);
+    run.expect(Stream::Stderr, " held ");
+    run
+}
+
+fn release(sandbox: &Sandbox, arguments: &[&str]) -> crate::harness::Finished {
+    let mut command = sandbox.rally(&["release"]);
+    command.args(arguments);
+    private(sandbox, &mut command);
+    sandbox.run(&mut command)
+}
+
+#[test]
+fn some_are_held_and_let_go_one_by_one() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.rally(&["run", "-n", "4", "--stop-on-exec=1,3"]);
+    command.args(["sh", "-c", "echo ran $RALLY_RANK"]);
+    private(&sandbox, &mut command);
+    let run = sandbox.start(&mut command);
+    run.expect(Stream::Stderr, "2 ranks held at the first instruction");
+    run.expect(Stream::Stdout, "ran 0\n");
+    run.expect(Stream::Stdout, "ran 2\n");
+    let front = run.pid.to_string();
+    release(&sandbox, &[&front, "--ranks", "3"])
+        .expect_code(0)
+        .expect_out(&format!("job {front}: let go rank 3, still held rank 1\n"));
+    run.expect(Stream::Stdout, "ran 3\n");
+    assert!(!run.so_far(Stream::Stdout).contains("ran 1"));
+    let refused = release(&sandbox, &[&front, "--ranks", "3"]).expect_code(120);
+    assert!(refused.err().contains("rank 3 of job"), "{refused:?}");
+    // There is one job only.
+    release(&sandbox, &[]).expect_code(0);
+    let run = run.end().expect_code(0);
+    assert_eq!(run.sorted(), "ran 0\nran 1\nran 2\nran 3");
+    release(&sandbox, &[&front]).expect_code(120);
+}
+
+#[test]
+fn in_init_ranks_have_their_library() {
+    let sandbox = Sandbox::new();
+    let program = crate::pmix::program("init_once");
+    let program = program.to_str().unwrap();
+    let run = start(&sandbox, &["run", "-n", "3", "--stop-in-init=0-1", program]);
+    assert!(
+        run.so_far(Stream::Stderr)
+            .contains("2 ranks held in PMIx_Init")
+    );
+    let held = sandbox.find("init_once");
+    assert!(
+        held.iter().all(|rank| rank.state != 'T'),
+        "they wait in a call: {held:?}"
+    );
+    release(&sandbox, &[]).expect_code(0);
+    run.end().expect_code(0);
+}
+
+/// Whoever does not use PMIx does not wait in it.
+#[test]
+fn who_never_comes_there_is_not_waited_for() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .run_rally(&["run", "-n", "2", "--stop-in-init", "echo", "a"])
+        .expect_code(0)
+        .expect_out("a\na\n");
+}
+
+#[test]
+fn several_jobs_have_to_be_told_apart() {
+    let sandbox = Sandbox::new();
+    let arguments = ["run", "-n", "1", "--stop-on-exec", "true"];
+    let runs = [start(&sandbox, &arguments), start(&sandbox, &arguments)];
+    let refused = release(&sandbox, &[]).expect_code(120);
+    for run in &runs {
+        assert!(refused.err().contains(&run.pid.to_string()), "{refused:?}");
+    }
+    for run in runs {
+        release(&sandbox, &[&run.pid.to_string()]).expect_code(0);
+        run.end().expect_code(0);
+    }
+    let none = || {
+        release(&sandbox, &[])
+            .err()
+            .contains("no running job")
+            .then_some(())
+    };
+    eventually(DEADLINE, none).expect("both are over");
+}
+
+#[test]
+fn a_rank_that_there_is_not_cannot_be_held() {
+    let sandbox = Sandbox::new();
+    let run = sandbox
+        .run_rally(&["run", "-n", "2", "--stop-on-exec=2", "true"])
+        .expect_code(120);
+    assert!(
+        run.err().contains("there is no rank 2 to be held"),
+        "{run:?}"
+    );
+}
