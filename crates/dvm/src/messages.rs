@@ -441,9 +441,18 @@ fn spawned_failed(job: JobId, cause: &Cause) -> Message {
         Cause::NotStarted(_) => "it could not be started".to_owned(),
         Cause::Success | Cause::Ended(_) => "it was ended".to_owned(),
     };
+    let said = match cause {
+        Cause::Aborted { message, .. } => plain(message),
+        Cause::Protocol { what, .. } => plain(what),
+        _ => String::new(),
+    };
     Message::new(
         &k::SPAWNED_FAILED,
         format!("job {job}, which a rank has spawned, failed: {what}"),
+    )
+    .maybe(
+        "message",
+        (!said.trim().is_empty()).then(|| said.trim().to_owned()),
     )
 }
 

@@ -22,4 +22,5 @@ mod output;
 mod pmix;
 mod robust;
 mod signals;
+mod spawned;
 mod terminal;

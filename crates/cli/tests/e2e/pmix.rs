@@ -121,20 +121,20 @@ fn recipe(line: &str) -> Recipe {
     }
 }
 
-/// A program, made with the headers of Debian's library, which all of them are run with.
+/// One of the programs.
 pub(crate) fn program(name: &str) -> PathBuf {
+    compiled_from(&pmix_programs().join(format!("{name}.c")))
+}
+
+/// A program, made with the headers of Debian's library, which all of them are run with.
+pub(crate) fn compiled_from(source: &Path) -> PathBuf {
     let multiarch = Command::new("gcc")
         .arg("-print-multiarch")
         .output()
         .unwrap();
     let multiarch = String::from_utf8(multiarch.stdout).unwrap();
     let headers = format!("-I/usr/lib/{}/pmix2/include", multiarch.trim());
-    let source = pmix_programs().join(format!("{name}.c"));
-    compiled(
-        Path::new("gcc"),
-        &source,
-        &[&headers, "-lpmix", "-lpthread"],
-    )
+    compiled(Path::new("gcc"), source, &[&headers, "-lpmix", "-lpthread"])
 }
 
 fn run(sandbox: &Sandbox, name: &str, recipe: &Recipe, library: Library) -> Finished {

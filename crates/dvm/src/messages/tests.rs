@@ -5,7 +5,7 @@ mod start;
 
 use std::time::Duration;
 
-use base::{ExitStatus, NodeId, Rank, RankSet, Signal};
+use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal};
 
 use super::*;
 
@@ -605,6 +605,50 @@ fn other_ends() {
     -- front
     job/front-lost Error: the job was ended because the process that started it is gone
       effect: all 8 ranks were ended
+    ");
+}
+
+#[test]
+fn spawned_jobs_that_fail() {
+    let small = Job::small();
+    let rank = Rank(3);
+    let causes = [
+        Cause::Failed {
+            rank,
+            status: ExitStatus::Exited(7),
+        },
+        Cause::Failed {
+            rank,
+            status: signaled(Signal::SEGV),
+        },
+        Cause::Aborted {
+            rank,
+            code: 5,
+            message: "bad\x1b[2J mesh\n".to_owned(),
+        },
+        Cause::Protocol {
+            rank,
+            what: "unknown command".to_owned(),
+        },
+        Cause::NotStarted(Vec::new()),
+        Cause::Ended(EndReason::SpawnerEnded),
+    ];
+    let text = causes.map(|cause| {
+        let note = Note::SpawnedFailed {
+            job: JobId(2),
+            cause: Box::new(cause),
+        };
+        shown(&super::note(&note, &small.scene()))
+    });
+    insta::assert_snapshot!(text.concat(), @r"
+    job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 exited with code 7
+    job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 was killed by SIGSEGV
+    job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 aborted it with code 5
+      message: bad\u{1b}[2J mesh\n
+    job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 broke the rules of the process management interface
+      message: unknown command
+    job/spawned-failed Warning: job 2, which a rank has spawned, failed: it could not be started
+    job/spawned-failed Warning: job 2, which a rank has spawned, failed: it was ended
     ");
 }
 

@@ -1,0 +1,92 @@
+//! Jobs that a rank has spawned: whoever is killed, nothing of them is left, and it is said what became of them.
+
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+use crate::{
+    harness::{DEADLINE, Running, Sandbox, Stream, eventually, rally, testdata},
+    pmix,
+};
+
+/// A rank and the two that it has spawned, all of which sleep.
+fn start(sandbox: &Sandbox) -> Running {
+    let program = pmix::compiled_from(&testdata("pmix/linger.c"));
+    let mut command = sandbox.rally(&["run", "-n", "1"]);
+    command.arg(program);
+    let run = sandbox.start(&mut command);
+    run.expect_times(Stream::Stdout, " ready\n", 3);
+    let asleep = || (sandbox.find("sleep 1000").len() == 2).then_some(());
+    eventually(DEADLINE, asleep).expect("two spawned processes sleep");
+    run
+}
+
+fn kill(pid: i32) {
+    signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn they_end_with_the_front() {
+    let sandbox = Sandbox::new();
+    let run = start(&sandbox);
+    kill(run.pid);
+    sandbox.expect_clean();
+    run.end().expect_code(137);
+}
+
+#[test]
+fn they_end_with_the_controller() {
+    let sandbox = Sandbox::new();
+    let run = start(&sandbox);
+    let controller = sandbox
+        .alive()
+        .into_iter()
+        .filter(|process| process.runs(&rally()) && process.pid != run.pid)
+        .find(|process| process.ppid != run.pid)
+        .expect("the controller is a child of the front's child");
+    kill(controller.pid);
+    let run = run.end().expect_err(&["error:"]);
+    assert_ne!(run.code(), 0);
+    sandbox.expect_clean();
+}
+
+#[test]
+fn they_end_with_their_spawner() {
+    let sandbox = Sandbox::new();
+    let run = start(&sandbox);
+    let spawner = sandbox.find("linger");
+    let spawner = spawner
+        .iter()
+        .find(|process| !process.runs(&rally()))
+        .expect("the rank lives");
+    kill(spawner.pid);
+    run.end()
+        .expect_code(137)
+        .expect_err(&["rank 0", "SIGKILL"]);
+    sandbox.expect_clean();
+}
+
+/// Its own job ends with it, as that of a front would; the one that has spawned it goes on.
+#[test]
+fn one_that_fails_is_said_and_its_spawner_goes_on() {
+    let sandbox = Sandbox::new();
+    let run = start(&sandbox);
+    kill(sandbox.find("sleep 1000")[0].pid);
+    run.expect(Stream::Stderr, "job 2");
+    let gone = || sandbox.find("sleep 1000").is_empty().then_some(());
+    eventually(DEADLINE, gone).expect("the other one is ended as well");
+    assert!(!sandbox.find("linger").is_empty());
+    run.signal(Signal::SIGTERM);
+    run.end().expect_code(143);
+    sandbox.expect_clean();
+}
+
+#[test]
+fn signals_reach_them() {
+    let sandbox = Sandbox::new();
+    let run = start(&sandbox);
+    run.signal(Signal::SIGINT);
+    run.end().expect_code(130);
+    sandbox.expect_clean();
+}
