@@ -78,7 +78,7 @@ impl ExitCode {
             }
             Self::TimeLimit => "the job ran into its time limit",
             Self::Internal => {
-                "a part of ours was lost or failed, or a rank broke the protocol that ranks start with"
+                "a part of ours was lost or failed, or the debugger of `--on-debugger-loss=kill`, or a rank broke the protocol that ranks start with"
             }
             Self::NotExecutable => "a program was found but cannot be executed",
             Self::NotFound => "a program, or the interpreter that it names, was not found",
@@ -122,7 +122,7 @@ pub(crate) fn code_of(outcome: &Outcome) -> u8 {
             EndReason::Signal(number) => signal(*number),
             EndReason::OutputLost => ExitCode::OutputLost.code(),
             EndReason::TimeLimit => ExitCode::TimeLimit.code(),
-            EndReason::FrontLost | EndReason::SpawnerEnded => INTERNAL,
+            EndReason::FrontLost | EndReason::SpawnerEnded | EndReason::DebuggerLost => INTERNAL,
         },
     }
 }
@@ -241,6 +241,7 @@ mod tests {
             (Cause::Ended(EndReason::OutputLost), 141),
             (Cause::Ended(EndReason::TimeLimit), 124),
             (Cause::Ended(EndReason::FrontLost), 125),
+            (Cause::Ended(EndReason::DebuggerLost), 125),
             (Cause::NotStarted(Vec::new()), 125),
             (Cause::NotStarted(vec![later, earlier]), 127),
             (not_started(StartStep::Find, 2), 127),

@@ -9,6 +9,7 @@
 //! | `Ended` | – | wait for the controller's exit | over, with the outcome's code |
 //! | `Orphaned` | – | – | over, with the code for a lost part |
 
+mod debugger;
 mod input;
 mod output;
 mod signals;
@@ -27,7 +28,7 @@ use dvm::{
 };
 use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Token};
 
-use self::{input::Input, output::Printers, signals::Escalation};
+use self::{debugger::Debugger, input::Input, output::Printers, signals::Escalation};
 use crate::{
     args::{FrontOptions, Verbosity},
     config::OnLoss,
@@ -82,6 +83,7 @@ struct Front {
     state: State,
     hold: HoldAt,
     held: bool,
+    debugger: Debugger,
     /// The rank with a terminal of its own.
     pty: Option<Rank>,
     table: Vec<TableRow>,
@@ -186,7 +188,8 @@ pub(crate) fn run(
     if os::is_ignored(Signal::HUP) {
         options.on_hangup = OnLoss::Continue;
     }
-    if mpir::being_debugged() {
+    let debugger = Debugger::at_start();
+    if debugger.has_asked {
         // What the user has said stands; without a word every rank is held before it runs.
         if spec.hold.at == HoldAt::Nowhere {
             spec.hold = HoldPlan::all(HoldAt::Exec);
@@ -203,7 +206,7 @@ pub(crate) fn run(
     let mut link = FrontLink::new(output.into_reader(), input.into_writer());
     link.open(allocation);
     let inherited = std::mem::take(&mut crew.inherited);
-    Front::new(spec, nodes, options, socket, link, inherited)?.run()
+    Front::new(spec, nodes, options, debugger, socket, link, inherited)?.run()
 }
 
 /// The controller must not keep open what the user reads or writes when the front is gone; its stderr it keeps, to say
@@ -220,6 +223,7 @@ impl Front {
         spec: JobSpec,
         nodes: Vec<String>,
         options: FrontOptions,
+        debugger: Debugger,
         socket: OwnedFd,
         mut link: FrontLink,
         inherited: Vec<Pid>,
@@ -252,6 +256,7 @@ impl Front {
             state: State::Running,
             hold,
             held: false,
+            debugger,
             pty,
             table: Vec::new(),
             nodes,
@@ -428,18 +433,7 @@ impl Front {
                     self.check_symbols(mpir::set_state(mpir::State::Spawned));
                 }
             }
-            ToFront::AllHeld { held, .. } => {
-                self.held = true;
-                self.check_symbols(mpir::set_state(mpir::State::Spawned));
-                // Stands still here for as long as the debugger wants.
-                mpir::breakpoint();
-                if mpir::being_debugged() {
-                    self.release();
-                } else {
-                    let front = os::current_pid().as_raw();
-                    self.note(&messages::held(&held, self.hold, front));
-                }
-            }
+            ToFront::AllHeld { held, .. } => self.on_all_held(&held),
             ToFront::Released { held } => self.held = !held.is_empty(),
             ToFront::Ending(cause) => {
                 let reason = dvm::messages::cause(&cause, &self.scene());
@@ -460,19 +454,6 @@ impl Front {
                 self.state = State::Ended(Ending::Outcome(outcome));
             }
         }
-    }
-
-    /// Paths, host names and messages hold no NUL byte; one that did could not be shown to a debugger.
-    fn check_symbols(&mut self, shown: Result<(), mpir::ContainsNul>) {
-        if let Err(error) = shown {
-            self.say(&messages::internal(&error.to_string()));
-        }
-    }
-
-    /// Tells a debugger that the job does not come to its end by itself, and why. The end does not wait for it.
-    fn show_abort(&mut self, reason: &str) {
-        self.check_symbols(mpir::set_state(mpir::State::Aborting { reason }));
-        mpir::breakpoint();
     }
 
     fn release(&mut self) {

@@ -5,6 +5,7 @@
 
 mod clients;
 mod control;
+mod debuggers;
 mod keeper;
 mod ranks;
 mod record;
@@ -29,7 +30,7 @@ use overlay::{Full, InProcess};
 
 use pmix::server::Conn;
 
-use self::{clients::Clients, control::Control, ranks::Ranks, record::Record};
+use self::{clients::Clients, control::Control, debuggers::Untraced, ranks::Ranks, record::Record};
 pub(crate) use self::{
     keeper::keep,
     record::{controls, sweep_stale},
@@ -202,10 +203,15 @@ impl Machine {
                 return Ok(());
             }
             let at_once = (progress == Progress::More).then_some(Time::ZERO);
-            let deadline = [at_once, self.daemon.deadline(), self.controller.deadline()]
-                .into_iter()
-                .flatten()
-                .min();
+            let deadline = [
+                at_once,
+                self.daemon.deadline(),
+                self.controller.deadline(),
+                self.ranks.debuggers().deadline(),
+            ]
+            .into_iter()
+            .flatten()
+            .min();
             self.events.wait(deadline, &mut events)?;
             let now = Clock::now();
             for event in events.drain(..) {
@@ -221,6 +227,7 @@ impl Machine {
             Event::Deadline => {
                 self.daemon.handle(now, Input::Tick);
                 self.controller.handle(now, ControllerInput::Tick);
+                self.look_at_debuggers(now);
             }
             Event::Readable(token) => match self.sources.get(&token) {
                 Some(Source::Front) => self.read_front(now, token),
@@ -359,7 +366,7 @@ impl Machine {
                 }
             }
             Output::Signal { proc, signal } => self.ranks.signal(proc, signal),
-            Output::Continue { proc } => self.ranks.let_run(proc),
+            Output::Continue { proc } => self.ranks.let_run(now, proc),
             Output::Pause { proc, stream } => {
                 self.ranks
                     .set_reading(&mut self.events, proc, stream, Interest::None)
@@ -418,6 +425,12 @@ impl Machine {
                 self.ranks.forget(job, &mut self.events, &mut self.sources);
             }
             Output::Log(what) => log(&what),
+        }
+    }
+
+    fn look_at_debuggers(&mut self, now: Time) {
+        for (job, Untraced { left, lost }) in self.ranks.debuggers().look(now) {
+            self.daemon.handle(now, Input::Untraced { job, left, lost });
         }
     }
 

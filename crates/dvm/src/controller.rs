@@ -476,6 +476,7 @@ impl Controller {
                 self.end(now, job, Cause::Protocol { rank, what });
             }
             ToController::Note { note, .. } => self.tell(ToFront::Note(note)),
+            ToController::DebuggerLost { job, ranks } => self.on_debugger_lost(now, job, ranks),
             ToController::Clean { job } => {
                 let job = self.jobs.get_mut(&job);
                 if let Some(share) = job.and_then(|job| job.shares.get_mut(&node)) {

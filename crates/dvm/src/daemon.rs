@@ -87,6 +87,13 @@ pub enum Input<'a> {
     Trapped {
         proc: ProcId,
     },
+    /// Of the procs that a debugger had when they were to continue, nobody traces these any more: its debugger has let
+    /// go of those in `left`, and that of those in `lost` is gone. The kernel has stopped them again.
+    Untraced {
+        job: JobId,
+        left: RankSet,
+        lost: RankSet,
+    },
     Exited {
         proc: ProcId,
         status: ExitStatus,
@@ -304,6 +311,11 @@ impl Daemon {
                 });
             }
             Input::Trapped { proc } => self.in_job(proc, |job, out| job.on_trapped(proc.rank, out)),
+            Input::Untraced { job, left, lost } => {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.on_untraced(&left, lost, &mut self.outputs);
+                }
+            }
             Input::Exited { proc, status } => {
                 self.in_job(proc, |job, out| job.on_exited(now, proc.rank, status, out));
                 self.serve(now, |service, now| service.on_exited(now, proc, status));

@@ -231,6 +231,7 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
     match note {
         Note::Placement(note) => placement_note(note),
         Note::Leaky(ranks) => leaky(ranks, scene),
+        Note::DebuggerLost(ranks) => debugger_gone(ranks, scene),
         Note::SpawnedFailed { job, cause } => spawned_failed(*job, cause),
         Note::LeftBehind { node, count: left } => Message::new(
             &k::LEFT_BEHIND,
@@ -424,6 +425,22 @@ const fn signal_help(signal: Signal) -> Option<&'static str> {
 
 /// A job failed that a proc of the user's job had spawned. The scene is that of the user's job, so that it cannot say
 /// where those ranks were.
+fn debugger_gone(ranks: &RankSet, scene: &Scene<'_>) -> Message {
+    let (runs, whose) = match ranks.len() {
+        1 => ("runs", "its"),
+        _ => ("run", "their"),
+    };
+    Message::new(
+        &k::DEBUGGER_GONE,
+        format!(
+            "{}{} {runs} on: {whose} debugger is gone",
+            ranks_text(ranks),
+            scene.on(ranks)
+        ),
+    )
+    .with_help("`--on-debugger-loss=kill` ends the job instead")
+}
+
 fn spawned_failed(job: JobId, cause: &Cause) -> Message {
     let what = match cause {
         Cause::Failed { rank, status } => match status {
@@ -581,6 +598,10 @@ fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
         EndReason::SpawnerEnded => Message::new(
             &k::SPAWNER_ENDED,
             "the job was ended because the job that had spawned it ended",
+        ),
+        EndReason::DebuggerLost => Message::new(
+            &k::DEBUGGER_LOST,
+            "the job was ended because the debugger for which it was held is gone",
         ),
         EndReason::FrontLost => Message::new(
             &k::FRONT_LOST,

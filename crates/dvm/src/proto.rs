@@ -82,6 +82,8 @@ pub enum EndReason {
     FrontLost,
     /// The job whose proc had spawned it ended.
     SpawnerEnded,
+    /// The debugger for which its procs were held is gone.
+    DebuggerLost,
 }
 
 /// From the controller to the front.
@@ -159,6 +161,8 @@ pub enum Note {
         node: NodeId,
         count: u32,
     },
+    /// The debugger for which these ranks were held is gone, and they run on.
+    DebuggerLost(RankSet),
     /// A job that a proc had spawned has failed.
     SpawnedFailed {
         job: JobId,
@@ -400,6 +404,11 @@ pub enum ToController {
     Note {
         job: JobId,
         note: Note,
+    },
+    /// The debugger that had these ranks when they were released is gone without having let go of them.
+    DebuggerLost {
+        job: JobId,
+        ranks: RankSet,
     },
     /// No process of the job is left on the node. The last message about the job.
     Clean {

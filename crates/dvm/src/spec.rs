@@ -101,6 +101,7 @@ pub struct EndPolicy {
     pub grace: Duration,
     /// The whole job may take this long, measured from its submission.
     pub time_limit: Option<Duration>,
+    pub on_debugger_loss: OnDebuggerLoss,
 }
 
 /// What the first proc that fails (code other than 0, or a signal) does to the others.
@@ -108,6 +109,15 @@ pub struct EndPolicy {
 pub enum OnFailure {
     EndJob,
     Continue,
+}
+
+/// What becomes of procs that were held for a debugger when it is gone without having let go of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnDebuggerLoss {
+    /// The job ends.
+    Kill,
+    /// They run on.
+    Release,
 }
 
 /// Where procs are held for a debugger until they are released.
@@ -172,6 +182,7 @@ impl Default for EndPolicy {
             on_failure: OnFailure::EndJob,
             grace: Self::GRACE_DEFAULT,
             time_limit: None,
+            on_debugger_loss: OnDebuggerLoss::Release,
         }
     }
 }

@@ -9,7 +9,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use super::values::{self, HeldRanks};
 use crate::{
-    config::{LabelChoice, OnLoss, Oversubscribe, Switch},
+    config::{DebuggerLoss, LabelChoice, OnLoss, Oversubscribe, Switch},
     release::JobName,
 };
 
@@ -363,6 +363,18 @@ pub(crate) struct JobArgs {
         help_heading = "Life of the job"
     )]
     pub(crate) kill_on_bad_exit: Option<Switch>,
+
+    /// What the loss of the debugger for which ranks are held does to them
+    ///
+    /// [default: release]
+    #[arg(
+        hide_possible_values = true,
+        long,
+        value_name = "kill|release",
+        hide_short_help = true,
+        help_heading = "Life of the job"
+    )]
+    pub(crate) on_debugger_loss: Option<DebuggerLoss>,
 
     /// What the loss of the terminal (SIGHUP) does to the job
     #[arg(

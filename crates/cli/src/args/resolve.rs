@@ -8,8 +8,8 @@ use std::{
 
 use base::Rank;
 use dvm::spec::{
-    App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pattern, PatternFacts, Pty,
-    RankVariables, StdinTarget, StdioPlan,
+    App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnDebuggerLoss, OnFailure, Pattern,
+    PatternFacts, Pty, RankVariables, StdinTarget, StdioPlan,
 };
 
 use super::{
@@ -22,7 +22,9 @@ use super::{
     values::HeldRanks,
     world::read_probe,
 };
-use crate::config::{LabelChoice, Layers, Setting, Settings, Source, Switch, apply_file};
+use crate::config::{
+    DebuggerLoss, LabelChoice, Layers, Setting, Settings, Source, Switch, apply_file,
+};
 use crate::release::ReleaseRequest;
 
 /// Where programs are looked for when nobody says: what shells use.
@@ -117,6 +119,11 @@ fn decide(job: &JobLine, world: &World) -> Done<Settings> {
     over(&mut settings.timestamps, args.timestamps, || {
         say("timestamps")
     });
+    over(
+        &mut settings.on_debugger_loss,
+        args.on_debugger_loss,
+        || say("on-debugger-loss"),
+    );
     over(&mut settings.on_hangup, args.on_hangup, || say("on-hangup"));
     over(
         &mut settings.on_output_closed,
@@ -195,6 +202,10 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
             grace: settings.grace.value,
             // Zero means "none" to the launchers that scripts are written for.
             time_limit: settings.timeout.value.filter(|limit| !limit.is_zero()),
+            on_debugger_loss: match settings.on_debugger_loss.value {
+                DebuggerLoss::Kill => OnDebuggerLoss::Kill,
+                DebuggerLoss::Release => OnDebuggerLoss::Release,
+            },
         },
         hold: hold(job),
     };

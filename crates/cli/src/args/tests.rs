@@ -6,7 +6,7 @@ use base::Rank;
 use dvm::{
     alloc::Slots,
     place::MapTo,
-    spec::{Destination, HoldAt, HoldPlan, OnFailure, StdinTarget, WindowSize},
+    spec::{Destination, HoldAt, HoldPlan, OnDebuggerLoss, OnFailure, StdinTarget, WindowSize},
 };
 
 use super::{environment::Variables, *};
@@ -145,12 +145,13 @@ fn every_option_arrives() {
     let place = Place::new().file("in", "");
     let run = place.run(
         "mpirun --stop-on-exec --timeout 1.5 --grace 250ms --kill-on-bad-exit=no --on-hangup continue \
-         --on-output-closed=continue --stdin 2 -i in -o o.%r --merge-stderr -l --timestamps --json -v a",
+         --on-debugger-loss kill --on-output-closed=continue --stdin 2 -i in -o o.%r --merge-stderr -l --timestamps --json -v a",
     );
     assert_eq!(run.spec.hold, HoldPlan::all(HoldAt::Exec));
     assert_eq!(run.spec.end.time_limit, Some(Duration::from_millis(1500)));
     assert_eq!(run.spec.end.grace, Duration::from_millis(250));
     assert_eq!(run.spec.end.on_failure, OnFailure::Continue);
+    assert_eq!(run.spec.end.on_debugger_loss, OnDebuggerLoss::Kill);
     assert_eq!(run.spec.stdin, StdinTarget::Rank(Rank(2)));
     assert_eq!(run.spec.stdio.stderr, Destination::WithStdout);
     assert!(matches!(&run.spec.stdio.stdout, Destination::File(pattern) if pattern.0 == "o.%r"));
@@ -311,6 +312,7 @@ fn the_stronger_source_decides() {
     kill-on-bad-exit  yes       built-in
     label             full      environment, RALLY_LABEL
     map-by            node      environment, RALLY_MAP_BY
+    on-debugger-loss  release   built-in
     on-hangup         continue  DIR/home/rally/config.toml:2
     on-output-closed  end       built-in
     oversubscribe     auto      built-in

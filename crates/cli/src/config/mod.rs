@@ -10,6 +10,6 @@ mod show;
 
 pub(crate) use file::{ConfigError, Found, apply_file};
 pub(crate) use settings::{
-    LabelChoice, Layers, OnLoss, Oversubscribe, Setting, Settings, Source, Switch,
+    DebuggerLoss, LabelChoice, Layers, OnLoss, Oversubscribe, Setting, Settings, Source, Switch,
 };
 pub(crate) use show::{json, text};

@@ -15,6 +15,7 @@ pub(crate) enum Key {
     KillOnBadExit,
     Label,
     MapBy,
+    OnDebuggerLoss,
     OnHangup,
     OnOutputClosed,
     Oversubscribe,
@@ -26,13 +27,14 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key, in the order of their names.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::BindTo,
         Self::Grace,
         Self::Hostfile,
         Self::KillOnBadExit,
         Self::Label,
         Self::MapBy,
+        Self::OnDebuggerLoss,
         Self::OnHangup,
         Self::OnOutputClosed,
         Self::Oversubscribe,
@@ -51,6 +53,7 @@ impl Key {
             Self::KillOnBadExit => "kill-on-bad-exit",
             Self::Label => "label",
             Self::MapBy => "map-by",
+            Self::OnDebuggerLoss => "on-debugger-loss",
             Self::OnHangup => "on-hangup",
             Self::OnOutputClosed => "on-output-closed",
             Self::Oversubscribe => "oversubscribe",
@@ -74,6 +77,7 @@ impl Key {
             Self::KillOnBadExit => &["RALLY_KILL_ON_BAD_EXIT"],
             Self::Label => &["RALLY_LABEL"],
             Self::MapBy => &["RALLY_MAP_BY"],
+            Self::OnDebuggerLoss => &["RALLY_ON_DEBUGGER_LOSS"],
             Self::OnHangup => &["RALLY_ON_HANGUP"],
             Self::OnOutputClosed => &["RALLY_ON_OUTPUT_CLOSED"],
             Self::Oversubscribe => &["RALLY_OVERSUBSCRIBE"],
@@ -92,6 +96,7 @@ impl Key {
             Self::Grace => "5",
             Self::KillOnBadExit => "yes",
             Self::Label => "none",
+            Self::OnDebuggerLoss => "release",
             Self::OnHangup | Self::OnOutputClosed => "end",
             Self::Oversubscribe => "auto",
             Self::Quiet | Self::Timestamps => "no",
@@ -167,6 +172,13 @@ pub(crate) enum OnLoss {
     Continue,
 }
 
+/// What the loss of the debugger for which ranks were held does to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DebuggerLoss {
+    Kill,
+    Release,
+}
+
 /// Every setting, decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -176,6 +188,7 @@ pub(crate) struct Settings {
     pub(crate) kill_on_bad_exit: Setting<Switch>,
     pub(crate) label: Setting<LabelChoice>,
     pub(crate) map_by: Setting<Option<String>>,
+    pub(crate) on_debugger_loss: Setting<DebuggerLoss>,
     pub(crate) on_hangup: Setting<OnLoss>,
     pub(crate) on_output_closed: Setting<OnLoss>,
     pub(crate) oversubscribe: Setting<Oversubscribe>,
@@ -242,6 +255,7 @@ impl Layers {
             kill_on_bad_exit: self.read(Key::KillOnBadExit, choice)?,
             label: self.read(Key::Label, choice)?,
             map_by: self.read(Key::MapBy, word)?,
+            on_debugger_loss: self.read(Key::OnDebuggerLoss, choice)?,
             on_hangup: self.read(Key::OnHangup, choice)?,
             on_output_closed: self.read(Key::OnOutputClosed, choice)?,
             oversubscribe: self.read(Key::Oversubscribe, choice)?,

@@ -227,6 +227,11 @@ fn full_help_of_run() {
 
               [default: yes]
 
+          --on-debugger-loss <kill|release>
+              What the loss of the debugger for which ranks are held does to them
+
+              [default: release]
+
           --on-hangup <end|continue>
               What the loss of the terminal (SIGHUP) does to the job
 

@@ -13,7 +13,7 @@ use std::{
     path::Path,
 };
 
-use base::{JobId, ProcId, Signal};
+use base::{JobId, ProcId, Signal, Time};
 use bytes::Bytes;
 use dvm::{
     SpawnOrder,
@@ -29,7 +29,7 @@ use self::{
     channels::{Channels, window_size},
     program::{Prepared, SHELL, c_string, is_script, is_unknown_format, shell_argv, variable},
 };
-use super::{Source, record::OWNER_VARIABLE};
+use super::{Source, debuggers::Debuggers, record::OWNER_VARIABLE};
 
 /// An error number of Linux, the same on every architecture that we build for.
 const EINVAL: i32 = 22;
@@ -87,6 +87,7 @@ pub(super) struct Ranks {
     apps: BTreeMap<JobId, Vec<Prepared>>,
     ranks: BTreeMap<ProcId, Rank>,
     pids: BTreeMap<Pid, ProcId>,
+    debuggers: Debuggers,
 }
 
 /// How far a write to a rank's stdin came.
@@ -116,6 +117,7 @@ impl Ranks {
             apps: BTreeMap::new(),
             ranks: BTreeMap::new(),
             pids: BTreeMap::new(),
+            debuggers: Debuggers::default(),
         })
     }
 
@@ -248,6 +250,7 @@ impl Ranks {
     /// The rank that a pid was, which ends its being one.
     pub(super) fn on_exited(&mut self, pid: Pid) -> Option<ProcId> {
         let proc = self.pids.remove(&pid)?;
+        self.debuggers.forget(proc);
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.pid = None;
         }
@@ -288,13 +291,18 @@ impl Ranks {
         }
     }
 
-    /// Lets a held rank run, unless a debugger has it: then it is the debugger's to continue.
-    pub(super) fn let_run(&self, proc: ProcId) {
-        if let Some(pid) = self.pid(proc)
-            && os::tracer(pid).is_none()
-        {
-            let _ = os::kill(pid, Signal::CONT);
+    /// Lets a held rank run, unless a debugger has it: then it is the debugger's to continue, and watched.
+    pub(super) fn let_run(&mut self, now: Time, proc: ProcId) {
+        let Some(pid) = self.pid(proc) else { return };
+        match os::tracer(pid) {
+            Some(debugger) => self.debuggers.watch(now, proc, pid, debugger),
+            // It may have been killed meanwhile.
+            None => drop(os::kill(pid, Signal::CONT)),
         }
+    }
+
+    pub(super) fn debuggers(&mut self) -> &mut Debuggers {
+        &mut self.debuggers
     }
 
     fn pid(&self, proc: ProcId) -> Option<Pid> {

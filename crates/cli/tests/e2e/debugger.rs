@@ -1,6 +1,8 @@
 //! A debugger that knows MPIR holds every rank at its first instruction and reads the table.
 
 mod abort;
+mod loss;
+mod partial;
 mod symbols;
 mod table;
 

@@ -1,6 +1,6 @@
 //! Jobs that are held for a debugger: who hears of it, and how they are let go.
 
-use base::{JobId, RankSet};
+use base::{JobId, RankSet, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -13,8 +13,8 @@ use super::{Controller, ControllerOutput, FIRST, Job, Origin};
 use crate::{
     control::{Reply, Request},
     hold::Announcement,
-    proto::{ToDaemon, ToFront},
-    spec::HoldAt,
+    proto::{Cause, EndReason, Note, ToDaemon, ToFront},
+    spec::{HoldAt, OnDebuggerLoss},
 };
 
 impl Controller {
@@ -68,6 +68,21 @@ impl Controller {
             self.tell(ToFront::Released { held: left });
         }
         Some(freed)
+    }
+
+    /// The daemon has let them run on, or will not, as the job has it.
+    pub(super) fn on_debugger_lost(&mut self, now: Time, id: JobId, ranks: RankSet) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        match job.spec.end.on_debugger_loss {
+            OnDebuggerLoss::Kill => self.end(now, id, Cause::Ended(EndReason::DebuggerLost)),
+            // The front knows the ranks of its own job alone.
+            OnDebuggerLoss::Release if id == FIRST => {
+                self.tell(ToFront::Note(Note::DebuggerLost(ranks)));
+            }
+            OnDebuggerLoss::Release => {}
+        }
     }
 
     /// One event for the proc that has spawned the job, however many ranks wait (section 8.3 of `docs/formats/pmix.md`).

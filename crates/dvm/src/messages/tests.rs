@@ -546,6 +546,16 @@ fn other_ends() {
             ),
         ),
         (
+            "debugger",
+            &small,
+            ended(
+                Cause::Ended(EndReason::DebuggerLost),
+                &[(TERMINATED, "0-7")],
+                "0-7",
+                "",
+            ),
+        ),
+        (
             "front",
             &small,
             ended(
@@ -602,6 +612,9 @@ fn other_ends() {
     -- both
     job/ended-by-signal Error: the job was ended because the launcher got SIGINT
       effect: both ranks were ended
+    -- debugger
+    job/debugger-lost Error: the job was ended because the debugger for which it was held is gone
+      effect: all 8 ranks were ended
     -- front
     job/front-lost Error: the job was ended because the process that started it is gone
       effect: all 8 ranks were ended
@@ -658,6 +671,8 @@ fn notes() {
     let cases = [
         (&small, Note::Leaky(set("3"))),
         (&wide, Note::Leaky(set("0-1,6"))),
+        (&small, Note::DebuggerLost(set("3"))),
+        (&wide, Note::DebuggerLost(set("0-1,6"))),
         (
             &small,
             Note::LeftBehind {
@@ -702,6 +717,10 @@ fn notes() {
     job/leaky Warning: ranks 0-1,6 on `n[08,11]` have exited, but something still holds their output open
       effect: what is written there later than 1 s after the exit is lost
       help: a process started in the background should close or redirect its stdout and stderr
+    job/debugger-gone Warning: rank 3 on `n1` runs on: its debugger is gone
+      help: `--on-debugger-loss=kill` ends the job instead
+    job/debugger-gone Warning: ranks 0-1,6 on `n[08,11]` run on: their debugger is gone
+      help: `--on-debugger-loss=kill` ends the job instead
     job/left-behind Warning: 1 process that the job left behind on `n1` was ended
     job/left-behind Warning: 2 processes that the job left behind on `n11` were ended
     job/left-behind Warning: 2 processes that the job left behind on node 7 were ended

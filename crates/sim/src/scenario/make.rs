@@ -99,7 +99,7 @@ impl Maker<'_> {
                 OnFailure::Continue
             },
             grace: self.rng.pick(graces),
-            time_limit: None,
+            ..EndPolicy::default()
         };
         let hold = match self.family {
             Family::Hold => HoldAt::Exec,

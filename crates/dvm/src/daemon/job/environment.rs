@@ -72,7 +72,6 @@ impl LocalJob {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use base::{JobId, NodeId, Time, Topology};
 
@@ -80,9 +79,7 @@ mod tests {
         daemon::{Daemon, DaemonConfig, Input, Output, ServiceConfig},
         place::Placed,
         proto::{Launch, ToDaemon},
-        spec::{
-            App, Destination, EndPolicy, HoldPlan, OnFailure, RankVariables, StdinTarget, StdioPlan,
-        },
+        spec::{App, Destination, EndPolicy, HoldPlan, RankVariables, StdinTarget, StdioPlan},
     };
     use base::Rank;
 
@@ -132,11 +129,7 @@ mod tests {
                 stderr: Destination::Discard,
                 pty: None,
             },
-            end: EndPolicy {
-                on_failure: OnFailure::EndJob,
-                grace: Duration::from_secs(5),
-                time_limit: None,
-            },
+            end: EndPolicy::default(),
             hold: HoldPlan::NOWHERE,
             process_mapping: None,
             front_pid: 77,

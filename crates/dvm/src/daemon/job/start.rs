@@ -11,7 +11,7 @@ use crate::{
     life::Unexpected,
     planted::{self, Bug},
     proto::{Launch, StartFailure, StartStep, Stream, TableRow, ToController},
-    spec::{Destination, HoldAt, PatternFacts, StdinTarget},
+    spec::{Destination, HoldAt, OnDebuggerLoss, PatternFacts, StdinTarget},
     stdio::Flow,
 };
 
@@ -293,6 +293,28 @@ impl LocalJob {
                     proc: proc_id(self.launch.job, *rank),
                 });
             }
+        }
+    }
+
+    /// Debuggers have none of these any more. Those that they have let go of run on; what the loss of one means, the user
+    /// has said.
+    pub(in crate::daemon) fn on_untraced(&mut self, left: &RankSet, lost: RankSet, out: &mut Out) {
+        let free = match self.launch.end.on_debugger_loss {
+            OnDebuggerLoss::Kill => left.clone(),
+            OnDebuggerLoss::Release => left.union(&lost),
+        };
+        for (rank, proc) in &self.procs {
+            if free.contains(*rank) && proc.life.is_alive() {
+                out.push_back(Output::Continue {
+                    proc: proc_id(self.launch.job, *rank),
+                });
+            }
+        }
+        if !lost.is_empty() && self.phase == Phase::Running {
+            out.push_back(Output::Send(ToController::DebuggerLost {
+                job: self.launch.job,
+                ranks: lost,
+            }));
         }
     }
 

@@ -1,0 +1,101 @@
+//! The debugger of the front is killed while ranks are held: nothing stays held without anybody knowing.
+
+use nix::sys::signal::Signal;
+
+use super::{at_the_breakpoint, gdb};
+use crate::harness::{Running, Sandbox, Stream};
+
+const PROGRAM: [&str; 3] = ["sh", "-c", "echo ran"];
+
+/// Whatever was said about debuggers: gdb tells the kernel to kill what it has started when it dies, and with the front
+/// ends the job.
+#[test]
+fn gdb_takes_the_front_that_it_has_started_with_it() {
+    for policy in ["kill", "release"] {
+        let sandbox = Sandbox::new();
+        let mut args = vec!["run", "-n", "3", "--on-debugger-loss", policy];
+        args.extend(PROGRAM);
+        let (run, table) = at_the_breakpoint(&sandbox, &args);
+        assert_eq!(table.len(), 3);
+        run.signal(Signal::SIGKILL);
+        // What gdb has started to wait for this test ends by the file.
+        sandbox.file("go", "");
+        sandbox.expect_clean();
+        let run = run.end().expect_code(137);
+        assert!(!run.out().contains("ran\n"), "{run:?}");
+    }
+}
+
+/// A front to which a debugger has attached before it was one, so that the death of the debugger is not its own; and the
+/// debugger, which has brought it to the breakpoint.
+fn attached(sandbox: &Sandbox, policy: &str) -> (Running, Running) {
+    let script = r#"echo $$; until [ -e attached ]; do sleep 0.05; done; exec "$RALLY" "$@""#;
+    let mut command = sandbox.command("sh");
+    command.args(["-c", script, "sh", "run", "-n", "3"]);
+    command
+        .args(["--on-debugger-loss", policy, "--grace", "1"])
+        .args(PROGRAM);
+    let front = sandbox.start(&mut command);
+    front.expect(Stream::Stdout, "\n");
+    let mut command = gdb(sandbox);
+    command.args(["-p", &front.pid.to_string()]);
+    for step in [
+        "set language c",
+        "catch exec",
+        "shell touch attached",
+        "continue",
+        "set var MPIR_being_debugged = 1",
+        "break MPIR_Breakpoint",
+        "continue",
+        "print MPIR_debug_state",
+        "echo arrived\\n",
+        "shell until [ -e on ]; do sleep 0.05; done",
+        "set var MPIR_being_debugged = 0",
+    ] {
+        command.args(["-ex", step]);
+    }
+    let debugger = sandbox.start(&mut command);
+    debugger.expect(Stream::Stdout, "$1 = 1\narrived\n");
+    assert!(!front.so_far(Stream::Stdout).contains("ran"));
+    (front, debugger)
+}
+
+#[test]
+fn ranks_run_on_when_the_debugger_is_killed() {
+    let sandbox = Sandbox::new();
+    let (front, debugger) = attached(&sandbox, "release");
+    debugger.signal(Signal::SIGKILL);
+    let run = front.end().expect_code(0);
+    assert_eq!(run.out().matches("ran\n").count(), 3, "{run:?}");
+    assert!(
+        run.err().contains("run on: their debugger is gone"),
+        "{run:?}"
+    );
+    sandbox.file("on", "");
+    debugger.end().expect_code(137);
+}
+
+#[test]
+fn or_the_job_ends_if_that_was_said() {
+    let sandbox = Sandbox::new();
+    let (front, debugger) = attached(&sandbox, "kill");
+    debugger.signal(Signal::SIGKILL);
+    let run = front.end().expect_code(125);
+    assert!(!run.out().contains("ran"), "{run:?}");
+    let said = "the job was ended because the debugger for which it was held is gone";
+    assert!(run.err().contains(said), "{run:?}");
+    sandbox.file("on", "");
+    debugger.end().expect_code(137);
+}
+
+/// It has set `MPIR_being_debugged` to 0 and goes: all is well.
+#[test]
+fn a_debugger_that_takes_its_leave_is_not_lost() {
+    let sandbox = Sandbox::new();
+    let (front, debugger) = attached(&sandbox, "kill");
+    sandbox.file("on", "");
+    debugger.end().expect_code(0);
+    let run = front.end().expect_code(0);
+    assert_eq!(run.out().matches("ran\n").count(), 3, "{run:?}");
+    assert!(!run.err().contains("debugger"), "{run:?}");
+}
