@@ -13,7 +13,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Programs and the Debian packages that have them.
-const NEEDED: [(&str, &str); 10] = [
+const NEEDED: [(&str, &str); 11] = [
     ("gdb", "gdb"),
     ("gcc", "gcc"),
     ("g++", "g++"),
@@ -23,6 +23,7 @@ const NEEDED: [(&str, &str); 10] = [
     ("ps", "procps"),
     ("git", "git"),
     ("mpirun.openmpi", "openmpi-bin"),
+    ("lstopo-no-graphics", "hwloc-nox"),
     ("python3", "python3"),
 ];
 

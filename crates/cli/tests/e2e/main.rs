@@ -24,3 +24,4 @@ mod robust;
 mod signals;
 mod spawned;
 mod terminal;
+mod topology;
