@@ -6,6 +6,7 @@
 
 mod launch;
 mod memory;
+mod mpi;
 mod place;
 mod pmix;
 mod report;
@@ -49,6 +50,7 @@ enum What {
     Memory,
     Place,
     Pmix,
+    Mpi,
 }
 
 /// What the measurements need.
@@ -106,6 +108,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if wanted(What::Pmix) {
         report.section("pmix", pmix::measure(&bench)?);
+    }
+    if wanted(What::Mpi) {
+        report.section("mpi", mpi::measure(&bench)?);
     }
     if wanted(What::Place) {
         report.section("place", place::measure()?);

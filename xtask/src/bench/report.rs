@@ -167,7 +167,9 @@ mod tests {
     #[test]
     fn the_document_has_every_marker() {
         let text = fs::read_to_string(document()).unwrap();
-        for name in ["launch", "stdout", "stdin", "memory", "place"] {
+        for name in [
+            "launch", "stdout", "stdin", "memory", "pmix", "mpi", "place",
+        ] {
             replace(&text, name, "new").unwrap();
         }
     }

@@ -167,12 +167,21 @@ pub(super) fn timed(command: &mut Command) -> Result<Duration> {
 }
 
 /// Waits for a good end; a run that hangs is killed.
-pub(super) fn finish(mut child: std::process::Child, command: &Command) -> Result<()> {
+pub(super) fn finish(child: std::process::Child, command: &Command) -> Result<()> {
+    finish_within(HANG, child, command)
+}
+
+/// As [`finish`], with a time of its own after which it hangs.
+pub(super) fn finish_within(
+    limit: Duration,
+    mut child: std::process::Child,
+    command: &Command,
+) -> Result<()> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     // The watchman's thread is started before the wait and ended after it; it costs every contestant the same.
     let (done, watched) = mpsc::channel::<()>();
     let watchman = thread::spawn(move || {
-        let hung = watched.recv_timeout(HANG) == Err(mpsc::RecvTimeoutError::Timeout);
+        let hung = watched.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
         if hung {
             // It may end in this very moment.
             let _ = signal::kill(pid, Signal::SIGKILL);
@@ -182,7 +191,7 @@ pub(super) fn finish(mut child: std::process::Child, command: &Command) -> Resul
     let status = child.wait()?;
     drop(done);
     if watchman.join().unwrap_or(false) {
-        bail!("{command:?} hung for {} s", HANG.as_secs());
+        bail!("{command:?} hung for {} s", limit.as_secs());
     }
     if !status.success() {
         bail!("{command:?}: {status}");

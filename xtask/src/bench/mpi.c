@@ -1,0 +1,35 @@
+/*
+ * What `cargo xtask bench mpi` runs.
+ *
+ * hello      MPI_Init, the rank, MPI_Finalize.
+ * spawn N R  spawns R ranks of this program N times, one after another; rank 0 prints the seconds of all of them.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int main(int argc, char **argv)
+{
+    MPI_Comm other;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_get_parent(&other);
+    if (other != MPI_COMM_NULL) {
+        MPI_Comm_disconnect(&other);
+    } else if (argc == 4 && strcmp(argv[1], "spawn") == 0) {
+        double begin = MPI_Wtime();
+        for (int i = atoi(argv[2]); i > 0; i--) {
+            MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, atoi(argv[3]), MPI_INFO_NULL, 0, MPI_COMM_SELF, &other,
+                           MPI_ERRCODES_IGNORE);
+            MPI_Comm_disconnect(&other);
+        }
+        printf("%f\n", MPI_Wtime() - begin);
+    } else {
+        int rank, size;
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        MPI_Comm_size(MPI_COMM_WORLD, &size);
+        printf("hello from %d of %d\n", rank, size);
+    }
+    MPI_Finalize();
+    return 0;
+}
