@@ -46,7 +46,7 @@ pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter
 pub use signal::{Suspended, default_signal, is_ignored, suspend, unblock_signal};
 pub use socket::{
     AcceptOutcome, Accepted, ConnectOutcome, PeerIdentity, SocketOwners, UnknownPeer, accept,
-    accept_at, ask_at, connect_loopback, connect_outcome, listen_at, listen_loopback,
+    accept_at, ask_at, connect_loopback, connect_outcome, listen_at, listen_loopback, unused_port,
 };
 pub use spawn::{ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace};
 pub use terminal::{

@@ -13,6 +13,7 @@
 mod diag;
 mod identity;
 mod local;
+mod port;
 mod table;
 
 use std::{
@@ -35,6 +36,7 @@ use crate::error::{Error, check};
 
 pub use identity::{PeerIdentity, SocketOwners, UnknownPeer};
 pub use local::{accept_at, ask_at, listen_at};
+pub use port::unused_port;
 
 /// States of a TCP connection, in the numbers of the kernel's net/tcp_states.h.
 const ESTABLISHED: u8 = 1;
