@@ -392,7 +392,7 @@ impl Controller {
                 hold: job.spec.hold.clone(),
                 process_mapping: mapping.clone(),
                 front_pid: self.front_pid,
-                variables: job.spec.variables,
+                variables: job.spec.variables.clone(),
             };
             self.outputs.push_back(ControllerOutput::Daemon(
                 node,

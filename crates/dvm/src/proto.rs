@@ -3,7 +3,7 @@
 //! The direction is in the name. In one process they are passed as values; between processes they are encoded as
 //! `docs/formats/front-link.md` says.
 
-use std::ffi::OsString;
+use std::{collections::BTreeSet, ffi::OsString};
 
 use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Topology};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     place::Placed,
-    spec::{App, EndPolicy, HoldPlan, JobSpec, RankVariables, StdinTarget, StdioPlan, WindowSize},
+    spec::{App, EndPolicy, Family, HoldPlan, JobSpec, StdinTarget, StdioPlan, WindowSize},
 };
 
 /// One of a proc's two output streams.
@@ -322,7 +322,7 @@ pub struct Launch {
     /// `PMI_process_mapping`: which ranks share a node, in MPICH's notation.
     pub process_mapping: Option<String>,
     pub front_pid: u32,
-    pub variables: RankVariables,
+    pub variables: BTreeSet<Family>,
 }
 
 /// The proc that has spawned a job.

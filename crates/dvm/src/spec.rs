@@ -1,6 +1,6 @@
 //! What a user asks for, resolved: the world was consulted, nothing is left to look up.
 
-use std::{ffi::OsString, time::Duration};
+use std::{collections::BTreeSet, ffi::OsString, time::Duration};
 
 use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
@@ -18,15 +18,17 @@ pub struct JobSpec {
     pub stdio: StdioPlan,
     pub end: EndPolicy,
     pub hold: HoldPlan,
-    pub variables: RankVariables,
+    pub variables: BTreeSet<Family>,
 }
 
-/// The launcher whose variables tell a rank who it is, beside our own and those of PMI: wrapper scripts read them, for
-/// instance to choose a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RankVariables {
+/// The launcher whose variables tell a rank who it is, beside our own and those of PMI and PMIx: wrapper scripts and
+/// programs read them, for instance to choose a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Family {
     OpenMpi,
     Slurm,
+    /// What differs by rank for torch; where its first rank listens is in the environment of the apps.
+    Torch,
 }
 
 /// One executable of a job.

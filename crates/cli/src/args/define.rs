@@ -426,6 +426,26 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) stop_in_app: Option<HeldRanks>,
 
+    /// Set a variable of the procs of all apps
+    ///
+    /// As --set-env, which comes after it.
+    #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, hide_short_help = true, help_heading = "Environment")]
+    pub(crate) global_env: Vec<OsString>,
+
+    /// In whose words procs are told their rank: openmpi, slurm, torch
+    ///
+    /// Several with commas between them, or none; RALLY_RANK and what MPI needs are always there. See `rally help
+    /// environment`.
+    /// [default: openmpi; under srun: slurm]
+    #[arg(hide_possible_values = true, long, value_name = "LAUNCHERS", value_delimiter = ',', action = ArgAction::Append, hide_short_help = true, help_heading = "Environment")]
+    pub(crate) env_family: Vec<FamilyChoice>,
+
+    /// Set RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ...
+    ///
+    /// As torch wants them, beside the others.
+    #[arg(long, hide_short_help = true, help_heading = "Environment")]
+    pub(crate) torch: bool,
+
     /// Read the apps from a file, one per line
     #[arg(
         long = "app",
@@ -473,6 +493,27 @@ pub(crate) enum DisplayChoice {
     Map,
     Bindings,
     Allocation,
+}
+
+/// In whose words a rank is told who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum FamilyChoice {
+    Openmpi,
+    Slurm,
+    Torch,
+    None,
+}
+
+impl FamilyChoice {
+    /// As it is written.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Openmpi => "openmpi",
+            Self::Slurm => "slurm",
+            Self::Torch => "torch",
+            Self::None => "none",
+        }
+    }
 }
 
 /// How daemons get onto nodes.

@@ -220,6 +220,16 @@ impl EnvRules {
         variables
     }
 
+    /// Whether a rule is about a name.
+    pub(crate) fn names(&self, wanted: &str) -> bool {
+        self.rules.iter().any(|rule| match rule {
+            EnvRule::Set { name, .. }
+            | EnvRule::Prepend { name, .. }
+            | EnvRule::Append { name, .. } => name == wanted,
+            EnvRule::Pass(pattern) | EnvRule::Unset(pattern) => pattern.matches(OsStr::new(wanted)),
+        })
+    }
+
     /// Names that should be passed on with our value although we have none.
     pub(crate) fn missing<'a>(&'a self, ours: &'a Variables) -> impl Iterator<Item = &'a OsStr> {
         self.rules.iter().filter_map(|rule| match rule {

@@ -114,6 +114,8 @@ pub(crate) enum Error {
     RemoteNodes(RemoteNodes),
     #[error("the current directory cannot be found: {problem}")]
     NoDirectory { problem: ReadProblem },
+    #[error("no port is free for `--torch`: {problem}")]
+    NoPort { problem: ReadProblem },
 }
 
 /// A meaning of a spelling.
@@ -285,7 +287,7 @@ impl Error {
                 ..
             } => ExitCode::BadFile,
             Self::Nodes(error) if error.line.is_some() => ExitCode::BadFile,
-            Self::NoDirectory { .. } => ExitCode::Resources,
+            Self::NoDirectory { .. } | Self::NoPort { .. } => ExitCode::Resources,
             Self::RemoteNodes(_) => ExitCode::Placement,
             _ => ExitCode::Usage,
         }
@@ -437,6 +439,9 @@ impl Error {
             Self::NoDirectory { .. } => self
                 .of(&k::NO_DIRECTORY)
                 .with_help("go to a directory that exists"),
+            Self::NoPort { .. } => self
+                .of(&k::NO_PORT)
+                .with_help("choose one: `--set-env MASTER_PORT=NUMBER`"),
         }
     }
 

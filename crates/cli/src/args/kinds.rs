@@ -82,6 +82,11 @@ substituted (`rally help mpmd`)."
 "The directory that the launcher was started in does not exist any more, or may not be looked at, so relative names mean \
 nothing."
 
+    NO_PORT: Error "cli/no-port"
+"With `--torch` the ranks are told a TCP port that their first rank can listen at. Every port of this node outside of the \
+range that the kernel gives away by itself is taken, or no socket can be made. A MASTER_PORT that is set already is left \
+as it is."
+
     BAD_CONFIG: Error "config/bad-file"
 "Settings are read from the site's file, /etc/rally/config.toml, and from the user's, \
 $XDG_CONFIG_HOME/rally/config.toml or ~/.config/rally/config.toml. They are TOML: `grace = 5`. A file with a mistake is \

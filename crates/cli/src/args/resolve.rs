@@ -8,15 +8,15 @@ use std::{
 
 use base::Rank;
 use dvm::spec::{
-    App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnDebuggerLoss, OnFailure, Pattern,
-    PatternFacts, Pty, RankVariables, StdinTarget, StdioPlan,
+    App, Destination, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, OnDebuggerLoss, OnFailure,
+    Pattern, PatternFacts, Pty, StdinTarget, StdioPlan,
 };
 
 use super::{
     AppLine, Args, ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, Error, Format, FrontOptions,
     InputSource, JobLine, Label, MessageFormat, Notice, Personality, Report, Request, RunLine,
     RunRequest, Show, Timestamps, ValueError, Verbosity, World, app_file,
-    define::{DisplayChoice, MessageFormatChoice, StdinChoice},
+    define::{DisplayChoice, FamilyChoice, MessageFormatChoice, StdinChoice},
     error::FileKind,
     parse, placement,
     values::HeldRanks,
@@ -180,18 +180,18 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     let settings = decide(job, world)?;
     let (placement, allocation) = placement::resolve(apps, job, *personality, &settings, world)?;
     let (stdin, input) = stdin(job, *personality, world)?;
+    let families = families(job, *personality)?;
+    let mut programs = apps
+        .iter()
+        .map(|line| app(line, world))
+        .collect::<Done<Vec<_>>>()?;
+    if families.contains(&Family::Torch) {
+        meeting_point(apps, &mut programs, world)?;
+    }
     let spec = JobSpec {
-        apps: apps
-            .iter()
-            .map(|line| app(line, world))
-            .collect::<Done<_>>()?,
+        apps: programs,
         placement,
-        variables: match personality {
-            Personality::Srun => RankVariables::Slurm,
-            Personality::Rally | Personality::Mpiexec | Personality::Mpirun => {
-                RankVariables::OpenMpi
-            }
-        },
+        variables: families,
         stdin,
         stdio: stdio(job, world)?,
         end: EndPolicy {
@@ -266,6 +266,70 @@ fn app(line: &AppLine, world: &World) -> Done<App> {
         search,
         umask: line.args.umask,
     })
+}
+
+/// In whose words ranks are told who they are.
+fn families(job: &JobLine, personality: Personality) -> Done<BTreeSet<Family>> {
+    let chosen = &job.args.env_family;
+    let mut families: BTreeSet<Family> = match personality {
+        _ if !chosen.is_empty() => chosen
+            .iter()
+            .filter_map(|choice| match choice {
+                FamilyChoice::Openmpi => Some(Family::OpenMpi),
+                FamilyChoice::Slurm => Some(Family::Slurm),
+                FamilyChoice::Torch => Some(Family::Torch),
+                FamilyChoice::None => None,
+            })
+            .collect(),
+        Personality::Srun => [Family::Slurm].into(),
+        Personality::Rally | Personality::Mpiexec | Personality::Mpirun => [Family::OpenMpi].into(),
+    };
+    let other = chosen.iter().find(|choice| **choice != FamilyChoice::None);
+    if let Some(other) = other.filter(|_| chosen.contains(&FamilyChoice::None)) {
+        let option = job.typed("env-family");
+        return Err(Error::Together {
+            first: format!("{option} none"),
+            second: format!("{option} {}", other.name()),
+            why: "leave one of them out",
+        });
+    }
+    if job.args.torch {
+        families.insert(Family::Torch);
+    }
+    Ok(families)
+}
+
+/// Where the ranks of a torch program meet: its first rank listens there. What the user has set stays; what an enclosing
+/// job of ours was told is not ours.
+fn meeting_point(lines: &[AppLine], apps: &mut [App], world: &World) -> Done<()> {
+    const ADDRESS: &str = "MASTER_ADDR";
+    const PORT: &str = "MASTER_PORT";
+    let is_inside = world.variable("RALLY_OWNER").is_some();
+    let mut port = None;
+    for (line, app) in lines.iter().zip(apps) {
+        let has = |name: &str| {
+            app.env.iter().any(|(known, _)| known == name)
+                && (!is_inside || line.environment.names(name))
+        };
+        let (has_address, has_port) = (has(ADDRESS), has(PORT));
+        if !has_address {
+            set(&mut app.env, ADDRESS, "127.0.0.1".into());
+        }
+        if !has_port {
+            let port = match port {
+                Some(port) => port,
+                None => *port
+                    .insert((world.unused_port)().map_err(|problem| Error::NoPort { problem })?),
+            };
+            set(&mut app.env, PORT, port.to_string());
+        }
+    }
+    Ok(())
+}
+
+fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: String) {
+    env.retain(|(known, _)| known != name);
+    env.push((name.into(), value.into()));
 }
 
 /// Who reads our stdin, and what that is.

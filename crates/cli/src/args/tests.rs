@@ -1,4 +1,5 @@
 mod sentences;
+mod variables;
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -39,6 +40,7 @@ impl Place {
                 columns: 100,
             },
             site_config: directory.path().join("site.toml"),
+            unused_port: || Ok(20_001),
         };
         Self { directory, world }
     }

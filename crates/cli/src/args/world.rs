@@ -40,6 +40,8 @@ pub(crate) struct World {
     /// The size of the terminal; see [`World::capture`].
     pub(crate) window: WindowSize,
     pub(crate) site_config: PathBuf,
+    /// Finds a TCP port for a server of the ranks, or says why there is none.
+    pub(crate) unused_port: fn() -> Result<u16, ReadProblem>,
 }
 
 impl World {
@@ -53,6 +55,10 @@ impl World {
             executable: env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
             window: WINDOW,
             site_config: PathBuf::from(SITE_CONFIG),
+            unused_port: || {
+                let seed = std::process::id();
+                os::unused_port(seed).map_err(|error| ReadProblem::Kernel(error.errno()))
+            },
         }
     }
 

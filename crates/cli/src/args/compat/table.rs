@@ -590,6 +590,12 @@ pub(super) static SPELLINGS: &[Spelling] = &[
     row(ALL, &["pmixmca", "gpmixmca"], Pair, Means::Ignored),
     row(
         NOT_SRUN,
+        &["with-ft"],
+        One,
+        Means::Each(rewrite::fault_tolerance),
+    ),
+    row(
+        NOT_SRUN,
         &[
             "prefix",
             "pmix-prefix",
@@ -604,7 +610,6 @@ pub(super) static SPELLINGS: &[Spelling] = &[
             "forward-signals",
             "keepalive",
             "singleton",
-            "with-ft",
             "tmpdir",
             "max-vm-size",
             "initial-errhandler",

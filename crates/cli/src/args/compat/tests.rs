@@ -445,11 +445,34 @@ fn life_and_tools() {
         (R, "-vvv a", "--verbose --verbose --verbose a"),
         (M, "--allow-run-as-root a", "a"),
         (M, "-prefix /opt a", "a [ignored: -prefix /opt]"),
-        (M, "--mca btl tcp,self a", "a [ignored: --mca btl tcp,self]"),
+        (
+            M,
+            "--mca btl tcp,self a",
+            "--set-env=OMPI_MCA_btl=tcp,self a",
+        ),
+        (
+            M,
+            "--mca btl self a : --mca pml ob1 b : --gmca x y c",
+            "--set-env=OMPI_MCA_btl=self a : --set-env=OMPI_MCA_btl=self --set-env=OMPI_MCA_pml=ob1 b : \
+             --set-env=OMPI_MCA_btl=self --set-env=OMPI_MCA_x=y c",
+        ),
+        (M, "--prtemca btl self a", "a [ignored: --prtemca btl self]"),
+        (
+            M,
+            "--mca plm_base_verbose 5 a",
+            "a [ignored: --mca plm_base_verbose 5]",
+        ),
+        (
+            M,
+            "--with-ft ulfm a",
+            "--set-env=OMPI_MCA_mpi_ft_enable=1 --kill-on-bad-exit=no a",
+        ),
+        (M, "--with-ft no a", "a"),
+        (M, "--with-ft magic a", "a [ignored: --with-ft magic]"),
         (
             M,
             "--mca btl ^openib -pmixmca k v a",
-            "a [ignored: --mca btl ^openib, -pmixmca k v]",
+            "--set-env=OMPI_MCA_btl=^openib a [ignored: -pmixmca k v]",
         ),
         (
             M,

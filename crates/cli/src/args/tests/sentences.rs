@@ -617,18 +617,41 @@ fn a_lost_directory_is_told() {
 }
 
 #[test]
+fn no_port_is_told_and_none_stands_alone() {
+    let mut place = Place::new();
+    place.world.unused_port = || Err(ReadProblem::Kernel(98));
+    insta::assert_snapshot!(place.complaint("rally run --torch a"), @r"
+    $ rally run --torch a
+    error: no port is free for `--torch`: Address already in use (os error 98)
+      help: choose one: `--set-env MASTER_PORT=NUMBER`
+    [123 cli/no-port]
+    ");
+    insta::assert_snapshot!(place.complaint("rally run --env-family none,slurm a"), @r"
+    $ rally run --env-family none,slurm a
+    error: `--env-family none` and `--env-family slurm` cannot be used together
+      help: leave one of them out
+    [120 cli/options-together]
+    ");
+    insta::assert_snapshot!(place.complaint("rally run --env-family pbs a"), @r"
+    $ rally run --env-family pbs a
+    error: `--env-family` cannot be `pbs`: known values are `openmpi`, `slurm`, `torch`, `none`
+    [120 cli/bad-value]
+    ");
+}
+
+#[test]
 fn notices_are_one_line_each() {
     let place = Place::new();
     let run = place.run(
-        "mpirun --mca btl tcp --mca pml ob1 -rmk user --mca btl tcp -prefix /x --tune t -x A -x NO -x NEITHER a",
+        "mpirun --prtemca btl tcp --mca plm_x ob1 -rmk user --prtemca btl tcp -prefix /x --tune t -x A -x NO -x NEITHER a",
     );
     let texts: Vec<_> = run
         .notices
         .iter()
         .map(|notice| report::text(&notice.message(), MessageFormat::Text))
         .collect();
-    insta::assert_snapshot!(texts.concat(), @r#"
-    note: ignored, since it has no effect here: `--mca btl tcp`, `--mca pml ob1`, `-rmk user`, `-prefix /x` and 1 more
+    insta::assert_snapshot!(texts.concat(), @r"
+    note: ignored, since it has no effect here: `--prtemca btl tcp`, `--mca plm_x ob1`, `-rmk user`, `-prefix /x` and 1 more
     note: cannot pass on `NEITHER`, `NO`: not set in our environment
-    "#);
+    ");
 }

@@ -1,6 +1,6 @@
 //! What a proc finds in its environment that procs of other ranks do not, or that says where our services are.
 
-use std::ffi::OsString;
+use std::{collections::BTreeMap, ffi::OsString};
 
 use base::Rank;
 use pmix::pmi;
@@ -9,7 +9,7 @@ use super::LocalJob;
 use crate::{
     daemon::{Crowd, PMI_DESCRIPTOR},
     place::Placed,
-    spec::RankVariables,
+    spec::Family,
 };
 
 /// Open MPI 4 takes itself for a program that nobody has launched, whatever PMIx says, unless it is told of a daemon of its
@@ -19,7 +19,29 @@ const OPEN_MPI_4: (&str, &str) = ("OMPI_MCA_orte_local_daemon_uri", "0.0;tcp://1
 /// What Open MPI 5 learns by PMIx: ranks that wait should let others run, for there are more of them than CPUs.
 const OPEN_MPI_4_YIELDS: &str = "OMPI_MCA_mpi_oversubscribe";
 
+/// The procs of one app.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    first: Rank,
+    size: u32,
+}
+
+/// What each app has of a job.
+pub(super) fn shares(procs: &[Placed]) -> BTreeMap<u32, Share> {
+    let mut shares = BTreeMap::new();
+    for proc in procs {
+        let share = shares.entry(proc.app).or_insert(Share {
+            first: proc.rank,
+            size: 0,
+        });
+        share.first = share.first.min(proc.rank);
+        share.size += 1;
+    }
+    shares
+}
+
 impl LocalJob {
+    /// What a proc finds beside what its app has; these count where both have one.
     pub(super) fn variables(&self, rank: Rank, placed: &Placed) -> Vec<(String, OsString)> {
         let launch = &self.launch;
         let local_size = u32::try_from(self.procs.len()).unwrap_or(u32::MAX);
@@ -32,20 +54,42 @@ impl LocalJob {
         set("RALLY_LOCAL_RANK", placed.local_rank.to_string());
         set("RALLY_LOCAL_SIZE", local_size.to_string());
         set("RALLY_NODE", self.node.to_string());
-        match launch.variables {
-            RankVariables::OpenMpi => {
-                set("OMPI_COMM_WORLD_RANK", rank.to_string());
-                set("OMPI_COMM_WORLD_SIZE", launch.size.to_string());
-                set("OMPI_COMM_WORLD_NODE_RANK", node_rank.to_string());
-                set("OMPI_COMM_WORLD_LOCAL_RANK", placed.local_rank.to_string());
-                set("OMPI_COMM_WORLD_LOCAL_SIZE", local_size.to_string());
-            }
-            RankVariables::Slurm => {
-                set("SLURM_PROCID", rank.to_string());
-                set("SLURM_NPROCS", launch.size.to_string());
-                set("SLURM_NTASKS", launch.size.to_string());
-                set("SLURM_LOCALID", placed.local_rank.to_string());
-                set("SLURM_NODEID", self.node.to_string());
+        for family in &launch.variables {
+            match family {
+                Family::OpenMpi => {
+                    set("OMPI_COMM_WORLD_RANK", rank.to_string());
+                    set("OMPI_COMM_WORLD_SIZE", launch.size.to_string());
+                    set("OMPI_COMM_WORLD_NODE_RANK", node_rank.to_string());
+                    set("OMPI_COMM_WORLD_LOCAL_RANK", placed.local_rank.to_string());
+                    set("OMPI_COMM_WORLD_LOCAL_SIZE", local_size.to_string());
+                    set("OMPI_UNIVERSE_SIZE", launch.universe.to_string());
+                    let shares = self.shares.values();
+                    set("OMPI_NUM_APP_CTX", shares.len().to_string());
+                    set(
+                        "OMPI_APP_CTX_NUM_PROCS",
+                        spaced(shares.clone().map(|share| share.size)),
+                    );
+                    set(
+                        "OMPI_FIRST_RANKS",
+                        spaced(shares.map(|share| share.first.0)),
+                    );
+                }
+                Family::Slurm => {
+                    set("SLURM_PROCID", rank.to_string());
+                    set("SLURM_NPROCS", launch.size.to_string());
+                    set("SLURM_NTASKS", launch.size.to_string());
+                    set("SLURM_LOCALID", placed.local_rank.to_string());
+                    set("SLURM_NODEID", self.node.to_string());
+                    set("SLURMD_NODENAME", self.host.clone());
+                }
+                Family::Torch => {
+                    set("RANK", rank.to_string());
+                    set("WORLD_SIZE", launch.size.to_string());
+                    set("LOCAL_RANK", placed.local_rank.to_string());
+                    set("LOCAL_WORLD_SIZE", local_size.to_string());
+                    set("NODE_RANK", self.node.to_string());
+                    set("GROUP_RANK", self.node.to_string());
+                }
             }
         }
         let pmi = pmi::environment(
@@ -70,6 +114,11 @@ impl LocalJob {
     }
 }
 
+fn spaced(numbers: impl Iterator<Item = u32>) -> String {
+    let words: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    words.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
 
@@ -79,7 +128,7 @@ mod tests {
         daemon::{Daemon, DaemonConfig, Input, Output, ServiceConfig},
         place::Placed,
         proto::{Launch, ToDaemon},
-        spec::{App, Destination, EndPolicy, HoldPlan, RankVariables, StdinTarget, StdioPlan},
+        spec::{App, Destination, EndPolicy, Family, HoldPlan, StdinTarget, StdioPlan},
     };
     use base::Rank;
 
@@ -133,7 +182,7 @@ mod tests {
             hold: HoldPlan::NOWHERE,
             process_mapping: None,
             front_pid: 77,
-            variables: RankVariables::OpenMpi,
+            variables: [Family::OpenMpi].into(),
         }
     }
 
@@ -163,17 +212,60 @@ mod tests {
     }
 
     #[test]
+    fn in_the_words_of_others() {
+        let mut launch = launch(1, 4);
+        launch.variables = [Family::OpenMpi, Family::Slurm, Family::Torch].into();
+        for (rank, proc) in (0..).zip(&mut launch.procs) {
+            proc.app = rank / 3;
+            proc.app_rank = rank % 3;
+        }
+        let found = found(&mut daemon(), launch);
+        let known = ["MPI_", "PMI", "RALLY_", "OMPI_MCA_"];
+        let others: Vec<&str> = found
+            .lines()
+            .filter(|line| !known.iter().any(|known| line.starts_with(known)))
+            .collect();
+        insta::assert_snapshot!(others.join("\n"), @r"
+        GROUP_RANK=0
+        LOCAL_RANK=3
+        LOCAL_WORLD_SIZE=4
+        NODE_RANK=0
+        OMPI_APP_CTX_NUM_PROCS=3 1
+        OMPI_COMM_WORLD_LOCAL_RANK=3
+        OMPI_COMM_WORLD_LOCAL_SIZE=4
+        OMPI_COMM_WORLD_NODE_RANK=3
+        OMPI_COMM_WORLD_RANK=3
+        OMPI_COMM_WORLD_SIZE=4
+        OMPI_FIRST_RANKS=0 3
+        OMPI_NUM_APP_CTX=2
+        OMPI_UNIVERSE_SIZE=4
+        RANK=3
+        SLURMD_NODENAME=node
+        SLURM_LOCALID=3
+        SLURM_NODEID=0
+        SLURM_NPROCS=4
+        SLURM_NTASKS=4
+        SLURM_PROCID=3
+        WORLD_SIZE=4
+        ");
+    }
+
+    #[test]
     fn of_a_rank_beside_others() {
         let mut daemon = daemon();
         insta::assert_snapshot!(found(&mut daemon, launch(1, 2)), @r"
         MPI_LOCALNRANKS=2
         MPI_LOCALRANKID=1
+        OMPI_APP_CTX_NUM_PROCS=2
         OMPI_COMM_WORLD_LOCAL_RANK=1
         OMPI_COMM_WORLD_LOCAL_SIZE=2
         OMPI_COMM_WORLD_NODE_RANK=1
         OMPI_COMM_WORLD_RANK=1
         OMPI_COMM_WORLD_SIZE=2
+        OMPI_FIRST_RANKS=0
         OMPI_MCA_orte_local_daemon_uri=0.0;tcp://127.0.0.1:1
+        OMPI_NUM_APP_CTX=1
+        OMPI_UNIVERSE_SIZE=4
         PMIX_BFROP_BUFFER_TYPE=PMIX_BFROP_BUFFER_NON_DESC
         PMIX_GDS_MODULE=hash
         PMIX_HOSTNAME=node

@@ -1,0 +1,91 @@
+//! What ranks are told beside our own names, and what all apps get.
+
+use dvm::spec::{App, Family};
+
+use super::*;
+
+fn families(line: &str) -> Vec<Family> {
+    Place::new().run(line).spec.variables.into_iter().collect()
+}
+
+/// A variable of each app.
+fn of_apps(place: &Place, line: &str, name: &str) -> Vec<Option<String>> {
+    let run = place.run(line);
+    let value = |app: &App| {
+        let found = app.env.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.to_str().unwrap().to_owned())
+    };
+    run.spec.apps.iter().map(value).collect()
+}
+
+fn given(place: &mut Place, name: &str, value: &str) {
+    place.world.variables.insert(name.into(), value.into());
+}
+
+#[test]
+fn the_name_or_an_option_chooses_the_words() {
+    use Family::{OpenMpi, Slurm, Torch};
+    let cases: [(&str, &[Family]); 8] = [
+        ("rally run a", &[OpenMpi]),
+        ("mpirun a", &[OpenMpi]),
+        ("srun a", &[Slurm]),
+        ("srun --torch a", &[Slurm, Torch]),
+        ("rally run --torch a", &[OpenMpi, Torch]),
+        ("rally run --env-family slurm,torch a", &[Slurm, Torch]),
+        ("rally run --env-family slurm --torch a", &[Slurm, Torch]),
+        ("srun --env-family none a", &[]),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(families(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn torch_gets_one_place_to_meet() {
+    let mut place = Place::new();
+    let some = |text: &str| Some(text.to_owned());
+    let line = "rally run --torch -n 1 a : -n 1 b";
+    assert_eq!(
+        of_apps(&place, line, "MASTER_PORT"),
+        [some("20001"), some("20001")]
+    );
+    assert_eq!(
+        of_apps(&place, line, "MASTER_ADDR"),
+        [some("127.0.0.1"), some("127.0.0.1")]
+    );
+    assert_eq!(of_apps(&place, "rally run a", "MASTER_PORT"), [None]);
+    // What the user says counts.
+    let own = "rally run --torch --set-env MASTER_PORT=7 a";
+    assert_eq!(of_apps(&place, own, "MASTER_PORT"), [some("7")]);
+    given(&mut place, "MASTER_PORT", "9");
+    assert_eq!(of_apps(&place, line, "MASTER_PORT"), [some("9"), some("9")]);
+    assert_eq!(of_apps(&place, "rally run a", "MASTER_PORT"), [some("9")]);
+    // What a job around us was told does not, unless it is said again.
+    given(&mut place, "RALLY_OWNER", "1.2");
+    assert_eq!(
+        of_apps(&place, line, "MASTER_PORT"),
+        [some("20001"), some("20001")]
+    );
+    let passed = "rally run --torch --set-env MASTER_PORT a";
+    assert_eq!(of_apps(&place, passed, "MASTER_PORT"), [some("9")]);
+}
+
+#[test]
+fn one_option_at_the_start_covers_all_apps() {
+    let place = Place::new();
+    let lines = [
+        "rally run --global-env B=2 -n 1 a : -n 2 b",
+        "rally run -genv B 2 -n 1 a : -n 2 b",
+        "mpirun -x B=2 -n 1 a : -n 2 b",
+        // Wherever it stands.
+        "rally run -n 1 a : --global-env B=2 -n 2 b",
+    ];
+    for line in lines {
+        let both = vec![Some("2".to_owned()); 2];
+        assert_eq!(of_apps(&place, line, "B"), both, "{line}");
+    }
+    // What is said for one app comes after it.
+    let line = "rally run --global-env A=2 -n 1 a : --set-env A=3 -n 1 b : --unset-env A -n 1 c";
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(of_apps(&place, line, "A"), [some("2"), some("3"), None]);
+}
