@@ -19,7 +19,10 @@ mod asks;
 mod held;
 mod spawned;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time, Topology};
 
@@ -28,7 +31,7 @@ use crate::{
     alloc::{Allocation, Slots},
     control,
     daemon::LOSS_GRACE,
-    hold::Hold,
+    hold::{Hold, State},
     place::{self, Topologies},
     planted::{self, Bug},
     proto::{
@@ -111,6 +114,8 @@ struct Job {
     hold: Hold,
     stdin_given: u64,
     limit_at: Option<Time>,
+    /// When it is said which ranks have not come to their holding point.
+    hold_note_at: Option<Time>,
     /// Who has spawned it, and waits to hear of its start.
     origin: Origin,
     /// The number of its first rank among those of all jobs.
@@ -132,6 +137,8 @@ enum Origin {
 
 /// The number of the job that a front submits; those that its procs spawn have other ones.
 pub const FIRST: JobId = JobId(1);
+/// How long ranks are waited for at their holding point before it is said which of them have not come.
+pub const HOLD_PATIENCE: Duration = Duration::from_secs(10);
 /// Jobs that may live at once.
 const MAX_JOBS: usize = 4096;
 
@@ -231,6 +238,7 @@ impl Controller {
                 if self.jobs.values().any(over) {
                     self.end_all(now, EndReason::TimeLimit);
                 }
+                self.note_missing(now);
                 self.expire_lookups(now);
             }
         }
@@ -247,7 +255,8 @@ impl Controller {
     pub fn deadline(&self) -> Option<Time> {
         let running = self.jobs.values().filter(|job| job.phase < Phase::Ending);
         running
-            .filter_map(|job| job.limit_at)
+            .flat_map(|job| [job.limit_at, job.hold_note_at])
+            .flatten()
             .chain(self.published.deadline())
             .min()
     }
@@ -316,6 +325,7 @@ impl Controller {
             hold: Hold::off(),
             stdin_given: 0,
             limit_at,
+            hold_note_at: None,
             spec,
         };
         self.jobs.insert(id, job);
@@ -516,7 +526,7 @@ impl Controller {
             news = news.or(said);
         }
         let failed = !job.failures.is_empty();
-        self.tell_launched(id);
+        self.tell_launched(now, id);
         self.announce(id, news);
         if failed {
             self.end(now, id, Cause::NotStarted(Vec::new()));
@@ -524,7 +534,7 @@ impl Controller {
     }
 
     /// Tells the front of the launch when the last node has said, or will never say, what became of it.
-    fn tell_launched(&mut self, id: JobId) {
+    fn tell_launched(&mut self, now: Time, id: JobId) {
         let name = self.nspace(id);
         let Some(job) = self
             .jobs
@@ -538,6 +548,9 @@ impl Controller {
         }
         if id != FIRST {
             return self.tell_spawned(id);
+        }
+        if job.hold.state() == State::Gathering {
+            job.hold_note_at = Some(now + HOLD_PATIENCE);
         }
         job.table.sort_by_key(|row| row.rank);
         let launched = ToFront::Launched {
@@ -840,7 +853,7 @@ impl Controller {
         let lost = ranks.difference(&job.settled);
         self.on_stdin_credit(id, node, None);
         if !launched {
-            self.tell_launched(id);
+            self.tell_launched(now, id);
         }
         let status = ExitStatus::Signaled {
             signal: Signal::KILL,

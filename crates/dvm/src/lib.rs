@@ -17,7 +17,9 @@ pub mod proto;
 pub mod spec;
 pub mod stdio;
 
-pub use controller::{Controller, ControllerInput, ControllerOutput, FIRST as FIRST_JOB};
+pub use controller::{
+    Controller, ControllerInput, ControllerOutput, FIRST as FIRST_JOB, HOLD_PATIENCE,
+};
 pub use daemon::{
     Daemon, DaemonConfig, Input, LOSS_GRACE, Output, PMI_DESCRIPTOR, ServiceConfig, SpawnOrder,
     StreamPlan,

@@ -29,7 +29,7 @@ pub use self::{
 use crate::{
     place,
     proto::{Cause, EndReason, Note, Outcome, RankChoice, Refusal, TableRow},
-    spec::{App, EndPolicy, OnFailure},
+    spec::{App, EndPolicy, HoldAt, OnFailure},
 };
 
 /// Ways to fail that get a message of their own; what is beyond is counted in one more message.
@@ -232,6 +232,25 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
         Note::Placement(note) => placement_note(note),
         Note::Leaky(ranks) => leaky(ranks, scene),
         Note::DebuggerLost(ranks) => debugger_gone(ranks, scene),
+        Note::NotHeldYet { at, ranks, held } => {
+            let place = match at {
+                HoldAt::Init => "PMIx_Init",
+                HoldAt::App if ranks.len() == 1 => {
+                    "the point where its library waits for a debugger"
+                }
+                HoldAt::App => "the point where their library waits for a debugger",
+                HoldAt::Exec | HoldAt::Nowhere => "the first instruction",
+            };
+            let many = count(ranks.len() as u64, "rank", "ranks");
+            let have = if ranks.len() == 1 { "has" } else { "have" };
+            Message::new(
+                &k::NOT_HELD_YET,
+                format!("{many} {have} not come to {place} yet"),
+            )
+            .fact("running", ranks_list(ranks))
+            .maybe("held", (!held.is_empty()).then(|| ranks_list(held)))
+            .with_help("a program that never comes there runs on; `--stop-on-exec` holds any")
+        }
         Note::SpawnedFailed { job, cause } => spawned_failed(*job, cause),
         Note::LeftBehind { node, count: left } => Message::new(
             &k::LEFT_BEHIND,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     place::Placed,
-    spec::{App, EndPolicy, Family, HoldPlan, JobSpec, StdinTarget, StdioPlan, WindowSize},
+    spec::{App, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, StdinTarget, StdioPlan, WindowSize},
 };
 
 /// One of a proc's two output streams.
@@ -163,6 +163,12 @@ pub enum Note {
     },
     /// The debugger for which these ranks were held is gone, and they run on.
     DebuggerLost(RankSet),
+    /// These ranks have not come to their holding point within [`crate::HOLD_PATIENCE`], others have.
+    NotHeldYet {
+        at: HoldAt,
+        ranks: RankSet,
+        held: RankSet,
+    },
     /// A job that a proc had spawned has failed.
     SpawnedFailed {
         job: JobId,

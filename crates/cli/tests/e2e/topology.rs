@@ -30,7 +30,7 @@ fn hwloc_finds_in_it_what_it_finds_by_itself() {
     let run = sandbox
         .run_rally(&["run", "-n", "1", program.to_str().unwrap()])
         .expect_code(0);
-    let file = sandbox.file("sent.xml", &run.out());
+    let file = sandbox.file("sent.xml", run.out());
     for kind in ["core", "pu", "l1", "l2", "l3", "numanode", "package"] {
         let sent = objects(&sandbox, kind, Some(&file));
         assert_eq!(sent, objects(&sandbox, kind, None), "{kind}");

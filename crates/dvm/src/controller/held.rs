@@ -12,7 +12,7 @@ use pmix::{
 use super::{Controller, ControllerOutput, FIRST, Job, Origin};
 use crate::{
     control::{Reply, Request},
-    hold::Announcement,
+    hold::{Announcement, State},
     proto::{Cause, EndReason, Note, ToDaemon, ToFront},
     spec::{HoldAt, OnDebuggerLoss},
 };
@@ -51,6 +51,26 @@ impl Controller {
                     .unwrap_or_default(),
             },
         }
+    }
+
+    /// Says once which ranks have not come to where they are to be held: they may never come there.
+    pub(super) fn note_missing(&mut self, now: Time) {
+        let Some(job) = self.jobs.get_mut(&FIRST) else {
+            return;
+        };
+        if job.hold_note_at.is_none_or(|at| at > now) {
+            return;
+        }
+        job.hold_note_at = None;
+        if job.hold.state() != State::Gathering {
+            return;
+        }
+        let note = Note::NotHeldYet {
+            at: job.spec.hold.at,
+            ranks: job.hold.left().difference(job.hold.held()),
+            held: job.hold.held().clone(),
+        };
+        self.tell(ToFront::Note(note));
     }
 
     /// Lets ranks of a job go, all of them where none is named. Which were held, or would have been.

@@ -100,6 +100,11 @@ somebody ended it. Spawned jobs do not outlive it then."
 "A process of the job has spawned another job (`PMIx_Spawn`, `MPI_Comm_spawn`), and that one has failed. The process is \
 told the end of it, if it wants to know; what becomes of its own job is its decision, and so is the exit code."
 
+    NOT_HELD_YET: Note "job/not-held-yet"
+"The ranks that are named run, and have not come to the point where they were to be held: `PMIx_Init` or `MPI_Init`, of a library \
+that waits there for a debugger. A program that never calls it is never held. `--stop-on-exec` holds any program, before it has run \
+anything. When the ranks come there after all, or end, it is said that all are held."
+
     LEAKY: Warning "job/leaky"
 "The rank has exited, but another process still has its stdout or stderr open, so the end of its output was not seen. \
 Mostly that is a process that the rank has started in the background and that inherited both.

@@ -669,6 +669,22 @@ fn spawned_jobs_that_fail() {
 fn notes() {
     let (small, wide) = (Job::small(), Job::wide());
     let cases = [
+        (
+            &wide,
+            Note::NotHeldYet {
+                at: HoldAt::Init,
+                ranks: set("0-1,6"),
+                held: RankSet::new(),
+            },
+        ),
+        (
+            &wide,
+            Note::NotHeldYet {
+                at: HoldAt::App,
+                ranks: set("0"),
+                held: set("1-7"),
+            },
+        ),
         (&small, Note::Leaky(set("3"))),
         (&wide, Note::Leaky(set("0-1,6"))),
         (&small, Note::DebuggerLost(set("3"))),
@@ -711,6 +727,13 @@ fn notes() {
     ];
     let text = cases.map(|(job, note)| shown(&super::note(&note, &job.scene())));
     insta::assert_snapshot!(text.concat(), @"
+    job/not-held-yet Note: 3 ranks have not come to PMIx_Init yet
+      running: 0-1,6
+      help: a program that never comes there runs on; `--stop-on-exec` holds any
+    job/not-held-yet Note: 1 rank has not come to the point where its library waits for a debugger yet
+      running: 0
+      held: 1-7
+      help: a program that never comes there runs on; `--stop-on-exec` holds any
     job/leaky Warning: rank 3 on `n1` has exited, but something still holds its output open
       effect: what is written there later than 1 s after the exit is lost
       help: a process started in the background should close or redirect its stdout and stderr
