@@ -1,5 +1,6 @@
 //! PMIx on one node: the server, and what it means for the procs here.
 
+mod facts;
 mod hwloc;
 
 use std::{
@@ -8,7 +9,7 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-use base::{CpuSet, ExitStatus, JobId, Level, ProcId, Rank, RankSet, Signal, Time, Topology};
+use base::{ExitStatus, JobId, ProcId, Rank, RankSet, Signal, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -16,17 +17,13 @@ use pmix::{
     keys,
     message::{Answer, Command, GroupForm, Push, Request, Shape},
     server::{
-        AppFacts, Ask, Config, Conn, Event, Input, Job, LogStream, NodeFacts, Output as FromServer,
-        PeerOwner, RankFacts, Server, Stop, StopIn, Ticket,
+        Ask, Config, Conn, Event, Input, LogStream, Output as FromServer, PeerOwner, Server, Ticket,
     },
-    value::{Info, IofChannels, Key, Kval, Nspace, PmixRank, Proc, Range, Status, Value},
+    value::{Info, IofChannels, Nspace, PmixRank, Proc, Range, Status},
 };
 
 use super::{Company, Crowd, DaemonConfig, Output};
-use crate::{
-    proto::{Launch, Stream, ToController},
-    spec::HoldAt,
-};
+use crate::proto::{Launch, Stream, ToController};
 
 /// How PMIx is served on a node.
 #[derive(Clone, Debug)]
@@ -173,7 +170,7 @@ impl Service {
         if let Some(parent) = &launch.parent {
             self.parents.insert(launch.job, parent.proc.job);
         }
-        let mut job = facts(config, company, launch, nspace);
+        let mut job = facts::facts(config, company, launch, nspace);
         if let Some(session) = &self.config.session_dir {
             let c_string = |text: &OsString| CString::new(text.as_bytes()).ok();
             job.session_dir = c_string(session);
@@ -613,132 +610,4 @@ fn name(text: &str) -> Nspace {
         .last()
         .unwrap_or(0);
     Nspace::from_text(&text[..end]).unwrap_or_default()
-}
-
-/// The topology of the node, as a fact that every process would otherwise find out by itself.
-fn topology(config: &DaemonConfig) -> Option<Kval> {
-    let text = CString::new(hwloc::xml(&config.topology, &config.host)).ok()?;
-    Some(Kval {
-        key: Key::new(keys::HWLOC_XML).ok()?,
-        value: Value::String(Some(text)),
-    })
-}
-
-/// Where CPUs are, as libraries compare it: the numbers of the NUMA nodes, packages, caches, cores and threads that they
-/// are in, counted in logical order.
-fn locality(topology: &Topology, cpus: &CpuSet) -> String {
-    const LEVELS: [(&str, Level); 7] = [
-        ("NM", Level::Numa),
-        ("SK", Level::Package),
-        ("L3", Level::L3),
-        ("L2", Level::L2),
-        ("L1", Level::L1),
-        ("CR", Level::Core),
-        ("HT", Level::Pu),
-    ];
-    let mut text = "hwloc".to_owned();
-    for (name, level) in LEVELS {
-        let mut numbers = CpuSet::new();
-        for (number, object) in (0..).zip(topology.objects(level)) {
-            if !object.is_disjoint(cpus) {
-                numbers.insert(number);
-            }
-        }
-        if !numbers.is_empty() {
-            text.push_str(&format!(":{name}{numbers}"));
-        }
-    }
-    text
-}
-
-/// Which procs stop by themselves.
-fn stop(launch: &Launch) -> Option<Stop> {
-    let place = match launch.hold.at {
-        HoldAt::Nowhere | HoldAt::Exec => return None,
-        HoldAt::Init => StopIn::Init,
-        HoldAt::App => StopIn::App,
-    };
-    let ranks = launch.hold.among(launch.size);
-    Some(Stop { place, ranks })
-}
-
-/// The facts of a job, as PMIx wants them.
-fn facts(config: &DaemonConfig, company: Company, launch: &Launch, nspace: Nspace) -> Job {
-    let c_string = |bytes: &[u8]| CString::new(bytes).ok();
-    let apps = (0..).zip(&launch.apps).map(|(index, app)| {
-        let mut argv = app.program.as_bytes().to_vec();
-        for argument in &app.args {
-            argv.push(b' ');
-            argv.extend_from_slice(argument.as_bytes());
-        }
-        let mine = || launch.procs.iter().filter(|proc| proc.app == index);
-        AppFacts {
-            argv: c_string(&argv),
-            wdir: c_string(app.directory.as_bytes()),
-            size: u32::try_from(mine().count()).unwrap_or(u32::MAX),
-            leader: mine().map(|proc| proc.rank.0).min().unwrap_or(0),
-        }
-    });
-    let ranks = launch.procs.iter().map(|proc| {
-        let number = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
-        RankFacts {
-            app: proc.app,
-            app_rank: proc.app_rank,
-            node: 0,
-            local_rank: number(proc.local_rank),
-            node_rank: number(company.first.saturating_add(proc.local_rank)),
-            cpuset: proc
-                .cpus
-                .as_ref()
-                .and_then(|cpus| CString::new(cpus.to_string()).ok()),
-            locality: proc
-                .cpus
-                .as_ref()
-                .and_then(|cpus| CString::new(locality(&config.topology, cpus)).ok()),
-        }
-    });
-    let parent = launch.parent.as_ref().map(|parent| Proc {
-        nspace: name(&parent.nspace),
-        rank: parent.proc.rank.into(),
-    });
-    let forward = launch.parent.iter().flat_map(|parent| &parent.forward);
-    let forwarded = forward.copied().map(channels).reduce(IofChannels::with);
-    Job {
-        session: 1,
-        universe: launch.universe,
-        offset: launch.offset,
-        apps: apps.collect(),
-        nodes: vec![NodeFacts {
-            name: CString::new(config.host.as_str()).unwrap_or_default(),
-            id: config.node.0,
-            oversubscribed: company.crowd == Crowd::Oversubscribed,
-        }],
-        ranks: ranks.collect(),
-        here: 0,
-        forward: parent.clone().zip(forwarded),
-        parent,
-        map_by: None,
-        rank_by: None,
-        bind_to: None,
-        session_dir: None,
-        job_dir: None,
-        stop: stop(launch),
-        extra: topology(config).into_iter().collect(),
-        nspace,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn locality_names_what_cpus_are_in() {
-        let topology = Topology::flat(4);
-        let mut cpus = CpuSet::single(1);
-        assert_eq!(locality(&topology, &cpus), "hwloc:NM0:SK0:CR1:HT1");
-        cpus.insert(2);
-        cpus.insert(3);
-        assert_eq!(locality(&topology, &cpus), "hwloc:NM0:SK0:CR1-3:HT1-3");
-    }
 }
