@@ -5,6 +5,7 @@ mod loss;
 mod partial;
 mod symbols;
 mod table;
+mod wrappers;
 
 use std::process::Command;
 

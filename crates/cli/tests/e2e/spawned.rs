@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A rank and the two that it has spawned, all of which sleep.
-fn start(sandbox: &Sandbox) -> Running {
+pub(crate) fn start(sandbox: &Sandbox) -> Running {
     let program = pmix::compiled_from(&testdata("pmix/linger.c"));
     let mut command = sandbox.rally(&["run", "-n", "1"]);
     command.arg(program);

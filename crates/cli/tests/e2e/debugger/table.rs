@@ -1,7 +1,10 @@
 //! The table of a job that runs, for tools that come later.
 
 use super::gdb;
-use crate::harness::{DEADLINE, Row, Running, Sandbox, Starter, Stream, eventually, testdata};
+use crate::{
+    harness::{DEADLINE, Row, Running, Sandbox, Starter, Stream, eventually, testdata},
+    spawned,
+};
 
 /// Ranks run until this test lets them go.
 const WAITING: &str = "echo ready; until [ -e go ]; do sleep 0.05; done; echo done";
@@ -81,4 +84,20 @@ fn gdb_attaches_to_the_front_reads_it_and_leaves() {
     debugger.end().expect_code(0);
     let run = run.end().expect_code(0);
     assert_eq!(run.out().matches("done\n").count(), 3, "{run:?}");
+}
+
+/// The interface knows nothing of jobs that come and go: the table is that of the job that was asked for.
+#[test]
+fn it_has_no_rows_for_spawned_jobs() {
+    let sandbox = Sandbox::new();
+    let run = spawned::start(&sandbox);
+    let starter = Starter::of(run.pid).expect("the front runs");
+    let pids: Vec<i32> = starter.table().iter().map(|row| row.pid).collect();
+    let spawned = sandbox.find("sleep 1000");
+    let spawner = sandbox.find("linger");
+    let spawner = spawner.iter().find(|process| process.state != 'Z');
+    assert_eq!(pids, [spawner.expect("it lives").pid]);
+    assert!(spawned.iter().all(|process| !pids.contains(&process.pid)));
+    run.signal(nix::sys::signal::Signal::SIGTERM);
+    run.end().expect_code(143);
 }
