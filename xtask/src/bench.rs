@@ -4,6 +4,7 @@
 //! busier for a while is so for everybody. Reported are medians, and ratios of medians with a 95% interval from a
 //! bootstrap over the rounds.
 
+mod hold;
 mod launch;
 mod memory;
 mod mpi;
@@ -50,7 +51,9 @@ enum What {
     Memory,
     Place,
     Pmix,
+    /// MPI programs, and what `hold` measures.
     Mpi,
+    Hold,
 }
 
 /// What the measurements need.
@@ -111,6 +114,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if wanted(What::Mpi) {
         report.section("mpi", mpi::measure(&bench)?);
+    }
+    if wanted(What::Mpi) || args.what == What::Hold {
+        report.section("hold", hold::measure(&bench)?);
     }
     if wanted(What::Place) {
         report.section("place", place::measure()?);

@@ -1,0 +1,213 @@
+//! Holding ranks for a debugger: how long until all of them stand, and that they do.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::BufReader,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use mischief::Proc;
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+use super::{
+    Bench,
+    sample::{Samples, finish},
+};
+use crate::env::root;
+
+/// Ranks, runs, and the most that the median may be, in milliseconds.
+const CASES: [(usize, usize, u32); 2] = [(64, 100, 30), (1_000, 100, 300)];
+
+/// Runs of gdb.
+const DEBUGGED: usize = 20;
+/// Ranks of a job under gdb.
+const DEBUGGED_RANKS: usize = 64;
+/// What `srun` took on this machine, from gdb's `run` to `MPIR_Breakpoint` with 4 ranks on 2 nodes, and how much longer we
+/// may take.
+const SRUN: Duration = Duration::from_millis(310);
+const OF_SRUN: f64 = 1.3;
+
+pub(super) fn measure(bench: &Bench) -> Result<String> {
+    let mut text = String::from(
+        "| | median, ms | worst, ms | runs | with a rank short | target, ms |\n|---|---|---|---|---|---|\n",
+    );
+    for (ranks, enough, target) in CASES {
+        let runs = bench.rounds(enough);
+        let mut held = Tally::default();
+        // The first one warms the caches and counts for nothing.
+        for run in 0..=runs {
+            let (took, stand) = stop_on_exec(bench, ranks)?;
+            if run > 0 {
+                held.add(took, stand == ranks);
+            }
+        }
+        let name = format!("`--stop-on-exec`, {ranks} ranks, to *all held*");
+        writeln!(text, "{}", held.row(&name, &format!("≤ {target}")))?;
+    }
+    let (mut inside, mut whole) = (Tally::default(), Tally::default());
+    for run in 0..=bench.rounds(DEBUGGED) {
+        let debugged = under_gdb(bench, DEBUGGED_RANKS)?;
+        if run > 0 {
+            let all = debugged.stand == DEBUGGED_RANKS;
+            inside.add(debugged.from_run, all);
+            whole.add(debugged.whole, all);
+        }
+    }
+    let most = SRUN.as_secs_f64() * OF_SRUN * 1e3;
+    writeln!(
+        text,
+        "{}\n{}",
+        inside.row(
+            &format!("gdb, from `run` to `MPIR_Breakpoint`, {DEBUGGED_RANKS} ranks held"),
+            &format!("≤ {most:.0}"),
+        ),
+        whole.row("the same, with the start of gdb before it", "-"),
+    )?;
+    writeln!(
+        text,
+        "\nFrom before the start of `rally` to the message that all ranks are held, on a pipe; then every rank is looked at in \
+         `/proc`: one that is not stopped (state T), or is traced, makes its run short. gdb measures itself, and looks at the ranks at \
+         the breakpoint. The target for it is {OF_SRUN} times what `srun` of Slurm 22.05 took for 4 ranks, {} ms.",
+        SRUN.as_millis()
+    )?;
+    Ok(text)
+}
+
+/// Times, and how often not every rank stood.
+#[derive(Debug, Default)]
+struct Tally {
+    seconds: Vec<Option<f64>>,
+    short: usize,
+}
+
+impl Tally {
+    fn add(&mut self, took: Duration, all: bool) {
+        self.seconds.push(Some(took.as_secs_f64()));
+        self.short += usize::from(!all);
+    }
+
+    fn row(&self, name: &str, target: &str) -> String {
+        let samples = Samples {
+            name: "held",
+            seconds: self.seconds.clone(),
+        };
+        let worst = samples.good().into_iter().fold(0.0, f64::max);
+        format!(
+            "| {name} | {:.1} | {:.1} | {} | {} | {target} |",
+            samples.median().unwrap_or(f64::NAN) * 1e3,
+            worst * 1e3,
+            self.seconds.len(),
+            self.short,
+        )
+    }
+}
+
+/// Waits for a line that contains `text`, and gives it.
+fn line_with(reader: &mut impl std::io::BufRead, text: &str) -> Result<String> {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 {
+            bail!("it ended without a word of {text:?}");
+        }
+        if line.contains(text) {
+            return Ok(line);
+        }
+    }
+}
+
+/// How long until all are held, and how many of them stand; then they are let go.
+fn stop_on_exec(bench: &Bench, ranks: usize) -> Result<(Duration, usize)> {
+    let mut command = Command::new(&bench.rally);
+    command
+        .args(["run", "--stop-on-exec", "-n", &ranks.to_string()])
+        .arg("/bin/true")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let started = Instant::now();
+    let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
+    let stderr = child.stderr.take().context("stderr is a pipe")?;
+    let mut stderr = BufReader::new(stderr);
+    line_with(&mut stderr, " held at the first instruction")?;
+    let took = started.elapsed();
+    let stand = standing(&child)?;
+    signal::kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGCONT)?;
+    // What is left of the message is read, so that nobody waits for room.
+    std::io::copy(&mut stderr, &mut std::io::sink())?;
+    finish(child, &command)?;
+    Ok((took, stand))
+}
+
+/// The ranks of a front that stand still and that nobody traces.
+fn standing(front: &Child) -> Result<usize> {
+    let only_child = |pid: i32| match children(pid)?[..] {
+        [child] => Ok(child),
+        ref other => bail!("process {pid} has the children {other:?}"),
+    };
+    let keeper = only_child(i32::try_from(front.id())?)?;
+    let controller = only_child(keeper)?;
+    let stands = |pid: &i32| {
+        Proc::read(*pid).is_some_and(|rank| {
+            rank.state == 'T' && rank.status("TracerPid").as_deref() == Some("0")
+        })
+    };
+    Ok(children(controller)?
+        .iter()
+        .filter(|pid| stands(pid))
+        .count())
+}
+
+fn children(pid: i32) -> Result<Vec<i32>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    Ok(text
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()?)
+}
+
+struct Debugged {
+    /// From gdb's order to run to the breakpoint.
+    from_run: Duration,
+    /// From before the start of gdb.
+    whole: Duration,
+    stand: usize,
+}
+
+fn under_gdb(bench: &Bench, ranks: usize) -> Result<Debugged> {
+    let mut command = Command::new("gdb");
+    command
+        .args(["-nx", "-batch", "-iex", "set debuginfod enabled off", "-x"])
+        .arg(root().join("xtask/src/bench/hold.gdb"))
+        .arg("--args")
+        .arg(&bench.rally)
+        .args(["run", "-n", &ranks.to_string(), "/bin/true"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let started = Instant::now();
+    let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
+    let stdout = child.stdout.take().context("stdout is a pipe")?;
+    let mut stdout = BufReader::new(stdout);
+    // gdb says where it stops before it goes on with its script.
+    line_with(&mut stdout, "Breakpoint 1, ")?;
+    let whole = started.elapsed();
+    let line = line_with(&mut stdout, "run-to-breakpoint ")?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [_, seconds, _, stand] = words[..] else {
+        bail!("gdb's script said {line:?}");
+    };
+    std::io::copy(&mut stdout, &mut std::io::sink())?;
+    finish(child, &command)?;
+    Ok(Debugged {
+        from_run: Duration::from_secs_f64(seconds.parse()?),
+        whole,
+        stand: stand.parse()?,
+    })
+}
