@@ -78,7 +78,7 @@ impl ExitCode {
             }
             Self::TimeLimit => "the job ran into its time limit",
             Self::Internal => {
-                "a part of ours was lost or failed, or the debugger of `--on-debugger-loss=kill`, or a rank broke the protocol that ranks start with"
+                "a part of ours was lost or failed, or the debugger of `--on-debugger-loss=kill`, or a rank broke the protocol that ranks start with, or ended without the `MPI_Init` in which others waited"
             }
             Self::NotExecutable => "a program was found but cannot be executed",
             Self::NotFound => "a program, or the interpreter that it names, was not found",
@@ -117,7 +117,7 @@ pub(crate) fn code_of(outcome: &Outcome) -> u8 {
             .iter()
             .min_by_key(|(_, ranks)| ranks.first())
             .map_or(INTERNAL, |(failure, _)| not_started(failure).code()),
-        Cause::Protocol { .. } => INTERNAL,
+        Cause::Protocol { .. } | Cause::Absent(_) => INTERNAL,
         Cause::Ended(reason) => match reason {
             EndReason::Signal(number) => signal(*number),
             EndReason::OutputLost => ExitCode::OutputLost.code(),
@@ -235,6 +235,7 @@ mod tests {
                 },
                 125,
             ),
+            (Cause::Absent(RankSet::range(0..1)), 125),
             (Cause::Ended(EndReason::Signal(Signal::INT)), 130),
             (Cause::Ended(EndReason::Signal(Signal::TERM)), 143),
             (Cause::Ended(EndReason::Signal(Signal(i32::MAX))), 255),

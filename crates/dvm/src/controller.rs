@@ -485,6 +485,7 @@ impl Controller {
             ToController::Protocol { job, rank, what } => {
                 self.end(now, job, Cause::Protocol { rank, what });
             }
+            ToController::Absent { job, ranks } => self.end(now, job, Cause::Absent(ranks)),
             ToController::Note { note, .. } => self.tell(ToFront::Note(note)),
             ToController::DebuggerLost { job, ranks } => self.on_debugger_lost(now, job, ranks),
             ToController::Clean { job } => {

@@ -318,6 +318,7 @@ pub fn outcome(outcome: &Outcome, scene: &Scene<'_>) -> Vec<Message> {
             message,
         } => vec![aborted(*rank, *code, message, outcome, scene)],
         Cause::Protocol { rank, what } => vec![protocol(*rank, what, outcome, scene)],
+        Cause::Absent(ranks) => vec![absent(ranks, outcome, scene)],
         Cause::Ended(reason) => vec![ended(*reason, outcome, scene)],
     }
 }
@@ -474,6 +475,7 @@ fn spawned_failed(job: JobId, cause: &Cause) -> Message {
         Cause::Protocol { rank, .. } => {
             format!("its rank {rank} broke the rules of the process management interface")
         }
+        Cause::Absent(ranks) => format!("its {} ended without `MPI_Init`", ranks_text(ranks)),
         Cause::NotStarted(_) => "it could not be started".to_owned(),
         Cause::Success | Cause::Ended(_) => "it was ended".to_owned(),
     };
@@ -590,6 +592,21 @@ fn protocol(rank: Rank, what: &str, outcome: &Outcome, scene: &Scene<'_>) -> Mes
     .fact("what", plain(what))
     .maybe("effect", effect(&ranks, outcome, scene))
     .with_help("the program's MPI library and this launcher do not speak the same protocol, or the program wrote to the descriptor in `PMI_FD`")
+}
+
+fn absent(ranks: &RankSet, outcome: &Outcome, scene: &Scene<'_>) -> Message {
+    let them = if ranks.len() == 1 { "it" } else { "them" };
+    Message::new(
+        &k::ABSENT,
+        format!(
+            "{}{} ended without `MPI_Init`, and others waited for {them} there",
+            ranks_text(ranks),
+            scene.on(ranks)
+        ),
+    )
+    .maybe("program", scene.program(ranks))
+    .maybe("effect", effect(ranks, outcome, scene))
+    .with_help("every rank of a job is one of `MPI_COMM_WORLD`: start a program without MPI as a job of its own")
 }
 
 fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {

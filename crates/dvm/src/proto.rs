@@ -216,6 +216,8 @@ pub enum Cause {
         rank: Rank,
         what: String,
     },
+    /// Procs ended well without having begun with the process management interface, and others waited for them there.
+    Absent(RankSet),
     Ended(EndReason),
 }
 
@@ -406,6 +408,11 @@ pub enum ToController {
         job: JobId,
         rank: Rank,
         what: String,
+    },
+    /// These have ended without having begun with PMI, and others have waited for them there for some time.
+    Absent {
+        job: JobId,
+        ranks: RankSet,
     },
     Note {
         job: JobId,

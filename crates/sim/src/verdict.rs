@@ -125,6 +125,7 @@ impl Verdict {
                     what: what.clone(),
                 });
             }
+            ToController::Absent { ranks, .. } => self.end(Cause::Absent(ranks.clone())),
             _ => {}
         }
     }

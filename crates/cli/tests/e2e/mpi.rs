@@ -188,6 +188,53 @@ with_each_library! {
 
     abort: |trial| drop(trial.run(&["-n", "4", &trial.library.program("abort")]).expect_code(42));
 
+    crash_in_init: |trial| {
+        trial.run(&["-n", "3", &trial.library.program("crash")]).expect_code(134).expect_err(&[
+            "error: rank 1 on ",
+            " was killed by SIGABRT",
+            "effect: the other 2 ranks were ended",
+        ]);
+    };
+
+    a_rank_never_calls_init: |trial| {
+        let run = trial.run(&["-n", "3", &trial.library.program("absent")]);
+        expect_end_in_init(trial, &run);
+    };
+
+    beside_a_program_without_mpi: |trial| {
+        let program = trial.library.program("hello");
+        let run = trial.run(&["-n", "2", &program, ":", "-n", "1", "echo", "no MPI"]);
+        expect_end_in_init(trial, &run.expect_out("no MPI\n"));
+    };
+
+    // A program that becomes another one, or starts it and waits.
+    behind_other_programs: |trial| {
+        let program = trial.library.program("hello");
+        let script = trial.sandbox.file("wrapper", "\"$@\"\nexit $?\n");
+        let python = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])";
+        let wrappers: [&[&str]; 5] = [
+            &["env", "A=1"],
+            &["sh", "-c", "exec \"$0\""],
+            &["sh", "-c", "\"$0\"; code=$?; exit $code"],
+            &["python3", "-c", python],
+            &["sh", &script],
+        ];
+        for wrapper in wrappers {
+            let mut words = vec!["-n", "2"];
+            words.extend(wrapper);
+            words.push(&program);
+            let run = trial.run(&words).expect_code(0).expect_quiet();
+            assert_eq!(run.sorted(), "hello from 0 of 2\nhello from 1 of 2");
+        }
+    };
+
+    // The code is that of the program behind the wrapper.
+    abort_behind_a_wrapper: |trial| {
+        let program = trial.library.program("abort");
+        let run = trial.run(&["-n", "4", "sh", "-c", "\"$0\"; exit 3", &program]);
+        run.expect_code(42).expect_err(&["rank 1 on ", "aborted the job with code 42"]);
+    };
+
     one_sided: |trial| {
         trial.expect("rma", "4", &["fences: right", "locks: right", "shared memory: right"]);
     };
@@ -252,6 +299,22 @@ with_each_library! {
     spawn_in_python: |trial| {
         trial.python("1", "spawn").expect_out("the child answered\nthe pool worked\n");
     };
+}
+
+/// A rank has ended well without MPI, and the others cannot get past `MPI_Init`: they are told and fail, or, where they
+/// wait in memory that they share, are ended.
+fn expect_end_in_init(trial: &Trial, run: &Finished) {
+    if trial.library == Library::Mpich5 {
+        assert_eq!(run.code(), 125, "{run:?}");
+        assert!(
+            run.err()
+                .contains("ended without `MPI_Init`, and others waited for it there"),
+            "{run:?}"
+        );
+    } else {
+        assert!(![0, 124, 125].contains(&run.code()), "{run:?}");
+        assert!(run.err().contains("had ended before"), "{run:?}");
+    }
 }
 
 /// Open MPI's fault tolerance: who is left is told of a death, and goes on.

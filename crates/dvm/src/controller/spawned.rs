@@ -347,7 +347,7 @@ fn exit_code(outcome: &Outcome) -> i32 {
             ExitStatus::Signaled { signal, .. } => 128 + signal.0,
         },
         Cause::Aborted { code, .. } => i32::from(*code),
-        Cause::NotStarted(_) | Cause::Protocol { .. } | Cause::Ended(_) => 1,
+        Cause::NotStarted(_) | Cause::Protocol { .. } | Cause::Absent(_) | Cause::Ended(_) => 1,
     }
 }
 

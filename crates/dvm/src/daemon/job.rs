@@ -1,6 +1,7 @@
 //! One job's share on one node: its phases, its timers, its end. Starting procs is in `start`, what they find in their
 //! environment in `environment`, their output and input in `streams`, their fences in `fence`.
 
+mod attendance;
 mod environment;
 mod fence;
 mod pushed;
@@ -15,7 +16,7 @@ use std::{
 use base::{ExitStatus, Rank, RankSet, Signal, Time};
 use pmix::pmi;
 
-use self::{environment::Share, start::Plan};
+use self::{attendance::Attendance, environment::Share, start::Plan};
 use super::{
     Company, DaemonConfig, Output, proc_id,
     service::{Environment, Pushed},
@@ -90,6 +91,7 @@ pub(super) struct LocalJob {
     fence: Option<pmi::FenceId>,
     /// Procs that will never come to the fence in which others wait, and when those are told at the latest.
     fence_broken: Option<(Vec<Rank>, Time)>,
+    attendance: Attendance,
     /// What its procs are told about PMIx.
     environment: Option<Environment>,
     phase: Phase,
@@ -193,6 +195,7 @@ impl LocalJob {
             pmi,
             fence: None,
             fence_broken: None,
+            attendance: Attendance::default(),
             environment,
             phase: Phase::Running,
             audience: Audience::Present,
@@ -248,6 +251,10 @@ impl LocalJob {
         self.wake_at(check);
         self.stop_feeding(rank, out);
         self.tell_pmi(now, pmi::Input::Closed { client: rank }, out);
+        if status.is_success() {
+            self.attendance.on_ended_well(now, rank);
+            self.wake_at(self.attendance.deadline());
+        }
         self.fail_broken_fence(now, out);
         self.report_if_done(now, rank, out);
         Ok(())
@@ -344,6 +351,8 @@ impl LocalJob {
         self.fail_broken_fence(now, out);
         let until = self.fence_broken.as_ref().map(|(_, until)| *until);
         self.wake_at(until);
+        self.tell_absent(now, out);
+        self.wake_at(self.attendance.deadline());
     }
 
     fn check_leak(&mut self, now: Time, rank: Rank, out: &mut Out) {

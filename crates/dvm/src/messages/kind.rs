@@ -60,6 +60,14 @@ is too long, an unknown command or a second `init`. The rank cannot take part in
 Either the MPI library speaks a version that we do not, or something in the program wrote to a descriptor that is not \
 its own."
 
+    ABSENT: Error "job/rank-absent"
+"Some ranks called `MPI_Init`, which waits for all ranks of the job, and others had ended without having called it. They had \
+ended with code 0, so by themselves they were no failure. Most MPI libraries find out and fail in `MPI_Init`; where one had \
+not done so after 3 s, the job was ended.
+
+A program without MPI beside one with MPI, in one job (`:`), is a frequent reason, or a rank that leaves before `MPI_Init`. \
+Start the other program as a job of its own. `--kill-on-bad-exit=no` lets the ranks wait."
+
     NOT_STARTED: Error "job/not-started"
 "Some ranks could not be started. `step` says how far we came and the headline what the kernel answered. A parallel \
 job needs all its ranks, so those that had been started were ended."

@@ -461,6 +461,11 @@ fn other_ends() {
             ),
         ),
         (
+            "absent",
+            &small,
+            ended(Cause::Absent(set("2-3")), rest, "0-1,4-7", ""),
+        ),
+        (
             "signal",
             &small,
             ended(
@@ -585,6 +590,10 @@ fn other_ends() {
       what: unknown command `cmd=\tdance`
       effect: the other 7 ranks were ended
       help: the program's MPI library and this launcher do not speak the same protocol, or the program wrote to the descriptor in `PMI_FD`
+    -- absent
+    job/rank-absent Error: ranks 2-3 on `n1` ended without `MPI_Init`, and others waited for them there
+      effect: the other 6 ranks were ended
+      help: every rank of a job is one of `MPI_COMM_WORLD`: start a program without MPI as a job of its own
     -- signal
     job/ended-by-signal Error: the job was ended because the launcher got SIGINT
       effect: all 8 ranks were ended
@@ -643,6 +652,7 @@ fn spawned_jobs_that_fail() {
             rank,
             what: "unknown command".to_owned(),
         },
+        Cause::Absent(set("3")),
         Cause::NotStarted(Vec::new()),
         Cause::Ended(EndReason::SpawnerEnded),
     ];
@@ -660,6 +670,7 @@ fn spawned_jobs_that_fail() {
       message: bad\u{1b}[2J mesh\n
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 broke the rules of the process management interface
       message: unknown command
+    job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 ended without `MPI_Init`
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: it could not be started
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: it was ended
     ");
@@ -852,6 +863,7 @@ fn why_a_job_is_being_ended_in_one_line() {
             rank: Rank(3),
             what: "x".into(),
         },
+        Cause::Absent(set("3")),
         Cause::Ended(EndReason::Signal(Signal::TERM)),
         Cause::Ended(EndReason::TimeLimit),
     ];
@@ -864,6 +876,7 @@ fn why_a_job_is_being_ended_in_one_line() {
     rank 3 on `n1` aborted the job with code 5
     cannot start `./a.out` on `n1`: there is no such file
     rank 3 on `n1` broke the rules of the process management interface
+    rank 3 on `n1` ended without `MPI_Init`, and others waited for it there
     the job was ended because the launcher got SIGTERM
     the job did not end within its time limit
     ");

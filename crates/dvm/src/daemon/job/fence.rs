@@ -117,6 +117,19 @@ impl LocalJob {
         }
     }
 
+    /// Those for whom others have waited too long are the cause of the job's end, unless others are to go on.
+    pub(super) fn tell_absent(&mut self, now: Time, out: &mut Out) {
+        let Some(ranks) = self.attendance.overdue(now) else {
+            return;
+        };
+        if self.launch.end.on_failure == OnFailure::EndJob {
+            out.push_back(Output::Send(ToController::Absent {
+                job: self.launch.job,
+                ranks,
+            }));
+        }
+    }
+
     pub(super) fn tell_pmi(&mut self, now: Time, input: pmi::Input<'_>, out: &mut Out) {
         let job: JobId = self.launch.job;
         let mut check = None;
@@ -166,14 +179,16 @@ impl LocalJob {
                         message,
                     }));
                 }
-                // Whether a proc said hello or goodbye decides nothing here: its exit does.
+                pmi::Output::Event(pmi::Event::Initialized { client }) => {
+                    self.attendance.on_begun(now, client);
+                }
+                // Whether a proc said goodbye decides nothing here: its exit does.
                 pmi::Output::Event(
-                    pmi::Event::Initialized { .. }
-                    | pmi::Event::Finalized { .. }
-                    | pmi::Event::Lost { .. },
-                ) => {}
+                    pmi::Event::Finalized { client } | pmi::Event::Lost { client },
+                ) => self.attendance.on_left(now, client),
             }
         }
         self.wake_at(check);
+        self.wake_at(self.attendance.deadline());
     }
 }
