@@ -101,3 +101,15 @@ fn it_has_no_rows_for_spawned_jobs() {
     run.signal(nix::sys::signal::Signal::SIGTERM);
     run.end().expect_code(143);
 }
+
+#[test]
+fn the_name_in_it_is_one_that_rally_release_takes() {
+    let sandbox = Sandbox::new();
+    let run =
+        sandbox.start(&mut sandbox.rally(&["run", "-n", "2", "--stop-on-exec", "echo", "ran"]));
+    run.expect(Stream::Stderr, "2 ranks held");
+    let starter = Starter::of(run.pid).expect("the front runs");
+    let name = starter.text("totalview_jobid").expect("the job has a name");
+    sandbox.run_rally(&["release", &name]).expect_code(0);
+    run.end().expect_code(0).expect_out("ran\nran\n");
+}
