@@ -547,11 +547,13 @@ impl Controller {
         if job.phase == Phase::Launching {
             job.phase = Phase::Running;
         }
-        if id != FIRST {
-            return self.tell_spawned(id);
-        }
+        let news = job.hold.on_launched();
         if job.hold.state() == State::Gathering {
             job.hold_note_at = Some(now + HOLD_PATIENCE);
+        }
+        if id != FIRST {
+            self.tell_spawned(id);
+            return self.announce(id, news);
         }
         job.table.sort_by_key(|row| row.rank);
         let launched = ToFront::Launched {
@@ -560,6 +562,7 @@ impl Controller {
             table: std::mem::take(&mut job.table),
         };
         self.tell(launched);
+        self.announce(id, news);
     }
 
     fn on_output(&mut self, id: JobId, node: NodeId, chunk: Chunk) {
@@ -684,6 +687,7 @@ impl Controller {
         let decides = !status.is_success() && job.cause.is_none();
         let policy = job.spec.end.on_failure;
         self.announce(id, news);
+        self.let_go_of_orphans(id, rank);
         if decides {
             let cause = Cause::Failed { rank, status };
             match policy {
@@ -737,11 +741,9 @@ impl Controller {
 
     /// Begins to end the job: SIGTERM, grace, SIGKILL. The first cause is the one that is told.
     fn end(&mut self, now: Time, id: JobId, cause: Cause) {
-        if id == FIRST {
-            // Whoever was spawned by it has nobody left to work for.
-            for spawned in self.living().into_iter().filter(|job| *job != FIRST) {
-                self.end_one(spawned, Cause::Ended(EndReason::SpawnerEnded));
-            }
+        // Whoever was spawned by it, or by those, has nobody left to work for.
+        for spawned in self.descendants(id) {
+            self.end_one(spawned, Cause::Ended(EndReason::SpawnerEnded));
         }
         self.end_one(id, cause);
         let _ = now;

@@ -163,7 +163,7 @@ pub enum Note {
     },
     /// The debugger for which these ranks were held is gone, and they run on.
     DebuggerLost(RankSet),
-    /// These ranks have not come to their holding point within [`crate::HOLD_PATIENCE`], others have.
+    /// These ranks have not come to their holding point within [`crate::HOLD_PATIENCE`]; others have, or none.
     NotHeldYet {
         at: HoldAt,
         ranks: RankSet,

@@ -36,7 +36,14 @@ impl Controller {
 
     /// Does what another process of the user asks for.
     pub(super) fn on_request(&mut self, request: Request) -> Reply {
-        let Request::Release { job: id, ranks } = request;
+        let (id, ranks) = match request {
+            Request::Release { job, ranks } => (job, ranks),
+            Request::Held => {
+                let holds = |job: &&Job| !job.is_ending() && !job.hold.left().is_empty();
+                let jobs = self.jobs.values().filter(holds);
+                return Reply::Held(jobs.map(|job| job.id).collect());
+            }
+        };
         if self.jobs.get(&id).is_none_or(Job::is_ending) {
             return Reply::NoSuchJob;
         }
