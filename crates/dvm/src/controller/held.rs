@@ -104,11 +104,10 @@ impl Controller {
         };
         match job.spec.end.on_debugger_loss {
             OnDebuggerLoss::Kill => self.end(now, id, Cause::Ended(EndReason::DebuggerLost)),
-            // The front knows the ranks of its own job alone.
-            OnDebuggerLoss::Release if id == FIRST => {
-                self.tell(ToFront::Note(Note::DebuggerLost(ranks)));
+            OnDebuggerLoss::Release => {
+                let note = Note::DebuggerLost { job: id, ranks };
+                self.tell(ToFront::Note(note));
             }
-            OnDebuggerLoss::Release => {}
         }
     }
 

@@ -15,7 +15,9 @@ use pmix::{
 use super::{Asker, Controller, Job, MAX_JOBS, Origin, Phase};
 use crate::{
     place::{self, AppRequest, BindTarget, Oversubscribe},
-    proto::{Cause, Note, Outcome, Parent, StartFailure, StartStep, Stream, ToDaemon, ToFront},
+    proto::{
+        Cause, EndReason, Note, Outcome, Parent, StartFailure, StartStep, Stream, ToDaemon, ToFront,
+    },
     spec::{App, HoldAt, HoldPlan, JobSpec, StdinTarget},
 };
 
@@ -146,7 +148,12 @@ impl Controller {
             self.published.job_ended(&nspace);
             self.tell_end(&nspace, &outcome);
         }
-        let silent = matches!(outcome.cause, Cause::Success | Cause::Ended(_));
+        let silent = match outcome.cause {
+            Cause::Success => true,
+            // What the user or the end of its spawner did to it is no news.
+            Cause::Ended(reason) => reason != EndReason::DebuggerLost,
+            _ => false,
+        };
         if !silent {
             self.tell(ToFront::Note(Note::SpawnedFailed {
                 job: id,
