@@ -46,6 +46,12 @@ keys! {
     APP_LEADER = c"pmix.aldr",
     APP_ARGV = c"pmix.app.argv",
     WORKING_DIR = c"pmix.wdir",
+    // What is spawned.
+    HOST = c"pmix.host",
+    // Ours: where to look for a program before anywhere else; and of a job that was spawned by PMI, what its key-value
+    // space begins with.
+    SPAWN_PATH = c"rally.path",
+    PMI_PREPUT = c"rally.preput",
     // Facts of a process.
     PROC_BLOB = c"pmix.pblob",
     PROC_DATA = c"pmix.pdata",

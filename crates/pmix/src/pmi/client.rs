@@ -1,7 +1,7 @@
 //! The side of a rank, for programs of ours and for tests of the server.
 
 use crate::pmi::{
-    Answer, Error, Kind, Request, SUBVERSION, VERSION,
+    Answer, Dialect, Error, Kind, Request,
     error::shorten,
     wire::{Framer, Message},
 };
@@ -9,23 +9,23 @@ use crate::pmi::{
 /// One rank's side of a connection: one request at a time, and the answer to it.
 ///
 /// ```
-/// # use pmix::pmi::{Answer, Client, Request};
-/// let mut client = Client::default();
-/// assert_eq!(client.request(&Client::INIT)?, b"cmd=init pmi_version=1 pmi_subversion=1\n");
-/// let answer = client.receive(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n")?;
-/// assert_eq!(answer, Some(Answer::Init { version: 1, subversion: 1 }));
+/// # use pmix::pmi::{Answer, Client, Dialect, Request};
+/// let mut client = Client::new(Dialect::One);
+/// assert_eq!(client.init()?, b"cmd=init pmi_version=1 pmi_subversion=1\n");
+/// let answer = client.receive(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n")?;
+/// assert_eq!(answer, Some(Answer::Init { version: 1, subversion: 2 }));
 /// # Ok::<(), pmix::pmi::Error>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Client {
+    dialect: Dialect,
     framer: Framer,
     state: State,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum State {
     /// Nothing is outstanding.
-    #[default]
     Idle,
     /// The answer to this kind of request has not come.
     Waiting(Kind),
@@ -34,38 +34,82 @@ enum State {
 }
 
 impl Client {
+    /// A client that has said nothing yet.
+    #[must_use]
+    pub fn new(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            framer: Framer::default(),
+            state: State::Idle,
+        }
+    }
+
+    /// The request that every connection starts with. In PMI-2 a [`Request::FullInit`] follows.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::request`].
+    pub fn init(&mut self) -> Result<Vec<u8>, Error> {
+        self.request(&Self::first(self.dialect))
+    }
+
     /// The request that every connection starts with.
-    pub const INIT: Request = Request::Init {
-        version: VERSION,
-        subversion: SUBVERSION,
-    };
+    #[must_use]
+    pub const fn first(dialect: Dialect) -> Request {
+        let (version, subversion) = match dialect {
+            // What every client of PMI-1 says, whatever it can: the server says which minor version there is.
+            Dialect::One => (1, 1),
+            Dialect::Two => dialect.version(),
+        };
+        Request::Init {
+            version,
+            subversion,
+        }
+    }
 
     /// The bytes to send for `request`.
     ///
     /// # Errors
     ///
-    /// `Malformed` or `Limit` when the request cannot be written; nothing has changed then. `PeerMisbehaved` when it
-    /// is the caller who misbehaves: the answer to the request before is outstanding, or the connection has ended.
+    /// `Malformed` or `Limit` when the request cannot be written, `Unsupported` when the dialect does not have it; nothing
+    /// has changed then. `PeerMisbehaved` when it is the caller who misbehaves: the answer to the request before is outstanding, or the connection has ended.
     pub fn request(&mut self, request: &Request) -> Result<Vec<u8>, Error> {
-        let message = request.message();
-        let expected = match self.state {
-            State::Idle => {
-                let bytes = message.encode()?;
-                let kind = request.kind();
-                self.state = if kind == Kind::Abort {
-                    State::Ended
-                } else {
-                    State::Waiting(kind)
-                };
-                return Ok(bytes);
+        self.requests(std::slice::from_ref(request))
+    }
+
+    /// The bytes to send for several requests that have one answer: the parts of a spawn.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::request`].
+    pub fn requests(&mut self, requests: &[Request]) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        for request in requests {
+            if request.kind().request(self.dialect).is_empty() {
+                let what = format!("{:?}", request.kind());
+                return Err(Error::Unsupported { what });
             }
-            State::Waiting(_) => "no request before the answer to the last one",
-            State::Ended => "no request after the end",
-        };
-        Err(Error::PeerMisbehaved {
-            expected,
-            got: message.name().to_owned(),
-        })
+            let message = request.message(self.dialect);
+            let expected = match self.state {
+                State::Idle => None,
+                State::Waiting(_) => Some("no request before the answer to the last one"),
+                State::Ended => Some("no request after the end"),
+            };
+            if let Some(expected) = expected {
+                return Err(Error::PeerMisbehaved {
+                    expected,
+                    got: message.name().to_owned(),
+                });
+            }
+            bytes.extend(message.encode()?);
+        }
+        if let Some(last) = requests.last() {
+            self.state = match last.kind() {
+                Kind::Abort => State::Ended,
+                kind => State::Waiting(kind),
+            };
+        }
+        Ok(bytes)
     }
 
     /// Takes bytes of the server, and gives the answer as soon as it is complete.
@@ -95,10 +139,13 @@ impl Client {
                 } else {
                     State::Idle
                 };
+                if self.dialect == Dialect::Two && matches!(answer, Answer::Init { .. }) {
+                    self.framer.count();
+                }
                 Ok(Some(answer))
             }
-            (State::Waiting(asked), _) => Err(Error::PeerMisbehaved {
-                expected: asked.answer(),
+            (State::Waiting(_), _) => Err(Error::PeerMisbehaved {
+                expected: "the answer to what was asked",
                 got: shorten(message.name()),
             }),
             (State::Idle | State::Ended, _) => Err(Error::PeerMisbehaved {

@@ -4,11 +4,14 @@ use base::{NodeId, Rank};
 
 use crate::pmi::MAX_VALUE;
 
+/// What the ranks of a job that was spawned by PMI find as well: by this MPICH asks for the address of the spawner.
+pub const SPAWNED: (&str, &str) = ("PMI_SPAWNED", "1");
+
 /// The variables that a rank must find, in the order of their names. The rank's end of the connection is the open
 /// descriptor `fd`; `local_rank` counts the ranks of its node, of which there are `local_size`.
 ///
-/// Only `PMI_FD`, `PMI_RANK` and `PMI_SIZE` are necessary for MPICH 5. The others are what Hydra gives and what
-/// scripts read.
+/// Only `PMI_FD`, `PMI_RANK` and `PMI_SIZE` are necessary for MPICH 5, and [`SPAWNED`] for what it spawns. The others are
+/// what Hydra gives and what scripts read.
 #[must_use]
 pub fn environment(
     rank: Rank,

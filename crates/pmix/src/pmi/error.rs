@@ -40,12 +40,32 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// What is wrong, in one word for the peer: MPICH's own server speaks so, and MPICH 4.0 gives up at a space.
+    pub(crate) fn word(&self) -> String {
+        match self {
+            Self::Malformed(Malformed::Missing(field)) => format!("missing_argument_{field}"),
+            Self::Malformed(
+                Malformed::NotANumber(field)
+                | Malformed::NotABoolean(field)
+                | Malformed::WrongCount(field),
+            ) => format!("bad_argument_{field}"),
+            Self::Malformed(Malformed::NotRepresentable) => "value_not_representable".to_owned(),
+            Self::Malformed(_) => "malformed_command".to_owned(),
+            Self::PeerMisbehaved { .. } => "not_now".to_owned(),
+            Self::PeerIncompatible { .. } => "version".to_owned(),
+            Self::Unsupported { .. } => "not_supported".to_owned(),
+            Self::Limit { which, .. } => which.word().to_owned(),
+        }
+    }
+}
+
 /// What is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// The line is not UTF-8 text.
+    /// The command is not UTF-8 text, or has a NUL.
     NotText,
-    /// The line does not start with `cmd=` or `mcmd=`.
+    /// The command does not start with `cmd=` or `mcmd=`.
     NoCommand,
     /// A word that should be `key=value` has no key.
     NoKey,
@@ -53,6 +73,12 @@ pub enum Malformed {
     Missing(&'static str),
     /// A field that must be a number is none, or is out of range.
     NotANumber(&'static str),
+    /// A field that must be `TRUE` or `FALSE` is neither.
+    NotABoolean(&'static str),
+    /// So many of these were announced, and not so many came.
+    WrongCount(&'static str),
+    /// The six characters before a command are not its length.
+    NoCount,
     /// A name or value that cannot be written as a field of a line, because it contains a separator.
     NotRepresentable,
 }
@@ -60,11 +86,18 @@ pub enum Malformed {
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotText => f.write_str("the line is not UTF-8"),
-            Self::NoCommand => f.write_str("the line does not start with `cmd=` or `mcmd=`"),
+            Self::NotText => f.write_str("the command is not UTF-8 text"),
+            Self::NoCommand => f.write_str("the command does not start with `cmd=` or `mcmd=`"),
             Self::NoKey => f.write_str("a field has no key"),
             Self::Missing(field) => write!(f, "the field `{field}` is missing"),
             Self::NotANumber(field) => write!(f, "the field `{field}` is not a number in range"),
+            Self::NotABoolean(field) => {
+                write!(f, "the field `{field}` is neither `TRUE` nor `FALSE`")
+            }
+            Self::WrongCount(field) => {
+                write!(f, "there are not as many fields as `{field}` says")
+            }
+            Self::NoCount => f.write_str("the command does not start with its length"),
             Self::NotRepresentable => {
                 f.write_str("a key or value contains a separator of the protocol")
             }
@@ -75,8 +108,12 @@ impl fmt::Display for Malformed {
 /// The lengths and counts that are bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Bytes of a command, the line ends included.
+    /// Bytes of a command of one line, its end included.
     Command,
+    /// Bytes of a command of several lines, their ends included.
+    Multi,
+    /// Bytes of a counted command, without its count.
+    Counted,
     /// Fields of a command.
     Fields,
     /// Bytes of the name of a key-value space.
@@ -89,8 +126,14 @@ pub enum Bound {
     Entries,
     /// Bytes of answers that a client has caused and not taken.
     Queued,
-    /// Published names.
-    Names,
+    /// Bytes of the name of a service.
+    Service,
+    /// Bytes of the mark by which a thread of a client finds the answer to its request.
+    Thread,
+    /// Programs of one spawn.
+    Apps,
+    /// Requests of one client that wait for somebody else.
+    Waiting,
 }
 
 impl Bound {
@@ -100,13 +143,34 @@ impl Bound {
         use crate::pmi;
         match self {
             Self::Command => pmi::wire::MAX_COMMAND,
+            Self::Multi => pmi::wire::MAX_MULTI,
+            Self::Counted => pmi::wire::MAX_COUNTED,
             Self::Fields => pmi::wire::MAX_FIELDS,
             Self::KvsName => pmi::MAX_KVS_NAME,
             Self::Key => pmi::MAX_KEY,
             Self::Value => pmi::MAX_VALUE,
             Self::Entries => pmi::MAX_ENTRIES,
             Self::Queued => pmi::MAX_QUEUED,
-            Self::Names => pmi::MAX_NAMES,
+            Self::Service => pmi::MAX_SERVICE,
+            Self::Thread => pmi::MAX_THREAD,
+            Self::Apps => pmi::MAX_APPS,
+            Self::Waiting => pmi::MAX_WAITING,
+        }
+    }
+
+    /// What is too much, in one word.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Command | Self::Multi | Self::Counted => "command_too_long",
+            Self::Fields => "too_many_arguments",
+            Self::KvsName => "kvsname_too_long",
+            Self::Key => "key_too_long",
+            Self::Value => "value_too_long",
+            Self::Entries => "kvs_is_full",
+            Self::Service => "service_too_long",
+            Self::Thread => "thrid_too_long",
+            Self::Apps => "too_many_programs",
+            Self::Queued | Self::Waiting => "too_many_requests",
         }
     }
 
@@ -123,14 +187,17 @@ impl Bound {
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Command => "the length of a command",
+            Self::Command | Self::Multi | Self::Counted => "the length of a command",
             Self::Fields => "the number of fields of a command",
             Self::KvsName => "the length of the name of a key-value space",
             Self::Key => "the length of a key",
             Self::Value => "the length of a value",
             Self::Entries => "the number of entries of the key-value space",
             Self::Queued => "the bytes of unread answers",
-            Self::Names => "the number of published names",
+            Self::Service => "the length of the name of a service",
+            Self::Thread => "the length of the mark of a thread",
+            Self::Apps => "the number of programs of a spawn",
+            Self::Waiting => "the number of requests that wait",
         })
     }
 }

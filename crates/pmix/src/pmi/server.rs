@@ -1,13 +1,25 @@
 //! The state machine of one node's ranks of one job. The table of states is in the documentation of the module above.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod barrier;
+mod clients;
+mod stored;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
 
 use base::Rank;
 
+use self::{
+    barrier::Barriers,
+    clients::{Client, Clients, State},
+    stored::Stored,
+};
 use crate::pmi::{
-    Answer, Bound, Error, Kind, Request, VERSION,
-    command::check_field,
-    wire::{Framer, Message},
+    Answer, Ask, Bound, Dialect, Error, Group, IfAbsent, Kind, Malformed, Reach, Reply, Request,
+    answer::{check_field, unknown},
+    spawn::Gathered,
+    wire::Message,
 };
 
 /// What the host knows before the first rank starts.
@@ -15,12 +27,25 @@ use crate::pmi::{
 pub struct Config {
     /// The ranks of this node.
     pub ranks: Vec<LocalRank>,
+    /// Ranks of the job, on all nodes.
+    pub size: u32,
     /// How many procs could run: what `MPI_UNIVERSE_SIZE` says.
     pub universe: u32,
-    /// The name of the job's key-value space, the same on every node.
+    /// The name of the job's key-value space, the same on every node; in PMI-2 it is the name of the job.
     pub kvs_name: String,
     /// The value of `PMI_process_mapping`, see [`super::process_mapping`].
     pub process_mapping: Option<String>,
+    /// Who has spawned the job by PMI, if somebody has.
+    pub spawned: Option<Spawned>,
+}
+
+/// What a job that was spawned begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spawned {
+    /// The name of the spawner's key-value space.
+    pub by: String,
+    /// What the spawner has put into the new one.
+    pub preput: Vec<(String, String)>,
 }
 
 /// One rank of this node.
@@ -36,6 +61,10 @@ pub struct LocalRank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FenceId(pub u64);
 
+/// The number of a question that the host answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
 /// What happens to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input<'a> {
@@ -49,8 +78,16 @@ pub enum Input<'a> {
         id: FenceId,
         puts: Vec<(String, String)>,
     },
-    /// No fence of this job can complete any more: every waiting rank and every later one gets an error.
+    /// The answer to [`Event::Group`]: what the members on all nodes have put.
+    GroupDone {
+        group: Group,
+        puts: Vec<(String, String)>,
+    },
+    /// No fence of this job can complete any more: every waiting rank and every later one gets an error. Barriers of
+    /// groups whose members are all there go on.
     FenceFailed,
+    /// The answer to [`Event::Ask`].
+    Answered { ticket: Ticket, reply: Reply },
 }
 
 /// What the server wants done.
@@ -67,16 +104,28 @@ pub enum Output {
 /// What the host must know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A rank has said `init`: from now on its end without [`Event::Finalized`] is abnormal.
+    /// A rank has said `init`, and `fullinit` in PMI-2: from now on its end without [`Event::Finalized`] is abnormal.
     Initialized { client: Rank },
     /// All ranks of this node that can come are in the barrier. `puts` is what they have put since the last one.
     Fence {
         id: FenceId,
         puts: Vec<(String, String)>,
     },
-    /// `waiting` are in the barrier, and `lost` will never come. The host ends the job or answers
+    /// All members of the group that are here are in its barrier, and there are others elsewhere. `puts` is what ranks of
+    /// this node have put since the last fence.
+    Group {
+        group: Group,
+        puts: Vec<(String, String)>,
+    },
+    /// `waiting` are in a barrier, and `lost` will never come. The host ends the job or answers
     /// [`Input::FenceFailed`].
     FenceBroken { lost: Vec<Rank>, waiting: Vec<Rank> },
+    /// A rank asks for something that is not this node's alone. The host answers once, with [`Input::Answered`].
+    Ask {
+        ticket: Ticket,
+        client: Rank,
+        ask: Ask,
+    },
     /// A rank wants the job ended with this exit code. It does not end by itself.
     Abort {
         client: Rank,
@@ -89,133 +138,33 @@ pub enum Event {
     Lost { client: Rank },
 }
 
-/// Where a rank is. See the table in the module above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Connected,
-    Initialized,
-    InBarrier,
-    Finalized,
-    Aborted,
-    Left,
-    Lost,
-}
-
-impl State {
-    const COUNT: usize = 7;
-
-    /// A rank in such a state has yet to come to the barrier, or never will.
-    const MISSING: [Self; 4] = [
-        Self::Connected,
-        Self::Initialized,
-        Self::Aborted,
-        Self::Lost,
-    ];
-
-    /// What would have been right instead.
-    const fn expected(self) -> &'static str {
-        match self {
-            Self::Connected => "init first",
-            Self::Initialized => "init only once",
-            Self::InBarrier => "nothing before barrier_out",
-            Self::Finalized => "nothing after finalize",
-            Self::Aborted | Self::Left | Self::Lost => "nothing after the end",
-        }
-    }
-}
-
+/// Where an answer goes: to a rank, and to one of its threads where it has named that.
 #[derive(Debug)]
-struct Client {
-    appnum: u32,
-    state: State,
-    framer: Framer,
-    /// Bytes of answers in the output queue.
-    queued: usize,
+struct To {
+    client: Rank,
+    thread: Option<String>,
 }
 
-/// The clients, and how many are in which state. Every input asks whether the barrier is complete: to go through all of
-/// them each time would cost the square of their number.
+/// A question that the host has.
 #[derive(Debug)]
-struct Clients {
-    of: BTreeMap<Rank, Client>,
-    /// By state.
-    counts: [usize; State::COUNT],
-    /// Those in [`State::InBarrier`].
-    waiting: BTreeSet<Rank>,
+struct Asked {
+    to: To,
+    kind: Kind,
 }
 
-impl Clients {
-    /// All of them are in the first state.
-    fn new(of: BTreeMap<Rank, Client>) -> Self {
-        let mut counts = [0; State::COUNT];
-        counts[State::Connected as usize] = of.len();
-        Self {
-            of,
-            counts,
-            waiting: BTreeSet::new(),
-        }
-    }
-
-    fn get_mut(&mut self, rank: Rank) -> Option<&mut Client> {
-        self.of.get_mut(&rank)
-    }
-
-    /// The one way into a state.
-    fn enter(&mut self, rank: Rank, state: State) {
-        let Some(client) = self.of.get_mut(&rank) else {
-            return;
-        };
-        let old = std::mem::replace(&mut client.state, state);
-        self.counts[old as usize] -= 1;
-        self.counts[state as usize] += 1;
-        if old == State::InBarrier {
-            self.waiting.remove(&rank);
-        }
-        if state == State::InBarrier {
-            self.waiting.insert(rank);
-        }
-    }
-
-    fn count(&self, states: &[State]) -> usize {
-        states
-            .iter()
-            .map(|state| self.counts[*state as usize])
-            .sum()
-    }
-
-    /// Goes through all clients: not for every input.
-    fn among(&self, states: &'static [State]) -> impl Iterator<Item = Rank> {
-        self.of
-            .iter()
-            .filter(|(_, client)| states.contains(&client.state))
-            .map(|(rank, _)| *rank)
-    }
-}
-
-/// How the current fence stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fence {
-    /// Some local ranks have yet to come. The number is that of the lost ranks the host has been told about.
-    Gathering { told_lost: usize },
-    /// All local ranks are in, and the host has been told.
-    WithHost,
-    /// The host has given up.
-    Failed,
-}
-
-/// PMI-1 for one node's ranks of one job.
+/// PMI for one node's ranks of one job.
 #[derive(Debug)]
 pub struct Server {
+    size: u32,
     universe: u32,
     kvs_name: String,
+    spawner: Option<String>,
     clients: Clients,
-    kvs: BTreeMap<String, String>,
-    /// What local ranks have put since the last fence. A map, so that a rank that puts the same key without end stays
-    /// within the bound of `kvs`, of which this repeats a part.
-    puts: BTreeMap<String, String>,
-    names: BTreeMap<String, String>,
-    fence: Fence,
-    next_fence: FenceId,
+    stored: Stored,
+    barriers: Barriers,
+    /// Bounded by what each client may wait for.
+    asked: BTreeMap<Ticket, Asked>,
+    next_ticket: u64,
     /// Bounded by `MAX_QUEUED` for every client, and by a few events for every input.
     outputs: VecDeque<Output>,
 }
@@ -225,34 +174,38 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `Limit` or `Malformed` when `kvs_name` or `process_mapping` cannot be sent to a client.
+    /// `Limit` or `Malformed` when `kvs_name`, `process_mapping` or what was put before cannot be sent to a client.
     pub fn new(config: Config) -> Result<Self, Error> {
-        check_field(&config.kvs_name, Bound::KvsName)?;
-        let mut kvs = BTreeMap::new();
+        check_field(Dialect::One, &config.kvs_name, Bound::KvsName)?;
+        let mut stored = Stored::default();
         if let Some(mapping) = config.process_mapping {
-            check_field(&mapping, Bound::Value)?;
-            kvs.insert("PMI_process_mapping".to_owned(), mapping);
+            check_field(Dialect::One, &mapping, Bound::Value)?;
+            stored.keep("PMI_process_mapping", &mapping)?;
         }
-        let client = |LocalRank { rank, appnum }| {
-            (
-                rank,
-                Client {
-                    appnum,
-                    state: State::Connected,
-                    framer: Framer::default(),
-                    queued: 0,
-                },
-            )
+        let spawner = match config.spawned {
+            Some(Spawned { by, preput }) => {
+                for (key, value) in &preput {
+                    check_preput(key, value)?;
+                    stored.keep(key, value)?;
+                }
+                Some(by)
+            }
+            None => None,
         };
+        let clients = config
+            .ranks
+            .into_iter()
+            .map(|LocalRank { rank, appnum }| (rank, Client::new(appnum)));
         Ok(Self {
+            size: config.size,
             universe: config.universe,
             kvs_name: config.kvs_name,
-            clients: Clients::new(config.ranks.into_iter().map(client).collect()),
-            kvs,
-            puts: BTreeMap::new(),
-            names: BTreeMap::new(),
-            fence: Fence::Gathering { told_lost: 0 },
-            next_fence: FenceId(0),
+            spawner,
+            clients: Clients::new(clients.collect()),
+            stored,
+            barriers: Barriers::default(),
+            asked: BTreeMap::new(),
+            next_ticket: 0,
             outputs: VecDeque::new(),
         })
     }
@@ -263,10 +216,9 @@ impl Server {
             Input::Bytes { client, bytes } => self.bytes(client, bytes),
             Input::Closed { client } => self.closed(client),
             Input::FenceDone { id, puts } => self.fence_done(id, puts),
-            Input::FenceFailed => {
-                self.fence = Fence::Failed;
-                self.release(&Answer::refused(Kind::Barrier, "fence_failed"));
-            }
+            Input::GroupDone { group, puts } => self.group_done(&group, puts),
+            Input::FenceFailed => self.fence_failed(),
+            Input::Answered { ticket, reply } => self.answered(ticket, reply),
         }
         self.advance_fence();
     }
@@ -282,7 +234,7 @@ impl Server {
         Some(output)
     }
 
-    /// The ranks that are in the current barrier: what to say when somebody asks why the job does not go on.
+    /// The ranks that are in the current barrier of all: what to say when somebody asks why the job does not go on.
     pub fn waiting(&self) -> impl Iterator<Item = Rank> {
         self.clients.waiting.iter().copied()
     }
@@ -302,11 +254,11 @@ impl Server {
             };
             if matches!(client.state, State::Aborted | State::Left | State::Lost) {
                 // Nothing that such a rank sends is read again, and its bytes are not kept.
-                client.framer = Framer::default();
+                client.framer = crate::pmi::wire::Framer::default();
                 return;
             }
             let done = match client.framer.next() {
-                Ok(Some(message)) => self.transition(rank, &message),
+                Ok(Some(message)) => self.take(rank, &message),
                 Ok(None) => return,
                 Err(error) => Err(error),
             };
@@ -317,32 +269,116 @@ impl Server {
         }
     }
 
-    /// The one place where a command meets a state.
-    fn transition(&mut self, rank: Rank, message: &Message) -> Result<(), Error> {
-        let request = Request::decode(message)?;
+    /// A command: what is wrong with it alone is answered, what is wrong with it now ends the connection.
+    fn take(&mut self, rank: Rank, message: &Message) -> Result<(), Error> {
         let Some(client) = self.clients.get_mut(rank) else {
             return Ok(());
         };
-        match (client.state, request) {
-            (State::Connected, Request::Init { version, .. }) if version != VERSION => {
-                // The refusal tells the client which version would do, so that it can say so.
-                self.answer(rank, &Answer::refused(Kind::Init, "version"))?;
-                Err(Error::PeerIncompatible {
-                    ours: VERSION,
-                    theirs: version,
+        let thread = message.field("thrid").map(str::to_owned);
+        if let Some(thread) = &thread {
+            Bound::Thread.check(thread.len())?;
+        }
+        let to = To {
+            client: rank,
+            thread,
+        };
+        let Some(kind) = Kind::asked_by(message) else {
+            // Before both sides have agreed on anything there is nothing to know.
+            return if matches!(client.state, State::Initialized | State::InBarrier) {
+                self.send(rank, &unknown(message))
+            } else {
+                Err(Error::PeerMisbehaved {
+                    expected: client.state.expected(),
+                    got: crate::pmi::error::shorten(message.name()),
                 })
+            };
+        };
+        let open = client.spawn.is_open();
+        let request = Request::decode(message);
+        if kind == Kind::Spawn && matches!(client.state, State::Initialized | State::InBarrier) {
+            let part = request.and_then(|request| match request {
+                Request::Spawn(part) => Ok(part),
+                _ => Err(Error::Malformed(Malformed::NoCommand)),
+            });
+            return match client.spawn.add(message, part) {
+                Gathered::More => Ok(()),
+                Gathered::Whole(spawn) => match check_spawn(&spawn) {
+                    Ok(()) => self.ask(to, kind, Ask::Spawn(spawn)),
+                    Err(error) => self.refuse(to, kind, &error),
+                },
+                Gathered::Wrong(error) => self.refuse(to, kind, &error),
+            };
+        }
+        if open {
+            return Err(Error::PeerMisbehaved {
+                expected: "the other parts of the spawn",
+                got: kind.request(client.dialect).to_owned(),
+            });
+        }
+        match request {
+            Ok(request) => self.transition(to, request),
+            // A first command that is wrong settles nothing that one could go on with.
+            Err(error) if kind == Kind::Init => Err(error),
+            Err(error) => self.refuse(to, kind, &error),
+        }
+    }
+
+    /// The one place where a request meets a state.
+    fn transition(&mut self, to: To, request: Request) -> Result<(), Error> {
+        let rank = to.client;
+        let Some(client) = self.clients.get_mut(rank) else {
+            return Ok(());
+        };
+        let dialect = client.dialect;
+        match (client.state, request) {
+            (State::Connected, Request::Init { version, .. }) => {
+                let spoken = Dialect::ALL
+                    .into_iter()
+                    .find(|dialect| dialect.version().0 == version);
+                let Some(dialect) = spoken else {
+                    // The refusal tells the client which version would do, so that it can say so.
+                    self.answer(to, &Answer::refused(Kind::Init, "version"))?;
+                    return Err(Error::PeerIncompatible {
+                        ours: Dialect::One.version().0,
+                        theirs: version,
+                    });
+                };
+                client.dialect = dialect;
+                let (version, subversion) = dialect.version();
+                if dialect == Dialect::Two {
+                    client.framer.count();
+                    self.clients.enter(rank, State::Greeted);
+                } else {
+                    self.initialized(rank);
+                }
+                self.answer(
+                    to,
+                    &Answer::Init {
+                        version,
+                        subversion,
+                    },
+                )
             }
-            (State::Connected, Request::Init { .. }) => {
-                self.clients.enter(rank, State::Initialized);
-                self.outputs
-                    .push_back(Output::Event(Event::Initialized { client: rank }));
-                self.answer(rank, &Answer::INIT)
+            (State::Greeted, Request::FullInit) => {
+                let answer = Answer::FullInit {
+                    rank,
+                    size: self.size,
+                    appnum: client.appnum,
+                    spawner: self.spawner.clone(),
+                };
+                self.initialized(rank);
+                self.answer(to, &answer)
             }
             (
-                State::Connected | State::Initialized | State::InBarrier,
-                Request::Abort { code, message },
+                State::Connected | State::Greeted | State::Initialized | State::InBarrier,
+                Request::Abort {
+                    code,
+                    message,
+                    reach: Reach::Job,
+                },
             ) => {
                 self.clients.enter(rank, State::Aborted);
+                self.gone(rank);
                 self.outputs.push_back(Output::Event(Event::Abort {
                     client: rank,
                     code,
@@ -350,28 +386,46 @@ impl Server {
                 }));
                 Ok(())
             }
-            (State::Initialized, Request::Barrier) => {
-                self.clients.enter(rank, State::InBarrier);
-                if self.fence == Fence::Failed {
-                    self.release(&Answer::refused(Kind::Barrier, "fence_failed"));
-                }
+            (
+                State::Connected | State::Greeted | State::Initialized | State::InBarrier,
+                Request::Abort {
+                    reach: Reach::Caller,
+                    ..
+                },
+            ) => {
+                self.closed(rank);
                 Ok(())
+            }
+            (State::Initialized, Request::Barrier { group: None }) => {
+                client.in_barrier = to.thread;
+                self.clients.enter(rank, State::InBarrier);
+                self.arrived();
+                Ok(())
+            }
+            (State::Initialized | State::InBarrier, Request::Barrier { group: Some(group) }) => {
+                self.enter_group(to, group)
             }
             (State::Initialized, Request::Finalize) => {
                 self.clients.enter(rank, State::Finalized);
+                self.gone(rank);
                 self.outputs
                     .push_back(Output::Event(Event::Finalized { client: rank }));
-                self.answer(rank, &Answer::Finalize)
+                self.answer(to, &Answer::Finalize)
             }
-            // Several programs started together are one request of several parts; only the last part is answered.
-            (State::Initialized, Request::Spawn { total, so_far }) if so_far < total => Ok(()),
-            (State::Initialized, request) if request.kind() != Kind::Init => {
-                let appnum = client.appnum;
-                let answer = self.question(request, appnum);
-                self.answer(rank, &answer)
+            (State::Initialized | State::InBarrier, request)
+                if !matches!(
+                    request,
+                    Request::Init { .. }
+                        | Request::FullInit
+                        | Request::Barrier { .. }
+                        | Request::Finalize
+                ) =>
+            {
+                self.question(to, dialect, request)
             }
             (
                 state @ (State::Connected
+                | State::Greeted
                 | State::Initialized
                 | State::InBarrier
                 | State::Finalized
@@ -381,86 +435,162 @@ impl Server {
                 request,
             ) => Err(Error::PeerMisbehaved {
                 expected: state.expected(),
-                got: request.kind().request().to_owned(),
+                got: request.kind().request(dialect).to_owned(),
             }),
         }
     }
 
-    /// The requests that change no state and are answered at once.
-    fn question(&mut self, request: Request, appnum: u32) -> Answer {
-        let refused = Answer::refused;
-        match request {
+    fn initialized(&mut self, rank: Rank) {
+        self.clients.enter(rank, State::Initialized);
+        self.outputs
+            .push_back(Output::Event(Event::Initialized { client: rank }));
+    }
+
+    /// The requests that change no state.
+    fn question(&mut self, to: To, dialect: Dialect, request: Request) -> Result<(), Error> {
+        let kind = request.kind();
+        let answer = match request {
             Request::GetMaxes => Answer::MAXES,
-            Request::GetAppnum => Answer::Appnum(appnum),
+            Request::GetAppnum => {
+                let client = self.clients.get_mut(to.client);
+                Answer::Appnum(client.map_or(0, |client| client.appnum))
+            }
             Request::GetKvsName => Answer::KvsName(self.kvs_name.clone()),
             Request::GetUniverseSize => Answer::UniverseSize(self.universe),
-            Request::Put { kvs, .. } if kvs != self.kvs_name => refused(Kind::Put, "kvs_not_found"),
-            Request::Put { key, value, .. } => match self.store(&key, &value) {
-                Ok(()) => {
-                    self.puts.insert(key, value);
-                    Answer::Put
+            Request::Put { kvs: Some(kvs), .. } | Request::Get { kvs: Some(kvs), .. }
+                if kvs != self.kvs_name =>
+            {
+                Answer::refused(kind, "kvs_not_found")
+            }
+            Request::Put { key, value, .. } => match self.stored.put(dialect, key, value) {
+                Ok(()) => Answer::Put,
+                Err(refusal) => Answer::refused(kind, refusal.word()),
+            },
+            Request::Get { key, .. } => Answer::Get {
+                value: self.job_attribute(&key).or_else(|| self.stored.get(&key)),
+            },
+            Request::JobAttribute { key } => Answer::JobAttribute {
+                value: self.job_attribute(&key),
+            },
+            Request::PutNodeAttribute { key, value } => {
+                match self.stored.put_node(dialect, key, value.clone()) {
+                    Ok(waiting) => {
+                        self.answer(to, &Answer::PutNodeAttribute)?;
+                        for to in waiting {
+                            let value = Some(value.clone());
+                            self.answer_late(to, &Answer::NodeAttribute { value });
+                        }
+                        return Ok(());
+                    }
+                    Err(refusal) => Answer::refused(kind, refusal.word()),
                 }
-                Err(error) => refused(Kind::Put, &error.to_string()),
-            },
-            Request::Get { kvs, .. } if kvs != self.kvs_name => refused(Kind::Get, "kvs_not_found"),
-            Request::Get { key, .. } => match self.kvs.get(&key) {
-                Some(value) => Answer::Get {
-                    value: value.clone(),
-                },
-                None => refused(Kind::Get, "key_not_found"),
-            },
+            }
+            Request::NodeAttribute { key, absent } => {
+                let value = self.stored.node_attribute(&key);
+                if value.is_none() && absent == IfAbsent::Wait {
+                    return match self.begin_wait(to.client) {
+                        Ok(()) => {
+                            self.stored.want(key, to);
+                            Ok(())
+                        }
+                        Err(error) => self.refuse(to, kind, &error),
+                    };
+                }
+                Answer::NodeAttribute { value }
+            }
             Request::Publish { service, port } => {
-                let bounds = Bound::Key
+                let bounds = Bound::Service
                     .check(service.len())
-                    .and_then(|()| Bound::Value.check(port.len()))
-                    .and_then(|()| Bound::Names.check(self.names.len() + 1));
-                match bounds {
-                    Err(error) => refused(Kind::Publish, &error.to_string()),
-                    Ok(()) if self.names.contains_key(&service) => {
-                        refused(Kind::Publish, "already_published")
-                    }
-                    Ok(()) => {
-                        self.names.insert(service, port);
-                        Answer::Published
-                    }
-                }
+                    .and_then(|()| Bound::Value.check(port.len()));
+                return match bounds {
+                    Ok(()) => self.ask(to, kind, Ask::Publish { service, port }),
+                    Err(error) => self.refuse(to, kind, &error),
+                };
             }
-            Request::Unpublish { service } => match self.names.remove(&service) {
-                Some(_) => Answer::Unpublished,
-                None => refused(Kind::Unpublish, "service_not_found"),
-            },
-            Request::Lookup { service } => match self.names.get(&service) {
-                Some(port) => Answer::Lookup { port: port.clone() },
-                None => refused(Kind::Lookup, "service_not_found"),
-            },
-            Request::Spawn { .. } => refused(Kind::Spawn, "spawn is not supported"),
-            Request::Init { .. } | Request::Barrier | Request::Finalize | Request::Abort { .. } => {
-                refused(request.kind(), "not a question")
+            Request::Unpublish { service } => {
+                return self.ask(to, kind, Ask::Unpublish { service });
             }
+            Request::Lookup { service } => return self.ask(to, kind, Ask::Lookup { service }),
+            // Neither of the servers that clients of PMI-2 know has these.
+            Request::Connect { .. } | Request::Disconnect { .. } => {
+                Answer::refused(kind, "not_supported")
+            }
+            Request::Init { .. }
+            | Request::FullInit
+            | Request::Barrier { .. }
+            | Request::Finalize
+            | Request::Spawn(_)
+            | Request::Abort { .. } => Answer::refused(kind, "not_a_question"),
+        };
+        self.answer(to, &answer)
+    }
+
+    /// What every job knows of itself.
+    fn job_attribute(&self, key: &str) -> Option<String> {
+        match key {
+            "universeSize" => Some(self.universe.to_string()),
+            key if key.starts_with("PMI_") => self.stored.get(key),
+            _ => None,
         }
     }
 
-    /// Puts one entry into the key-value space. The last value of a key is the one that counts.
-    fn store(&mut self, key: &str, value: &str) -> Result<(), Error> {
-        check_field(key, Bound::Key)?;
-        check_field(value, Bound::Value)?;
-        if let Some(old) = self.kvs.get_mut(key) {
-            value.clone_into(old);
-            return Ok(());
+    /// Passes a question on.
+    fn ask(&mut self, to: To, kind: Kind, ask: Ask) -> Result<(), Error> {
+        if let Err(error) = self.begin_wait(to.client) {
+            return self.refuse(to, kind, &error);
         }
-        Bound::Entries.check(self.kvs.len() + 1)?;
-        self.kvs.insert(key.to_owned(), value.to_owned());
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.outputs.push_back(Output::Event(Event::Ask {
+            ticket,
+            client: to.client,
+            ask,
+        }));
+        self.asked.insert(ticket, Asked { to, kind });
         Ok(())
+    }
+
+    /// One more request of a client that somebody else answers.
+    fn begin_wait(&mut self, rank: Rank) -> Result<(), Error> {
+        if let Some(client) = self.clients.get_mut(rank) {
+            Bound::Waiting.check(client.waiting + 1)?;
+            client.waiting += 1;
+        }
+        Ok(())
+    }
+
+    /// The answer to a request that has waited.
+    fn answer_late(&mut self, to: To, answer: &Answer) {
+        let rank = to.client;
+        if let Some(client) = self.clients.get_mut(rank) {
+            client.waiting = client.waiting.saturating_sub(1);
+        }
+        if let Err(why) = self.answer(to, answer) {
+            self.close(rank, why);
+        }
+    }
+
+    fn answered(&mut self, ticket: Ticket, reply: Reply) {
+        if let Some(Asked { to, kind }) = self.asked.remove(&ticket) {
+            self.answer_late(to, &reply.answer(kind));
+        }
+    }
+
+    /// A rank is not served any more: what it waits for is not answered.
+    fn gone(&mut self, rank: Rank) {
+        self.stored.forget(rank);
+        self.asked.retain(|_, asked| asked.to.client != rank);
+        self.gone_from_groups(rank);
     }
 
     fn closed(&mut self, rank: Rank) {
         let Some(client) = self.clients.get_mut(rank) else {
             return;
         };
-        client.framer = Framer::default();
+        client.framer = crate::pmi::wire::Framer::default();
         let state = match client.state {
             State::Finalized | State::Left => State::Left,
-            State::Connected | State::Aborted | State::Lost => State::Lost,
+            State::Connected | State::Greeted | State::Aborted | State::Lost => State::Lost,
             State::Initialized | State::InBarrier => {
                 self.outputs
                     .push_back(Output::Event(Event::Lost { client: rank }));
@@ -468,6 +598,7 @@ impl Server {
             }
         };
         self.clients.enter(rank, state);
+        self.gone(rank);
     }
 
     /// Ends a connection because of what came over it.
@@ -476,11 +607,35 @@ impl Server {
         self.outputs.push_back(Output::Close { client: rank, why });
     }
 
-    fn answer(&mut self, rank: Rank, answer: &Answer) -> Result<(), Error> {
+    /// Says what was wrong with a request.
+    fn refuse(&mut self, to: To, kind: Kind, error: &Error) -> Result<(), Error> {
+        if kind == Kind::Abort {
+            return Ok(());
+        }
+        self.answer(to, &Answer::refused(kind, error.word()))
+    }
+
+    fn answer(&mut self, to: To, answer: &Answer) -> Result<(), Error> {
+        let Some(client) = self.clients.get_mut(to.client) else {
+            return Ok(());
+        };
+        let dialect = client.dialect;
+        let thread = to.thread.as_deref();
+        match self.send(to.client, &answer.message(dialect, thread)) {
+            // What was put in PMI-2 may be more than PMI-1 can say.
+            Err(Error::Malformed(Malformed::NotRepresentable)) => {
+                let refusal = Answer::refused(answer.kind(), "value_not_representable");
+                self.send(to.client, &refusal.message(dialect, thread))
+            }
+            sent => sent,
+        }
+    }
+
+    fn send(&mut self, rank: Rank, message: &Message) -> Result<(), Error> {
         let Some(client) = self.clients.get_mut(rank) else {
             return Ok(());
         };
-        let bytes = answer.message().encode()?;
+        let bytes = message.encode()?;
         Bound::Queued.check(client.queued + bytes.len())?;
         client.queued += bytes.len();
         self.outputs.push_back(Output::Send {
@@ -489,139 +644,15 @@ impl Server {
         });
         Ok(())
     }
-
-    fn fence_done(&mut self, id: FenceId, puts: Vec<(String, String)>) {
-        // An answer to another fence than the current one is late: the host had given up in between.
-        if self.fence != Fence::WithHost || id != self.next_fence {
-            return;
-        }
-        self.next_fence.0 += 1;
-        self.fence = Fence::Gathering { told_lost: 0 };
-        let stored = puts
-            .iter()
-            .try_for_each(|(key, value)| self.store(key, value));
-        match stored {
-            Ok(()) => self.release(&Answer::Barrier),
-            // Some rank would miss what another one has put, so nobody may go on as if all were well.
-            Err(error) => {
-                self.fence = Fence::Failed;
-                self.release(&Answer::refused(Kind::Barrier, &error.to_string()));
-            }
-        }
-    }
-
-    /// Lets the waiting ranks go on, with this answer.
-    fn release(&mut self, answer: &Answer) {
-        for rank in self.waiting().collect::<Vec<_>>() {
-            self.clients.enter(rank, State::Initialized);
-            if let Err(why) = self.answer(rank, answer) {
-                self.close(rank, why);
-            }
-        }
-    }
-
-    /// Tells the host when the barrier is complete on this node, or when it cannot become so.
-    fn advance_fence(&mut self) {
-        let Fence::Gathering { told_lost } = self.fence else {
-            return;
-        };
-        if self.clients.count(&[State::InBarrier]) == 0 {
-            return;
-        }
-        let count = self.clients.count(&[State::Lost]);
-        if count > told_lost {
-            self.fence = Fence::Gathering { told_lost: count };
-            let lost = self.clients.among(&[State::Lost]).collect();
-            let waiting = self.waiting().collect();
-            self.outputs
-                .push_back(Output::Event(Event::FenceBroken { lost, waiting }));
-        } else if self.clients.count(&State::MISSING) == 0 {
-            self.fence = Fence::WithHost;
-            let puts = std::mem::take(&mut self.puts).into_iter().collect();
-            self.outputs.push_back(Output::Event(Event::Fence {
-                id: self.next_fence,
-                puts,
-            }));
-        }
-    }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
+/// Whether the ranks of a job can get what its spawner puts into its key-value space: they may speak PMI-1.
+fn check_preput(key: &str, value: &str) -> Result<(), Error> {
+    check_field(Dialect::One, key, Bound::Key)
+        .and_then(|()| check_field(Dialect::One, value, Bound::Value))
+}
 
-    use super::*;
-
-    const RANKS: u32 = 4;
-
-    #[derive(Clone, Debug)]
-    enum Op {
-        Line(u32, &'static str),
-        Close(u32),
-        FenceDone,
-        FenceFailed,
-    }
-
-    fn op() -> impl Strategy<Value = Op> {
-        let line = prop_oneof![
-            4 => Just("cmd=init pmi_version=1 pmi_subversion=1\n"),
-            4 => Just("cmd=barrier_in\n"),
-            1 => Just("cmd=put kvsname=k key=a value=b\n"),
-            1 => Just("cmd=finalize\n"),
-            1 => Just("cmd=abort exitcode=1 message=a\n"),
-            1 => Just("cmd=dance\n"),
-        ];
-        prop_oneof![
-            12 => (0..RANKS, line).prop_map(|(rank, line)| Op::Line(rank, line)),
-            1 => (0..RANKS).prop_map(Op::Close),
-            3 => Just(Op::FenceDone),
-            1 => Just(Op::FenceFailed),
-        ]
-    }
-
-    proptest! {
-        /// What is counted step by step is what a count from the start finds, and the fence is told of as it says.
-        #[test]
-        fn the_counts_are_those_of_a_recount(ops in prop::collection::vec(op(), 0..60)) {
-            let config = Config {
-                ranks: (0..RANKS).map(|rank| LocalRank { rank: Rank(rank), appnum: 0 }).collect(),
-                universe: RANKS,
-                kvs_name: "k".to_owned(),
-                process_mapping: None,
-            };
-            let mut server = Server::new(config).unwrap();
-            for op in ops {
-                match op {
-                    Op::Line(rank, line) => server.handle(Input::Bytes {
-                        client: Rank(rank),
-                        bytes: line.as_bytes(),
-                    }),
-                    Op::Close(rank) => server.handle(Input::Closed { client: Rank(rank) }),
-                    Op::FenceDone => server.handle(Input::FenceDone {
-                        id: server.next_fence,
-                        puts: Vec::new(),
-                    }),
-                    Op::FenceFailed => server.handle(Input::FenceFailed),
-                }
-                let mut counts = [0; State::COUNT];
-                let mut waiting = BTreeSet::new();
-                for (rank, client) in &server.clients.of {
-                    counts[client.state as usize] += 1;
-                    if client.state == State::InBarrier {
-                        waiting.insert(*rank);
-                    }
-                }
-                prop_assert_eq!(counts, server.clients.counts);
-                prop_assert_eq!(&waiting, &server.clients.waiting);
-                let complete = !waiting.is_empty() && server.missing().next().is_none();
-                prop_assert_eq!(complete, server.fence == Fence::WithHost && !waiting.is_empty());
-                while let Some(output) = server.poll() {
-                    if let Output::Event(Event::FenceBroken { lost, waiting }) = output {
-                        prop_assert!(lost.iter().eq(server.clients.among(&[State::Lost]).collect::<Vec<_>>().iter()));
-                        prop_assert!(waiting.into_iter().eq(server.waiting()));
-                    }
-                }
-            }
-        }
-    }
+fn check_spawn(spawn: &crate::pmi::Spawn) -> Result<(), Error> {
+    let mut preput = spawn.preput.iter();
+    preput.try_for_each(|(key, value)| check_preput(key, value))
 }

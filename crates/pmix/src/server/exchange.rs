@@ -179,14 +179,19 @@ impl<T> Exchange<T> {
         None
     }
 
-    /// Removes data that a process has published: these keys, or all.
+    /// Removes data that a process has published: these keys, or all. To name keys of which it has published none is
+    /// NOT_FOUND.
     pub fn unpublish(&mut self, owner: &Proc, keys: &[Key], infos: &[Info]) -> Status {
         let range = find(infos, keys::RANGE).map(|_| range_of(infos));
+        let before = self.count;
         self.forget(|key, entry| {
             entry.owner == *owner
                 && (keys.is_empty() || keys.contains(key))
                 && range.is_none_or(|range| range == entry.range)
         });
+        if self.count == before && !keys.is_empty() {
+            return Status::NOT_FOUND;
+        }
         Status::SUCCESS
     }
 

@@ -203,14 +203,18 @@ fn only_the_owner_takes_it_back() {
     );
     let all = ["one", "two", "three"];
     let left = |exchange: &mut Exchange<u32>| find(exchange, &proc("a", 1), &all).len();
-    exchange.unpublish(&proc("a", 1), &wanted(&all), &[]);
-    assert_eq!(left(&mut exchange), 3);
-    exchange.unpublish(&me, &wanted(&["one"]), &[]);
-    assert_eq!(left(&mut exchange), 2);
-    exchange.unpublish(&me, &[], &[range(Range::NAMESPACE)]);
-    assert_eq!(left(&mut exchange), 1);
-    exchange.unpublish(&me, &[], &[]);
-    assert_eq!(left(&mut exchange), 0);
+    let status = exchange.unpublish(&proc("a", 1), &wanted(&all), &[]);
+    assert_eq!((left(&mut exchange), status), (3, Status::NOT_FOUND));
+    let status = exchange.unpublish(&me, &wanted(&["one"]), &[]);
+    assert_eq!((left(&mut exchange), status), (2, Status::SUCCESS));
+    let status = exchange.unpublish(&me, &wanted(&["one"]), &[]);
+    assert_eq!((left(&mut exchange), status), (2, Status::NOT_FOUND));
+    let status = exchange.unpublish(&me, &[], &[range(Range::NAMESPACE)]);
+    assert_eq!((left(&mut exchange), status), (1, Status::SUCCESS));
+    let status = exchange.unpublish(&me, &[], &[]);
+    assert_eq!((left(&mut exchange), status), (0, Status::SUCCESS));
+    let status = exchange.unpublish(&me, &[], &[]);
+    assert_eq!(status, Status::SUCCESS, "all of nothing");
 }
 
 #[test]

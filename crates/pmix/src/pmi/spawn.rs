@@ -1,0 +1,420 @@
+//! What a rank wants to have started.
+
+use crate::pmi::{
+    Bound, Dialect, Error, Malformed,
+    wire::{Form, Message},
+};
+
+/// Programs that are to become one job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spawn {
+    pub apps: Vec<SpawnApp>,
+    /// What the key-value space of the new job begins with: MPICH puts the address of the spawner there.
+    pub preput: Vec<(String, String)>,
+}
+
+/// One program of a spawn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpawnApp {
+    pub program: String,
+    /// The arguments after the program's name.
+    pub args: Vec<String>,
+    pub count: u32,
+    /// What the caller of `MPI_Comm_spawn` has said beside that, such as `wdir`.
+    pub infos: Vec<(String, String)>,
+}
+
+/// What one command says of a spawn: one program of it in PMI-1, all of it in PMI-2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Programs of the whole spawn.
+    pub total: u32,
+    /// The number of this part, counted from 1; the last one in PMI-2.
+    pub number: u32,
+    pub spawn: Spawn,
+}
+
+impl Spawn {
+    /// As commands of this dialect have it.
+    #[must_use]
+    pub fn parts(self, dialect: Dialect) -> Vec<Part> {
+        let total = u32::try_from(self.apps.len()).unwrap_or(u32::MAX);
+        match dialect {
+            Dialect::Two => vec![Part {
+                total,
+                number: total,
+                spawn: self,
+            }],
+            Dialect::One => {
+                let mut preput = self.preput;
+                (1..)
+                    .zip(self.apps)
+                    .map(|(number, app)| Part {
+                        total,
+                        number,
+                        spawn: Self {
+                            apps: vec![app],
+                            preput: std::mem::take(&mut preput),
+                        },
+                    })
+                    .collect()
+            }
+        }
+    }
+}
+
+impl Part {
+    pub(super) fn decode(message: &Message) -> Result<Self, Error> {
+        match message.form() {
+            Form::Counted => decode_counted(message),
+            Form::Line | Form::Multi => decode_lines(message),
+        }
+    }
+
+    pub(super) fn write(&self, message: Message) -> Message {
+        match message.form() {
+            Form::Counted => self.write_counted(message),
+            Form::Line | Form::Multi => self.write_lines(message),
+        }
+    }
+
+    fn write_lines(&self, message: Message) -> Message {
+        let none = SpawnApp::default();
+        let app = self.spawn.apps.first().unwrap_or(&none);
+        let message = message
+            .with("nprocs", app.count)
+            .with("execname", &app.program)
+            .with("totspawns", self.total)
+            .with("spawnssofar", self.number)
+            .with("argcnt", app.args.len());
+        let message = (1..)
+            .zip(&app.args)
+            .fold(message, |message, (number, arg)| {
+                message.with(&format!("arg{number}"), arg)
+            });
+        // The spawner says once what belongs to the whole.
+        let message = if self.number == 1 || !self.spawn.preput.is_empty() {
+            let message = message.with("preput_num", self.spawn.preput.len());
+            pairs(message, "preput_key_", "preput_val_", &self.spawn.preput)
+        } else {
+            message
+        };
+        let message = message.with("info_num", app.infos.len());
+        pairs(message, "info_key_", "info_val_", &app.infos)
+    }
+
+    fn write_counted(&self, message: Message) -> Message {
+        let message = message
+            .with("ncmds", self.spawn.apps.len())
+            .with("preputcount", self.spawn.preput.len());
+        let message = pairs(message, "ppkey", "ppval", &self.spawn.preput);
+        self.spawn.apps.iter().fold(message, |message, app| {
+            let message = message
+                .with("subcmd", &app.program)
+                .with("maxprocs", app.count)
+                .with("argc", app.args.len());
+            let message = (0..)
+                .zip(&app.args)
+                .fold(message, |message, (number, arg): (u32, _)| {
+                    message.with(&format!("argv{number}"), arg)
+                });
+            let message = message.with("infokeycount", app.infos.len());
+            pairs(message, "infokey", "infoval", &app.infos)
+        })
+    }
+}
+
+fn pairs(message: Message, key: &str, value: &str, pairs: &[(String, String)]) -> Message {
+    (0..)
+        .zip(pairs)
+        .fold(message, |message, (number, pair): (u32, _)| {
+            message
+                .with(&format!("{key}{number}"), &pair.0)
+                .with(&format!("{value}{number}"), &pair.1)
+        })
+}
+
+/// Things of which a command has said how many there are. They come in the order of their numbers.
+#[derive(Default)]
+struct Counted {
+    said: usize,
+    keys: Vec<String>,
+    values: Vec<String>,
+}
+
+impl Counted {
+    fn say(&mut self, field: &'static str, text: &str) -> Result<(), Error> {
+        self.said = number(field, text)?;
+        Ok(())
+    }
+
+    fn list(self, field: &'static str) -> Result<Vec<String>, Error> {
+        if self.values.len() == self.said {
+            Ok(self.values)
+        } else {
+            Err(Error::Malformed(Malformed::WrongCount(field)))
+        }
+    }
+
+    fn pairs(self, field: &'static str) -> Result<Vec<(String, String)>, Error> {
+        if self.values.len() == self.said && self.keys.len() == self.said {
+            Ok(self.keys.into_iter().zip(self.values).collect())
+        } else {
+            Err(Error::Malformed(Malformed::WrongCount(field)))
+        }
+    }
+}
+
+/// One program while its fields come.
+#[derive(Default)]
+struct Draft {
+    program: Option<String>,
+    count: Option<u32>,
+    args: Counted,
+    infos: Counted,
+}
+
+impl Draft {
+    fn finish(self, [program, count, args, infos]: [&'static str; 4]) -> Result<SpawnApp, Error> {
+        let missing = |field| Error::Malformed(Malformed::Missing(field));
+        Ok(SpawnApp {
+            program: self.program.ok_or_else(|| missing(program))?,
+            count: self.count.ok_or_else(|| missing(count))?,
+            args: self.args.list(args)?,
+            infos: self.infos.pairs(infos)?,
+        })
+    }
+}
+
+fn number<T: std::str::FromStr>(field: &'static str, text: &str) -> Result<T, Error> {
+    text.parse()
+        .map_err(|_| Error::Malformed(Malformed::NotANumber(field)))
+}
+
+/// What a key is without its number, if it ends with one.
+fn numbered(key: &str) -> Option<&str> {
+    let name = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    (name.len() < key.len()).then_some(name)
+}
+
+/// One part in PMI-1.
+///
+/// The arguments of a program may have line ends, and the client sends them as they are. So a line that is no field of a
+/// spawn goes on with the value before it.
+fn decode_lines(message: &Message) -> Result<Part, Error> {
+    let mut draft = Draft::default();
+    let mut preput = Counted::default();
+    let (mut total, mut so_far) = (None, None);
+    let mut last: Option<Last> = None;
+    for (key, value) in message.fields() {
+        let text = || value.clone();
+        last = match (key.as_str(), numbered(key)) {
+            ("nprocs", _) => {
+                draft.count = Some(number("nprocs", value)?);
+                None
+            }
+            ("totspawns", _) => {
+                total = Some(number("totspawns", value)?);
+                None
+            }
+            ("spawnssofar", _) => {
+                so_far = Some(number("spawnssofar", value)?);
+                None
+            }
+            ("argcnt", _) => {
+                draft.args.say("argcnt", value)?;
+                None
+            }
+            ("preput_num", _) => {
+                preput.say("preput_num", value)?;
+                None
+            }
+            ("info_num", _) => {
+                draft.infos.say("info_num", value)?;
+                None
+            }
+            ("execname", _) => {
+                draft.program = Some(text());
+                Some(Last::Program)
+            }
+            (_, Some("arg")) => {
+                draft.args.values.push(text());
+                Some(Last::Argument)
+            }
+            (_, Some("preput_key_")) => {
+                preput.keys.push(text());
+                None
+            }
+            (_, Some("preput_val_")) => {
+                preput.values.push(text());
+                None
+            }
+            (_, Some("info_key_")) => {
+                draft.infos.keys.push(text());
+                None
+            }
+            (_, Some("info_val_")) => {
+                draft.infos.values.push(text());
+                Some(Last::Info)
+            }
+            _ => {
+                let before = match last {
+                    Some(Last::Program) => draft.program.as_mut(),
+                    Some(Last::Argument) => draft.args.values.last_mut(),
+                    Some(Last::Info) => draft.infos.values.last_mut(),
+                    None => None,
+                };
+                if let Some(before) = before {
+                    before.push_str(&format!("\n{key}={value}"));
+                }
+                last
+            }
+        };
+    }
+    let missing = |field| Error::Malformed(Malformed::Missing(field));
+    Ok(Part {
+        total: total.ok_or_else(|| missing("totspawns"))?,
+        number: so_far.ok_or_else(|| missing("spawnssofar"))?,
+        spawn: Spawn {
+            apps: vec![draft.finish(["execname", "nprocs", "argcnt", "info_num"])?],
+            preput: preput.pairs("preput_num")?,
+        },
+    })
+}
+
+/// The value that a line without a field of its own goes on with.
+#[derive(Clone, Copy)]
+enum Last {
+    Program,
+    Argument,
+    Info,
+}
+
+/// A whole spawn in PMI-2.
+fn decode_counted(message: &Message) -> Result<Part, Error> {
+    const FIELDS: [&str; 4] = ["subcmd", "maxprocs", "argc", "infokeycount"];
+    let total: u32 = message.number("ncmds")?;
+    let mut apps = Vec::new();
+    let mut draft: Option<Draft> = None;
+    let mut preput = Counted::default();
+    for (key, value) in message.fields() {
+        if key == "subcmd" {
+            if let Some(before) = draft.take() {
+                apps.push(before.finish(FIELDS)?);
+            }
+            draft = Some(Draft {
+                program: Some(value.clone()),
+                ..Draft::default()
+            });
+            Bound::Apps.check(apps.len() + 1)?;
+            continue;
+        }
+        let text = || value.clone();
+        match (key.as_str(), numbered(key), &mut draft) {
+            ("preputcount", _, None) => preput.say("preputcount", value)?,
+            (_, Some("ppkey"), None) => preput.keys.push(text()),
+            (_, Some("ppval"), None) => preput.values.push(text()),
+            ("maxprocs", _, Some(app)) => app.count = Some(number("maxprocs", value)?),
+            ("argc", _, Some(app)) => app.args.say("argc", value)?,
+            (_, Some("argv"), Some(app)) => app.args.values.push(text()),
+            ("infokeycount", _, Some(app)) => app.infos.say("infokeycount", value)?,
+            (_, Some("infokey"), Some(app)) => app.infos.keys.push(text()),
+            (_, Some("infoval"), Some(app)) => app.infos.values.push(text()),
+            _ => {}
+        }
+    }
+    if let Some(last) = draft {
+        apps.push(last.finish(FIELDS)?);
+    }
+    if usize::try_from(total) != Ok(apps.len()) {
+        return Err(Error::Malformed(Malformed::WrongCount("ncmds")));
+    }
+    Ok(Part {
+        total,
+        number: total,
+        spawn: Spawn {
+            apps,
+            preput: preput.pairs("preputcount")?,
+        },
+    })
+}
+
+/// How many parts a spawn has, and which of them this is.
+fn place(message: &Message) -> Option<(u32, u32)> {
+    match message.form() {
+        Form::Counted => None,
+        Form::Line | Form::Multi => Some((
+            message.number("totspawns").ok()?,
+            message.number("spawnssofar").ok()?,
+        )),
+    }
+}
+
+/// A spawn whose parts come one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    spawn: Spawn,
+    /// What was wrong with a part: said after the last one, so that the client is not told before it has ended.
+    wrong: Option<Error>,
+    parts: u32,
+}
+
+/// How far a spawn has come with one more part.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Gathered {
+    More,
+    Whole(Spawn),
+    Wrong(Error),
+}
+
+impl Gathering {
+    /// Takes the next part, or what is wrong with it.
+    pub(super) fn add(&mut self, message: &Message, part: Result<Part, Error>) -> Gathered {
+        self.parts += 1;
+        // A part whose place nobody knows is the last one: the client waits for an answer.
+        let last = place(message).is_none_or(|(total, number)| number >= total);
+        match part {
+            Ok(part) => {
+                // PMI-2 says all in one part.
+                let expected = if message.form() == Form::Counted {
+                    part.total
+                } else {
+                    self.parts
+                };
+                if part.number != expected {
+                    self.note(Error::Malformed(Malformed::WrongCount("spawnssofar")));
+                }
+                match Bound::Apps.check(self.spawn.apps.len() + part.spawn.apps.len()) {
+                    Ok(()) => {
+                        self.spawn.apps.extend(part.spawn.apps);
+                        self.spawn.preput.extend(part.spawn.preput);
+                    }
+                    Err(error) => self.note(error),
+                }
+            }
+            Err(error) => self.note(error),
+        }
+        if !last {
+            return Gathered::More;
+        }
+        let Self { spawn, wrong, .. } = std::mem::take(self);
+        match wrong {
+            None if spawn.apps.is_empty() => {
+                Gathered::Wrong(Error::Malformed(Malformed::Missing("execname")))
+            }
+            None => Gathered::Whole(spawn),
+            Some(error) => Gathered::Wrong(error),
+        }
+    }
+
+    /// Whether a part has come and the last one has not.
+    pub(super) const fn is_open(&self) -> bool {
+        self.parts > 0
+    }
+
+    fn note(&mut self, error: Error) {
+        if self.wrong.is_none() {
+            self.wrong = Some(error);
+        }
+    }
+}
