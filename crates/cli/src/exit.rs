@@ -105,7 +105,11 @@ pub(crate) const fn refused(refusal: &Refusal) -> u8 {
 /// A rank's own code passes through. Of several that failed it is the first; of several that could not be started it
 /// is the one with the lowest rank.
 pub(crate) fn code_of(outcome: &Outcome) -> u8 {
-    match &outcome.cause {
+    code_of_cause(&outcome.cause)
+}
+
+fn code_of_cause(cause: &Cause) -> u8 {
+    match cause {
         Cause::Success => SUCCESS,
         Cause::Failed { status, .. } => match status.code() {
             // A failure that is none would be our mistake, and must not read as success.
@@ -118,6 +122,7 @@ pub(crate) fn code_of(outcome: &Outcome) -> u8 {
             .min_by_key(|(_, ranks)| ranks.first())
             .map_or(INTERNAL, |(failure, _)| not_started(failure).code()),
         Cause::Protocol { .. } | Cause::Absent(_) => INTERNAL,
+        Cause::Spawned { cause, .. } => code_of_cause(cause),
         Cause::Ended(reason) => match reason {
             EndReason::Signal(number) => signal(*number),
             EndReason::OutputLost => ExitCode::OutputLost.code(),
@@ -149,7 +154,7 @@ pub(crate) fn not_started(failure: &StartFailure) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use base::{ExitStatus, Rank, RankSet};
+    use base::{ExitStatus, JobId, Rank, RankSet};
     use dvm::proto::StartStep;
 
     use super::*;
@@ -236,6 +241,13 @@ mod tests {
                 125,
             ),
             (Cause::Absent(RankSet::range(0..1)), 125),
+            (
+                Cause::Spawned {
+                    job: JobId(2),
+                    cause: Box::new(failed(killed(6))),
+                },
+                134,
+            ),
             (Cause::Ended(EndReason::Signal(Signal::INT)), 130),
             (Cause::Ended(EndReason::Signal(Signal::TERM)), 143),
             (Cause::Ended(EndReason::Signal(Signal(i32::MAX))), 255),

@@ -16,6 +16,7 @@
 //! | a daemon | [`ControllerInput::DaemonLost`] | its ranks count as killed; the job is ended |
 
 mod asks;
+mod fences;
 mod held;
 mod spawned;
 
@@ -26,7 +27,10 @@ use std::{
 
 use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time, Topology};
 
-use self::asks::{Asker, Published};
+use self::{
+    asks::{Asker, Published},
+    fences::{GroupFences, Puts},
+};
 use crate::{
     alloc::{Allocation, Slots},
     control,
@@ -93,7 +97,7 @@ struct Share {
     /// Input bytes that this node has given credit for; `None` when nothing there reads.
     stdin_credit: Option<u64>,
     /// The values of its ranks, when all of them wait in the fence.
-    fence: Option<Vec<(String, String)>>,
+    fence: Option<Puts>,
 }
 
 #[derive(Debug)]
@@ -120,6 +124,8 @@ struct Job {
     origin: Origin,
     /// The number of its first rank among those of all jobs.
     offset: u32,
+    /// Fences of some of its ranks, on several nodes.
+    groups: GroupFences,
 }
 
 /// Where a job comes from.
@@ -132,6 +138,9 @@ enum Origin {
         asker: Option<Asker>,
         /// Output that it wants to have as well.
         forward: Vec<Stream>,
+        /// What the spawner has put into its key-value space, if it was spawned by PMI. The two are one MPI program then:
+        /// who fails takes the other along.
+        preput: Option<Puts>,
     },
 }
 
@@ -326,6 +335,7 @@ impl Controller {
             stdin_given: 0,
             limit_at,
             hold_note_at: None,
+            groups: GroupFences::default(),
             spec,
         };
         self.jobs.insert(id, job);
@@ -465,7 +475,7 @@ impl Controller {
                 ticket,
                 request,
             } => self.on_ask(now, node, proc, ticket, &request),
-            ToController::Fence { job, puts } => self.on_fence(job, node, puts),
+            ToController::Fence { job, group, puts } => self.on_fence(job, node, group, puts),
             ToController::Abort {
                 job,
                 rank,
@@ -547,13 +557,11 @@ impl Controller {
         if job.phase == Phase::Launching {
             job.phase = Phase::Running;
         }
-        let news = job.hold.on_launched();
+        if id != FIRST {
+            return self.tell_spawned(id);
+        }
         if job.hold.state() == State::Gathering {
             job.hold_note_at = Some(now + HOLD_PATIENCE);
-        }
-        if id != FIRST {
-            self.tell_spawned(id);
-            return self.announce(id, news);
         }
         job.table.sort_by_key(|row| row.rank);
         let launched = ToFront::Launched {
@@ -562,7 +570,6 @@ impl Controller {
             table: std::mem::take(&mut job.table),
         };
         self.tell(launched);
-        self.announce(id, news);
     }
 
     fn on_output(&mut self, id: JobId, node: NodeId, chunk: Chunk) {
@@ -687,7 +694,6 @@ impl Controller {
         let decides = !status.is_success() && job.cause.is_none();
         let policy = job.spec.end.on_failure;
         self.announce(id, news);
-        self.let_go_of_orphans(id, rank);
         if decides {
             let cause = Cause::Failed { rank, status };
             match policy {
@@ -704,49 +710,19 @@ impl Controller {
         }
     }
 
-    /// A fence is over when every node has all of its ranks in it.
-    fn on_fence(&mut self, id: JobId, node: NodeId, puts: Vec<(String, String)>) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        let Some(share) = job.shares.get_mut(&node) else {
-            return;
-        };
-        if share.fence.is_some() {
-            self.log(format!("node {node} is in the fence twice: ignored"));
-            return;
-        }
-        share.fence = Some(puts);
-        if job.shares.values().any(|share| share.fence.is_none()) {
-            return;
-        }
-        let all: Vec<(String, String)> = job
-            .shares
-            .values_mut()
-            .filter_map(|share| share.fence.take())
-            .flatten()
-            .collect();
-        if planted::is(Bug::FenceDoneToOneNode) {
-            let (job, node) = (job.id, job.shares.keys().next().copied());
-            let message = ToDaemon::FenceDone { job, puts: all };
-            self.outputs
-                .extend(node.map(|node| ControllerOutput::Daemon(node, message)));
-            return;
-        }
-        self.each_node(id, |job| ToDaemon::FenceDone {
-            job,
-            puts: all.clone(),
-        });
-    }
-
     /// Begins to end the job: SIGTERM, grace, SIGKILL. The first cause is the one that is told.
     fn end(&mut self, now: Time, id: JobId, cause: Cause) {
-        // Whoever was spawned by it, or by those, has nobody left to work for.
-        for spawned in self.descendants(id) {
-            self.end_one(spawned, Cause::Ended(EndReason::SpawnerEnded));
+        let _ = now;
+        let (id, cause) = self.taken_along(id, cause);
+        let program = self.program_of(id);
+        for spawned in self.living() {
+            // Whoever was spawned has nobody left to work for.
+            let part = program == id && self.program_of(spawned) == id;
+            if spawned != id && (id == FIRST || part) {
+                self.end_one(spawned, Cause::Ended(EndReason::SpawnerEnded));
+            }
         }
         self.end_one(id, cause);
-        let _ = now;
     }
 
     fn end_all(&mut self, now: Time, reason: EndReason) {

@@ -43,7 +43,7 @@ use self::{
 };
 use crate::{
     life::Unexpected,
-    proto::{Launch, StartFailure, Stream, ToController, ToDaemon},
+    proto::{AskId, Launch, StartFailure, Stream, ToController, ToDaemon},
     spec::{App, HoldAt, WindowSize},
 };
 
@@ -450,9 +450,16 @@ impl Daemon {
             ToDaemon::Event { event } => {
                 self.serve(now, |service, now| service.on_event(now, &event));
             }
-            ToDaemon::Answer { ticket, answer } => {
+            ToDaemon::Answer {
+                ticket: AskId::Pmix(ticket),
+                answer,
+            } => {
                 self.serve(now, |service, now| service.on_answer(now, ticket, &answer));
             }
+            ToDaemon::Answer {
+                ticket: AskId::Pmi { job, number },
+                answer,
+            } => self.job(job, |job, out| job.on_answer(now, number, &answer, out)),
             ToDaemon::Stdin { job, bytes } => self.job(job, |job, out| job.on_stdin(&bytes, out)),
             ToDaemon::StdinEof { job } => self.job(job, LocalJob::on_stdin_eof),
             ToDaemon::OutputCredit { job, stream, bytes } => {
@@ -474,8 +481,10 @@ impl Daemon {
                 self.serve(now, |service, now| service.release(now, job, ranks));
             }
             ToDaemon::Resize { job, size } => self.job(job, |job, out| job.resize(size, out)),
-            ToDaemon::FenceDone { job, puts } => {
-                self.job(job, |job, out| job.on_fence_done(now, puts, out))
+            ToDaemon::FenceDone { job, group, puts } => {
+                self.job(job, |job, out| {
+                    job.on_fence_done(now, group.as_deref(), puts, out)
+                });
             }
         }
     }

@@ -28,7 +28,7 @@ pub use self::{
 };
 use crate::{
     place,
-    proto::{Cause, EndReason, Note, Outcome, RankChoice, Refusal, TableRow},
+    proto::{Cause, EndReason, Note, Outcome, RankChoice, Refusal, StartStep, TableRow},
     spec::{App, EndPolicy, HoldAt, OnFailure},
 };
 
@@ -231,7 +231,7 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
     match note {
         Note::Placement(note) => placement_note(note),
         Note::Leaky(ranks) => leaky(ranks, scene),
-        Note::DebuggerLost { job, ranks } => debugger_gone(*job, ranks, scene),
+        Note::DebuggerLost(ranks) => debugger_gone(ranks, scene),
         Note::NotHeldYet { at, ranks, held } => {
             let place = match at {
                 HoldAt::Init => "PMIx_Init",
@@ -319,6 +319,7 @@ pub fn outcome(outcome: &Outcome, scene: &Scene<'_>) -> Vec<Message> {
         } => vec![aborted(*rank, *code, message, outcome, scene)],
         Cause::Protocol { rank, what } => vec![protocol(*rank, what, outcome, scene)],
         Cause::Absent(ranks) => vec![absent(ranks, outcome, scene)],
+        Cause::Spawned { job, cause } => vec![ended_with_spawned(*job, cause, outcome)],
         Cause::Ended(reason) => vec![ended(*reason, outcome, scene)],
     }
 }
@@ -443,30 +444,56 @@ const fn signal_help(signal: Signal) -> Option<&'static str> {
     })
 }
 
-fn debugger_gone(job: JobId, ranks: &RankSet, scene: &Scene<'_>) -> Message {
+/// A job failed that a proc of the user's job had spawned. The scene is that of the user's job, so that it cannot say
+/// where those ranks were.
+fn debugger_gone(ranks: &RankSet, scene: &Scene<'_>) -> Message {
     let (runs, whose) = match ranks.len() {
         1 => ("runs", "its"),
         _ => ("run", "their"),
     };
-    let place = if job == crate::FIRST_JOB {
-        scene.on(ranks)
-    } else {
-        format!(" of job {job}")
-    };
     Message::new(
         &k::DEBUGGER_GONE,
         format!(
-            "{}{place} {runs} on: {whose} debugger is gone",
+            "{}{} {runs} on: {whose} debugger is gone",
             ranks_text(ranks),
+            scene.on(ranks)
         ),
     )
     .with_help("`--on-debugger-loss=kill` ends the job instead")
 }
 
-/// A job failed that a proc of the user's job had spawned. The scene is that of the user's job, so that it cannot say
-/// where those ranks were.
 fn spawned_failed(job: JobId, cause: &Cause) -> Message {
-    let what = match cause {
+    let headline = format!(
+        "job {job}, which a rank has spawned, failed: {}",
+        spawned_end(cause)
+    );
+    Message::new(&k::SPAWNED_FAILED, headline).maybe("message", spawned_text(cause))
+}
+
+/// One MPI program in several jobs, of which one has failed.
+fn ended_with_spawned(job: JobId, cause: &Cause, outcome: &Outcome) -> Message {
+    let headline = format!(
+        "job {job}, which a rank has spawned, failed, and took this one along: {}",
+        spawned_end(cause)
+    );
+    Message::new(&k::ENDED_WITH_SPAWNED, headline)
+        .maybe("message", spawned_text(cause))
+        .maybe("effect", ended_effect(outcome))
+}
+
+/// What was said at the end of a job that was spawned.
+fn spawned_text(cause: &Cause) -> Option<String> {
+    let text = match cause {
+        Cause::Aborted { message, .. } => plain(message.trim()),
+        Cause::Protocol { what, .. } => plain(what.trim()),
+        _ => String::new(),
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+/// What has happened to a job that was spawned.
+fn spawned_end(cause: &Cause) -> String {
+    match cause {
         Cause::Failed { rank, status } => match status {
             ExitStatus::Exited(code) => format!("its rank {rank} exited with code {code}"),
             ExitStatus::Signaled { signal, .. } => {
@@ -480,25 +507,24 @@ fn spawned_failed(job: JobId, cause: &Cause) -> Message {
             format!("its rank {rank} broke the rules of the process management interface")
         }
         Cause::Absent(ranks) => format!("its {} ended without `MPI_Init`", ranks_text(ranks)),
-        Cause::NotStarted(_) => "it could not be started".to_owned(),
-        Cause::Ended(EndReason::DebuggerLost) => {
-            "it was ended, because its debugger is gone".to_owned()
+        Cause::NotStarted(classes) => match classes.first() {
+            Some((failure, ranks)) => {
+                let program = match (failure.step, failure.subject.as_deref()) {
+                    (StartStep::Find | StartStep::Exec, Some(program)) => quoted(program),
+                    _ => "it".to_owned(),
+                };
+                format!("cannot start {program}: {}", start::why(failure, ranks))
+            }
+            None => "it could not be started".to_owned(),
+        },
+        Cause::Spawned { job, cause } => {
+            format!(
+                "job {job}, which it had spawned, failed: {}",
+                spawned_end(cause)
+            )
         }
         Cause::Success | Cause::Ended(_) => "it was ended".to_owned(),
-    };
-    let said = match cause {
-        Cause::Aborted { message, .. } => plain(message),
-        Cause::Protocol { what, .. } => plain(what),
-        _ => String::new(),
-    };
-    Message::new(
-        &k::SPAWNED_FAILED,
-        format!("job {job}, which a rank has spawned, failed: {what}"),
-    )
-    .maybe(
-        "message",
-        (!said.trim().is_empty()).then(|| said.trim().to_owned()),
-    )
+    }
 }
 
 /// What became of the ranks that are not in `about`; nothing where there are none.

@@ -162,11 +162,8 @@ pub enum Note {
         count: u32,
     },
     /// The debugger for which these ranks were held is gone, and they run on.
-    DebuggerLost {
-        job: JobId,
-        ranks: RankSet,
-    },
-    /// These ranks have not come to their holding point within [`crate::HOLD_PATIENCE`]; others have, or none.
+    DebuggerLost(RankSet),
+    /// These ranks have not come to their holding point within [`crate::HOLD_PATIENCE`], others have.
     NotHeldYet {
         at: HoldAt,
         ranks: RankSet,
@@ -222,6 +219,11 @@ pub enum Cause {
     /// Procs ended well without having begun with the process management interface, and others waited for them there.
     Absent(RankSet),
     Ended(EndReason),
+    /// A job that a proc had spawned by PMI ended so: the two are one MPI program.
+    Spawned {
+        job: JobId,
+        cause: Box<Self>,
+    },
 }
 
 /// Why a proc could not be started.
@@ -300,12 +302,14 @@ pub enum ToDaemon {
     },
     /// Answers [`ToController::Ask`]: a PMIx answer, as `docs/formats/pmix.md` has it.
     Answer {
-        ticket: u64,
+        ticket: AskId,
         answer: Bytes,
     },
     /// Everybody is in the fence; these are all the values put since the last one.
     FenceDone {
         job: JobId,
+        /// The name of the group whose fence it is; absent for that of all.
+        group: Option<String>,
         puts: Vec<(String, String)>,
     },
 }
@@ -344,6 +348,24 @@ pub struct Parent {
     pub nspace: String,
     /// Output of the job that it wants to have as well.
     pub forward: Vec<Stream>,
+    /// What it has put into the key-value space of the job, if it has spawned it by PMI and not by PMIx.
+    pub preput: Option<Vec<(String, String)>>,
+}
+
+/// Which of its questions a daemon gets an answer to: by which protocol a proc has asked, and the number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum AskId {
+    Pmix(u64),
+    Pmi { job: JobId, number: u64 },
+}
+
+/// Some ranks of a job that have a fence of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FenceGroup {
+    /// The same on every node, and another one for every fence that may be under way at once.
+    pub name: String,
+    /// Absent: every rank.
+    pub members: Option<RankSet>,
 }
 
 /// From a daemon to the controller.
@@ -389,16 +411,17 @@ pub enum ToController {
         status: ExitStatus,
         drained: Drained,
     },
-    /// Every local rank waits in the fence with these new values.
+    /// Every local rank, or every local member of the group, waits in the fence with these new values.
     Fence {
         job: JobId,
+        group: Option<FenceGroup>,
         puts: Vec<(String, String)>,
     },
     /// A PMIx request of a proc that concerns more than its node, as `docs/formats/pmix.md` has it. Answered once by
     /// [`ToDaemon::Answer`].
     Ask {
         proc: ProcId,
-        ticket: u64,
+        ticket: AskId,
         request: Bytes,
     },
     Abort {

@@ -13,7 +13,7 @@ use dvm::{
 use crate::{
     front::Front,
     ledger::{Ledger, Reader},
-    node::{FRONT_PID, Node},
+    node::{FRONT_PID, NAME, Node},
     rng::Rng,
     scenario::{Fault, Scenario},
     verdict::Verdict,
@@ -122,7 +122,7 @@ impl Cluster {
         world.hear_front(Carried::Message(FromFront::Submit(Box::new(scenario.spec))));
         let mut cluster = Self {
             world,
-            controller: Controller::new(scenario.allocation, FRONT_PID, "sim".to_owned()),
+            controller: Controller::new(scenario.allocation, FRONT_PID, NAME.to_owned()),
             headless: false,
             nodes,
             front,

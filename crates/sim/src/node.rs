@@ -26,6 +26,8 @@ use crate::{
 pub(crate) const JOB: JobId = JobId(1);
 /// The front's pid, which is part of the name of the job's key-value space.
 pub(crate) const FRONT_PID: u32 = 77;
+/// What the names of jobs begin with in PMIx and in PMI.
+pub(crate) const NAME: &str = "sim";
 /// Bytes read from a stream in one go.
 const READ_MAX: usize = 256 * 1024;
 /// What a pipe holds.
@@ -111,7 +113,7 @@ impl Node {
         Self {
             id: config.node,
             daemon: Daemon::new(config),
-            kernel: Kernel::new(first_pid, format!("rally-{FRONT_PID}-{JOB}")),
+            kernel: Kernel::new(first_pid, format!("{NAME}@{JOB}")),
             on: true,
             alone: false,
             scripts,

@@ -2,9 +2,10 @@
 
 use std::{sync::OnceLock, time::Duration};
 
-use base::Signal;
+use base::{Rank, Signal};
 use bytes::Bytes;
 use dvm::proto::Stream;
+use pmix::pmi::Dialect;
 
 use crate::rng::Rng;
 
@@ -45,7 +46,10 @@ pub(crate) enum Fork {
 /// One thing that a program says over its PMI connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PmiOp {
-    Init,
+    /// The first line, which says what will be spoken.
+    Init(Dialect),
+    /// What PMI-2 says after it.
+    FullInit,
     Put {
         key: String,
         value: String,
@@ -56,6 +60,20 @@ pub(crate) enum PmiOp {
     Get {
         key: String,
         value: String,
+    },
+    /// A barrier of some ranks only.
+    Group(Vec<Rank>),
+    Publish {
+        service: String,
+        port: String,
+    },
+    /// It is a fault of the machine when another port is there, or none.
+    Lookup {
+        service: String,
+        port: String,
+    },
+    Unpublish {
+        service: String,
     },
     Finalize,
     Abort(i32),

@@ -295,10 +295,9 @@ impl Ranks {
     pub(super) fn let_run(&mut self, now: Time, proc: ProcId) {
         let Some(pid) = self.pid(proc) else { return };
         match os::tracer(pid) {
-            Ok(Some(debugger)) => self.debuggers.watch(now, proc, pid, Some(debugger)),
-            Err(_) => self.debuggers.watch(now, proc, pid, None),
+            Some(debugger) => self.debuggers.watch(now, proc, pid, debugger),
             // It may have been killed meanwhile.
-            Ok(None) => drop(os::kill(pid, Signal::CONT)),
+            None => drop(os::kill(pid, Signal::CONT)),
         }
     }
 

@@ -10,13 +10,13 @@ use pmix::{
 };
 
 use super::{Controller, ControllerOutput};
-use crate::proto::ToDaemon;
+use crate::proto::{AskId, ToDaemon};
 
 /// Where an answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) struct Asker {
     node: NodeId,
-    ticket: u64,
+    ticket: AskId,
 }
 
 /// What is published on the machine.
@@ -33,7 +33,7 @@ impl Controller {
         now: Time,
         node: NodeId,
         proc: ProcId,
-        ticket: u64,
+        ticket: AskId,
         request: &[u8],
     ) {
         let asker = Asker { node, ticket };

@@ -1,9 +1,12 @@
 //! Jobs that procs spawn by PMIx: what they are made of, and who hears of their beginning and end.
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use base::{ExitStatus, JobId, ProcId, Rank, RankSet, Time};
+use base::{ExitStatus, HostList, JobId, ProcId, Rank, RankSet, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -12,12 +15,11 @@ use pmix::{
     value::{App as SpawnedApp, Envar, Info, Key, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
-use super::{Asker, Controller, Job, MAX_JOBS, Origin, Phase};
+use super::{Asker, Controller, MAX_JOBS, Origin, Puts};
 use crate::{
+    alloc::LocalNames,
     place::{self, AppRequest, BindTarget, Oversubscribe},
-    proto::{
-        Cause, EndReason, Note, Outcome, Parent, StartFailure, StartStep, Stream, ToDaemon, ToFront,
-    },
+    proto::{Cause, Note, Outcome, Parent, StartFailure, StartStep, Stream, ToFront},
     spec::{App, HoldAt, HoldPlan, JobSpec, StdinTarget},
 };
 
@@ -37,11 +39,20 @@ impl Controller {
         let Some(spawner) = self.jobs.get(&by.job).filter(|job| !job.is_ending()) else {
             return self.answer(asker, &Answer::Status(Status::NOT_AVAILABLE));
         };
-        match spec(&spawner.spec, infos, apps) {
+        let mut shares = spawner.shares.iter();
+        let here = shares
+            .find(|(_, share)| share.ranks.contains(by.rank))
+            .and_then(|(node, _)| self.allocation.nodes.get(node.0 as usize));
+        let here = LocalNames::new(here.map_or("", |node| node.name.as_str()));
+        match spec(&here, &spawner.spec, infos, apps) {
             Ok(spec) => {
                 let asker = Some(asker);
-                let forward = forwarded(infos);
-                let origin = Origin::Spawned { by, asker, forward };
+                let origin = Origin::Spawned {
+                    by,
+                    asker,
+                    forward: forwarded(infos),
+                    preput: preput(infos),
+                };
                 self.add(now, Box::new(spec), origin);
             }
             Err(status) => self.answer(asker, &Answer::Status(status)),
@@ -52,55 +63,49 @@ impl Controller {
     pub(super) fn parent(&self, id: JobId) -> Option<Parent> {
         match &self.jobs.get(&id)?.origin {
             Origin::Front => None,
-            Origin::Spawned { by, forward, .. } => Some(Parent {
+            Origin::Spawned {
+                by,
+                forward,
+                preput,
+                ..
+            } => Some(Parent {
                 proc: *by,
                 nspace: self.nspace(by.job),
                 forward: forward.clone(),
+                preput: preput.clone(),
             }),
         }
     }
 
-    /// The jobs that a job has spawned, and those that they have, as far as they live.
-    pub(super) fn descendants(&self, id: JobId) -> Vec<JobId> {
-        let mut found = Vec::new();
-        let mut ancestors = vec![id];
-        while let Some(ancestor) = ancestors.pop() {
-            for (child, job) in &self.jobs {
-                let Origin::Spawned { by, .. } = &job.origin else {
-                    continue;
-                };
-                if by.job == ancestor && job.phase != Phase::Over {
-                    found.push(*child);
-                    ancestors.push(*child);
-                }
-            }
+    /// The job that an MPI program began with: its procs may spawn others by PMI, which are parts of it.
+    pub(super) fn program_of(&self, id: JobId) -> JobId {
+        let mut program = id;
+        while let Some(job) = self.jobs.get(&program)
+            && let Origin::Spawned {
+                by,
+                preput: Some(_),
+                ..
+            } = &job.origin
+            && self.jobs.contains_key(&by.job)
+        {
+            program = by.job;
         }
-        found
+        program
     }
 
-    /// A proc has ended. What it has spawned is held for nobody then: only it was told. And when it was the last of its
-    /// job, nobody can push input to those any more.
-    pub(super) fn let_go_of_orphans(&mut self, id: JobId, rank: Rank) {
-        let by_it = |job: &&Job, whole: bool| match &job.origin {
-            Origin::Spawned { by, .. } => by.job == id && (whole || by.rank == rank),
-            Origin::Front => false,
-        };
-        let children = |whole: bool| -> Vec<JobId> {
-            let jobs = self.jobs.values().filter(|job| by_it(job, whole));
-            jobs.map(|job| job.id).collect()
-        };
-        let orphans = children(false);
-        let is_last = self
-            .jobs
-            .get(&id)
-            .is_some_and(|job| job.settled.len() == job.size as usize);
-        let unfed = if is_last { children(true) } else { Vec::new() };
-        for orphan in orphans {
-            self.release(orphan, None);
+    /// Which job is to end, and why, when this one does: one that fails takes the MPI program along that it is a part of.
+    pub(super) fn taken_along(&mut self, id: JobId, cause: Cause) -> (JobId, Cause) {
+        let program = self.program_of(id);
+        let failed = matches!(
+            cause,
+            Cause::Failed { .. } | Cause::Aborted { .. } | Cause::Protocol { .. }
+        );
+        if !failed || program == id {
+            return (id, cause);
         }
-        for unfed in unfed {
-            self.each_node(unfed, |job| ToDaemon::StdinEof { job });
-        }
+        self.end_one(id, cause.clone());
+        let cause = Box::new(cause);
+        (program, Cause::Spawned { job: id, cause })
     }
 
     /// Every proc of a spawned job was started, or will never be: the spawner is told.
@@ -148,12 +153,13 @@ impl Controller {
             self.published.job_ended(&nspace);
             self.tell_end(&nspace, &outcome);
         }
-        let silent = match outcome.cause {
-            Cause::Success => true,
-            // What the user or the end of its spawner did to it is no news.
-            Cause::Ended(reason) => reason != EndReason::DebuggerLost,
-            _ => false,
-        };
+        // Where it takes the others along, their end says why.
+        let told = |cause: &Cause| matches!(cause, Cause::Spawned { job, .. } if *job == id);
+        let silent = matches!(outcome.cause, Cause::Success | Cause::Ended(_))
+            || self
+                .jobs
+                .values()
+                .any(|job| job.cause.as_ref().is_some_and(told));
         if !silent {
             self.tell(ToFront::Note(Note::SpawnedFailed {
                 job: id,
@@ -169,7 +175,7 @@ impl Controller {
             info(keys::EVENT_NON_DEFAULT, Value::Bool(true)),
             info(
                 keys::JOB_TERM_STATUS,
-                Value::Status(Status(exit_code(outcome))),
+                Value::Status(Status(exit_code(&outcome.cause))),
             ),
             info(
                 keys::EVENT_AFFECTED_PROC,
@@ -191,7 +197,12 @@ impl Controller {
 }
 
 /// What a job is, of which a proc of another job has said the programs.
-fn spec(spawner: &JobSpec, infos: &[Info], apps: Vec<SpawnedApp>) -> Result<JobSpec, Status> {
+fn spec(
+    here: &LocalNames,
+    spawner: &JobSpec,
+    infos: &[Info],
+    apps: Vec<SpawnedApp>,
+) -> Result<JobSpec, Status> {
     if apps.is_empty() {
         return Err(Status::BAD_PARAM);
     }
@@ -219,6 +230,7 @@ fn spec(spawner: &JobSpec, infos: &[Info], apps: Vec<SpawnedApp>) -> Result<JobS
         let count = u32::try_from(app.maxprocs).map_err(|_| Status::BAD_PARAM)?;
         request.apps.push(AppRequest {
             count: Some(count),
+            hosts: hosts(here, infos, &app)?,
             ..AppRequest::default()
         });
         programs.push(program(base, infos, app)?);
@@ -249,6 +261,17 @@ fn forwarded(infos: &[Info]) -> Vec<Stream> {
     ];
     let wanted = streams.into_iter().filter(|(_, key)| wants(key));
     wanted.map(|(stream, _)| stream).collect()
+}
+
+/// What the key-value space of a job begins with that was spawned by PMI.
+fn preput(infos: &[Info]) -> Option<Puts> {
+    let pairs = find(infos, keys::PMI_PREPUT)?.as_infos()?;
+    let pairs = pairs.into_iter().filter_map(|info| {
+        let key = info.key.as_c_str().to_str().ok()?;
+        let value = info.value.as_text()?.to_str().ok()?;
+        Some((key.to_owned(), value.to_owned()))
+    });
+    Some(pairs.collect())
 }
 
 /// Which ranks read what is pushed to the job. To forward the input and not to say to whom means the first rank.
@@ -291,6 +314,17 @@ fn hold(job: &[Info], apps: &[Info]) -> Result<HoldPlan, Status> {
         return Ok(HoldPlan { at, ranks });
     }
     Ok(HoldPlan::NOWHERE)
+}
+
+/// The nodes that the spawner wants, if it has said any; it may call its own `localhost`.
+fn hosts(here: &LocalNames, job: &[Info], app: &SpawnedApp) -> Result<Option<HostList>, Status> {
+    let said = find(&app.info, keys::HOST).or_else(|| find(job, keys::HOST));
+    let Some(text) = said.and_then(Value::as_text) else {
+        return Ok(None);
+    };
+    let text = text.to_str().map_err(|_| Status::BAD_PARAM)?;
+    let list: HostList = text.parse().map_err(|_| Status::BAD_PARAM)?;
+    Ok(Some(list.iter().map(|name| here.canonical(name)).collect()))
 }
 
 /// One program, in the environment of the spawner and with what the spawner adds.
@@ -337,12 +371,27 @@ fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, Status> {
         path.push(directory);
         path.into_os_string()
     };
+    let mut search = base.search.clone();
+    let path = find(&app.info, keys::SPAWN_PATH).and_then(Value::as_text);
+    let mut program = program;
+    if let Some(path) = path.map(|text| OsStr::from_bytes(text.to_bytes())) {
+        let bytes = program.as_bytes();
+        if !bytes.contains(&b'/') {
+            let first = std::mem::replace(&mut search, path.to_os_string());
+            search.push(":");
+            search.push(first);
+        } else if !bytes.starts_with(b"/") {
+            let mut below = std::path::PathBuf::from(path);
+            below.push(program);
+            program = below.into_os_string();
+        }
+    }
     Ok(App {
         program,
         args,
         env,
         directory,
-        search: base.search.clone(),
+        search,
         umask: base.umask,
     })
 }
@@ -389,73 +438,15 @@ fn status_of(failure: &StartFailure) -> Status {
 }
 
 /// What a job came to, as a number: the code of the proc that decided, 128 and the signal where it was killed.
-fn exit_code(outcome: &Outcome) -> i32 {
-    match &outcome.cause {
+fn exit_code(cause: &Cause) -> i32 {
+    match cause {
         Cause::Success => 0,
         Cause::Failed { status, .. } => match status {
             ExitStatus::Exited(code) => i32::from(*code),
             ExitStatus::Signaled { signal, .. } => 128 + signal.0,
         },
         Cause::Aborted { code, .. } => i32::from(*code),
+        Cause::Spawned { cause, .. } => exit_code(cause),
         Cause::NotStarted(_) | Cause::Protocol { .. } | Cause::Absent(_) | Cause::Ended(_) => 1,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn directive(key: &std::ffi::CStr, value: Value) -> Info {
-        Info::new(Key::new(key).unwrap(), value)
-    }
-
-    #[test]
-    fn who_reads_what_is_pushed() {
-        let cases = [
-            (vec![], Ok(StdinTarget::None)),
-            (
-                vec![directive(keys::FWD_STDIN, Value::Bool(true))],
-                Ok(StdinTarget::Rank(Rank(0))),
-            ),
-            (
-                vec![directive(keys::FWD_STDIN, Value::Bool(false))],
-                Ok(StdinTarget::None),
-            ),
-            (
-                vec![directive(keys::FWD_STDIN, Value::Rank(PmixRank(2)))],
-                Ok(StdinTarget::Rank(Rank(2))),
-            ),
-            (
-                vec![directive(keys::STDIN_TARGET, Value::Uint32(u32::MAX - 1))],
-                Ok(StdinTarget::All),
-            ),
-            (
-                vec![
-                    directive(keys::FWD_STDIN, Value::Bool(true)),
-                    directive(keys::STDIN_TARGET, Value::Uint32(1)),
-                ],
-                Ok(StdinTarget::Rank(Rank(1))),
-            ),
-            (
-                vec![directive(keys::STDIN_TARGET, Value::Int(-1))],
-                Err(Status::BAD_PARAM),
-            ),
-            (
-                vec![directive(keys::STDIN_TARGET, Value::String(None))],
-                Err(Status::BAD_PARAM),
-            ),
-        ];
-        for (infos, expected) in cases {
-            assert_eq!(input(&infos), expected, "{infos:?}");
-        }
-    }
-
-    #[test]
-    fn output_is_forwarded_where_it_is_asked_for() {
-        let infos = [
-            directive(keys::FWD_STDOUT, Value::Bool(false)),
-            directive(keys::FWD_STDERR, Value::Bool(true)),
-        ];
-        assert_eq!(forwarded(&infos), [Stream::Stderr]);
     }
 }

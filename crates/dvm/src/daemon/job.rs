@@ -26,7 +26,7 @@ use crate::{
     life::{Life, State, Unexpected},
     place::Placed,
     planted::{self, Bug},
-    proto::{Launch, Note, StartFailure, Stream, TableRow, ToController},
+    proto::{Launch, Note, Parent, StartFailure, Stream, TableRow, ToController},
     spec::{App, HoldAt},
     stdio::{Assembler, Feeder, Flow, InputCredit, Window},
 };
@@ -89,6 +89,10 @@ pub(super) struct LocalJob {
     /// Absent when the job's facts do not fit the protocol: its procs then find a closed connection.
     pmi: Option<pmi::Server>,
     fence: Option<pmi::FenceId>,
+    /// Groups whose fence is under way on other nodes too, by name.
+    groups: BTreeMap<String, pmi::Group>,
+    /// What the controller was asked for procs that speak PMI.
+    asked: BTreeMap<pmi::Ticket, pmi::Kind>,
     /// Procs that will never come to the fence in which others wait, and when those are told at the latest.
     fence_broken: Option<(Vec<Rank>, Time)>,
     attendance: Attendance,
@@ -143,9 +147,11 @@ impl LocalJob {
                     appnum: p.app,
                 })
                 .collect(),
-            universe: launch.size,
-            kvs_name: format!("rally-{}-{job}", launch.front_pid),
+            size: launch.size,
+            universe: launch.universe,
+            kvs_name: launch.nspace.clone(),
             process_mapping: launch.process_mapping.clone(),
+            spawned: launch.parent.as_ref().and_then(spawned),
         });
         let pmi = pmi
             .map_err(|error| out.push_back(Output::Log(format!("job {job} has no PMI: {error}"))))
@@ -194,6 +200,8 @@ impl LocalJob {
             taken: Vec::new(),
             pmi,
             fence: None,
+            groups: BTreeMap::new(),
+            asked: BTreeMap::new(),
             fence_broken: None,
             attendance: Attendance::default(),
             environment,
@@ -463,6 +471,14 @@ impl LocalJob {
     fn wake_at(&mut self, at: Option<Time>) {
         self.check_at = self.check_at.into_iter().chain(at).min();
     }
+}
+
+/// What PMI tells the procs of a job that was spawned by it.
+fn spawned(parent: &Parent) -> Option<pmi::Spawned> {
+    Some(pmi::Spawned {
+        by: parent.nspace.clone(),
+        preput: parent.preput.clone()?,
+    })
 }
 
 /// MPICH 5 refuses to start where it finds PMI-1 and PMIx and was not told which to take.

@@ -55,7 +55,7 @@ other ranks were ended: SIGTERM, the grace, SIGKILL."
 
     PROTOCOL: Error "job/protocol"
 "A rank sent something over `PMI_FD` that the process management interface does not allow, for example a message that \
-is too long, an unknown command or a second `init`. The rank cannot take part in the job any more, so the job was ended.
+is too long, one that cannot be read or a second `init`. The rank cannot take part in the job any more, so the job was ended.
 
 Either the MPI library speaks a version that we do not, or something in the program wrote to a descriptor that is not \
 its own."
@@ -92,12 +92,12 @@ The exit code is 124, as with `timeout(1)`."
 controller noticed and ended the job, so that nothing is left behind."
 
     DEBUGGER_LOST: Error "job/debugger-lost"
-"The ranks were held for a debugger that had attached to them or to `rally`, and that is gone while they were in its hands, or a \
-moment after it had let go of them. `--on-debugger-loss=kill` ends the job then, so that nothing runs on that nobody looks after."
+"The ranks were held for a debugger that had attached to them or to `rally`, and it is gone without having let go of them. \
+`--on-debugger-loss=kill` ends the job then, so that nothing runs on that nobody looks after."
 
     DEBUGGER_GONE: Warning "job/debugger-gone"
-"The ranks were held for a debugger that had attached to them or to `rally`, and that is gone while they were in its hands, or a \
-moment after it had let go of them. Nothing is held for ever: they run on, which `--on-debugger-loss=kill` would change to an end of the job. A debugger that was \
+"The ranks were held for a debugger that had attached to them or to `rally`, and it is gone without having let go of them. \
+Nothing is held for ever: they run on, which `--on-debugger-loss=kill` would change to an end of the job. A debugger that was \
 killed may have left breakpoints in a program, which end it by SIGTRAP when it comes to them."
 
     SPAWNER_ENDED: Error "job/spawner-ended"
@@ -112,6 +112,11 @@ told the end of it, if it wants to know; what becomes of its own job is its deci
 "The ranks that are named run, and have not come to the point where they were to be held: `PMIx_Init` or `MPI_Init`, of a library \
 that waits there for a debugger. A program that never calls it is never held. `--stop-on-exec` holds any program, before it has run \
 anything. When the ranks come there after all, or end, it is said that all are held."
+
+    ENDED_WITH_SPAWNED: Error "job/ended-with-spawned"
+"A process of the job has spawned another job by `MPI_Comm_spawn`, and a rank of that one failed or aborted. With MPICH both \
+are one MPI program: what is left of it would wait for ever for the rank that is gone. So all of it was ended, and the exit \
+code is that of the rank that failed. With `--kill-on-bad-exit=no` only an abort does so."
 
     LEAKY: Warning "job/leaky"
 "The rank has exited, but another process still has its stdout or stderr open, so the end of its output was not seen. \

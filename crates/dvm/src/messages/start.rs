@@ -175,8 +175,37 @@ pub(super) fn message(failure: &StartFailure, ranks: &RankSet, scene: &Scene<'_>
         Some(program) => format!("cannot start {program}{}", scene.on(ranks)),
         None => format!("cannot start {}{}", ranks_text(ranks), scene.on(ranks)),
     };
+    let why = why(failure, ranks);
+    let message = Message::new(problem.kind(), format!("{what}: {why}"))
+        .fact("step", step_text(failure.step))
+        .fact(
+            if ranks.len() == 1 { "rank" } else { "ranks" },
+            ranks_list(ranks),
+        );
+    let message = match problem {
+        StartProblem::NoProgram => match place_of_search(failure, scene) {
+            Some((name, value)) => message.fact(name, value),
+            None => message,
+        },
+        _ => message,
+    };
+    match help(
+        problem,
+        failure,
+        subject.as_deref().or(program.as_deref()),
+        scene,
+        ranks,
+    ) {
+        Some(help) => message.with_help(help),
+        None => message,
+    }
+}
+
+/// Why these ranks could not be started, without the name of the program.
+pub(super) fn why(failure: &StartFailure, ranks: &RankSet) -> String {
+    let subject = failure.subject.as_deref().map(quoted);
     let has_slash = subject.as_ref().is_some_and(|name| name.contains('/'));
-    let why = match problem {
+    match classify(failure) {
         StartProblem::NoProgram if has_slash && failure.errno != errno::ENOENT => {
             errno_text(failure.errno)
         }
@@ -213,29 +242,6 @@ pub(super) fn message(failure: &StartFailure, ranks: &RankSet, scene: &Scene<'_>
             step_text(failure.step),
             errno_text(failure.errno)
         ),
-    };
-    let message = Message::new(problem.kind(), format!("{what}: {why}"))
-        .fact("step", step_text(failure.step))
-        .fact(
-            if ranks.len() == 1 { "rank" } else { "ranks" },
-            ranks_list(ranks),
-        );
-    let message = match problem {
-        StartProblem::NoProgram => match place_of_search(failure, scene) {
-            Some((name, value)) => message.fact(name, value),
-            None => message,
-        },
-        _ => message,
-    };
-    match help(
-        problem,
-        failure,
-        subject.as_deref().or(program.as_deref()),
-        scene,
-        ranks,
-    ) {
-        Some(help) => message.with_help(help),
-        None => message,
     }
 }
 

@@ -655,7 +655,6 @@ fn spawned_jobs_that_fail() {
         Cause::Absent(set("3")),
         Cause::NotStarted(Vec::new()),
         Cause::Ended(EndReason::SpawnerEnded),
-        Cause::Ended(EndReason::DebuggerLost),
     ];
     let text = causes.map(|cause| {
         let note = Note::SpawnedFailed {
@@ -668,13 +667,12 @@ fn spawned_jobs_that_fail() {
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 exited with code 7
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 was killed by SIGSEGV
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 aborted it with code 5
-      message: bad\u{1b}[2J mesh\n
+      message: bad\u{1b}[2J mesh
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 broke the rules of the process management interface
       message: unknown command
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 ended without `MPI_Init`
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: it could not be started
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: it was ended
-    job/spawned-failed Warning: job 2, which a rank has spawned, failed: it was ended, because its debugger is gone
     ");
 }
 
@@ -700,20 +698,8 @@ fn notes() {
         ),
         (&small, Note::Leaky(set("3"))),
         (&wide, Note::Leaky(set("0-1,6"))),
-        (
-            &small,
-            Note::DebuggerLost {
-                job: JobId(1),
-                ranks: set("3"),
-            },
-        ),
-        (
-            &wide,
-            Note::DebuggerLost {
-                job: JobId(1),
-                ranks: set("0-1,6"),
-            },
-        ),
+        (&small, Note::DebuggerLost(set("3"))),
+        (&wide, Note::DebuggerLost(set("0-1,6"))),
         (
             &small,
             Note::LeftBehind {
@@ -780,6 +766,53 @@ fn notes() {
       step: SIGKILL was sent, the kernel has not carried it out
       pids: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 4 more
       help: such a process waits in the kernel, often for a file server or a device; `ps -o pid,stat,wchan` shows for what
+    ");
+}
+
+#[test]
+fn spawned_jobs_of_one_program() {
+    let small = Job::small();
+    let failure = |step, subject: &str| crate::proto::StartFailure {
+        step,
+        errno: 2,
+        subject: Some(subject.into()),
+    };
+    let not_started = |failure| Cause::NotStarted(vec![(failure, set("0-1"))]);
+    let aborted = Cause::Aborted {
+        rank: Rank(1),
+        code: 42,
+        message: "the ice is thin\n".to_owned(),
+    };
+    let mut text = String::new();
+    for cause in [
+        not_started(failure(StartStep::Find, "./ice")),
+        not_started(failure(StartStep::Directory, "/nowhere")),
+    ] {
+        let cause = Box::new(cause);
+        let job = JobId(2);
+        text.push_str(&shown(&note(
+            &Note::SpawnedFailed { job, cause },
+            &small.scene(),
+        )));
+    }
+    let spawned = |job, cause| Cause::Spawned {
+        job: JobId(job),
+        cause: Box::new(cause),
+    };
+    for cause in [spawned(2, aborted.clone()), spawned(2, spawned(3, aborted))] {
+        let outcome = ended(cause, &[(TERMINATED, "0-7")], "0-7", "");
+        for message in super::outcome(&outcome, &small.scene()) {
+            text.push_str(&shown(&message));
+        }
+    }
+    insta::assert_snapshot!(text, @"
+    job/spawned-failed Warning: job 2, which a rank has spawned, failed: cannot start `./ice`: there is no such file
+    job/spawned-failed Warning: job 2, which a rank has spawned, failed: cannot start it: cannot enter the working directory `/nowhere`: no such file or directory
+    job/ended-with-spawned Error: job 2, which a rank has spawned, failed, and took this one along: its rank 1 aborted it with code 42
+      message: the ice is thin
+      effect: all 8 ranks were ended
+    job/ended-with-spawned Error: job 2, which a rank has spawned, failed, and took this one along: job 3, which it had spawned, failed: its rank 1 aborted it with code 42
+      effect: all 8 ranks were ended
     ");
 }
 
@@ -862,7 +895,7 @@ fn why_a_job_is_being_ended_in_one_line() {
         message: text.to_owned(),
     };
     let no_program = crate::proto::StartFailure {
-        step: crate::proto::StartStep::Find,
+        step: StartStep::Find,
         errno: 2,
         subject: Some("./a.out".into()),
     };

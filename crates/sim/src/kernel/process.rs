@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use base::{ExitStatus, Rank, Signal, Time};
 use bytes::Bytes;
 use dvm::proto::Stream;
-use pmix::pmi::{Answer, Kind, Request};
+use pmix::pmi::{Answer, Dialect, Group, Kind, Members, Reach, Request};
 
 use super::{DAEMON, Descriptors, Effect, Kernel, Pid, PipeId, PmiClient, Taken, ended_by};
 use crate::{
@@ -64,7 +64,7 @@ impl Process {
             in_kernel_until: None,
             pending: Vec::new(),
             zombie: None,
-            pmi: PmiClient::default(),
+            pmi: PmiClient::new(Dialect::One),
             asked: false,
             pmi_inbox: Vec::new(),
         }
@@ -259,6 +259,9 @@ impl Kernel {
             return Next::Over(ExitStatus::Exited(FENCE_REFUSED));
         };
         if !proc.asked {
+            if let PmiOp::Init(dialect) = op {
+                proc.pmi = PmiClient::new(dialect);
+            }
             return match op.request(&kvs) {
                 Some(request) => match proc.pmi.request(&request) {
                     Ok(bytes) => {
@@ -293,11 +296,21 @@ impl Kernel {
             Ok(Some(answer)) => {
                 proc.asked = false;
                 match (&op, answer) {
-                    (PmiOp::Barrier, Answer::Refused { .. }) => {
+                    (PmiOp::Barrier | PmiOp::Group(_), Answer::Refused { .. }) => {
                         Next::Over(ExitStatus::Exited(FENCE_REFUSED))
                     }
-                    (PmiOp::Get { key, value }, Answer::Get { value: got }) if *value != got => {
-                        self.faulty(rank, &format!("`{key}` is `{got}` and should be `{value}`"))
+                    (PmiOp::Get { key, value }, Answer::Get { value: got })
+                        if got.as_ref() != Some(value) =>
+                    {
+                        self.faulty(rank, &format!("`{key}` is {got:?} and should be `{value}`"))
+                    }
+                    (PmiOp::Lookup { service, port }, Answer::Lookup { port: got })
+                        if *port != got =>
+                    {
+                        self.faulty(
+                            rank,
+                            &format!("`{service}` is at `{got}` and not at `{port}`"),
+                        )
                     }
                     (_, Answer::Refused { kind, reason, .. }) => {
                         self.faulty(rank, &format!("{kind:?} was refused: {reason}"))
@@ -330,16 +343,27 @@ impl Next {
 impl PmiOp {
     /// The request that it is, if it is one.
     fn request(&self, kvs: &str) -> Option<Request> {
-        let kvs = kvs.to_owned();
+        let kvs = Some(kvs.to_owned());
         Some(match self.clone() {
-            Self::Init => PmiClient::INIT,
+            Self::Init(dialect) => PmiClient::first(dialect),
+            Self::FullInit => Request::FullInit,
             Self::Put { key, value } => Request::Put { kvs, key, value },
-            Self::Barrier => Request::Barrier,
+            Self::Barrier => Request::Barrier { group: None },
+            Self::Group(ranks) => Request::Barrier {
+                group: Some(Group {
+                    members: Members::Ranks(ranks),
+                    tag: 0,
+                }),
+            },
+            Self::Publish { service, port } => Request::Publish { service, port },
+            Self::Lookup { service, .. } => Request::Lookup { service },
+            Self::Unpublish { service } => Request::Unpublish { service },
             Self::Get { key, .. } => Request::Get { kvs, key },
             Self::Finalize => Request::Finalize,
             Self::Abort(code) => Request::Abort {
                 code,
                 message: "gave up".to_owned(),
+                reach: Reach::Job,
             },
             Self::Garbage | Self::HangUp => return None,
         })

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use base::{Rank, Signal};
 use dvm::proto::Stream;
+use pmix::pmi::Dialect;
 
 use super::make::Maker;
 use crate::script::{FOR_EVER, Fork, Op, PmiOp, line, words};
@@ -238,9 +239,24 @@ impl Maker<'_> {
         ops
     }
 
-    /// Speaks PMI: so many fences, and everybody reads what everybody else has put.
+    /// Speaks PMI: so many fences, and everybody reads what everybody else has put, and looks up what its neighbour has
+    /// published. Which dialect it speaks follows from the number of fences: one, the other, or each rank another.
     pub(super) fn fencer(&mut self, rank: Rank, size: u32, fences: u64) -> Vec<Op> {
-        let mut ops = vec![Op::Sleep(self.rng.millis(0, 40)), Op::Pmi(PmiOp::Init)];
+        let dialect = match (fences % 3, rank.0 % 2) {
+            (0, _) | (2, 0) => Dialect::One,
+            _ => Dialect::Two,
+        };
+        let mut ops = vec![
+            Op::Sleep(self.rng.millis(0, 40)),
+            Op::Pmi(PmiOp::Init(dialect)),
+        ];
+        if dialect == Dialect::Two {
+            ops.push(Op::Pmi(PmiOp::FullInit));
+        }
+        let service = |fence: u64, rank: u32| format!("s{fence}-{rank}");
+        let port = |fence: u64, rank: u32| format!("port {fence}-{rank}");
+        // Those that speak PMI-1 have barriers of their own.
+        let even: Vec<Rank> = (0..size).step_by(2).map(Rank).collect();
         for fence in 0..fences {
             let key = |rank: u32| format!("k{fence}-{rank}");
             let value = |rank: u32| format!("value-{fence}-of-{rank}");
@@ -248,8 +264,26 @@ impl Maker<'_> {
                 key: key(rank.0),
                 value: value(rank.0),
             }));
+            ops.push(Op::Pmi(PmiOp::Publish {
+                service: service(fence, rank.0),
+                port: port(fence, rank.0),
+            }));
             ops.push(Op::Sleep(self.rng.millis(0, 30)));
+            if dialect == Dialect::One && rank.0.is_multiple_of(2) {
+                ops.push(Op::Pmi(PmiOp::Group(even.clone())));
+            }
             ops.push(Op::Pmi(PmiOp::Barrier));
+            let neighbour = (rank.0 + 1) % size;
+            ops.push(Op::Pmi(PmiOp::Lookup {
+                service: service(fence, neighbour),
+                port: port(fence, neighbour),
+            }));
+            // Whoever looked it up has come to this fence.
+            if fence > 0 {
+                ops.push(Op::Pmi(PmiOp::Unpublish {
+                    service: service(fence - 1, rank.0),
+                }));
+            }
             for other in 0..size.min(RANKS_MAX) {
                 ops.push(Op::Pmi(PmiOp::Get {
                     key: key(other),

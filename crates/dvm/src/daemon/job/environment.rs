@@ -103,6 +103,9 @@ impl LocalJob {
         for (name, value) in pmi {
             set(name, value);
         }
+        if launch.parent.as_ref().and_then(super::spawned).is_some() {
+            set(pmi::SPAWNED.0, pmi::SPAWNED.1.to_owned());
+        }
         if let Some(environment) = &self.environment {
             set(OPEN_MPI_4.0, OPEN_MPI_4.1.to_owned());
             if self.company.crowd == Crowd::Oversubscribed {

@@ -1,4 +1,4 @@
-//! The process management interface of the procs, and fences that cannot complete.
+//! The process management interface of the procs, what they ask by it, and fences that cannot complete.
 
 use base::{JobId, Rank, Signal, Time};
 use pmix::pmi;
@@ -11,7 +11,7 @@ use crate::{
     },
     life::{LEAK_DELAY, State},
     planted::{self, Bug},
-    proto::ToController,
+    proto::{AskId, FenceGroup, ToController},
     spec::OnFailure,
 };
 
@@ -36,11 +36,37 @@ impl LocalJob {
     pub(in crate::daemon) fn on_fence_done(
         &mut self,
         now: Time,
+        group: Option<&str>,
         puts: Vec<(String, String)>,
         out: &mut Out,
     ) {
-        if let Some(id) = self.fence.take() {
-            self.tell_pmi(now, pmi::Input::FenceDone { id, puts }, out);
+        let input = match group {
+            None => self
+                .fence
+                .take()
+                .map(|id| pmi::Input::FenceDone { id, puts }),
+            Some(name) => {
+                let group = self.groups.remove(name);
+                group.map(|group| pmi::Input::GroupDone { group, puts })
+            }
+        };
+        if let Some(input) = input {
+            self.tell_pmi(now, input, out);
+        }
+    }
+
+    /// The controller has answered what a proc had asked by PMI.
+    pub(in crate::daemon) fn on_answer(
+        &mut self,
+        now: Time,
+        number: u64,
+        answer: &[u8],
+        out: &mut Out,
+    ) {
+        let ticket = pmi::Ticket(number);
+        if let Some(kind) = self.asked.remove(&ticket) {
+            let reply = pmi::Reply::decode(kind, answer);
+            self.tell_pmi(now, pmi::Input::Answered { ticket, reply }, out);
         }
     }
 
@@ -155,8 +181,40 @@ impl LocalJob {
                 }
                 pmi::Output::Event(pmi::Event::Fence { id, puts }) => {
                     self.fence = Some(id);
-                    out.push_back(Output::Send(ToController::Fence { job, puts }));
+                    let group = None;
+                    out.push_back(Output::Send(ToController::Fence { job, group, puts }));
                 }
+                pmi::Output::Event(pmi::Event::Group { group, puts }) => {
+                    let name = group.to_string();
+                    let members = match &group.members {
+                        pmi::Members::Ranks(ranks) => Some(ranks.iter().copied().collect()),
+                        pmi::Members::World | pmi::Members::Node => None,
+                    };
+                    self.groups.insert(name.clone(), group);
+                    let group = Some(FenceGroup { name, members });
+                    out.push_back(Output::Send(ToController::Fence { job, group, puts }));
+                }
+                pmi::Output::Event(pmi::Event::Ask {
+                    ticket,
+                    client,
+                    ask,
+                }) => match ask.encode() {
+                    Ok(request) => {
+                        self.asked.insert(ticket, ask.kind());
+                        out.push_back(Output::Send(ToController::Ask {
+                            proc: proc_id(job, client),
+                            ticket: AskId::Pmi {
+                                job,
+                                number: ticket.0,
+                            },
+                            request,
+                        }));
+                    }
+                    Err(pmi::NotAsked(why)) => {
+                        let reply = pmi::Reply::Refused(why);
+                        server.handle(pmi::Input::Answered { ticket, reply });
+                    }
+                },
                 pmi::Output::Event(pmi::Event::FenceBroken { lost, .. }) => {
                     // Whose connection is gone may be about to exit: its status says more than its silence.
                     let until = self

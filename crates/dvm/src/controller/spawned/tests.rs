@@ -1,0 +1,438 @@
+//! What a spawned job is made of, and whose fate it shares.
+
+use base::{NodeId, Topology};
+use pmix::pmi;
+
+use super::*;
+use crate::{
+    alloc::{AllocatedNode, Allocation, Slots},
+    controller::{ControllerInput, ControllerOutput, FIRST},
+    proto::{AskId, FromFront, TableRow, ToController, ToDaemon},
+    spec::{Destination, EndPolicy, OnFailure, StdioPlan},
+};
+
+fn directive(key: &std::ffi::CStr, value: Value) -> Info {
+    Info::new(Key::new(key).unwrap(), value)
+}
+
+#[test]
+fn who_reads_what_is_pushed() {
+    let cases = [
+        (vec![], Ok(StdinTarget::None)),
+        (
+            vec![directive(keys::FWD_STDIN, Value::Bool(true))],
+            Ok(StdinTarget::Rank(Rank(0))),
+        ),
+        (
+            vec![directive(keys::FWD_STDIN, Value::Bool(false))],
+            Ok(StdinTarget::None),
+        ),
+        (
+            vec![directive(keys::FWD_STDIN, Value::Rank(PmixRank(2)))],
+            Ok(StdinTarget::Rank(Rank(2))),
+        ),
+        (
+            vec![directive(keys::STDIN_TARGET, Value::Uint32(u32::MAX - 1))],
+            Ok(StdinTarget::All),
+        ),
+        (
+            vec![
+                directive(keys::FWD_STDIN, Value::Bool(true)),
+                directive(keys::STDIN_TARGET, Value::Uint32(1)),
+            ],
+            Ok(StdinTarget::Rank(Rank(1))),
+        ),
+        (
+            vec![directive(keys::STDIN_TARGET, Value::Int(-1))],
+            Err(Status::BAD_PARAM),
+        ),
+        (
+            vec![directive(keys::STDIN_TARGET, Value::String(None))],
+            Err(Status::BAD_PARAM),
+        ),
+    ];
+    for (infos, expected) in cases {
+        assert_eq!(input(&infos), expected, "{infos:?}");
+    }
+}
+
+#[test]
+fn output_is_forwarded_where_it_is_asked_for() {
+    let infos = [
+        directive(keys::FWD_STDOUT, Value::Bool(false)),
+        directive(keys::FWD_STDERR, Value::Bool(true)),
+    ];
+    assert_eq!(forwarded(&infos), [Stream::Stderr]);
+}
+
+fn app(program: &str) -> App {
+    App {
+        program: program.into(),
+        args: Vec::new(),
+        env: Vec::new(),
+        directory: "/home/u".into(),
+        search: "/usr/bin:/bin".into(),
+        umask: None,
+    }
+}
+
+fn job(on_failure: OnFailure) -> JobSpec {
+    JobSpec {
+        apps: vec![app("./a.out")],
+        placement: place::Request {
+            apps: vec![AppRequest {
+                count: Some(1),
+                ..AppRequest::default()
+            }],
+            ..place::Request::default()
+        },
+        stdin: StdinTarget::None,
+        stdio: StdioPlan {
+            stdout: Destination::Forward,
+            stderr: Destination::Forward,
+            pty: None,
+        },
+        end: EndPolicy {
+            on_failure,
+            ..EndPolicy::default()
+        },
+        hold: HoldPlan::NOWHERE,
+        variables: std::collections::BTreeSet::new(),
+    }
+}
+
+fn spawn(infos: &[(&str, &str)], preput: &[(&str, &str)]) -> pmi::Spawn {
+    let owned = |pairs: &[(&str, &str)]| {
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    pmi::Spawn {
+        apps: vec![pmi::SpawnApp {
+            program: "./ice".to_owned(),
+            args: vec!["x".to_owned()],
+            count: 2,
+            infos: owned(infos),
+        }],
+        preput: owned(preput),
+    }
+}
+
+/// A controller of one node, `n1`, whose job 1 runs with one rank.
+struct World {
+    controller: Controller,
+    outputs: Vec<ControllerOutput>,
+    number: u64,
+}
+
+const NODE: NodeId = NodeId(0);
+
+impl World {
+    fn new(on_failure: OnFailure) -> Self {
+        let allocation = Allocation {
+            nodes: vec![AllocatedNode {
+                name: "n1".to_owned(),
+                slots: Slots::Explicit(4),
+                max_slots: None,
+            }],
+        };
+        let mut world = Self {
+            controller: Controller::new(allocation, 77, "test".to_owned()),
+            outputs: Vec::new(),
+            number: 0,
+        };
+        let job = Box::new(job(on_failure));
+        world.handle(ControllerInput::Front(FromFront::Submit(job)));
+        world.daemon(ToController::Hello {
+            node: NODE,
+            topology: Box::new(Topology::flat(4)),
+        });
+        world.launched(FIRST, 1);
+        world
+    }
+
+    fn handle(&mut self, input: ControllerInput) {
+        self.controller.handle(Time::ZERO, input);
+        self.outputs
+            .extend(std::iter::from_fn(|| self.controller.poll()));
+    }
+
+    fn daemon(&mut self, message: ToController) {
+        self.handle(ControllerInput::Daemon(NODE, message));
+    }
+
+    fn launched(&mut self, job: JobId, ranks: u32) {
+        let row = |rank| TableRow {
+            rank: Rank(rank),
+            host: "n1".to_owned(),
+            executable: "./a.out".into(),
+            pid: 1,
+        };
+        self.daemon(ToController::Launched {
+            job,
+            table: (0..ranks).map(row).collect(),
+            failures: Vec::new(),
+        });
+    }
+
+    /// A rank of a job asks by PMI for another one; its ranks are started.
+    fn spawn(&mut self, by: JobId, spawn: pmi::Spawn) -> JobId {
+        self.number += 1;
+        let count = spawn.apps[0].count;
+        self.daemon(ToController::Ask {
+            proc: ProcId {
+                job: by,
+                rank: Rank(0),
+            },
+            ticket: AskId::Pmi {
+                job: by,
+                number: self.number,
+            },
+            request: pmi::Ask::Spawn(spawn).encode().unwrap(),
+        });
+        let id = self.launch().job;
+        self.launched(id, count);
+        let reply = pmi::Reply::Job(format!("test@{id}"));
+        assert_eq!(self.reply(), Some(reply));
+        id
+    }
+
+    /// The last job that a daemon was told to launch.
+    fn launch(&self) -> crate::proto::Launch {
+        let launches = self.outputs.iter().rev().filter_map(|output| match output {
+            ControllerOutput::Daemon(_, ToDaemon::Launch(launch)) => Some(launch),
+            _ => None,
+        });
+        *launches.into_iter().next().unwrap().clone()
+    }
+
+    /// What the last answer to a spawn says.
+    fn reply(&self) -> Option<pmi::Reply> {
+        self.outputs.iter().rev().find_map(|output| match output {
+            ControllerOutput::Daemon(_, ToDaemon::Answer { answer, .. }) => {
+                Some(pmi::Reply::decode(pmi::Kind::Spawn, answer))
+            }
+            _ => None,
+        })
+    }
+
+    /// The jobs that daemons were told to end.
+    fn ended(&self) -> Vec<u32> {
+        let ended = self.outputs.iter().filter_map(|output| match output {
+            ControllerOutput::Daemon(_, ToDaemon::End { job, .. }) => Some(job.0),
+            _ => None,
+        });
+        ended.collect()
+    }
+
+    /// Every rank of a job is gone.
+    fn gone(&mut self, job: JobId, ranks: u32) {
+        for rank in (0..ranks).map(Rank) {
+            self.daemon(ToController::Ended {
+                job,
+                rank,
+                status: ExitStatus::SUCCESS,
+                drained: crate::proto::Drained::Whole,
+            });
+        }
+        self.daemon(ToController::Clean { job });
+    }
+
+    fn aborts(&mut self, job: JobId) {
+        self.daemon(ToController::Abort {
+            job,
+            rank: Rank(1),
+            code: 42,
+            message: String::new(),
+        });
+    }
+
+    fn fails(&mut self, job: JobId) {
+        self.daemon(ToController::Ended {
+            job,
+            rank: Rank(1),
+            status: ExitStatus::Exited(3),
+            drained: crate::proto::Drained::Whole,
+        });
+    }
+
+    fn notes(&self) -> usize {
+        let note = |output: &&ControllerOutput| {
+            matches!(
+                output,
+                ControllerOutput::Front(ToFront::Note(Note::SpawnedFailed { .. }))
+            )
+        };
+        self.outputs.iter().filter(note).count()
+    }
+
+    fn cause(&self) -> Option<Cause> {
+        self.outputs.iter().find_map(|output| match output {
+            ControllerOutput::Front(ToFront::Ended(outcome)) => Some(outcome.cause.clone()),
+            _ => None,
+        })
+    }
+}
+
+#[test]
+fn a_job_that_pmi_has_spawned_knows_its_spawner() {
+    let mut world = World::new(OnFailure::EndJob);
+    let preput = [("PARENT_ROOT_PORT_NAME", "tag#0$")];
+    world.spawn(FIRST, spawn(&[], &preput));
+    let parent = world.launch().parent.unwrap();
+    assert_eq!(parent.nspace, "test@1");
+    let preput = preput.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(parent.preput.unwrap(), preput);
+}
+
+#[test]
+fn what_mpi_says_of_a_program_is_heard() {
+    let mut world = World::new(OnFailure::EndJob);
+    let infos = [
+        ("wdir", "ice"),
+        ("host", "localhost"),
+        ("path", "/opt/bin"),
+        ("soft", "1:2"),
+    ];
+    world.spawn(FIRST, spawn(&infos, &[]));
+    let launch = world.launch();
+    assert_eq!(launch.size, 2);
+    let app = &launch.apps[0];
+    assert_eq!(app.program, "/opt/bin/./ice");
+    assert_eq!(app.args, ["x"]);
+    assert_eq!(app.directory, "/home/u/ice");
+
+    let mut by_name = spawn(&[("path", "/opt/bin:/opt/more")], &[]);
+    by_name.apps[0].program = "ice".to_owned();
+    world.spawn(FIRST, by_name);
+    let app = &world.launch().apps[0];
+    assert_eq!(app.program, "ice");
+    assert_eq!(app.search, "/opt/bin:/opt/more:/usr/bin:/bin");
+}
+
+#[test]
+fn a_host_that_is_not_there_is_an_answer() {
+    let mut world = World::new(OnFailure::EndJob);
+    world.daemon(ToController::Ask {
+        proc: ProcId {
+            job: FIRST,
+            rank: Rank(0),
+        },
+        ticket: AskId::Pmi {
+            job: FIRST,
+            number: 1,
+        },
+        request: pmi::Ask::Spawn(spawn(&[("host", "n2")], &[]))
+            .encode()
+            .unwrap(),
+    });
+    let refused = pmi::Reply::Refused("cannot_be_placed");
+    assert_eq!(world.reply(), Some(refused));
+    assert_eq!(world.ended(), [0; 0]);
+}
+
+#[test]
+fn an_mpi_program_of_several_jobs_ends_as_one() {
+    for (end, cause) in [
+        (
+            World::aborts as fn(&mut World, JobId),
+            Cause::Aborted {
+                rank: Rank(1),
+                code: 42,
+                message: String::new(),
+            },
+        ),
+        (
+            World::fails,
+            Cause::Failed {
+                rank: Rank(1),
+                status: ExitStatus::Exited(3),
+            },
+        ),
+    ] {
+        let mut world = World::new(OnFailure::EndJob);
+        let second = world.spawn(FIRST, spawn(&[], &[]));
+        let third = world.spawn(second, spawn(&[], &[]));
+        let sibling = world.spawn(FIRST, spawn(&[], &[]));
+        end(&mut world, third);
+        assert_eq!(world.ended(), [3, 2, 4, 1]);
+        for (job, ranks) in [(third, 2), (second, 2), (sibling, 2), (FIRST, 1)] {
+            world.gone(job, ranks);
+        }
+        let cause = Box::new(cause);
+        assert_eq!(world.cause(), Some(Cause::Spawned { job: third, cause }));
+        assert_eq!(world.notes(), 0, "it is said once");
+    }
+}
+
+#[test]
+fn under_the_policy_to_go_on_a_failure_is_told_and_an_abort_ends_all() {
+    let mut world = World::new(OnFailure::Continue);
+    let second = world.spawn(FIRST, spawn(&[], &[]));
+    world.fails(second);
+    assert_eq!(world.ended(), [0; 0]);
+    world.gone(second, 2);
+    assert_eq!(world.notes(), 1);
+
+    let third = world.spawn(FIRST, spawn(&[], &[]));
+    world.aborts(third);
+    assert_eq!(world.ended(), [3, 1]);
+}
+
+#[test]
+fn what_pmix_has_spawned_fails_alone() {
+    let mut world = World::new(OnFailure::EndJob);
+    let infos = Vec::new();
+    let asked = pmi::Ask::Spawn(spawn(&[], &[])).to_pmix().unwrap();
+    let pmix::message::Request::Spawn { apps, .. } = asked else {
+        panic!("{asked:?}");
+    };
+    let mut writer = Writer::new(Format::V4);
+    pmix::message::Request::Spawn { infos, apps }.encode(&mut writer);
+    world.daemon(ToController::Ask {
+        proc: ProcId {
+            job: FIRST,
+            rank: Rank(0),
+        },
+        ticket: AskId::Pmix(1),
+        request: writer.into_bytes().into(),
+    });
+    let second = world.launch();
+    assert_eq!(second.parent.unwrap().preput, None);
+    world.launched(second.job, 2);
+    world.aborts(second.job);
+    assert_eq!(world.ended(), [2]);
+    world.gone(second.job, 2);
+    assert_eq!(world.notes(), 1);
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_an_answer_and_nothing_else() {
+    let mut world = World::new(OnFailure::EndJob);
+    let ticket = AskId::Pmi {
+        job: FIRST,
+        number: 1,
+    };
+    world.daemon(ToController::Ask {
+        proc: ProcId {
+            job: FIRST,
+            rank: Rank(0),
+        },
+        ticket,
+        request: pmi::Ask::Spawn(spawn(&[], &[])).encode().unwrap(),
+    });
+    let failure = StartFailure {
+        step: StartStep::Find,
+        errno: 2,
+        subject: Some("./ice".into()),
+    };
+    world.daemon(ToController::Launched {
+        job: JobId(2),
+        table: Vec::new(),
+        failures: vec![(failure, (0..2).map(Rank).collect())],
+    });
+    let refused = pmi::Reply::Refused("program_not_found");
+    assert_eq!(world.reply(), Some(refused));
+    assert_eq!(world.ended(), [2]);
+}
