@@ -63,6 +63,10 @@ fn missing() -> Vec<&'static str> {
     if !std::path::Path::new("/usr/share/doc/libpmix-dev").exists() {
         missing.push("libpmix-dev");
     }
+    // A client of PMI-2.
+    if !std::path::Path::new("/usr/share/doc/libpmi2-0").exists() {
+        missing.push("libpmi2-0");
+    }
     // The headers of Debian's Open MPI.
     if !std::path::Path::new("/usr/share/doc/libopenmpi-dev").exists() {
         missing.push("libopenmpi-dev");

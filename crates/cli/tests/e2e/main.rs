@@ -19,6 +19,7 @@ mod kills;
 mod life;
 mod mpi;
 mod output;
+mod pmi;
 mod pmix;
 mod robust;
 mod signals;
