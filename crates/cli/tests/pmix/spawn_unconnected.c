@@ -1,5 +1,6 @@
 /* Parent and child know each other's job without having connected: its size,
- * the places of its ranks, and what they have put.
+ * the places of its ranks, and what they have put. They connect at the end, so
+ * that none is gone before the other has asked.
  * run: 1
  */
 #include "spawn.h"
@@ -7,7 +8,7 @@
 int main(int argc, char **argv)
 {
     pmix_nspace_t children;
-    pmix_proc_t other;
+    pmix_proc_t other, both[2];
 
     (void)argv;
     start();
@@ -23,13 +24,20 @@ int main(int argc, char **argv)
         if (library_at_least(5, 0, 0)) {
             CHECK_NUMBER(number_of(&parent, PMIX_LOCAL_RANK), 0);
         }
-        fence();
+        both[0] = parent;
+        both[1] = peer(PMIX_RANK_WILDCARD);
+        CHECK_OK(PMIx_Connect(both, 2, NULL, 0));
+        CHECK_OK(PMIx_Disconnect(both, 2, NULL, 0));
         return finish();
     }
     watch_job_ends();
     spawn_self(2, "child", NULL, children);
     PMIX_LOAD_PROCID(&other, children, PMIX_RANK_WILDCARD);
     CHECK_NUMBER(number_of(&other, PMIX_JOB_SIZE), 2);
+    both[0] = me;
+    both[1] = other;
+    CHECK_OK(PMIx_Connect(both, 2, NULL, 0));
+    CHECK_OK(PMIx_Disconnect(both, 2, NULL, 0));
     CHECK_NUMBER(wait_job_end(children).status, 0);
     return finish();
 }
