@@ -30,9 +30,10 @@ pub use files::{
     Found, find_program, is_executable, make_private_dirs, open_for_reading, remove_files,
 };
 pub use pipe::{
-    Direction, MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, is_regular_or_null,
-    is_same_file, let_go_of_standard_stream, pipe, read, reopen_nonblocking, set_nonblocking,
-    set_pipe_size, socket_pair, standard_streams, write, write_if_room, write_vectored,
+    Direction, MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, duplicate_inherited,
+    is_regular_or_null, is_same_file, let_go_of_standard_stream, pipe, read, reopen_nonblocking,
+    set_nonblocking, set_pipe_size, socket_pair, standard_streams, write, write_if_room,
+    write_vectored,
 };
 pub use private::{make_private_dir, remove_private_dir, write_private_file};
 pub use process::{

@@ -5,7 +5,7 @@ use std::{
     fs::{File, OpenOptions},
     io::IoSlice,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     },
 };
@@ -110,6 +110,18 @@ fn file_flags(fd: BorrowedFd<'_>) -> Result<OFlag, Error> {
 pub fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     fd.try_clone_to_owned()
         .map_err(Error::std("duplicate a descriptor"))
+}
+
+/// A descriptor of our own, which closes on exec, for what whoever started us has left open under this number.
+///
+/// # Errors
+/// `EBADF` when there is nothing, `EMFILE`.
+pub fn duplicate_inherited(number: i32) -> Result<OwnedFd, Error> {
+    // SAFETY: the call touches no memory, and a number that is not open is an error.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    let copy = check("duplicate a descriptor", copy)?;
+    // SAFETY: it is open since just now, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// Makes `onto` another descriptor, which closes on exec, for the file of `fd`; what it was before is closed.
@@ -294,4 +306,33 @@ pub fn is_same_file(left: BorrowedFd<'_>, right: BorrowedFd<'_>) -> bool {
         Some((metadata.dev(), metadata.ino()))
     };
     identity(left.as_fd()).is_some_and(|identity_left| Some(identity_left) == identity(right))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_inherited_is_the_same_file_and_closes_on_exec() {
+        let (reader, writer) = pipe().unwrap();
+        let copy = duplicate_inherited(writer.as_raw_fd()).unwrap();
+        assert_ne!(copy.as_raw_fd(), writer.as_raw_fd());
+        let flags = fcntl(&copy, FcntlArg::F_GETFD).unwrap();
+        assert_eq!(flags, libc::FD_CLOEXEC);
+        drop(writer);
+        assert_eq!(write(copy.as_fd(), b"x").unwrap(), WriteOutcome::Bytes(1));
+        let mut byte = [0];
+        assert_eq!(
+            read(reader.as_fd(), &mut byte).unwrap(),
+            ReadOutcome::Bytes(1)
+        );
+    }
+
+    #[test]
+    fn a_number_that_is_not_open_is_an_error() {
+        for number in [-1, i32::MAX] {
+            let error = duplicate_inherited(number).unwrap_err();
+            assert_eq!(error.errno(), libc::EBADF);
+        }
+    }
 }
