@@ -1,4 +1,4 @@
-/* Spawns 4 children 100 times, one lot after the other. */
+/* Spawns 4 children 100 times, or as many times as it is told, one lot after the other. */
 #include <mpi.h>
 
 #include "check.h"
@@ -7,6 +7,7 @@ int main(int argc, char **argv)
 {
     MPI_Comm parent, children;
     int rank, size, sum = 0;
+    int lots = argc > 1 ? atoi(argv[1]) : 100;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -19,7 +20,7 @@ int main(int argc, char **argv)
         MPI_Finalize();
         return 0;
     }
-    for (int lot = 0; lot < 100; lot++) {
+    for (int lot = 0; lot < lots; lot++) {
         int errors[4] = {-1, -1, -1, -1};
 
         MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, 4, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, errors);
@@ -29,7 +30,7 @@ int main(int argc, char **argv)
         CHECK(sum == 0 + 1 + 2 + 3);
         MPI_Comm_disconnect(&children);
     }
-    printf("100 lots of 4 came and went\n");
+    printf("%d lots of 4 came and went\n", lots);
     MPI_Finalize();
     return 0;
 }

@@ -17,6 +17,7 @@ mod plan;
 mod release;
 mod render;
 mod report;
+mod singleton;
 
 use std::{
     ffi::OsStr,
@@ -35,6 +36,7 @@ const TABLES: &[&[&Kind]] = &[
     args::kinds::KINDS,
     demo::KINDS,
     release::KINDS,
+    singleton::KINDS,
 ];
 
 fn main() -> ExitCode {
@@ -44,9 +46,14 @@ fn main() -> ExitCode {
 
 fn run() -> u8 {
     let mut argv = std::env::args_os().skip(1);
-    if argv.next().as_deref() == Some(OsStr::new(args::DEMO_ARGUMENT)) {
-        let variable = |name: &str| std::env::var(name).ok();
+    let word = argv.next();
+    let variable = |name: &str| std::env::var(name).ok();
+    if word.as_deref() == Some(OsStr::new(args::DEMO_ARGUMENT)) {
         return demo::run_rank(&variable);
+    }
+    if word.as_deref() == Some(OsStr::new(args::SINGLETON_ARGUMENT)) {
+        let port = argv.next().and_then(|port| port.to_str()?.parse().ok());
+        return singleton::stand_for(port, &variable);
     }
     let mut world = World::capture();
     if os::is_terminal(io::stdin().as_fd())
@@ -75,6 +82,12 @@ type EarlyCrew = Option<Result<front::Crew, os::Error>>;
 fn carry_out(request: Request, world: &World, crew: EarlyCrew) -> u8 {
     match request {
         Request::Run(request) | Request::Demo(request) => start(*request, world, crew),
+        Request::Singleton(request, process) => {
+            let caller = singleton::Caller::of(process);
+            let code = start(*request, world, crew);
+            caller.share(code);
+            code
+        }
         Request::Config(request) => print(&match request.format {
             MessageFormat::Text => config::text(&request.layers, &request.files),
             MessageFormat::Json => config::json(&request.layers, &request.files),

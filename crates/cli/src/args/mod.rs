@@ -36,7 +36,8 @@ pub(crate) use self::{
     personality::Personality,
     request::{
         ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, Format, FrontOptions, InputSource, Label,
-        MessageFormat, Notice, Report, Request, RunRequest, Show, Timestamps, Verbosity,
+        MessageFormat, Notice, Report, Request, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps,
+        Verbosity,
     },
     resolve::resolve,
     values::ValueError,
@@ -55,6 +56,7 @@ const GENERATE: &str = "__generate";
 pub(crate) enum Args {
     Run(Box<RunLine>),
     Demo(DemoArgs),
+    Singleton(SingletonArgs),
     Release(ReleaseArgs),
     Config(ConfigArgs),
     Help(HelpTopic),
@@ -121,6 +123,9 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<Args, Error> {
     };
     let personality = Personality::from_program(program);
     if personality != Personality::Rally {
+        if let Some(singleton) = SingletonArgs::of(rest) {
+            return Ok(Args::Singleton(singleton));
+        }
         return run_line(rest, personality);
     }
     let Some((word, after)) = rest.split_first() else {
@@ -133,6 +138,33 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<Args, Error> {
         "-V" | "--version" | "-version" => Ok(Args::Version),
         name if name == GENERATE || COMMANDS.contains(&name) => command(argv),
         _ => Err(unknown_command(word)),
+    }
+}
+
+/// A program of MPICH that was started without launcher wants one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SingletonArgs {
+    /// Where the program listens.
+    pub(crate) port: u16,
+    /// The process that the program has started, before that became its launcher: ourselves, if nobody stands between.
+    pub(crate) process: u32,
+}
+
+impl SingletonArgs {
+    /// `[-v] -pmi_args PORT INTERFACE KEY PID`: how MPICH calls the launcher that it finds. The interface and the key have
+    /// never had a meaning.
+    fn of(words: &[OsString]) -> Option<Self> {
+        let words = match words {
+            [verbose, rest @ ..] if verbose == "-v" => rest,
+            words => words,
+        };
+        let [option, port, _interface, _key, process] = words else {
+            return None;
+        };
+        (option == "-pmi_args").then_some(Self {
+            port: port.to_str()?.parse().ok()?,
+            process: process.to_str()?.parse().ok()?,
+        })
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) enum Request {
     Run(Box<RunRequest>),
     /// Run the built-in program.
     Demo(Box<RunRequest>),
+    /// Serve the program that has started this process, if it is ours.
+    Singleton(Box<RunRequest>, u32),
     Config(ConfigRequest),
     Release(ReleaseRequest),
     Help(HelpTopic),
@@ -27,6 +29,8 @@ pub(crate) enum Request {
 
 /// The argument that makes our own program a rank of the demo.
 pub(crate) const DEMO_ARGUMENT: &str = "__demo";
+/// The argument that makes our own program stand for one that was started without launcher; its port follows.
+pub(crate) const SINGLETON_ARGUMENT: &str = "__singleton";
 
 /// A job and how its front behaves.
 #[derive(Clone, Debug)]

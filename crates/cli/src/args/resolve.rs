@@ -15,7 +15,7 @@ use dvm::spec::{
 use super::{
     AppLine, Args, ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, Error, Format, FrontOptions,
     InputSource, JobLine, Label, MessageFormat, Notice, Personality, Report, Request, RunLine,
-    RunRequest, Show, Timestamps, ValueError, Verbosity, World, app_file,
+    RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, ValueError, Verbosity, World, app_file,
     define::{DisplayChoice, FamilyChoice, MessageFormatChoice, StdinChoice},
     error::FileKind,
     parse, placement,
@@ -45,14 +45,16 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
             if let Some(procs) = demo.procs {
                 words.extend(["-n".into(), procs.to_string().into()]);
             }
-            words.extend([
-                world.executable.clone().into_os_string(),
-                DEMO_ARGUMENT.into(),
-            ]);
-            match parse(&words)? {
-                Args::Run(line) => Request::Demo(Box::new(run(&line, world)?)),
-                _ => return Err(Error::NoCommand),
-            }
+            Request::Demo(Box::new(ourselves(words, &[DEMO_ARGUMENT], world)?))
+        }
+        Args::Singleton(singleton) => {
+            let words = ["mpiexec", "-n", "1"].map(OsString::from).to_vec();
+            let argument = singleton.port.to_string();
+            let mut request = ourselves(words, &[SINGLETON_ARGUMENT, &argument], world)?;
+            // Whoever has started the program has not started us, and the program reads its own input.
+            request.front.verbosity = Verbosity::Quiet;
+            request.spec.stdin = StdinTarget::None;
+            Request::Singleton(Box::new(request), singleton.process)
         }
         Args::Config(config) => {
             let (layers, files) = settings(world)?;
@@ -78,6 +80,16 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
         Args::Generate(what) => Request::Generate(*what),
         Args::Version => Request::Version,
     })
+}
+
+/// A job of which we are the program.
+fn ourselves(mut words: Vec<OsString>, arguments: &[&str], world: &World) -> Done<RunRequest> {
+    words.push(world.executable.clone().into_os_string());
+    words.extend(arguments.iter().map(OsString::from));
+    match parse(&words)? {
+        Args::Run(line) => run(&line, world),
+        _ => Err(Error::NoCommand),
+    }
 }
 
 /// What every source but the command line says, and the files that were looked for.

@@ -388,6 +388,37 @@ fn what_is_shown_first() {
 }
 
 #[test]
+fn a_program_without_launcher_calls_one() {
+    let place = Place::new();
+    for line in [
+        "mpiexec -pmi_args 4711 default_interface default_key 99",
+        "/usr/bin/mpirun -v -pmi_args 4711 default_interface default_key 99",
+    ] {
+        let Ok(Request::Singleton(request, 99)) = place.request(line) else {
+            panic!("{line}")
+        };
+        assert_eq!(request.spec.apps[0].program, "/opt/bin/rally");
+        assert_eq!(request.spec.apps[0].args, [SINGLETON_ARGUMENT, "4711"]);
+        assert_eq!(request.spec.placement.apps[0].count, Some(1));
+        assert_eq!(request.spec.stdin, StdinTarget::None);
+        assert_eq!(request.front.verbosity, Verbosity::Quiet);
+    }
+    for line in [
+        "mpiexec -pmi_args",
+        "mpiexec -pmi_args port a b 1",
+        "mpiexec -pmi_args 65536 a b 1",
+        "mpiexec -pmi_args 1 a b c",
+        "mpiexec -n 2 -pmi_args 1 a b 1",
+        "rally -pmi_args 1 a b 1",
+    ] {
+        assert!(
+            !matches!(place.request(line), Ok(Request::Singleton(..))),
+            "{line}"
+        );
+    }
+}
+
+#[test]
 fn other_commands() {
     let place = Place::new();
     let Ok(Request::Demo(demo)) = place.request("rally demo -n 3") else {

@@ -1,9 +1,13 @@
 //! PMI-1 and PMI-2: programs that spawn, publish and fail, with libraries that know nothing of ours (MPICH 5 speaks PMI-1,
 //! Slurm's libpmi2 PMI-2), and with a client of PMI-1 that is a shell script, to say what no library says.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
 
-use crate::harness::{Finished, Sandbox, compiled, testdata, venv};
+use crate::harness::{Finished, Sandbox, compiled, rally, testdata, venv};
 
 /// A program for MPICH 5.
 fn mpich(name: &str) -> String {
@@ -23,6 +27,17 @@ fn source(name: &str) -> PathBuf {
 
 fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
+}
+
+/// A program of MPICH that nobody has launched, which finds us under the name of its launcher.
+fn alone(sandbox: &Sandbox, program: &str, arguments: &[&str]) -> Finished {
+    let bin = sandbox.path("bin");
+    fs::create_dir(&bin).unwrap();
+    symlink(rally(), bin.join("mpiexec")).unwrap();
+    let mut command = sandbox.command(program);
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    command.args(arguments).env("PATH", path);
+    sandbox.run(&mut command)
 }
 
 /// A script that speaks PMI-1.
@@ -85,6 +100,27 @@ mod mpich_5 {
             .expect_code(9)
             .expect_out("")
             .expect_err(&["took this one along: its rank 1 exited with code 9"]);
+    }
+
+    #[test]
+    fn a_program_that_nobody_has_launched_spawns() {
+        let sandbox = Sandbox::new();
+        alone(&sandbox, &mpich("spawn_many"), &["2"])
+            .expect_code(0)
+            .expect_quiet()
+            .expect_out("2 lots of 4 came and went\n");
+        sandbox.expect_clean();
+    }
+
+    #[test]
+    fn a_program_that_nobody_has_launched_is_ended_with_its_children() {
+        let sandbox = Sandbox::new();
+        alone(&sandbox, &mpich("child_ends"), &["aborts"])
+            // By SIGTERM.
+            .expect_code(143)
+            .expect_out("")
+            .expect_err(&["its rank 1 aborted it with code 42"]);
+        sandbox.expect_clean();
     }
 }
 
@@ -209,8 +245,8 @@ fn a_spawn_has_several_programs_and_arguments_of_several_lines() {
 fn a_spawn_looks_in_the_path_that_it_names() {
     let sandbox = Sandbox::new();
     let bin = sandbox.path("bin");
-    std::fs::create_dir(&bin).unwrap();
-    std::fs::copy("/bin/echo", bin.join("an-echo")).unwrap();
+    fs::create_dir(&bin).unwrap();
+    fs::copy("/bin/echo", bin.join("an-echo")).unwrap();
     let script = format!(
         "ask $'mcmd=spawn\\nnprocs=1\\nexecname=an-echo\\ntotspawns=1\\nspawnssofar=1\\nargcnt=1\\narg1=found\\n\
          info_num=1\\ninfo_key_0=path\\ninfo_val_0=/nowhere:{}\\nendcmd'",
@@ -266,4 +302,16 @@ fn ranks_have_barriers_of_their_own() {
         run.sorted(),
         "cmd=barrier_out rc=0 tag=7\ncmd=barrier_out rc=0 tag=7\ncmd=get_result rc=0 value=here\ncmd=get_result rc=0 value=here"
     );
+}
+
+#[test]
+fn where_no_program_listens_nobody_is_served() {
+    let sandbox = Sandbox::new();
+    let script = "ln -s $RALLY mpiexec && ./mpiexec -pmi_args 1 default_interface default_key 1";
+    sandbox
+        .run(&mut sandbox.shell(script))
+        .expect_code(125)
+        .expect_err(&[
+            "a program that called `mpiexec` is not served: cannot connect to 127.0.0.1:1",
+        ]);
 }

@@ -1,0 +1,260 @@
+//! `rally` under the name `mpiexec`, called by a program of MPICH that nobody has launched (*singleton init*, in
+//! `docs/formats/pmi-1.md`).
+//!
+//! Such a program runs alone until it spawns, publishes a name or asks for the size of the universe. Then it starts
+//! `mpiexec` and lets it connect. What we start is a job of one rank that is ourselves once more: it stands for the program,
+//! and carries its PMI to and fro. So the machine has a job like any other, and what the program spawns hangs on it.
+//!
+//! It uses blocking reads and writes: it is a program that we launch, not a part of the launcher.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    time::{Duration, Instant},
+};
+
+use base::Signal;
+use dvm::messages::{Kind, Message, Severity};
+use pmix::pmi::{
+    self,
+    wire::{Form, Framer, Message as Command},
+};
+
+use crate::{args::MessageFormat, report};
+
+/// What can go wrong here.
+pub(crate) const KINDS: &[&Kind] = &[&FAILED];
+
+const FAILED: Kind = Kind {
+    id: "singleton/failed",
+    severity: Severity::Error,
+    explanation: "A program of MPICH that was started without launcher has started `mpiexec` to spawn or to publish, and that \
+        is `rally`. The process of ours that stands for the program could not connect to it, or the program ended without \
+        `MPI_Finalize`. What it had spawned is ended.",
+};
+
+/// The program listens already when it starts us, on this machine.
+const CONNECT_WAIT: Duration = Duration::from_secs(30);
+/// How long the program may take to greet.
+const GREETING_WAIT: Duration = Duration::from_secs(30);
+/// Bytes that are carried at once.
+const CARRIED_MAX: usize = 16 * 1024;
+/// The exit code where the program did not end as it should.
+const FAILURE: u8 = 1;
+/// The exit code where nobody was served.
+const NOT_SERVED: u8 = crate::exit::INTERNAL;
+/// Between SIGTERM and SIGKILL of a program whose children have failed.
+const GRACE: Duration = Duration::from_secs(1);
+/// How often it is looked whether the program is there.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Why the program cannot be stood for.
+#[derive(Debug, thiserror::Error)]
+enum SingletonError {
+    #[error("its environment is not that of a rank: `{0}` is not set, or makes no sense")]
+    NotARank(&'static str),
+    #[error("no port of a program is named")]
+    NoPort,
+    #[error("cannot connect to {address}: {error}")]
+    Connect {
+        address: SocketAddr,
+        error: io::Error,
+    },
+    #[error("the descriptor in `PMI_FD` cannot be used: {0}")]
+    Descriptor(#[from] os::Error),
+    #[error("cannot {step}: {error}")]
+    Io {
+        step: &'static str,
+        error: io::Error,
+    },
+    #[error("the program does not speak PMI-1: {0}")]
+    Protocol(#[from] pmi::Error),
+    #[error("the program has not greeted")]
+    NoGreeting,
+    #[error("the program ended without `MPI_Finalize`")]
+    Lost,
+}
+
+/// Stands for the program that listens at this port, until it has ended. Gives the exit code.
+pub(crate) fn stand_for(port: Option<u16>, variable: &dyn Fn(&str) -> Option<String>) -> u8 {
+    let stand = || {
+        let port = port.ok_or(SingletonError::NoPort)?;
+        // In PMI the job has the name that it has in PMIx.
+        let job = variable("PMIX_NAMESPACE").ok_or(SingletonError::NotARank("PMIX_NAMESPACE"))?;
+        let number = variable("PMI_FD").and_then(|number| number.parse().ok());
+        let number = number.ok_or(SingletonError::NotARank("PMI_FD"))?;
+        let server = UnixStream::from(os::duplicate_inherited(number)?);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let program = TcpStream::connect_timeout(&address, CONNECT_WAIT)
+            .map_err(|error| SingletonError::Connect { address, error })?;
+        greet(&program, &job)?;
+        carry(&program, &server)
+    };
+    match stand() {
+        Ok(()) => crate::exit::SUCCESS,
+        Err(error) => {
+            let message = Message::new(
+                &FAILED,
+                format!("a program that called `mpiexec` is not served: {error}"),
+            );
+            // Where stderr is gone there is nobody to tell; the exit code says the rest.
+            let _ = report::print(&message, MessageFormat::Text, &mut io::stderr().lock());
+            match error {
+                SingletonError::Lost => FAILURE,
+                _ => NOT_SERVED,
+            }
+        }
+    }
+}
+
+/// The program that has started us as `mpiexec`: no rank of ours, but a part of the MPI program.
+#[derive(Debug)]
+pub(crate) struct Caller(Option<os::Pid>);
+
+impl Caller {
+    /// Who has started this process: our parent, if the process is ours; if not, somebody stands between, who may be
+    /// anybody. Our parent is the program, if that could be served afterwards: then it was alive when we asked.
+    pub(crate) fn of(process: u32) -> Self {
+        let ours = u32::try_from(os::current_pid().as_raw()) == Ok(process);
+        Self(if ours { parent() } else { None })
+    }
+
+    /// Ends the program when what it has spawned ended badly: it would wait for it for ever. Hydra does the same.
+    pub(crate) fn share(&self, code: u8) {
+        let Some(pid) = self.0.filter(|pid| pid.as_raw() > 1) else {
+            return;
+        };
+        if code == crate::exit::SUCCESS || code == NOT_SERVED {
+            return;
+        }
+        // As long as it is our parent, the number is its own.
+        for (signal, wait) in [(Signal::TERM, GRACE), (Signal::KILL, Duration::ZERO)] {
+            if parent() != Some(pid) {
+                return;
+            }
+            // Where it is gone in this moment, there is nothing to do.
+            let _ = os::kill(pid, signal);
+            let end = Instant::now() + wait;
+            while parent() == Some(pid) && Instant::now() < end {
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+}
+
+fn parent() -> Option<os::Pid> {
+    os::inspect(os::current_pid()).map(|process| process.ppid)
+}
+
+/// Both sides say hello; from there on the program is a client like any other.
+fn greet(mut program: &TcpStream, job: &str) -> Result<(), SingletonError> {
+    let failed = |error| SingletonError::Io {
+        step: "greet the program",
+        error,
+    };
+    // Each line waits for the other side.
+    program.set_nodelay(true).map_err(failed)?;
+    program
+        .set_read_timeout(Some(GREETING_WAIT))
+        .map_err(failed)?;
+    let hello = Command::new(Form::Line, "singinit").with("authtype", "none");
+    program.write_all(&hello.encode()?).map_err(failed)?;
+    let mut framer = Framer::default();
+    let mut byte = [0];
+    let hello = loop {
+        // A byte at a time, so that nothing of what follows is taken. It is one line.
+        match program.read(&mut byte) {
+            Ok(0) => return Err(SingletonError::NoGreeting),
+            Ok(_) => framer.push(&byte),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(error)),
+        }
+        if let Some(hello) = framer.next()? {
+            break hello;
+        }
+    };
+    if hello.name() != "singinit" {
+        return Err(SingletonError::NoGreeting);
+    }
+    let welcome = Command::new(Form::Line, "singinit_info")
+        .with("versionok", "yes")
+        .with("stdio", "no")
+        .with("kvsname", job);
+    program.write_all(&welcome.encode()?).map_err(failed)?;
+    program.set_read_timeout(None).map_err(failed)
+}
+
+/// Carries what both sides say until the program hangs up, or the server does because the job is being ended.
+fn carry(program: &TcpStream, server: &UnixStream) -> Result<(), SingletonError> {
+    let failed = |error| SingletonError::Io {
+        step: "carry what the program says",
+        error,
+    };
+    let (mut answers, mut to_program) = (
+        server.try_clone().map_err(failed)?,
+        program.try_clone().map_err(failed)?,
+    );
+    std::thread::spawn(move || {
+        let _ = copy(&mut answers, &mut to_program, |_| {});
+        // The program is served no more: who waits for it must hear so.
+        let _ = to_program.shutdown(Shutdown::Both);
+    });
+    let mut said = Said::default();
+    let (mut from, mut to) = (program, server);
+    let carried = copy(&mut from, &mut to, |bytes| said.hear(bytes));
+    match (carried, said.finalized) {
+        (_, true) => Ok(()),
+        (Ok(()), false) => Err(SingletonError::Lost),
+        (Err(error), false) => Err(failed(error)),
+    }
+}
+
+/// Copies to the end, and shows every piece to `hear`.
+fn copy(from: &mut impl Read, to: &mut impl Write, mut hear: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut buffer = vec![0; CARRIED_MAX];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(length) => {
+                hear(&buffer[..length]);
+                to.write_all(&buffer[..length])?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// What is known of a program by what it says.
+#[derive(Debug, Default)]
+struct Said {
+    framer: Framer,
+    /// It cannot be read: that is the server's to say.
+    lost: bool,
+    finalized: bool,
+}
+
+impl Said {
+    fn hear(&mut self, bytes: &[u8]) {
+        if self.lost {
+            return;
+        }
+        self.framer.push(bytes);
+        loop {
+            match self.framer.next() {
+                Ok(Some(command)) => {
+                    self.finalized = pmi::Kind::asked_by(&command) == Some(pmi::Kind::Finalize);
+                }
+                Ok(None) => return,
+                Err(_) => {
+                    self.lost = true;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
