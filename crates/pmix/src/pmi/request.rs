@@ -1,6 +1,6 @@
 //! What clients ask, and how it is written.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use base::Rank;
 
@@ -477,7 +477,15 @@ impl Request {
                 message
                     .with("exitcode", code)
                     .with_some("isworld", two.then_some(reach))
-                    .with("message", one_line(text))
+                    // A counted field carries any text, a line only what fits into one.
+                    .with(
+                        "message",
+                        if two {
+                            Cow::Borrowed(text.as_str())
+                        } else {
+                            one_line(text)
+                        },
+                    )
             }
             Self::Publish { service, port } => {
                 message.with(service_key(form), service).with("port", port)

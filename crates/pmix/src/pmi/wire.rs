@@ -1,7 +1,7 @@
 //! From bytes to commands and back, in the two ways of writing that PMI has.
 //!
-//! - PMI-1, [`Form::Line`] and [`Form::Multi`]: lines of text, in [`lines`].
-//! - PMI-2, [`Form::Counted`]: the length in six characters, then fields that end with `;`, in [`counted`].
+//! - PMI-1, [`Form::Line`] and [`Form::Multi`]: lines of text, in `lines`.
+//! - PMI-2, [`Form::Counted`]: the length in six characters, then fields that end with `;`, in `counted`.
 //!
 //! A connection begins with lines; [`Framer::count`] is said when both sides have agreed on PMI-2.
 
