@@ -33,6 +33,8 @@ int main(int argc, char **argv)
     if (parent != MPI_COMM_NULL) {
         /* The others of the node are the parents, of whom there are three. */
         CHECK(number("OMPI_COMM_WORLD_NODE_RANK") == 3);
+        /* The child stays until its parent has met it. */
+        MPI_Barrier(parent);
         MPI_Comm_disconnect(&parent);
         MPI_Finalize();
         return 0;
@@ -46,6 +48,7 @@ int main(int argc, char **argv)
     if (argc == 4 && rank == 0) {
         CHECK(MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &child, MPI_ERRCODES_IGNORE)
               == MPI_SUCCESS);
+        MPI_Barrier(child);
         MPI_Comm_disconnect(&child);
     }
     say(MPI_COMM_WORLD, "the environment says the same");

@@ -16,6 +16,8 @@ int main(int argc, char **argv)
     if (parent != MPI_COMM_NULL) {
         CHECK(size == 4);
         MPI_Reduce(&rank, NULL, 1, MPI_INT, MPI_SUM, 0, parent);
+        /* They stay until their parent has met all of them. */
+        MPI_Barrier(parent);
         MPI_Comm_disconnect(&parent);
         MPI_Finalize();
         return 0;
@@ -28,6 +30,7 @@ int main(int argc, char **argv)
             CHECK(errors[child] == MPI_SUCCESS);
         MPI_Reduce(NULL, &sum, 1, MPI_INT, MPI_SUM, MPI_ROOT, children);
         CHECK(sum == 0 + 1 + 2 + 3);
+        MPI_Barrier(children);
         MPI_Comm_disconnect(&children);
     }
     printf("%d lots of 4 came and went\n", lots);
