@@ -620,6 +620,7 @@ impl World {
                 | Output::Lost { .. }
                 | Output::Event(_)
                 | Output::Wanted { .. }
+                | Output::Ready { .. }
                 | Output::Log { .. }
                 | Output::Refused { .. } => {}
             }
