@@ -208,6 +208,7 @@ impl Machine {
                 self.daemon.deadline(),
                 self.controller.deadline(),
                 self.ranks.debuggers().deadline(),
+                self.control.deadline(),
             ]
             .into_iter()
             .flatten()
@@ -227,6 +228,8 @@ impl Machine {
             Event::Deadline => {
                 self.daemon.handle(now, Input::Tick);
                 self.controller.handle(now, ControllerInput::Tick);
+                self.control
+                    .on_tick(now, &mut self.events, &mut self.sources);
                 self.look_at_debuggers(now);
             }
             Event::Readable(token) => match self.sources.get(&token) {
@@ -248,7 +251,8 @@ impl Machine {
                     &mut self.daemon,
                 ),
                 Some(Source::Control) => {
-                    self.control.accept(&mut self.events, &mut self.sources);
+                    self.control
+                        .accept(now, &mut self.events, &mut self.sources);
                 }
                 Some(Source::Peer(ticket)) => self.control.read(
                     now,
@@ -563,6 +567,7 @@ impl Machine {
         self.ranks
             .close_output(&mut self.events, &mut self.sources, proc, stream);
         self.clients.resume(&mut self.events);
+        self.control.resume(&mut self.events);
         self.daemon.handle(now, Input::OutputEnded { proc, stream });
     }
 

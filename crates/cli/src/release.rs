@@ -83,39 +83,68 @@ type Place = (i32, i32, PathBuf);
 /// # Errors
 /// What is wrong, as it is to be told.
 pub(crate) fn release(request: &ReleaseRequest) -> Result<String, Message> {
-    let place = choose(request.job.as_ref(), machine::controls())?;
-    let job = request.job.as_ref().map_or(FIRST, |name| name.job);
+    let (place, job) = match &request.job {
+        Some(name) => (find(name, machine::controls())?, name.job),
+        None => only(machine::controls())?,
+    };
     let name = name_of(place.1, job);
     let line = Request::Release {
         job,
         ranks: request.ranks.clone(),
     }
     .to_string();
-    let reply = os::ask_at(&place.2, &line, PATIENCE, MAX_LINE as u64)
-        .map_err(|error| lost(&name, &error.to_string()))?;
-    match reply.parse() {
-        Ok(Reply::Released { ranks, held }) if held.is_empty() => {
+    if line.len() >= MAX_LINE {
+        return Err(too_many(line.len()));
+    }
+    match ask(&place, &line).map_err(|error| lost(&name, &error.to_string()))? {
+        Some(Reply::Released { ranks, held }) if held.is_empty() => {
             Ok(format!("job {name}: let go {}\n", list(&ranks)))
         }
-        Ok(Reply::Released { ranks, held }) => Ok(format!(
+        Some(Reply::Released { ranks, held }) => Ok(format!(
             "job {name}: let go {}, still held {}\n",
             list(&ranks),
             list(&held)
         )),
-        Ok(Reply::NothingHeld) => Err(nothing_held(&name, request.ranks.as_ref())),
-        Ok(Reply::NoSuchJob) => Err(no_job(&name)),
-        Ok(Reply::Unreadable) | Err(_) => Err(lost(&name, "it did not understand the question")),
+        Some(Reply::ReleasedMany { ranks, held }) => Ok(format!(
+            "job {name}: let go {ranks} ranks, still held {held}\n"
+        )),
+        Some(Reply::NothingHeld) => Err(nothing_held(&name, request.ranks.as_ref())),
+        Some(Reply::NoSuchJob) => Err(no_job(&name)),
+        Some(Reply::Unreadable | Reply::Held(_)) | None => {
+            Err(lost(&name, "it did not understand the question"))
+        }
     }
 }
 
-fn choose(name: Option<&JobName>, mut places: Vec<Place>) -> Result<Place, Message> {
-    if let Some(name) = name {
-        places.retain(|(controller, front, _)| [*controller, *front].contains(&name.pid));
-        return places.pop().ok_or_else(|| no_job(&name.typed));
-    }
-    match places.len() {
-        0 | 1 => places.pop().ok_or_else(none_held),
-        _ => Err(several(&places)),
+/// What a controller says; nothing when that is no reply.
+fn ask(place: &Place, line: &str) -> Result<Option<Reply>, os::Error> {
+    let reply = os::ask_at(&place.2, line, PATIENCE, MAX_LINE as u64)?;
+    Ok(reply.parse().ok())
+}
+
+fn find(name: &JobName, mut places: Vec<Place>) -> Result<Place, Message> {
+    places.retain(|(controller, front, _)| [*controller, *front].contains(&name.pid));
+    places.pop().ok_or_else(|| no_job(&name.typed))
+}
+
+/// The only job that holds ranks, or will.
+fn only(places: Vec<Place>) -> Result<(Place, JobId), Message> {
+    let question = Request::Held.to_string();
+    let held = places.into_iter().flat_map(|place| {
+        // Who does not answer is gone, or holds nobody whom we could let go.
+        let jobs = match ask(&place, &question) {
+            Ok(Some(Reply::Held(jobs))) => jobs,
+            _ => Vec::new(),
+        };
+        jobs.into_iter().map(move |job| (place.clone(), job))
+    });
+    one_of(held.collect())
+}
+
+fn one_of(mut held: Vec<(Place, JobId)>) -> Result<(Place, JobId), Message> {
+    match held.len() {
+        0 | 1 => held.pop().ok_or_else(none_held),
+        _ => Err(several(&held)),
     }
 }
 
@@ -146,14 +175,22 @@ fn none_held() -> Message {
     )
 }
 
-fn several(places: &[Place]) -> Message {
-    let fronts: Vec<String> = places.iter().map(|place| place.1.to_string()).collect();
+fn several(held: &[(Place, JobId)]) -> Message {
+    let names: Vec<String> = held
+        .iter()
+        .map(|(place, job)| name_of(place.1, *job))
+        .collect();
+    Message::new(&SEVERAL, format!("{} running jobs hold ranks", held.len()))
+        .fact("jobs", names.join(", "))
+        .with_help("say which: `rally release JOB`")
+}
+
+fn too_many(length: usize) -> Message {
     Message::new(
-        &SEVERAL,
-        format!("{} running jobs hold ranks", places.len()),
+        &NOTHING_HELD,
+        format!("the list of ranks is too long: {length} characters"),
     )
-    .fact("jobs", fronts.join(", "))
-    .with_help("say which: `rally release JOB`")
+    .with_help("let them go in several steps, or all at once without `--ranks`")
 }
 
 fn nothing_held(name: &str, ranks: Option<&RankSet>) -> Message {
@@ -194,14 +231,15 @@ mod tests {
     #[test]
     fn the_job_is_found_or_the_way_to_it_is_said() {
         let place = |controller, front| (controller, front, PathBuf::new());
-        let name = JobName::read("11");
         let two = || vec![place(10, 9), place(11, 8)];
-        assert_eq!(choose(name.as_ref(), two()).unwrap().1, 8);
-        assert_eq!(choose(JobName::read("9").as_ref(), two()).unwrap().0, 10);
-        assert_eq!(choose(None, vec![place(1, 2)]).unwrap().1, 2);
-        for (name, places) in [("12", two()), ("1", Vec::new())] {
-            assert!(choose(JobName::read(name).as_ref(), places).is_err());
-        }
+        let found = |text: &str| find(&JobName::read(text).unwrap(), two()).map(|place| place.1);
+        assert_eq!(found("11").unwrap(), 8);
+        assert_eq!(found("9").unwrap(), 9);
+        assert!(found("12").is_err());
+        assert!(one_of(Vec::new()).is_err());
+        let job = |front, job| (place(front + 1, front), JobId(job));
+        assert_eq!(one_of(vec![job(3, 2)]).unwrap(), job(3, 2));
+        assert!(one_of(vec![job(3, 1), job(3, 2)]).is_err());
     }
 
     #[test]
@@ -210,7 +248,11 @@ mod tests {
         let all = [
             no_job("17"),
             none_held(),
-            several(&[(1, 2, PathBuf::new()), (3, 4, PathBuf::new())]),
+            several(&[
+                ((1, 2, PathBuf::new()), JobId(1)),
+                ((3, 4, PathBuf::new()), JobId(2)),
+            ]),
+            too_many(70_000),
             nothing_held("17", None),
             nothing_held("17@2", Some(&ranks)),
             nothing_held("17", Some(&RankSet::single(Rank(3)))),

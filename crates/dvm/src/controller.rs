@@ -557,11 +557,13 @@ impl Controller {
         if job.phase == Phase::Launching {
             job.phase = Phase::Running;
         }
-        if id != FIRST {
-            return self.tell_spawned(id);
-        }
+        let news = job.hold.on_launched();
         if job.hold.state() == State::Gathering {
             job.hold_note_at = Some(now + HOLD_PATIENCE);
+        }
+        if id != FIRST {
+            self.tell_spawned(id);
+            return self.announce(id, news);
         }
         job.table.sort_by_key(|row| row.rank);
         let launched = ToFront::Launched {
@@ -570,6 +572,7 @@ impl Controller {
             table: std::mem::take(&mut job.table),
         };
         self.tell(launched);
+        self.announce(id, news);
     }
 
     fn on_output(&mut self, id: JobId, node: NodeId, chunk: Chunk) {
@@ -694,6 +697,7 @@ impl Controller {
         let decides = !status.is_success() && job.cause.is_none();
         let policy = job.spec.end.on_failure;
         self.announce(id, news);
+        self.let_go_of_orphans(id, rank);
         if decides {
             let cause = Cause::Failed { rank, status };
             match policy {
@@ -714,11 +718,11 @@ impl Controller {
     fn end(&mut self, now: Time, id: JobId, cause: Cause) {
         let _ = now;
         let (id, cause) = self.taken_along(id, cause);
-        let program = self.program_of(id);
+        let descendants = self.descendants(id);
         for spawned in self.living() {
-            // Whoever was spawned has nobody left to work for.
-            let part = program == id && self.program_of(spawned) == id;
-            if spawned != id && (id == FIRST || part) {
+            // Whoever was spawned by it, or by those, has nobody left to work for. All come from the front's job at last, even
+            // where the one between is gone.
+            if spawned != id && (id == FIRST || descendants.contains(&spawned)) {
                 self.end_one(spawned, Cause::Ended(EndReason::SpawnerEnded));
             }
         }

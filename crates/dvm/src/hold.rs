@@ -1,11 +1,12 @@
 //! The stop engine: which ranks are held for a debugger, and the one moment when all of them are.
 //!
-//! | state | a rank is held | a rank is gone | some are released | all are released |
-//! |---|---|---|---|---|
-//! | `Off` | – | – | – | – |
-//! | `Gathering` | count; all accounted for → `AllHeld`, said once | as left | as left | → `Released` |
-//! | `AllHeld` | – | count | count | → `Released` |
-//! | `Released` | – | – | – | – |
+//! | state | a rank is held | a rank is gone | some are released | all are released | all are launched |
+//! |---|---|---|---|---|---|
+//! | `Off` | – | – | – | – | – |
+//! | `Launching` | count | count | count | → `Released` | → `Gathering`, and what that does |
+//! | `Gathering` | count; all accounted for → `AllHeld`, said once | as left | as left | → `Released` | – |
+//! | `AllHeld` | – | count | count | → `Released` | – |
+//! | `Released` | – | – | – | – | – |
 //!
 //! It says only *all held*; each door tells its own tool in that tool's language. A rank is accounted for when it is held,
 //! dead or released: one that dies before it is held is dead, so that a debugger never waits for it. Ranks that are not
@@ -20,6 +21,8 @@ use crate::planted::{self, Bug};
 pub enum State {
     /// Nobody asked for ranks to be held.
     Off,
+    /// Not every proc was started: nobody knows the table of processes, and nothing is said.
+    Launching,
     Gathering,
     AllHeld,
     Released,
@@ -64,7 +67,7 @@ impl Hold {
             return Self::off();
         }
         Self {
-            state: State::Gathering,
+            state: State::Launching,
             expected,
             ..Self::off()
         }
@@ -86,16 +89,25 @@ impl Hold {
     pub fn left(&self) -> RankSet {
         match self.state {
             State::Off | State::Released => RankSet::new(),
-            State::Gathering | State::AllHeld => {
+            State::Launching | State::Gathering | State::AllHeld => {
                 let gone = self.dead.union(&self.released);
                 self.expected.difference(&gone)
             }
         }
     }
 
+    /// Every proc was started, or never will be, and the table of processes was told.
+    pub fn on_launched(&mut self) -> Option<Announcement> {
+        if self.state != State::Launching {
+            return None;
+        }
+        self.state = State::Gathering;
+        self.announce()
+    }
+
     /// These ranks stand still.
     pub fn on_held(&mut self, ranks: &RankSet) -> Option<Announcement> {
-        if self.state != State::Gathering {
+        if !matches!(self.state, State::Launching | State::Gathering) {
             return None;
         }
         self.held = self.held.union(&ranks.intersection(&self.left()));
@@ -158,11 +170,15 @@ mod tests {
         #[test]
         fn all_held_is_said_exactly_once(
             order in Just((0u32..20).collect::<Vec<_>>()).prop_shuffle(), dying in 0u32..20, released in 0u32..10,
+            launched in 0usize..20,
         ) {
             let mut hold = Hold::gathering(RankSet::range(0..20));
             let mut said = Vec::new();
             let last = order.iter().filter(|rank| **rank >= dying + released).count();
             for (step, rank) in order.iter().enumerate() {
+                if step == launched {
+                    prop_assert_eq!(hold.on_launched(), None);
+                }
                 let single = RankSet::single(Rank(*rank));
                 let news = if *rank < dying {
                     hold.on_gone(Rank(*rank))
@@ -191,6 +207,7 @@ mod tests {
     #[test]
     fn a_rank_held_and_then_dead_is_dead() {
         let mut hold = Hold::gathering(RankSet::range(0..2));
+        assert_eq!(hold.on_launched(), None);
         assert_eq!(hold.on_held(&RankSet::single(Rank(0))), None);
         assert_eq!(hold.on_gone(Rank(0)), None);
         let news = hold.on_held(&RankSet::single(Rank(1)));
@@ -206,6 +223,7 @@ mod tests {
     #[test]
     fn ranks_that_are_not_to_be_held_do_not_count() {
         let mut hold = Hold::gathering([Rank(1), Rank(3)].into_iter().collect());
+        assert_eq!(hold.on_launched(), None);
         assert_eq!(hold.on_held(&RankSet::single(Rank(0))), None);
         assert_eq!(hold.on_gone(Rank(2)), None);
         assert_eq!(hold.on_held(&RankSet::single(Rank(3))), None);
@@ -221,6 +239,21 @@ mod tests {
         assert_eq!(hold.left(), RankSet::single(Rank(3)));
         assert_eq!(hold.release(None).0, Some(RankSet::single(Rank(3))));
         assert_eq!(hold.state(), State::Released);
+    }
+
+    /// The first of a large job stand before the last is started.
+    #[test]
+    fn nothing_is_said_before_all_are_launched() {
+        let mut hold = Hold::gathering(RankSet::range(0..2));
+        assert_eq!(hold.on_held(&RankSet::range(0..2)), None);
+        assert_eq!(
+            hold.on_launched(),
+            Some(Announcement::AllHeld {
+                held: RankSet::range(0..2),
+                dead: RankSet::new()
+            })
+        );
+        assert_eq!(hold.on_launched(), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The machine that runs jobs: a controller, a daemon on each node, and the messages between them.
 //!
 //! **Architecture invariant:** nothing here does I/O, reads a clock or knows how bytes move between nodes. Nor does it
-//! know that a debugger exists beyond "these ranks are to be held". Every machine takes inputs and the time, and gives
-//! outputs ([`Daemon`], [`Controller`]); the caller carries them out.
+//! know what a debugger is: it knows that ranks are to be held, and that whoever had them has gone. Every machine takes
+//! inputs and the time, and gives outputs ([`Daemon`], [`Controller`]); the caller carries them out.
 
 pub mod alloc;
 pub mod control;

@@ -231,7 +231,7 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
     match note {
         Note::Placement(note) => placement_note(note),
         Note::Leaky(ranks) => leaky(ranks, scene),
-        Note::DebuggerLost(ranks) => debugger_gone(ranks, scene),
+        Note::DebuggerLost { job, ranks } => debugger_gone(*job, ranks, scene),
         Note::NotHeldYet { at, ranks, held } => {
             let place = match at {
                 HoldAt::Init => "PMIx_Init",
@@ -444,24 +444,28 @@ const fn signal_help(signal: Signal) -> Option<&'static str> {
     })
 }
 
-/// A job failed that a proc of the user's job had spawned. The scene is that of the user's job, so that it cannot say
-/// where those ranks were.
-fn debugger_gone(ranks: &RankSet, scene: &Scene<'_>) -> Message {
+fn debugger_gone(job: JobId, ranks: &RankSet, scene: &Scene<'_>) -> Message {
     let (runs, whose) = match ranks.len() {
         1 => ("runs", "its"),
         _ => ("run", "their"),
     };
+    let place = if job == crate::FIRST_JOB {
+        scene.on(ranks)
+    } else {
+        format!(" of job {job}")
+    };
     Message::new(
         &k::DEBUGGER_GONE,
         format!(
-            "{}{} {runs} on: {whose} debugger is gone",
+            "{}{place} {runs} on: {whose} debugger is gone",
             ranks_text(ranks),
-            scene.on(ranks)
         ),
     )
     .with_help("`--on-debugger-loss=kill` ends the job instead")
 }
 
+/// A job failed that a proc of the user's job had spawned. The scene is that of the user's job, so that it cannot say
+/// where those ranks were.
 fn spawned_failed(job: JobId, cause: &Cause) -> Message {
     let headline = format!(
         "job {job}, which a rank has spawned, failed: {}",
@@ -522,6 +526,9 @@ fn spawned_end(cause: &Cause) -> String {
                 "job {job}, which it had spawned, failed: {}",
                 spawned_end(cause)
             )
+        }
+        Cause::Ended(EndReason::DebuggerLost) => {
+            "it was ended, because its debugger is gone".to_owned()
         }
         Cause::Success | Cause::Ended(_) => "it was ended".to_owned(),
     }

@@ -162,8 +162,11 @@ pub enum Note {
         count: u32,
     },
     /// The debugger for which these ranks were held is gone, and they run on.
-    DebuggerLost(RankSet),
-    /// These ranks have not come to their holding point within [`crate::HOLD_PATIENCE`], others have.
+    DebuggerLost {
+        job: JobId,
+        ranks: RankSet,
+    },
+    /// These ranks have not come to their holding point within [`crate::HOLD_PATIENCE`]; others have, or none.
     NotHeldYet {
         at: HoldAt,
         ranks: RankSet,

@@ -262,16 +262,26 @@ pub fn start_time(pid: Pid) -> Option<u64> {
 }
 
 /// Who traces `pid`; `None` when nobody does, or it is gone.
-#[must_use]
-pub fn tracer(pid: Pid) -> Option<Pid> {
-    let status = read_proc(pid, "status")?;
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`, `ENOMEM`: it could not be looked up now.
+pub fn tracer(pid: Pid) -> Result<Option<Pid>, Error> {
+    let path = format!("/proc/{pid}/status");
+    let status = match fs::read(&path) {
+        Ok(status) => status,
+        Err(error) => {
+            let error = Error::file("read", path)(error);
+            return match error.errno() {
+                libc::EMFILE | libc::ENFILE | libc::ENOMEM => Err(error),
+                _ => Ok(None),
+            };
+        }
+    };
     let line = status
         .split(|&byte| byte == b'\n')
-        .find_map(|line| line.strip_prefix(b"TracerPid:"))?;
-    match std::str::from_utf8(line).ok()?.trim().parse().ok()? {
-        0 => None,
-        tracer => Some(Pid(tracer)),
-    }
+        .find_map(|line| line.strip_prefix(b"TracerPid:"));
+    let number = line.and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
+    Ok(number.filter(|tracer| *tracer != 0).map(Pid))
 }
 
 /// The environment that `pid` was started with, `NAME=value` each ended by a zero byte; `None` when it is gone or
@@ -463,7 +473,7 @@ mod tests {
         assert_eq!(own.ppid, parent);
         assert!(all_processes().contains(&current_pid()));
         assert_eq!(start_time(current_pid()), Some(own.start_time));
-        assert_eq!(tracer(current_pid()), None);
+        assert_eq!(tracer(current_pid()).unwrap(), None);
         assert!(environment_of(current_pid()).is_some());
         assert_eq!(inspect(Pid(i32::MAX)), None);
         assert!(descendants(parent).contains(&current_pid()));

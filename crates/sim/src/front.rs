@@ -144,6 +144,8 @@ impl Front {
                 world.require(again.is_none(), || "the launch is told twice".to_owned());
             }
             ToFront::AllHeld { held, dead } => {
+                let table = self.told.table.is_some();
+                world.require(table, || "`all held` is told before the launch".to_owned());
                 let again = self.told.all_held.replace((held, dead));
                 world.require(again.is_none(), || "`all held` is told twice".to_owned());
                 if let Some(after) = self.release_after {

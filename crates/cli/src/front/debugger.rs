@@ -39,7 +39,7 @@ impl Debugger {
 
 /// Who traces us.
 fn tracer() -> Option<Pid> {
-    os::tracer(os::current_pid())
+    os::tracer(os::current_pid()).ok().flatten()
 }
 
 impl Front {
@@ -64,7 +64,10 @@ impl Front {
             }
             OnDebuggerLoss::Release => {
                 self.release();
-                let note = Note::DebuggerLost(held.clone());
+                let note = Note::DebuggerLost {
+                    job: dvm::FIRST_JOB,
+                    ranks: held.clone(),
+                };
                 let message = dvm::messages::note(&note, &self.scene());
                 self.note(&message);
             }

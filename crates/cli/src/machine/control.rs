@@ -1,7 +1,7 @@
 //! The socket at which other processes of the user ask for something (`docs/formats/control.md`). It is opened for jobs
 //! whose ranks are held, so that others do not pay for it, and goes with the directory of the session.
 
-use std::{collections::BTreeMap, os::fd::AsFd, path::Path};
+use std::{collections::BTreeMap, os::fd::AsFd, path::Path, time::Duration};
 
 use base::Time;
 use dvm::{
@@ -15,6 +15,11 @@ use super::{Source, log};
 /// Connections that are served at once; others wait in the kernel's queue.
 const MAX_PEERS: usize = 8;
 
+/// Bytes read at once.
+const READ_MAX: usize = 4096;
+/// How long whoever has connected may take to ask.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The beginning of the socket's name in the directory of the session; behind it stands the front's pid.
 pub(crate) const NAME: &str = "control-";
 
@@ -22,6 +27,7 @@ pub(crate) const NAME: &str = "control-";
 struct Peer {
     token: Token,
     said: Vec<u8>,
+    until: Time,
 }
 
 /// The socket and who has connected to it.
@@ -58,7 +64,12 @@ impl Control {
     }
 
     /// Takes who waits, as many as are served at once.
-    pub(super) fn accept(&mut self, events: &mut Loop, sources: &mut BTreeMap<Token, Source>) {
+    pub(super) fn accept(
+        &mut self,
+        now: Time,
+        events: &mut Loop,
+        sources: &mut BTreeMap<Token, Source>,
+    ) {
         let Some(listener) = self.listener else {
             return;
         };
@@ -78,12 +89,44 @@ impl Control {
                 let ticket = self.next;
                 self.next += 1;
                 sources.insert(token, Source::Peer(ticket));
-                let said = Vec::new();
-                self.peers.insert(ticket, Peer { token, said });
+                let peer = Peer {
+                    token,
+                    said: Vec::new(),
+                    until: now + PATIENCE,
+                };
+                self.peers.insert(ticket, peer);
             }
         }
-        // Until one of them goes.
+        // Until one of them goes, or a descriptor is free.
         let _ = events.set_interest(listener, Interest::None);
+    }
+
+    /// A descriptor may be free again, or there may be room for one more.
+    pub(super) fn resume(&self, events: &mut Loop) {
+        if let Some(listener) = self.listener
+            && self.peers.len() < MAX_PEERS
+        {
+            let _ = events.set_interest(listener, Interest::Read);
+        }
+    }
+
+    /// When [`Self::on_tick`] is due.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.peers.values().map(|peer| peer.until).min()
+    }
+
+    /// Cuts off who takes too long.
+    pub(super) fn on_tick(
+        &mut self,
+        now: Time,
+        events: &mut Loop,
+        sources: &mut BTreeMap<Token, Source>,
+    ) {
+        let late = self.peers.iter().filter(|(_, peer)| peer.until <= now);
+        let late: Vec<u64> = late.map(|(ticket, _)| *ticket).collect();
+        for ticket in late {
+            self.close(ticket, events, sources);
+        }
     }
 
     /// Reads what somebody asks.
@@ -101,7 +144,7 @@ impl Control {
         let Some(fd) = events.fd(peer.token) else {
             return;
         };
-        let mut buffer = [0; MAX_LINE];
+        let mut buffer = [0; READ_MAX];
         match os::read(fd, &mut buffer) {
             Ok(ReadOutcome::WouldBlock) => return,
             Ok(ReadOutcome::Bytes(count)) => peer.said.extend(&buffer[..count]),
@@ -131,7 +174,7 @@ impl Control {
             && let Some(fd) = events.fd(peer.token)
         {
             // A line fits into a socket to which nothing was written before. Whoever has gone does not hear it.
-            let _ = os::write(fd, format!("{reply}\n").as_bytes());
+            let _ = os::write(fd, reply.line().as_bytes());
         }
         self.close(ticket, events, sources);
     }
@@ -141,8 +184,6 @@ impl Control {
             sources.remove(&peer.token);
             drop(events.remove(peer.token));
         }
-        if let Some(listener) = self.listener {
-            let _ = events.set_interest(listener, Interest::Read);
-        }
+        self.resume(events);
     }
 }

@@ -18,7 +18,8 @@ type Identity = (Pid, Option<u64>);
 #[derive(Debug)]
 struct Watched {
     pid: Pid,
-    debugger: Identity,
+    /// Unknown where the kernel could not be asked.
+    debugger: Option<Identity>,
 }
 
 #[derive(Debug, Default)]
@@ -37,9 +38,9 @@ pub(super) struct Untraced {
 }
 
 impl Debuggers {
-    /// This rank was let go, and is in the hands of a debugger.
-    pub(super) fn watch(&mut self, now: Time, proc: ProcId, pid: Pid, debugger: Pid) {
-        let debugger = (debugger, os::start_time(debugger));
+    /// This rank was let go, and is in the hands of a debugger, or may be: where it could not be found out, it will be.
+    pub(super) fn watch(&mut self, now: Time, proc: ProcId, pid: Pid, debugger: Option<Pid>) {
+        let debugger = debugger.map(|debugger| (debugger, os::start_time(debugger)));
         self.watched.insert(proc, Watched { pid, debugger });
         self.look_at.get_or_insert(now + LOOK_EVERY);
     }
@@ -61,14 +62,19 @@ impl Debuggers {
             return found;
         }
         self.watched.retain(|proc, watched| {
-            if let Some(debugger) = os::tracer(watched.pid) {
-                if debugger != watched.debugger.0 {
-                    watched.debugger = (debugger, os::start_time(debugger));
+            match os::tracer(watched.pid) {
+                Ok(None) => {}
+                // It is looked at again.
+                Err(_) => return true,
+                Ok(Some(debugger)) => {
+                    if watched.debugger.is_none_or(|(known, _)| known != debugger) {
+                        watched.debugger = Some((debugger, os::start_time(debugger)));
+                    }
+                    return true;
                 }
-                return true;
             }
             let untraced = found.entry(proc.job).or_default();
-            let ranks = if lives(watched.debugger) {
+            let ranks = if watched.debugger.is_none_or(lives) {
                 &mut untraced.left
             } else {
                 &mut untraced.lost

@@ -295,9 +295,10 @@ impl Ranks {
     pub(super) fn let_run(&mut self, now: Time, proc: ProcId) {
         let Some(pid) = self.pid(proc) else { return };
         match os::tracer(pid) {
-            Some(debugger) => self.debuggers.watch(now, proc, pid, debugger),
+            Ok(Some(debugger)) => self.debuggers.watch(now, proc, pid, Some(debugger)),
+            Err(_) => self.debuggers.watch(now, proc, pid, None),
             // It may have been killed meanwhile.
-            None => drop(os::kill(pid, Signal::CONT)),
+            Ok(None) => drop(os::kill(pid, Signal::CONT)),
         }
     }
 

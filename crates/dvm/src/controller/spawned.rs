@@ -15,11 +15,13 @@ use pmix::{
     value::{App as SpawnedApp, Envar, Info, Key, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
-use super::{Asker, Controller, MAX_JOBS, Origin, Puts};
+use super::{Asker, Controller, Job, MAX_JOBS, Origin, Phase, Puts};
 use crate::{
     alloc::LocalNames,
     place::{self, AppRequest, BindTarget, Oversubscribe},
-    proto::{Cause, Note, Outcome, Parent, StartFailure, StartStep, Stream, ToFront},
+    proto::{
+        Cause, EndReason, Note, Outcome, Parent, StartFailure, StartStep, Stream, ToDaemon, ToFront,
+    },
     spec::{App, HoldAt, HoldPlan, JobSpec, StdinTarget},
 };
 
@@ -74,6 +76,49 @@ impl Controller {
                 forward: forward.clone(),
                 preput: preput.clone(),
             }),
+        }
+    }
+
+    /// The jobs that a job has spawned, and those that they have, as far as they live.
+    pub(super) fn descendants(&self, id: JobId) -> Vec<JobId> {
+        let mut found = Vec::new();
+        let mut ancestors = vec![id];
+        while let Some(ancestor) = ancestors.pop() {
+            for (child, job) in &self.jobs {
+                let Origin::Spawned { by, .. } = &job.origin else {
+                    continue;
+                };
+                if by.job == ancestor && job.phase != Phase::Over {
+                    found.push(*child);
+                    ancestors.push(*child);
+                }
+            }
+        }
+        found
+    }
+
+    /// A proc has ended. What it has spawned is held for nobody then: only it was told. And when it was the last of its
+    /// job, nobody can push input to those any more.
+    pub(super) fn let_go_of_orphans(&mut self, id: JobId, rank: Rank) {
+        let by_it = |job: &&Job, whole: bool| match &job.origin {
+            Origin::Spawned { by, .. } => by.job == id && (whole || by.rank == rank),
+            Origin::Front => false,
+        };
+        let children = |whole: bool| -> Vec<JobId> {
+            let jobs = self.jobs.values().filter(|job| by_it(job, whole));
+            jobs.map(|job| job.id).collect()
+        };
+        let orphans = children(false);
+        let is_last = self
+            .jobs
+            .get(&id)
+            .is_some_and(|job| job.settled.len() == job.size as usize);
+        let unfed = if is_last { children(true) } else { Vec::new() };
+        for orphan in orphans {
+            self.release(orphan, None);
+        }
+        for unfed in unfed {
+            self.each_node(unfed, |job| ToDaemon::StdinEof { job });
         }
     }
 
@@ -155,11 +200,13 @@ impl Controller {
         }
         // Where it takes the others along, their end says why.
         let told = |cause: &Cause| matches!(cause, Cause::Spawned { job, .. } if *job == id);
-        let silent = matches!(outcome.cause, Cause::Success | Cause::Ended(_))
-            || self
-                .jobs
-                .values()
-                .any(|job| job.cause.as_ref().is_some_and(told));
+        let mut causes = self.jobs.values().filter_map(|job| job.cause.as_ref());
+        let silent = match outcome.cause {
+            Cause::Success => true,
+            // What the user or the end of its spawner did to it is no news.
+            Cause::Ended(reason) => reason != EndReason::DebuggerLost,
+            _ => causes.any(told),
+        };
         if !silent {
             self.tell(ToFront::Note(Note::SpawnedFailed {
                 job: id,

@@ -83,8 +83,7 @@ pub(super) enum What {
     Ready,
     /// A tool has let these procs go.
     Released(RankSet),
-    /// Input for some procs of the job, or for all that read where none is named; to be answered when there is room for
-    /// more.
+    /// Input for some procs of the job, to be answered when there is room for more.
     Feed(Pushed),
     /// The end of some procs, or of the whole job where none is named.
     Abort {
@@ -98,8 +97,7 @@ pub(super) enum What {
 #[derive(Debug)]
 pub(super) struct Pushed {
     pub(super) ticket: u64,
-    /// None: all that read.
-    pub(super) ranks: Vec<Rank>,
+    pub(super) ranks: RankSet,
     pub(super) bytes: Bytes,
     pub(super) is_last: bool,
 }
@@ -380,8 +378,8 @@ impl Service {
     }
 
     /// The job that input is for, which the sender must have spawned: what the job of a front reads comes from the front.
-    /// And its ranks, none of which means all.
-    fn readers(&self, from: &Proc, to: &[Proc]) -> Result<(JobId, Vec<Rank>), Status> {
+    /// And its ranks.
+    fn readers(&self, from: &Proc, to: &[Proc]) -> Result<(JobId, RankSet), Status> {
         let first = to.first().ok_or(Status::BAD_PARAM)?;
         if to.iter().any(|proc| proc.nspace != first.nspace) {
             return Err(Status::NOT_SUPPORTED);
@@ -391,41 +389,58 @@ impl Service {
         if spawner.is_none() || spawner != self.jobs.get(&from.nspace) {
             return Err(Status::NO_PERMISSIONS);
         }
-        let all = to.iter().any(|proc| proc.rank == PmixRank::WILDCARD);
-        let named = to.iter().filter(|_| !all).map(|proc| Rank(proc.rank.0));
-        Ok((job, named.collect()))
+        let mut ranks = self.ranks_of(to.iter());
+        Ok((job, ranks.remove(&job).unwrap_or_default()))
     }
 
-    /// A tool lets procs go: those that wait in PMIx have heard it themselves, the controller must know, and whoever
-    /// stands at its first instruction is let go by us.
+    /// A tool lets procs go: the controller is told, which then lets go those that are held.
     fn released(&mut self, event: &Event) {
         let named = event
             .infos
             .iter()
-            .find(|info| info.key == *keys::EVENT_CUSTOM_RANGE);
-        let whole = || vec![Proc::all(event.source.nspace.clone())];
-        let procs = named
-            .and_then(|info| info.value.as_procs())
-            .map_or_else(whole, |procs| procs.into_iter().cloned().collect());
-        let mut ranks: BTreeMap<JobId, RankSet> = BTreeMap::new();
-        for proc in procs {
-            let Some(job) = self.jobs.get(&proc.nspace) else {
-                continue;
-            };
-            let of_job = ranks.entry(*job).or_default();
-            if proc.rank == PmixRank::WILDCARD {
-                let size = self.sizes.get(job).copied().unwrap_or(0);
-                *of_job = RankSet::range(0..size);
-            } else {
-                of_job.insert(Rank(proc.rank.0));
+            .find(|info| info.key == *keys::EVENT_CUSTOM_RANGE)
+            .and_then(|info| info.value.as_procs());
+        let ranks = match (named, event.range) {
+            (Some(procs), _) => self.ranks_of(procs.into_iter()),
+            (None, Range::PROC_LOCAL | Range::RM) => BTreeMap::new(),
+            (None, Range::NAMESPACE) => {
+                self.ranks_of([&Proc::all(event.source.nspace.clone())].into_iter())
             }
-        }
+            // Whoever says nothing about it means everybody.
+            (None, _) => {
+                let all: Vec<Proc> = self.jobs.keys().cloned().map(Proc::all).collect();
+                self.ranks_of(all.iter())
+            }
+        };
         for (job, ranks) in ranks {
             self.demands.push_back(Demand {
                 proc: ProcId { job, rank: Rank(0) },
                 what: What::Released(ranks),
             });
         }
+    }
+
+    /// The ranks that some names stand for, by job, as far as there are such.
+    fn ranks_of<'a>(&self, procs: impl Iterator<Item = &'a Proc>) -> BTreeMap<JobId, RankSet> {
+        let mut ranks: BTreeMap<JobId, Vec<Rank>> = BTreeMap::new();
+        let mut whole: BTreeMap<JobId, RankSet> = BTreeMap::new();
+        for proc in procs {
+            let Some(job) = self.jobs.get(&proc.nspace) else {
+                continue;
+            };
+            let size = self.sizes.get(job).copied().unwrap_or(0);
+            if proc.rank == PmixRank::WILDCARD {
+                whole.insert(*job, RankSet::range(0..size));
+            } else if proc.rank.0 < size {
+                ranks.entry(*job).or_default().push(Rank(proc.rank.0));
+            }
+        }
+        for (job, some) in ranks {
+            whole
+                .entry(job)
+                .or_insert_with(|| some.into_iter().collect());
+        }
+        whole
     }
 
     fn on_ask(&mut self, now: Time, ask: Ask, out: &mut VecDeque<Output>) {

@@ -92,12 +92,12 @@ The exit code is 124, as with `timeout(1)`."
 controller noticed and ended the job, so that nothing is left behind."
 
     DEBUGGER_LOST: Error "job/debugger-lost"
-"The ranks were held for a debugger that had attached to them or to `rally`, and it is gone without having let go of them. \
-`--on-debugger-loss=kill` ends the job then, so that nothing runs on that nobody looks after."
+"The ranks were held for a debugger that had attached to them or to `rally`, and that is gone while they were in its hands, or a \
+moment after it had let go of them. `--on-debugger-loss=kill` ends the job then, so that nothing runs on that nobody looks after."
 
     DEBUGGER_GONE: Warning "job/debugger-gone"
-"The ranks were held for a debugger that had attached to them or to `rally`, and it is gone without having let go of them. \
-Nothing is held for ever: they run on, which `--on-debugger-loss=kill` would change to an end of the job. A debugger that was \
+"The ranks were held for a debugger that had attached to them or to `rally`, and that is gone while they were in its hands, or a \
+moment after it had let go of them. Nothing is held for ever: they run on, which `--on-debugger-loss=kill` would change to an end of the job. A debugger that was \
 killed may have left breakpoints in a program, which end it by SIGTRAP when it comes to them."
 
     SPAWNER_ENDED: Error "job/spawner-ended"

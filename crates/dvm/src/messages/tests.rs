@@ -655,6 +655,7 @@ fn spawned_jobs_that_fail() {
         Cause::Absent(set("3")),
         Cause::NotStarted(Vec::new()),
         Cause::Ended(EndReason::SpawnerEnded),
+        Cause::Ended(EndReason::DebuggerLost),
     ];
     let text = causes.map(|cause| {
         let note = Note::SpawnedFailed {
@@ -673,6 +674,7 @@ fn spawned_jobs_that_fail() {
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 ended without `MPI_Init`
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: it could not be started
     job/spawned-failed Warning: job 2, which a rank has spawned, failed: it was ended
+    job/spawned-failed Warning: job 2, which a rank has spawned, failed: it was ended, because its debugger is gone
     ");
 }
 
@@ -698,8 +700,20 @@ fn notes() {
         ),
         (&small, Note::Leaky(set("3"))),
         (&wide, Note::Leaky(set("0-1,6"))),
-        (&small, Note::DebuggerLost(set("3"))),
-        (&wide, Note::DebuggerLost(set("0-1,6"))),
+        (
+            &small,
+            Note::DebuggerLost {
+                job: JobId(1),
+                ranks: set("3"),
+            },
+        ),
+        (
+            &wide,
+            Note::DebuggerLost {
+                job: JobId(1),
+                ranks: set("0-1,6"),
+            },
+        ),
         (
             &small,
             Note::LeftBehind {

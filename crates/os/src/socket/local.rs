@@ -13,7 +13,13 @@ use std::{
 
 use nix::{
     errno::Errno,
-    sys::socket::{SockFlag, accept4},
+    sys::{
+        socket::{
+            AddressFamily, SockFlag, SockType, UnixAddr, accept4, connect, setsockopt, socket,
+            sockopt,
+        },
+        time::{TimeVal, TimeValLike as _},
+    },
 };
 
 use crate::error::Error;
@@ -52,18 +58,35 @@ pub fn accept_at(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Error> {
 /// than `patience` for each step, and takes no more than `limit` bytes.
 ///
 /// # Errors
-/// `ECONNREFUSED` and `ENOENT` when nobody listens; `EAGAIN` when the other side takes too long; what connect(2),
+/// `ECONNREFUSED` and `ENOENT` when nobody listens; `EAGAIN` when the other side takes too long; `EPROTO` when no whole line
+/// comes back; what connect(2),
 /// read(2) and write(2) say otherwise.
 pub fn ask_at(path: &Path, line: &str, patience: Duration, limit: u64) -> Result<String, Error> {
-    let failed = Error::std("ask at a path");
-    let mut stream = UnixStream::connect(path).map_err(&failed)?;
-    stream.set_read_timeout(Some(patience)).map_err(&failed)?;
-    stream.set_write_timeout(Some(patience)).map_err(&failed)?;
+    const OPERATION: &str = "ask at a path";
+    let failed = Error::std(OPERATION);
+    let socket = socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .map_err(Error::nix(OPERATION))?;
+    // The time for sending counts for connecting as well: the other side may have its queue full.
+    let limit_of = TimeVal::microseconds(i64::try_from(patience.as_micros()).unwrap_or(i64::MAX));
+    setsockopt(&socket, sockopt::SendTimeout, &limit_of).map_err(Error::nix(OPERATION))?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &limit_of).map_err(Error::nix(OPERATION))?;
+    let address = UnixAddr::new(path).map_err(Error::nix(OPERATION))?;
+    connect(socket.as_raw_fd(), &address).map_err(Error::nix(OPERATION))?;
+    let mut stream = UnixStream::from(socket);
     stream
         .write_all(format!("{line}\n").as_bytes())
         .map_err(&failed)?;
     let mut answer = String::new();
     let mut reader = io::BufReader::new(stream).take(limit);
     reader.read_line(&mut answer).map_err(&failed)?;
-    Ok(answer.trim_end_matches('\n').to_owned())
+    match answer.strip_suffix('\n') {
+        Some(answer) => Ok(answer.to_owned()),
+        // The other side went, or said more than it may.
+        None => Err(Error::nix(OPERATION)(Errno::EPROTO)),
+    }
 }

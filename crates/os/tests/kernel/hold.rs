@@ -45,7 +45,7 @@ fn a_program_stops_at_its_first_instruction_and_goes_on_when_told() {
         }
     );
     assert_eq!(os::inspect(pid).unwrap().state, 't');
-    assert_eq!(os::tracer(pid), Some(os::current_pid()));
+    assert_eq!(os::tracer(pid).unwrap(), Some(os::current_pid()));
     os::leave_stopped(pid).unwrap();
     // Detaching wakes the program for the injected SIGSTOP, which takes effect a moment later.
     assert_eq!(
@@ -56,7 +56,7 @@ fn a_program_stops_at_its_first_instruction_and_goes_on_when_told() {
         }
     );
     assert_eq!(os::inspect(pid).unwrap().state, 'T');
-    assert_eq!(os::tracer(pid), None);
+    assert_eq!(os::tracer(pid).unwrap(), None);
     // It stands in ld.so's first instruction: the last system call is still the exec.
     let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
     assert_eq!(

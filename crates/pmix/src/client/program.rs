@@ -237,8 +237,9 @@ impl Program {
         if input == Input::Tick {
             while let Some((proc, outcome)) = self.gets.expired(now) {
                 self.proceed(&proc, outcome);
+                // A request that is answered at once belongs to the next get, which may expire now as well.
+                self.pump();
             }
-            self.pump();
         }
     }
 

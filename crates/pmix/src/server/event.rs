@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use base::RankSet;
 use bytes::Bytes;
 
-use super::{Conn, Event, Output, ReplyTo, Server, find, info, is_set};
+use super::{Conn, Event, Output, ReplyTo, Server, find, info, is_set, job::Namespace};
 use crate::{
-    codec::{Format, Writer},
+    codec::{Family, Format, Writer},
     frame, keys,
     message::Push,
     value::{Info, Nspace, Proc, Range, Status, Value},
@@ -180,6 +180,23 @@ impl Server {
         }
         self.status(reply, Status::SUCCESS);
         self.replay(conn, &new);
+        self.tell_silent_stop(conn, &new);
+    }
+
+    /// libpmix 3 stops in init like its successors, and registers for its release, but does not say that it waits.
+    fn tell_silent_stop(&mut self, conn: Conn, codes: &BTreeSet<Status>) {
+        if !codes.contains(&Status::DEBUGGER_RELEASE) {
+            return;
+        }
+        let Some(known) = self.peers.get(&conn).and_then(|peer| peer.connected()) else {
+            return;
+        };
+        let job = self.jobs.get(&known.proc.nspace);
+        if known.format.family == Family::Fixed && job.is_some_and(|job| job.stops_at(&known.proc))
+        {
+            let proc = known.proc.clone();
+            self.out.push_back(Output::Ready { proc });
+        }
     }
 
     /// Tells a connection what happened before it registered.
@@ -199,6 +216,7 @@ impl Server {
                 // With the first registration for it, and with no later one.
                 (codes.contains(&event.status) || codes.is_empty())
                     && interests.wants(event)
+                    && !self.is_for_host(event, &known.proc)
                     && self.reaches(event, &known.proc)
             })
             .map(|event| packed(&push_of(event, None), known.format))
@@ -271,6 +289,7 @@ impl Server {
             };
             if known.proc != event.source
                 && interests.wants(event)
+                && !self.is_for_host(event, &known.proc)
                 && self.reaches(event, &known.proc)
             {
                 let bytes = by_format
@@ -291,6 +310,13 @@ impl Server {
         if from == From::Peer {
             self.out.push_back(Output::Event(Box::new(event.clone())));
         }
+    }
+
+    /// Whether the host tells a process of it: who is held is let go by [`super::Input::Release`], so that the host knows.
+    fn is_for_host(&self, event: &Event, proc: &Proc) -> bool {
+        event.status == Status::DEBUGGER_RELEASE
+            && event.source != self.config.identity
+            && self.jobs.get(&proc.nspace).is_some_and(Namespace::stops)
     }
 
     /// Whether a process is within an event's range.

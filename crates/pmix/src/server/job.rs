@@ -63,7 +63,7 @@ pub struct Stop {
 /// Where a process stops by itself when it is told to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StopIn {
-    /// In PMIx_Init: every libpmix does it.
+    /// In PMIx_Init. Every libpmix does it, from version 4 on with a word that it waits.
     Init,
     /// Where the program or its MPI library looks for it, as Open MPI does at the end of MPI_Init.
     App,
@@ -209,6 +209,17 @@ impl Namespace {
         let stop = self.job.stop.as_ref()?;
         let is_meant = proc.nspace == self.job.nspace && stop.ranks.contains(Rank(proc.rank.0));
         is_meant.then_some(stop.place)
+    }
+
+    /// Whether some of its processes are to stop.
+    pub(super) fn stops(&self) -> bool {
+        let stop = self.job.stop.as_ref();
+        stop.is_some_and(|stop| !stop.ranks.is_empty())
+    }
+
+    /// Whether a process is to stop.
+    pub(super) fn stops_at(&self, proc: &Proc) -> bool {
+        self.stop_of(proc).is_some()
     }
 
     /// These processes need not stop any more. True when that is all of the job.

@@ -10,7 +10,8 @@ use crate::{
 };
 
 /// What a spawn may ask for, as attributes.
-const SPAWN_SUPPORT: &str = "pmix.wdir,pmix.host,pmix.hostfile,pmix.mapby,pmix.rankby,pmix.bindto";
+const SPAWN_SUPPORT: &str = "pmix.wdir,pmix.host,pmix.hostfile,pmix.mapby,pmix.rankby,pmix.bindto,\
+pmix.stdin,pmix.fwd.stdin,pmix.fwd.stdout,pmix.fwd.stderr";
 /// How a job may be held, as attributes.
 const DEBUG_SUPPORT: &str = "pmix.dbg.exec,pmix.dbg.init,pmix.dbg.notify";
 

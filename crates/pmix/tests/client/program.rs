@@ -474,6 +474,26 @@ fn a_get_can_be_given_up_without_the_others() {
     assert_eq!(host.news(), [done(same, Ok(Done::Value(value)))]);
 }
 
+/// After the finalize the next get of a process is answered at once, and not a moment after its own time has come.
+#[test]
+fn gets_that_expire_together_are_each_answered_once() {
+    let other = proc("job", 0);
+    let mut host = started(Vec::new());
+    let first = host.machine.get(other.clone(), key("a"), Search::Anywhere);
+    let second = host.machine.get(other, key("b"), Search::Anywhere);
+    for ticket in [first, second] {
+        host.machine.limit(ticket, NOW);
+    }
+    host.machine.finalize();
+    host.drain();
+    host.handle(Input::Tick);
+    let expected = [
+        done(first, Err(Status::TIMEOUT)),
+        done(second, Err(Status::INIT)),
+    ];
+    assert_eq!(host.news(), expected);
+}
+
 #[test]
 fn a_get_that_cannot_be_read_fails() {
     let mut host = started(Vec::new());

@@ -8,7 +8,7 @@ use pmix::{
     value::{Range, Status, Value},
 };
 
-use crate::world::{World, job, nspace, proc};
+use crate::world::{V3, World, job, nspace, proc};
 
 fn ranks(ranks: &[u32]) -> RankSet {
     ranks.iter().copied().map(Rank).collect()
@@ -108,5 +108,44 @@ fn who_comes_after_the_release_does_not_wait() {
         world.register(conn, &[Status::DEBUGGER_RELEASE]);
         assert_eq!(world.codes(conn), expected);
     }
+    world.leave_nothing();
+}
+
+/// The host knows who is held: a tool's word goes to it, and it lets go whom it finds.
+#[test]
+fn a_tool_lets_go_by_way_of_the_host() {
+    let mut world = stopping(StopIn::Init, &[0]);
+    let conns: Vec<Conn> = (0..3).map(|rank| world.connect("s", rank)).collect();
+    world.register(conns[0], &[Status::DEBUGGER_RELEASE]);
+    world.register(conns[1], &[Status::DEBUGGER_RELEASE]);
+    let request = Request::Notify {
+        status: Status::DEBUGGER_RELEASE,
+        range: Range::NAMESPACE,
+        infos: Vec::new(),
+    };
+    assert_eq!(world.told(conns[2], &request), Status::SUCCESS);
+    assert_eq!(world.events.len(), 1);
+    assert_eq!(world.codes(conns[0]), []);
+    release(&mut world, &[0]);
+    assert_eq!(world.codes(conns[0]), [Status::DEBUGGER_RELEASE]);
+    // Where nobody stops it is an event like any other.
+    assert_eq!(world.told(conns[2], &request), Status::SUCCESS);
+    assert_eq!(world.codes(conns[1]), [Status::DEBUGGER_RELEASE]);
+    world.leave_nothing();
+}
+
+/// It registers for its release and does not say that it waits.
+#[test]
+fn version_3_waits_without_a_word() {
+    let mut world = stopping(StopIn::Init, &[0]);
+    let conns = [
+        world.connect_as("s", 0, V3),
+        world.connect_as("s", 1, V3),
+        world.connect("s", 2),
+    ];
+    for conn in conns {
+        world.register(conn, &[Status::DEBUGGER_RELEASE]);
+    }
+    assert_eq!(world.ready, [proc("s", 0)]);
     world.leave_nothing();
 }

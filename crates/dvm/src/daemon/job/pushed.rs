@@ -1,6 +1,6 @@
 //! Input that the spawner of the job pushes to its procs by PMIx.
 
-use base::Rank;
+use base::{Rank, RankSet};
 use pmix::value::Status;
 
 use super::{LocalJob, Out};
@@ -66,16 +66,10 @@ impl LocalJob {
         }
     }
 
-    /// Those of some ranks that may still read, or of all where none is named.
-    fn readers(&self, ranks: &[Rank]) -> Vec<Rank> {
-        let reads = |rank: &Rank| {
-            let proc = self.procs.get(rank);
-            proc.is_some_and(|proc| proc.feeder.is_some())
-        };
-        if ranks.is_empty() {
-            self.procs.keys().copied().filter(reads).collect()
-        } else {
-            ranks.iter().copied().filter(reads).collect()
-        }
+    /// Those of some ranks that may still read.
+    fn readers(&self, ranks: &RankSet) -> Vec<Rank> {
+        let named = self.procs.iter().filter(|(rank, _)| ranks.contains(**rank));
+        let reading = named.filter(|(_, proc)| proc.feeder.is_some());
+        reading.map(|(rank, _)| *rank).collect()
     }
 }
