@@ -134,7 +134,7 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
     let ranks = Ranks::new(record.owner().to_owned(), birth.descriptors)?;
     let mut sources = BTreeMap::new();
     let clients = Clients::open(&mut events, &mut sources)?;
-    let name = service_name(&birth.host);
+    let name = service_name(&birth.host, os::random_number()?);
     // Everything above is done while the front still reads its command line.
     let allocation = match link::receive_opening(birth.link.as_fd()) {
         Ok(Some(allocation)) => allocation,
@@ -608,14 +608,18 @@ impl Machine {
 }
 
 /// The name of the PMIx server here: it stands before a dot and a semicolon, so that neither may be in it.
-fn service_name(host: &str) -> String {
+///
+/// The names of its jobs begin with it, and MPICH makes those of its shared memory from them alone. Programs that are
+/// killed leave such memory behind, so that a name must not come again when the pid does.
+fn service_name(host: &str, unique: u64) -> String {
     let host: String = host
         .chars()
         .take_while(|character| *character != '.')
         .filter(|character| !matches!(character, ';' | '@'))
         .take(SERVICE_HOST_MAX)
         .collect();
-    format!("rally-{host}-{}", os::current_pid().as_raw())
+    let pid = os::current_pid().as_raw();
+    format!("rally-{host}-{:08x}-{pid}", unique & 0xffff_ffff)
 }
 
 /// A link that is emptied before each message has room for it.

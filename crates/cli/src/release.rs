@@ -217,7 +217,7 @@ mod tests {
         for (text, expected) in [
             ("123", Some((123, 1))),
             ("123@2", Some((123, 2))),
-            ("rally-node-7-123@1", Some((123, 1))),
+            ("rally-node-7-00c0ffee-123@1", Some((123, 1))),
             ("rally-node", None),
             ("", None),
             ("123@x", None),

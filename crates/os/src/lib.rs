@@ -35,7 +35,7 @@ pub use pipe::{
     set_nonblocking, set_pipe_size, socket_pair, standard_streams, write, write_if_room,
     write_vectored,
 };
-pub use private::{make_private_dir, remove_private_dir, write_private_file};
+pub use private::{make_private_dir, random_number, remove_private_dir, write_private_file};
 pub use process::{
     Forked, Pid, ProcessInfo, all_processes, become_subreaper, children, close_on_exec_from,
     current_pid, descendants, effective_gid, effective_uid, environment_of, exit_at_once, fork,

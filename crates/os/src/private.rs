@@ -131,8 +131,11 @@ fn write_new(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> nix::Result
     close(file)
 }
 
-/// A number that nobody can guess.
-fn random_number() -> Result<u64, Error> {
+/// A number that nobody can guess, and that nobody had before.
+///
+/// # Errors
+/// The kernel has no random numbers, which only a filter of system calls can bring about.
+pub fn random_number() -> Result<u64, Error> {
     let mut bytes = [0; 8];
     loop {
         // SAFETY: the kernel writes at most the stated length into an owned array.

@@ -304,6 +304,18 @@ fn ranks_have_barriers_of_their_own() {
     );
 }
 
+/// MPICH makes the names of its shared memory from it, which stays behind where a program is killed.
+#[test]
+fn the_name_of_a_job_does_not_come_again_with_its_pid() {
+    let names = [(), ()].map(|()| {
+        let sandbox = Sandbox::new();
+        let run = sandbox.run_rally(&["run", "-n", "1", "sh", "-c", "echo $PMIX_NAMESPACE"]);
+        let name = run.expect_code(0).out();
+        name.rsplit_once('-').unwrap().0.to_owned()
+    });
+    assert_ne!(names[0], names[1]);
+}
+
 #[test]
 fn where_no_program_listens_nobody_is_served() {
     let sandbox = Sandbox::new();
