@@ -4,6 +4,6 @@ fn main() {
     let symbols = include_str!("../mpir/symbols.txt");
     println!("cargo::rerun-if-changed=../mpir/symbols.txt");
     for symbol in symbols.lines() {
-        println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol={symbol}");
+        println!("cargo::rustc-link-arg-bin=rally=-Wl,--export-dynamic-symbol={symbol}");
     }
 }

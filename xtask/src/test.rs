@@ -153,29 +153,34 @@ fn all_tests() -> Command {
     }
 }
 
-/// Builds what a user gets, and the helper beside it: one file that needs no library of the machine. It runs on a node
-/// whatever its C library, and starts sooner, because no dynamic linker has to look for libraries and symbols.
+/// Builds what a user gets, and the helper beside it: files that need no library of the machine. They run on a node
+/// whatever its C library, and start sooner, because no dynamic linker has to look for libraries and symbols.
 pub(crate) fn release() -> Result<()> {
     let helper = ["build", "--locked", "--release", "-p", "mischief"];
     steps::execute(&mut cargo(&helper), LIMIT)?;
-    let product = [
-        "rustc",
-        "--locked",
-        "--release",
-        "-p",
-        "cli",
-        "--bin",
-        "rally",
-        "--",
-        "-Ctarget-feature=+crt-static",
-    ];
-    steps::execute(&mut cargo(&product), LIMIT)
+    for binary in ["rally", "dbgr"] {
+        let product = [
+            "rustc",
+            "--locked",
+            "--release",
+            "-p",
+            "cli",
+            "--bin",
+            binary,
+            "--",
+            "-Ctarget-feature=+crt-static",
+        ];
+        steps::execute(&mut cargo(&product), LIMIT)?;
+    }
+    Ok(())
 }
 
 /// `cargo xtask build`.
 pub(crate) fn build() -> Result<()> {
     release()?;
-    println!("{}", released("rally")?.display());
+    for binary in ["rally", "dbgr"] {
+        println!("{}", released(binary)?.display());
+    }
     Ok(())
 }
 

@@ -1,19 +1,27 @@
 //! Files: finding programs, small kernel files.
-#![expect(unsafe_code, reason = "faccessat decides by the effective user")]
+#![expect(
+    unsafe_code,
+    reason = "faccessat decides by the effective user, and files are mapped"
+)]
 
 use std::{
     ffi::{CString, OsStr},
     fs::{self, File},
     io::{self, Read},
+    num::NonZeroUsize,
     os::{
         fd::OwnedFd,
         unix::{
             ffi::OsStrExt,
-            fs::{DirBuilderExt, OpenOptionsExt},
+            fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
         },
     },
     path::{Path, PathBuf},
+    ptr::NonNull,
+    slice,
 };
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::Error;
 
@@ -28,6 +36,87 @@ pub fn open_for_reading(path: &Path) -> io::Result<OwnedFd> {
         .open(path)
         .map(OwnedFd::from)
 }
+
+/// A file in memory, to be read.
+#[derive(Debug)]
+pub struct Mapped {
+    base: NonNull<u8>,
+    length: NonZeroUsize,
+    device: (u32, u32),
+    inode: u64,
+}
+
+impl Mapped {
+    /// Maps a regular file.
+    ///
+    /// # Errors
+    /// Those of open(2) and mmap(2); `EINVAL` for what is empty or no regular file.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let failed = || Error::file("open", path);
+        let error = |errno| Error::File {
+            operation: "map",
+            path: path.to_owned(),
+            errno,
+        };
+        let file = File::options()
+            .read(true)
+            // A pipe with that name must not make us wait.
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(path)
+            .map_err(failed())?;
+        let metadata = file.metadata().map_err(failed())?;
+        let length = usize::try_from(metadata.len()).ok();
+        let length = length
+            .filter(|_| metadata.is_file())
+            .and_then(NonZeroUsize::new)
+            .ok_or_else(|| error(libc::EINVAL))?;
+        // SAFETY: a new mapping that overlaps nothing, and that nobody writes through.
+        let base = unsafe {
+            mmap(
+                None,
+                length,
+                ProtFlags::PROT_READ,
+                MapFlags::MAP_PRIVATE,
+                &file,
+                0,
+            )
+        }
+        .map_err(|errno| error(errno as i32))?;
+        let device = metadata.dev();
+        Ok(Self {
+            base: base.cast(),
+            length,
+            device: (libc::major(device), libc::minor(device)),
+            inode: metadata.ino(),
+        })
+    }
+
+    /// The major and minor number of the device that the file is on, and its number there: which file it is.
+    #[must_use]
+    pub const fn identity(&self) -> ((u32, u32), u64) {
+        (self.device, self.inode)
+    }
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the mapping is readable over its length until it is dropped. Who writes into the file changes what is
+        // read, which can be any bytes; who makes it shorter ends us with SIGBUS, as it does every reader of a mapped file.
+        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.length.get()) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it any more.
+        let _ = unsafe { munmap(self.base.cast(), self.length.get()) };
+    }
+}
+
+// SAFETY: it is only read, and belongs to no thread.
+unsafe impl Send for Mapped {}
+// SAFETY: it is only read.
+unsafe impl Sync for Mapped {}
 
 /// Most that is read of a file in /proc or /sys that should be small.
 const SMALL_FILE: u64 = 1 << 20;

@@ -9,6 +9,7 @@ mod clock;
 mod error;
 mod event;
 mod files;
+mod foreign;
 mod pipe;
 mod private;
 mod process;
@@ -27,7 +28,12 @@ pub use clock::{Clock, wall_clock};
 pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
 pub use files::{
-    Found, find_program, is_executable, make_private_dirs, open_for_reading, remove_files,
+    Found, Mapped, find_program, is_executable, make_private_dirs, open_for_reading, remove_files,
+};
+pub use foreign::{
+    InKernel, NotStopped, Registers, StoppedThread, ThreadInfo, arguments_of, in_kernel,
+    inspect_thread, map_deleted_file_of, map_file_of, mappings, owner_of, program_of, read_memory,
+    threads_of,
 };
 pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, duplicate_inherited,

@@ -378,7 +378,7 @@ fn parents_of_all() -> Vec<(Pid, Pid)> {
 }
 
 /// The entries of a directory whose names are numbers.
-fn numeric_entries(directory: &str) -> impl Iterator<Item = i32> {
+pub(crate) fn numeric_entries(directory: &str) -> impl Iterator<Item = i32> {
     fs::read_dir(directory)
         .into_iter()
         .flatten()
@@ -391,7 +391,7 @@ fn numeric_entries(directory: &str) -> impl Iterator<Item = i32> {
         })
 }
 
-fn read_proc(pid: Pid, file: &str) -> Option<Vec<u8>> {
+pub(crate) fn read_proc(pid: Pid, file: &str) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(1024);
     fs::File::open(format!("/proc/{pid}/{file}"))
         .ok()?

@@ -151,3 +151,16 @@ fn without_the_option_and_without_a_debugger_nothing_is_held() {
         .expect_code(0)
         .expect_out("a\na\na\na\n");
 }
+
+/// What has these symbols is taken for a launcher by debuggers.
+#[test]
+fn the_debugger_is_no_starter() {
+    let symbols = |program: &str| {
+        let nm = Command::new("nm")
+            .args(["-D", "--defined-only", program])
+            .output();
+        String::from_utf8(nm.unwrap().stdout).unwrap()
+    };
+    assert!(symbols(env!("CARGO_BIN_EXE_rally")).contains("MPIR_proctable"));
+    assert!(!symbols(env!("CARGO_BIN_EXE_dbgr")).contains("MPIR_"));
+}

@@ -8,6 +8,7 @@
 )]
 #![expect(clippy::print_stdout, reason = "a harness reports")]
 
+mod foreign;
 mod fork;
 mod hold;
 mod loops;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         fork::TESTS,
         socket::TESTS,
         private::TESTS,
+        foreign::TESTS,
     ]
     .concat();
     let tests = tests.into_iter().filter(|(name, _)| wanted(name));

@@ -1,10 +1,11 @@
-//! `rally`: starts parallel programs and lets tools meet them.
+//! The programs `rally`, which starts parallel programs and lets tools meet them, and `dbgr`, which says where they are.
 //!
 //! **Architecture invariant:** this is the only crate that prints, exits and reads the environment. It maps what the
 //! state machines of `dvm` ask for onto the primitives of `os`; it decides nothing that a state machine could.
 
 mod args;
 mod config;
+mod dbgr;
 mod demo;
 mod exit;
 mod front;
@@ -26,6 +27,8 @@ use std::{
     process::ExitCode,
 };
 
+pub use dbgr::dbgr;
+
 use args::{Detail, MessageFormat, Request, RunRequest, Show, Verbosity, World};
 use dvm::messages::{Kind, Message};
 
@@ -39,7 +42,8 @@ const TABLES: &[&[&Kind]] = &[
     singleton::KINDS,
 ];
 
-fn main() -> ExitCode {
+/// Runs the program `rally`.
+pub fn rally() -> ExitCode {
     os::close_on_exec_from(3);
     ExitCode::from(run())
 }

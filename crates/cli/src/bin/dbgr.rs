@@ -1,0 +1,5 @@
+//! The parallel debugger.
+
+fn main() -> std::process::ExitCode {
+    cli::dbgr()
+}

@@ -1,0 +1,5 @@
+//! The launcher.
+
+fn main() -> std::process::ExitCode {
+    cli::rally()
+}

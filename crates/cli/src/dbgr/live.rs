@@ -1,0 +1,250 @@
+//! Processes as they are now: what `debug` asks of them, answered by the kernel.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use bytes::Bytes;
+use debug::{
+    image::Files,
+    maps::{self, Mapping},
+    memory::{Memory, Unreadable},
+    stack::{Activity, End, Frames, Missing, Seen, Stack, Thread, Wait},
+    unwind::{Capture, Code, Images},
+};
+use os::{InKernel, NotStopped, Pid, StoppedThread, ThreadInfo};
+
+/// The memory of a process that lives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LiveMemory(pub(super) Pid);
+
+/// The files of a process that lives, in its own file system.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LiveFiles(pub(super) Pid);
+
+/// How long a thread may take to stop: far longer than any takes that can.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Bytes of a stack that are copied at first: nearly all are shorter.
+const STACK_COPY: usize = 64 << 10;
+/// Bytes of a stack that are copied where that was not enough.
+const MAX_STACK_COPY: usize = 64 << 20;
+
+impl Memory for LiveMemory {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {
+        match os::read_memory(self.0, address, buffer) {
+            Ok(read) if read == buffer.len() => Ok(()),
+            _ => Err(Unreadable { address }),
+        }
+    }
+}
+
+impl Files for LiveFiles {
+    fn open(&self, path: &Path) -> Option<Bytes> {
+        os::map_file_of(self.0, path).map(Bytes::from_owner)
+    }
+
+    fn open_mapped(&self, mapping: &Mapping) -> Option<Bytes> {
+        let same = |file: &os::Mapped| {
+            let (device, inode) = file.identity();
+            mapping
+                .file
+                .is_some_and(|file| file.device == device && file.inode == inode)
+        };
+        // On some file systems a mapping has another device than the file that it is of: then the name has to do.
+        let named = || os::map_file_of(self.0, mapping.path.as_ref());
+        let (start, end) = (mapping.range.start, mapping.range.end);
+        named()
+            .filter(same)
+            .or_else(|| os::map_deleted_file_of(self.0, start, end))
+            .or_else(|| named().filter(|_| !mapping.deleted))
+            .map(Bytes::from_owner)
+    }
+}
+
+/// Looks at processes, and keeps what does not change between two looks.
+#[derive(Debug, Default)]
+pub(super) struct Looker {
+    /// Every frame that was seen.
+    pub(super) frames: Frames,
+    images: Images,
+    codes: BTreeMap<Pid, Known>,
+}
+
+/// What is known of a process from the last look.
+#[derive(Debug)]
+struct Known {
+    /// When it started: another process may have its number now.
+    start_time: u64,
+    code: Code,
+}
+
+impl Looker {
+    /// Looks at every thread of a process, of which each is stopped for a moment.
+    pub(super) fn look(&mut self, pid: Pid) -> Seen {
+        let Some(info) = os::inspect(pid) else {
+            return Seen::Missing(Missing::Gone);
+        };
+        let known = self.codes.remove(&pid);
+        let code = match known.filter(|known| known.start_time == info.start_time) {
+            Some(known) => Some((known.code, Age::Kept)),
+            None => self.read_code(pid).map(|code| (code, Age::New)),
+        };
+        let Some((mut code, mut age)) = code else {
+            return Seen::Missing(missing(pid));
+        };
+        let mut threads = Vec::new();
+        for tid in os::threads_of(pid) {
+            let mut thread = self.look_at(pid, tid, &code);
+            // It may have loaded a library since we have looked, or become another program.
+            if age == Age::Kept
+                && thread
+                    .as_ref()
+                    .is_some_and(|thread| thread.stack.end == End::Lost)
+                && let Some(new) = self.read_code(pid)
+            {
+                (code, age) = (new, Age::New);
+                thread = self.look_at(pid, tid, &code);
+            }
+            threads.extend(thread);
+        }
+        let start_time = info.start_time;
+        self.codes.insert(pid, Known { start_time, code });
+        if threads.is_empty() {
+            Seen::Missing(missing(pid))
+        } else {
+            Seen::Threads(threads)
+        }
+    }
+
+    fn read_code(&mut self, pid: Pid) -> Option<Code> {
+        let maps = maps::parse(&os::mappings(pid)?);
+        Some(self.images.code(&maps, &LiveFiles(pid), &LiveMemory(pid)))
+    }
+
+    fn look_at(&mut self, pid: Pid, tid: Pid, code: &Code) -> Option<Thread> {
+        // Before it is stopped, for then it is stopped.
+        let info = os::inspect_thread(pid, tid)?;
+        let in_kernel = os::in_kernel(pid, tid);
+        let mut activity = activity(&info, in_kernel)?;
+        let (memory, files) = (LiveMemory(pid), LiveFiles(pid));
+        let mut stopped = Duration::ZERO;
+        let mut stack = Stack {
+            frames: Vec::new(),
+            end: End::Lost,
+        };
+        for limit in [STACK_COPY, MAX_STACK_COPY] {
+            let (capture, time) = match capture(tid, &info, in_kernel, limit) {
+                Ok(capture) => capture,
+                Err(NotStopped::Gone) => return None,
+                Err(_) => match from_outside(in_kernel, &memory, limit) {
+                    Some(capture) => (capture, Duration::ZERO),
+                    None => break,
+                },
+            };
+            stopped = stopped.max(time);
+            let cut = capture.bytes.len() == limit;
+            stack = self
+                .images
+                .unwind(code, &capture, &memory, &files, &mut self.frames);
+            if stack.end == End::Start || !cut {
+                break;
+            }
+        }
+        if activity == Activity::Waiting(Wait::Other)
+            && let Some(&inner) = stack.frames.last()
+        {
+            let function = self.frames.get(inner).function.as_deref();
+            activity = Activity::Waiting(function.map_or(Wait::Other, Wait::of_function));
+        }
+        Some(Thread {
+            tid: tid.as_raw(),
+            name: info.name,
+            stack,
+            activity,
+            cpu: info.cpu,
+            stopped,
+        })
+    }
+}
+
+/// Whether the mappings of a process were read in this look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Age {
+    New,
+    Kept,
+}
+
+/// Why a process shows nothing.
+fn missing(pid: Pid) -> Missing {
+    match os::inspect(pid) {
+        None => Missing::Gone,
+        Some(info) if matches!(info.state, 'Z' | 'X') => Missing::Zombie,
+        Some(_) => match os::tracer(pid) {
+            Ok(Some(tracer)) if tracer != os::current_pid() => Missing::TracedBy(tracer.as_raw()),
+            _ => Missing::NotPermitted,
+        },
+    }
+}
+
+/// Takes what is needed of a thread, and how long it has stood for that.
+fn capture(
+    tid: Pid,
+    info: &ThreadInfo,
+    in_kernel: Option<InKernel>,
+    limit: usize,
+) -> Result<(Capture, Duration), NotStopped> {
+    // No signal and no debugger reaches it: it is not even asked.
+    if info.state == 'D' && matches!(in_kernel, Some(InKernel::Blocked { .. })) {
+        return Err(NotStopped::Late);
+    }
+    let thread = StoppedThread::stop(tid, PATIENCE)?;
+    let registers = thread.registers().map_err(|_| NotStopped::Gone)?;
+    let bytes = stack_of(tid, registers.stack, limit);
+    let stopped = thread.release();
+    let capture = Capture {
+        instruction: registers.instruction,
+        stack: registers.stack,
+        frame: registers.frame,
+        bytes,
+    };
+    Ok((capture, stopped))
+}
+
+/// What can be had of a thread that does not stop for us: the kernel says where it has entered the kernel, without the frame pointer.
+fn from_outside(in_kernel: Option<InKernel>, memory: &LiveMemory, limit: usize) -> Option<Capture> {
+    let Some(InKernel::Blocked {
+        stack, instruction, ..
+    }) = in_kernel
+    else {
+        return None;
+    };
+    Some(Capture {
+        instruction,
+        stack,
+        frame: 0,
+        bytes: stack_of(memory.0, stack, limit),
+    })
+}
+
+/// What stands on the stack, as far as it reaches but not beyond `limit`.
+fn stack_of(pid: Pid, stack: u64, limit: usize) -> Vec<u8> {
+    let mut bytes = vec![0; limit];
+    let read = os::read_memory(pid, stack, &mut bytes).unwrap_or(0);
+    bytes.truncate(read);
+    bytes
+}
+
+/// What a thread does; nothing when it has ended.
+fn activity(info: &ThreadInfo, in_kernel: Option<InKernel>) -> Option<Activity> {
+    Some(match info.state {
+        'R' => Activity::Running,
+        'D' => Activity::Disk,
+        'T' => Activity::Stopped,
+        't' => Activity::Traced,
+        'Z' | 'X' | 'x' => return None,
+        _ => Activity::Waiting(match in_kernel {
+            Some(InKernel::Blocked {
+                call: Some(call), ..
+            }) => Wait::of_call(call),
+            _ => Wait::Other,
+        }),
+    })
+}

@@ -1,0 +1,245 @@
+//! Programs and libraries: what their files say of addresses.
+//!
+//! A file is parsed once for all processes that have mapped it. Its parts are read when they are first needed: the
+//! unwinding rules for every stack, the symbols and lines only of files that stand in one.
+
+mod lines;
+mod names;
+mod symbols;
+
+use std::{
+    cell::OnceCell,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use object::{
+    LittleEndian, Object, ObjectSection, ReadRef,
+    elf::{self, FileHeader64},
+    read::elf::{ElfFile64, FileHeader, ProgramHeader},
+};
+use thiserror::Error;
+
+use crate::{
+    maps::Mapping,
+    stack::{Frame, FrameKind, Source},
+};
+use lines::Lines;
+use symbols::Symbols;
+
+/// A program or library, or the code that the kernel maps into each process.
+#[derive(Debug)]
+pub struct Image {
+    /// The file name without directories.
+    name: Arc<str>,
+    file: Bytes,
+    segments: Vec<Segment>,
+    /// What the unwinder needs of it.
+    pub(crate) unwinding: Unwinding,
+    build_id: Option<Vec<u8>>,
+    debug_link: Option<String>,
+    symbols: OnceCell<Symbols>,
+    lines: OnceCell<Option<Lines>>,
+}
+
+/// Sections with unwinding rules, and where they stand.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unwinding {
+    pub(crate) text: Section,
+    pub(crate) got: Section,
+    pub(crate) eh_frame: Section,
+    pub(crate) eh_frame_hdr: Section,
+    pub(crate) debug_frame: Section,
+}
+
+/// A section's addresses in the file's own numbering, and its bytes.
+pub(crate) type Section = Option<(Range<u64>, Bytes)>;
+
+/// A part of the file that is mapped.
+#[derive(Clone, Debug)]
+struct Segment {
+    offset: u64,
+    length: u64,
+    address: u64,
+}
+
+/// A file that is no program or library of this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("not an ELF file of this machine: {0}")]
+pub struct NotAnImage(String);
+
+/// Where the files with debug information may be that were taken out of a program or library: how a debugger of the
+/// system looks for them.
+const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
+
+/// Gives the files that a process has, by their paths there.
+pub trait Files {
+    /// The bytes of a file; nothing where it cannot be opened.
+    fn open(&self, path: &Path) -> Option<Bytes>;
+
+    /// The bytes of the file that is mapped, which may have lost its name, or lost it to another file.
+    fn open_mapped(&self, mapping: &Mapping) -> Option<Bytes>;
+}
+
+impl Image {
+    /// Reads a file, of which the name is `path`.
+    ///
+    /// # Errors
+    /// It is none that could be executed here.
+    pub fn parse(path: &str, file: Bytes) -> Result<Self, NotAnImage> {
+        let bad = |error: object::Error| NotAnImage(error.to_string());
+        let elf = ElfFile64::<LittleEndian>::parse(&*file).map_err(bad)?;
+        let section = |name: &str| -> Section {
+            let section = elf.section_by_name(name)?;
+            let data = section.uncompressed_data().ok()?;
+            let range = section.address()..section.address().checked_add(data.len() as u64)?;
+            let bytes = match data {
+                std::borrow::Cow::Borrowed(part) => file.slice_ref(part),
+                std::borrow::Cow::Owned(part) => Bytes::from(part),
+            };
+            Some((range, bytes))
+        };
+        let unwinding = Unwinding {
+            text: section(".text"),
+            got: section(".got"),
+            eh_frame: section(".eh_frame"),
+            eh_frame_hdr: section(".eh_frame_hdr"),
+            debug_frame: section(".debug_frame"),
+        };
+        let debug_link = elf
+            .gnu_debuglink()
+            .ok()
+            .flatten()
+            .and_then(|(name, _)| String::from_utf8(name.to_vec()).ok());
+        Ok(Self {
+            name: path.rsplit('/').next().unwrap_or(path).into(),
+            segments: segments(&*file).map_err(bad)?,
+            unwinding,
+            build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
+            debug_link,
+            file,
+            symbols: OnceCell::new(),
+            lines: OnceCell::new(),
+        })
+    }
+
+    /// Its file name without directories.
+    #[must_use]
+    pub const fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// What the linker has made of its content to tell it from every other.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// How far from its own addresses it is mapped, where its part at `offset` is mapped to `start`.
+    #[must_use]
+    pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
+        let segment = self.segments.iter().find(|segment| {
+            // The kernel maps whole pages, so that a mapping may begin before its segment.
+            let first = segment.offset & !0xfff;
+            offset >= first && offset < segment.offset.saturating_add(segment.length)
+        })?;
+        let address = segment
+            .address
+            .wrapping_add(offset)
+            .wrapping_sub(segment.offset);
+        Some(start.wrapping_sub(address))
+    }
+
+    /// The address of a symbol, in the file's own numbering, and its size.
+    #[must_use]
+    pub fn symbol(&self, name: &str) -> Option<(u64, u64)> {
+        symbols::find(&self.file, name)
+    }
+
+    /// The functions that the code at an address belongs to, innermost first: several where the compiler has put one into
+    /// another. `files` is where debug information is looked for that is not in the file itself.
+    ///
+    /// There is always one at least, which may have no name.
+    #[must_use]
+    pub fn frames(&self, address: u64, path: &str, files: &dyn Files) -> Vec<Frame> {
+        let lines = self
+            .lines
+            .get_or_init(|| Lines::load(&self.file, &self.debug_files(path), files));
+        let mut frames = lines
+            .as_ref()
+            .map_or_else(Vec::new, |lines| lines.frames(address));
+        if frames.is_empty() {
+            frames.push((None, None));
+        }
+        // The outermost is the function that has a symbol, which may be a better name: nobody has written `__GI___poll`.
+        if let Some((name, _)) = frames.last_mut()
+            && name.as_deref().is_none_or(|name| !name.contains("::"))
+            && let Some(symbol) = self.function(address)
+            && name
+                .as_deref()
+                .is_none_or(|name| symbols::is_plainer(&symbol, name))
+        {
+            *name = Some(symbol);
+        }
+        let last = frames.len() - 1;
+        frames
+            .into_iter()
+            .enumerate()
+            .map(|(at, (function, source))| Frame {
+                function,
+                module: Some(Arc::clone(&self.name)),
+                source,
+                kind: if at == last {
+                    FrameKind::Native
+                } else {
+                    FrameKind::Inlined
+                },
+            })
+            .collect()
+    }
+
+    /// The function that has a symbol for an address.
+    fn function(&self, address: u64) -> Option<Arc<str>> {
+        let symbols = self.symbols.get_or_init(|| Symbols::load(&self.file));
+        let name = symbols
+            .at(&self.file, address)
+            .or_else(|| self.lines.get()?.as_ref()?.symbol(address))?;
+        Some(names::readable(&name, None).into())
+    }
+
+    /// Files that may hold the debug information of this one, the likeliest first.
+    fn debug_files(&self, path: &str) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        if let Some((first, rest)) = self.build_id.as_deref().and_then(<[u8]>::split_first) {
+            let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+            files.push(format!("{DEBUG_DIRECTORY}/.build-id/{first:02x}/{rest}.debug").into());
+        }
+        if let Some(link) = &self.debug_link {
+            let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+            files.push(format!("{directory}/{link}").into());
+            files.push(format!("{directory}/.debug/{link}").into());
+            files.push(format!("{DEBUG_DIRECTORY}{directory}/{link}").into());
+        }
+        files
+    }
+}
+
+fn segments<'a>(file: impl ReadRef<'a>) -> object::Result<Vec<Segment>> {
+    let header = FileHeader64::<LittleEndian>::parse(file)?;
+    let endian = header.endian()?;
+    let headers = header.program_headers(endian, file)?;
+    Ok(headers
+        .iter()
+        .filter(|segment| segment.p_type(endian) == elf::PT_LOAD)
+        .map(|segment| Segment {
+            offset: segment.p_offset(endian),
+            length: segment.p_filesz(endian),
+            address: segment.p_vaddr(endian),
+        })
+        .collect())
+}
+
+/// A function's name and the line in it, each where it is known.
+type Named = (Option<Arc<str>>, Option<Source>);

@@ -1,0 +1,119 @@
+//! Names of functions, as their languages write them.
+
+use addr2line::gimli::{self, DwLang};
+use cpp_demangle::{DemangleOptions, ParseOptions};
+
+/// Characters of a name that are kept: templates make names of any length.
+const MAX_NAME: usize = 512;
+/// Nesting to which a C++ name is followed.
+const MAX_DEPTH: u32 = 128;
+
+/// What a person calls the function that a compiler or a symbol table names so. No parameters, no return type, no
+/// hash, and nothing of how the compiler has split it.
+pub(super) fn readable(raw: &str, language: Option<DwLang>) -> String {
+    let name = unsplit(raw);
+    let mut name = rust(name)
+        .or_else(|| cpp(name))
+        .or_else(|| fortran(name, language))
+        .unwrap_or_else(|| name.to_owned());
+    if let Some((end, _)) = name.char_indices().nth(MAX_NAME) {
+        name.truncate(end);
+        name.push('…');
+    }
+    name
+}
+
+/// Without what a compiler appends to the parts and copies of a function: `solve.constprop.0`, `solve.part.1.cold`.
+fn unsplit(name: &str) -> &str {
+    const ENDINGS: [&str; 7] = [
+        "cold",
+        "constprop",
+        "isra",
+        "lto_priv",
+        "part",
+        "localalias",
+        "llvm",
+    ];
+    let end = ENDINGS
+        .iter()
+        .filter_map(|ending| {
+            let at = name.find(&format!(".{ending}"))?;
+            let rest = &name[at + 1 + ending.len()..];
+            (at > 0 && (rest.is_empty() || rest.starts_with('.'))).then_some(at)
+        })
+        .min();
+    &name[..end.unwrap_or(name.len())]
+}
+
+fn rust(name: &str) -> Option<String> {
+    let demangled = rustc_demangle::try_demangle(name).ok()?;
+    Some(format!("{demangled:#}"))
+}
+
+fn cpp(name: &str) -> Option<String> {
+    if !name.starts_with("_Z") {
+        return None;
+    }
+    let parse = ParseOptions::default().recursion_limit(MAX_DEPTH);
+    let symbol = cpp_demangle::Symbol::new_with_options(name, &parse).ok()?;
+    let show = DemangleOptions::new()
+        .no_params()
+        .no_return_type()
+        .recursion_limit(MAX_DEPTH);
+    symbol.demangle_with_options(&show).ok()
+}
+
+fn fortran(name: &str, language: Option<DwLang>) -> Option<String> {
+    if let Some((module, procedure)) = name
+        .strip_prefix("__")
+        .and_then(|name| name.split_once("_MOD_"))
+    {
+        return Some(format!("{module}::{procedure}"));
+    }
+    let is_fortran = matches!(
+        language?,
+        gimli::DW_LANG_Fortran77
+            | gimli::DW_LANG_Fortran90
+            | gimli::DW_LANG_Fortran95
+            | gimli::DW_LANG_Fortran03
+            | gimli::DW_LANG_Fortran08
+            | gimli::DW_LANG_Fortran18
+    );
+    let plain = name.strip_suffix('_').filter(|plain| !plain.is_empty())?;
+    is_fortran.then(|| plain.strip_suffix('_').unwrap_or(plain).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_people() {
+        for (raw, language, expected) in [
+            ("main", None, "main"),
+            ("solve.constprop.0", None, "solve"),
+            ("solve.part.0.cold", None, "solve"),
+            ("solve.partial", None, "solve.partial"),
+            ("_ZN3foo3barEi", None, "foo::bar"),
+            ("_ZN3foo3barIiEEvT_", None, "foo::bar<int>"),
+            ("_ZN3foo3barEi.isra.0", None, "foo::bar"),
+            (
+                "_ZN4core3fmt5write17h0123456789abcdefE",
+                None,
+                "core::fmt::write",
+            ),
+            ("_RNvC6_123foo3bar", None, "123foo::bar"),
+            ("__solver_MOD_step", None, "solver::step"),
+            ("exchange_", Some(gimli::DW_LANG_Fortran95), "exchange"),
+            ("exchange_", None, "exchange_"),
+            ("_Znonsense", None, "_Znonsense"),
+            ("_Zmore", None, "_Zmore"),
+        ] {
+            assert_eq!(readable(raw, language), expected, "{raw}");
+        }
+        assert_eq!(
+            readable(&"x".repeat(2000), None).chars().count(),
+            MAX_NAME + 1
+        );
+    }
+}

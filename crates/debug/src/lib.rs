@@ -1,0 +1,13 @@
+//! The parallel debugger's logic: which processes are the job, where each of their threads is, and what they have in
+//! common.
+//!
+//! **Architecture invariant:** no system call and no terminal. Processes are seen through [`memory::Memory`] and
+//! [`image::Files`], which `cli` answers from the kernel and tests from recordings. Nothing here knows our launcher: a
+//! job is a list of ranks with their processes, whoever has started it.
+
+pub mod image;
+pub mod maps;
+pub mod memory;
+pub mod stack;
+pub mod tree;
+pub mod unwind;

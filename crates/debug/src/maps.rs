@@ -1,0 +1,110 @@
+//! What a process has mapped: the lines of `/proc/PID/maps` (proc_pid_maps(5)).
+
+use std::ops::Range;
+
+/// One mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Its addresses.
+    pub range: Range<u64>,
+    /// Whether it can be read.
+    pub readable: bool,
+    /// Whether code in it can be executed.
+    pub executable: bool,
+    /// Where it begins in its file.
+    pub offset: u64,
+    /// The file; nothing for memory that belongs to none.
+    pub file: Option<FileId>,
+    /// The path of the file as the process sees it, or a name in brackets such as `[stack]`; empty for neither.
+    pub path: String,
+    /// The file has no name any more: it was removed or replaced.
+    pub deleted: bool,
+}
+
+/// Which file: the same for all processes that have mapped it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileId {
+    /// Major and minor number of the device.
+    pub device: (u32, u32),
+    /// The number of the file there.
+    pub inode: u64,
+}
+
+/// Mappings that are read at most: more than the kernel's default limit of a process.
+pub const MAX_MAPPINGS: usize = 1 << 17;
+
+const DELETED: &str = " (deleted)";
+
+/// Reads the mappings, in ascending order as the kernel writes them. What is no mapping is left out.
+#[must_use]
+pub fn parse(text: &[u8]) -> Vec<Mapping> {
+    text.split(|&byte| byte == b'\n')
+        .filter_map(|line| mapping(&String::from_utf8_lossy(line)))
+        .take(MAX_MAPPINGS)
+        .collect()
+}
+
+fn mapping(line: &str) -> Option<Mapping> {
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let access = words.next()?;
+    let offset = hex(words.next()?)?;
+    let (major, minor) = words.next()?.split_once(':')?;
+    let inode = words.next()?.parse().ok()?;
+    let path = words.next().unwrap_or_default().trim_start();
+    let deleted = inode != 0 && path.ends_with(DELETED);
+    let path = if deleted {
+        &path[..path.len() - DELETED.len()]
+    } else {
+        path
+    };
+    Some(Mapping {
+        range: hex(start)?..hex(end)?,
+        readable: access.starts_with('r'),
+        executable: access.as_bytes().get(2) == Some(&b'x'),
+        offset,
+        file: (inode != 0).then_some(FileId {
+            device: (
+                u32::from_str_radix(major, 16).ok()?,
+                u32::from_str_radix(minor, 16).ok()?,
+            ),
+            inode,
+        }),
+        path: path.replace("\\012", "\n"),
+        deleted,
+    })
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel() {
+        let text = b"\
+55d1c0a00000-55d1c0a02000 r-xp 00001000 fe:00 1312 /usr/bin/a program (deleted)\n\
+7ffd0e5f1000-7ffd0e612000 rw-p 00000000 00:00 0                          [stack]\n\
+7f0000000000-7f0000001000 ---p 00000000 00:00 0 \n\
+not a mapping\n";
+        let maps = parse(text);
+        assert_eq!(maps.len(), 3);
+        assert_eq!(maps[0].path, "/usr/bin/a program");
+        assert_eq!(
+            maps[0].file,
+            Some(FileId {
+                device: (0xfe, 0),
+                inode: 1312
+            })
+        );
+        assert!(maps[0].deleted && maps[0].executable && maps[0].readable);
+        assert_eq!(maps[0].range, 0x55d1_c0a0_0000..0x55d1_c0a0_2000);
+        assert_eq!(maps[0].offset, 0x1000);
+        assert_eq!(maps[1].path, "[stack]");
+        assert_eq!(maps[1].file, None);
+        assert!(!maps[2].readable && maps[2].path.is_empty());
+    }
+}

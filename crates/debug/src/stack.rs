@@ -1,0 +1,315 @@
+//! What one thread was doing: its frames, as a person names them, and whether it ran or waited.
+//!
+//! Nothing here tells two ranks apart that do the same: no address, no pid and no thread id is part of a [`Frame`], so
+//! that stacks can be compared and merged. Equal frames are kept once, in [`Frames`], and meant by [`FrameId`].
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use base::Rank;
+use serde::{Deserialize, Serialize};
+
+/// A place in a program.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Frame {
+    /// The name of the function as its language writes it; nothing where the module has no symbol for the address.
+    pub function: Option<Arc<str>>,
+    /// The file name, without directories, of the program or library that holds it. None for Python.
+    pub module: Option<Arc<str>>,
+    /// The line that is executed, or for a caller that of the call.
+    pub source: Option<Source>,
+    /// What kind of code it is.
+    pub kind: FrameKind,
+}
+
+/// A line of a source file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Source {
+    /// As the compiler has recorded it, often with directories.
+    pub file: Arc<str>,
+    /// From 1; 0 where the compiler made code that belongs to no line.
+    pub line: u32,
+}
+
+/// What kind of code a frame is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FrameKind {
+    /// A function with a frame of its own.
+    Native,
+    /// A function that the compiler has put into its caller.
+    Inlined,
+    /// The kernel called a signal handler here; the callee is the handler, the caller what it interrupted.
+    Signal,
+    /// A function of Python.
+    Python,
+}
+
+/// Why a stack ends where it does.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// At the thread's first function.
+    Start,
+    /// No rule leads further: the outer frames are missing.
+    Lost,
+    /// The stack is longer than we read, or has more frames than we keep.
+    Bound,
+}
+
+/// A thread's frames, outermost first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stack {
+    /// From the thread's start to where it is.
+    pub frames: Vec<FrameId>,
+    /// Whether the first frame is the thread's first.
+    pub end: End,
+}
+
+/// What a thread does, as the kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activity {
+    /// It has a processor or waits for one.
+    Running,
+    /// It sleeps in a system call.
+    Waiting(Wait),
+    /// It sleeps where no signal reaches it, which is nearly always for a disk or a file server.
+    Disk,
+    /// A signal has stopped it.
+    Stopped,
+    /// A debugger has stopped it.
+    Traced,
+}
+
+/// For what a thread sleeps, by its system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// For a lock, a condition or another thread.
+    Futex,
+    /// For one of several descriptors.
+    Poll,
+    /// To read from a pipe, socket, terminal or file.
+    Read,
+    /// To write.
+    Write,
+    /// For time to pass.
+    Sleep,
+    /// For a child process.
+    Child,
+    /// For a lock on a file.
+    FileLock,
+    /// For a signal.
+    Signal,
+    /// In another call, or in one that we may not look at.
+    Other,
+}
+
+impl Wait {
+    /// For what a thread sleeps that is in a system call with this number, which is that of x86-64.
+    #[must_use]
+    pub const fn of_call(number: u64) -> Self {
+        match number {
+            202 | 449 | 454..=456 => Self::Futex,
+            // poll, select, pselect6, ppoll, epoll_wait, epoll_pwait, epoll_pwait2, io_getevents, io_pgetevents
+            7 | 23 | 270 | 271 | 232 | 281 | 441 | 208 | 333 => Self::Poll,
+            // read, pread64, readv, accept, recvfrom, recvmsg, preadv, accept4, recvmmsg, preadv2
+            0 | 17 | 19 | 43 | 45 | 47 | 295 | 288 | 299 | 327 => Self::Read,
+            // write, pwrite64, writev, connect, sendto, sendmsg, fsync, fdatasync, msync, pwritev, sendmmsg
+            1 | 18 | 20 | 42 | 44 | 46 | 74 | 75 | 26 | 296 | 307 => Self::Write,
+            // nanosleep, clock_nanosleep
+            35 | 230 => Self::Sleep,
+            // wait4, waitid, vfork
+            61 | 247 | 58 => Self::Child,
+            // flock, fcntl
+            73 | 72 => Self::FileLock,
+            // pause, rt_sigtimedwait, rt_sigsuspend
+            34 | 128 | 130 => Self::Signal,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Wait {
+    /// For what a thread sleeps in a function of the C library, where its system call does not say: once it was stopped and
+    /// let go, the kernel calls it `restart_syscall`.
+    #[must_use]
+    pub fn of_function(name: &str) -> Self {
+        const WORDS: [(&str, Wait); 8] = [
+            ("sleep", Wait::Sleep),
+            ("poll", Wait::Poll),
+            ("select", Wait::Poll),
+            ("futex", Wait::Futex),
+            ("pthread_", Wait::Futex),
+            ("sem_", Wait::Futex),
+            ("lll_lock", Wait::Futex),
+            ("wait4", Wait::Child),
+        ];
+        let found = WORDS.iter().find(|(word, _)| name.contains(word));
+        found.map_or(Self::Other, |(_, wait)| *wait)
+    }
+}
+
+/// All ranks at one moment, as far as they could be seen.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// What each rank of the target gave.
+    pub procs: BTreeMap<Rank, Seen>,
+}
+
+/// What was seen of one process.
+#[derive(Clone, Debug)]
+pub enum Seen {
+    /// Its threads, the first one first.
+    Threads(Vec<Thread>),
+    /// Nothing.
+    Missing(Missing),
+}
+
+/// Why nothing was seen of a process.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Missing {
+    /// It has ended.
+    Gone,
+    /// It has ended, and its parent has not asked for its status yet.
+    Zombie,
+    /// Another process traces it.
+    TracedBy(i32),
+    /// The kernel does not let us look at it.
+    NotPermitted,
+    /// It became another program while we looked.
+    Changed,
+    /// It is on a host that we do not reach.
+    Elsewhere(String),
+    /// It did not stop in time: it sleeps where no signal reaches it, and we could not read its registers.
+    Unreachable,
+}
+
+/// One thread at one moment.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// The kernel's number of it.
+    pub tid: i32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Where it is.
+    pub stack: Stack,
+    /// What it does.
+    pub activity: Activity,
+    /// The processor time that it has used since it was started.
+    pub cpu: Duration,
+    /// How long we have stopped it for.
+    pub stopped: Duration,
+}
+
+/// A frame in [`Frames`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(u32);
+
+/// Each different frame once.
+#[derive(Clone, Debug, Default)]
+pub struct Frames {
+    frames: Vec<Arc<Frame>>,
+    ids: BTreeMap<Arc<Frame>, FrameId>,
+}
+
+impl Frames {
+    /// No frames.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The number of a frame, which it keeps.
+    ///
+    /// # Panics
+    /// Beyond 2^32 different frames, for which no memory would suffice.
+    pub fn intern(&mut self, frame: Frame) -> FrameId {
+        if let Some(id) = self.ids.get(&frame) {
+            return *id;
+        }
+        let id = FrameId(u32::try_from(self.frames.len()).unwrap_or(u32::MAX));
+        let frame = Arc::new(frame);
+        self.frames.push(Arc::clone(&frame));
+        self.ids.insert(frame, id);
+        id
+    }
+
+    /// The frame of a number that [`Self::intern`] gave.
+    #[must_use]
+    pub fn get(&self, id: FrameId) -> &Frame {
+        &self.frames[id.0 as usize]
+    }
+
+    /// Takes over the frames of another; the numbers that they have here, in the order of their numbers there.
+    pub fn absorb(&mut self, other: &Self) -> Vec<FrameId> {
+        other
+            .frames
+            .iter()
+            .map(|frame| self.intern(Frame::clone(frame)))
+            .collect()
+    }
+
+    /// How many different frames there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+}
+
+impl FrameId {
+    /// Its place in what [`Frames::absorb`] gives.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for Frame {
+    /// `function (file:line)`, with the file's name without directories, or the module's where no line is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.function.as_deref().unwrap_or("??"))?;
+        match (&self.source, &self.module) {
+            (Some(source), _) if source.line > 0 => write!(f, " ({source})"),
+            (_, Some(module)) if self.function.is_none() => write!(f, " in {module}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    /// The file's name without directories, and the line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.file.rsplit('/').next().unwrap_or(&self.file);
+        write!(f, "{name}:{}", self.line)
+    }
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Disk => "in disk wait",
+            Self::Stopped => "stopped",
+            Self::Traced => "stopped by a debugger",
+            Self::Waiting(wait) => match wait {
+                Wait::Futex => "futex",
+                Wait::Poll => "poll",
+                Wait::Read => "reading",
+                Wait::Write => "writing",
+                Wait::Sleep => "sleeping",
+                Wait::Child => "waiting for a child",
+                Wait::FileLock => "waiting for a file lock",
+                Wait::Signal => "waiting for a signal",
+                Wait::Other => "waiting",
+            },
+        })
+    }
+}

@@ -1,0 +1,298 @@
+//! The stacks of many threads as one prefix tree, with the ranks on its edges.
+//!
+//! A tree is a set of stacks, each with the threads that have it: nothing else is kept, so that the same threads give
+//! the same tree in whatever order and over whatever shape of a tree of agents they are merged. Its size follows the
+//! number of different answers, not of ranks. Ranks stand only where a stack ends; what passes through a node is what
+//! ends below it.
+
+use std::{collections::BTreeMap, mem};
+
+use base::{Rank, RankSet};
+
+use crate::stack::{Activity, End, Frame, FrameId, Frames};
+
+/// A prefix tree of stacks, outermost frames first.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    /// Ordered by number, so that one is found quickly.
+    children: Vec<(FrameId, NodeId)>,
+    ends: BTreeMap<Ending, Threads>,
+}
+
+/// A node of one [`Tree`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeId(u32);
+
+/// How a stack ends on its inner side, and whether its outer one is known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ending {
+    /// What the thread did.
+    pub activity: Activity,
+    /// Whether its outer frames are all there.
+    pub end: End,
+}
+
+/// Threads, as ranks with the number that each has: `0-1022` with one, `1023` with three.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Threads {
+    /// No set is empty, and no rank is in two.
+    by_count: BTreeMap<u32, RankSet>,
+}
+
+impl Threads {
+    /// One thread of one rank.
+    #[must_use]
+    pub fn one(rank: Rank) -> Self {
+        Self {
+            by_count: BTreeMap::from([(1, RankSet::single(rank))]),
+        }
+    }
+
+    /// Adds a thread of a rank. In ascending order of ranks this takes constant time.
+    pub fn insert(&mut self, rank: Rank) {
+        let count = self
+            .by_count
+            .iter()
+            .find_map(|(count, ranks)| ranks.contains(rank).then_some(*count));
+        let Some(count) = count else {
+            self.by_count.entry(1).or_default().insert(rank);
+            return;
+        };
+        if let Some(ranks) = self.by_count.get_mut(&count) {
+            *ranks = ranks.difference(&RankSet::single(rank));
+            if ranks.is_empty() {
+                self.by_count.remove(&count);
+            }
+        }
+        let more = count.saturating_add(1);
+        self.by_count.entry(more).or_default().insert(rank);
+    }
+
+    /// Adds the threads of another.
+    pub fn merge(&mut self, other: &Self) {
+        for (&count, ranks) in &other.by_count {
+            self.add(count, ranks);
+        }
+    }
+
+    /// Adds `count` threads of each of some ranks.
+    fn add(&mut self, count: u32, ranks: &RankSet) {
+        let mut new = ranks.clone();
+        let mut raised = BTreeMap::<u32, RankSet>::new();
+        self.by_count.retain(|&own, set| {
+            let both = set.intersection(&new);
+            if !both.is_empty() {
+                *set = set.difference(&both);
+                new = new.difference(&both);
+                raised.insert(own.saturating_add(count), both);
+            }
+            !set.is_empty()
+        });
+        if !new.is_empty() {
+            let set = raised.entry(count).or_default();
+            *set = set.union(&new);
+        }
+        for (count, ranks) in raised {
+            let set = self.by_count.entry(count).or_default();
+            *set = set.union(&ranks);
+        }
+    }
+
+    /// The ranks.
+    #[must_use]
+    pub fn ranks(&self) -> RankSet {
+        self.by_count
+            .values()
+            .fold(RankSet::new(), |all, ranks| all.union(ranks))
+    }
+
+    /// The threads.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.by_count
+            .iter()
+            .map(|(&count, ranks)| u64::from(count) * ranks.len() as u64)
+            .sum()
+    }
+
+    /// The ranks by the number of their threads, fewest first.
+    pub fn by_count(&self) -> impl Iterator<Item = (u32, &RankSet)> {
+        self.by_count.iter().map(|(&count, ranks)| (count, ranks))
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_count.is_empty()
+    }
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self {
+            nodes: vec![Node::default()],
+        }
+    }
+}
+
+impl Tree {
+    /// Where every stack begins: it has no frame.
+    pub const ROOT: NodeId = NodeId(0);
+
+    /// No stacks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a thread of a rank with its frames, outermost first.
+    pub fn insert(&mut self, frames: &[FrameId], ending: Ending, rank: Rank) {
+        let mut at = Self::ROOT;
+        for &frame in frames {
+            at = self.child(at, frame);
+        }
+        self.node_mut(at)
+            .ends
+            .entry(ending)
+            .or_default()
+            .insert(rank);
+    }
+
+    /// Adds the stacks of another, whose frames have here the numbers in `translation` ([`Frames::absorb`]).
+    pub fn merge(&mut self, other: &Self, translation: &[FrameId]) {
+        let mut open = vec![(Self::ROOT, Self::ROOT)];
+        while let Some((ours, theirs)) = open.pop() {
+            for (ending, threads) in &other.node(theirs).ends {
+                let own = &mut self.node_mut(ours).ends;
+                own.entry(ending.clone()).or_default().merge(threads);
+            }
+            for &(frame, child) in &other.node(theirs).children {
+                // A frame that is not in the table belongs to no stack that the table was made for.
+                if let Some(&frame) = translation.get(frame.index()) {
+                    open.push((self.child(ours, frame), child));
+                }
+            }
+        }
+    }
+
+    /// The stacks that a rule makes of these: `map` gives the new frames of a stack, outermost first.
+    #[must_use]
+    pub fn mapped(&self, mut map: impl FnMut(&[FrameId]) -> Vec<FrameId>) -> Self {
+        let mut new = Self::new();
+        self.each(|frames, ending, threads| {
+            let mut at = Self::ROOT;
+            for frame in map(frames) {
+                at = new.child(at, frame);
+            }
+            let ends = &mut new.node_mut(at).ends;
+            ends.entry(ending.clone()).or_default().merge(threads);
+        });
+        new
+    }
+
+    /// Calls `each` for every different stack.
+    pub fn each(&self, mut each: impl FnMut(&[FrameId], &Ending, &Threads)) {
+        let mut path = Vec::new();
+        let mut open = vec![(0, None, Self::ROOT)];
+        while let Some((depth, frame, at)) = open.pop() {
+            path.truncate(depth);
+            path.extend(frame);
+            let node = self.node(at);
+            for (ending, threads) in &node.ends {
+                each(&path, ending, threads);
+            }
+            for &(frame, child) in node.children.iter().rev() {
+                open.push((path.len(), Some(frame), child));
+            }
+        }
+    }
+
+    /// The callees of a node, in the order of what their frames say and not of their numbers.
+    #[must_use]
+    pub fn children(&self, at: NodeId, frames: &Frames) -> Vec<(FrameId, NodeId)> {
+        let mut children = self.node(at).children.clone();
+        children.sort_by_key(|&(frame, _)| frames.get(frame));
+        children
+    }
+
+    /// The threads whose stack ends at a node, by how it ends.
+    pub fn ends(&self, at: NodeId) -> impl Iterator<Item = (&Ending, &Threads)> {
+        self.node(at).ends.iter()
+    }
+
+    /// For each node the threads that are in it or below it.
+    #[must_use]
+    pub fn passing(&self) -> Vec<Threads> {
+        let mut passing = vec![Threads::default(); self.nodes.len()];
+        // A child is always made after its parent.
+        for at in (0..self.nodes.len()).rev() {
+            let mut all = mem::take(&mut passing[at]);
+            for threads in self.nodes[at].ends.values() {
+                all.merge(threads);
+            }
+            for &(_, child) in &self.nodes[at].children {
+                all.merge(&passing[child.index()]);
+            }
+            passing[at] = all;
+        }
+        passing
+    }
+
+    /// Every stack with its threads, in an order that depends on nothing but what they say.
+    #[must_use]
+    pub fn stacks<'a>(&self, frames: &'a Frames) -> Vec<(Vec<&'a Frame>, Ending, Threads)> {
+        let mut all = Vec::new();
+        self.each(|stack, ending, threads| {
+            let stack = stack.iter().map(|&frame| frames.get(frame)).collect();
+            all.push((stack, ending.clone(), threads.clone()));
+        });
+        all.sort();
+        all
+    }
+
+    /// How many nodes there are, the root included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no stack.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.len() == 1 && self.nodes[0].ends.is_empty()
+    }
+
+    fn child(&mut self, at: NodeId, frame: FrameId) -> NodeId {
+        let children = &self.node(at).children;
+        match children.binary_search_by_key(&frame, |&(own, _)| own) {
+            Ok(place) => children[place].1,
+            Err(place) => {
+                let new = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+                self.nodes.push(Node::default());
+                self.node_mut(at).children.insert(place, (frame, new));
+                new
+            }
+        }
+    }
+
+    fn node(&self, at: NodeId) -> &Node {
+        &self.nodes[at.index()]
+    }
+
+    fn node_mut(&mut self, at: NodeId) -> &mut Node {
+        &mut self.nodes[at.index()]
+    }
+}
+
+impl NodeId {
+    /// Its place in what [`Tree::passing`] gives.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}

@@ -1,0 +1,316 @@
+//! From the registers of a stopped thread to the frames of its stack.
+//!
+//! The thread runs on while this works: it reads from the copy of the stack that was taken while the thread stood
+//! ([`Capture`]). Rules come from `.eh_frame` and `.debug_frame`; where there are none, frame pointers lead on. A stack
+//! is whole when it ends in the function that every thread begins with, and only then.
+
+use std::{collections::BTreeMap, fmt, ops::Range, rc::Rc};
+
+use bytes::Bytes;
+use framehop::{
+    ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _,
+    x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64},
+};
+
+use crate::{
+    image::{Files, Image, Section},
+    maps::{FileId, Mapping},
+    memory::{Copied, Memory},
+    stack::{End, Frame, FrameId, FrameKind, Frames, Stack},
+};
+
+/// What is taken of a thread while it stands.
+#[derive(Clone, Debug, Default)]
+pub struct Capture {
+    /// Where its next instruction is.
+    pub instruction: u64,
+    /// Its stack pointer.
+    pub stack: u64,
+    /// What may be its frame pointer.
+    pub frame: u64,
+    /// What stood at `stack`.
+    pub bytes: Vec<u8>,
+}
+
+/// Frames of one stack that are followed at most.
+pub const MAX_FRAMES: usize = 1 << 16;
+
+/// The code that a process has mapped.
+pub struct Code {
+    modules: Vec<Loaded>,
+    unwinder: UnwinderX86_64<Bytes>,
+}
+
+struct Loaded {
+    range: Range<u64>,
+    bias: u64,
+    image: ImageId,
+    path: String,
+}
+
+/// Files that were parsed, and what is known of addresses in them: for all processes.
+#[derive(Default)]
+pub struct Images {
+    images: Vec<Option<Rc<Image>>>,
+    by_file: BTreeMap<FileId, ImageId>,
+    /// The kernel's code is the same in all processes.
+    vdso: Option<ImageId>,
+    cache: CacheX86_64,
+    named: BTreeMap<(ImageId, u64), Vec<FrameId>>,
+}
+
+/// A place in [`Images`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ImageId(usize);
+
+/// The name of the kernel's code in each process.
+const VDSO: &str = "[vdso]";
+/// Functions with which a thread begins: no stack goes on beyond them.
+const STARTS: [&str; 9] = [
+    "_start",
+    "_dl_start_user",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "clone",
+    "clone3",
+    "__clone",
+    "start_thread",
+];
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let modules = self.modules.len();
+        f.debug_struct("Code")
+            .field("modules", &modules)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Images {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let images = self.images.len();
+        f.debug_struct("Images")
+            .field("images", &images)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Images {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The code of a process with these mappings. Files that are new are opened by `files`; the kernel's code is read from `memory`.
+    pub fn code(&mut self, maps: &[Mapping], files: &dyn Files, memory: &dyn Memory) -> Code {
+        let mut code = Code {
+            modules: Vec::new(),
+            unwinder: UnwinderX86_64::new(),
+        };
+        for mapping in maps.iter().filter(|mapping| mapping.executable) {
+            let Some(image) = self.image(mapping, files, memory) else {
+                continue;
+            };
+            let Some(parsed) = &self.images[image.0] else {
+                continue;
+            };
+            let Some(bias) = parsed.bias(mapping.range.start, mapping.offset) else {
+                continue;
+            };
+            code.unwinder.add_module(module(parsed, mapping, bias));
+            code.modules.push(Loaded {
+                range: mapping.range.clone(),
+                bias,
+                image,
+                path: mapping.path.clone(),
+            });
+        }
+        code
+    }
+
+    fn image(
+        &mut self,
+        mapping: &Mapping,
+        files: &dyn Files,
+        memory: &dyn Memory,
+    ) -> Option<ImageId> {
+        let known = match mapping.file {
+            Some(file) => self.by_file.get(&file),
+            None if mapping.path == VDSO => self.vdso.as_ref(),
+            None => return None,
+        };
+        if let Some(known) = known {
+            return Some(*known);
+        }
+        let bytes = match mapping.file {
+            Some(_) => files.open_mapped(mapping),
+            None => {
+                let length = mapping.range.end - mapping.range.start;
+                let length = usize::try_from(length).ok()?;
+                memory
+                    .bytes(mapping.range.start, length)
+                    .ok()
+                    .map(Bytes::from)
+            }
+        };
+        // What is no program is not opened again.
+        let image = bytes.and_then(|bytes| Image::parse(&mapping.path, bytes).ok());
+        let id = ImageId(self.images.len());
+        self.images.push(image.map(Rc::new));
+        match mapping.file {
+            Some(file) => drop(self.by_file.insert(file, id)),
+            None => self.vdso = Some(id),
+        }
+        Some(id)
+    }
+
+    /// The frames of a thread of a process that has this code.
+    pub fn unwind(
+        &mut self,
+        code: &Code,
+        capture: &Capture,
+        memory: &dyn Memory,
+        files: &dyn Files,
+        frames: &mut Frames,
+    ) -> Stack {
+        let memory = Copied {
+            start: capture.stack,
+            bytes: &capture.bytes,
+            rest: memory,
+        };
+        let mut found = Vec::new();
+        let mut registers =
+            UnwindRegsX86_64::new(capture.instruction, capture.stack, capture.frame);
+        let mut at = FrameAddress::from_instruction_pointer(capture.instruction);
+        let mut end = End::Bound;
+        while found.len() < MAX_FRAMES {
+            let here = self.named(code, at, files, frames);
+            let outermost = here.last().copied();
+            found.extend_from_slice(&here);
+            let next =
+                code.unwinder
+                    .unwind_frame(at, &mut registers, &mut self.cache, &mut |address| {
+                        memory.word(address).map_err(drop)
+                    });
+            let Ok(Some(address)) = next else {
+                end = match outermost {
+                    Some(frame) if is_start(frames.get(frame)) => End::Start,
+                    _ => End::Lost,
+                };
+                break;
+            };
+            // What a signal has interrupted has called nothing: its own instruction counts, and not the one before.
+            let interrupted =
+                outermost.is_some_and(|frame| frames.get(frame).kind == FrameKind::Signal);
+            at = match FrameAddress::from_return_address(address) {
+                Some(_) if interrupted => FrameAddress::from_instruction_pointer(address),
+                Some(address) => address,
+                None => {
+                    end = End::Start;
+                    break;
+                }
+            };
+        }
+        found.reverse();
+        Stack { frames: found, end }
+    }
+
+    /// The functions at an address, innermost first.
+    fn named(
+        &mut self,
+        code: &Code,
+        at: FrameAddress,
+        files: &dyn Files,
+        frames: &mut Frames,
+    ) -> Vec<FrameId> {
+        let address = at.address_for_lookup();
+        let Some(loaded) = code.find(address) else {
+            return vec![frames.intern(Frame {
+                function: None,
+                module: None,
+                source: None,
+                kind: FrameKind::Native,
+            })];
+        };
+        let key = (loaded.image, address.wrapping_sub(loaded.bias));
+        if let Some(named) = self.named.get(&key) {
+            return named.clone();
+        }
+        let image = self.images[loaded.image.0].clone();
+        let Some(image) = image else {
+            return Vec::new();
+        };
+        let mut named = Vec::new();
+        for mut frame in image.frames(key.1, &loaded.path, files) {
+            if is_trampoline(&frame) {
+                frame = Frame {
+                    function: Some("<signal handler called>".into()),
+                    module: None,
+                    source: None,
+                    kind: FrameKind::Signal,
+                };
+            }
+            named.push(frames.intern(frame));
+        }
+        self.named.insert(key, named.clone());
+        named
+    }
+
+    /// A program or library that a process has mapped, by a part of its path, with how far it is moved.
+    #[must_use]
+    pub fn mapped(&self, code: &Code, is_it: impl Fn(&str) -> bool) -> Option<(Rc<Image>, u64)> {
+        let loaded = code.modules.iter().find(|loaded| is_it(&loaded.path))?;
+        let image = self.images[loaded.image.0].clone()?;
+        Some((image, loaded.bias))
+    }
+}
+
+impl Code {
+    fn find(&self, address: u64) -> Option<&Loaded> {
+        let after = self
+            .modules
+            .partition_point(|loaded| loaded.range.start <= address);
+        let loaded = self.modules.get(after.checked_sub(1)?)?;
+        loaded.range.contains(&address).then_some(loaded)
+    }
+}
+
+/// Whether a function is the one that a signal handler returns to.
+fn is_trampoline(frame: &Frame) -> bool {
+    matches!(
+        frame.function.as_deref(),
+        Some("__restore_rt" | "__restore" | "__kernel_rt_sigreturn")
+    )
+}
+
+fn is_start(frame: &Frame) -> bool {
+    frame
+        .function
+        .as_deref()
+        .is_some_and(|name| STARTS.contains(&name))
+}
+
+fn module(image: &Image, mapping: &Mapping, bias: u64) -> Module<Bytes> {
+    let range = |section: &Section| section.as_ref().map(|(range, _)| range.clone());
+    let bytes = |section: &Section| section.as_ref().map(|(_, bytes)| bytes.clone());
+    let unwinding = &image.unwinding;
+    Module::new(
+        String::new(),
+        mapping.range.clone(),
+        bias,
+        ExplicitModuleSectionInfo {
+            base_svma: 0,
+            text_svma: range(&unwinding.text),
+            text: bytes(&unwinding.text),
+            got_svma: range(&unwinding.got),
+            eh_frame_svma: range(&unwinding.eh_frame),
+            eh_frame: bytes(&unwinding.eh_frame),
+            eh_frame_hdr_svma: range(&unwinding.eh_frame_hdr),
+            eh_frame_hdr: bytes(&unwinding.eh_frame_hdr),
+            debug_frame: bytes(&unwinding.debug_frame),
+            ..ExplicitModuleSectionInfo::default()
+        },
+    )
+}

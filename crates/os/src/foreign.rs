@@ -1,0 +1,374 @@
+//! Processes that are not ours, looked at from outside: their threads, memory and files. A thread is stopped for a
+//! moment where its registers are wanted, and runs on as if nothing had been.
+#![expect(
+    unsafe_code,
+    reason = "nix has no PTRACE_SEIZE of a thread with a wait that ends"
+)]
+
+use std::{
+    fs, io,
+    mem::MaybeUninit,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    sys::uio::{RemoteIoVec, process_vm_readv},
+};
+
+use crate::{
+    error::Error,
+    files::Mapped,
+    process::{Pid, numeric_entries, read_proc},
+};
+
+/// Registers of a stopped thread that lead through its stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// The address of its next instruction.
+    pub instruction: u64,
+    /// The stack pointer.
+    pub stack: u64,
+    /// The frame pointer, where code keeps one.
+    pub frame: u64,
+    /// Where the variables of the thread begin (`%fs`).
+    pub thread_base: u64,
+}
+
+/// A thread that stands because of us. Dropping it lets it go.
+#[derive(Debug)]
+pub struct StoppedThread {
+    tid: Pid,
+    /// When it was made to stop.
+    since: Instant,
+    /// A signal that came while it was stopped and that it must still get.
+    signal: i32,
+}
+
+/// Why a thread could not be stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotStopped {
+    /// It has ended.
+    Gone,
+    /// The kernel forbids it, or another process traces it already.
+    NotPermitted,
+    /// It did not stop in time. It sleeps where no signal reaches it.
+    Late,
+    /// The kernel refused it with this error number.
+    Refused(i32),
+}
+
+/// What /proc/PID/task/TID/stat says of a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadInfo {
+    /// R running, S sleeping, D uninterruptible, T stopped, t traced, Z dead.
+    pub state: char,
+    /// The processor time that it has used.
+    pub cpu: Duration,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// The processor that it ran on last.
+    pub processor: u32,
+}
+
+/// What a thread does in the kernel, by /proc/PID/task/TID/syscall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InKernel {
+    /// It is not blocked.
+    Running,
+    /// It is blocked, in a system call or, where there is no number, in a fault or an interrupt.
+    Blocked {
+        /// The number of the call.
+        call: Option<u64>,
+        /// Its arguments.
+        arguments: [u64; 6],
+        /// The stack pointer.
+        stack: u64,
+        /// The address of its next instruction.
+        instruction: u64,
+    },
+}
+
+/// How long we spin for a thread to stop before we let others run between the looks.
+const SPIN: Duration = Duration::from_micros(300);
+/// A tick of the counters of processor time: `USER_HZ`, which is 100 on all machines of this kind.
+const TICK: Duration = Duration::from_millis(10);
+
+impl StoppedThread {
+    /// Stops a thread, for which it need not be the first of its process, and waits for `patience` until it stands.
+    ///
+    /// It gets no signal, and its process is not stopped. A system call that it sleeps in goes on afterwards; the few that
+    /// the kernel ends for this (`epoll_wait` and its kin without a time limit) are begun again.
+    ///
+    /// # Errors
+    /// See [`NotStopped`]. A thread that is late stops for an instant when it can, and goes on when this process ends.
+    pub fn stop(tid: Pid, patience: Duration) -> Result<Self, NotStopped> {
+        let since = Instant::now();
+        request(libc::PTRACE_SEIZE, tid, 0)?;
+        request(libc::PTRACE_INTERRUPT, tid, 0)?;
+        loop {
+            let mut status = 0;
+            // SAFETY: the status is an owned integer.
+            let result = unsafe {
+                libc::waitpid(tid.as_raw(), &raw mut status, libc::__WALL | libc::WNOHANG)
+            };
+            match result {
+                0 => {}
+                -1 if Errno::last() == Errno::EINTR => continue,
+                -1 => return Err(NotStopped::Gone),
+                _ if libc::WIFSTOPPED(status) => {
+                    // What is no event of the tracing is a signal on its way.
+                    let event = status >> 16;
+                    let signal = if event == 0 {
+                        libc::WSTOPSIG(status)
+                    } else {
+                        0
+                    };
+                    return Ok(Self { tid, since, signal });
+                }
+                _ => return Err(NotStopped::Gone),
+            }
+            let waited = since.elapsed();
+            if waited > patience {
+                return Err(NotStopped::Late);
+            }
+            if waited < SPIN {
+                thread::yield_now();
+            } else {
+                thread::sleep(SPIN);
+            }
+        }
+    }
+
+    /// Its registers.
+    ///
+    /// # Errors
+    /// `ESRCH`: it was killed.
+    pub fn registers(&self) -> Result<Registers, Error> {
+        let registers = self.all_registers()?;
+        Ok(Registers {
+            instruction: registers.rip,
+            stack: registers.rsp,
+            frame: registers.rbp,
+            thread_base: registers.fs_base,
+        })
+    }
+
+    /// Lets it go; how long it has stood at most.
+    #[must_use = "drop it where the time is of no interest"]
+    pub fn release(self) -> Duration {
+        let since = self.since;
+        drop(self);
+        since.elapsed()
+    }
+
+    fn all_registers(&self) -> Result<libc::user_regs_struct, Error> {
+        let mut registers = MaybeUninit::<libc::user_regs_struct>::uninit();
+        // SAFETY: the kernel fills the whole structure when it says that it has succeeded.
+        let result = unsafe {
+            libc::ptrace(
+                libc::PTRACE_GETREGS,
+                self.tid.as_raw(),
+                0_usize,
+                registers.as_mut_ptr(),
+            )
+        };
+        if result == -1 {
+            return Err(Error::last("read the registers of a thread"));
+        }
+        // SAFETY: it is filled, see above.
+        Ok(unsafe { registers.assume_init() })
+    }
+
+    /// Has a call begun again that the kernel has ended because of our stop, although nobody has sent a signal.
+    fn repair(&self) {
+        let Ok(mut registers) = self.all_registers() else {
+            return;
+        };
+        if self.signal != 0 || !was_interrupted(&registers) {
+            return;
+        }
+        registers.rax = registers.orig_rax;
+        registers.rip -= SYSCALL_LENGTH;
+        // SAFETY: the kernel reads the structure, which lives as long as the call.
+        unsafe {
+            libc::ptrace(
+                libc::PTRACE_SETREGS,
+                self.tid.as_raw(),
+                0_usize,
+                &raw const registers,
+            );
+        }
+    }
+}
+
+impl Drop for StoppedThread {
+    fn drop(&mut self) {
+        self.repair();
+        let signal = usize::try_from(self.signal).unwrap_or(0);
+        // Only a thread that was killed refuses.
+        let _ = request(libc::PTRACE_DETACH, self.tid, signal);
+    }
+}
+
+/// Bytes of the instruction that enters the kernel.
+const SYSCALL_LENGTH: u64 = 2;
+
+/// Whether a call that waits without a limit has ended with `EINTR`: the kernel begins most calls again by itself, but
+/// not these.
+fn was_interrupted(registers: &libc::user_regs_struct) -> bool {
+    let call = i64::try_from(registers.orig_rax).unwrap_or(-1);
+    let without_limit = match call {
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
+            // The limit is an int of milliseconds, and negative for none.
+            registers.r10 & 0x8000_0000 != 0
+        }
+        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => registers.r10 == 0,
+        libc::SYS_rt_sigtimedwait => registers.rdx == 0,
+        libc::SYS_io_getevents => registers.r8 == 0,
+        libc::SYS_semop => true,
+        _ => return false,
+    };
+    without_limit && registers.rax.cast_signed() == -i64::from(libc::EINTR)
+}
+
+fn request(request: libc::c_uint, tid: Pid, data: usize) -> Result<(), NotStopped> {
+    // SAFETY: these requests take a pid and a number and touch no memory of ours.
+    let result = unsafe { libc::ptrace(request, tid.as_raw(), 0_usize, data) };
+    if result != -1 {
+        return Ok(());
+    }
+    Err(match Errno::last() {
+        Errno::ESRCH => NotStopped::Gone,
+        Errno::EPERM | Errno::EACCES => NotStopped::NotPermitted,
+        other => NotStopped::Refused(other as i32),
+    })
+}
+
+/// Copies what a process has at `address` into `buffer`; the number of bytes that are there, from the first on.
+///
+/// # Errors
+/// `EFAULT`: not even the first byte is there. `EPERM`: it is not ours to look at. `ESRCH`: it is gone.
+pub fn read_memory(pid: Pid, address: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+    let length = buffer.len();
+    let base = usize::try_from(address).unwrap_or(usize::MAX);
+    let mut local = [io::IoSliceMut::new(buffer)];
+    let remote = [RemoteIoVec { base, len: length }];
+    process_vm_readv(
+        nix::unistd::Pid::from_raw(pid.as_raw()),
+        &mut local,
+        &remote,
+    )
+    .map_err(Error::nix("read the memory of a process"))
+}
+
+/// What a process has mapped, as the kernel writes it; nothing when it is gone or not ours to look at.
+#[must_use]
+pub fn mappings(pid: Pid) -> Option<Vec<u8>> {
+    read_proc(pid, "maps").filter(|maps| !maps.is_empty())
+}
+
+/// The arguments of a process, each ended by a zero byte; nothing when it is gone.
+#[must_use]
+pub fn arguments_of(pid: Pid) -> Option<Vec<u8>> {
+    read_proc(pid, "cmdline")
+}
+
+/// The program that a process executes, as it is called there; nothing when it is gone or not ours to look at.
+#[must_use]
+pub fn program_of(pid: Pid) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+/// The real user of a process; nothing when it is gone.
+#[must_use]
+pub fn owner_of(pid: Pid) -> Option<u32> {
+    let status = read_proc(pid, "status")?;
+    let line = status
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"Uid:"))?;
+    std::str::from_utf8(line)
+        .ok()?
+        .split_ascii_whitespace()
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// The threads of a process, the first one first; none when it is gone.
+#[must_use]
+pub fn threads_of(pid: Pid) -> Vec<Pid> {
+    let mut threads: Vec<Pid> = numeric_entries(&format!("/proc/{pid}/task"))
+        .map(Pid::from_raw)
+        .collect();
+    threads.sort_unstable_by_key(|&tid| (tid != pid, tid));
+    threads
+}
+
+/// What the kernel says of a thread; nothing when it is gone.
+#[must_use]
+pub fn inspect_thread(pid: Pid, tid: Pid) -> Option<ThreadInfo> {
+    parse_thread(&read_proc(pid, &format!("task/{tid}/stat"))?)
+}
+
+fn parse_thread(stat: &[u8]) -> Option<ThreadInfo> {
+    let open = stat.iter().position(|&byte| byte == b'(')?;
+    let close = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // Fields 3, 14, 15 and 39 of proc_pid_stat(5).
+    let ticks = |at: usize| fields.get(at)?.parse::<u32>().ok();
+    Some(ThreadInfo {
+        state: fields.first()?.chars().next()?,
+        cpu: TICK.saturating_mul(ticks(11)?.saturating_add(ticks(12)?)),
+        name: String::from_utf8_lossy(stat.get(open + 1..close)?).into_owned(),
+        processor: ticks(36)?,
+    })
+}
+
+/// What a thread does in the kernel; nothing when it is gone or not ours to look at.
+#[must_use]
+pub fn in_kernel(pid: Pid, tid: Pid) -> Option<InKernel> {
+    let text = read_proc(pid, &format!("task/{tid}/syscall"))?;
+    parse_in_kernel(std::str::from_utf8(&text).ok()?)
+}
+
+fn parse_in_kernel(text: &str) -> Option<InKernel> {
+    let mut words = text.split_ascii_whitespace();
+    let first = words.next()?;
+    if first == "running" {
+        return Some(InKernel::Running);
+    }
+    let call: i64 = first.parse().ok()?;
+    let mut numbers = words.map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+    let mut arguments = [0; 6];
+    if call >= 0 {
+        for argument in &mut arguments {
+            *argument = numbers.next()??;
+        }
+    }
+    Some(InKernel::Blocked {
+        call: u64::try_from(call).ok(),
+        arguments,
+        stack: numbers.next()??,
+        instruction: numbers.next()??,
+    })
+}
+
+/// A file as a process sees it, in its own file system; nothing when it cannot be opened.
+///
+/// It stays as it is now while it is looked at, unless somebody writes into it: compilers and package managers put a
+/// new file in its place.
+#[must_use]
+pub fn map_file_of(pid: Pid, path: &Path) -> Option<Mapped> {
+    let inside = path.strip_prefix("/").ok()?;
+    Mapped::open(&PathBuf::from(format!("/proc/{pid}/root")).join(inside)).ok()
+}
+
+/// A file that has no name any more but is mapped at `start` to `end`.
+#[must_use]
+pub fn map_deleted_file_of(pid: Pid, start: u64, end: u64) -> Option<Mapped> {
+    Mapped::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}").as_ref()).ok()
+}

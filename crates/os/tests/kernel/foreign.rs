@@ -1,0 +1,165 @@
+//! Threads of other processes, stopped for a moment.
+
+use std::{os::fd::AsFd, time::Duration};
+
+use base::Signal;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
+use os::{ChildEvent, Forked, InKernel, NotStopped, Pid, ReadOutcome, StoppedThread, Trace};
+
+use crate::{
+    Test,
+    world::{PATIENCE, World, spec, strings},
+};
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "foreign::a_thread_is_looked_at_and_goes_on",
+        a_thread_is_looked_at_and_goes_on,
+    ),
+    (
+        "foreign::a_call_without_a_limit_waits_on",
+        a_call_without_a_limit_waits_on,
+    ),
+    (
+        "foreign::what_is_stopped_stays_stopped",
+        what_is_stopped_stays_stopped,
+    ),
+    (
+        "foreign::what_cannot_be_stopped_is_said",
+        what_cannot_be_stopped_is_said,
+    ),
+];
+
+fn sleeper(world: &mut World) -> Pid {
+    let argv = strings(&["sleep", "1000"]);
+    world.spawner.spawn(&spec(c"/bin/sleep", &argv)).unwrap()
+}
+
+/// Waits until a process sleeps in a system call. Once a call with a limit was interrupted, the kernel gives it another
+/// name.
+fn until_in(pid: Pid, call: libc::c_long) {
+    let deadline = os::Clock::now() + PATIENCE;
+    let wanted = [call, libc::SYS_restart_syscall].map(|call| u64::try_from(call).unwrap());
+    loop {
+        if let Some(InKernel::Blocked {
+            call: Some(call), ..
+        }) = os::in_kernel(pid, pid)
+            && wanted.contains(&call)
+        {
+            return;
+        }
+        assert!(os::Clock::now() < deadline, "{:?}", os::in_kernel(pid, pid));
+        std::thread::yield_now();
+    }
+}
+
+fn stop(pid: Pid) -> Result<StoppedThread, NotStopped> {
+    StoppedThread::stop(pid, PATIENCE)
+}
+
+fn a_thread_is_looked_at_and_goes_on() {
+    let mut world = World::new();
+    let pid = sleeper(&mut world);
+    until_in(pid, libc::SYS_clock_nanosleep);
+    let outside = os::in_kernel(pid, pid);
+    for _ in 0..100 {
+        let thread = stop(pid).unwrap();
+        let registers = thread.registers().unwrap();
+        let mut top = [0; 64];
+        let read = os::read_memory(pid, registers.stack, &mut top).unwrap();
+        assert_eq!(read, top.len());
+        let Some(InKernel::Blocked {
+            stack, instruction, ..
+        }) = outside
+        else {
+            panic!("{outside:?}");
+        };
+        assert_eq!(registers.stack, stack);
+        // The kernel goes back to the instruction of two bytes that has called it, to begin the call again.
+        assert!([instruction, instruction - 2].contains(&registers.instruction));
+        assert!(thread.release() > Duration::ZERO);
+        until_in(pid, libc::SYS_clock_nanosleep);
+    }
+    // Nobody has noticed: no stop and no end of it were reported to its parent, which are we.
+    assert_eq!(os::reap(), None);
+    assert_eq!(os::tracer(pid).unwrap(), None);
+    assert_eq!(os::threads_of(pid), [pid]);
+    let info = os::inspect_thread(pid, pid).unwrap();
+    assert_eq!((info.name.as_str(), info.state), ("sleep", 'S'));
+    assert!(os::mappings(pid).unwrap().ends_with(b"\n"));
+    assert_eq!(os::arguments_of(pid).unwrap(), b"sleep\x001000\0");
+    assert_eq!(os::owner_of(pid), Some(os::effective_uid()));
+    let program = os::program_of(pid).unwrap();
+    let file = os::map_file_of(pid, &program).unwrap();
+    assert!(file.as_ref().starts_with(b"\x7fELF"));
+    let nowhere = os::read_memory(pid, 8, &mut [0; 8]).unwrap_err();
+    assert_eq!(nowhere.errno(), libc::EFAULT);
+    os::kill(pid, Signal::KILL).unwrap();
+    world.exit_of(pid);
+}
+
+fn a_call_without_a_limit_waits_on() {
+    let mut world = World::new();
+    let (reader, writer) = os::pipe().unwrap();
+    let pid = match os::fork().unwrap() {
+        Forked::Parent(pid) => pid,
+        Forked::Child => {
+            let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
+            let end = epoll.wait(&mut [EpollEvent::empty()], EpollTimeout::NONE);
+            os::write(writer.as_fd(), format!("{end:?}").as_bytes()).unwrap();
+            return;
+        }
+    };
+    for _ in 0..100 {
+        until_in(pid, libc::SYS_epoll_wait);
+        drop(stop(pid).unwrap());
+    }
+    until_in(pid, libc::SYS_epoll_wait);
+    os::set_nonblocking(reader.as_fd()).unwrap();
+    assert!(matches!(
+        os::read(reader.as_fd(), &mut [0; 64]),
+        Ok(ReadOutcome::WouldBlock)
+    ));
+    os::kill(pid, Signal::KILL).unwrap();
+    world.exit_of(pid);
+}
+
+fn what_is_stopped_stays_stopped() {
+    let mut world = World::new();
+    let pid = sleeper(&mut world);
+    until_in(pid, libc::SYS_clock_nanosleep);
+    os::kill(pid, Signal::STOP).unwrap();
+    let stopped = ChildEvent::Stopped {
+        pid,
+        signal: Signal::STOP,
+    };
+    assert_eq!(world.next(), stopped);
+    for _ in 0..100 {
+        drop(stop(pid).unwrap());
+        let deadline = os::Clock::now() + PATIENCE;
+        while os::inspect(pid).unwrap().state != 'T' {
+            assert!(os::Clock::now() < deadline);
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(os::reap(), None);
+    os::kill(pid, Signal::CONT).unwrap();
+    until_in(pid, libc::SYS_clock_nanosleep);
+    os::kill(pid, Signal::KILL).unwrap();
+    world.exit_of(pid);
+}
+
+fn what_cannot_be_stopped_is_said() {
+    let mut world = World::new();
+    let argv = strings(&["sleep", "1000"]);
+    let mut traced = spec(c"/bin/sleep", &argv);
+    traced.trace = Trace::StopOnExec;
+    let pid = world.spawner.spawn(&traced).unwrap();
+    assert!(matches!(world.next(), ChildEvent::Stopped { .. }));
+    assert_eq!(stop(pid).unwrap_err(), NotStopped::NotPermitted);
+    os::kill(pid, Signal::KILL).unwrap();
+    world.exit_of(pid);
+    assert_eq!(stop(pid).unwrap_err(), NotStopped::Gone);
+    assert_eq!(os::threads_of(pid), []);
+    assert_eq!(os::mappings(pid), None);
+}
