@@ -12,6 +12,7 @@ mod place;
 mod pmix;
 mod report;
 mod sample;
+mod stacks;
 mod stdin;
 mod stdout;
 
@@ -54,6 +55,8 @@ enum What {
     /// MPI programs, and what `hold` measures.
     Mpi,
     Hold,
+    /// What `dbgr` does with stacks.
+    Stacks,
 }
 
 /// What the measurements need.
@@ -120,6 +123,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if wanted(What::Place) {
         report.section("place", place::measure()?);
+    }
+    if wanted(What::Stacks) {
+        report.section("stacks", stacks::measure()?);
     }
     if args.dry_run { Ok(()) } else { report.write() }
 }

@@ -192,6 +192,17 @@ impl RankSet {
         self.merge(other, Keep::Any)
     }
 
+    /// Adds the members of `other`: in O(its runs) where all of them are above ours.
+    pub fn append(&mut self, other: &Self) {
+        if self.last() < other.first() {
+            for &run in &other.runs {
+                self.push_run(run);
+            }
+        } else if !other.is_empty() {
+            *self = self.union(other);
+        }
+    }
+
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.merge(other, Keep::Both)
@@ -731,6 +742,12 @@ mod tests {
             prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
             // Equality of memory, not only of members: every way to a set gives the canonical runs.
             prop_assert_eq!(x.union(&y), set(a.union(&b).copied()));
+            let (below, above) = (set(a.iter().copied()), set(b.iter().map(|member| member + 230)));
+            for (mut one, other) in [(x.clone(), &y), (below.clone(), &above), (above.clone(), &below)] {
+                let both = one.union(other);
+                one.append(other);
+                prop_assert_eq!(one, both);
+            }
             prop_assert_eq!(x.intersection(&y), set(a.intersection(&b).copied()));
             prop_assert_eq!(x.difference(&y), set(a.difference(&b).copied()));
             prop_assert_eq!(x.to_string().parse::<RankSet>().unwrap(), x.clone());

@@ -3,13 +3,19 @@
 //! Nothing here tells two ranks apart that do the same: no address, no pid and no thread id is part of a [`Frame`], so
 //! that stacks can be compared and merged. Equal frames are kept once, in [`Frames`], and meant by [`FrameId`].
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, hash_map::DefaultHasher},
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
 
 use base::Rank;
 use serde::{Deserialize, Serialize};
 
 /// A place in a program.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Frame {
     /// The name of the function as its language writes it; nothing where the module has no symbol for the address.
     pub function: Option<Arc<str>>,
@@ -22,7 +28,7 @@ pub struct Frame {
 }
 
 /// A line of a source file.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Source {
     /// As the compiler has recorded it, often with directories.
     pub file: Arc<str>,
@@ -31,7 +37,7 @@ pub struct Source {
 }
 
 /// What kind of code a frame is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FrameKind {
     /// A function with a frame of its own.
@@ -210,8 +216,10 @@ pub struct FrameId(u32);
 /// Each different frame once.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
-    frames: Vec<Arc<Frame>>,
-    ids: BTreeMap<Arc<Frame>, FrameId>,
+    /// With what each is found by.
+    frames: Vec<(Arc<Frame>, u64)>,
+    /// Numbers are compared sooner than names, which often begin alike.
+    ids: BTreeMap<u64, Vec<FrameId>>,
 }
 
 impl Frames {
@@ -226,20 +234,27 @@ impl Frames {
     /// # Panics
     /// Beyond 2^32 different frames, for which no memory would suffice.
     pub fn intern(&mut self, frame: Frame) -> FrameId {
-        if let Some(id) = self.ids.get(&frame) {
-            return *id;
-        }
+        let hash = hash(&frame);
+        self.find(&frame, hash)
+            .unwrap_or_else(|| self.add(Arc::new(frame), hash))
+    }
+
+    fn find(&self, frame: &Frame, hash: u64) -> Option<FrameId> {
+        let mut alike = self.ids.get(&hash)?.iter().copied();
+        alike.find(|&id| self.get(id) == frame)
+    }
+
+    fn add(&mut self, frame: Arc<Frame>, hash: u64) -> FrameId {
         let id = FrameId(u32::try_from(self.frames.len()).unwrap_or(u32::MAX));
-        let frame = Arc::new(frame);
-        self.frames.push(Arc::clone(&frame));
-        self.ids.insert(frame, id);
+        self.frames.push((frame, hash));
+        self.ids.entry(hash).or_default().push(id);
         id
     }
 
     /// The frame of a number that [`Self::intern`] gave.
     #[must_use]
     pub fn get(&self, id: FrameId) -> &Frame {
-        &self.frames[id.0 as usize]
+        &self.frames[id.0 as usize].0
     }
 
     /// Takes over the frames of another; the numbers that they have here, in the order of their numbers there.
@@ -247,7 +262,10 @@ impl Frames {
         other
             .frames
             .iter()
-            .map(|frame| self.intern(Frame::clone(frame)))
+            .map(|(frame, hash)| {
+                self.find(frame, *hash)
+                    .unwrap_or_else(|| self.add(Arc::clone(frame), *hash))
+            })
             .collect()
     }
 
@@ -262,6 +280,13 @@ impl Frames {
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
+}
+
+/// The same for equal frames in every process of this program: it has no seed.
+fn hash(frame: &Frame) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    frame.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl FrameId {

@@ -5,7 +5,7 @@
 //! number of different answers, not of ranks. Ranks stand only where a stack ends; what passes through a node is what
 //! ends below it.
 
-use std::{collections::BTreeMap, mem};
+use std::collections::BTreeMap;
 
 use base::{Rank, RankSet};
 
@@ -82,6 +82,12 @@ impl Threads {
 
     /// Adds `count` threads of each of some ranks.
     fn add(&mut self, count: u32, ranks: &RankSet) {
+        // Nearly always the ranks are new, and often they come in order: then nothing is taken apart.
+        let last = self.by_count.values().filter_map(RankSet::last).max();
+        if last < ranks.first() {
+            self.by_count.entry(count).or_default().append(ranks);
+            return;
+        }
         let mut new = ranks.clone();
         let mut raised = BTreeMap::<u32, RankSet>::new();
         self.by_count.retain(|&own, set| {
@@ -94,13 +100,27 @@ impl Threads {
             !set.is_empty()
         });
         if !new.is_empty() {
-            let set = raised.entry(count).or_default();
-            *set = set.union(&new);
+            raised.entry(count).or_default().append(&new);
         }
         for (count, ranks) in raised {
-            let set = self.by_count.entry(count).or_default();
-            *set = set.union(&ranks);
+            self.by_count.entry(count).or_default().append(&ranks);
         }
+    }
+
+    /// All of many, two by two: a long set is then walked as often as the logarithm of their number says.
+    fn sum(mut all: Vec<Self>) -> Self {
+        while all.len() > 1 {
+            let mut pairs = all.into_iter();
+            let mut halves = Vec::with_capacity(pairs.len().div_ceil(2));
+            while let Some(mut one) = pairs.next() {
+                if let Some(other) = pairs.next() {
+                    one.merge(&other);
+                }
+                halves.push(one);
+            }
+            all = halves;
+        }
+        all.pop().unwrap_or_default()
     }
 
     /// The ranks.
@@ -231,13 +251,10 @@ impl Tree {
         let mut passing = vec![Threads::default(); self.nodes.len()];
         // A child is always made after its parent.
         for at in (0..self.nodes.len()).rev() {
-            let mut all = mem::take(&mut passing[at]);
-            for threads in self.nodes[at].ends.values() {
-                all.merge(threads);
-            }
-            for &(_, child) in &self.nodes[at].children {
-                all.merge(&passing[child.index()]);
-            }
+            let ends = self.nodes[at].ends.values();
+            let below = self.nodes[at].children.iter();
+            let below = below.map(|(_, child)| &passing[child.index()]);
+            let all = Threads::sum(ends.chain(below).cloned().collect());
             passing[at] = all;
         }
         passing
@@ -296,3 +313,6 @@ impl NodeId {
         self.0 as usize
     }
 }
+
+#[cfg(test)]
+mod tests;

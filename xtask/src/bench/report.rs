@@ -168,7 +168,7 @@ mod tests {
     fn the_document_has_every_marker() {
         let text = fs::read_to_string(document()).unwrap();
         for name in [
-            "launch", "stdout", "stdin", "memory", "pmix", "mpi", "place", "hold",
+            "launch", "stdout", "stdin", "memory", "pmix", "mpi", "place", "hold", "stacks",
         ] {
             replace(&text, name, "new").unwrap();
         }
