@@ -8,6 +8,8 @@
 pub mod image;
 pub mod maps;
 pub mod memory;
+pub mod samples;
 pub mod stack;
 pub mod tree;
 pub mod unwind;
+pub mod verdict;

@@ -63,7 +63,7 @@ pub enum End {
 }
 
 /// A thread's frames, outermost first.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Stack {
     /// From the thread's start to where it is.
     pub frames: Vec<FrameId>,
@@ -157,14 +157,15 @@ impl Wait {
 }
 
 /// All ranks at one moment, as far as they could be seen.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Snapshot {
     /// What each rank of the target gave.
     pub procs: BTreeMap<Rank, Seen>,
 }
 
 /// What was seen of one process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Seen {
     /// Its threads, the first one first.
     Threads(Vec<Thread>),
@@ -193,7 +194,7 @@ pub enum Missing {
 }
 
 /// One thread at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Thread {
     /// The kernel's number of it.
     pub tid: i32,
@@ -210,11 +211,12 @@ pub struct Thread {
 }
 
 /// A frame in [`Frames`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FrameId(u32);
 
 /// Each different frame once.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<Frame>", into = "Vec<Frame>")]
 pub struct Frames {
     /// With what each is found by.
     frames: Vec<(Arc<Frame>, u64)>,
@@ -287,6 +289,25 @@ fn hash(frame: &Frame) -> u64 {
     let mut hasher = DefaultHasher::new();
     frame.hash(&mut hasher);
     hasher.finish()
+}
+
+impl From<Vec<Frame>> for Frames {
+    /// The frames with their numbers in this order. A frame that stands there twice would shift the others: no writer of
+    /// ours does that, and of foreign ones the numbers are checked.
+    fn from(list: Vec<Frame>) -> Self {
+        let mut frames = Self::new();
+        for frame in list {
+            frames.intern(frame);
+        }
+        frames
+    }
+}
+
+impl From<Frames> for Vec<Frame> {
+    fn from(frames: Frames) -> Self {
+        let frames = frames.frames.into_iter();
+        frames.map(|(frame, _)| Frame::clone(&frame)).collect()
+    }
 }
 
 impl FrameId {

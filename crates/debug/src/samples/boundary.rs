@@ -1,0 +1,130 @@
+//! What of a stack is worth comparing.
+//!
+//! Libraries that wait make progress meanwhile: below the function that a person knows ([`crate::verdict::known`]) two
+//! looks never find the same frames. There a stack is cut. What runs is not on the same line twice: the innermost
+//! function of a user counts without its line.
+
+use std::sync::Arc;
+
+use crate::{
+    stack::{FrameId, FrameKind, Frames},
+    verdict::known::{self, Known, Place},
+};
+
+/// Where stacks end that are compared and shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Boundary {
+    /// At the function that a person knows as the place where one waits.
+    #[default]
+    Known,
+    /// At their innermost frame.
+    Full,
+}
+
+/// A stack up to its boundary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Outermost first, without what recursion repeats.
+    pub frames: Vec<FrameId>,
+    /// What the thread waits in; then that is the last of the frames.
+    pub wait: Option<Known>,
+    /// How many of the frames, from the outermost one, are up to the user's innermost.
+    user: usize,
+}
+
+/// Equal for stacks that are at the same place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Spot {
+    /// The callers, with the lines of the calls.
+    outer: Vec<FrameId>,
+    /// The function without a line: of a wait the name that people know.
+    inner: Option<Arc<str>>,
+}
+
+/// The longest pattern of frames whose repetitions are one.
+const MAX_CYCLE: usize = 4;
+
+impl Boundary {
+    /// Cuts a stack, outermost frame first.
+    #[must_use]
+    pub fn cut(self, frames: &Frames, stack: &[FrameId]) -> Cut {
+        let found = stack.iter().enumerate().find_map(|(at, &id)| {
+            let place = if at + 1 == stack.len() {
+                Place::Inner
+            } else {
+                Place::Outer
+            };
+            known::known(frames.get(id), place).map(|known| (at, known))
+        });
+        let kept = match (self, found) {
+            (Self::Known, Some((at, _))) => &stack[..=at],
+            _ => stack,
+        };
+        let kept = fold(kept);
+        let end = kept.len() - usize::from(found.is_some() && self == Self::Known);
+        let user = kept[..end]
+            .iter()
+            .rposition(|&id| !known::is_system(frames.get(id)))
+            .map_or(0, |at| at + 1);
+        Cut {
+            frames: kept,
+            wait: found.map(|(_, known)| known),
+            user,
+        }
+    }
+}
+
+impl Cut {
+    /// The place, for comparing.
+    #[must_use]
+    pub fn place(&self, frames: &Frames) -> Spot {
+        match self.wait {
+            Some(wait) => Spot {
+                outer: self.frames[..self.frames.len().saturating_sub(1)].to_vec(),
+                inner: Some(wait.name.into()),
+            },
+            None => self.working(frames),
+        }
+    }
+
+    /// The place in the user's own code, for comparing.
+    #[must_use]
+    pub fn working(&self, frames: &Frames) -> Spot {
+        let own = if self.user == 0 {
+            &self.frames[..]
+        } else {
+            &self.frames[..self.user]
+        };
+        // Whether the compiler has put a function into this one says nothing about what the program does.
+        let last = own
+            .iter()
+            .rposition(|&id| frames.get(id).kind != FrameKind::Inlined);
+        let own = last.map_or(own, |last| &own[..=last]);
+        Spot {
+            outer: own[..own.len().saturating_sub(1)].to_vec(),
+            inner: own.last().and_then(|&id| frames.get(id).function.clone()),
+        }
+    }
+
+    /// The innermost frame of the user's own code, if there is any.
+    #[must_use]
+    pub fn user(&self) -> Option<FrameId> {
+        self.user.checked_sub(1).map(|at| self.frames[at])
+    }
+}
+
+/// Leaves out what recursion repeats: runs of a frame, and of a pattern of up to four.
+fn fold(stack: &[FrameId]) -> Vec<FrameId> {
+    let mut folded: Vec<FrameId> = Vec::with_capacity(stack.len());
+    for &frame in stack {
+        folded.push(frame);
+        for length in 1..=MAX_CYCLE.min(folded.len() / 2) {
+            let (before, last) = folded.split_at(folded.len() - length);
+            if before.ends_with(last) {
+                folded.truncate(folded.len() - length);
+                break;
+            }
+        }
+    }
+    folded
+}

@@ -1,0 +1,130 @@
+//! Looks written by hand, for tests.
+//!
+//! A look is a text with a line for each kind of thread:
+//!
+//! ```text
+//! 0-2: main@a.c:10 > solve@a.c:88 > MPI_Allreduce!libmpi.so.12 = running 100
+//! 0-2/progress: start_thread > progress_engine!libpmix.so.2 = poll 0
+//! 3: gone
+//! ```
+//!
+//! Ranks, after a slash the name of a further thread; frames, outermost first, with source and module, or `py:` before
+//! a function of Python; what the thread does; the processor time that it uses, in percent.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base::{Rank, RankSet};
+
+use super::{Recording, Sample};
+use crate::stack::{
+    Activity, End, Frame, FrameKind, Missing, Seen, Snapshot, Source, Stack, Thread, Wait,
+};
+
+/// Looks that are as long apart as `every` says.
+pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
+    let mut recording = Recording::default();
+    let mut used: BTreeMap<(Rank, String), Duration> = BTreeMap::new();
+    for (number, text) in texts.iter().enumerate() {
+        let at = every * u32::try_from(number).unwrap();
+        let mut snapshot = Snapshot::default();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (who, what) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
+            let (ranks, name) = who.split_once('/').unwrap_or((who, "main"));
+            let ranks: RankSet = ranks.parse().unwrap();
+            for rank in ranks.iter() {
+                if let Some(missing) = missing(what) {
+                    snapshot.procs.insert(rank, Seen::Missing(missing));
+                    continue;
+                }
+                let (frames, state) = what.rsplit_once(" = ").unwrap();
+                let (activity, percent) = state.rsplit_once(' ').unwrap();
+                let cpu = used.entry((rank, name.to_owned())).or_default();
+                *cpu += every.mul_f64(percent.parse::<f64>().unwrap() / 100.0);
+                let frames = frames
+                    .split(" > ")
+                    .map(|text| recording.frames.intern(frame(text)))
+                    .collect();
+                let entry = snapshot.procs.entry(rank);
+                let seen = entry.or_insert_with(|| Seen::Threads(Vec::new()));
+                let Seen::Threads(threads) = seen else {
+                    panic!("{line}: seen and missing");
+                };
+                threads.push(Thread {
+                    tid: tid(rank, name),
+                    name: name.to_owned(),
+                    stack: Stack {
+                        frames,
+                        end: End::Start,
+                    },
+                    activity: doing(activity),
+                    cpu: *cpu,
+                    stopped: Duration::ZERO,
+                });
+            }
+        }
+        recording.samples.push(Sample { at, snapshot });
+    }
+    recording
+}
+
+fn tid(rank: Rank, name: &str) -> i32 {
+    let mut number = i32::try_from(rank.0).unwrap() * 100_000;
+    if name != "main" {
+        number += 1 + name
+            .bytes()
+            .fold(0, |sum, byte| (sum * 7 + i32::from(byte)) % 9_999);
+    }
+    number
+}
+
+fn frame(text: &str) -> Frame {
+    let (text, kind) = match text.strip_prefix("py:") {
+        Some(text) => (text, FrameKind::Python),
+        None => match text.strip_prefix("inl:") {
+            Some(text) => (text, FrameKind::Inlined),
+            None => (text, FrameKind::Native),
+        },
+    };
+    let (text, module) = text.rsplit_once('!').unwrap_or((text, "a.out"));
+    let (function, source) = match text.rsplit_once('@') {
+        Some((function, source)) => {
+            let (file, line) = source.split_once(':').unwrap();
+            let line = line.parse().unwrap();
+            let file = file.into();
+            (function, Some(Source { file, line }))
+        }
+        None => (text, None),
+    };
+    Frame {
+        function: Some(function.into()),
+        module: (kind != FrameKind::Python).then(|| module.into()),
+        source,
+        kind,
+    }
+}
+
+fn doing(text: &str) -> Activity {
+    match text {
+        "running" => Activity::Running,
+        "disk" => Activity::Disk,
+        "stopped" => Activity::Stopped,
+        "traced" => Activity::Traced,
+        "futex" => Activity::Waiting(Wait::Futex),
+        "poll" => Activity::Waiting(Wait::Poll),
+        "read" => Activity::Waiting(Wait::Read),
+        "write" => Activity::Waiting(Wait::Write),
+        "sleep" => Activity::Waiting(Wait::Sleep),
+        "child" => Activity::Waiting(Wait::Child),
+        _ => panic!("{text}"),
+    }
+}
+
+fn missing(text: &str) -> Option<Missing> {
+    Some(match text {
+        "gone" => Missing::Gone,
+        "zombie" => Missing::Zombie,
+        "not permitted" => Missing::NotPermitted,
+        "unreachable" => Missing::Unreachable,
+        _ => return None,
+    })
+}

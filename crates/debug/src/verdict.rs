@@ -1,0 +1,179 @@
+//! Who keeps the others waiting: a careful verdict on looks over time.
+//!
+//! Nothing is said on one look, nor when anything moves that matters, nor on a wait that was seen for less than the
+//! rule asks. What cannot be told from a slow program in the time that was looked is not said. The rules are a table
+//! ([`rules`]); docs/verdicts.md has them in words, and how often they were right and wrong.
+
+pub mod known;
+pub mod roles;
+pub mod rules;
+mod within;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, fmt};
+
+use base::{Rank, RankSet};
+use serde::{Deserialize, Serialize};
+
+use self::{
+    roles::{Manner, Role},
+    rules::{Need, Odd, Rule},
+};
+use crate::{
+    samples::Observation,
+    stack::{Activity, FrameId, Frames},
+};
+
+pub use self::rules::{RuleId, Sureness};
+
+/// One thing that may be wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Which rule speaks.
+    pub rule: RuleId,
+    /// How sure it is.
+    pub sureness: Sureness,
+    /// What was seen and what it means, as a sentence without a full stop.
+    pub sentence: String,
+    /// What it is founded on.
+    pub cites: Vec<Cite>,
+}
+
+/// What was seen of some ranks in some looks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cite {
+    /// Who; the frames are those of the first of them.
+    #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
+    pub ranks: RankSet,
+    /// In which looks, from 0.
+    pub samples: Vec<usize>,
+    /// Where, outermost first; nothing of a rank that has ended.
+    pub frames: Vec<FrameId>,
+    /// What the thread did.
+    pub activity: Option<Activity>,
+}
+
+fn as_text<S: serde::Serializer>(ranks: &RankSet, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(ranks)
+}
+
+fn from_text<'de, D: serde::Deserializer<'de>>(from: D) -> Result<RankSet, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
+/// What may be wrong with a job, the surest first; nothing for most.
+#[must_use]
+pub fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
+    let mut verdicts = within::judge(frames, all);
+    let stances: BTreeMap<Rank, (Role, Manner)> = all
+        .ranks
+        .iter()
+        .map(|(&rank, track)| (rank, roles::role(track, all)))
+        .collect();
+    let explained = within::ranks(&verdicts);
+    let of_job = rules::OF_JOBS
+        .iter()
+        .find_map(|rule| apply(rule, frames, all, &stances));
+    // That a rank is behind its lock is not said twice.
+    verdicts.extend(of_job.filter(|it| it.rule != RuleId::BehindLock || explained.is_empty()));
+    verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.sureness));
+    verdicts
+}
+
+fn apply(
+    rule: &Rule,
+    frames: &Frames,
+    all: &Observation,
+    stances: &BTreeMap<Rank, (Role, Manner)>,
+) -> Option<Verdict> {
+    let odd_roles = match rule.odd {
+        Odd::In(roles) | Odd::Few(roles) => roles,
+        Odd::Nobody(_) | Odd::DifferentCalls => &[],
+    };
+    let (mut waiting, mut odd) = (Vec::new(), Vec::new());
+    let mut manner = Manner::Asleep;
+    for (&rank, &(role, how)) in stances {
+        if odd_roles.contains(&role) {
+            odd.push((rank, role));
+        } else if rule.waiting.contains(&role) {
+            waiting.push((rank, role));
+        } else if rule.beside.contains(&role) {
+            continue;
+        } else {
+            return None;
+        }
+        manner = manner.max(how);
+    }
+    let holds = !waiting.is_empty()
+        && match rule.odd {
+            Odd::In(_) => !odd.is_empty(),
+            Odd::Few(_) => !odd.is_empty() && odd.len() < waiting.len(),
+            Odd::Nobody(roles) => {
+                let there = |role| waiting.iter().any(|(_, own)| own == role);
+                waiting.len() > 1 && roles.iter().all(there)
+            }
+            Odd::DifferentCalls => calls(all, &waiting) > 1,
+        };
+    let need = match manner {
+        Manner::Asleep => rule.asleep,
+        Manner::Polling => rule.polling,
+    };
+    let need = need.filter(|need| holds && is_met(need, all))?;
+    let waiting = words::groups(frames, all, waiting.into_iter());
+    let odd = words::groups(frames, all, odd.into_iter());
+    let mut sentence = words::sentence(frames, all, &waiting);
+    sentence.push_str(", ");
+    sentence.push_str(&words::since(all.span));
+    if !odd.is_empty() {
+        sentence.push_str("; ");
+        sentence.push_str(&words::sentence(frames, all, &odd));
+    }
+    if !rule.means.is_empty() {
+        sentence.push_str(": ");
+        sentence.push_str(rule.means);
+    }
+    let mut cites = words::cites(all, &waiting);
+    cites.extend(words::cites(all, &odd));
+    Some(Verdict {
+        rule: rule.id,
+        sureness: need.sureness,
+        sentence,
+        cites,
+    })
+}
+
+fn is_met(need: &Need, all: &Observation) -> bool {
+    all.looks >= need.looks && all.span >= need.span
+}
+
+/// In how many different calls ranks wait.
+fn calls(all: &Observation, ranks: &[(Rank, Role)]) -> usize {
+    let mut names: Vec<&str> = ranks
+        .iter()
+        .filter_map(|(rank, _)| Some(all.ranks.get(rank)?.main.as_ref()?.wait()?.name))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names.len()
+}
+
+impl fmt::Display for Verdict {
+    /// `likely: ranks 0-2 wait in …`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.sureness, self.sentence)
+    }
+}
+
+impl fmt::Display for Sureness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Possible => "possible",
+            Self::Likely => "likely",
+            Self::Certain => "certain",
+        })
+    }
+}

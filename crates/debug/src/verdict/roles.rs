@@ -1,0 +1,147 @@
+//! What a rank does for its job, by all looks together.
+
+use std::time::Duration;
+
+use crate::{
+    samples::{Crew, Motion, Observation, RankTrack, Track},
+    stack::{Activity, Missing},
+    verdict::known::Kind,
+};
+
+/// What a rank was found doing in every look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// It waits in a collective.
+    Collective,
+    /// It waits in MPI's initialization.
+    Start,
+    /// It waits in MPI's end.
+    Finish,
+    /// It waits for a message.
+    Receive,
+    /// It waits until its message is taken.
+    Send,
+    /// It sends and receives.
+    Exchange,
+    /// It waits for requests.
+    Completion,
+    /// It waits for a lock, and none of its threads runs.
+    Lock,
+    /// It waits for its own threads, and none of them runs.
+    Threads,
+    /// It waits for the workers that prepare its data.
+    Data,
+    /// It waits until its files are on the disk.
+    Sync,
+    /// It is in disk wait and has used no processor time.
+    Disk,
+    /// A signal has stopped it.
+    Stopped,
+    /// A debugger has stopped it.
+    Traced,
+    /// It has ended.
+    Dead,
+    /// It runs in one function.
+    Looping,
+    /// It does something, or waits for something that comes and goes: nothing is said of it.
+    Alive,
+    /// It could not be looked at.
+    Unseen,
+}
+
+/// Whether those that wait use processor time for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Manner {
+    /// They sleep: whoever sleeps through all looks has not come and gone in between.
+    Asleep,
+    /// They poll: they may have left the wait and come to the same line again.
+    Polling,
+}
+
+/// A thread with one part in so many of the time on a processor is at work.
+const WORK: u32 = 20;
+/// A rank in an endless loop has a processor for one part in so many at least, however many share it.
+const LOOP: u32 = 10;
+/// Processor time, between two looks, of a thread that has not run but for our looking.
+const NOTHING: Duration = Duration::from_millis(1);
+
+/// What a rank does, and how it waits.
+#[must_use]
+pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
+    if let Some(role) = unseen(track) {
+        return (role, Manner::Asleep);
+    }
+    let Some(main) = &track.main else {
+        return (Role::Unseen, Manner::Asleep);
+    };
+    match main.activity() {
+        Some(Activity::Stopped) => return (Role::Stopped, Manner::Asleep),
+        Some(Activity::Traced) => return (Role::Traced, Manner::Asleep),
+        _ => {}
+    }
+    if track.threads == Crew::Changed || track.others.iter().any(|it| works(it, all)) {
+        return (Role::Alive, Manner::Polling);
+    }
+    match main.motion {
+        Motion::Unknown | Motion::Moving => (Role::Alive, Manner::Polling),
+        Motion::Looping if main.cpu >= all.span / LOOP => (Role::Looping, Manner::Polling),
+        Motion::Looping => (Role::Alive, Manner::Polling),
+        Motion::Stuck => (stuck(main, all), Manner::Asleep),
+        Motion::Spinning => (spinning(main), Manner::Polling),
+    }
+}
+
+/// Whether a thread does something.
+pub(super) fn works(track: &Track, all: &Observation) -> bool {
+    !matches!(track.motion, Motion::Stuck) || track.cpu >= all.span / WORK
+}
+
+/// What is known of a rank of which nothing was seen; nothing if something was.
+fn unseen(track: &RankTrack) -> Option<Role> {
+    let first = track.missing.first()?;
+    if track.missing.iter().all(Option::is_none) {
+        return None;
+    }
+    let role = |why: &Option<Missing>| match why {
+        Some(Missing::Gone | Missing::Zombie) => Some(Role::Dead),
+        Some(Missing::TracedBy(_)) => Some(Role::Traced),
+        Some(Missing::Unreachable) => Some(Role::Disk),
+        Some(Missing::NotPermitted | Missing::Elsewhere(_)) => Some(Role::Unseen),
+        Some(Missing::Changed) | None => None,
+    };
+    // What has ended or appeared meanwhile is a change, and changes are good.
+    let same = track.missing.iter().all(|why| role(why) == role(first));
+    Some(role(first).filter(|_| same).unwrap_or(Role::Alive))
+}
+
+fn stuck(main: &Track, all: &Observation) -> Role {
+    let wait = main.wait().map(|wait| wait.kind);
+    let steps = u32::try_from(all.looks.saturating_sub(1)).unwrap_or(1);
+    if main.activity() == Some(Activity::Disk) && main.cpu <= NOTHING.saturating_mul(steps) {
+        return match wait {
+            Some(Kind::Sync) => Role::Sync,
+            _ => Role::Disk,
+        };
+    }
+    match wait {
+        Some(Kind::Lock) => Role::Lock,
+        Some(Kind::Condition | Kind::Join) => Role::Threads,
+        Some(Kind::Data) => Role::Data,
+        Some(Kind::Sync) => Role::Sync,
+        _ => spinning(main),
+    }
+}
+
+/// Libraries that poll spin in these; what spins elsewhere makes progress.
+fn spinning(main: &Track) -> Role {
+    match main.wait().map(|wait| wait.kind) {
+        Some(Kind::Collective) => Role::Collective,
+        Some(Kind::Start) => Role::Start,
+        Some(Kind::Finish) => Role::Finish,
+        Some(Kind::Receive) => Role::Receive,
+        Some(Kind::Send) => Role::Send,
+        Some(Kind::Exchange) => Role::Exchange,
+        Some(Kind::Completion) => Role::Completion,
+        _ => Role::Alive,
+    }
+}

@@ -1,0 +1,216 @@
+//! Slow programs that are well, each as it looks in its worst moments: no verdict on any.
+
+use super::verdicts;
+
+#[track_caller]
+fn quiet(texts: &[&str]) {
+    assert_eq!(verdicts(texts), [""; 0]);
+}
+
+/// Five looks at the same.
+#[track_caller]
+fn quiet_at(text: &str) {
+    quiet(&[text; 5]);
+}
+
+const BARRIER: &str = "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = running 99\n";
+
+#[test]
+fn load_imbalance() {
+    let look = |waiting: &str, late: &str| {
+        format!(
+            "{waiting}: main@a.c:5 > MPI_Allreduce!libmpi.so = running 99\n{late}: main@a.c:4 > work@a.c:2 = running 99"
+        )
+    };
+    let texts = [look("0-2", "3"), look("0,1,3", "2"), look("1-3", "0")];
+    quiet(&[&texts[0], &texts[1], &texts[2], &texts[0]]);
+    quiet_at(&texts[0]);
+}
+
+#[test]
+fn all_in_one_collective() {
+    quiet_at("0-3: main@a.c:5 > MPI_Allreduce!libmpi.so = running 99");
+    quiet_at("0-3: main@a.c:5 > MPI_Allreduce!libmpi.so = poll 0");
+}
+
+#[test]
+fn master_and_idle_workers() {
+    quiet(&[
+        "0: main@m.c:5 > plan@m.c:2 = running 99\n1-3: main@w.c:5 > MPI_Recv!libmpi.so = running 99",
+        "0: main@m.c:6 > write_out@m.c:3 = running 99\n1-3: main@w.c:5 > MPI_Recv!libmpi.so = running 99",
+        "0: main@m.c:5 > plan@m.c:2 = running 99\n1-3: main@w.c:5 > MPI_Recv!libmpi.so = running 99",
+    ]);
+    quiet_at(
+        "0: main@m.c:5 > plan@m.c:2 = running 99\n1-3: main@w.c:5 > MPI_Recv!libmpi.so = poll 0",
+    );
+}
+
+#[test]
+fn master_waits_for_a_busy_worker() {
+    quiet_at(
+        "0,2,3: main@m.c:5 > MPI_Recv!libmpi.so = poll 0\n1: main@w.c:5 > task@w.c:2 = running 99",
+    );
+}
+
+#[test]
+fn one_writes_and_the_others_wait() {
+    // It uses the processor between two waits for the disk.
+    quiet_at(&format!(
+        "{BARRIER}3: main@a.c:4 > save@io.c:9 > write!libc.so.6 = disk 5"
+    ));
+}
+
+#[test]
+fn one_waits_for_the_disk_to_have_it_all() {
+    quiet_at(&format!(
+        "{BARRIER}3: main@a.c:4 > save@io.c:9 > fsync!libc.so.6 = disk 0"
+    ));
+}
+
+#[test]
+fn a_server_that_sleeps_and_looks() {
+    quiet_at(
+        "0: main@s.c:5 > MPI_Iprobe!libmpi.so = running 5\n1-3: main@w.c:5 > MPI_Recv!libmpi.so = running 99",
+    );
+    quiet_at(
+        "0: main@s.c:6 > nanosleep!libc.so.6 = sleep 0\n1-3: main@w.c:5 > MPI_Barrier!libmpi.so = running 99",
+    );
+}
+
+#[test]
+fn a_pipeline() {
+    let look = |busy: u32| {
+        (0..4)
+            .map(|rank| {
+                if rank == busy {
+                    format!("{rank}: main@p.c:7 > stage@p.c:3 = running 99\n")
+                } else {
+                    format!("{rank}: main@p.c:6 > MPI_Recv!libmpi.so = running 99\n")
+                }
+            })
+            .collect::<String>()
+    };
+    let looks: Vec<String> = (0..12).map(|look_| look(look_ % 4)).collect();
+    quiet(&looks.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn all_held_for_a_debugger() {
+    quiet_at("0-3: main@a.c:3 > MPI_Init!libmpi.so > poll!libc.so.6 = poll 0");
+    quiet_at("0-3: _start!ld-linux-x86-64.so.2 = traced 0");
+    quiet_at("0-3: _start!ld-linux-x86-64.so.2 = stopped 0");
+}
+
+#[test]
+fn producer_and_consumers() {
+    quiet_at(
+        "0: main@a.c:9 > pthread_join!libc.so.6 = futex 0
+         0/maker: start_thread > make@a.c:3 > nanosleep!libc.so.6 = sleep 0
+         0/taker: start_thread > take@a.c:6 > pthread_cond_wait!libc.so.6 = futex 0",
+    );
+    // Contention: whoever has the lock runs.
+    quiet_at(
+        "0: main@a.c:9 > pthread_join!libc.so.6 = futex 0
+         0/a: start_thread > work@a.c:3 > pthread_mutex_lock!libc.so.6 = futex 0
+         0/b: start_thread > work@a.c:3 > pthread_mutex_lock!libc.so.6 = futex 0
+         0/c: start_thread > work@a.c:4 = running 99",
+    );
+    // An idle pool.
+    quiet_at(
+        "0: main@a.c:9 > pthread_cond_wait!libc.so.6 = futex 0
+         0/a: start_thread > work@a.c:3 > pthread_cond_wait!libc.so.6 = futex 0",
+    );
+}
+
+#[test]
+fn openmp() {
+    quiet_at(
+        "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = running 99
+         3: main@a.c:3 > GOMP_parallel!libgomp.so.1 > gomp_team_barrier_wait_end!libgomp.so.1 = futex 0
+         3/omp: clone > gomp_thread_start!libgomp.so.1 > main._omp_fn.0@a.c:4 = running 99",
+    );
+}
+
+#[test]
+fn python_that_sleeps() {
+    quiet_at("0-3: py:main@a.py:9 > py:poll@a.py:4 > clock_nanosleep!libc.so.6 = sleep 0");
+}
+
+#[test]
+fn a_large_allocation() {
+    quiet_at(&format!(
+        "{BARRIER}3: main@a.c:4 > fill@a.c:2 > memset!libc.so.6 = running 60"
+    ));
+}
+
+#[test]
+fn swapping() {
+    quiet(&[
+        &format!("{BARRIER}3: main@a.c:4 > work@a.c:2 = disk 3"),
+        &format!("{BARRIER}3: main@a.c:4 > work@a.c:2 = disk 3"),
+        &format!("{BARRIER}3: main@a.c:4 > work@a.c:3 = disk 3"),
+    ]);
+}
+
+#[test]
+fn a_startup() {
+    quiet_at(
+        "0-2: main@a.c:3 > MPI_Init!libmpi.so = poll 0\n3: _dl_start_user!ld-linux-x86-64.so.2 > open!ld-linux-x86-64.so.2 = disk 2",
+    );
+    quiet_at(
+        "0-2: main@a.c:3 > MPI_Init!libmpi.so = poll 0\n3: _start > main@a.c:2 > read_input@a.c:1 = running 99",
+    );
+}
+
+#[test]
+fn one_sets_up_for_all() {
+    quiet(&[
+        "0: main@a.c:2 > mesh@a.c:8 > sort@a.c:1 = running 99\n1-3: main@a.c:5 > MPI_Bcast!libmpi.so = running 99",
+        "0: main@a.c:2 > mesh@a.c:9 > split@a.c:1 = running 99\n1-3: main@a.c:5 > MPI_Bcast!libmpi.so = running 99",
+        "0: main@a.c:2 > mesh@a.c:9 > split@a.c:1 = running 99\n1-3: main@a.c:5 > MPI_Bcast!libmpi.so = running 99",
+    ]);
+}
+
+#[test]
+fn a_front_for_people() {
+    quiet_at(
+        "0: main@a.c:2 > fgets!libc.so.6 > read!libc.so.6 = read 0\n1-3: main@a.c:5 > MPI_Bcast!libmpi.so = running 99",
+    );
+}
+
+#[test]
+fn a_child_that_works() {
+    quiet_at(&format!(
+        "{BARRIER}3: main@a.c:4 > system!libc.so.6 > waitpid!libc.so.6 = child 0"
+    ));
+}
+
+#[test]
+fn a_game_of_ping_pong() {
+    quiet(&[
+        "0: main@a.c:2 > MPI_Recv!libmpi.so = running 99\n1: main@a.c:5 > MPI_Recv!libmpi.so = running 99",
+        "0: main@a.c:2 > MPI_Recv!libmpi.so = running 99\n1: main@a.c:6 > MPI_Send!libmpi.so = running 99",
+        "0: main@a.c:2 > MPI_Recv!libmpi.so = running 99\n1: main@a.c:5 > MPI_Recv!libmpi.so = running 99",
+        "0: main@a.c:2 > MPI_Recv!libmpi.so = running 99\n1: main@a.c:5 > MPI_Recv!libmpi.so = running 99",
+        "0: main@a.c:2 > MPI_Recv!libmpi.so = running 99\n1: main@a.c:5 > MPI_Recv!libmpi.so = running 99",
+    ]);
+}
+
+#[test]
+fn two_components_with_their_own_collectives() {
+    quiet(&[
+        "0,1: main@a.c:2 > MPI_Allreduce!libmpi.so = running 99\n2,3: main@o.c:5 > MPI_Barrier!libmpi.so = running 99",
+        "0,1: main@a.c:2 > MPI_Allreduce!libmpi.so = running 99\n2,3: main@o.c:4 > work@o.c:1 = running 99",
+        "0,1: main@a.c:2 > MPI_Allreduce!libmpi.so = running 99\n2,3: main@o.c:5 > MPI_Barrier!libmpi.so = running 99",
+        "0,1: main@a.c:2 > MPI_Allreduce!libmpi.so = running 99\n2,3: main@o.c:5 > MPI_Barrier!libmpi.so = running 99",
+        "0,1: main@a.c:2 > MPI_Allreduce!libmpi.so = running 99\n2,3: main@o.c:5 > MPI_Barrier!libmpi.so = running 99",
+    ]);
+}
+
+#[test]
+fn a_rank_that_has_just_ended() {
+    quiet(&[
+        "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n3: main@a.c:8 > f = running 99",
+        "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n3: gone",
+    ]);
+}

@@ -1,0 +1,187 @@
+//! Hanging programs.
+
+use std::time::Duration;
+
+use super::{verdicts, verdicts_every};
+
+#[track_caller]
+fn check(text: &str, looks: usize, expected: &str) {
+    assert_eq!(verdicts(&vec![text; looks]), [expected]);
+    assert!(verdicts(&[text]).is_empty(), "one look is not enough");
+}
+
+#[test]
+fn one_rank_in_disk_wait() {
+    check(
+        "0-36,38-1023: main@solver.c:200 > solve@solver.c:88 > MPI_Allreduce!libmpi.so = running 99
+         37: main@solver.c:201 > read_block@io.c:41 > read!libc.so.6 = disk 0",
+        3,
+        "likely: ranks 0-36,38-1023 wait in MPI_Allreduce (solver.c:88), for at least 2 s; rank 37 is in read_block \
+         (io.c:41), in disk wait in 3 of 3 samples: a disk or a file server does not answer",
+    );
+}
+
+#[test]
+fn one_rank_without_registers() {
+    check(
+        "0-2: main@a.c:5 > mpi_barrier_!libmpi_mpifh.so = running 99\n3: unreachable",
+        3,
+        "likely: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 2 s; rank 3 is in disk wait in 3 of 3 samples: a \
+         disk or a file server does not answer",
+    );
+}
+
+#[test]
+fn one_rank_stopped() {
+    check(
+        "0-2: main@a.c:5 > PMPI_Barrier!libmpi.so = running 99\n3: main@a.c:4 > work@a.c:2 = stopped 0",
+        2,
+        "certain: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 1 s; rank 3 is in work (a.c:2), stopped by a \
+         signal in 2 of 2 samples",
+    );
+}
+
+#[test]
+fn one_rank_dead() {
+    check(
+        "0,1,3: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n2: gone",
+        2,
+        "likely: ranks 0-1,3 wait in MPI_Barrier (a.c:5), for at least 1 s; rank 2 has ended: it can answer nobody any \
+         more",
+    );
+}
+
+#[test]
+fn mismatched_collectives() {
+    let text = "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n3: main@a.c:9 > MPI_Bcast!libmpi.so = poll 0";
+    check(
+        text,
+        3,
+        "likely: ranks 0-2 wait in MPI_Barrier (a.c:5); rank 3 waits in MPI_Bcast (a.c:9), for at least 2 s: the \
+         collectives do not match",
+    );
+    let text = text.replace("poll 0", "running 50");
+    assert!(
+        verdicts(&[text.as_str(); 3]).is_empty(),
+        "who polls may loop"
+    );
+    assert!(verdicts(&[text.as_str(); 5])[0].starts_with("possible: "));
+}
+
+#[test]
+fn a_collective_that_one_has_left_out() {
+    check(
+        "0-2: main@a.c:5 > MPI_Allreduce!libmpi.so = running 99\n3: main@a.c:9 > MPI_Recv!libmpi.so = running 99",
+        5,
+        "possible: ranks 0-2 wait in MPI_Allreduce (a.c:5), for at least 4 s; rank 3 waits in MPI_Recv (a.c:9): not all \
+         ranks have come to the collective",
+    );
+}
+
+#[test]
+fn all_but_one_at_the_end() {
+    check(
+        "0-2: main@a.c:5 > MPI_Finalize!libmpi.so = poll 0\n3: main@a.c:9 > MPI_Recv!libmpi.so = poll 0",
+        3,
+        "likely: ranks 0-2 wait in MPI_Finalize (a.c:5), for at least 2 s; rank 3 waits in MPI_Recv (a.c:9): who is in \
+         MPI_Finalize takes part in nothing more",
+    );
+}
+
+#[test]
+fn a_ring_in_which_all_receive() {
+    let text = "0-3: main@a.c:5 > shift@a.c:2 > MPI_Recv!libmpi.so = running 99";
+    assert!(verdicts(&[text; 9]).is_empty());
+    check(
+        text,
+        10,
+        "possible: ranks 0-3 wait in MPI_Recv (a.c:2), for at least 9 s: all wait to receive and none sends",
+    );
+    check(
+        &text.replace("running 99", "poll 0"),
+        3,
+        "likely: ranks 0-3 wait in MPI_Recv (a.c:2), for at least 2 s: all wait to receive and none sends",
+    );
+}
+
+#[test]
+fn mismatched_tags() {
+    check(
+        "0: main@a.c:5 > MPI_Ssend!libmpi.so = poll 0\n1: main@a.c:9 > MPI_Recv!libmpi.so = poll 0",
+        3,
+        "likely: rank 0 waits in MPI_Ssend (a.c:5); rank 1 waits in MPI_Recv (a.c:9), for at least 2 s: what is sent is \
+         not what is received: tag, rank or communicator differ",
+    );
+}
+
+#[test]
+fn two_locks_in_another_order() {
+    let text = "0: main@a.c:30 > pthread_join!libc.so.6 = futex 0
+         0/first: start_thread > first@a.c:10 > ___pthread_mutex_lock!libc.so.6 = futex 0
+         0/second: start_thread > second@a.c:20 > __pthread_mutex_lock!libc.so.6 = futex 0";
+    check(
+        text,
+        3,
+        "possible: in rank 0, a thread waits in pthread_mutex_lock (a.c:10) and a thread waits in pthread_mutex_lock \
+         (a.c:20), for at least 2 s: no thread that could release the locks runs",
+    );
+    let owner =
+        format!("{text}\n0/owner: start_thread > sleeper@a.c:2 > nanosleep!libc.so.6 = sleep 0");
+    assert!(
+        verdicts(&[owner.as_str(); 5]).is_empty(),
+        "who sleeps may own them"
+    );
+}
+
+#[test]
+fn a_destructor_that_waits() {
+    check(
+        "0: main > exit!libc.so.6 > Log::~Log@a.cc:7 > pthread_mutex_lock!libc.so.6 = futex 0",
+        3,
+        "likely: in rank 0, a thread waits in pthread_mutex_lock (a.cc:7), for at least 2 s: it is ending, and no other \
+         thread runs",
+    );
+}
+
+#[test]
+fn others_wait_for_a_rank_behind_a_lock() {
+    check(
+        "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = running 99\n3: main@a.c:9 > pthread_cond_wait!libc.so.6 = futex 0",
+        3,
+        "likely: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 2 s; rank 3 waits in pthread_cond_wait (a.c:9): \
+         none of its threads runs",
+    );
+}
+
+#[test]
+fn a_data_loader() {
+    let text = "0-2: py:train@train.py:9 > py:all_reduce@/x/torch/distributed/distributed_c10d.py:7 > poll!libc.so.6 = poll 0
+         3: py:train@train.py:5 > py:_try_get_data@/x/torch/utils/data/dataloader.py:3 > sem_clockwait!libc.so.6 = futex 0";
+    assert!(verdicts(&[text; 5]).is_empty(), "data may be slow");
+    assert_eq!(
+        verdicts_every(Duration::from_secs(5), &[text; 3]),
+        [
+            "possible: ranks 0-2 wait in all_reduce (train.py:9), for at least 10 s; rank 3 waits in DataLoader \
+             (train.py:5): the workers of its data loader are slow, or hang"
+        ]
+    );
+}
+
+#[test]
+fn an_endless_loop() {
+    let text = |line| {
+        format!(
+            "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = running 99\n3: main@a.c:4 > spin@a.c:{line} = running 99"
+        )
+    };
+    let texts: Vec<String> = (2..7).map(text).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    assert!(verdicts(&texts).is_empty(), "it may be a long computation");
+    assert_eq!(
+        verdicts_every(Duration::from_secs(8), &texts),
+        [
+            "possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 32 s; rank 3 runs in spin (a.c:6) in 5 of 5 \
+             samples: it computes for long, or without end"
+        ]
+    );
+}

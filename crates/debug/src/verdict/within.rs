@@ -1,0 +1,112 @@
+//! Threads of one rank that wait for each other.
+
+use std::collections::BTreeMap;
+
+use base::{Rank, RankSet};
+
+use super::{
+    Verdict,
+    known::{self, Kind},
+    roles,
+    rules::{OF_THREADS, RuleId, Sureness},
+    words,
+};
+use crate::{
+    samples::{Crew, Observation, RankTrack, Track},
+    stack::Frames,
+};
+
+/// Looks for deadlocks within each rank; ranks with the same one are in one verdict.
+pub(super) fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
+    if all.looks < OF_THREADS.looks || all.span < OF_THREADS.span {
+        return Vec::new();
+    }
+    let mut found: BTreeMap<(RuleId, String), (RankSet, Verdict)> = BTreeMap::new();
+    for (&rank, track) in &all.ranks {
+        let Some((rule, sureness, threads)) = deadlock(frames, all, track) else {
+            continue;
+        };
+        let (waits, means) = say(frames, rule, &threads);
+        let key = (rule, waits.clone());
+        let (ranks, verdict) = found.entry(key).or_insert_with(|| {
+            let verdict = Verdict {
+                rule,
+                sureness,
+                sentence: format!("{waits}, {}: {means}", words::since(all.span)),
+                cites: threads
+                    .iter()
+                    .flat_map(|track| words::of_track(&RankSet::single(rank), track))
+                    .collect(),
+            };
+            (RankSet::new(), verdict)
+        });
+        ranks.insert(rank);
+        for cite in &mut verdict.cites {
+            cite.ranks.insert(rank);
+        }
+    }
+    let named = found.into_values().map(|(ranks, mut verdict)| {
+        verdict.sentence = format!("in {}, {}", words::who(&ranks), verdict.sentence);
+        verdict
+    });
+    named.collect()
+}
+
+/// The threads of a rank that wait for each other, if all of its threads only wait for threads.
+fn deadlock<'a>(
+    frames: &Frames,
+    all: &Observation,
+    track: &'a RankTrack,
+) -> Option<(RuleId, Sureness, Vec<&'a Track>)> {
+    let main = track.main.as_ref()?;
+    if track.threads == Crew::Changed || track.missing.iter().any(Option::is_some) {
+        return None;
+    }
+    let threads = || std::iter::once(main).chain(&track.others);
+    let kind = |track: &Track| track.wait().map(|wait| wait.kind);
+    let for_threads = |track: &Track| {
+        !roles::works(track, all)
+            && matches!(kind(track), Some(Kind::Lock | Kind::Condition | Kind::Join))
+    };
+    // Whoever does anything else may be the one that releases the lock, also while it sleeps or reads.
+    if !threads().all(for_threads) {
+        return None;
+    }
+    let locked: Vec<&Track> = threads()
+        .filter(|it| kind(it) == Some(Kind::Lock))
+        .collect();
+    let ends = |track: &&Track| {
+        let mut frames = track.frames().iter().map(|&id| frames.get(id));
+        frames.any(known::is_ending)
+    };
+    if let Some(ending) = threads().find(ends) {
+        return Some((RuleId::AtExit, Sureness::Likely, vec![ending]));
+    }
+    match locked.len() {
+        0 => None,
+        1 => Some((RuleId::LockForEver, OF_THREADS.sureness, locked)),
+        _ => Some((RuleId::LockOrder, OF_THREADS.sureness, locked)),
+    }
+}
+
+fn say(frames: &Frames, rule: RuleId, threads: &[&Track]) -> (String, &'static str) {
+    let mut parts: Vec<String> = threads
+        .iter()
+        .map(|track| words::waits(frames, "a thread", true, track))
+        .collect();
+    parts.sort();
+    let means = match rule {
+        RuleId::LockOrder => "no thread that could release the locks runs",
+        RuleId::AtExit => "it is ending, and no other thread runs",
+        _ => "no other thread runs that could release the lock",
+    };
+    (parts.join(" and "), means)
+}
+
+/// The ranks that some verdicts are about.
+pub(super) fn ranks(verdicts: &[Verdict]) -> Vec<Rank> {
+    let cites = verdicts.iter().flat_map(|verdict| &verdict.cites);
+    cites
+        .flat_map(|cite| cite.ranks.iter().collect::<Vec<_>>())
+        .collect()
+}

@@ -1,0 +1,177 @@
+//! The sentences of verdicts.
+
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use base::{Rank, RankSet};
+
+use super::{Cite, roles::Role};
+use crate::{
+    samples::{Observation, Spot, Track},
+    stack::Frames,
+};
+
+/// Places that are named one by one; more of them are counted.
+const PLACES: usize = 3;
+
+/// Ranks that did the same at the same place.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) ranks: RankSet,
+    pub(super) role: Role,
+}
+
+/// Puts ranks together that did the same at the same place, the largest group first.
+pub(super) fn groups(
+    frames: &Frames,
+    all: &Observation,
+    ranks: impl Iterator<Item = (Rank, Role)>,
+) -> Vec<Group> {
+    let mut groups: BTreeMap<(Role, Option<Spot>), RankSet> = BTreeMap::new();
+    for (rank, role) in ranks {
+        let main = all.ranks.get(&rank).and_then(|track| track.main.as_ref());
+        let spot = main.and_then(|main| Some(main.seen.last()?.0.place(frames)));
+        groups.entry((role, spot)).or_default().insert(rank);
+    }
+    let mut groups: Vec<Group> = groups
+        .into_iter()
+        .map(|((role, _), ranks)| Group { ranks, role })
+        .collect();
+    groups.sort_by_key(|group| (std::cmp::Reverse(group.ranks.len()), group.ranks.first()));
+    groups
+}
+
+/// `ranks 0-2 wait in MPI_Allreduce (solver.c:88)`, and so on for each group.
+pub(super) fn sentence(frames: &Frames, all: &Observation, groups: &[Group]) -> String {
+    let mut parts: Vec<String> = groups
+        .iter()
+        .take(PLACES)
+        .map(|group| part(frames, all, group))
+        .collect();
+    let rest = groups.get(PLACES..).unwrap_or_default();
+    if !rest.is_empty() {
+        let ranks = rest
+            .iter()
+            .fold(RankSet::new(), |all, group| all.union(&group.ranks));
+        parts.push(format!("{} at {} more places", who(&ranks), rest.len()));
+    }
+    parts.join("; ")
+}
+
+fn part(frames: &Frames, all: &Observation, group: &Group) -> String {
+    let who = who(&group.ranks);
+    let one = group.ranks.len() == 1;
+    let is = if one { "is" } else { "are" };
+    let main = group
+        .ranks
+        .first()
+        .and_then(|rank| all.ranks.get(&rank)?.main.as_ref());
+    let looks = format!("in {0} of {0} samples", all.looks);
+    let Some(main) = main else {
+        return match group.role {
+            Role::Dead if one => format!("{who} has ended"),
+            Role::Dead => format!("{who} have ended"),
+            Role::Traced => format!("{who} {is} held by another debugger {looks}"),
+            Role::Disk => format!("{who} {is} in disk wait {looks}"),
+            _ => format!("{who} could not be looked at"),
+        };
+    };
+    let at = place(frames, main);
+    match group.role {
+        Role::Stopped => format!("{who} {is} in {at}, stopped by a signal {looks}"),
+        Role::Traced => format!("{who} {is} in {at}, held by a debugger {looks}"),
+        Role::Disk => format!("{who} {is} in {at}, in disk wait {looks}"),
+        Role::Looping if one => format!("{who} runs in {at} {looks}"),
+        Role::Looping => format!("{who} run in {at} {looks}"),
+        _ => waits(frames, &who, one, main),
+    }
+}
+
+/// `rank 3 waits in MPI_Recv (ring.c:20)`.
+pub(super) fn waits(frames: &Frames, who: &str, one: bool, track: &Track) -> String {
+    let verb = if one { "waits" } else { "wait" };
+    match track.wait() {
+        Some(wait) => {
+            let mut text = format!("{who} {verb} in {}", wait.name);
+            let caller = track.seen.last().and_then(|(cut, _)| cut.user());
+            if let Some(caller) = caller.map(|caller| frames.get(caller)) {
+                match (&caller.source, &caller.function) {
+                    (Some(source), _) if source.line > 0 => {
+                        let _ = write!(text, " ({source})");
+                    }
+                    (_, Some(function)) => {
+                        let _ = write!(text, ", called by {function}");
+                    }
+                    _ => {}
+                }
+            }
+            text
+        }
+        None => format!("{who} {verb} in {}", place(frames, track)),
+    }
+}
+
+/// The innermost frame of the user's code, or what there is.
+fn place(frames: &Frames, track: &Track) -> String {
+    let Some((cut, _)) = track.seen.last() else {
+        return "an unknown place".to_owned();
+    };
+    match cut.user().or_else(|| cut.frames.last().copied()) {
+        Some(frame) => frames.get(frame).to_string(),
+        None => "an unknown place".to_owned(),
+    }
+}
+
+/// `rank 3` or `ranks 0-2`.
+pub(super) fn who(ranks: &RankSet) -> String {
+    if ranks.len() == 1 {
+        format!("rank {ranks}")
+    } else {
+        format!("ranks {ranks}")
+    }
+}
+
+/// In whole seconds, downward.
+pub(super) fn since(span: Duration) -> String {
+    format!("for at least {} s", span.as_secs())
+}
+
+/// What a sentence about these groups is founded on.
+pub(super) fn cites(all: &Observation, groups: &[Group]) -> Vec<Cite> {
+    let mut cites = Vec::new();
+    for group in groups {
+        let main = group
+            .ranks
+            .first()
+            .and_then(|rank| all.ranks.get(&rank)?.main.as_ref());
+        match main {
+            Some(main) => cites.extend(of_track(&group.ranks, main)),
+            None => cites.push(Cite {
+                ranks: group.ranks.clone(),
+                samples: (0..all.looks).collect(),
+                frames: Vec::new(),
+                activity: None,
+            }),
+        }
+    }
+    cites
+}
+
+/// The looks at one thread, those that found the same together.
+pub(super) fn of_track(ranks: &RankSet, track: &Track) -> Vec<Cite> {
+    let mut cites: Vec<Cite> = Vec::new();
+    for (look, (cut, activity)) in track.seen.iter().enumerate() {
+        let same = cites
+            .iter_mut()
+            .find(|cite| cite.frames == cut.frames && cite.activity == Some(*activity));
+        match same {
+            Some(cite) => cite.samples.push(look),
+            None => cites.push(Cite {
+                ranks: ranks.clone(),
+                samples: vec![look],
+                frames: cut.frames.clone(),
+                activity: Some(*activity),
+            }),
+        }
+    }
+    cites
+}
