@@ -57,7 +57,7 @@ pub(crate) struct Unwinding {
 /// A section's addresses in the file's own numbering, and its bytes.
 pub(crate) type Section = Option<(Range<u64>, Bytes)>;
 
-/// A part of the file that is mapped.
+/// A part of the file with code.
 #[derive(Clone, Debug)]
 struct Segment {
     offset: u64,
@@ -137,7 +137,7 @@ impl Image {
         self.build_id.as_deref()
     }
 
-    /// How far from its own addresses it is mapped, where its part at `offset` is mapped to `start`.
+    /// How far from its own addresses it is mapped, where its code at `offset` is mapped to `start`.
     #[must_use]
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         let segment = self.segments.iter().find(|segment| {
@@ -163,10 +163,21 @@ impl Image {
     ///
     /// There is always one at least, which may have no name.
     #[must_use]
-    pub fn frames(&self, address: u64, path: &str, files: &dyn Files) -> Vec<Frame> {
+    pub fn frames(
+        &self,
+        address: u64,
+        path: &str,
+        files: &dyn Files,
+        detail: Detail,
+    ) -> Vec<Frame> {
+        let detail = if is_of_the_system(path) {
+            detail
+        } else {
+            Detail::Lines
+        };
         let lines = self
             .lines
-            .get_or_init(|| Lines::load(&self.file, &self.debug_files(path), files));
+            .get_or_init(|| Lines::load(&self.file, &self.debug_files(path), files, detail));
         let mut frames = lines
             .as_ref()
             .map_or_else(Vec::new, |lines| lines.frames(address));
@@ -232,13 +243,35 @@ fn segments<'a>(file: impl ReadRef<'a>) -> object::Result<Vec<Segment>> {
     let headers = header.program_headers(endian, file)?;
     Ok(headers
         .iter()
-        .filter(|segment| segment.p_type(endian) == elf::PT_LOAD)
+        // One page of the file can belong to the code and to what stands before it: only code is looked for.
+        .filter(|segment| {
+            segment.p_type(endian) == elf::PT_LOAD && segment.p_flags(endian).0 & elf::PF_X.0 != 0
+        })
         .map(|segment| Segment {
             offset: segment.p_offset(endian),
             length: segment.p_filesz(endian),
             address: segment.p_vaddr(endian),
         })
         .collect())
+}
+
+/// How much is read of debug information that lies beside the libraries of the system: it takes longer than all else, and
+/// few want to know in which line of the C library a thread sleeps. Of all other files everything is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// The names of functions.
+    #[default]
+    Names,
+    /// Lines and inlined functions too.
+    Lines,
+}
+
+/// Whether a library was installed with the system.
+fn is_of_the_system(path: &str) -> bool {
+    ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"]
+        .iter()
+        .any(|directory| path.starts_with(directory))
+        && path.contains(".so")
 }
 
 /// A function's name and the line in it, each where it is known.

@@ -13,7 +13,7 @@ use framehop::{
 };
 
 use crate::{
-    image::{Files, Image, Section},
+    image::{Detail, Files, Image, Section},
     maps::{FileId, Mapping},
     memory::{Copied, Memory},
     stack::{End, Frame, FrameId, FrameKind, Frames, Stack},
@@ -57,6 +57,7 @@ pub struct Images {
     vdso: Option<ImageId>,
     cache: CacheX86_64,
     named: BTreeMap<(ImageId, u64), Vec<FrameId>>,
+    detail: Detail,
 }
 
 /// A place in [`Images`].
@@ -99,8 +100,11 @@ impl fmt::Debug for Images {
 impl Images {
     /// None yet.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(detail: Detail) -> Self {
+        Self {
+            detail,
+            ..Self::default()
+        }
     }
 
     /// The code of a process with these mappings. Files that are new are opened by `files`; the kernel's code is read from `memory`.
@@ -186,32 +190,36 @@ impl Images {
         let mut at = FrameAddress::from_instruction_pointer(capture.instruction);
         let mut end = End::Bound;
         while found.len() < MAX_FRAMES {
-            let here = self.named(code, at, files, frames);
+            let here = self.named(code, at, &memory, files, frames);
             let outermost = here.last().copied();
             found.extend_from_slice(&here);
+            if outermost.is_some_and(|frame| frames.get(frame).kind == FrameKind::Signal) {
+                let Some(interrupted) = interrupted(&memory, registers.sp()) else {
+                    end = End::Lost;
+                    break;
+                };
+                // What a signal has interrupted has called nothing: its own instruction counts, and not the one before.
+                at = FrameAddress::from_instruction_pointer(interrupted.ip());
+                registers = interrupted;
+                continue;
+            }
             let next =
                 code.unwinder
                     .unwind_frame(at, &mut registers, &mut self.cache, &mut |address| {
                         memory.word(address).map_err(drop)
                     });
-            let Ok(Some(address)) = next else {
+            let caller = next
+                .ok()
+                .flatten()
+                .and_then(FrameAddress::from_return_address);
+            let Some(caller) = caller else {
                 end = match outermost {
                     Some(frame) if is_start(frames.get(frame)) => End::Start,
                     _ => End::Lost,
                 };
                 break;
             };
-            // What a signal has interrupted has called nothing: its own instruction counts, and not the one before.
-            let interrupted =
-                outermost.is_some_and(|frame| frames.get(frame).kind == FrameKind::Signal);
-            at = match FrameAddress::from_return_address(address) {
-                Some(_) if interrupted => FrameAddress::from_instruction_pointer(address),
-                Some(address) => address,
-                None => {
-                    end = End::Start;
-                    break;
-                }
-            };
+            at = caller;
         }
         found.reverse();
         Stack { frames: found, end }
@@ -222,16 +230,22 @@ impl Images {
         &mut self,
         code: &Code,
         at: FrameAddress,
+        memory: &dyn Memory,
         files: &dyn Files,
         frames: &mut Frames,
     ) -> Vec<FrameId> {
         let address = at.address_for_lookup();
         let Some(loaded) = code.find(address) else {
+            let is_signal = is_trampoline(memory, at);
             return vec![frames.intern(Frame {
-                function: None,
+                function: is_signal.then(|| SIGNAL.into()),
                 module: None,
                 source: None,
-                kind: FrameKind::Native,
+                kind: if is_signal {
+                    FrameKind::Signal
+                } else {
+                    FrameKind::Native
+                },
             })];
         };
         let key = (loaded.image, address.wrapping_sub(loaded.bias));
@@ -242,18 +256,20 @@ impl Images {
         let Some(image) = image else {
             return Vec::new();
         };
-        let mut named = Vec::new();
-        for mut frame in image.frames(key.1, &loaded.path, files) {
-            if is_trampoline(&frame) {
-                frame = Frame {
-                    function: Some("<signal handler called>".into()),
-                    module: None,
-                    source: None,
-                    kind: FrameKind::Signal,
-                };
-            }
-            named.push(frames.intern(frame));
-        }
+        let named: Vec<FrameId> = if is_trampoline(memory, at) {
+            vec![frames.intern(Frame {
+                function: Some(SIGNAL.into()),
+                module: None,
+                source: None,
+                kind: FrameKind::Signal,
+            })]
+        } else {
+            image
+                .frames(key.1, &loaded.path, files, self.detail)
+                .into_iter()
+                .map(|frame| frames.intern(frame))
+                .collect()
+        };
         self.named.insert(key, named.clone());
         named
     }
@@ -277,12 +293,26 @@ impl Code {
     }
 }
 
-/// Whether a function is the one that a signal handler returns to.
-fn is_trampoline(frame: &Frame) -> bool {
-    matches!(
-        frame.function.as_deref(),
-        Some("__restore_rt" | "__restore" | "__kernel_rt_sigreturn")
-    )
+/// How debuggers name the frame between a signal handler and what it has interrupted.
+const SIGNAL: &str = "<signal handler called>";
+
+/// Whether a function returns to where the kernel is asked to undo a signal: `mov $15, %rax; syscall`, by which every
+/// debugger knows it. Its symbol begins too late, and its rules are missing in some C libraries.
+fn is_trampoline(memory: &dyn Memory, at: FrameAddress) -> bool {
+    const CODE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+    let FrameAddress::ReturnAddress(address) = at else {
+        return false;
+    };
+    let mut code = [0; CODE.len()];
+    memory.read(address.get(), &mut code).is_ok() && code == CODE
+}
+
+/// The registers of what a signal has interrupted. The kernel has put them above the stack pointer that the handler
+/// returns with: `struct ucontext` of the kernel, of which the registers begin at 40.
+fn interrupted(memory: &dyn Memory, stack: u64) -> Option<UnwindRegsX86_64> {
+    let word = |at: u64| memory.word(stack.checked_add(at)?).ok();
+    let (frame, stack, instruction) = (word(120)?, word(160)?, word(168)?);
+    Some(UnwindRegsX86_64::new(instruction, stack, frame))
 }
 
 fn is_start(frame: &Frame) -> bool {

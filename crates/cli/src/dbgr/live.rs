@@ -1,6 +1,6 @@
 //! Processes as they are now: what `debug` asks of them, answered by the kernel.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, mem, path::Path, time::Duration};
 
 use bytes::Bytes;
 use debug::{
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Bytes of a stack that are copied at first: nearly all are shorter.
 const STACK_COPY: usize = 64 << 10;
 /// Bytes of a stack that are copied where that was not enough.
-const MAX_STACK_COPY: usize = 64 << 20;
+const MAX_STACK_COPY: usize = 8 << 20;
 
 impl Memory for LiveMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {
@@ -66,6 +66,8 @@ pub(super) struct Looker {
     pub(super) frames: Frames,
     images: Images,
     codes: BTreeMap<Pid, Known>,
+    /// Room for the copy of a stack, used again for each.
+    room: Vec<u8>,
 }
 
 /// What is known of a process from the last look.
@@ -131,7 +133,8 @@ impl Looker {
             end: End::Lost,
         };
         for limit in [STACK_COPY, MAX_STACK_COPY] {
-            let (capture, time) = match capture(tid, &info, in_kernel, limit) {
+            let room = mem::take(&mut self.room);
+            let (capture, time) = match capture(tid, &info, in_kernel, room, limit) {
                 Ok(capture) => capture,
                 Err(NotStopped::Gone) => return None,
                 Err(_) => match from_outside(in_kernel, &memory, limit) {
@@ -144,7 +147,9 @@ impl Looker {
             stack = self
                 .images
                 .unwind(code, &capture, &memory, &files, &mut self.frames);
-            if stack.end == End::Start || !cut {
+            self.room = capture.bytes;
+            // What was not copied is read now, which is too late only where the thread runs.
+            if stack.end == End::Start || !cut || activity != Activity::Running {
                 break;
             }
         }
@@ -189,6 +194,7 @@ fn capture(
     tid: Pid,
     info: &ThreadInfo,
     in_kernel: Option<InKernel>,
+    room: Vec<u8>,
     limit: usize,
 ) -> Result<(Capture, Duration), NotStopped> {
     // No signal and no debugger reaches it: it is not even asked.
@@ -197,7 +203,7 @@ fn capture(
     }
     let thread = StoppedThread::stop(tid, PATIENCE)?;
     let registers = thread.registers().map_err(|_| NotStopped::Gone)?;
-    let bytes = stack_of(tid, registers.stack, limit);
+    let bytes = stack_of(tid, registers.stack, room, limit);
     let stopped = thread.release();
     let capture = Capture {
         instruction: registers.instruction,
@@ -220,31 +226,32 @@ fn from_outside(in_kernel: Option<InKernel>, memory: &LiveMemory, limit: usize) 
         instruction,
         stack,
         frame: 0,
-        bytes: stack_of(memory.0, stack, limit),
+        bytes: stack_of(memory.0, stack, Vec::new(), limit),
     })
 }
 
 /// What stands on the stack, as far as it reaches but not beyond `limit`.
-fn stack_of(pid: Pid, stack: u64, limit: usize) -> Vec<u8> {
-    let mut bytes = vec![0; limit];
-    let read = os::read_memory(pid, stack, &mut bytes).unwrap_or(0);
-    bytes.truncate(read);
-    bytes
+fn stack_of(pid: Pid, stack: u64, mut room: Vec<u8>, limit: usize) -> Vec<u8> {
+    room.resize(limit, 0);
+    let read = os::read_memory(pid, stack, &mut room).unwrap_or(0);
+    room.truncate(read);
+    room
 }
 
 /// What a thread does; nothing when it has ended.
 fn activity(info: &ThreadInfo, in_kernel: Option<InKernel>) -> Option<Activity> {
+    let call = match in_kernel {
+        Some(InKernel::Blocked { call, .. }) => call,
+        _ => None,
+    };
     Some(match info.state {
         'R' => Activity::Running,
+        // Who has called vfork waits for its child as others wait for a disk.
+        'D' if call.map(Wait::of_call) == Some(Wait::Child) => Activity::Waiting(Wait::Child),
         'D' => Activity::Disk,
         'T' => Activity::Stopped,
         't' => Activity::Traced,
         'Z' | 'X' | 'x' => return None,
-        _ => Activity::Waiting(match in_kernel {
-            Some(InKernel::Blocked {
-                call: Some(call), ..
-            }) => Wait::of_call(call),
-            _ => Wait::Other,
-        }),
+        _ => Activity::Waiting(call.map_or(Wait::Other, Wait::of_call)),
     })
 }

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use object::{Object, ObjectSection, read::elf::ElfFile64};
 use self_cell::self_cell;
 
-use super::{Files, Named, names, symbols::Symbols};
+use super::{Detail, Files, Named, names, symbols::Symbols};
 use crate::stack::Source;
 
 /// What is known of the lines of one file.
 pub(super) struct Lines {
-    dwarf: Dwarf,
+    dwarf: Option<Dwarf>,
     /// The file that the debug information is in, where it is another, and its symbols, which the program's own may lack.
     beside: Option<(Bytes, Symbols)>,
 }
@@ -45,11 +45,16 @@ impl fmt::Debug for Lines {
 }
 
 impl Lines {
-    /// Reads what `file` has, or the first of `others` that belongs to it.
-    pub(super) fn load(file: &Bytes, others: &[PathBuf], files: &dyn Files) -> Option<Self> {
+    /// Reads what `file` has, or the first of `others` that belongs to it, and of that no more than `detail` says.
+    pub(super) fn load(
+        file: &Bytes,
+        others: &[PathBuf],
+        files: &dyn Files,
+        detail: Detail,
+    ) -> Option<Self> {
         if has_lines(file) {
             return Some(Self {
-                dwarf: dwarf(file, files)?,
+                dwarf: dwarf(file, files),
                 beside: None,
             });
         }
@@ -58,14 +63,20 @@ impl Lines {
             .filter_map(|path| files.open(path))
             .find(|other| belongs(other, file) && has_lines(other))?;
         Some(Self {
-            dwarf: dwarf(&beside, files)?,
+            dwarf: match detail {
+                Detail::Names => None,
+                Detail::Lines => dwarf(&beside, files),
+            },
             beside: Some((beside.clone(), Symbols::load(&beside))),
         })
     }
 
     /// The functions at an address, innermost first; none where nothing is known of it.
     pub(super) fn frames(&self, address: u64) -> Vec<Named> {
-        self.dwarf.with_dependent(|_, context| {
+        let Some(dwarf) = &self.dwarf else {
+            return Vec::new();
+        };
+        dwarf.with_dependent(|_, context| {
             let mut found = Vec::new();
             let Ok(mut frames) = context.find_frames(address).skip_all_loads() else {
                 return found;
