@@ -37,6 +37,7 @@ const TABLES: &[&[&Kind]] = &[
     dvm::messages::KINDS,
     messages::KINDS,
     args::kinds::KINDS,
+    dbgr::messages::KINDS,
     demo::KINDS,
     release::KINDS,
     singleton::KINDS,

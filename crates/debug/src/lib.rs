@@ -10,6 +10,7 @@ pub mod maps;
 pub mod memory;
 pub mod samples;
 pub mod stack;
+pub mod target;
 pub mod tree;
 pub mod unwind;
 pub mod verdict;

@@ -10,6 +10,7 @@ mod error;
 mod event;
 mod files;
 mod foreign;
+mod permission;
 mod pipe;
 mod private;
 mod process;
@@ -35,6 +36,7 @@ pub use foreign::{
     inspect_thread, map_deleted_file_of, map_file_of, mappings, owner_of, program_of, read_memory,
     threads_of,
 };
+pub use permission::{hides_processes, is_contained, is_guarded, may_trace_all, ptrace_scope};
 pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, duplicate_inherited,
     is_regular_or_null, is_same_file, let_go_of_standard_stream, pipe, read, reopen_nonblocking,

@@ -13,7 +13,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Programs and the Debian packages that have them.
-const NEEDED: [(&str, &str); 11] = [
+const NEEDED: [(&str, &str); 12] = [
     ("gdb", "gdb"),
     ("gcc", "gcc"),
     ("g++", "g++"),
@@ -24,6 +24,7 @@ const NEEDED: [(&str, &str); 11] = [
     ("git", "git"),
     ("mpirun.openmpi", "openmpi-bin"),
     ("lstopo-no-graphics", "hwloc-nox"),
+    ("parallel", "parallel"),
     ("python3", "python3"),
 ];
 

@@ -44,7 +44,7 @@ fn prepare(place: &Path) -> Result<Command> {
     let temporary = place.join("tmp");
     fs::create_dir(&temporary)?;
     open(place)?;
-    for name in ["rally", "mischief"] {
+    for name in ["rally", "dbgr", "mischief"] {
         fs::copy(released(name)?, place.join(name))?;
     }
     fs::copy(e2e_binary()?, place.join("e2e"))?;

@@ -45,6 +45,11 @@ pub(crate) fn rally() -> PathBuf {
     std::env::var_os("RALLY_BIN").map_or_else(|| env!("CARGO_BIN_EXE_rally").into(), PathBuf::from)
 }
 
+/// The debugger, which lies beside `rally`.
+pub(crate) fn dbgr() -> PathBuf {
+    rally().with_file_name("dbgr")
+}
+
 /// The misbehaving helper, which lies beside `rally`.
 pub(crate) fn mischief() -> PathBuf {
     let path = rally().with_file_name("mischief");

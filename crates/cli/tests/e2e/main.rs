@@ -24,6 +24,7 @@ mod pmix;
 mod robust;
 mod signals;
 mod spawned;
+mod stacks;
 mod terminal;
 mod topology;
 mod variables;

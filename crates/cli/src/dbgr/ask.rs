@@ -1,0 +1,338 @@
+//! Asks a launcher that is a PMIx server (Open MPI 5, PRRTE) for its processes.
+//!
+//! It writes a file into its session's directory that says where it listens; a tool connects there and asks. All of that
+//! has one deadline: a launcher that does not answer must not hold us up.
+
+use std::{
+    ffi::CStr,
+    fs,
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use base::Time;
+use debug::target::{JobTable, Row};
+use os::{Clock, Pid};
+use pmix::{
+    client::{Config, Connector, Done, Input, Output, ProgramEvent},
+    handshake::Owner,
+    keys,
+    tool::{Event, Extent, Rendezvous, Tool},
+    value::{Nspace, ProcInfo, Query, Status},
+};
+
+/// How long all of it may take. A launcher on this node needs a few milliseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A socket takes no shorter limit: zero would be none.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+/// Directories in which a file is looked for.
+const MAX_DIRECTORIES: usize = 4096;
+/// Jobs that are asked for.
+const MAX_JOBS: usize = 64;
+/// Bytes that are read at once.
+const READ_MAX: usize = 16 * 1024;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoAnswer {
+    #[error("there is no file of it that says where it listens")]
+    NoFile,
+    #[error("`{0}` does not belong to its user")]
+    Distrusted(PathBuf),
+    #[error("`{path}` cannot be understood: {why}")]
+    File { path: PathBuf, why: String },
+    #[error("cannot {step} {address}: {error}")]
+    Socket {
+        step: &'static str,
+        address: SocketAddr,
+        error: io::Error,
+    },
+    #[error("it did not answer in time")]
+    Silent,
+    #[error("it ended the connection: {0}")]
+    Lost(String),
+    #[error("it refuses to say: {0}")]
+    Refused(Status),
+}
+
+/// The jobs of a launcher.
+///
+/// # Errors
+/// See [`NoAnswer`].
+pub(super) fn tables(pid: Pid) -> Result<Vec<JobTable>, NoAnswer> {
+    let server = rendezvous(pid)?;
+    let owner = Owner {
+        uid: os::effective_uid(),
+        gid: os::effective_gid(),
+    };
+    let config = Config {
+        server_version: server.version_numbers(),
+        ..Config::new(server.uri, Connector::Tool, owner)
+            .describe(os::current_pid().as_raw().unsigned_abs(), "dbgr")
+    };
+    let mut connection = Connection::open(config, PATIENCE)?;
+    let tables = connection.tables();
+    connection.leave();
+    tables
+}
+
+/// The file of a launcher: `pmix.HOST.tool.PID`, in a directory below the one for temporary files as it sees it.
+fn rendezvous(pid: Pid) -> Result<Rendezvous, NoAnswer> {
+    let host = os::host_name();
+    let short = host.split('.').next().unwrap_or_default();
+    let names = [
+        format!("pmix.{short}.tool.{pid}"),
+        format!("pmix.{host}.tool.{pid}"),
+    ];
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let path = directories(pid)
+        .iter()
+        .map(|directory| root.join(directory.strip_prefix("/").unwrap_or(directory)))
+        .flat_map(|directory| {
+            let below = fs::read_dir(&directory).into_iter().flatten().flatten();
+            let below = below.map(|entry| entry.path()).take(MAX_DIRECTORIES);
+            [directory].into_iter().chain(below).collect::<Vec<_>>()
+        })
+        .flat_map(|directory| names.iter().map(move |name| directory.join(name)))
+        .find(|path| path.is_file())
+        .ok_or(NoAnswer::NoFile)?;
+    let trusted = |uid: u32| uid == 0 || Some(uid) == os::owner_of(pid);
+    if !fs::metadata(&path).is_ok_and(|file| trusted(file.uid())) {
+        return Err(NoAnswer::Distrusted(path));
+    }
+    let why = |why: String| NoAnswer::File {
+        path: path.clone(),
+        why,
+    };
+    let content = fs::read(&path).map_err(|error| why(error.to_string()))?;
+    Rendezvous::parse(&content).map_err(|error| why(error.to_string()))
+}
+
+/// Where a launcher may put its session: where its environment says, or where the system puts temporary files.
+fn directories(pid: Pid) -> Vec<PathBuf> {
+    const VARIABLES: [&[u8]; 6] = [
+        b"PRTE_MCA_prte_tmpdir_base=",
+        b"PRTE_MCA_prte_local_tmpdir_base=",
+        b"PMIX_SYSTEM_TMPDIR=",
+        b"TMPDIR=",
+        b"TEMP=",
+        b"TMP=",
+    ];
+    let environment = os::environment_of(pid).unwrap_or_default();
+    let mut found: Vec<PathBuf> = VARIABLES
+        .iter()
+        .filter_map(|name| {
+            let value = environment
+                .split(|&byte| byte == 0)
+                .find_map(|variable| variable.strip_prefix(*name))?;
+            let path = Path::new(std::str::from_utf8(value).ok()?);
+            path.is_absolute().then(|| path.to_owned())
+        })
+        .collect();
+    found.push("/tmp".into());
+    found
+}
+
+#[derive(Debug)]
+struct Connection {
+    tool: Tool,
+    stream: TcpStream,
+    address: SocketAddr,
+    deadline: Time,
+}
+
+impl Connection {
+    fn open(config: Config, patience: Duration) -> Result<Self, NoAnswer> {
+        let address = config.server.address();
+        let stream = TcpStream::connect_timeout(&address, patience).map_err(|error| {
+            let step = "connect to";
+            NoAnswer::Socket {
+                step,
+                address,
+                error,
+            }
+        })?;
+        let now = Clock::now();
+        let mut tool = Tool::new(now, config);
+        tool.handle(now, Input::Opened);
+        let mut connection = Self {
+            tool,
+            stream,
+            address,
+            deadline: now + patience,
+        };
+        loop {
+            if let Event::Program(ProgramEvent::Ready { .. }) = connection.next()? {
+                return Ok(connection);
+            }
+        }
+    }
+
+    fn tables(&mut self) -> Result<Vec<JobTable>, NoAnswer> {
+        let mut tables = Vec::new();
+        for job in self.jobs()?.into_iter().take(MAX_JOBS) {
+            let Ok(nspace) = Nspace::from_text(&job) else {
+                continue;
+            };
+            let asked = self.tool.proc_table(&nspace, Extent::Job);
+            let result = loop {
+                if let Event::Table { ticket, result } = self.next()?
+                    && ticket == asked
+                {
+                    break result;
+                }
+            };
+            // The launcher is a job of its own, without processes that it could list.
+            if let Ok(rows) = result {
+                let rows = rows.iter().filter_map(row).collect();
+                tables.push(JobTable { job, rows });
+            }
+        }
+        Ok(tables)
+    }
+
+    /// The names of its jobs.
+    fn jobs(&mut self) -> Result<Vec<String>, NoAnswer> {
+        let asked = self.tool.query(vec![Query {
+            keys: vec![Some(keys::QUERY_NAMESPACES.to_owned())],
+            qualifiers: Vec::new(),
+        }]);
+        let result = loop {
+            if let Event::Program(ProgramEvent::Done { ticket, result }) = self.next()?
+                && ticket == asked
+            {
+                break result;
+            }
+        };
+        let Done::Infos { infos, .. } = result.map_err(NoAnswer::Refused)? else {
+            return Err(NoAnswer::Refused(Status::NOT_FOUND));
+        };
+        let names = infos.iter().find_map(|info| info.value.as_text());
+        let names = names.map(CStr::to_string_lossy).unwrap_or_default();
+        let mut jobs: Vec<String> = names
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
+        jobs.sort_by_key(|name| (number(name), name.clone()));
+        Ok(jobs)
+    }
+
+    /// What happened next.
+    fn next(&mut self) -> Result<Event, NoAnswer> {
+        loop {
+            match self.tool.poll() {
+                Some(Output::Event(Event::Program(ProgramEvent::Lost { why }))) => {
+                    return Err(NoAnswer::Lost(why.to_string()));
+                }
+                Some(Output::Event(event)) => return Ok(event),
+                Some(Output::Send(bytes)) => {
+                    self.wait_at_most(TcpStream::set_write_timeout)?;
+                    let written = self.stream.write_all(&bytes);
+                    written.map_err(|error| self.failed("write to", error))?;
+                }
+                Some(Output::Close) => drop(self.stream.shutdown(Shutdown::Both)),
+                Some(Output::Connect(_)) => {}
+                None => self.receive()?,
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<(), NoAnswer> {
+        self.wait_at_most(TcpStream::set_read_timeout)?;
+        let mut buffer = [0; READ_MAX];
+        let input = match self.stream.read(&mut buffer) {
+            Ok(0) => Input::Closed,
+            Ok(length) => Input::Bytes(buffer.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(self.failed("read from", error)),
+        };
+        self.tool.handle(Clock::now(), input);
+        Ok(())
+    }
+
+    fn wait_at_most(
+        &self,
+        set: fn(&TcpStream, Option<Duration>) -> io::Result<()>,
+    ) -> Result<(), NoAnswer> {
+        let left = Clock::until(self.deadline);
+        if left.is_zero() {
+            return Err(NoAnswer::Silent);
+        }
+        let result = set(&self.stream, Some(left.max(SHORTEST_WAIT)));
+        result.map_err(|error| self.failed("wait for", error))
+    }
+
+    fn failed(&self, step: &'static str, error: io::Error) -> NoAnswer {
+        let address = self.address;
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => NoAnswer::Silent,
+            _ => NoAnswer::Socket {
+                step,
+                address,
+                error,
+            },
+        }
+    }
+
+    /// Says goodbye. Nothing depends on it.
+    fn leave(&mut self) {
+        self.tool.program().finalize();
+        while let Ok(event) = self.next() {
+            if let Event::Program(ProgramEvent::Finalized) = event {
+                return;
+            }
+        }
+    }
+}
+
+/// What follows the last `@`: jobs are numbered in the order of their start, and 0 is the launcher.
+fn number(name: &str) -> u32 {
+    let number = name.rsplit_once('@').map(|(_, number)| number.parse());
+    number.and_then(Result::ok).unwrap_or(u32::MAX)
+}
+
+fn row(info: &ProcInfo) -> Option<Row> {
+    let text = |text: &Option<std::ffi::CString>| {
+        let text = text.as_deref().map(CStr::to_string_lossy);
+        text.unwrap_or_default().into_owned()
+    };
+    Some(Row {
+        rank: info.proc.rank.0,
+        host: text(&info.hostname),
+        pid: i32::try_from(info.pid).ok().filter(|pid| *pid > 0)?,
+        program: text(&info.executable),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn who_does_not_answer_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let uri = format!("prterun-n1-7@0.0;tcp4://127.0.0.1:{port}");
+        let owner = Owner { uid: 0, gid: 0 };
+        let config = || Config::new(uri.parse().unwrap(), Connector::Tool, owner);
+        let soon = Duration::from_millis(20);
+        let why = Connection::open(config(), soon).unwrap_err();
+        assert!(matches!(why, NoAnswer::Silent), "{why}");
+        drop(listener);
+        let why = Connection::open(config(), soon).unwrap_err();
+        assert!(matches!(why, NoAnswer::Socket { .. }), "{why}");
+    }
+
+    #[test]
+    fn jobs_come_in_their_order() {
+        let mut jobs = ["p@10", "p@2", "p", "p@0"];
+        jobs.sort_by_key(|name| number(name));
+        assert_eq!(jobs, ["p@0", "p@2", "p@10", "p"]);
+    }
+}

@@ -1,0 +1,111 @@
+//! This machine, as a search for a job sees it.
+
+use debug::{
+    image::Files,
+    maps::{self, Mapping},
+    memory::Memory,
+    target::{JobTable, Process, Situation, System},
+};
+use os::Pid;
+
+use super::{
+    ask,
+    live::{LiveFiles, LiveMemory},
+};
+
+/// The machine that we run on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    /// Whether launchers may be asked.
+    pub(super) ask: Ask,
+}
+
+/// Whom we connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// Launchers that serve PMIx tools.
+    Launcher,
+    /// Nobody: what is there is only read. PRRTE 5.0 was seen to wait for ever at the end of its job once two tools had
+    /// come and gone, and to crash when one had left without a word.
+    Nobody,
+}
+
+impl System for Machine {
+    fn processes(&self) -> Vec<Process> {
+        os::all_processes()
+            .into_iter()
+            .filter_map(os::inspect)
+            .map(|info| Process {
+                pid: info.pid.as_raw(),
+                parent: info.ppid.as_raw(),
+                name: info.name,
+                started: info.start_time,
+                state: info.state,
+            })
+            .collect()
+    }
+
+    fn environment(&self, pid: i32) -> Option<Vec<u8>> {
+        os::environment_of(Pid::from_raw(pid))
+    }
+
+    fn arguments(&self, pid: i32) -> Option<Vec<u8>> {
+        os::arguments_of(Pid::from_raw(pid))
+    }
+
+    fn program(&self, pid: i32) -> Option<String> {
+        let path = os::program_of(Pid::from_raw(pid))?;
+        Some(path.to_string_lossy().into_owned())
+    }
+
+    fn owner(&self, pid: i32) -> Option<u32> {
+        os::owner_of(Pid::from_raw(pid))
+    }
+
+    fn mappings(&self, pid: i32) -> Option<Vec<Mapping>> {
+        os::mappings(Pid::from_raw(pid)).map(|text| maps::parse(&text))
+    }
+
+    fn memory(&self, pid: i32) -> Box<dyn Memory + '_> {
+        Box::new(LiveMemory(Pid::from_raw(pid)))
+    }
+
+    fn files(&self, pid: i32) -> Box<dyn Files + '_> {
+        Box::new(LiveFiles(Pid::from_raw(pid)))
+    }
+
+    fn ask_launcher(&self, pid: i32) -> Result<Vec<JobTable>, String> {
+        match self.ask {
+            Ask::Launcher => ask::tables(Pid::from_raw(pid)).map_err(|why| why.to_string()),
+            Ask::Nobody => Err("not asked; `--ask-launcher` does".to_owned()),
+        }
+    }
+
+    fn host(&self) -> String {
+        os::host_name()
+    }
+
+    fn user(&self) -> u32 {
+        os::effective_uid()
+    }
+
+    fn own_pid(&self) -> i32 {
+        os::current_pid().as_raw()
+    }
+}
+
+/// All that may keep us from a process.
+pub(super) fn situation(pid: i32) -> Situation {
+    let process = Pid::from_raw(pid);
+    Situation {
+        pid,
+        owner: os::owner_of(process),
+        user: os::effective_uid(),
+        may_trace_all: os::may_trace_all(),
+        ptrace_scope: os::ptrace_scope(),
+        contained: os::is_contained(),
+        hidden: os::hides_processes(),
+        tracer: os::tracer(process).ok().flatten().map(Pid::as_raw),
+        guarded: os::is_guarded(process),
+    }
+}

@@ -1,0 +1,179 @@
+//! What `dbgr` has to say beside the stacks.
+
+use base::RankSet;
+use debug::target::{Doubt, NotFound, Note, Situation};
+use dvm::messages::{Kind, Message, Severity};
+
+const NO_PROCESS: Kind = Kind {
+    id: "target/no-process",
+    severity: Severity::Error,
+    explanation: "There is no process of that number on this node, or it has ended and only waits for its parent to notice. `dbgr` looks at \
+the node that it runs on: give it the number of the launcher (`rally`, `mpirun`, `srun`), or of a rank, on this node.",
+};
+const NO_JOB: Kind = Kind {
+    id: "target/no-job",
+    severity: Severity::Error,
+    explanation: "A job is named as its ranks name it in their environment: `rally-HOST-NUMBER-PID@JOB` or its end `PID@JOB`, what \
+`PMIX_NAMESPACE` says under other launchers, or JOB.STEP of Slurm. No process of this node that you may look at has that name.",
+};
+const NO_NAME: Kind = Kind {
+    id: "target/no-name",
+    severity: Severity::Error,
+    explanation: "`--name` looks at your own processes on this node, and compares the pattern with the name of the command (as `ps` \
+shows it), with the file name or path of the program, and for interpreters with that of the script. `*` matches any text and `?` any \
+character; quote them for the shell.",
+};
+const NOT_PERMITTED: Kind = Kind {
+    id: "target/not-permitted",
+    severity: Severity::Error,
+    explanation: "The kernel lets a process look into another only where it could attach a debugger to it: the same user, no more \
+rights than we have, and no rule of a security module or a container against it. `/proc/sys/kernel/yama/ptrace_scope` is such a rule: 0 \
+allows it to all processes of a user, 1 only to those that have started the other, 2 only to root, 3 to nobody.",
+};
+const SOME_NOT_PERMITTED: Kind = Kind {
+    id: "stacks/not-permitted",
+    severity: Severity::Warning,
+    explanation: NOT_PERMITTED.explanation,
+};
+const DOUBT: Kind = Kind {
+    id: "target/doubt",
+    severity: Severity::Warning,
+    explanation: "The job was found, but something does not fit. `dbgr stacks --explain` says how it was found and what was tried \
+before.",
+};
+const NOTE: Kind = Kind {
+    id: "target/note",
+    severity: Severity::Note,
+    explanation: "Something about how the job was found that changes what you see. `dbgr stacks --explain` says all of it.",
+};
+const OUTPUT_LOST: Kind = Kind {
+    id: "dbgr/output-lost",
+    severity: Severity::Error,
+    explanation: "What `dbgr` prints cannot be written: the disk is full, or the device failed.",
+};
+
+/// Every kind of message here, for `rally help ID`.
+pub(crate) const KINDS: &[&Kind] = &[
+    &NO_PROCESS,
+    &NO_JOB,
+    &NO_NAME,
+    &NOT_PERMITTED,
+    &SOME_NOT_PERMITTED,
+    &DOUBT,
+    &NOTE,
+    &OUTPUT_LOST,
+];
+
+/// Why there is nothing to be looked at. `situation` is asked where that is not allowed.
+pub(super) fn not_found(why: &NotFound, situation: impl FnOnce(i32) -> Situation) -> Message {
+    match why {
+        NotFound::NoProcess { pid } => Message::new(
+            &NO_PROCESS,
+            format!("there is no process {pid} on this node"),
+        )
+        .with_help("`dbgr stacks --name PROGRAM` finds ranks by their program"),
+        NotFound::Ended { pid } => Message::new(
+            &NO_PROCESS,
+            format!("process {pid} has ended, and waits for its parent"),
+        ),
+        NotFound::NotPermitted { pid } => {
+            let advice = situation(*pid).advice();
+            Message::new(&NOT_PERMITTED, format!("cannot look at process {pid}"))
+                .fact("why", advice.why)
+                .with_help(advice.help)
+        }
+        NotFound::NoJob { name } => Message::new(
+            &NO_JOB,
+            format!("no process on this node says that it belongs to job `{name}`"),
+        )
+        .with_help(
+            "give the process number of its launcher, or find its ranks with `--name PROGRAM`",
+        ),
+        NotFound::NoName { pattern } => Message::new(
+            &NO_NAME,
+            format!("none of your processes on this node is called `{pattern}`"),
+        )
+        .with_help("`*` matches any text: `--name '*solver*'`"),
+    }
+}
+
+/// Some ranks may not be looked at, all for the reason of the first.
+pub(super) fn not_permitted(ranks: &RankSet, situation: &Situation) -> Message {
+    let advice = situation.advice();
+    let number = ranks.len();
+    let word = if number == 1 { "rank" } else { "ranks" };
+    Message::new(
+        &SOME_NOT_PERMITTED,
+        format!("cannot look at {number} {word}"),
+    )
+    .fact("ranks", ranks.to_string())
+    .fact("why", advice.why)
+    .with_help(advice.help)
+}
+
+pub(super) fn doubt(doubt: &Doubt) -> Message {
+    Message::new(&DOUBT, doubt.to_string())
+}
+
+pub(super) fn note(note: &Note) -> Message {
+    Message::new(&NOTE, note.to_string())
+}
+
+pub(super) fn output_lost(error: &std::io::Error) -> Message {
+    Message::new(&OUTPUT_LOST, format!("cannot print: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{args::MessageFormat, report};
+
+    #[test]
+    fn messages() {
+        let situation = |pid| Situation {
+            pid,
+            owner: Some(0),
+            user: 1000,
+            ..Situation::default()
+        };
+        let reasons = [
+            NotFound::NoProcess { pid: 7 },
+            NotFound::Ended { pid: 7 },
+            NotFound::NotPermitted { pid: 7 },
+            NotFound::NoJob { name: "7@2".into() },
+            NotFound::NoName {
+                pattern: "solver".into(),
+            },
+        ];
+        let mut said: Vec<Message> = reasons
+            .iter()
+            .map(|why| not_found(why, situation))
+            .collect();
+        let ranks: RankSet = [base::Rank(0), base::Rank(1)].into_iter().collect();
+        said.push(not_permitted(&ranks, &situation(7)));
+        said.push(doubt(&Doubt::NotStarted { launcher: 7 }));
+        said.push(note(&Note::Elsewhere { ranks: 4 }));
+        let text: String = said
+            .iter()
+            .map(|message| report::text(message, MessageFormat::Text))
+            .collect();
+        insta::assert_snapshot!(text, @r"
+    error: there is no process 7 on this node
+      help: `dbgr stacks --name PROGRAM` finds ranks by their program
+    error: process 7 has ended, and waits for its parent
+    error: cannot look at process 7
+      why:  it belongs to user 0, and you are user 1000
+      help: run `dbgr` as that user, or as root
+    error: no process on this node says that it belongs to job `7@2`
+      help: give the process number of its launcher, or find its ranks with `--name PROGRAM`
+    error: none of your processes on this node is called `solver`
+      help: `*` matches any text: `--name '*solver*'`
+    warning: cannot look at 2 ranks
+      ranks: 0-1
+      why:   it belongs to user 0, and you are user 1000
+      help:  run `dbgr` as that user, or as root
+    warning: process 7 is a launcher that has not started its ranks yet; what is shown is the launcher itself
+    note: 4 ranks are on other nodes, which this version does not reach
+");
+    }
+}

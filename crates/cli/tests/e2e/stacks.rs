@@ -1,0 +1,308 @@
+//! `dbgr stacks`: finding the ranks of real jobs, under anybody's launcher.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use crate::harness::{Finished, Running, Sandbox, Stream, compiled, dbgr, rally, testdata, venv};
+
+/// Ranks of a job.
+const RANKS: usize = 3;
+
+/// A world of its own, with a program that waits until it is let go.
+struct Trial {
+    sandbox: Sandbox,
+    program: String,
+    go: String,
+}
+
+impl Trial {
+    /// With a program for an MPI, by its compiler.
+    fn mpi(compiler: &Path) -> Self {
+        Self::with(compiler, &[])
+    }
+
+    fn plain() -> Self {
+        Self::with(Path::new("cc"), &["-DPLAIN"])
+    }
+
+    fn with(compiler: &Path, options: &[&str]) -> Self {
+        let sandbox = Sandbox::new();
+        let program = compiled(compiler, &testdata("stacks/wait.c"), options);
+        Self {
+            program: program.to_str().unwrap().to_owned(),
+            go: sandbox.path("go").to_str().unwrap().to_owned(),
+            sandbox,
+        }
+    }
+
+    /// Starts a launcher, with the program and its argument after these, and waits until all its ranks are there.
+    fn launch(&self, launcher: &Path, args: &[&str]) -> Running {
+        let mut command = self.sandbox.command(launcher);
+        command.args(args).args([&self.program, &self.go]);
+        self.start(&mut command, RANKS)
+    }
+
+    fn start(&self, command: &mut std::process::Command, ranks: usize) -> Running {
+        let user = nix::unistd::Uid::effective();
+        if user.is_root() {
+            for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+                command.env(name, "1");
+            }
+        }
+        // It saves a second in each `MPI_Init`.
+        command.env("OMPI_MCA_btl", "^ofi");
+        let running = self.sandbox.start(command);
+        running.expect_times(Stream::Stdout, "ready", ranks);
+        running
+    }
+
+    fn dbgr(&self, args: &[&str]) -> Finished {
+        let mut command = self.sandbox.command(dbgr());
+        command.arg("stacks").args(args);
+        self.sandbox.run(&mut command)
+    }
+
+    /// How the ranks were found, and which process each is.
+    fn explain(&self, target: &str) -> (String, BTreeMap<u32, i32>) {
+        let text = self.dbgr(&["--explain", target]).expect_code(0).out();
+        (text.clone(), listed(&text))
+    }
+
+    /// The processes of the program, by what this variable says in their environment.
+    fn ranks(&self, variable: &str) -> BTreeMap<u32, i32> {
+        let pids = self.pids().into_iter();
+        pids.map(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+            let environment = String::from_utf8_lossy(&environment).into_owned();
+            let prefix = format!("{variable}=");
+            let value = environment
+                .split('\0')
+                .find_map(|text| text.strip_prefix(&prefix));
+            (value.unwrap().parse().unwrap(), pid)
+        })
+        .collect()
+    }
+
+    /// The processes that execute the program.
+    fn pids(&self) -> Vec<i32> {
+        let found = self.sandbox.find(&self.go).into_iter();
+        found
+            .map(|process| process.pid)
+            .filter(|pid| {
+                let program = fs::read_link(format!("/proc/{pid}/exe"));
+                program.is_ok_and(|program| program == Path::new(&self.program))
+            })
+            .collect()
+    }
+
+    /// By the launcher, by a rank, and by what has started the launcher, it is the same, and the stacks are there.
+    fn expect(&self, running: &Running, ranks: &BTreeMap<u32, i32>, how: &[&str]) {
+        let launcher = running.pid.to_string();
+        let (text, found) = self.explain(&launcher);
+        assert_eq!(&found, ranks, "{text}");
+        for part in how {
+            assert!(text.contains(part), "{part:?} is not said: {text}");
+        }
+        let last = ranks.values().last().unwrap().to_string();
+        let (text, found) = self.explain(&last);
+        assert_eq!(&found, ranks, "by rank {last}: {text}");
+        let stacks = self.dbgr(&[&launcher]).expect_code(0).out();
+        assert!(stacks.contains("wait_here"), "{stacks}");
+    }
+
+    fn let_go(&self, running: Running) {
+        self.sandbox.file("go", "");
+        running.end().expect_code(0);
+    }
+}
+
+/// The ranks in an explanation.
+fn listed(text: &str) -> BTreeMap<u32, i32> {
+    let ranks = text.lines().filter_map(|line| {
+        let (rank, rest) = line.trim().split_once(": process ")?;
+        let pid = rest.split(',').next()?;
+        Some((rank.parse().ok()?, pid.parse().ok()?))
+    });
+    ranks.collect()
+}
+
+#[test]
+fn our_own_launcher() {
+    let trial = Trial::plain();
+    let job = trial.launch(&rally(), &["run", "-n", "3"]);
+    let ranks = trial.ranks("PMIX_RANK");
+    trial.expect(&job, &ranks, &["+ the table of `rally`"]);
+    let (text, found) = trial.explain(&format!("{}@1", job.pid));
+    assert_eq!(found, ranks, "{text}");
+    let name = text.split('`').nth(1).unwrap();
+    assert!(name.starts_with("rally-") && name.ends_with("@1"), "{text}");
+    assert_eq!(trial.explain(name).1, ranks);
+    trial.let_go(job);
+}
+
+#[test]
+fn open_mpi_4_keeps_a_table_in_a_library() {
+    let trial = Trial::mpi("mpicc.openmpi".as_ref());
+    let job = trial.launch("mpirun.openmpi".as_ref(), &["--oversubscribe", "-n", "3"]);
+    let how = [
+        "+ the table for debuggers (`MPIR_proctable`) of `orterun`",
+        "it is in `libopen-rte.so",
+    ];
+    trial.expect(&job, &trial.ranks("OMPI_COMM_WORLD_RANK"), &how);
+    trial.let_go(job);
+}
+
+#[test]
+fn open_mpi_4_behind_a_shell() {
+    let trial = Trial::mpi("mpicc.openmpi".as_ref());
+    let script = r#"sleep 0; mpirun.openmpi --oversubscribe -n 3 "$0" "$1"; exit $?"#;
+    let job = trial.launch("/bin/bash".as_ref(), &["-c", script]);
+    let how = [
+        "+ the table for debuggers (`MPIR_proctable`) of `orterun`",
+        "the launcher is process",
+    ];
+    trial.expect(&job, &trial.ranks("OMPI_COMM_WORLD_RANK"), &how);
+    trial.let_go(job);
+}
+
+#[test]
+fn open_mpi_5_is_read_by_the_environment_of_its_ranks() {
+    let bin = venv("openmpi").join("bin");
+    let trial = Trial::mpi(&bin.join("mpicc"));
+    let job = trial.launch(&bin.join("mpirun"), &["--oversubscribe", "-n", "3"]);
+    let ranks = trial.ranks("PMIX_RANK");
+    let how = [
+        "+ `PMIX_NAMESPACE` and `PMIX_RANK` in the environment of the processes below process",
+        "`prterun`, process",
+        "not asked; `--ask-launcher` does",
+    ];
+    trial.expect(&job, &ranks, &how);
+    trial.let_go(job);
+}
+
+#[test]
+fn open_mpi_5_answers_when_it_is_asked() {
+    let bin = venv("openmpi").join("bin");
+    let trial = Trial::mpi(&bin.join("mpicc"));
+    let job = trial.launch(&bin.join("mpirun"), &["--oversubscribe", "-n", "3"]);
+    let ranks = trial.ranks("PMIX_RANK");
+    // Once: it may not end after a second time.
+    let text = trial.dbgr(&["--explain", "--ask-launcher", &job.pid.to_string()]);
+    let text = text.expect_code(0).out();
+    for part in [
+        "+ the answer of `prterun`",
+        "as a PMIx server: job `prterun-",
+    ] {
+        assert!(text.contains(part), "{part:?} is not said: {text}");
+    }
+    assert_eq!(listed(&text), ranks, "{text}");
+    trial.let_go(job);
+}
+
+#[test]
+fn hydra_is_read_by_the_environment_of_its_ranks() {
+    let bin = venv("mpich").join("bin");
+    let trial = Trial::mpi(&bin.join("mpicc"));
+    let job = trial.launch(&bin.join("mpiexec"), &["-n", "3"]);
+    let how = ["+ `PMI_RANK` in the environment of the processes below process"];
+    trial.expect(&job, &trial.ranks("PMI_RANK"), &how);
+    trial.let_go(job);
+}
+
+#[test]
+fn a_launcher_that_sets_rank() {
+    let trial = Trial::plain();
+    let script = trial.sandbox.file(
+        "launcher.py",
+        "import os, subprocess, sys\n\
+         ranks = [subprocess.Popen(sys.argv[1:], env={**os.environ, 'RANK': str(2 - i), 'WORLD_SIZE': '3'}) for i in range(3)]\n\
+         sys.exit(max(rank.wait() for rank in ranks))\n",
+    );
+    let job = trial.launch("/usr/bin/python3".as_ref(), &[&script]);
+    let how = ["+ `RANK` and `WORLD_SIZE` in the environment of the processes below process"];
+    trial.expect(&job, &trial.ranks("RANK"), &how);
+    trial.let_go(job);
+}
+
+#[test]
+fn wrappers_are_no_ranks() {
+    let trial = Trial::plain();
+    let script = r#"sh -c '"$0" "$1"; exit $?' "$0" "$1"; exit $?"#;
+    let job = trial.launch(&rally(), &["run", "-n", "3", "bash", "-c", script]);
+    let ranks = trial.ranks("PMIX_RANK");
+    assert_eq!(ranks.len(), RANKS);
+    let how = ["3 ranks were started by `bash`, which only waits; its child was taken"];
+    trial.expect(&job, &ranks, &how);
+    trial.let_go(job);
+}
+
+#[test]
+fn a_shell_loop() {
+    let trial = Trial::plain();
+    // One after the other, so that their numbers are certain.
+    let script = r#"for i in 1 2 3; do "$0" "$1" & done; wait; exit 0"#;
+    let job = trial.launch("/bin/bash".as_ref(), &["-c", script]);
+    let ranks: BTreeMap<u32, i32> = (0..).zip(trial.pids()).collect();
+    let (text, found) = trial.explain(&job.pid.to_string());
+    let sorted = |ranks: &BTreeMap<u32, i32>| {
+        let mut pids: Vec<i32> = ranks.values().copied().collect();
+        pids.sort_unstable();
+        pids
+    };
+    assert_eq!(sorted(&found), sorted(&ranks), "{text}");
+    assert!(
+        text.contains("the numbers are ours, by the time of their start"),
+        "{text}"
+    );
+    // One of them alone is what was asked for.
+    let (text, found) = trial.explain(&ranks[&1].to_string());
+    assert_eq!(found, BTreeMap::from([(0, ranks[&1])]), "{text}");
+    trial.let_go(job);
+}
+
+#[test]
+fn gnu_parallel_numbers_its_jobs() {
+    let trial = Trial::plain();
+    let mut command = trial.sandbox.command("/usr/bin/parallel");
+    let line = format!("{} {} # {{}}", trial.program, trial.go);
+    command.args(["--will-cite", "-j", "3", "-u", &line, ":::", "a", "b", "c"]);
+    let job = trial.start(&mut command, RANKS);
+    let how = ["+ `PARALLEL_SEQ` in the environment of the processes below process"];
+    trial.expect(&job, &trial.ranks("PARALLEL_SEQ"), &how);
+    trial.let_go(job);
+}
+
+#[test]
+fn by_the_name_of_the_program() {
+    let trial = Trial::plain();
+    let own = trial.sandbox.path("solver-7").to_str().unwrap().to_owned();
+    fs::copy(&trial.program, &own).unwrap();
+    let mut command = trial.sandbox.rally(&["run", "-n", "3", &own, &trial.go]);
+    let job = trial.start(&mut command, RANKS);
+    // Other tests may run at the same time, so that a path is what tells them apart.
+    let pattern = format!("{}/solver-?", trial.sandbox.work().display());
+    let text = trial
+        .dbgr(&["--explain", "--name", &pattern])
+        .expect_code(0)
+        .out();
+    assert!(text.contains("3 ranks of `solver-7`"), "{text}");
+    assert!(
+        text.contains("numbered by `PMIX_NAMESPACE` and `PMIX_RANK`"),
+        "{text}"
+    );
+    trial.let_go(job);
+}
+
+#[test]
+fn what_is_not_there() {
+    let sandbox = Sandbox::new();
+    let stacks = |target: &[&str]| {
+        let mut command = sandbox.command(dbgr());
+        command.arg("stacks").args(target);
+        sandbox.run(&mut command).expect_code(120)
+    };
+    stacks(&["2147483647"]).expect_err(&["error: there is no process 2147483647 on this node"]);
+    stacks(&["1@77"])
+        .expect_err(&["error: no process on this node says that it belongs to job `1@77`"]);
+    stacks(&["--name", "/no/such/*"]).expect_err(&["is called `/no/such/*`"]);
+    stacks(&[]).expect_err(&["Usage: dbgr stacks"]);
+}

@@ -1,0 +1,196 @@
+//! The table for debuggers (MPIR) of a launcher that runs on while it is read.
+//!
+//! `MPIR_proctable` points to `MPIR_proctable_size` rows of 24 bytes: a pointer to the host's name, one to the program's
+//! path, and the process number in 4 bytes, with 4 bytes of anything after it. That is the layout of the "MPIR Process
+//! Acquisition Interface" on machines with 64 bits; launchers are shipped without the types that would say so. The symbols
+//! may be in any library of the launcher. How many bytes a variable has is taken from the symbol.
+
+use std::{cell::RefCell, collections::BTreeMap};
+
+use super::System;
+use crate::{
+    image::Image,
+    maps::{FileId, Mapping},
+    memory::Memory,
+};
+
+const ROW: usize = 24;
+const PID_AT: usize = 16;
+/// Rows of a table that is believed.
+const MAX_ROWS: usize = super::MAX_RANKS;
+
+/// What a launcher has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Table {
+    pub(super) rows: Vec<Row>,
+    /// The file with the symbols.
+    pub(super) file: String,
+    /// What the launcher calls the job.
+    pub(super) job: Option<String>,
+}
+
+/// A row: the rank is its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) host: String,
+    pub(super) program: String,
+    pub(super) pid: i32,
+}
+
+/// Why there is no table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Miss {
+    /// It has no such symbols.
+    NoSymbols,
+    /// There are no rows.
+    Empty { state: i32 },
+    /// The pointers lead nowhere.
+    Broken,
+    /// It may not be looked at.
+    Unreadable,
+}
+
+/// Where the variables are in a file, with their sizes.
+#[derive(Clone, Copy, Debug)]
+struct Symbols {
+    table: (u64, u64),
+    size: (u64, u64),
+    state: Option<(u64, u64)>,
+    job: Option<(u64, u64)>,
+    step: Option<(u64, u64)>,
+}
+
+/// Reads tables, and keeps which files have none.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    files: RefCell<BTreeMap<FileId, Option<Symbols>>>,
+}
+
+impl Tables {
+    /// The table of a process.
+    pub(super) fn read(&self, system: &dyn System, pid: i32) -> Result<Table, Miss> {
+        let mappings = system.mappings(pid).ok_or(Miss::Unreadable)?;
+        let memory = system.memory(pid);
+        let mut seen = std::collections::BTreeSet::new();
+        let mut miss = Miss::NoSymbols;
+        for mapping in &mappings {
+            let Some(file) = mapping.file.filter(|file| seen.insert(*file)) else {
+                continue;
+            };
+            let Some((symbols, bias)) = self.symbols(system, pid, mapping, file) else {
+                continue;
+            };
+            match read(&*memory, &symbols, bias) {
+                Ok((rows, job)) => {
+                    return Ok(Table {
+                        rows,
+                        file: super::names::file_name(&mapping.path).to_owned(),
+                        job,
+                    });
+                }
+                Err(why) => miss = why,
+            }
+        }
+        Err(miss)
+    }
+
+    fn symbols(
+        &self,
+        system: &dyn System,
+        pid: i32,
+        mapping: &Mapping,
+        file: FileId,
+    ) -> Option<(Symbols, u64)> {
+        if let Some(None) = self.files.borrow().get(&file) {
+            return None;
+        }
+        let image = system
+            .files(pid)
+            .open_mapped(mapping)
+            .and_then(|bytes| Image::parse(&mapping.path, bytes).ok());
+        let symbols = image.as_ref().and_then(symbols);
+        self.files.borrow_mut().insert(file, symbols);
+        let bias = image?.bias(mapping.range.start, mapping.offset)?;
+        Some((symbols?, bias))
+    }
+}
+
+fn symbols(image: &Image) -> Option<Symbols> {
+    Some(Symbols {
+        size: image.symbol("MPIR_proctable_size")?,
+        table: image.symbol("MPIR_proctable")?,
+        state: image.symbol("MPIR_debug_state"),
+        job: image.symbol("totalview_jobid"),
+        step: image.symbol("totalview_stepid"),
+    })
+}
+
+fn read(
+    memory: &dyn Memory,
+    symbols: &Symbols,
+    bias: u64,
+) -> Result<(Vec<Row>, Option<String>), Miss> {
+    let number = |(address, size): (u64, u64)| -> Option<i64> {
+        let address = address.wrapping_add(bias);
+        match size {
+            8 => Some(memory.word(address).ok()?.cast_signed()),
+            // Without a size it is what the interface says.
+            0 | 4 => {
+                let mut bytes = [0; 4];
+                memory.read(address, &mut bytes).ok()?;
+                Some(i32::from_le_bytes(bytes).into())
+            }
+            _ => None,
+        }
+    };
+    let pointer = |(address, _): (u64, u64)| memory.word(address.wrapping_add(bias)).ok();
+    let text = |address: u64| -> Option<String> {
+        let text = memory.text(address).ok()?;
+        Some(String::from_utf8_lossy(&text).into_owned())
+    };
+    let state = symbols.state.and_then(number).unwrap_or(0);
+    let state = i32::try_from(state).unwrap_or(0);
+    let size = number(symbols.size).ok_or(Miss::Unreadable)?;
+    let table = pointer(symbols.table).ok_or(Miss::Unreadable)?;
+    if size == 0 || table == 0 {
+        return Err(Miss::Empty { state });
+    }
+    let size = usize::try_from(size).map_err(|_| Miss::Broken)?;
+    if size > MAX_ROWS {
+        return Err(Miss::Broken);
+    }
+    let bytes = memory.bytes(table, size * ROW).map_err(|_| Miss::Broken)?;
+    // Launchers let many rows point to one text.
+    let mut texts: BTreeMap<u64, String> = BTreeMap::new();
+    let mut named = |address: u64| -> String {
+        texts
+            .entry(address)
+            .or_insert_with(|| text(address).unwrap_or_default())
+            .clone()
+    };
+    let mut rows = Vec::new();
+    let (parts, _) = bytes.as_chunks::<ROW>();
+    for part in parts {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&part[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        let mut pid = [0; 4];
+        pid.copy_from_slice(&part[PID_AT..PID_AT + 4]);
+        rows.push(Row {
+            host: named(word(0)),
+            program: named(word(8)),
+            pid: i32::from_le_bytes(pid),
+        });
+    }
+    let said = |symbol: Option<(u64, u64)>| -> Option<String> {
+        let text = text(pointer(symbol?)?)?;
+        (!text.is_empty()).then_some(text)
+    };
+    let job = match (said(symbols.job), said(symbols.step)) {
+        (Some(job), Some(step)) => Some(format!("{job}.{step}")),
+        (job, _) => job,
+    };
+    Ok((rows, job))
+}

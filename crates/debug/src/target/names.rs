@@ -1,0 +1,87 @@
+//! Patterns for names.
+
+/// Whether a name is one that a pattern means, in which `*` is any text, `?` any character, and all else itself.
+#[must_use]
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut in_name) = (0, 0);
+    // Where the last `*` stands, and how far it reaches: only that one ever needs to be tried longer.
+    let mut star: Option<(usize, usize)> = None;
+    while in_name < name.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, in_name));
+                at += 1;
+            }
+            Some(&expected) if expected == '?' || expected == name[in_name] => {
+                at += 1;
+                in_name += 1;
+            }
+            _ => {
+                let Some((place, reach)) = star else {
+                    return false;
+                };
+                star = Some((place, reach + 1));
+                at = place + 1;
+                in_name = reach + 1;
+            }
+        }
+    }
+    pattern[at..].iter().all(|&rest| rest == '*')
+}
+
+/// What follows the last `/`.
+pub(super) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// A node's name without its domain.
+fn short(host: &str) -> &str {
+    host.split('.').next().unwrap_or(host)
+}
+
+/// Whether a launcher means this node.
+pub(super) fn is_here(host: &str, own: &str) -> bool {
+    // An address is not cut at its dots.
+    let is_name = host.chars().any(|c| c.is_ascii_alphabetic());
+    host == own
+        || host.is_empty()
+        || host == "localhost"
+        || host == "127.0.0.1"
+        || (is_name && short(host) == short(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, expected) in [
+            ("solver", "solver", true),
+            ("solver", "solver2", false),
+            ("solver*", "solver2", true),
+            ("*.py", "train.py", true),
+            ("*.py", "train.pyc", false),
+            ("t?ain*", "train.py", true),
+            ("*a*b*c", "xaxbxbc", true),
+            ("*a*b*c", "xaxbxb", false),
+            ("", "", true),
+            ("*", "", true),
+            ("?", "", false),
+            ("[a]", "a", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn nodes() {
+        assert!(is_here("n1.cluster", "n1"));
+        assert!(is_here("n1", "n1.cluster"));
+        assert!(is_here("localhost", "n1"));
+        assert!(!is_here("n2", "n1"));
+        assert!(!is_here("10.0.0.2", "10.0.0.1"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Who started whom, where nothing better is known.
+
+use std::collections::BTreeMap;
+
+use super::{
+    How, Note,
+    names::file_name,
+    search::Search,
+    wrappers::{is_starter, is_wrapper},
+};
+
+/// Levels of processes that only start others.
+const MAX_DEPTH: usize = 16;
+
+/// What was found: the processes in the order of their start, how, and what was left out.
+pub(super) type Family = (Vec<i32>, How, Vec<Note>);
+
+/// The processes that a process has started, or it and its forks; nothing where it stands for itself.
+pub(super) fn children(search: &Search<'_>, pid: i32) -> Option<Family> {
+    let program = search.program(pid);
+    if is_starter(&program, search.command(pid)) {
+        let mut workers = Vec::new();
+        collect(search, pid, 0, &mut workers);
+        return largest(search, pid, workers);
+    }
+    // Forks of one program that have not become another.
+    let children = search.children(pid);
+    if children.is_empty()
+        || children
+            .iter()
+            .any(|&child| search.program(child) != program)
+    {
+        return None;
+    }
+    let mut all = vec![pid];
+    all.extend(children);
+    let how = How::Children {
+        of: pid,
+        program: shown(search, pid),
+    };
+    Some((all, how, Vec::new()))
+}
+
+fn collect(search: &Search<'_>, pid: i32, depth: usize, workers: &mut Vec<i32>) {
+    for child in search.children(pid) {
+        let only_starts = is_starter(&search.program(child), search.command(child));
+        if only_starts && depth < MAX_DEPTH && !search.children(child).is_empty() {
+            collect(search, child, depth + 1, workers);
+        } else {
+            workers.push(child);
+        }
+    }
+}
+
+/// Those of the program that most of them execute.
+fn largest(search: &Search<'_>, pid: i32, workers: Vec<i32>) -> Option<Family> {
+    let mut programs = by_program(search, workers);
+    let best = programs
+        .iter()
+        .max_by_key(|(program, of)| {
+            // A shell is the last that anybody means.
+            (
+                !is_wrapper(program, ""),
+                of.len(),
+                std::cmp::Reverse(of.first().copied()),
+            )
+        })
+        .map(|(program, _)| program.clone())?;
+    let chosen = programs.remove(&best)?;
+    let rest = programs.into_values().flatten().collect();
+    let notes = left_out(search, rest).collect();
+    let how = How::Children {
+        of: pid,
+        program: best,
+    };
+    Some((search.by_start(chosen), how, notes))
+}
+
+/// That these were left out, a note for each program.
+pub(super) fn left_out(search: &Search<'_>, pids: Vec<i32>) -> impl Iterator<Item = Note> + use<> {
+    let notes = by_program(search, pids).into_iter();
+    notes.map(|(program, of)| Note::OtherChildren {
+        program,
+        processes: of.len(),
+    })
+}
+
+fn by_program(search: &Search<'_>, pids: Vec<i32>) -> BTreeMap<String, Vec<i32>> {
+    let mut programs: BTreeMap<String, Vec<i32>> = BTreeMap::new();
+    for pid in pids {
+        programs.entry(shown(search, pid)).or_default().push(pid);
+    }
+    programs
+}
+
+fn shown(search: &Search<'_>, pid: i32) -> String {
+    file_name(&search.program(pid)).to_owned()
+}

@@ -1,0 +1,164 @@
+//! Why a process may not be looked at, in words that help.
+
+/// What is known of us, the process and the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Situation {
+    /// The process.
+    pub pid: i32,
+    /// Its user; nothing where that is hidden.
+    pub owner: Option<u32>,
+    /// Our user.
+    pub user: u32,
+    /// We may trace every process (`CAP_SYS_PTRACE`).
+    pub may_trace_all: bool,
+    /// The content of `/proc/sys/kernel/yama/ptrace_scope`; nothing where there is no such rule.
+    pub ptrace_scope: Option<u8>,
+    /// We are in a container.
+    pub contained: bool,
+    /// `/proc` is mounted so that it hides the processes of others (`hidepid`).
+    pub hidden: bool,
+    /// Another process traces it.
+    pub tracer: Option<i32>,
+    /// The kernel keeps its memory from its own user: it was started with rights of another, or asked for it.
+    pub guarded: bool,
+}
+
+/// A sentence and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// Why, without a final stop.
+    pub why: String,
+    /// What the user can do.
+    pub help: String,
+}
+
+impl Situation {
+    /// The likeliest reason, and what to do about it.
+    #[must_use]
+    pub fn advice(&self) -> Advice {
+        let advice = |why: String, help: &str| Advice {
+            why,
+            help: help.to_owned(),
+        };
+        if let Some(tracer) = self.tracer {
+            return advice(
+                format!("process {tracer} traces it already, and the kernel allows only one"),
+                "detach that debugger (gdb: `detach`), or look at the stacks there",
+            );
+        }
+        if self.owner.is_none() && self.hidden {
+            return advice(
+                "`/proc` is mounted with `hidepid`, which hides the processes of other users"
+                    .into(),
+                "run `dbgr` as the user of the process, or as root",
+            );
+        }
+        if let Some(owner) = self.owner.filter(|owner| *owner != self.user)
+            && !self.may_trace_all
+        {
+            if self.user == 0 {
+                return advice(
+                    format!(
+                        "it belongs to user {owner}, and root has no `CAP_SYS_PTRACE` here, as in most containers"
+                    ),
+                    "start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as that user",
+                );
+            }
+            return advice(
+                format!("it belongs to user {owner}, and you are user {}", self.user),
+                "run `dbgr` as that user, or as root",
+            );
+        }
+        match self.ptrace_scope {
+            Some(3) => {
+                return advice(
+                    "the kernel allows nobody to trace a process (`/proc/sys/kernel/yama/ptrace_scope` is 3)".into(),
+                    "only a restart of the node with another value changes that",
+                );
+            }
+            Some(2) if !self.may_trace_all => {
+                return advice(
+                    "only root may trace a process here (`/proc/sys/kernel/yama/ptrace_scope` is 2)".into(),
+                    "run `dbgr` as root, or have the value set to 0",
+                );
+            }
+            Some(1) if !self.may_trace_all => {
+                return advice(
+                    "a process may be traced only by those that have started it (`/proc/sys/kernel/yama/ptrace_scope` is 1)"
+                        .into(),
+                    "run `dbgr` as root, or have the value set to 0: `sysctl kernel.yama.ptrace_scope=0`",
+                );
+            }
+            _ => {}
+        }
+        if self.guarded && !self.may_trace_all {
+            return advice(
+                "the kernel keeps its memory from you: it was started with more rights than you have, or asked for it".into(),
+                "run `dbgr` as root",
+            );
+        }
+        if self.contained {
+            return advice(
+                "the container does not allow it: its system call filter or its namespace of users is in the way".into(),
+                "start the container with `--cap-add=SYS_PTRACE --security-opt seccomp=unconfined`, or run `dbgr` on the host",
+            );
+        }
+        advice(
+            "the kernel does not allow it, and does not say why".into(),
+            "run `dbgr` as root; a security module (SELinux, AppArmor) may have written the reason to the system's log",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(change: impl FnOnce(&mut Situation)) -> String {
+        let mut situation = Situation {
+            pid: 7,
+            owner: Some(1000),
+            user: 1000,
+            ..Situation::default()
+        };
+        change(&mut situation);
+        let advice = situation.advice();
+        format!("{}: {}", advice.why, advice.help)
+    }
+
+    #[test]
+    fn reasons() {
+        insta::assert_snapshot!([
+            why(|s| s.owner = Some(0)),
+            why(|s| {
+                s.user = 0;
+                s.contained = true;
+            }),
+            why(|s| s.ptrace_scope = Some(1)),
+            why(|s| s.ptrace_scope = Some(2)),
+            why(|s| {
+                s.ptrace_scope = Some(3);
+                s.may_trace_all = true;
+            }),
+            why(|s| s.tracer = Some(12)),
+            why(|s| {
+                s.owner = None;
+                s.hidden = true;
+            }),
+            why(|s| s.guarded = true),
+            why(|s| s.contained = true),
+            why(|s| s.ptrace_scope = Some(0)),
+        ].join("\n"), @r"
+    it belongs to user 0, and you are user 1000: run `dbgr` as that user, or as root
+    it belongs to user 1000, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as that user
+    a process may be traced only by those that have started it (`/proc/sys/kernel/yama/ptrace_scope` is 1): run `dbgr` as root, or have the value set to 0: `sysctl kernel.yama.ptrace_scope=0`
+    only root may trace a process here (`/proc/sys/kernel/yama/ptrace_scope` is 2): run `dbgr` as root, or have the value set to 0
+    the kernel allows nobody to trace a process (`/proc/sys/kernel/yama/ptrace_scope` is 3): only a restart of the node with another value changes that
+    process 12 traces it already, and the kernel allows only one: detach that debugger (gdb: `detach`), or look at the stacks there
+    `/proc` is mounted with `hidepid`, which hides the processes of other users: run `dbgr` as the user of the process, or as root
+    the kernel keeps its memory from you: it was started with more rights than you have, or asked for it: run `dbgr` as root
+    the container does not allow it: its system call filter or its namespace of users is in the way: start the container with `--cap-add=SYS_PTRACE --security-opt seccomp=unconfined`, or run `dbgr` on the host
+    the kernel does not allow it, and does not say why: run `dbgr` as root; a security module (SELinux, AppArmor) may have written the reason to the system's log
+");
+    }
+}

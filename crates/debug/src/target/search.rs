@@ -1,0 +1,531 @@
+//! The search itself: which way is tried when.
+
+mod launchers;
+mod view;
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use base::Rank;
+
+use super::{
+    Doubt, How, MAX_RANKS, NotFound, Note, Proc, Process, System, Target, Tried,
+    environment::{self, Claim, Evidence, Family, Job},
+    names::{file_name, matches},
+    outcome::count,
+    parentage,
+    wrappers::is_proxy,
+};
+
+/// The processes of one moment, and what was found among them.
+pub(super) struct Search<'a> {
+    system: &'a dyn System,
+    processes: BTreeMap<i32, Process>,
+    /// By the time of their start.
+    children: BTreeMap<i32, Vec<i32>>,
+    /// What each process says; nothing where it may not be looked at.
+    said: RefCell<BTreeMap<i32, Option<Vec<Evidence>>>>,
+    tried: Vec<Tried>,
+    doubts: Vec<Doubt>,
+    notes: Vec<Note>,
+}
+
+/// What a table says of a rank: its host if it is another, its process, and its program.
+type RankRow = (Rank, Option<String>, i32, String);
+
+impl<'a> Search<'a> {
+    pub(super) fn new(system: &'a dyn System) -> Self {
+        let own = system.own_pid();
+        let processes: BTreeMap<i32, Process> = system
+            .processes()
+            .into_iter()
+            .filter(|process| process.pid != own)
+            .map(|process| (process.pid, process))
+            .collect();
+        let mut order: Vec<&Process> = processes
+            .values()
+            .filter(|process| !is_dead(process))
+            .collect();
+        order.sort_by_key(|process| (process.started, process.pid));
+        let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+        for process in order {
+            children
+                .entry(process.parent)
+                .or_default()
+                .push(process.pid);
+        }
+        Self {
+            system,
+            processes,
+            children,
+            said: RefCell::default(),
+            tried: Vec::new(),
+            doubts: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The job of a process.
+    pub(super) fn process(mut self, pid: i32) -> Result<Target, NotFound> {
+        let process = self
+            .processes
+            .get(&pid)
+            .ok_or(NotFound::NoProcess { pid })?;
+        if is_dead(process) {
+            return Err(NotFound::Ended { pid });
+        }
+        if self.says(pid).is_none() {
+            return Err(NotFound::NotPermitted { pid });
+        }
+        if let Some((how, rows)) = self.table(pid) {
+            return Ok(self.of_rows(pid, how, rows));
+        }
+        if let Some((how, rows)) = self.answer(pid) {
+            return Ok(self.of_rows(pid, how, rows));
+        }
+        if let Some((how, job)) = self.variables(pid) {
+            let procs = self.of_job(job);
+            return Ok(self.finish(how, procs));
+        }
+        self.tried.push(Tried::NoVariables { below: pid });
+        let (pids, how) = match parentage::children(&self, pid) {
+            Some((pids, how, notes)) => {
+                self.notes.extend(notes);
+                (pids, how)
+            }
+            None => {
+                self.notes
+                    .extend(parentage::left_out(&self, self.children(pid)));
+                (vec![pid], How::Alone)
+            }
+        };
+        if how == How::Alone && self.tried.iter().any(|tried| is_empty_table_of(tried, pid)) {
+            self.doubts.push(Doubt::NotStarted { launcher: pid });
+        }
+        let procs = self.in_order(pids);
+        Ok(self.finish(how, procs))
+    }
+
+    /// A job by its name.
+    pub(super) fn job(mut self, name: &str) -> Result<Target, NotFound> {
+        let typed = name.to_owned();
+        // `PID@N` is named after the front as well as after the controller, and only the front has a table.
+        let (process, number) = name.rsplit_once('@').unwrap_or((name, ""));
+        let front = process.rsplit('-').next().and_then(|pid| pid.parse().ok());
+        let front = front.filter(|front| self.processes.contains_key(front));
+        let mut wanted = name.to_owned();
+        if let Some((front, (how, rows))) =
+            front.and_then(|front| Some((front, self.table(front)?)))
+            && let How::OwnTable { job: Some(job), .. } = &how
+            && let Some((stem, _)) = job.rsplit_once('@')
+        {
+            if process.parse() == Ok(front) || process == stem {
+                wanted = format!("{stem}@{number}");
+            }
+            if *job == wanted {
+                return Ok(self.of_rows(front, how, rows));
+            }
+        }
+        let name = wanted.as_str();
+        self.tried.clear();
+        self.notes.clear();
+        let claims = self.claims(|evidence| is_called(&evidence.job, name));
+        let mut jobs = environment::jobs(claims).into_iter();
+        let job = jobs.next().ok_or(NotFound::NoJob { name: typed })?;
+        let how = How::Environment {
+            variables: job.family.variables(),
+            below: None,
+            job: Some(job.name.clone()),
+        };
+        let procs = self.of_job(job);
+        Ok(self.finish(how, procs))
+    }
+
+    /// Every process of the user with such a name.
+    pub(super) fn name(mut self, pattern: &str) -> Result<Target, NotFound> {
+        let user = self.system.user();
+        let pids: Vec<i32> = self
+            .processes
+            .values()
+            .filter(|process| !is_dead(process) && self.is_named(process.pid, pattern))
+            .map(|process| process.pid)
+            .filter(|&pid| self.system.owner(pid) == Some(user))
+            .collect();
+        if pids.is_empty() {
+            return Err(NotFound::NoName {
+                pattern: pattern.to_owned(),
+            });
+        }
+        let numbered = Family::ALL.into_iter().find_map(|family| {
+            let claims: Option<Vec<Claim>> =
+                pids.iter().map(|&pid| self.claim(pid, family)).collect();
+            let mut jobs = environment::jobs(claims?);
+            let job = jobs.pop()?;
+            (jobs.is_empty() && job.doubles.is_empty()).then_some(job)
+        });
+        let variables = numbered.as_ref().map(|job| job.family.variables());
+        let procs = match numbered {
+            Some(job) => self.of_job(job),
+            None => {
+                let pids = self.by_start(pids);
+                self.in_order(pids)
+            }
+        };
+        let pattern = pattern.to_owned();
+        Ok(self.finish(How::Name { pattern, variables }, procs))
+    }
+
+    fn is_named(&self, pid: i32, pattern: &str) -> bool {
+        let name = self.command(pid);
+        let program = self.program(pid);
+        if matches(pattern, name)
+            || matches(pattern, file_name(&program))
+            || matches(pattern, &program)
+        {
+            return true;
+        }
+        // A script is named by its file.
+        const INTERPRETERS: [&str; 6] = ["python", "perl", "ruby", "julia", "node", "Rscript"];
+        let interpreter = file_name(&program);
+        if !INTERPRETERS
+            .iter()
+            .any(|name| interpreter.starts_with(name))
+        {
+            return false;
+        }
+        let arguments = self.system.arguments(pid).unwrap_or_default();
+        let script = arguments
+            .split(|&byte| byte == 0)
+            .skip(1)
+            .map(String::from_utf8_lossy)
+            .find(|argument| !argument.starts_with('-'));
+        script
+            .is_some_and(|script| matches(pattern, file_name(&script)) || matches(pattern, &script))
+    }
+
+    /// The ranks below a launcher, or, where a rank was named, with it.
+    fn variables(&mut self, pid: i32) -> Option<(How, Job)> {
+        if let Some((family, mut jobs)) = self.below(pid) {
+            let job = jobs.remove(0);
+            self.others(&jobs);
+            let how = How::Environment {
+                variables: family.variables(),
+                below: Some(pid),
+                job: (!job.name.is_empty()).then(|| job.name.clone()),
+            };
+            return Some((how, job));
+        }
+        for evidence in self.says(pid)? {
+            let (family, name) = (evidence.family, evidence.job);
+            let mut at = pid;
+            let launcher = loop {
+                let Some(parent) = self.parent(at) else {
+                    break None;
+                };
+                let same = |said: Vec<Evidence>| {
+                    said.iter()
+                        .any(|said| (said.family, &said.job) == (family, &name))
+                };
+                match self.says(parent) {
+                    None => break None,
+                    Some(said) if same(said.clone()) => at = parent,
+                    Some(_) if is_proxy(self.command(parent)) => {
+                        break self.parent(parent).or(Some(parent));
+                    }
+                    Some(_) => break Some(parent),
+                }
+            };
+            let known = launcher.and_then(|launcher| {
+                let jobs = self.below(launcher)?.1;
+                Some((
+                    launcher,
+                    jobs.into_iter()
+                        .find(|job| (job.family, &job.name) == (family, &name))?,
+                ))
+            });
+            let (below, job) = match known {
+                Some((launcher, job)) => (Some(launcher), job),
+                // A name that is empty is no name.
+                None if name.is_empty() => continue,
+                None => {
+                    let wanted =
+                        |evidence: &Evidence| (evidence.family, &evidence.job) == (family, &name);
+                    let claims = self.claims(wanted);
+                    (None, environment::jobs(claims).into_iter().next()?)
+                }
+            };
+            let Some(rank) = job
+                .ranks
+                .values()
+                .copied()
+                .find(|&rank| self.belongs(rank, pid))
+            else {
+                continue;
+            };
+            let process = self.unwrap(rank);
+            if self.is_above(process, pid)
+                && let Some((&number, _)) = job.ranks.iter().find(|(_, of)| **of == rank)
+            {
+                let rank = Rank(number);
+                self.doubts.push(Doubt::BelowRank { rank, pid });
+            }
+            if let Some(launcher) = below {
+                let program = file_name(&self.program(launcher)).to_owned();
+                self.notes.push(Note::Launcher {
+                    pid: launcher,
+                    program,
+                });
+            }
+            let how = How::Environment {
+                variables: family.variables(),
+                below,
+                job: (!name.is_empty()).then_some(name),
+            };
+            return Some((how, job));
+        }
+        None
+    }
+
+    /// The jobs of the processes below a launcher: of those with a variable that the launcher itself does not have, or has
+    /// with another value, the nearest to it.
+    fn below(&self, root: i32) -> Option<(Family, Vec<Job>)> {
+        let own = self.says(root).unwrap_or_default();
+        Family::ALL.into_iter().find_map(|family| {
+            let inherited = own.iter().find(|evidence| evidence.family == family);
+            let (mut claims, mut alike) = (Vec::new(), Vec::new());
+            let mut next = self.children(root);
+            while let Some(pid) = next.pop() {
+                match self.claim(pid, family) {
+                    Some(claim) if Some(&claim.evidence) != inherited => claims.push(claim),
+                    claim => {
+                        alike.extend(claim);
+                        next.extend(self.children(pid));
+                    }
+                }
+            }
+            // A launcher that is itself rank 0 of something may have started a rank 0.
+            let parents: BTreeSet<Option<i32>> =
+                claims.iter().map(|claim| self.parent(claim.pid)).collect();
+            let missing = |claim: &Claim| {
+                let same = |other: &Claim| {
+                    (other.evidence.rank, &other.evidence.job)
+                        == (claim.evidence.rank, &claim.evidence.job)
+                };
+                parents.contains(&self.parent(claim.pid)) && !claims.iter().any(same)
+            };
+            let more: Vec<Claim> = alike.into_iter().filter(missing).collect();
+            claims.extend(more);
+            (!claims.is_empty()).then(|| (family, environment::jobs(claims)))
+        })
+    }
+
+    /// Among all processes of the user, the outermost of those that say something.
+    fn claims(&self, wanted: impl Fn(&Evidence) -> bool) -> Vec<Claim> {
+        let said = |pid: i32| -> Option<Evidence> {
+            self.says(pid)?
+                .into_iter()
+                .find(|evidence| wanted(evidence))
+        };
+        let alive = self.processes.values().filter(|process| !is_dead(process));
+        alive
+            .filter_map(|process| {
+                let evidence = said(process.pid)?;
+                let parent = self.parent(process.pid).and_then(said);
+                (parent.as_ref() != Some(&evidence)).then_some(Claim {
+                    pid: process.pid,
+                    started: process.started,
+                    evidence,
+                })
+            })
+            .collect()
+    }
+
+    fn claim(&self, pid: i32, family: Family) -> Option<Claim> {
+        let evidence = self
+            .says(pid)?
+            .into_iter()
+            .find(|said| said.family == family)?;
+        Some(Claim {
+            pid,
+            started: self.processes.get(&pid)?.started,
+            evidence,
+        })
+    }
+
+    fn others(&mut self, jobs: &[Job]) {
+        let others = jobs.iter().map(|job| Note::OtherJob {
+            job: job.name.clone(),
+            ranks: job.ranks.len(),
+        });
+        self.notes.extend(others);
+    }
+
+    /// The target of a launcher's table.
+    fn of_rows(mut self, pid: i32, how: How, rows: Vec<RankRow>) -> Target {
+        let (How::OwnTable { launcher, .. }
+        | How::Table { launcher, .. }
+        | How::Pmix { launcher, .. }) = how
+        else {
+            return self.finish(how, BTreeMap::new());
+        };
+        if launcher != pid {
+            let program = file_name(&self.program(launcher)).to_owned();
+            self.notes.push(Note::Launcher {
+                pid: launcher,
+                program,
+            });
+        }
+        let mut procs = BTreeMap::new();
+        let mut wrapped = BTreeMap::new();
+        let mut known = BTreeSet::new();
+        let user = self.system.user();
+        for (rank, host, pid, program) in rows.into_iter().take(MAX_RANKS) {
+            if host.is_some() {
+                procs.insert(rank, Proc { pid, host, program });
+                continue;
+            }
+            known.insert(pid);
+            if !self.processes.contains_key(&pid) {
+                self.doubts.push(Doubt::Gone { rank, pid });
+            } else if let Some(owner) = self
+                .system
+                .owner(pid)
+                .filter(|owner| *owner != user && user != 0)
+            {
+                self.doubts.push(Doubt::OtherOwner { rank, pid, owner });
+            }
+            procs.insert(rank, self.proc(pid, program, &mut wrapped));
+        }
+        self.say_wrapped(wrapped);
+        if !matches!(how, How::Pmix { .. })
+            && let Some((_, jobs)) = self.below(launcher)
+        {
+            // Those that ranks have spawned are in no table.
+            let spawned: Vec<Job> = jobs
+                .into_iter()
+                .filter(|job| !job.ranks.values().any(|pid| known.contains(pid)))
+                .collect();
+            self.others(&spawned);
+        }
+        self.finish(how, procs)
+    }
+
+    /// The ranks of a job that was found by the environment.
+    fn of_job(&mut self, job: Job) -> BTreeMap<Rank, Proc> {
+        let mut wrapped = BTreeMap::new();
+        for (rank, kept, other) in job.doubles {
+            let rank = Rank(rank);
+            self.doubts.push(Doubt::SameRank { rank, kept, other });
+        }
+        if let Some(size) = job.size.filter(|size| *size > job.ranks.len()) {
+            let found = job.ranks.len();
+            self.notes.push(Note::Fewer { found, size });
+        }
+        let procs = job
+            .ranks
+            .into_iter()
+            .map(|(rank, pid)| (Rank(rank), self.proc(pid, String::new(), &mut wrapped)))
+            .collect();
+        self.say_wrapped(wrapped);
+        procs
+    }
+
+    /// Processes with numbers of ours.
+    fn in_order(&mut self, pids: Vec<i32>) -> BTreeMap<Rank, Proc> {
+        if pids.len() > MAX_RANKS {
+            let left_out = pids.len() - MAX_RANKS;
+            self.doubts.push(Doubt::TooMany { left_out });
+        }
+        let numbered = (0..).map(Rank).zip(pids).take(MAX_RANKS);
+        numbered
+            .map(|(rank, pid)| {
+                let program = self.program(pid);
+                let host = None;
+                (rank, Proc { pid, host, program })
+            })
+            .collect()
+    }
+
+    /// A rank's process on this node, where `program` is what the launcher says.
+    fn proc(&self, pid: i32, program: String, wrapped: &mut BTreeMap<String, usize>) -> Proc {
+        let inner = self.unwrap(pid);
+        if inner != pid {
+            let wrapper = file_name(&self.program(pid)).to_owned();
+            *wrapped.entry(wrapper).or_default() += 1;
+        }
+        let own = self.program(inner);
+        Proc {
+            pid: inner,
+            host: None,
+            program: if own.is_empty() { program } else { own },
+        }
+    }
+
+    fn say_wrapped(&mut self, wrapped: BTreeMap<String, usize>) {
+        let notes = wrapped
+            .into_iter()
+            .map(|(wrapper, ranks)| Note::Wrapped { ranks, wrapper });
+        self.notes.extend(notes);
+    }
+
+    fn finish(mut self, how: How, procs: BTreeMap<Rank, Proc>) -> Target {
+        let elsewhere = procs.values().filter(|proc| proc.host.is_some()).count();
+        if elsewhere > 0 {
+            self.notes.push(Note::Elsewhere { ranks: elsewhere });
+        }
+        let mut programs: Vec<&str> = procs
+            .values()
+            .map(|proc| file_name(&proc.program))
+            .collect();
+        programs.sort_unstable();
+        programs.dedup();
+        let program = match programs[..] {
+            [] | [""] => String::new(),
+            [only] => format!(" of `{only}`"),
+            _ => format!(" of {} programs", programs.len()),
+        };
+        let ranks = count(procs.len(), "rank", "ranks");
+        let name = match how_job(&how) {
+            Some(job) => format!("job `{job}`: "),
+            None => String::new(),
+        };
+        Target {
+            title: format!("{name}{ranks}{program}"),
+            how,
+            procs,
+            tried: self.tried,
+            doubts: self.doubts,
+            notes: self.notes,
+        }
+    }
+}
+
+fn is_dead(process: &Process) -> bool {
+    matches!(process.state, 'Z' | 'X' | 'x')
+}
+
+fn how_job(how: &How) -> Option<&str> {
+    match how {
+        How::OwnTable { job, .. } | How::Table { job, .. } | How::Environment { job, .. } => {
+            job.as_deref()
+        }
+        How::Pmix { job, .. } => Some(job),
+        How::Children { .. } | How::Name { .. } | How::Alone => None,
+    }
+}
+
+/// Whether a job is meant by a name: all of it, or for ours `PID@N`, the end of it.
+fn is_called(job: &str, name: &str) -> bool {
+    job == name
+        || (name.contains('@')
+            && name.starts_with(|c: char| c.is_ascii_digit())
+            && job
+                .strip_suffix(name)
+                .is_some_and(|before| before.ends_with('-')))
+}
+
+fn is_empty_table_of(tried: &Tried, pid: i32) -> bool {
+    matches!(tried, Tried::EmptyTable { launcher, .. } if *launcher == pid)
+}

@@ -1,0 +1,245 @@
+//! Launchers: where they are, what their tables say, and what they answer.
+
+use std::collections::BTreeSet;
+
+use base::Rank;
+
+use super::{RankRow, Search, is_dead};
+use crate::target::{
+    How, Note, Tried,
+    environment::Evidence,
+    mpir::{self, Miss, Tables},
+    names::{file_name, is_here},
+    wrappers::{is_remote_launcher, may_answer},
+};
+
+/// Processes whose files are searched for a table below the one that was named.
+const MAX_CANDIDATES: usize = 64;
+
+/// Where a launcher stands as seen from the process that was named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It is that process, or below it.
+    Below,
+    /// It is above.
+    Above,
+    /// It is elsewhere, and starts processes through others.
+    Beside,
+}
+
+impl Search<'_> {
+    /// The table for debuggers of a launcher.
+    pub(in crate::target) fn table(&mut self, pid: i32) -> Option<(How, Vec<RankRow>)> {
+        let tables = Tables::default();
+        let mut found = None;
+        let mut looked_at = 0;
+        for (launcher, place) in self.launchers(pid) {
+            if place != Place::Below && found.is_some() {
+                break;
+            }
+            let program = file_name(&self.program(launcher)).to_owned();
+            match tables.read(self.system, launcher) {
+                Ok(table) => {
+                    let rows = self.ranks_of(&table);
+                    if place != Place::Below && !self.has(&rows, pid) {
+                        self.tried.push(Tried::OthersTable { launcher, program });
+                    } else if found.is_some() {
+                        self.notes.push(Note::OtherLauncher {
+                            pid: launcher,
+                            program,
+                            ranks: rows.len(),
+                        });
+                    } else {
+                        found = Some((how(launcher, program, table), rows));
+                    }
+                }
+                Err(Miss::NoSymbols) => looked_at += 1,
+                Err(Miss::Empty { state }) if place == Place::Below => {
+                    self.tried.push(Tried::EmptyTable {
+                        launcher,
+                        program,
+                        state,
+                    });
+                }
+                Err(Miss::Broken) => self.tried.push(Tried::BrokenTable { launcher, program }),
+                Err(Miss::Unreadable) if place == Place::Below => {
+                    let pid = launcher;
+                    self.tried.push(Tried::Unreadable { pid, program });
+                }
+                Err(Miss::Unreadable | Miss::Empty { .. }) => {}
+            }
+        }
+        match &found {
+            // The controller and the daemon are forks of the front, with a table each that nobody fills.
+            Some((How::OwnTable { .. }, _)) => self.tried.clear(),
+            Some(_) => {}
+            None if looked_at > 0 => self.tried.push(Tried::NoTable { looked_at }),
+            None => {}
+        }
+        found
+    }
+
+    fn ranks_of(&self, table: &mpir::Table) -> Vec<RankRow> {
+        let own = self.system.host();
+        let rows = (0..).zip(&table.rows);
+        rows.map(|(rank, row)| {
+            let here = is_here(&row.host, &own) || self.calls_its_node(row.pid, &row.host);
+            let host = (!here).then(|| row.host.clone());
+            (Rank(rank), host, row.pid, row.program.clone())
+        })
+        .collect()
+    }
+
+    /// Whether a process of this node was told that its node has this name: Slurm has its own names for nodes.
+    fn calls_its_node(&self, pid: i32, host: &str) -> bool {
+        let environment = self
+            .processes
+            .get(&pid)
+            .and_then(|_| self.system.environment(pid));
+        let told = format!("SLURMD_NODENAME={host}");
+        let mut variables = environment
+            .iter()
+            .flat_map(|all| all.split(|&byte| byte == 0));
+        variables.any(|variable| variable == told.as_bytes())
+    }
+
+    /// What a launcher says when it is asked.
+    pub(in crate::target) fn answer(&mut self, pid: i32) -> Option<(How, Vec<RankRow>)> {
+        let own = self.system.host();
+        for (launcher, place) in self.launchers(pid) {
+            let program = file_name(&self.program(launcher)).to_owned();
+            if place == Place::Beside || !may_answer(&program, self.command(launcher)) {
+                continue;
+            }
+            let tables = match self.system.ask_launcher(launcher) {
+                Ok(tables) => tables,
+                Err(why) => {
+                    self.tried.push(Tried::NoAnswer {
+                        launcher,
+                        program,
+                        why,
+                    });
+                    continue;
+                }
+            };
+            let mut jobs = tables
+                .into_iter()
+                .map(|table| {
+                    let rows: Vec<RankRow> = table
+                        .rows
+                        .into_iter()
+                        .map(|row| {
+                            let host = (!is_here(&row.host, &own)).then_some(row.host);
+                            (Rank(row.rank), host, row.pid, row.program)
+                        })
+                        .collect();
+                    (table.job, rows)
+                })
+                // Tools are jobs too: this one, and those that have ended.
+                .filter(|(_, rows)| rows.iter().any(|row| self.is_there(row)))
+                .collect::<Vec<_>>();
+            // The job of the process, if it is a rank's.
+            let chosen = jobs
+                .iter()
+                .position(|(_, rows)| self.has(rows, pid))
+                .or_else(|| (place == Place::Below && !jobs.is_empty()).then_some(0));
+            let Some(chosen) = chosen else {
+                self.tried.push(Tried::NoAnswer {
+                    launcher,
+                    program,
+                    why: "it knows no job of which the process is a part".to_owned(),
+                });
+                continue;
+            };
+            let (job, rows) = jobs.remove(chosen);
+            self.notes
+                .extend(jobs.into_iter().map(|(job, rows)| Note::OtherJob {
+                    job,
+                    ranks: rows.len(),
+                }));
+            let how = How::Pmix {
+                launcher,
+                program,
+                job,
+            };
+            return Some((how, rows));
+        }
+        None
+    }
+
+    fn is_there(&self, (_, host, pid, _): &RankRow) -> bool {
+        host.is_some() || self.processes.contains_key(pid)
+    }
+
+    /// Whether a process is one of the ranks, above or below one.
+    fn has(&self, rows: &[RankRow], pid: i32) -> bool {
+        let here = rows.iter().filter(|(_, host, ..)| host.is_none());
+        here.map(|row| row.2).any(|rank| self.belongs(rank, pid))
+    }
+
+    /// Whether a process is part of what a rank does. What was started by hand in a shell that is a rank is not.
+    pub(in crate::target) fn belongs(&self, rank: i32, pid: i32) -> bool {
+        let process = self.unwrap(rank);
+        process == pid
+            || self.is_above(pid, process)
+            || (self.is_above(process, pid) && !self.is_wrapper(process))
+    }
+
+    /// Processes that may be launchers: the one that was named, those below it, those above it, and those that start ranks
+    /// without being above them.
+    fn launchers(&self, pid: i32) -> Vec<(i32, Place)> {
+        let mut found = vec![(pid, Place::Below)];
+        let own = self.says(pid);
+        let mut next = 0;
+        while next < found.len() && found.len() < MAX_CANDIDATES {
+            let at = found[next].0;
+            next += 1;
+            // Ranks are no launchers, and there may be many.
+            found.extend(
+                self.children(at)
+                    .into_iter()
+                    .filter(|&child| !self.says_more(child, own.as_deref()))
+                    .map(|child| (child, Place::Below)),
+            );
+        }
+        let known: BTreeSet<i32> = found.iter().map(|(pid, _)| *pid).collect();
+        let mut at = pid;
+        while let Some(parent) = self.parent(at) {
+            found.push((parent, Place::Above));
+            at = parent;
+        }
+        if own.is_some_and(|own| !own.is_empty()) {
+            found.extend(
+                self.processes
+                    .values()
+                    .filter(|process| is_remote_launcher(&process.name) && !is_dead(process))
+                    .filter(|process| {
+                        !known.contains(&process.pid) && !self.is_above(process.pid, pid)
+                    })
+                    .map(|process| (process.pid, Place::Beside)),
+            );
+        }
+        found
+    }
+
+    /// Whether a process says that it is a rank which the other does not say.
+    fn says_more(&self, pid: i32, other: Option<&[Evidence]>) -> bool {
+        let said = self.says(pid).unwrap_or_default();
+        said.iter()
+            .any(|evidence| !other.is_some_and(|other| other.contains(evidence)))
+    }
+}
+
+fn how(launcher: i32, program: String, table: mpir::Table) -> How {
+    let job = table.job;
+    // Ours is the only one that names its jobs like this, whatever name it was started by.
+    if job.as_deref().is_some_and(|job| job.starts_with("rally-")) {
+        return How::OwnTable { launcher, job };
+    }
+    How::Table {
+        launcher,
+        program,
+        file: table.file,
+        job,
+    }
+}

@@ -1,0 +1,79 @@
+//! The processes of one moment: who is whose, and what each says.
+
+use super::Search;
+use crate::target::{
+    environment::{self, Evidence},
+    wrappers::is_wrapper,
+};
+
+/// Wrappers of wrappers.
+const MAX_WRAPPERS: usize = 8;
+
+impl Search<'_> {
+    /// The process that does what a rank does: itself, or the only child of a wrapper.
+    pub(in crate::target) fn unwrap(&self, pid: i32) -> i32 {
+        let mut at = pid;
+        for _ in 0..MAX_WRAPPERS {
+            match self.children(at)[..] {
+                [only] if self.is_wrapper(at) => at = only,
+                _ => break,
+            }
+        }
+        at
+    }
+
+    pub(in crate::target) fn is_wrapper(&self, pid: i32) -> bool {
+        is_wrapper(&self.program(pid), self.command(pid))
+    }
+
+    /// Whether the first process is an ancestor of the second.
+    pub(in crate::target) fn is_above(&self, above: i32, below: i32) -> bool {
+        let mut at = below;
+        while let Some(parent) = self.parent(at) {
+            if parent == above {
+                return true;
+            }
+            at = parent;
+        }
+        false
+    }
+
+    /// The parent, unless that is the first process, or it started after its child: then the number is another's by now.
+    pub(in crate::target) fn parent(&self, pid: i32) -> Option<i32> {
+        let process = self.processes.get(&pid)?;
+        let parent = self.processes.get(&process.parent)?;
+        (parent.pid > 1 && parent.pid != pid && parent.started <= process.started)
+            .then_some(parent.pid)
+    }
+
+    pub(in crate::target) fn says(&self, pid: i32) -> Option<Vec<Evidence>> {
+        if let Some(said) = self.said.borrow().get(&pid) {
+            return said.clone();
+        }
+        let said = self
+            .system
+            .environment(pid)
+            .map(|environment| environment::evidence(&environment));
+        self.said.borrow_mut().insert(pid, said.clone());
+        said
+    }
+
+    /// The living children, in the order of their start.
+    pub(in crate::target) fn children(&self, pid: i32) -> Vec<i32> {
+        self.children.get(&pid).cloned().unwrap_or_default()
+    }
+
+    /// The path of the program; empty where it may not be known.
+    pub(in crate::target) fn program(&self, pid: i32) -> String {
+        self.system.program(pid).unwrap_or_default()
+    }
+
+    pub(in crate::target) fn command(&self, pid: i32) -> &str {
+        self.processes.get(&pid).map_or("", |process| &process.name)
+    }
+
+    pub(in crate::target) fn by_start(&self, mut pids: Vec<i32>) -> Vec<i32> {
+        pids.sort_by_key(|pid| (self.processes.get(pid).map(|process| process.started), *pid));
+        pids
+    }
+}

@@ -1,0 +1,88 @@
+//! Programs that start others and then only wait.
+
+use super::names::file_name;
+
+/// Programs whose only child is what the user means.
+const WRAPPERS: [&str; 41] = [
+    "sh",
+    "bash",
+    "dash",
+    "ash",
+    "zsh",
+    "ksh",
+    "mksh",
+    "fish",
+    "csh",
+    "tcsh",
+    "busybox",
+    "env",
+    "gdb",
+    "gdbserver",
+    "lldb",
+    "valgrind",
+    "strace",
+    "ltrace",
+    "perf",
+    "numactl",
+    "taskset",
+    "time",
+    "timeout",
+    "nice",
+    "ionice",
+    "chrt",
+    "setsid",
+    "nohup",
+    "stdbuf",
+    "unbuffer",
+    "script",
+    "sudo",
+    "su",
+    "tini",
+    "dumb-init",
+    "catchsegv",
+    "singularity",
+    "apptainer",
+    "starter",
+    "starter-suid",
+    "ch-run",
+];
+/// Programs that start many others for a user, and whose own stack says nothing.
+const STARTERS: [&str; 10] = [
+    "make",
+    "gmake",
+    "ninja",
+    "parallel",
+    "xargs",
+    "just",
+    "task",
+    "entr",
+    "watch",
+    "mpiexec.gforker",
+];
+
+/// Whether a process with this program or command name only waits for its child.
+pub(super) fn is_wrapper(program: &str, name: &str) -> bool {
+    let is = |name: &str| WRAPPERS.contains(&name) || name.starts_with("valgrind");
+    is(file_name(program)) || is(name)
+}
+
+/// Whether what it has started is what the user means.
+pub(super) fn is_starter(program: &str, name: &str) -> bool {
+    is_wrapper(program, name) || STARTERS.contains(&file_name(program)) || STARTERS.contains(&name)
+}
+
+/// Whether a process may be a PMIx server that answers tools.
+pub(super) fn may_answer(program: &str, name: &str) -> bool {
+    const SERVERS: [&str; 5] = ["prterun", "prte", "mpirun", "mpiexec", "orterun"];
+    SERVERS.contains(&file_name(program)) || SERVERS.contains(&name)
+}
+
+/// Whether it may have the table of ranks that it is not the ancestor of.
+pub(super) fn is_remote_launcher(name: &str) -> bool {
+    ["srun", "sattach", "mpirun", "mpiexec", "orterun"].contains(&name)
+}
+
+/// Whether it stands between the launcher and its ranks on a node.
+pub(super) fn is_proxy(name: &str) -> bool {
+    ["hydra_pmi_proxy", "prted", "orted"].contains(&name)
+}

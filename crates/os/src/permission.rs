@@ -1,0 +1,99 @@
+//! What the kernel lets us do with processes that are not ours, and who says so.
+
+use std::fs;
+
+use crate::process::{Pid, current_pid, read_proc};
+
+/// The number of `CAP_SYS_PTRACE`.
+const CAP_SYS_PTRACE: u32 = 19;
+
+/// Whether we may trace the processes of all users.
+#[must_use]
+pub fn may_trace_all() -> bool {
+    read_proc(current_pid(), "status").is_some_and(|status| has_capability(&status, CAP_SYS_PTRACE))
+}
+
+fn has_capability(status: &[u8], number: u32) -> bool {
+    let line = status
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"CapEff:"));
+    let mask = line
+        .and_then(|line| std::str::from_utf8(line).ok())
+        .and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> number & 1 == 1)
+}
+
+/// The rule of the Yama security module about who may trace whom, 0 to 3; nothing where it is not there.
+#[must_use]
+pub fn ptrace_scope() -> Option<u8> {
+    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+/// Whether `/proc` is mounted so that it hides the processes of other users.
+#[must_use]
+pub fn hides_processes() -> bool {
+    fs::read_to_string("/proc/self/mounts").is_ok_and(|mounts| hides(&mounts))
+}
+
+fn hides(mounts: &str) -> bool {
+    mounts.lines().any(|line| {
+        let mut words = line.split(' ').skip(1);
+        let here = words.next() == Some("/proc");
+        let options = words.nth(1).unwrap_or_default();
+        here && options
+            .split(',')
+            .filter_map(|option| option.strip_prefix("hidepid="))
+            .any(|value| !matches!(value, "0" | "off"))
+    })
+}
+
+/// Whether we seem to be in a container, by the files and variables that the usual ones leave.
+#[must_use]
+pub fn is_contained() -> bool {
+    let init = read_proc(Pid::from_raw(1), "environ").unwrap_or_default();
+    fs::exists("/.dockerenv").unwrap_or(false)
+        || fs::exists("/run/.containerenv").unwrap_or(false)
+        || fs::exists("/.singularity.d").unwrap_or(false)
+        || init
+            .split(|&byte| byte == 0)
+            .any(|variable| variable.starts_with(b"container="))
+}
+
+/// Whether the kernel keeps the memory of a process from its own user: then its files in `/proc` belong to root.
+#[must_use]
+pub fn is_guarded(pid: Pid) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let owner = crate::foreign::owner_of(pid);
+    let file = fs::metadata(format!("/proc/{pid}/environ")).ok();
+    file.is_some_and(|file| file.uid() == 0 && owner.is_some_and(|owner| owner != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_read() {
+        let all = b"Name:\tx\nCapPrm:\t0\nCapEff:\t000001ffffffffff\n";
+        assert!(has_capability(all, CAP_SYS_PTRACE));
+        let docker = b"CapEff:\t00000000a80425fb\n";
+        assert!(!has_capability(docker, CAP_SYS_PTRACE));
+        assert!(!has_capability(b"", CAP_SYS_PTRACE));
+    }
+
+    #[test]
+    fn options_of_proc_are_read() {
+        let mounted =
+            |options: &str| format!("sysfs /sys sysfs rw 0 0\nproc /proc proc {options} 0 0\n");
+        assert!(!hides(&mounted("rw,nosuid")));
+        assert!(!hides(&mounted("rw,hidepid=0")));
+        assert!(!hides(&mounted("rw,hidepid=off")));
+        assert!(hides(&mounted("rw,hidepid=2,gid=4")));
+        assert!(hides(&mounted("rw,hidepid=invisible")));
+        assert!(!hides("x /sys sysfs rw,hidepid=2 0 0\n"));
+    }
+}
