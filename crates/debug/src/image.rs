@@ -158,6 +158,15 @@ impl Image {
         symbols::find(&self.file, name)
     }
 
+    /// The address of a section, in the file's own numbering, and its bytes.
+    #[must_use]
+    pub fn section(&self, name: &str) -> Option<(u64, Bytes)> {
+        let elf = ElfFile64::<LittleEndian>::parse(&*self.file).ok()?;
+        let section = elf.section_by_name(name)?;
+        let data = section.data().ok()?;
+        Some((section.address(), self.file.slice_ref(data)))
+    }
+
     /// The functions that the code at an address belongs to, innermost first: several where the compiler has put one into
     /// another. `files` is where debug information is looked for that is not in the file itself.
     ///

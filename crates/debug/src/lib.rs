@@ -8,6 +8,7 @@
 pub mod image;
 pub mod maps;
 pub mod memory;
+pub mod python;
 pub mod samples;
 pub mod stack;
 pub mod target;

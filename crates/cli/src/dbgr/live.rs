@@ -7,6 +7,7 @@ use debug::{
     image::Files,
     maps::{self, Mapping},
     memory::{Memory, Unreadable},
+    python::{self, Detail},
     stack::{Activity, End, Frames, Missing, Seen, Stack, Thread, Wait},
     unwind::{Capture, Code, Images},
 };
@@ -64,7 +65,10 @@ impl Files for LiveFiles {
 pub(super) struct Looker {
     /// Every frame that was seen.
     pub(super) frames: Frames,
+    /// How much of Python's interpreter is shown.
+    pub(super) detail: Detail,
     images: Images,
+    places: python::Places,
     codes: BTreeMap<Pid, Known>,
     /// Room for the copy of a stack, used again for each.
     room: Vec<u8>,
@@ -76,6 +80,7 @@ struct Known {
     /// When it started: another process may have its number now.
     start_time: u64,
     code: Code,
+    python: Option<python::Process>,
 }
 
 impl Looker {
@@ -86,15 +91,20 @@ impl Looker {
         };
         let known = self.codes.remove(&pid);
         let code = match known.filter(|known| known.start_time == info.start_time) {
-            Some(known) => Some((known.code, Age::Kept)),
-            None => self.read_code(pid).map(|code| (code, Age::New)),
+            Some(known) => Some((known.code, known.python, Age::Kept)),
+            None => self
+                .read_code(pid)
+                .map(|(code, python)| (code, python, Age::New)),
         };
-        let Some((mut code, mut age)) = code else {
+        let Some((mut code, mut python, mut age)) = code else {
             return Seen::Missing(missing(pid));
         };
+        if let Some(python) = &mut python {
+            python.list(&LiveMemory(pid));
+        }
         let mut threads = Vec::new();
         for tid in os::threads_of(pid) {
-            let mut thread = self.look_at(pid, tid, &code);
+            let mut thread = self.look_at(pid, tid, &code, python.as_mut());
             // It may have loaded a library since we have looked, or become another program.
             if age == Age::Kept
                 && thread
@@ -102,13 +112,22 @@ impl Looker {
                     .is_some_and(|thread| thread.stack.end == End::Lost)
                 && let Some(new) = self.read_code(pid)
             {
-                (code, age) = (new, Age::New);
-                thread = self.look_at(pid, tid, &code);
+                (code, python) = new;
+                age = Age::New;
+                if let Some(python) = &mut python {
+                    python.list(&LiveMemory(pid));
+                }
+                thread = self.look_at(pid, tid, &code, python.as_mut());
             }
             threads.extend(thread);
         }
         let start_time = info.start_time;
-        self.codes.insert(pid, Known { start_time, code });
+        let known = Known {
+            start_time,
+            code,
+            python,
+        };
+        self.codes.insert(pid, known);
         if threads.is_empty() {
             Seen::Missing(missing(pid))
         } else {
@@ -116,12 +135,21 @@ impl Looker {
         }
     }
 
-    fn read_code(&mut self, pid: Pid) -> Option<Code> {
+    fn read_code(&mut self, pid: Pid) -> Option<(Code, Option<python::Process>)> {
         let maps = maps::parse(&os::mappings(pid)?);
-        Some(self.images.code(&maps, &LiveFiles(pid), &LiveMemory(pid)))
+        let memory = LiveMemory(pid);
+        let code = self.images.code(&maps, &LiveFiles(pid), &memory);
+        let python = python::Process::find(&mut self.places, &self.images, &code, &memory);
+        Some((code, python))
     }
 
-    fn look_at(&mut self, pid: Pid, tid: Pid, code: &Code) -> Option<Thread> {
+    fn look_at(
+        &mut self,
+        pid: Pid,
+        tid: Pid,
+        code: &Code,
+        mut python: Option<&mut python::Process>,
+    ) -> Option<Thread> {
         // Before it is stopped, for then it is stopped.
         let info = os::inspect_thread(pid, tid)?;
         let in_kernel = os::in_kernel(pid, tid);
@@ -134,11 +162,13 @@ impl Looker {
         };
         for limit in [STACK_COPY, MAX_STACK_COPY] {
             let room = mem::take(&mut self.room);
-            let (capture, time) = match capture(tid, &info, in_kernel, room, limit) {
+            let chain_of = |base| python.as_deref()?.chain(base, tid.as_raw(), &memory);
+            let taken = capture(tid, &info, in_kernel, room, limit, chain_of);
+            let (capture, chain, time) = match taken {
                 Ok(capture) => capture,
                 Err(NotStopped::Gone) => return None,
                 Err(_) => match from_outside(in_kernel, &memory, limit) {
-                    Some(capture) => (capture, Duration::ZERO),
+                    Some(capture) => (capture, chain_of(None), Duration::ZERO),
                     None => break,
                 },
             };
@@ -148,6 +178,10 @@ impl Looker {
                 .images
                 .unwind(code, &capture, &memory, &files, &mut self.frames);
             self.room = capture.bytes;
+            if let (Some(python), Some(chain)) = (&mut python, chain) {
+                let frames = &mut self.frames;
+                stack = python.merge(&stack, &chain, &memory, self.detail, frames);
+            }
             // What was not copied is read now, which is too late only where the thread runs.
             if stack.end == End::Start || !cut || activity != Activity::Running {
                 break;
@@ -196,7 +230,8 @@ fn capture(
     in_kernel: Option<InKernel>,
     room: Vec<u8>,
     limit: usize,
-) -> Result<(Capture, Duration), NotStopped> {
+    chain_of: impl Fn(Option<u64>) -> Option<python::Chain>,
+) -> Result<(Capture, Option<python::Chain>, Duration), NotStopped> {
     // No signal and no debugger reaches it: it is not even asked.
     if info.state == 'D' && matches!(in_kernel, Some(InKernel::Blocked { .. })) {
         return Err(NotStopped::Late);
@@ -204,6 +239,7 @@ fn capture(
     let thread = StoppedThread::stop(tid, PATIENCE)?;
     let registers = thread.registers().map_err(|_| NotStopped::Gone)?;
     let bytes = stack_of(tid, registers.stack, room, limit);
+    let chain = chain_of(Some(registers.thread_base));
     let stopped = thread.release();
     let capture = Capture {
         instruction: registers.instruction,
@@ -211,7 +247,7 @@ fn capture(
         frame: registers.frame,
         bytes,
     };
-    Ok((capture, stopped))
+    Ok((capture, chain, stopped))
 }
 
 /// What can be had of a thread that does not stop for us: the kernel says where it has entered the kernel, without the frame pointer.
@@ -255,3 +291,6 @@ fn activity(info: &ThreadInfo, in_kernel: Option<InKernel>) -> Option<Activity> 
         _ => Activity::Waiting(call.map_or(Wait::Other, Wait::of_call)),
     })
 }
+
+#[cfg(test)]
+mod python_tests;

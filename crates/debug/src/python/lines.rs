@@ -1,0 +1,168 @@
+//! Which line an instruction belongs to: the tables that code objects carry.
+
+use super::layout::Lines;
+
+impl Lines {
+    /// The line of the instruction at `offset` bytes, where the code begins in line `first`. Nothing for code that belongs
+    /// to no line, and where the table does not reach so far.
+    pub(super) fn line(self, table: &[u8], first: i64, offset: i64) -> Option<i64> {
+        // Before the first instruction is where a frame is that has just been made.
+        let Ok(offset) = u64::try_from(offset) else {
+            return Some(first);
+        };
+        match self {
+            Self::Increments => Some(increments(table, first, offset)),
+            Self::Ranges => ranges(table, first, offset),
+            Self::Locations => locations(table, first, offset),
+        }
+    }
+}
+
+/// Pairs of bytes: how many bytes of code on, how many lines on.
+fn increments(table: &[u8], first: i64, offset: u64) -> i64 {
+    let (mut at, mut line) = (0, first);
+    for pair in table.chunks_exact(2) {
+        at += u64::from(pair[0]);
+        if at > offset {
+            break;
+        }
+        line += i64::from(pair[1].cast_signed());
+    }
+    line
+}
+
+/// Pairs of bytes: how many bytes of code there are, how many lines further than before they are; or that they are of none.
+fn ranges(table: &[u8], first: i64, offset: u64) -> Option<i64> {
+    const NO_LINE: i8 = -128;
+    let (mut end, mut line) = (0, first);
+    for pair in table.chunks_exact(2) {
+        end += u64::from(pair[0]);
+        let step = pair[1].cast_signed();
+        if step != NO_LINE {
+            line += i64::from(step);
+        }
+        if offset < end {
+            return (step != NO_LINE).then_some(line);
+        }
+    }
+    None
+}
+
+/// Entries that begin with a byte that has its highest bit set, four bits of a kind and three of a number of instructions.
+fn locations(table: &[u8], first: i64, offset: u64) -> Option<i64> {
+    let mut rest = table.iter();
+    let (mut end, mut line) = (0, first);
+    while let Some(&head) = rest.next() {
+        end += 2 * (u64::from(head & 7) + 1);
+        let kind = (head >> 3) & 15;
+        let has_line = match kind {
+            // In the same line; its columns follow.
+            0..=9 => rest.next().map(|_| true),
+            // In the same line or one of the next two; its columns follow.
+            10..=12 => {
+                line += i64::from(kind - 10);
+                rest.nth(1).map(|_| true)
+            }
+            // No columns.
+            13 => {
+                line = line.checked_add(signed(&mut rest)?)?;
+                Some(true)
+            }
+            // Several lines, with columns.
+            14 => {
+                line = line.checked_add(signed(&mut rest)?)?;
+                let _ = unsigned(&mut rest)?;
+                let _ = unsigned(&mut rest)?;
+                let _ = unsigned(&mut rest)?;
+                Some(true)
+            }
+            _ => Some(false),
+        }?;
+        if offset < end {
+            return has_line.then_some(line);
+        }
+    }
+    None
+}
+
+/// Six bits a byte, lowest first; the next bit says that more follow.
+fn unsigned<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..60).step_by(6) {
+        let byte = bytes.next()?;
+        number |= u64::from(byte & 63) << shift;
+        if byte & 64 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// The lowest bit is the sign.
+fn signed<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> Option<i64> {
+    let number = unsigned(bytes)?;
+    let size = i64::try_from(number >> 1).ok()?;
+    Some(if number & 1 == 0 { size } else { -size })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What `testdata/python/lines.py` has printed with each Python: a version, the first line, the table, and the lines of
+    /// all instructions as that Python itself finds them.
+    #[test]
+    fn tables_of_real_pythons() {
+        let data = include_str!("../../../../testdata/python/lines.txt");
+        let mut seen = std::collections::BTreeMap::new();
+        for text in data.lines() {
+            let mut words = text.split(' ');
+            let version: u8 = words.next().unwrap().parse().unwrap();
+            let first: i64 = words.next().unwrap().parse().unwrap();
+            let table = unhex(words.next().unwrap());
+            let lines = match version {
+                8 | 9 => Lines::Increments,
+                10 => Lines::Ranges,
+                _ => Lines::Locations,
+            };
+            for pair in words {
+                let (offset, line) = pair.split_once(':').unwrap();
+                let offset = offset.parse().unwrap();
+                let expected = line.parse().ok();
+                let found = lines.line(&table, first, offset);
+                assert_eq!(found, expected, "3.{version}, {pair} of {text}");
+                *seen.entry(version).or_insert(0) += 1;
+            }
+        }
+        assert_eq!(
+            seen.keys().copied().collect::<Vec<_>>(),
+            [8, 9, 10, 11, 12, 13]
+        );
+        assert!(seen.values().all(|&count| count > 300), "{seen:?}");
+    }
+
+    fn unhex(text: &str) -> Vec<u8> {
+        (0..text.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn before_the_first_instruction_is_the_first_line() {
+        assert_eq!(Lines::Locations.line(&[], 7, -2), Some(7));
+        assert_eq!(Lines::Increments.line(&[], 7, -1), Some(7));
+        assert_eq!(Lines::Locations.line(&[], 7, 0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_table_gives_an_answer(table: Vec<u8>, first: i32, offset: i64) {
+            for lines in [Lines::Increments, Lines::Ranges, Lines::Locations] {
+                let _ = lines.line(&table, i64::from(first), offset);
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Where a process has its interpreter.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{Interpreter, Version};
+use crate::{
+    image::Image,
+    memory::Memory,
+    unwind::{Code, Images},
+};
+
+/// What files say of the interpreter in them, for all processes.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    by_build_id: BTreeMap<Vec<u8>, Option<Place>>,
+}
+
+/// In a file's own numbering.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    runtime: u64,
+    /// Where the version stands, from 3.11.
+    version: Option<u64>,
+    /// The version by the name or the constants of the file.
+    named: Option<Version>,
+}
+
+const RUNTIME: &str = "_PyRuntime";
+/// The section that holds it alone, so that it is found where no symbol is left.
+const RUNTIME_SECTION: &str = ".PyRuntime";
+
+impl Places {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The interpreter of a process that has this code; nothing where it has none that we know.
+    pub fn find(
+        &mut self,
+        images: &Images,
+        code: &Code,
+        memory: &dyn Memory,
+    ) -> Option<Interpreter> {
+        // The library before the program: this may be no more than a call of that. Any program may have it inside.
+        let likely: [fn(&str) -> bool; 3] = [is_library, is_program, |_| true];
+        likely.into_iter().find_map(|is_it| {
+            let (image, bias) = images.mapped(code, is_it)?;
+            let place = self.place(&image)?;
+            let version = place
+                .version
+                .and_then(|version| {
+                    let mut hex = [0; 4];
+                    memory.read(bias.wrapping_add(version), &mut hex).ok()?;
+                    Version::of_hex(u32::from_le_bytes(hex))
+                })
+                .or(place.named);
+            let runtime = bias.wrapping_add(place.runtime);
+            Interpreter::at(runtime, version, Arc::clone(image.name()), memory)
+        })
+    }
+
+    fn place(&mut self, image: &Image) -> Option<Place> {
+        let Some(build_id) = image.build_id() else {
+            return place(image);
+        };
+        *self
+            .by_build_id
+            .entry(build_id.to_vec())
+            .or_insert_with(|| place(image))
+    }
+}
+
+fn place(image: &Image) -> Option<Place> {
+    let runtime = match image.symbol(RUNTIME) {
+        Some((runtime, _)) => runtime,
+        None => image.section(RUNTIME_SECTION)?.0,
+    };
+    Some(Place {
+        runtime,
+        version: image.symbol("Py_Version").map(|(version, _)| version),
+        named: Version::of_name(image.name()).or_else(|| {
+            let (_, constants) = image.section(".rodata")?;
+            Version::of_constants(&constants)
+        }),
+    })
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn is_library(path: &str) -> bool {
+    file_name(path).starts_with("libpython3.") && Version::of_name(path).is_some()
+}
+
+fn is_program(path: &str) -> bool {
+    file_name(path).starts_with("python")
+}

@@ -1,0 +1,48 @@
+//! Texts of Python.
+
+use super::layout::{TextLayout, number, word};
+use crate::memory::Memory;
+
+/// Characters of a text that are read at most; longer ones are cut.
+const MAX_CHARACTERS: u64 = 4096;
+
+/// Where `kind` stands in the state of a text: behind two bits that say whether it is kept for ever, or where no global
+/// lock guards those, behind one or two bytes.
+const SHIFTS: [u32; 3] = [2, 8, 16];
+
+/// The text at an address; nothing where there is none.
+pub(super) fn read(address: u64, layout: TextLayout, memory: &dyn Memory) -> Option<String> {
+    let head = memory
+        .bytes(address, usize::try_from(layout.ascii).ok()?)
+        .ok()?;
+    let length = word(&head, layout.length)?.min(MAX_CHARACTERS);
+    let state = number(&head, layout.state)?.cast_unsigned();
+    // Kind, three bits; then whether the characters follow, and whether all of them are ASCII.
+    let bits = SHIFTS.iter().map(|shift| state >> shift).find(|bits| {
+        let (kind, compact) = (bits & 7, bits & 8);
+        matches!(kind, 1 | 2 | 4) && compact != 0
+    })?;
+    let size = u64::from(bits & 7);
+    let start = if bits & 16 != 0 {
+        layout.ascii
+    } else {
+        layout.other
+    };
+    let bytes = memory
+        .bytes(
+            address.wrapping_add(start),
+            usize::try_from(length * size).ok()?,
+        )
+        .ok()?;
+    let character = |code: u32| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+    Some(
+        bytes
+            .chunks_exact(usize::try_from(size).ok()?)
+            .map(|bytes| {
+                let mut whole = [0; 4];
+                whole[..bytes.len()].copy_from_slice(bytes);
+                character(u32::from_le_bytes(whole))
+            })
+            .collect(),
+    )
+}
