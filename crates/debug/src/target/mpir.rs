@@ -73,7 +73,8 @@ impl Tables {
         let memory = system.memory(pid);
         let mut seen = std::collections::BTreeSet::new();
         let mut miss = Miss::NoSymbols;
-        for mapping in &mappings {
+        // Where a file is loaded is told by its code.
+        for mapping in mappings.iter().filter(|mapping| mapping.executable) {
             let Some(file) = mapping.file.filter(|file| seen.insert(*file)) else {
                 continue;
             };
