@@ -9,6 +9,7 @@ pub mod image;
 pub mod maps;
 pub mod memory;
 pub mod python;
+pub mod report;
 pub mod samples;
 pub mod stack;
 pub mod target;

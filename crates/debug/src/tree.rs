@@ -81,7 +81,7 @@ impl Threads {
     }
 
     /// Adds `count` threads of each of some ranks.
-    fn add(&mut self, count: u32, ranks: &RankSet) {
+    pub fn add(&mut self, count: u32, ranks: &RankSet) {
         // Nearly always the ranks are new, and often they come in order: then nothing is taken apart.
         let last = self.by_count.values().filter_map(RankSet::last).max();
         if last < ranks.first() {
@@ -181,6 +181,15 @@ impl Tree {
             .entry(ending)
             .or_default()
             .insert(rank);
+    }
+
+    /// Adds threads that have one stack, outermost frame first.
+    pub fn add(&mut self, frames: &[FrameId], ending: Ending, threads: &Threads) {
+        let at = frames
+            .iter()
+            .fold(Self::ROOT, |at, &frame| self.child(at, frame));
+        let ends = &mut self.node_mut(at).ends;
+        ends.entry(ending).or_default().merge(threads);
     }
 
     /// Adds the stacks of another, whose frames have here the numbers in `translation` ([`Frames::absorb`]).

@@ -1,0 +1,413 @@
+//! What was found, as people and programs get it: text for a terminal, JSON, folded stacks, and a page.
+//!
+//! All of them are functions from a [`Report`] to a string: nothing here looks at a process, a clock or a terminal. What
+//! comes from the debugged programs (names of functions, of files, of programs) may be anything: it is made harmless
+//! for each output ([`clean`] for text).
+
+mod folded;
+mod html;
+mod json;
+mod outline;
+mod text;
+
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use base::{Rank, RankSet};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen, Snapshot, Thread},
+    tree::{Ending, Threads, Tree},
+};
+
+pub use self::{
+    folded::folded,
+    html::html,
+    json::{BadReport, VERSION, from_json, json},
+    text::{Colour, Detail, Guides, Look, text},
+};
+
+/// Everything that is known of a target, seen once or several times.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What was looked at, in a few words: `mpirun ./solver (pid 4711)`.
+    pub title: String,
+    /// How its ranks were found, step by step.
+    pub found: Vec<String>,
+    /// What is not sure about that.
+    pub doubts: Vec<String>,
+    /// The host that we looked from.
+    pub host: String,
+    /// When, as people of that place write it.
+    pub date: String,
+    /// What took part: our version, the kernel, build ids of programs.
+    pub versions: Vec<Version>,
+    /// Where each rank is.
+    pub placement: BTreeMap<Rank, Place>,
+    /// Every frame that is meant below.
+    pub frames: Frames,
+    /// The looks, the first one first.
+    pub samples: Vec<Sample>,
+    /// Ranks of which the same was seen in all looks, the largest class first.
+    pub classes: Vec<Class>,
+    /// Ranks of which nothing was seen in the last look.
+    pub missing: Vec<Absent>,
+    /// What may be wrong, the surest first.
+    pub verdicts: Vec<Verdict>,
+    /// What looking has cost.
+    pub timing: Timing,
+}
+
+/// A part with its version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// `dbgr`, `Linux`, or a program.
+    pub of: String,
+    /// A version or a build id.
+    pub version: String,
+}
+
+/// Where a rank runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The name of its host.
+    pub host: String,
+    /// Its process there.
+    pub pid: i32,
+    /// The processor that it last ran on, where that is known.
+    pub cpu: Option<u32>,
+}
+
+/// All ranks at one moment, merged.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// How long after the first look.
+    pub at: Duration,
+    /// The stacks.
+    pub tree: Tree,
+    /// Threads that stand in no stack of the tree, because libraries keep them for themselves.
+    pub helpers: BTreeMap<String, Threads>,
+}
+
+/// Ranks of which the same was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// Who.
+    pub ranks: RankSet,
+    /// Where they were at the last look, outermost first.
+    pub frames: Vec<FrameId>,
+    /// What they did then.
+    pub activity: Activity,
+    /// What they did over time.
+    pub motion: Motion,
+    /// The processor time that all of them have used between the first look and the last.
+    pub cpu: Duration,
+}
+
+/// What ranks did over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Motion {
+    /// There was only one look.
+    Unknown,
+    /// They stand.
+    Stuck,
+    /// They wait at one place and use processor time for it.
+    Spinning,
+    /// They stay in one function.
+    Looping,
+    /// They are somewhere else each time.
+    Moving,
+}
+
+impl Motion {
+    /// In a word; none where it is not known.
+    #[must_use]
+    pub const fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Unknown => None,
+            Self::Stuck => Some("stuck"),
+            Self::Spinning => Some("spinning"),
+            Self::Looping => Some("looping"),
+            Self::Moving => Some("moving"),
+        }
+    }
+}
+
+/// Ranks of which nothing was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// Who.
+    pub ranks: RankSet,
+    /// Why.
+    pub why: Missing,
+}
+
+/// One thing that may be wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What was seen and what it means, as a sentence without a full stop.
+    pub sentence: String,
+    /// How sure that is.
+    pub sureness: Sureness,
+    /// What it is founded on.
+    pub cites: Vec<Cite>,
+}
+
+/// How sure a verdict is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sureness {
+    /// It cannot be otherwise.
+    Certain,
+    /// It is hardly otherwise.
+    Likely,
+    /// It is one of several explanations.
+    Possible,
+}
+
+impl Sureness {
+    /// In a word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Certain => "certain",
+            Self::Likely => "likely",
+            Self::Possible => "possible",
+        }
+    }
+}
+
+/// What was seen of some ranks in some looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cite {
+    /// Who.
+    pub ranks: RankSet,
+    /// In which looks, from 0.
+    pub samples: Vec<usize>,
+    /// Where, outermost first; nothing of ranks that have ended.
+    pub frames: Vec<FrameId>,
+}
+
+/// What looking has cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// From the start to the report.
+    pub total: Duration,
+    /// How many threads were stopped for a moment, over all looks.
+    pub stops: u64,
+    /// How long at the median.
+    pub stopped_median: Duration,
+    /// And the longest of them.
+    pub stopped_longest: Duration,
+}
+
+/// Who keeps a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// The program itself: its stack is shown.
+    Program,
+    /// A library, by what it is known for: it is only counted.
+    Library(String),
+}
+
+impl Sample {
+    /// Merges what was seen at one moment, and tells of whom nothing was seen. `keeper` says of each thread but the
+    /// first of a process whose it is.
+    pub fn of(
+        at: Duration,
+        snapshot: &Snapshot,
+        mut keeper: impl FnMut(&Thread) -> Keeper,
+    ) -> (Self, Vec<Absent>) {
+        let mut sample = Self {
+            at,
+            ..Self::default()
+        };
+        let mut missing = BTreeMap::<Missing, RankSet>::new();
+        for (&rank, seen) in &snapshot.procs {
+            let threads = match seen {
+                Seen::Threads(threads) => threads,
+                Seen::Missing(why) => {
+                    missing.entry(why.clone()).or_default().insert(rank);
+                    continue;
+                }
+            };
+            for (index, thread) in threads.iter().enumerate() {
+                if index > 0
+                    && let Keeper::Library(kind) = keeper(thread)
+                {
+                    sample.helpers.entry(kind).or_default().insert(rank);
+                    continue;
+                }
+                let ending = Ending {
+                    activity: thread.activity,
+                    end: thread.stack.end.clone(),
+                };
+                sample.tree.insert(&thread.stack.frames, ending, rank);
+            }
+        }
+        let missing = missing.into_iter();
+        let missing = missing.map(|(why, ranks)| Absent { ranks, why }).collect();
+        (sample, missing)
+    }
+
+    /// Every rank that was seen.
+    fn ranks(&self) -> RankSet {
+        let mut all = RankSet::new();
+        self.tree.each(|_, _, threads| all.append(&threads.ranks()));
+        for threads in self.helpers.values() {
+            all.append(&threads.ranks());
+        }
+        all
+    }
+}
+
+impl Report {
+    /// Every rank of the target, seen or not.
+    #[must_use]
+    pub fn ranks(&self) -> RankSet {
+        let mut all: RankSet = self.placement.keys().copied().collect();
+        for sample in &self.samples {
+            all.append(&sample.ranks());
+        }
+        for absent in &self.missing {
+            all.append(&absent.ranks);
+        }
+        all
+    }
+
+    /// From the first look to the last.
+    #[must_use]
+    pub fn span(&self) -> Duration {
+        self.samples
+            .last()
+            .map_or(Duration::ZERO, |sample| sample.at)
+    }
+
+    /// `1024 ranks on 16 hosts, 3 looks in 2.0 s`.
+    fn extent(&self) -> String {
+        let hosts: std::collections::BTreeSet<_> =
+            self.placement.values().map(|place| &place.host).collect();
+        let mut said = counted(self.ranks().len() as u64, "rank");
+        if hosts.len() > 1 {
+            let _ = write!(said, " on {}", counted(hosts.len() as u64, "host"));
+        }
+        if self.samples.len() > 1 {
+            let looks = counted(self.samples.len() as u64, "look");
+            let _ = write!(said, ", {looks} in {:.1} s", self.span().as_secs_f64());
+        }
+        said
+    }
+
+    /// What is said where there is no verdict.
+    fn no_verdict(&self) -> &'static str {
+        if self.samples.len() > 1 {
+            "no verdict: nothing that was seen tells a program that hangs from a slow one"
+        } else {
+            "no verdict: one look does not tell what moves (--samples 3)"
+        }
+    }
+
+    /// Processor time as a part of one processor for each rank of a class.
+    fn load(&self, class: &Class) -> Option<u64> {
+        let time = self.span().as_secs_f64() * class.ranks.len().max(1) as f64;
+        let part = class.cpu.as_secs_f64() / time * 100.0;
+        // What is no number was measured over no time.
+        part.is_finite().then(|| percent(part))
+    }
+
+    /// Where a class is: its innermost function, and the nearest place with a line.
+    fn place(&self, frames: &[FrameId]) -> String {
+        let Some((&inner, outer)) = frames.split_last() else {
+            return "??".to_owned();
+        };
+        let inner = self.frames.get(inner);
+        let mut said = clean(&inner.to_string());
+        if inner.source.as_ref().is_none_or(|source| source.line == 0) {
+            let lined = |frame: &&Frame| frame.source.as_ref().is_some_and(|it| it.line > 0);
+            let mut outer = outer.iter().rev().map(|&id| self.frames.get(id));
+            if let Some(caller) = outer.find(lined) {
+                let _ = write!(said, " < {}", clean(&caller.to_string()));
+            }
+        }
+        said
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of time, rounded, and bounded by its type"
+)]
+fn percent(part: f64) -> u64 {
+    part.round() as u64
+}
+
+/// `1 rank`, `2 ranks`.
+fn counted(count: u64, what: &str) -> String {
+    let plural = match (count, what.strip_suffix("ss")) {
+        (1, _) => "",
+        (_, Some(_)) => "es",
+        (_, None) => "s",
+    };
+    format!("{count} {what}{plural}")
+}
+
+/// A set of ranks in brackets, of at most `width` characters where that is possible: `[0-7,9,11,…]`. The number of
+/// ranks stands beside it.
+#[must_use]
+pub fn bracketed(ranks: &RankSet, width: usize, ellipsis: &str) -> String {
+    let whole = ranks.to_string();
+    if whole.len() + 2 <= width {
+        return format!("[{whole}]");
+    }
+    let room = width.saturating_sub(3 + ellipsis.chars().count());
+    // One item at least, however narrow it is.
+    let end = whole
+        .match_indices(',')
+        .map(|(at, _)| at)
+        .take_while(|&at| at <= room)
+        .last()
+        .or_else(|| whole.find(','));
+    match end {
+        Some(end) => format!("[{},{ellipsis}]", &whole[..end]),
+        None => format!("[{whole}]"),
+    }
+}
+
+/// A text without what would move the cursor of a terminal, change its colours, or turn the direction of writing.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    let harmless = |letter: char| {
+        let turns = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if letter.is_control() || turns {
+            '\u{fffd}'
+        } else {
+            letter
+        }
+    };
+    text.chars().map(harmless).collect()
+}
+
+/// Why nothing was seen, after the names of the ranks.
+fn reason(why: &Missing) -> String {
+    match why {
+        Missing::Gone => "ended".to_owned(),
+        Missing::Zombie => "ended, and its parent has not taken note".to_owned(),
+        Missing::TracedBy(pid) => format!("process {pid} debugs it"),
+        Missing::NotPermitted => "we may not look at it".to_owned(),
+        Missing::Changed => "became another program while we looked".to_owned(),
+        Missing::Elsewhere(host) => format!("on host {}, which we do not reach", clean(host)),
+        Missing::Unreachable => "did not stop in time".to_owned(),
+    }
+}
+
+/// What a frame is called without its place.
+fn name(frame: &Frame) -> String {
+    match (&frame.function, &frame.module, frame.kind) {
+        (Some(function), ..) => clean(function),
+        (None, _, FrameKind::Signal) => "<signal>".to_owned(),
+        (None, Some(module), _) => format!("?? in {}", clean(module)),
+        (None, None, _) => "??".to_owned(),
+    }
+}

@@ -1,0 +1,45 @@
+//! Folded stacks, for programs that draw flame graphs: docs/formats/stacks.md.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use super::{Report, name};
+use crate::stack::{Frame, FrameKind};
+
+/// A line for each stack: its functions, and the number of threads, summed over all looks.
+#[must_use]
+pub fn folded(report: &Report) -> String {
+    let mut lines = BTreeMap::<String, u64>::new();
+    for sample in &report.samples {
+        sample.tree.each(|stack, _, threads| {
+            let names = stack.iter().map(|&id| safe(report.frames.get(id)));
+            let line = names.collect::<Vec<_>>().join(";");
+            // A thread without a frame is one all the same.
+            let line = if line.is_empty() {
+                "??".to_owned()
+            } else {
+                line
+            };
+            *lines.entry(line).or_default() += threads.count();
+        });
+    }
+    let mut text = String::new();
+    for (line, count) in lines {
+        let _ = writeln!(text, "{line} {count}");
+    }
+    text
+}
+
+/// A name without what the format gives a meaning.
+fn safe(frame: &Frame) -> String {
+    let letters = name(frame);
+    let letters = letters.chars().map(|letter| match letter {
+        ';' => ',',
+        '\u{fffd}' => '?',
+        letter => letter,
+    });
+    let ending = match frame.kind {
+        FrameKind::Inlined => "_[i]",
+        FrameKind::Native | FrameKind::Signal | FrameKind::Python => "",
+    };
+    letters.chain(ending.chars()).collect()
+}

@@ -1,0 +1,551 @@
+//! The parts of the page, in their order.
+
+use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
+
+use base::RankSet;
+
+use super::{
+    super::{
+        Motion, Report, bracketed, counted, name,
+        outline::{self, Outline, Segment},
+        reason,
+    },
+    escaped,
+};
+use crate::{
+    stack::{Activity, End, Frame, FrameId},
+    tree::Ending,
+};
+
+/// Stacks in the picture.
+const MAX_DRAWN: usize = 60;
+/// The smallest part of the picture's width that a stack gets, as one of so many.
+const MIN_PART: usize = 90;
+/// Frames of a segment that are drawn at its outer end and at its inner one.
+const DRAWN: (usize, usize) = (4, 9);
+/// Rows of a table.
+const MAX_ROWS: usize = 250;
+/// Rows of the table of classes that are always open.
+const FIRST_ROWS: usize = 16;
+/// Frames that a row shows.
+const CALLERS: usize = 3;
+/// Characters of a set of ranks: in a row, on a box, and in full.
+const SHORT: usize = 30;
+const MIDDLE: usize = 200;
+const LONG: usize = 1_500;
+/// Pieces of the bar of a look.
+const MAX_PIECES: usize = 60;
+
+pub(super) fn verdicts(report: &Report, page: &mut String) {
+    if report.verdicts.is_empty() {
+        let _ = writeln!(
+            page,
+            "<p class=verdict>{}</p>",
+            escaped(report.no_verdict())
+        );
+        return;
+    }
+    for verdict in &report.verdicts {
+        let _ = write!(
+            page,
+            "<div class=\"verdict yes\"><p><em>{}</em> <strong>{}</strong></p>\n<ul class=cites>",
+            verdict.sureness.word(),
+            escaped(&verdict.sentence)
+        );
+        for cite in &verdict.cites {
+            let looks: Vec<_> = cite.samples.iter().map(|at| (at + 1).to_string()).collect();
+            let _ = write!(
+                page,
+                "<li>{} {} in look {}: <code>{}</code>",
+                counted(cite.ranks.len() as u64, "rank"),
+                bracketed(&cite.ranks, MIDDLE, "…"),
+                looks.join(", "),
+                escaped(&report.place(&cite.frames))
+            );
+        }
+        page.push_str("</ul></div>\n");
+    }
+}
+
+pub(super) fn missing(report: &Report, page: &mut String) {
+    for absent in &report.missing {
+        let _ = writeln!(
+            page,
+            "<p class=verdict>{} not seen: {} <span class=set>{}</span></p>",
+            counted(absent.ranks.len() as u64, "rank"),
+            escaped(&reason(&absent.why)),
+            bracketed(&absent.ranks, MIDDLE, "…")
+        );
+    }
+}
+
+/// What a stack's colour says.
+const fn colour(activity: Activity) -> &'static str {
+    match activity {
+        Activity::Running => "r",
+        Activity::Waiting(_) => "w",
+        Activity::Disk => "d",
+        Activity::Stopped | Activity::Traced => "t",
+    }
+}
+
+pub(super) fn picture(report: &Report, page: &mut String) {
+    let Some(sample) = report.samples.last() else {
+        return;
+    };
+    let tree = outline::without_startup(&sample.tree, &report.frames);
+    let outline = Outline::of(&tree, &report.frames, MAX_DRAWN);
+    let looks = if report.samples.len() > 1 {
+        " in the last look"
+    } else {
+        ""
+    };
+    let _ = writeln!(
+        page,
+        "<section><h2>Where they are{looks} <small>callers above, callees below; as wide as their ranks are many, \
+         but few are drawn wider than they are</small></h2>\n<div class=pic id=picture>"
+    );
+    // A parent stands before its children.
+    let least = (outline.ranks.len() / MIN_PART).max(1);
+    let mut weights = vec![0; outline.segments.len()];
+    for (at, segment) in outline.segments.iter().enumerate().rev() {
+        let below: usize = segment.children.iter().map(|&child| weights[child]).sum();
+        weights[at] = below + ends_weight(segment, least) + folded_weight(segment, least);
+    }
+    let mut open = vec![Piece::Open(0)];
+    while let Some(piece) = open.pop() {
+        let at = match piece {
+            Piece::Open(at) => at,
+            Piece::Close => {
+                page.push_str("</div>");
+                continue;
+            }
+        };
+        let segment = &outline.segments[at];
+        if at > 0 {
+            open_segment(report, &outline, at, weights[at], page);
+            open.push(Piece::Close);
+        }
+        if !segment.children.is_empty() || segment.folded.is_some() && at == 0 {
+            page.push_str("<div class=k>");
+            open.push(Piece::Close);
+            let rest = weights[at]
+                - segment
+                    .children
+                    .iter()
+                    .map(|&child| weights[child])
+                    .sum::<usize>();
+            if rest > 0 {
+                let _ = write!(page, "<div class=s style=\"flex:{rest} 1 0;order:1\">");
+                remainder(segment, page);
+                page.push_str("</div>");
+            }
+            open.extend(
+                segment
+                    .children
+                    .iter()
+                    .rev()
+                    .map(|&child| Piece::Open(child)),
+            );
+        }
+    }
+    page.push_str(
+        "</div>\n<p class=panel id=panel>Point at a box for its ranks; click to keep it.</p>\n\
+         <p class=\"note key\"><i class=r></i>running<i class=w></i>waiting<i class=d></i>in disk wait<i class=t></i>stopped",
+    );
+    for (kind, threads) in &sample.helpers {
+        let _ = write!(
+            page,
+            " · not drawn: {} ({}) in {}",
+            counted(threads.count(), "thread"),
+            escaped(kind),
+            counted(threads.ranks().len() as u64, "rank"),
+        );
+    }
+    page.push_str("</p></section>\n");
+}
+
+enum Piece {
+    Open(usize),
+    Close,
+}
+
+fn ends_weight(segment: &Segment, least: usize) -> usize {
+    let ends = segment
+        .ends
+        .iter()
+        .map(|(_, threads)| threads.ranks().len());
+    let ranks: usize = ends.sum();
+    if ranks == 0 { 0 } else { ranks.max(least) }
+}
+
+fn folded_weight(segment: &Segment, least: usize) -> usize {
+    segment
+        .folded
+        .as_ref()
+        .map_or(0, |folded| folded.ranks.len().max(least))
+}
+
+/// What stands beside the callees of a segment: stacks that end in it, and those that are not drawn.
+fn remainder(segment: &Segment, page: &mut String) {
+    if let Some(folded) = &segment.folded {
+        let _ = write!(
+            page,
+            "<b title=\"{} {}\">… {}</b>",
+            counted(folded.ranks.len() as u64, "rank"),
+            bracketed(&folded.ranks, SHORT, "…"),
+            counted(folded.classes as u64, "more class"),
+        );
+    }
+}
+
+fn open_segment(report: &Report, outline: &Outline, at: usize, weight: usize, page: &mut String) {
+    let segment = &outline.segments[at];
+    let mut class = "s".to_owned();
+    if let (Some((ending, _)), true) = (segment.ends.first(), segment.children.is_empty()) {
+        class = format!("{class} {}", colour(ending.activity));
+    }
+    if outline.odd.contains(&at) {
+        class.push_str(" o");
+    }
+    let _ = write!(
+        page,
+        "\n<div class=\"{class}\" style=\"flex:{weight} 1 0\" title=\"{} of {} {}",
+        counted(segment.ranks.len() as u64, "rank"),
+        outline.ranks.len(),
+        bracketed(&segment.ranks, MIDDLE, "…"),
+    );
+    for (ending, _) in &segment.ends {
+        let _ = write!(page, ", {}", ended(ending));
+    }
+    page.push_str("\">");
+    let frames = segment.frames.len();
+    let (outer, inner) = DRAWN;
+    for (index, &id) in segment.frames.iter().enumerate() {
+        if frames > outer + inner + 1 && index >= outer && index < frames - inner {
+            if index == outer {
+                let _ = write!(page, "<b>… {} frames</b>", frames - outer - inner);
+            }
+            continue;
+        }
+        frame(report.frames.get(id), page);
+    }
+    if segment.children.is_empty() {
+        remainder(segment, page);
+    }
+}
+
+fn ended(ending: &Ending) -> String {
+    let incomplete = match ending.end {
+        End::Start => "",
+        End::Lost | End::Bound => " (incomplete)",
+    };
+    format!("{}{incomplete}", ending.activity)
+}
+
+fn frame(frame: &Frame, page: &mut String) {
+    let said = escaped(&name(frame));
+    match &frame.source {
+        Some(source) if source.line > 0 => {
+            let _ = write!(
+                page,
+                "<b>{said} <i>{}</i></b>",
+                escaped(&source.to_string())
+            );
+        }
+        _ => {
+            let _ = write!(page, "<b>{said}</b>");
+        }
+    }
+}
+
+/// A row of the table of classes.
+struct Row {
+    ranks: RankSet,
+    frames: Vec<FrameId>,
+    activity: String,
+    motion: Motion,
+    load: Option<u64>,
+}
+
+/// The classes, or what stands for them where there was one look only.
+fn rows(report: &Report) -> Vec<Row> {
+    let mut rows: Vec<Row> = report
+        .classes
+        .iter()
+        .map(|class| Row {
+            ranks: class.ranks.clone(),
+            frames: class.frames.clone(),
+            activity: class.activity.to_string(),
+            motion: class.motion,
+            load: report.load(class),
+        })
+        .collect();
+    if rows.is_empty()
+        && let Some(sample) = report.samples.last()
+    {
+        sample.tree.each(|stack, ending, threads| {
+            rows.push(Row {
+                ranks: threads.ranks(),
+                frames: stack.to_vec(),
+                activity: ended(ending),
+                motion: Motion::Unknown,
+                load: None,
+            });
+        });
+    }
+    rows.sort_by_cached_key(|row| (Reverse(row.ranks.len()), row.ranks.first()));
+    rows
+}
+
+pub(super) fn classes(report: &Report, page: &mut String) {
+    let rows = rows(report);
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        page,
+        "<section><h2>Classes <small>{}, the largest first</small></h2>",
+        rows.len()
+    );
+    let all = report.ranks().len();
+    let is_odd = |row: &Row| row.ranks.len() * 20 <= all || row.ranks.len() == 1 && all > 2;
+    let mark = rows.iter().filter(|row| is_odd(row)).count() <= outline::MAX_ODD;
+    let (first, more) = rows.split_at(rows.len().min(FIRST_ROWS));
+    let odd = |row: &Row| if mark && is_odd(row) { " class=o" } else { "" };
+    table(report, first, odd, page);
+    if !more.is_empty() {
+        let ranks: usize = more.iter().map(|row| row.ranks.len()).sum();
+        let _ = writeln!(
+            page,
+            "<details><summary>{} of {}</summary>",
+            counted(more.len() as u64, "more class"),
+            counted(ranks as u64, "rank")
+        );
+        table(report, &more[..more.len().min(MAX_ROWS)], odd, page);
+        rest(more.len(), "class", page);
+        page.push_str("</details>\n");
+    }
+    page.push_str("</section>\n");
+}
+
+fn table(report: &Report, rows: &[Row], odd: impl Fn(&Row) -> &'static str, page: &mut String) {
+    page.push_str(
+        "<div class=wide><table><tr><th class=n>ranks<th>where<th>doing<th class=n>cpu<th>motion<th>who",
+    );
+    for row in rows {
+        let load = row
+            .load
+            .map_or_else(|| "–".to_owned(), |load| format!("{load}%"));
+        let _ = write!(
+            page,
+            "\n<tr{}><td class=n>{}<td class=f>{}<td class=a>{}<td class=n>{load}<td>{}<td class=set>{}",
+            odd(row),
+            row.ranks.len(),
+            escaped(&callers(report, &row.frames)),
+            row.activity,
+            row.motion.word().unwrap_or("–"),
+            set(&row.ranks)
+        );
+    }
+    page.push_str("</table></div>\n");
+}
+
+/// The innermost frames of a stack, the innermost first.
+fn callers(report: &Report, frames: &[FrameId]) -> String {
+    let inner = frames.iter().rev().take(CALLERS);
+    let inner = inner.map(|&id| report.frames.get(id).to_string());
+    inner.collect::<Vec<_>>().join(" < ")
+}
+
+fn rest(rows: usize, what: &str, page: &mut String) {
+    if let Some(more @ 1..) = rows.checked_sub(MAX_ROWS) {
+        let more = counted(more as u64, &format!("more {what}"));
+        let _ = writeln!(page, "<p class=note>… {more}: see the JSON</p>");
+    }
+}
+
+/// A set of ranks that opens where it is long.
+fn set(ranks: &RankSet) -> String {
+    let short = bracketed(ranks, SHORT, "…");
+    let long = bracketed(ranks, LONG, "… see the JSON");
+    if short == long {
+        short
+    } else {
+        format!("<details><summary>{short}</summary>{long}</details>")
+    }
+}
+
+pub(super) fn looks(report: &Report, page: &mut String) {
+    if report.samples.len() < 2 {
+        return;
+    }
+    page.push_str(
+        "<section><h2>Looks <small>each stack as wide as its ranks are many; hatched: they were elsewhere in the look before</small></h2>\n",
+    );
+    let mut before: Option<BTreeMap<Vec<FrameId>, RankSet>> = None;
+    for sample in &report.samples {
+        let mut now = BTreeMap::<Vec<FrameId>, (RankSet, Activity)>::new();
+        sample.tree.each(|stack, ending, threads| {
+            let (ranks, _) = now
+                .entry(stack.to_vec())
+                .or_insert_with(|| (RankSet::new(), ending.activity));
+            ranks.append(&threads.ranks());
+        });
+        let mut moved = RankSet::new();
+        let mut pieces = Vec::new();
+        for (stack, (ranks, activity)) in &now {
+            let came = match &before {
+                None => RankSet::new(),
+                Some(before) => match before.get(stack) {
+                    Some(were) => ranks.difference(were),
+                    None => ranks.clone(),
+                },
+            };
+            moved.append(&came);
+            let stayed = ranks.len() - came.len();
+            pieces.push((ranks.len(), stayed, came.len(), *activity, stack));
+        }
+        pieces.sort_by_key(|&(ranks, ..)| Reverse(ranks));
+        let _ = write!(
+            page,
+            "<div class=look><span class=note>{:.1} s</span><div class=bar>",
+            sample.at.as_secs_f64()
+        );
+        let least = (report.ranks().len() / 600).max(1);
+        for (ranks, stayed, came, activity, stack) in pieces.iter().take(MAX_PIECES) {
+            let title = format!(
+                "{}: {}",
+                counted(*ranks as u64, "rank"),
+                report.place(stack)
+            );
+            for (count, hatched) in [(*stayed, ""), (*came, " m")] {
+                if count > 0 {
+                    let _ = write!(
+                        page,
+                        "<div class=\"p {}{hatched}\" style=\"flex:{}\" title=\"{}\"></div>",
+                        colour(*activity),
+                        count.max(least),
+                        escaped(&title)
+                    );
+                }
+            }
+        }
+        let hidden = pieces
+            .iter()
+            .skip(MAX_PIECES)
+            .map(|(ranks, ..)| ranks)
+            .sum::<usize>();
+        if hidden > 0 {
+            let _ = write!(
+                page,
+                "<div class=p style=\"flex:{hidden};background:var(--box)\" title=\"{} in smaller classes\"></div>",
+                counted(hidden as u64, "rank")
+            );
+        }
+        page.push_str("</div>");
+        if before.is_some() {
+            let said = if moved.is_empty() {
+                "nobody is elsewhere than before".to_owned()
+            } else {
+                format!(
+                    "{} elsewhere than before {}",
+                    counted(moved.len() as u64, "rank"),
+                    bracketed(&moved, MIDDLE / 2, "…")
+                )
+            };
+            let _ = write!(page, "<span class=note>{said}</span>");
+        }
+        page.push_str("</div>\n");
+        before = Some(
+            now.into_iter()
+                .map(|(stack, (ranks, _))| (stack, ranks))
+                .collect(),
+        );
+    }
+    page.push_str("</section>\n");
+}
+
+/// Ranks of one host with pids in the same order.
+struct Run<'a> {
+    host: &'a str,
+    ranks: (u32, u32),
+    pids: (i32, i32),
+    cpus: RankSet,
+}
+
+pub(super) fn placement(report: &Report, page: &mut String) {
+    let mut runs = Vec::<Run<'_>>::new();
+    for (rank, place) in &report.placement {
+        let cpu = place.cpu.map(base::Rank);
+        match runs.last_mut() {
+            Some(run)
+                if run.host == place.host
+                    && run.ranks.1.checked_add(1) == Some(rank.0)
+                    && run.pids.1.checked_add(1) == Some(place.pid) =>
+            {
+                run.ranks.1 = rank.0;
+                run.pids.1 = place.pid;
+                run.cpus.extend(cpu);
+            }
+            _ => runs.push(Run {
+                host: &place.host,
+                ranks: (rank.0, rank.0),
+                pids: (place.pid, place.pid),
+                cpus: cpu.into_iter().collect(),
+            }),
+        }
+    }
+    if runs.is_empty() {
+        return;
+    }
+    page.push_str("<details><summary>Placement</summary>\n<div class=wide><table><tr><th>host<th>ranks<th>pids<th>processors");
+    for run in runs.iter().take(MAX_ROWS) {
+        let range = |first: i64, last: i64| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
+        };
+        let _ = write!(
+            page,
+            "\n<tr><td>{}<td class=set>{}<td class=set>{}<td class=set>{}",
+            escaped(run.host),
+            range(run.ranks.0.into(), run.ranks.1.into()),
+            range(run.pids.0.into(), run.pids.1.into()),
+            if run.cpus.is_empty() {
+                "–".to_owned()
+            } else {
+                run.cpus.to_string()
+            }
+        );
+    }
+    page.push_str("</table></div>\n");
+    rest(runs.len(), "row", page);
+    page.push_str("</details>\n");
+}
+
+pub(super) fn circumstances(report: &Report, page: &mut String) {
+    page.push_str("<section><h2>How it was found</h2>\n");
+    for said in &report.found {
+        let _ = writeln!(page, "<p>{}</p>", escaped(said));
+    }
+    for said in &report.doubts {
+        let _ = writeln!(page, "<p>not sure: {}</p>", escaped(said));
+    }
+    let _ = writeln!(
+        page,
+        "<p class=note>{}</p>",
+        escaped(&report.timing.sentence())
+    );
+    if !report.versions.is_empty() {
+        let versions: Vec<_> = report
+            .versions
+            .iter()
+            .map(|it| format!("{} {}", escaped(&it.of), escaped(&it.version)))
+            .collect();
+        let _ = writeln!(page, "<p class=note>{}</p>", versions.join(" · "));
+    }
+    page.push_str("</section>\n");
+}

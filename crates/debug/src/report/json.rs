@@ -1,0 +1,360 @@
+//! JSON, as docs/formats/stacks.md says.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base::{Rank, RankSet};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{
+    Absent, Cite, Class, Motion, Place, Report, Sample, Sureness, Timing, Verdict, Version,
+};
+use crate::{
+    stack::{Activity, End, Frame, FrameId, Frames},
+    tree::{Ending, Threads},
+};
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+const FORMAT: &str = "dbgr.stacks";
+
+/// Why a text is no report.
+#[derive(Debug, Error)]
+pub enum BadReport {
+    /// It is not JSON of this form.
+    #[error("not a report: {0}")]
+    Form(#[from] serde_json::Error),
+    /// It is of another program or of another version.
+    #[error(
+        "a report of format `{format}`, version {version}: this program reads `{FORMAT}`, version {VERSION}"
+    )]
+    Version {
+        /// What it calls itself.
+        format: String,
+        /// Its version.
+        version: u32,
+    },
+    /// It means a frame that it does not have.
+    #[error("there is no frame {0}")]
+    Frame(usize),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Document {
+    format: String,
+    version: u32,
+    title: String,
+    found: Vec<String>,
+    doubts: Vec<String>,
+    host: String,
+    date: String,
+    versions: Vec<Version>,
+    placement: Vec<Placed>,
+    frames: Vec<Frame>,
+    samples: Vec<Looked>,
+    classes: Vec<Classed>,
+    missing: Vec<Absent>,
+    verdicts: Vec<Judged>,
+    timing: Cost,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Placed {
+    rank: Rank,
+    #[serde(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Looked {
+    at_us: u64,
+    stacks: Vec<Stacked>,
+    helpers: Vec<Helpers>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Stacked {
+    frames: Vec<usize>,
+    activity: Activity,
+    end: End,
+    threads: Vec<Counted>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Helpers {
+    kind: String,
+    threads: Vec<Counted>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Counted {
+    each: u32,
+    ranks: RankSet,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Classed {
+    ranks: RankSet,
+    frames: Vec<usize>,
+    activity: Activity,
+    motion: Motion,
+    cpu_us: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Judged {
+    sentence: String,
+    sureness: Sureness,
+    cites: Vec<Cited>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Cited {
+    ranks: RankSet,
+    samples: Vec<usize>,
+    frames: Vec<usize>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Cost {
+    total_us: u64,
+    stops: u64,
+    stopped_median_us: u64,
+    stopped_longest_us: u64,
+}
+
+/// A report as one line of JSON.
+#[must_use]
+pub fn json(report: &Report) -> String {
+    // By what they say, so that their numbers do not depend on who was asked first.
+    let mut used = BTreeMap::<&Frame, usize>::new();
+    let mut take = |ids: &[FrameId]| {
+        for &id in ids {
+            used.insert(report.frames.get(id), 0);
+        }
+    };
+    for sample in &report.samples {
+        sample.tree.each(|stack, _, _| take(stack));
+    }
+    report.classes.iter().for_each(|class| take(&class.frames));
+    for cite in report.verdicts.iter().flat_map(|verdict| &verdict.cites) {
+        take(&cite.frames);
+    }
+    for (place, number) in used.values_mut().enumerate() {
+        *number = place;
+    }
+    let number = |frame: &Frame| used.get(frame).copied().unwrap_or_default();
+    let numbers = |ids: &[FrameId]| -> Vec<usize> {
+        ids.iter()
+            .map(|&id| number(report.frames.get(id)))
+            .collect()
+    };
+    let document = Document {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        title: report.title.clone(),
+        found: report.found.clone(),
+        doubts: report.doubts.clone(),
+        host: report.host.clone(),
+        date: report.date.clone(),
+        versions: report.versions.clone(),
+        placement: report
+            .placement
+            .iter()
+            .map(|(&rank, place)| Placed {
+                rank,
+                place: place.clone(),
+            })
+            .collect(),
+        frames: used.keys().map(|&frame| frame.clone()).collect(),
+        samples: report
+            .samples
+            .iter()
+            .map(|sample| Looked {
+                at_us: micros(sample.at),
+                stacks: sample
+                    .tree
+                    .stacks(&report.frames)
+                    .into_iter()
+                    .map(|(stack, ending, threads)| Stacked {
+                        frames: stack.into_iter().map(number).collect(),
+                        activity: ending.activity,
+                        end: ending.end,
+                        threads: counts(&threads),
+                    })
+                    .collect(),
+                helpers: sample
+                    .helpers
+                    .iter()
+                    .map(|(kind, threads)| Helpers {
+                        kind: kind.clone(),
+                        threads: counts(threads),
+                    })
+                    .collect(),
+            })
+            .collect(),
+        classes: report
+            .classes
+            .iter()
+            .map(|class| Classed {
+                ranks: class.ranks.clone(),
+                frames: numbers(&class.frames),
+                activity: class.activity,
+                motion: class.motion,
+                cpu_us: micros(class.cpu),
+            })
+            .collect(),
+        missing: report.missing.clone(),
+        verdicts: report
+            .verdicts
+            .iter()
+            .map(|verdict| Judged {
+                sentence: verdict.sentence.clone(),
+                sureness: verdict.sureness,
+                cites: verdict
+                    .cites
+                    .iter()
+                    .map(|cite| Cited {
+                        ranks: cite.ranks.clone(),
+                        samples: cite.samples.clone(),
+                        frames: numbers(&cite.frames),
+                    })
+                    .collect(),
+            })
+            .collect(),
+        timing: Cost {
+            total_us: micros(report.timing.total),
+            stops: report.timing.stops,
+            stopped_median_us: micros(report.timing.stopped_median),
+            stopped_longest_us: micros(report.timing.stopped_longest),
+        },
+    };
+    // Every key is text and every number is whole: there is nothing that JSON could not say.
+    let mut text = serde_json::to_string(&document).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// The report that [`json`] has written.
+///
+/// # Errors
+/// It is none, or one of another version.
+pub fn from_json(text: &str) -> Result<Report, BadReport> {
+    #[derive(Deserialize)]
+    struct Head {
+        format: String,
+        version: u32,
+    }
+    let Head { format, version } = serde_json::from_str(text)?;
+    if format != FORMAT || version != VERSION {
+        return Err(BadReport::Version { format, version });
+    }
+    let document: Document = serde_json::from_str(text)?;
+    let mut frames = Frames::new();
+    let ids: Vec<FrameId> = document
+        .frames
+        .into_iter()
+        .map(|frame| frames.intern(frame))
+        .collect();
+    let named = |numbers: &[usize]| -> Result<Vec<FrameId>, BadReport> {
+        let ids = numbers.iter().map(|&number| {
+            let id = ids.get(number).copied();
+            id.ok_or(BadReport::Frame(number))
+        });
+        ids.collect()
+    };
+    let mut samples = Vec::new();
+    for looked in document.samples {
+        let mut sample = Sample {
+            at: Duration::from_micros(looked.at_us),
+            ..Sample::default()
+        };
+        for stacked in looked.stacks {
+            let ending = Ending {
+                activity: stacked.activity,
+                end: stacked.end,
+            };
+            let threads = threads(&stacked.threads);
+            sample.tree.add(&named(&stacked.frames)?, ending, &threads);
+        }
+        for helpers in looked.helpers {
+            let threads = threads(&helpers.threads);
+            sample
+                .helpers
+                .entry(helpers.kind)
+                .or_default()
+                .merge(&threads);
+        }
+        samples.push(sample);
+    }
+    let mut classes = Vec::new();
+    for class in document.classes {
+        classes.push(Class {
+            ranks: class.ranks,
+            frames: named(&class.frames)?,
+            activity: class.activity,
+            motion: class.motion,
+            cpu: Duration::from_micros(class.cpu_us),
+        });
+    }
+    let mut verdicts = Vec::new();
+    for judged in document.verdicts {
+        let mut cites = Vec::new();
+        for cited in judged.cites {
+            cites.push(Cite {
+                ranks: cited.ranks,
+                samples: cited.samples,
+                frames: named(&cited.frames)?,
+            });
+        }
+        verdicts.push(Verdict {
+            sentence: judged.sentence,
+            sureness: judged.sureness,
+            cites,
+        });
+    }
+    Ok(Report {
+        title: document.title,
+        found: document.found,
+        doubts: document.doubts,
+        host: document.host,
+        date: document.date,
+        versions: document.versions,
+        placement: document
+            .placement
+            .into_iter()
+            .map(|placed| (placed.rank, placed.place))
+            .collect(),
+        samples,
+        classes,
+        missing: document.missing,
+        verdicts,
+        timing: Timing {
+            total: Duration::from_micros(document.timing.total_us),
+            stops: document.timing.stops,
+            stopped_median: Duration::from_micros(document.timing.stopped_median_us),
+            stopped_longest: Duration::from_micros(document.timing.stopped_longest_us),
+        },
+        frames,
+    })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn counts(threads: &Threads) -> Vec<Counted> {
+    let counts = threads.by_count().map(|(each, ranks)| Counted {
+        each,
+        ranks: ranks.clone(),
+    });
+    counts.collect()
+}
+
+fn threads(counts: &[Counted]) -> Threads {
+    let mut threads = Threads::default();
+    for counted in counts.iter().filter(|counted| counted.each > 0) {
+        threads.add(counted.each, &counted.ranks);
+    }
+    threads
+}

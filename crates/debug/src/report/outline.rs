@@ -1,0 +1,186 @@
+//! A tree as it is shown: what does not branch is one segment, the largest come first, and of very many only some.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use base::RankSet;
+
+use crate::{
+    stack::{FrameId, Frames},
+    tree::{Ending, NodeId, Threads, Tree},
+};
+
+/// Segments; a parent stands before its children, and the first has no frames.
+#[derive(Clone, Debug)]
+pub(super) struct Outline {
+    pub(super) segments: Vec<Segment>,
+    /// Every rank in it.
+    pub(super) ranks: RankSet,
+    /// Those that few ranks are in while most are together elsewhere; none where there are too many of them.
+    pub(super) odd: Vec<usize>,
+}
+
+/// Frames that the same threads have, outermost first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Segment {
+    pub(super) frames: Vec<FrameId>,
+    pub(super) threads: Threads,
+    pub(super) ranks: RankSet,
+    /// The threads of which the stacks end here.
+    pub(super) ends: Vec<(Ending, Threads)>,
+    pub(super) children: Vec<usize>,
+    pub(super) folded: Option<Folded>,
+}
+
+/// Stacks below a segment that are not shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Folded {
+    pub(super) classes: usize,
+    pub(super) ranks: RankSet,
+}
+
+/// Ranks of which so many times as many are elsewhere are the odd ones.
+const FEW: usize = 20;
+/// Of more odd ones none is.
+pub(super) const MAX_ODD: usize = 8;
+
+/// Functions that stand below every program's own.
+const STARTUP: [&str; 11] = [
+    "_start",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "start_thread",
+    "clone",
+    "clone3",
+    "__clone",
+    "__clone3",
+    "__GI___clone",
+    "__GI___clone3",
+];
+
+/// The stacks without what every program begins with.
+pub(super) fn without_startup(tree: &Tree, frames: &Frames) -> Tree {
+    let is_startup = |id: &FrameId| {
+        let function = frames.get(*id).function.as_deref();
+        function.is_some_and(|function| STARTUP.contains(&function))
+    };
+    tree.mapped(|stack| {
+        let first = stack.iter().position(|id| !is_startup(id)).unwrap_or(0);
+        stack[first..].to_vec()
+    })
+}
+
+impl Outline {
+    /// At most `limit` stacks, the largest.
+    pub(super) fn of(tree: &Tree, frames: &Frames, limit: usize) -> Self {
+        let passing = tree.passing();
+        let size = |node: NodeId| passing[node.index()].ranks().len();
+        // Depth first, the callee with the most ranks first, and else by what they say.
+        let mut order = Vec::with_capacity(tree.len());
+        let mut below = BTreeMap::new();
+        let mut open = vec![Tree::ROOT];
+        while let Some(at) = open.pop() {
+            let mut children = tree.children(at, frames);
+            children.sort_by_cached_key(|&(_, child)| Reverse(size(child)));
+            open.extend(children.iter().rev().map(|&(_, child)| child));
+            order.push(at);
+            below.insert(at, children);
+        }
+        let ending = |node: NodeId| -> u64 { tree.ends(node).map(|(_, it)| it.count()).sum() };
+        let mut ends: Vec<NodeId> = order
+            .iter()
+            .copied()
+            .filter(|&node| ending(node) > 0)
+            .collect();
+        ends.sort_by_cached_key(|&node| Reverse(ending(node)));
+        let (kept, hidden) = ends.split_at(ends.len().min(limit));
+        let mut shown = vec![false; tree.len()];
+        kept.iter().for_each(|node| shown[node.index()] = true);
+        let own = shown.clone();
+        let mut hidden_below = vec![0_usize; tree.len()];
+        hidden
+            .iter()
+            .for_each(|node| hidden_below[node.index()] = 1);
+        // What is shown below makes a node shown; all that is below was put behind it.
+        for at in order.iter().rev() {
+            for (_, child) in &below[at] {
+                shown[at.index()] |= shown[child.index()];
+                hidden_below[at.index()] += hidden_below[child.index()];
+            }
+        }
+        let folded = |at: NodeId| {
+            let mut folded = Folded::default();
+            if !own[at.index()] && ending(at) > 0 {
+                folded.classes += 1;
+                tree.ends(at)
+                    .for_each(|(_, threads)| folded.ranks.append(&threads.ranks()));
+            }
+            for &(_, child) in below[&at].iter().filter(|(_, child)| !shown[child.index()]) {
+                folded.classes += hidden_below[child.index()];
+                folded.ranks.append(&passing[child.index()].ranks());
+            }
+            (folded.classes > 0).then_some(folded)
+        };
+        let mut outline = Self {
+            segments: vec![Segment::default()],
+            ranks: passing[Tree::ROOT.index()].ranks(),
+            odd: Vec::new(),
+        };
+        let mut open = vec![(0, None, Tree::ROOT)];
+        while let Some((parent, first, mut at)) = open.pop() {
+            let mut segment = Segment {
+                frames: first.into_iter().collect(),
+                threads: passing[at.index()].clone(),
+                ranks: passing[at.index()].ranks(),
+                ..Segment::default()
+            };
+            loop {
+                segment.folded = folded(at);
+                let alone = segment.folded.is_none() && ending(at) == 0 && at != Tree::ROOT;
+                let [(frame, child)] = below[&at][..] else {
+                    break;
+                };
+                if !alone {
+                    break;
+                }
+                segment.frames.push(frame);
+                at = child;
+            }
+            if own[at.index()] {
+                segment.ends = tree
+                    .ends(at)
+                    .map(|(ending, threads)| (ending.clone(), threads.clone()))
+                    .collect();
+            }
+            let place = if at == Tree::ROOT {
+                outline.segments[0] = segment;
+                0
+            } else {
+                outline.segments.push(segment);
+                let place = outline.segments.len() - 1;
+                outline.segments[parent].children.push(place);
+                place
+            };
+            let children = below[&at].iter().rev();
+            let children = children.filter(|(_, child)| shown[child.index()]);
+            open.extend(children.map(|&(frame, child)| (place, Some(frame), child)));
+        }
+        let places = 0..outline.segments.len();
+        outline.odd = places
+            .filter(|&place| outline.is_odd(&outline.segments[place]))
+            .collect();
+        if outline.odd.len() > MAX_ODD {
+            outline.odd.clear();
+        }
+        outline
+    }
+
+    /// Whether few ranks end in a segment while most are together elsewhere.
+    fn is_odd(&self, segment: &Segment) -> bool {
+        let ends = !segment.ends.is_empty() && segment.children.is_empty();
+        let (few, all) = (segment.ranks.len(), self.ranks.len());
+        let most = self.segments.iter().filter(|it| !it.ends.is_empty());
+        let most = most.map(|it| it.ranks.len()).max().unwrap_or(0);
+        ends && most * 2 > all && (few * FEW <= all || few == 1 && all > 2)
+    }
+}

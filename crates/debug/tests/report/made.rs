@@ -1,0 +1,296 @@
+//! Reports that are made up, of few ranks and of many.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base::{Rank, RankSet};
+use debug::{
+    report::{
+        Absent, Cite, Class, Motion, Place, Report, Sample, Sureness, Timing, Verdict, Version,
+    },
+    stack::{Activity, End, Frame, FrameId, FrameKind, Frames, Missing, Source, Wait},
+    tree::{Ending, Threads},
+};
+
+/// Frames by words: `name`, `name@file:line`, `=name@file:line` for an inlined one, `!` for a signal.
+pub(crate) fn stack(frames: &mut Frames, words: &str) -> Vec<FrameId> {
+    let frame = |word: &str| {
+        let (kind, word) = match (word.strip_prefix('='), word) {
+            (Some(rest), _) => (FrameKind::Inlined, rest),
+            (None, "!") => (FrameKind::Signal, ""),
+            (None, word) if word.contains(".py:") => (FrameKind::Python, word),
+            (None, word) => (FrameKind::Native, word),
+        };
+        let (name, source) = match word.split_once('@') {
+            Some((name, place)) => (name, place.rsplit_once(':')),
+            None => (word, None),
+        };
+        Frame {
+            function: (!name.is_empty()).then(|| name.into()),
+            module: (kind == FrameKind::Native).then(|| "solver".into()),
+            source: source.map(|(file, line)| Source {
+                file: format!("/src/{file}").into(),
+                line: line.parse().unwrap_or(0),
+            }),
+            kind,
+        }
+    };
+    words
+        .split_whitespace()
+        .map(|word| frames.intern(frame(word)))
+        .collect()
+}
+
+pub(crate) fn set(text: &str) -> RankSet {
+    text.parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+pub(crate) fn threads(each: u32, ranks: &RankSet) -> Threads {
+    let mut threads = Threads::default();
+    threads.add(each, ranks);
+    threads
+}
+
+/// One look: ranks, what they do, and where they are.
+pub(crate) fn look(said: &[(&str, Activity, &str)]) -> Report {
+    let mut report = Report {
+        title: "mpirun ./solver (pid 4711)".to_owned(),
+        samples: vec![Sample::default()],
+        ..Report::default()
+    };
+    for (ranks, activity, words) in said {
+        add(&mut report, 0, &set(ranks), *activity, End::Start, words);
+    }
+    report
+}
+
+pub(crate) fn add(
+    report: &mut Report,
+    sample: usize,
+    ranks: &RankSet,
+    activity: Activity,
+    end: End,
+    words: &str,
+) -> Vec<FrameId> {
+    let frames = stack(&mut report.frames, words);
+    let ending = Ending { activity, end };
+    report.samples[sample]
+        .tree
+        .add(&frames, ending, &threads(1, ranks));
+    frames
+}
+
+fn placed(ranks: u32, of_host: u32) -> BTreeMap<Rank, Place> {
+    let place = |rank: u32| Place {
+        host: format!("n{:04}", rank / of_host),
+        pid: 40_211 + i32::try_from(rank % of_host).unwrap_or(0),
+        cpu: Some(rank % of_host),
+    };
+    (0..ranks).map(|rank| (Rank(rank), place(rank))).collect()
+}
+
+fn base(title: &str, ranks: u32, of_host: u32) -> Report {
+    let version = |of: &str, version: &str| Version {
+        of: of.to_owned(),
+        version: version.to_owned(),
+    };
+    Report {
+        title: title.to_owned(),
+        found: vec!["pid 4711 is `mpirun`: it has MPIR symbols in libopen-rte.so.40, and they name all ranks".to_owned()],
+        host: "login2".to_owned(),
+        date: "2026-11-22 01:20:07 UTC".to_owned(),
+        versions: vec![
+            version("dbgr", "0.1.0"),
+            version("Linux", "6.18.44"),
+            version("solver", "build id 3f1c7be09a"),
+        ],
+        placement: placed(ranks, of_host),
+        samples: (0..3)
+            .map(|sample| Sample {
+                at: Duration::from_secs(sample),
+                ..Sample::default()
+            })
+            .collect(),
+        timing: Timing {
+            total: Duration::from_millis(2_048),
+            stops: 3 * u64::from(ranks),
+            stopped_median: Duration::from_micros(52),
+            stopped_longest: Duration::from_micros(310),
+        },
+        ..Report::default()
+    }
+}
+
+const WAIT: &str =
+    "_start main@solver.c:120 run@solver.c:99 =advance@step.h:31 solve@solver.c:88 MPI_Allreduce";
+const READ: &str = "_start main@solver.c:120 run@solver.c:97 load@io.c:12 read_block@io.c:41 read";
+
+/// Four ranks, of which one does not come.
+pub(crate) fn four() -> Report {
+    let mut report = base("mpirun ./solver (pid 4711)", 4, 4);
+    let (most, odd) = (set("0-2"), set("3"));
+    let mut cites = Vec::new();
+    let mut classes = Vec::new();
+    for sample in 0..3 {
+        let waits = add(
+            &mut report,
+            sample,
+            &most,
+            Activity::Running,
+            End::Start,
+            WAIT,
+        );
+        let reads = add(&mut report, sample, &odd, Activity::Disk, End::Start, READ);
+        report.samples[sample]
+            .helpers
+            .insert("PMIx progress".to_owned(), threads(2, &set("0-3")));
+        classes = vec![
+            (&most, waits, Activity::Running),
+            (&odd, reads, Activity::Disk),
+        ];
+        cites = classes
+            .iter()
+            .map(|(ranks, frames, _)| Cite {
+                ranks: RankSet::clone(ranks),
+                samples: vec![0, 1, 2],
+                frames: frames.clone(),
+            })
+            .collect();
+    }
+    report.classes = classes
+        .into_iter()
+        .map(|(ranks, frames, activity)| Class {
+            ranks: ranks.clone(),
+            frames,
+            activity,
+            motion: if activity == Activity::Disk {
+                Motion::Stuck
+            } else {
+                Motion::Spinning
+            },
+            cpu: if activity == Activity::Disk {
+                Duration::ZERO
+            } else {
+                Duration::from_millis(5_900)
+            },
+        })
+        .collect();
+    report.verdicts.push(Verdict {
+        sentence: "3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41), in disk wait in 3 of 3 looks".to_owned(),
+        sureness: Sureness::Likely,
+        cites,
+    });
+    report
+}
+
+/// What a thing is made of that has no order, always the same.
+fn mixed(number: u32) -> u32 {
+    let mixed = (number ^ 0x9e37_79b9).wrapping_mul(2_654_435_761);
+    (mixed ^ (mixed >> 15)).wrapping_mul(2_246_822_519) >> 7
+}
+
+/// 10,000 ranks: most wait, and the others are scattered over so many classes.
+pub(crate) fn many(classes: u32) -> Report {
+    let ranks = 10_000;
+    let mut report = base("srun ./solver (job 400901.0)", ranks, 64);
+    report.missing = vec![
+        Absent {
+            ranks: set("640-703"),
+            why: Missing::Elsewhere("n0010".to_owned()),
+        },
+        Absent {
+            ranks: set("9001"),
+            why: Missing::Gone,
+        },
+    ];
+    let gone = set("640-703,9001");
+    for sample in 0..3_u32 {
+        let mut members = vec![RankSet::new(); classes as usize];
+        for rank in (0..ranks).filter(|&rank| !gone.contains(Rank(rank))) {
+            let odd = mixed(rank).is_multiple_of(16);
+            let class = if odd {
+                1 + mixed(rank + 7) % (classes - 1).max(1)
+            } else {
+                0
+            };
+            // Some are elsewhere in the next look.
+            let moves = odd && class % 5 == 1;
+            let class = if moves {
+                1 + (class + sample) % (classes - 1)
+            } else {
+                class
+            };
+            members[class as usize].insert(Rank(rank));
+        }
+        let index = sample as usize;
+        report.classes.clear();
+        for (class, ranks) in (0_u32..)
+            .zip(&members)
+            .filter(|(_, ranks)| !ranks.is_empty())
+        {
+            let (activity, words) = match (class, class % 3) {
+                (0, _) => (Activity::Running, WAIT.to_owned()),
+                (_, 0) => (
+                    Activity::Waiting(Wait::Poll),
+                    format!(
+                        "_start main@solver.c:120 run@solver.c:{} exchange@halo.c:{} MPI_Wait",
+                        90 + class % 4,
+                        20 + class
+                    ),
+                ),
+                (_, 1) => (
+                    Activity::Running,
+                    format!(
+                        "_start main@solver.c:120 run@solver.c:{} solver::Kernel<double,{class}>::apply@kernel.hpp:{}",
+                        80 + class % 5,
+                        100 + class
+                    ),
+                ),
+                _ => (
+                    Activity::Disk,
+                    format!(
+                        "_start main@solver.c:120 run@solver.c:97 load@io.c:{class} read_block@io.c:41 read"
+                    ),
+                ),
+            };
+            let frames = add(&mut report, index, ranks, activity, End::Start, &words);
+            let motion = match class % 5 {
+                0 => Motion::Spinning,
+                1 => Motion::Moving,
+                2 => Motion::Looping,
+                _ => Motion::Stuck,
+            };
+            let cpu = u64::try_from(ranks.len()).unwrap_or(0) * u64::from(class % 3 * 900);
+            report.classes.push(Class {
+                ranks: ranks.clone(),
+                frames,
+                activity,
+                motion,
+                cpu: Duration::from_millis(cpu),
+            });
+        }
+        report
+            .classes
+            .sort_by_key(|class| std::cmp::Reverse(class.ranks.len()));
+        report.samples[index].helpers.insert(
+            "PMIx progress".to_owned(),
+            threads(2, &set("0-9999").difference(&gone)),
+        );
+    }
+    report
+}
+
+/// Names that would be more than names.
+pub(crate) fn hostile() -> Report {
+    let mut report = look(&[(
+        "0-2",
+        Activity::Running,
+        "main@</style><b>.c:1 <script>document.title='owned'</script>@\"onmouseover=alert(1).c:2 &lt;\u{202e}x",
+    )]);
+    report.title = "</title><script>document.title='owned'</script>'\"".to_owned();
+    report.host = "<img/src=x/onerror=alert(1)>".to_owned();
+    report.samples[0]
+        .helpers
+        .insert("</div><script>".to_owned(), threads(1, &set("0")));
+    report
+}
