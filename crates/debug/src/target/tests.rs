@@ -252,6 +252,9 @@ fn a_table_in_a_library_of_the_launcher_behind_a_shell() {
     // The number of a rank on another node means nothing here.
     world.add(200, 1, "/bin/other", "");
     assert_eq!(world.pids(200), [(0, 200)]);
+    // Nor is what else the launcher has started a rank.
+    world.add(201, 11, "/bin/other", "");
+    assert_eq!(world.pids(201), [(0, 201)]);
 }
 
 #[test]
@@ -275,11 +278,24 @@ fn of_several_launchers_the_one_with_rows() {
       1: process 101, `/home/u/solver`
     note: the launcher is process 11, `srun`
 ");
+    // The helper that srun forks is not worth a word.
+    give_table(world.add(12, 11, "/usr/bin/srun", ""), Some("7"), &[]);
+    let tried = find(&world, &Wish::Process(11)).unwrap().tried;
+    assert_eq!(tried, []);
     // The ranks are not below it.
     assert_eq!(world.pids(101), [(0, 100), (1, 101)]);
+    // Another job of the node has nothing to do with it.
+    world.add(
+        210,
+        50,
+        "/home/u/solver",
+        "SLURM_PROCID=0 SLURM_JOB_ID=8 SLURM_STEP_ID=0",
+    );
+    assert_eq!(world.pids(210), [(0, 210)]);
     // Without it, all with the same job.
     world.0.remove(&10);
     world.0.remove(&11);
+    world.0.remove(&12);
     insta::assert_snapshot!(world.find(101), @r"
     job `7.0`: 3 ranks of `solver`
     found by:

@@ -70,11 +70,24 @@ impl Search<'_> {
             }
         }
         match &found {
-            // The controller and the daemon are forks of the front, with a table each that nobody fills.
-            Some((How::OwnTable { .. }, _)) => self.tried.clear(),
-            Some(_) => {}
+            // Launchers fork helpers, with a table each that nobody fills.
+            Some((How::OwnTable { launcher, .. } | How::Table { launcher, .. }, _)) => {
+                let launcher = *launcher;
+                let program = self.program(launcher);
+                let mut tried = std::mem::take(&mut self.tried);
+                tried.retain(|tried| {
+                    let Tried::EmptyTable {
+                        launcher: helper, ..
+                    } = tried
+                    else {
+                        return true;
+                    };
+                    !self.is_above(launcher, *helper) || self.program(*helper) != program
+                });
+                self.tried = tried;
+            }
             None if looked_at > 0 => self.tried.push(Tried::NoTable { looked_at }),
-            None => {}
+            _ => {}
         }
         found
     }
