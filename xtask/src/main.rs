@@ -15,6 +15,7 @@ mod steps;
 mod stress;
 mod test;
 mod tidy;
+mod verdicts;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,8 @@ enum Task {
     Stress(stress::Args),
     /// Plays seeds of the simulator, or one with its record.
     Sim(sim::Args),
+    /// Counts true and false verdicts of `dbgr` on the zoo of hanging programs and the corpus of healthy ones.
+    Verdicts,
     /// Fuzzes every target for some time.
     Fuzz(test::FuzzArgs),
 }
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Stress(args) => stress::run(&args),
         Task::Sim(args) => sim::run(&args),
+        Task::Verdicts => verdicts::run(),
         Task::Fuzz(args) => test::fuzz(&args),
     };
     match done {

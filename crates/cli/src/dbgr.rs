@@ -3,6 +3,7 @@
 mod args;
 mod ask;
 mod live;
+mod looks;
 mod machine;
 pub(crate) mod messages;
 
@@ -33,6 +34,7 @@ pub fn dbgr() -> ExitCode {
     let code = match CommandLine::try_parse() {
         Ok(line) => match line.command {
             Command::Stacks(args) => stacks(&args),
+            Command::Verdict(args) => looks::verdict(&args),
         },
         Err(error) => {
             // Where neither stream is there any more, the code says it.

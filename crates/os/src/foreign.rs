@@ -310,7 +310,20 @@ pub fn threads_of(pid: Pid) -> Vec<Pid> {
 /// What the kernel says of a thread; nothing when it is gone.
 #[must_use]
 pub fn inspect_thread(pid: Pid, tid: Pid) -> Option<ThreadInfo> {
-    parse_thread(&read_proc(pid, &format!("task/{tid}/stat"))?)
+    let mut info = parse_thread(&read_proc(pid, &format!("task/{tid}/stat"))?)?;
+    // To the nanosecond, where this kernel counts so: that a thread has not run at all is worth knowing.
+    let exact = read_proc(pid, &format!("task/{tid}/schedstat"));
+    if let Some(cpu) = exact.as_deref().and_then(parse_run_time) {
+        info.cpu = cpu;
+    }
+    Some(info)
+}
+
+/// The first number of /proc/PID/schedstat: nanoseconds on a processor. It is 0 where the kernel does not count.
+fn parse_run_time(text: &[u8]) -> Option<Duration> {
+    let text = std::str::from_utf8(text).ok()?;
+    let time = text.split_ascii_whitespace().next()?.parse().ok()?;
+    (time > 0).then(|| Duration::from_nanos(time))
 }
 
 fn parse_thread(stat: &[u8]) -> Option<ThreadInfo> {

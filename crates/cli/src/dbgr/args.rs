@@ -27,6 +27,9 @@ pub(super) struct CommandLine {
 pub(super) enum Command {
     /// Shows the stacks of all ranks as one tree
     Stacks(Stacks),
+    /// Looks several times at processes that are named one by one, and says classes and verdicts
+    #[command(hide = true)]
+    Verdict(super::looks::Args),
 }
 
 /// `dbgr stacks`.
@@ -88,7 +91,9 @@ mod tests {
     fn wish(line: &str) -> Result<Wish, clap::error::ErrorKind> {
         let words = format!("dbgr stacks {line}");
         let parsed = CommandLine::try_parse_from(words.split_ascii_whitespace());
-        let Command::Stacks(stacks) = parsed.map_err(|error| error.kind())?.command;
+        let Command::Stacks(stacks) = parsed.map_err(|error| error.kind())?.command else {
+            panic!("not `stacks`");
+        };
         Ok(stacks.target.wish())
     }
 

@@ -12,6 +12,7 @@
 mod debugger;
 mod errors;
 mod faces;
+mod hangs;
 mod harness;
 mod holding;
 mod input;

@@ -145,8 +145,6 @@ const LIBC: [(Kind, &[&str]); 10] = [
             "pthread_mutex_timedlock",
             "pthread_rwlock_rdlock",
             "pthread_rwlock_wrlock",
-            "lll_lock_wait",
-            "lll_lock_wait_private",
             "pthread_once",
             "cxa_guard_acquire",
         ],
@@ -163,14 +161,7 @@ const LIBC: [(Kind, &[&str]); 10] = [
             "sem_clockwait",
         ],
     ),
-    (
-        Kind::Join,
-        &[
-            "pthread_join",
-            "pthread_timedjoin_np",
-            "pthread_clockjoin_ex",
-        ],
-    ),
+    (Kind::Join, &["pthread_join", "pthread_timedjoin_np"]),
     (
         Kind::Read,
         &[
@@ -203,8 +194,16 @@ const LIBC: [(Kind, &[&str]); 10] = [
         Kind::Sleep,
         &["nanosleep", "clock_nanosleep", "sleep", "usleep"],
     ),
-    (Kind::Child, &["wait4", "waitpid", "waitid", "system"]),
+    (Kind::Child, &["waitpid", "waitid", "system"]),
     (Kind::Read, &["flock", "lockf"]),
+];
+
+/// Names inside the C library that stand where the public one has left the stack.
+const ALIASES: [(&str, &str); 4] = [
+    ("pthread_clockjoin_ex", "pthread_join"),
+    ("lll_lock_wait", "pthread_mutex_lock"),
+    ("new_sem_wait_slow", "sem_wait"),
+    ("wait4", "waitpid"),
 ];
 
 /// Beginnings of names, in C++ with their namespaces.
@@ -402,7 +401,9 @@ fn plain(name: &str) -> &str {
     let name = name.strip_prefix("libc_").unwrap_or(name);
     let name = name.strip_suffix("_nocancel").unwrap_or(name);
     let name = name.strip_suffix("_time64").unwrap_or(name);
-    name.strip_suffix("64").unwrap_or(name)
+    let name = name.strip_suffix("64").unwrap_or(name);
+    let alias = ALIASES.iter().find(|(own, _)| *own == name);
+    alias.map_or(name, |(_, public)| public)
 }
 
 /// Libraries whose frames are never a user's.
@@ -435,9 +436,16 @@ const SYSTEM: [&str; 26] = [
     "libcuda",
 ];
 
+/// Parts of the names of files that compilers bring with them: their code is in the user's programs.
+const SYSTEM_FILES: [&str; 3] = ["/usr/include/", "/include/c++/", "/rustc/"];
+
 /// Whether a frame belongs to a library that the user has not written.
 #[must_use]
 pub fn is_system(frame: &Frame) -> bool {
+    let file = frame.source.as_ref().map_or("", |source| &source.file);
+    if SYSTEM_FILES.iter().any(|part| file.contains(part)) {
+        return true;
+    }
     frame.module.as_deref().is_some_and(|module| {
         SYSTEM.iter().any(|start| module.starts_with(start)) || module.starts_with("libmca_")
     })

@@ -1,0 +1,142 @@
+//! Looking several times, and `dbgr verdict`, which says what that amounts to.
+//!
+//! It is what tests and whoever works on the rules want: classes and verdicts of processes that are named one by one,
+//! or the looks themselves as JSON. Finding a job and a picture of it belong to the other commands.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    num::ParseIntError,
+    thread,
+    time::{Duration, Instant},
+};
+
+use base::Rank;
+use debug::{
+    samples::{Boundary, Class, Recording, Sample},
+    stack::{FrameId, Frames, Seen, Snapshot},
+    verdict::{
+        self,
+        known::{self, Place},
+    },
+};
+use os::Pid;
+
+use super::live::Looker;
+
+/// `dbgr verdict`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Args {
+    /// How often to look
+    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    samples: u32,
+    /// Milliseconds from one look to the next
+    #[arg(long, default_value = "1000", value_name = "MS")]
+    every: u32,
+    /// Say what was seen instead, as JSON
+    #[arg(long)]
+    json: bool,
+    /// Processes, with their ranks or in the order of these
+    #[arg(required = true, value_name = "[RANK=]PID", value_parser = parse_proc)]
+    procs: Vec<(Option<Rank>, Pid)>,
+}
+
+fn parse_proc(word: &str) -> Result<(Option<Rank>, Pid), ParseIntError> {
+    let (rank, pid) = match word.split_once('=') {
+        Some((rank, pid)) => (Some(Rank(rank.parse()?)), pid),
+        None => (None, word),
+    };
+    Ok((rank, Pid::from_raw(pid.parse()?)))
+}
+
+/// Looks, and says what that amounts to.
+pub(super) fn verdict(args: &Args) -> u8 {
+    let mut procs = BTreeMap::new();
+    for &(rank, pid) in &args.procs {
+        let next = || {
+            procs
+                .last_key_value()
+                .map_or(0, |(rank, _): (&Rank, _)| rank.0.saturating_add(1))
+        };
+        let rank = rank.unwrap_or_else(|| Rank(next()));
+        procs.insert(rank, pid);
+    }
+    let every = Duration::from_millis(args.every.into());
+    let recording = take(&mut Looker::default(), &procs, args.samples, every);
+    if args.json {
+        // Nothing in it can fail to be text.
+        let json = serde_json::to_string(&recording).unwrap_or_default();
+        return super::print(&format!("{json}\n"));
+    }
+    super::print(&text(&recording))
+}
+
+/// Looks so often, so far apart.
+pub(super) fn take(
+    looker: &mut Looker,
+    procs: &BTreeMap<Rank, Pid>,
+    samples: u32,
+    every: Duration,
+) -> Recording {
+    let first = Instant::now();
+    let mut looks = Vec::new();
+    for number in 0..samples {
+        let due = first + every * number;
+        // A look that took longer than the time between two is followed by the next at once.
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let at = first.elapsed();
+        let look = |(&rank, &pid): (&Rank, &Pid)| (rank, looker.look(pid));
+        let procs: BTreeMap<Rank, Seen> = procs.iter().map(look).collect();
+        looks.push(Sample {
+            at,
+            snapshot: Snapshot { procs },
+        });
+    }
+    Recording {
+        frames: looker.frames.clone(),
+        samples: looks,
+    }
+}
+
+/// Classes, one a line, and the verdicts.
+fn text(recording: &Recording) -> String {
+    let all = recording.observe(Boundary::Known);
+    let mut text = String::new();
+    for class in all.classes(&recording.frames) {
+        let _ = writeln!(text, "{}", line(&recording.frames, &class));
+    }
+    let verdicts = verdict::judge(&recording.frames, &all);
+    for verdict in &verdicts {
+        let _ = writeln!(text, "{verdict}");
+    }
+    if verdicts.is_empty() {
+        text.push_str("no verdict\n");
+    }
+    text
+}
+
+/// `0-2 [spinning, running] main > solve > MPI_Allreduce`: the user's functions and the wait.
+fn line(frames: &Frames, class: &Class) -> String {
+    let last = class.frames.len().saturating_sub(1);
+    let own = |&(at, &id): &(usize, &FrameId)| at == last || !known::is_system(frames.get(id));
+    let names: Vec<&str> = class
+        .frames
+        .iter()
+        .enumerate()
+        .filter(own)
+        .map(|(at, &id)| {
+            let frame = frames.get(id);
+            // Of the innermost one the name that people know.
+            match known::known(frame, Place::Inner).filter(|_| at == last) {
+                Some(known) => known.name,
+                None => frame.function.as_deref().unwrap_or("??"),
+            }
+        })
+        .filter(|name| *name != "_start")
+        .collect();
+    let doing = match &class.activity {
+        Ok(activity) => format!("{:?}, {activity}", class.motion).to_lowercase(),
+        Err(missing) => format!("{missing:?}").to_lowercase(),
+    };
+    format!("{} [{doing}] {}", class.ranks, names.join(" > "))
+}

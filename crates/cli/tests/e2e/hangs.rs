@@ -1,0 +1,210 @@
+//! The zoo of hanging programs, each with the classes and the verdict that were written down for it, and the corpus of
+//! slow programs that are well, of which nothing is said.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+use crate::harness::{Running, Sandbox, Stream, compiled, dbgr, eventually, testdata, venv};
+
+/// How long a program may take until it stands where it will stay.
+const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What is written down for a program.
+#[derive(Debug, Default)]
+struct Expected {
+    ranks: String,
+    samples: String,
+    every: String,
+    signal: Option<(Signal, u32)>,
+    /// The classes, and what is said of them.
+    lines: Vec<String>,
+}
+
+fn expected(name: &str) -> Expected {
+    let mut expected = Expected {
+        every: "1000".to_owned(),
+        ..Expected::default()
+    };
+    let text = fs::read_to_string(testdata(&format!("hangs/{name}.expected"))).unwrap();
+    for line in text.lines() {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["ranks", number] => expected.ranks = number.to_owned(),
+            ["samples", number] => expected.samples = number.to_owned(),
+            ["every", number] => expected.every = number.to_owned(),
+            ["signal", signal, rank] => {
+                expected.signal = Some((signal.parse().unwrap(), rank.parse().unwrap()));
+            }
+            _ => expected.lines.push(line.trim_end().to_owned()),
+        }
+    }
+    expected
+}
+
+/// A program that runs on some ranks, each of which has said that it is ready.
+fn started(sandbox: &Sandbox, ranks: &str, program: &[&str]) -> Running {
+    let mut args = vec!["run", "-n", ranks, "--kill-on-bad-exit=no", "--grace", "0"];
+    args.extend(program);
+    let run = sandbox.start(sandbox.rally(&args).env("OMP_NUM_THREADS", "2"));
+    run.expect_times(Stream::Stdout, "ready", ranks.parse().unwrap());
+    run
+}
+
+fn stop(run: Running) {
+    run.signal(Signal::SIGTERM);
+    run.end();
+}
+
+/// The process of each rank: the oldest, for ranks have children.
+fn ranks(sandbox: &Sandbox, program: &str) -> BTreeMap<u32, i32> {
+    let mut found = BTreeMap::new();
+    for process in sandbox.find(program) {
+        let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+        let rank = String::from_utf8_lossy(&environment)
+            .split('\0')
+            .find_map(|entry| entry.strip_prefix("RALLY_RANK=")?.parse().ok());
+        if let Some(rank) = rank {
+            found.entry(rank).or_insert(process.pid);
+        }
+    }
+    found
+}
+
+/// What `dbgr` says of these processes, without how long it has looked.
+fn verdict(sandbox: &Sandbox, samples: &str, every: &str, ranks: &BTreeMap<u32, i32>) -> String {
+    let mut command = sandbox.command(dbgr());
+    command.args(["verdict", "--samples", samples, "--every", every]);
+    for (rank, pid) in ranks {
+        command.arg(format!("{rank}={pid}"));
+    }
+    let said = sandbox.run(&mut command).expect_code(0).out();
+    let mut lines = Vec::new();
+    for line in said.lines() {
+        let line = match line.split_once("for at least ") {
+            Some((before, after)) => {
+                let rest = after.split_once(" s").unwrap().1;
+                format!("{before}for at least N s{rest}")
+            }
+            None => line.to_owned(),
+        };
+        lines.push(line.trim_end().to_owned());
+    }
+    lines.join("\n")
+}
+
+/// Runs a program of the zoo until it has come to its end, and compares.
+#[track_caller]
+fn hangs(name: &str, program: &Path) {
+    let sandbox = Sandbox::new();
+    let expected = expected(name);
+    let program = program.to_str().unwrap();
+    let run = started(&sandbox, &expected.ranks, &[program]);
+    let pids = ranks(&sandbox, program);
+    assert_eq!(pids.len().to_string(), expected.ranks);
+    // Before all else, what is to come must have come: what they do at one moment is what is expected in the end.
+    if let Some((signal, rank)) = expected.signal {
+        signal::kill(Pid::from_raw(pids[&rank]), signal).unwrap();
+    }
+    let lines = expected.lines.join("\n");
+    let mut last = String::new();
+    let same = eventually(SETTLED_WITHIN, || {
+        last = verdict(&sandbox, &expected.samples, &expected.every, &pids);
+        (last == lines).then_some(())
+    });
+    stop(run);
+    assert!(same.is_some(), "{name}: expected\n{lines}\nfound\n{last}");
+}
+
+fn mpi_compiler() -> PathBuf {
+    venv("mpich").join("bin/mpicc")
+}
+
+#[track_caller]
+fn mpi_hangs(name: &str) {
+    let source = testdata(&format!("hangs/{name}.c"));
+    hangs(name, &compiled(&mpi_compiler(), &source, &["-g"]));
+}
+
+/// Runs a program that is well, and hears nothing of it.
+#[track_caller]
+fn is_well(name: &str) {
+    let sandbox = Sandbox::new();
+    let source = testdata("healthy/programs.c");
+    let options = ["-g", "-fopenmp", "-lpthread"];
+    let program = compiled(&mpi_compiler(), &source, &options);
+    let program = program.to_str().unwrap();
+    let run = started(&sandbox, "4", &[program, name]);
+    let said = verdict(&sandbox, "11", "420", &ranks(&sandbox, program));
+    stop(run);
+    assert!(said.ends_with("\nno verdict"), "{name}:\n{said}");
+}
+
+macro_rules! zoo {
+    ($($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            mpi_hangs(stringify!($name));
+        }
+    )*};
+}
+
+macro_rules! corpus {
+    ($($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            is_well(stringify!($name));
+        }
+    )*};
+}
+
+mod zoo {
+    use super::*;
+
+    zoo! {
+        mismatched_tags ring_of_receives missing_collective mismatched_collectives all_but_one_finalize disk_wait
+        stopped dead endless_loop
+    }
+
+    #[test]
+    fn lock_order() {
+        let source = testdata("hangs/lock_order.c");
+        let program = compiled(Path::new("gcc"), &source, &["-g", "-lpthread"]);
+        hangs("lock_order", &program);
+    }
+
+    #[test]
+    fn destructor() {
+        let program = compiled(Path::new("g++"), &testdata("hangs/destructor.cc"), &["-g"]);
+        hangs("destructor", &program);
+    }
+}
+
+mod corpus {
+    use super::*;
+
+    corpus! {
+        load_imbalance very_late tight_collectives master_worker idle_workers writing polling_server sleeper pipeline
+        ping_pong producer_consumer contention lock_of_a_sleeper openmp allocation child reader components startup
+    }
+
+    #[test]
+    fn python_that_sleeps() {
+        let sandbox = Sandbox::new();
+        let script = sandbox.file(
+            "sleeps.py",
+            "import time\nprint('ready', flush=True)\nwhile True:\n    time.sleep(1)\n",
+        );
+        let run = started(&sandbox, "2", &["/usr/bin/python3", &script]);
+        let said = verdict(&sandbox, "5", "1000", &ranks(&sandbox, "sleeps.py"));
+        stop(run);
+        assert!(said.ends_with("\nno verdict"), "{said}");
+    }
+}

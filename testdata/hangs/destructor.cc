@@ -1,0 +1,18 @@
+// The destructor of a global waits for a lock that the program has kept.
+#include <cstdio>
+#include <mutex>
+
+static std::mutex lock;
+
+struct Log {
+    ~Log() { std::lock_guard<std::mutex> guard(lock); }
+};
+
+static Log journal;
+
+int main() {
+    lock.lock();
+    std::printf("ready\n");
+    std::fflush(stdout);
+    return 0;
+}
