@@ -258,17 +258,16 @@ impl Chain {
     }
 }
 
-/// Which of these threads has its variables at `base`, or failing that the kernel's number `tid`.
-///
-/// The number is of the pid namespace that the thread is in, and may mean another thread here: it counts only where
-/// nothing else is known.
-#[must_use]
-pub fn thread_of(threads: &[ThreadState], base: Option<u64>, tid: i32) -> Option<&ThreadState> {
-    match base {
-        Some(base) => threads.iter().find(|thread| thread.pthread == base),
-        None => {
-            let tid = u64::try_from(tid).ok()?;
-            threads.iter().find(|thread| thread.native == Some(tid))
+impl ThreadState {
+    /// Whether it is the thread with its variables at `base`, or where that is not known, the one with the kernel's number
+    /// `tid`: that is of the pid namespace that the thread is in, and may mean another thread here.
+    #[must_use]
+    pub fn is_of(&self, base: Option<u64>, tid: i32) -> bool {
+        match base {
+            Some(base) => self.pthread == base,
+            None => self
+                .native
+                .is_some_and(|native| u64::try_from(tid) == Ok(native)),
         }
     }
 }

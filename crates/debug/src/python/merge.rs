@@ -112,7 +112,10 @@ pub fn merge(
         let is_kept = match part {
             _ if detail == Detail::Full => true,
             Part::Loop | Part::Inside => false,
-            Part::Interpreter => at >= inside && is_telling(frames.get(frame)),
+            Part::Interpreter => {
+                let leads_out = parts[at..].contains(&Part::Foreign);
+                at >= inside && leads_out && is_telling(frames.get(frame))
+            }
             Part::Foreign => {
                 let is_outer = first_loop.is_none_or(|first| at < first) && at < inside;
                 !(is_outer && is_program)
@@ -364,6 +367,19 @@ mod tests {
         assert_eq!(short(&named, &["-a"]), "a take_gil pthread_cond_timedwait");
         let other = ["clone3@libc.so.6", LOOP_AT, "?@x.so", wait];
         assert_eq!(short(&other, &["-a"]), "a ? pthread_cond_timedwait");
+    }
+
+    #[test]
+    fn what_the_interpreter_does_by_itself_is_not_shown() {
+        let native = ["clone3@libc.so.6", LOOP_AT, "binary_op1@python3.11"];
+        assert_eq!(short(&native, &["-a"]), "a");
+        let native = [
+            "clone3@libc.so.6",
+            LOOP_AT,
+            "select_poll@python3.11",
+            "poll@libc.so.6",
+        ];
+        assert_eq!(short(&native, &["-a"]), "a select_poll poll");
     }
 
     #[test]

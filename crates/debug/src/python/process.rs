@@ -1,8 +1,6 @@
 //! One process with Python in it, from one look to the next.
 
-use super::{
-    Chain, Codes, Detail, Interpreter, Pages, Places, PythonStack, ThreadState, merge, thread_of,
-};
+use super::{Chain, Codes, Detail, Interpreter, Pages, Places, PythonStack, ThreadState, merge};
 use crate::{
     memory::Memory,
     stack::{Frames, Stack},
@@ -53,8 +51,13 @@ impl Process {
     /// where its registers are not known. Nothing where it is none of Python's.
     #[must_use]
     pub fn chain(&self, base: Option<u64>, tid: i32, memory: &dyn Memory) -> Option<Chain> {
-        let thread = thread_of(&self.threads, base, tid)?;
-        self.interpreter.chain(thread, &Pages::new(memory))
+        let memory = Pages::new(memory);
+        // It has a state for each interpreter within the process that it was in, nearly always one.
+        self.threads
+            .iter()
+            .filter(|thread| thread.is_of(base, tid))
+            .filter_map(|thread| self.interpreter.chain(thread, &memory))
+            .max_by_key(Chain::len)
     }
 
     /// The functions and lines of a chain.

@@ -96,6 +96,13 @@ impl Recording {
     }
 }
 
+fn thread_of(threads: &[ThreadState], base: u64) -> ThreadState {
+    *threads
+        .iter()
+        .find(|thread| thread.is_of(Some(base), 0))
+        .unwrap()
+}
+
 fn shown(frame: &PythonFrame) -> String {
     let source = frame.frame.source.as_ref();
     format!(
@@ -117,8 +124,8 @@ fn what_the_programs_said_of_themselves() {
         let mut codes = Codes::new();
         assert_eq!(recording.threads.len(), 12, "{version}");
         for (ident, expected) in &recording.threads {
-            let thread = thread_of(&threads, Some(*ident), 0).unwrap();
-            let chain = interpreter.chain(thread, &recording.memory).unwrap();
+            let thread = thread_of(&threads, *ident);
+            let chain = interpreter.chain(&thread, &recording.memory).unwrap();
             let stack = codes.read(&interpreter, &chain, &recording.memory);
             let found: Vec<String> = stack.frames.iter().map(shown).collect();
             assert_eq!(&found, expected, "{version}");
@@ -142,8 +149,8 @@ fn which_frames_share_a_call_of_the_loop() {
             {
                 continue;
             }
-            let thread = thread_of(&threads, Some(*ident), 0).unwrap();
-            let chain = interpreter.chain(thread, &recording.memory).unwrap();
+            let thread = thread_of(&threads, *ident);
+            let chain = interpreter.chain(&thread, &recording.memory).unwrap();
             let stack = Codes::new().read(&interpreter, &chain, &recording.memory);
             for frame in stack.frames {
                 let mark = if frame.is_entry { '-' } else { ' ' };
@@ -166,7 +173,7 @@ fn a_chain_that_leads_into_itself_ends_and_is_not_whole() {
             .iter()
             .max_by_key(|(_, frames)| frames.len())
             .unwrap();
-        let thread = *thread_of(&threads, Some(*ident), 0).unwrap();
+        let thread = thread_of(&threads, *ident);
         let chain = interpreter.chain(&thread, &recording.memory).unwrap();
         assert!(chain.is_whole() && chain.len() == frames.len() && chain.len() > 900);
         // Every word of the memory that leads to the outermost frames leads to an inner one from now on.
@@ -203,7 +210,7 @@ fn a_code_object_that_took_the_place_of_another_is_read_anew() {
     let mut recording = parse(RECORDINGS[3]);
     let interpreter = recording.interpreter().unwrap();
     let threads = interpreter.threads(&recording.memory);
-    let thread = |at: usize| *thread_of(&threads, Some(recording.threads[at].0), 0).unwrap();
+    let thread = |at: usize| thread_of(&threads, recording.threads[at].0);
     let (thread, other) = (thread(0), thread(11));
     let chain = interpreter.chain(&thread, &recording.memory).unwrap();
     let (mut codes, raw) = (Codes::new(), chain.frames[0]);
