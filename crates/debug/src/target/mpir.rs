@@ -51,7 +51,7 @@ pub(super) enum Miss {
 }
 
 /// Where the variables are in a file, with their sizes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Symbols {
     table: (u64, u64),
     size: (u64, u64),
@@ -102,14 +102,16 @@ impl Tables {
         mapping: &Mapping,
         file: FileId,
     ) -> Option<(Symbols, u64)> {
-        if let Some(None) = self.files.borrow().get(&file) {
+        let known = self.files.borrow().get(&file).copied();
+        if known == Some(None) {
             return None;
         }
         let image = system
             .files(pid)
             .open_mapped(mapping)
             .and_then(|bytes| Image::parse(&mapping.path, bytes).ok());
-        let symbols = image.as_ref().and_then(symbols);
+        // A launcher has forks, and the symbols of a large program take their time.
+        let symbols = known.unwrap_or_else(|| image.as_ref().and_then(symbols));
         self.files.borrow_mut().insert(file, symbols);
         let bias = image?.bias(mapping.range.start, mapping.offset)?;
         Some((symbols?, bias))
