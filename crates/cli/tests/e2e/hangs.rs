@@ -51,9 +51,17 @@ fn expected(name: &str) -> Expected {
 
 /// A program that runs on some ranks, each of which has said that it is ready.
 fn started(sandbox: &Sandbox, ranks: &str, program: &[&str]) -> Running {
+    let python = venv("mpi4py").join("packages");
     let mut args = vec!["run", "-n", ranks, "--kill-on-bad-exit=no", "--grace", "0"];
     args.extend(program);
-    let run = sandbox.start(sandbox.rally(&args).env("OMP_NUM_THREADS", "2"));
+    let run = sandbox.start(
+        sandbox
+            .rally(&args)
+            .env("OMP_NUM_THREADS", "2")
+            .env("PYTHONPATH", python)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("MPI4PY_LIBMPI", venv("mpich").join("lib/libmpi.so.12")),
+    );
     run.expect_times(Stream::Stdout, "ready", ranks.parse().unwrap());
     run
 }
@@ -107,7 +115,13 @@ fn hangs(name: &str, program: &Path) {
     let expected = expected(name);
     let program = program.to_str().unwrap();
     let run = started(&sandbox, &expected.ranks, &[program]);
-    let pids = ranks(&sandbox, program);
+    compare(&sandbox, name, &expected, program, run);
+}
+
+/// Looks at a program of the zoo that is ready, and ends it.
+#[track_caller]
+fn compare(sandbox: &Sandbox, name: &str, expected: &Expected, program: &str, run: Running) {
+    let pids = ranks(sandbox, program);
     assert_eq!(pids.len().to_string(), expected.ranks);
     // Before all else, what is to come must have come: what they do at one moment is what is expected in the end.
     if let Some((signal, rank)) = expected.signal {
@@ -116,7 +130,7 @@ fn hangs(name: &str, program: &Path) {
     let lines = expected.lines.join("\n");
     let mut last = String::new();
     let same = eventually(SETTLED_WITHIN, || {
-        last = verdict(&sandbox, &expected.samples, &expected.every, &pids);
+        last = verdict(sandbox, &expected.samples, &expected.every, &pids);
         (last == lines).then_some(())
     });
     stop(run);
@@ -171,6 +185,17 @@ mod zoo {
     zoo! {
         mismatched_tags ring_of_receives missing_collective mismatched_collectives all_but_one_finalize disk_wait
         stopped dead endless_loop
+    }
+
+    #[test]
+    fn data_loader() {
+        let sandbox = Sandbox::new();
+        let expected = expected("data_loader");
+        let python = venv("mpi4py").join("bin/python3");
+        let script = testdata("hangs/data_loader/train.py");
+        let words = [python.to_str().unwrap(), script.to_str().unwrap()];
+        let run = started(&sandbox, &expected.ranks, &words);
+        compare(&sandbox, "data_loader", &expected, words[1], run);
     }
 
     #[test]

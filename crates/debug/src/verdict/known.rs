@@ -443,7 +443,9 @@ const SYSTEM_FILES: [&str; 3] = ["/usr/include/", "/include/c++/", "/rustc/"];
 #[must_use]
 pub fn is_system(frame: &Frame) -> bool {
     let file = frame.source.as_ref().map_or("", |source| &source.file);
-    if SYSTEM_FILES.iter().any(|part| file.contains(part)) {
+    let function = frame.function.as_deref().unwrap_or_default();
+    // What Cython makes is between a user's Python and a library, as that of mpi4py is.
+    if SYSTEM_FILES.iter().any(|part| file.contains(part)) || function.starts_with("__pyx_") {
         return true;
     }
     frame.module.as_deref().is_some_and(|module| {
