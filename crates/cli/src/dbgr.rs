@@ -6,24 +6,28 @@ mod live;
 mod looks;
 mod machine;
 pub(crate) mod messages;
+mod output;
 
 use std::{
+    fs,
     io::{self, Write},
     process::ExitCode,
+    time::{Duration, Instant},
 };
 
 use base::RankSet;
 use clap::Parser as _;
 use debug::{
-    stack::{Frames, Missing, Seen},
-    target,
-    tree::{Ending, NodeId, Threads, Tree},
+    report::{Detail, Report},
+    samples::{Recording, Sample},
+    stack::{Missing, Seen, Snapshot},
+    target::{self, Target},
 };
 use dvm::messages::Message;
 use os::Pid;
 
 use self::{
-    args::{Command, CommandLine},
+    args::{Command, CommandLine, TargetArgs},
     machine::Machine,
 };
 use crate::{args::MessageFormat, exit, report};
@@ -35,6 +39,7 @@ pub fn dbgr() -> ExitCode {
         Ok(line) => match line.command {
             Command::Stacks(args) => stacks(&args),
             Command::Verdict(args) => looks::verdict(&args),
+            Command::Report(args) => write_report(&args),
         },
         Err(error) => {
             // Where neither stream is there any more, the code says it.
@@ -50,19 +55,46 @@ pub fn dbgr() -> ExitCode {
 }
 
 fn stacks(args: &args::Stacks) -> u8 {
-    let machine = Machine {
-        ask: args.target.ask(),
-    };
-    let target = match target::find(&machine, &args.target.wish()) {
-        Ok(target) => target,
-        Err(why) => {
-            say(&messages::not_found(&why, machine::situation));
-            return exit::ExitCode::Usage.code();
-        }
-    };
     if args.explain {
-        return print(&target.to_string());
+        return match find(&args.target) {
+            Ok(target) => print(&target.to_string()),
+            Err(code) => code,
+        };
     }
+    match seen(&args.target, output::detail(&args.output)) {
+        Ok(report) => print(&output::shown(&report, &args.output)),
+        Err(code) => code,
+    }
+}
+
+/// `dbgr report`: the page, and on stdout where it is.
+fn write_report(args: &args::Report) -> u8 {
+    let report = match seen(&args.target, Detail::Folded) {
+        Ok(report) => report,
+        Err(code) => return code,
+    };
+    match fs::write(&args.output, debug::report::html(&report)) {
+        Ok(()) => print(&format!("written: {}\n", args.output.display())),
+        Err(error) => {
+            say(&messages::not_written(&args.output, &error));
+            exit::ExitCode::Usage.code()
+        }
+    }
+}
+
+/// Finds what the user means; the exit code where there is nothing to be found, which was said then.
+fn find(args: &TargetArgs) -> Result<Target, u8> {
+    let machine = Machine { ask: args.ask() };
+    target::find(&machine, &args.wish()).map_err(|why| {
+        say(&messages::not_found(&why, machine::situation));
+        exit::ExitCode::Usage.code()
+    })
+}
+
+/// Looks at what the user means, and says what is in the way.
+fn seen(args: &TargetArgs, detail: Detail) -> Result<Report, u8> {
+    let start = Instant::now();
+    let target = find(args)?;
     target
         .doubts
         .iter()
@@ -73,42 +105,39 @@ fn stacks(args: &args::Stacks) -> u8 {
         .iter()
         .map(messages::note)
         .for_each(|message| say(&message));
-    let (mut looker, mut tree) = (live::Looker::default(), Tree::new());
-    let (mut forbidden, mut first) = (RankSet::new(), None);
+    let mut looker = live::Looker::default();
+    let snapshot = look(&mut looker, &target);
+    let forbidden: RankSet = snapshot
+        .procs
+        .iter()
+        .filter(|(_, seen)| matches!(seen, Seen::Missing(Missing::NotPermitted)))
+        .map(|(&rank, _)| rank)
+        .collect();
+    if let Some(proc) = forbidden.first().and_then(|rank| target.procs.get(&rank)) {
+        let situation = machine::situation(proc.pid);
+        say(&messages::not_permitted(&forbidden, &situation));
+    }
+    let recording = Recording {
+        frames: looker.frames,
+        samples: vec![Sample {
+            at: Duration::ZERO,
+            snapshot,
+        }],
+    };
+    Ok(output::report(&target, recording, detail, start.elapsed()))
+}
+
+/// One look at every rank.
+fn look(looker: &mut live::Looker, target: &Target) -> Snapshot {
+    let mut snapshot = Snapshot::default();
     for (&rank, proc) in &target.procs {
         let seen = match &proc.host {
             Some(host) => Seen::Missing(Missing::Elsewhere(host.clone())),
             None => looker.look(Pid::from_raw(proc.pid)),
         };
-        match seen {
-            Seen::Threads(threads) => {
-                for thread in threads {
-                    let ending = Ending {
-                        activity: thread.activity,
-                        end: thread.stack.end,
-                    };
-                    tree.insert(&thread.stack.frames, ending, rank);
-                }
-            }
-            Seen::Missing(Missing::NotPermitted) => {
-                forbidden.insert(rank);
-                first.get_or_insert(proc.pid);
-            }
-            Seen::Missing(missing) => {
-                let _ = writeln!(io::stderr(), "rank {rank}: {missing:?}");
-            }
-        }
+        snapshot.procs.insert(rank, seen);
     }
-    if let Some(pid) = first {
-        say(&messages::not_permitted(
-            &forbidden,
-            &machine::situation(pid),
-        ));
-    }
-    let passing = tree.passing();
-    let mut text = String::new();
-    show(&tree, &looker.frames, &passing, Tree::ROOT, 0, &mut text);
-    print(&text)
+    snapshot
 }
 
 /// Prints what was asked for. Nobody reading it is no failure, as with any filter.
@@ -126,33 +155,4 @@ fn print(text: &str) -> u8 {
 fn say(message: &Message) {
     // Where stderr is gone there is nobody to tell; the exit code says the rest.
     let _ = report::print(message, MessageFormat::Text, &mut io::stderr().lock());
-}
-
-fn show(
-    tree: &Tree,
-    frames: &Frames,
-    passing: &[Threads],
-    at: NodeId,
-    depth: usize,
-    text: &mut String,
-) {
-    for (ending, threads) in tree.ends(at) {
-        text.push_str(&format!(
-            "{:depth$}= {} {:?} [{}]\n",
-            "",
-            ending.activity,
-            ending.end,
-            threads.ranks()
-        ));
-    }
-    for (frame, child) in tree.children(at, frames) {
-        text.push_str(&format!(
-            "{:depth$}{} [{}] {}\n",
-            "",
-            frames.get(frame),
-            passing[child.index()].ranks(),
-            passing[child.index()].count()
-        ));
-        show(tree, frames, passing, child, depth + 1, text);
-    }
 }

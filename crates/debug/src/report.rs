@@ -16,8 +16,10 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    samples::{Boundary, Motion, Recording},
     stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen, Snapshot, Thread},
     tree::{Ending, Threads, Tree},
+    verdict::{self, Sureness, Verdict, known},
 };
 
 pub use self::{
@@ -104,33 +106,23 @@ pub struct Class {
     pub cpu: Duration,
 }
 
-/// What ranks did over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Motion {
-    /// There was only one look.
-    Unknown,
-    /// They stand.
-    Stuck,
-    /// They wait at one place and use processor time for it.
-    Spinning,
-    /// They stay in one function.
-    Looping,
-    /// They are somewhere else each time.
-    Moving,
+/// What ranks did over time, in a word; none where it is not known.
+const fn motion_word(motion: Motion) -> Option<&'static str> {
+    match motion {
+        Motion::Unknown => None,
+        Motion::Stuck => Some("stuck"),
+        Motion::Spinning => Some("spinning"),
+        Motion::Looping => Some("looping"),
+        Motion::Moving => Some("moving"),
+    }
 }
 
-impl Motion {
-    /// In a word; none where it is not known.
-    #[must_use]
-    pub const fn word(self) -> Option<&'static str> {
-        match self {
-            Self::Unknown => None,
-            Self::Stuck => Some("stuck"),
-            Self::Spinning => Some("spinning"),
-            Self::Looping => Some("looping"),
-            Self::Moving => Some("moving"),
-        }
+/// How sure a verdict is, in a word.
+const fn sureness_word(sureness: Sureness) -> &'static str {
+    match sureness {
+        Sureness::Certain => "certain",
+        Sureness::Likely => "likely",
+        Sureness::Possible => "possible",
     }
 }
 
@@ -141,52 +133,6 @@ pub struct Absent {
     pub ranks: RankSet,
     /// Why.
     pub why: Missing,
-}
-
-/// One thing that may be wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// What was seen and what it means, as a sentence without a full stop.
-    pub sentence: String,
-    /// How sure that is.
-    pub sureness: Sureness,
-    /// What it is founded on.
-    pub cites: Vec<Cite>,
-}
-
-/// How sure a verdict is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sureness {
-    /// It cannot be otherwise.
-    Certain,
-    /// It is hardly otherwise.
-    Likely,
-    /// It is one of several explanations.
-    Possible,
-}
-
-impl Sureness {
-    /// In a word.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Certain => "certain",
-            Self::Likely => "likely",
-            Self::Possible => "possible",
-        }
-    }
-}
-
-/// What was seen of some ranks in some looks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cite {
-    /// Who.
-    pub ranks: RankSet,
-    /// In which looks, from 0.
-    pub samples: Vec<usize>,
-    /// Where, outermost first; nothing of ranks that have ended.
-    pub frames: Vec<FrameId>,
 }
 
 /// What looking has cost.
@@ -263,6 +209,61 @@ impl Sample {
 }
 
 impl Report {
+    /// What was seen in some looks, and what it amounts to. Who the target is and where, the caller adds.
+    #[must_use]
+    pub fn of(recording: Recording, detail: Detail) -> Self {
+        let all = recording.observe(Boundary::Known);
+        let frames = recording.frames;
+        let classes = all.classes(&frames).into_iter();
+        let classes = classes
+            .filter_map(|class| {
+                Some(Class {
+                    activity: class.activity.ok()?,
+                    ranks: class.ranks,
+                    frames: class.frames,
+                    motion: class.motion,
+                    cpu: class.cpu,
+                })
+            })
+            .collect();
+        let verdicts = verdict::judge(&frames, &all);
+        let mut report = Self {
+            classes,
+            verdicts,
+            ..Self::default()
+        };
+        let mut stops = Vec::new();
+        for sample in &recording.samples {
+            let keeper = |thread: &Thread| {
+                let stack = thread.stack.frames.iter().map(|&id| frames.get(id));
+                match (detail, known::helper(&thread.name, stack)) {
+                    (Detail::Folded, Some(kind)) => Keeper::Library(kind.to_owned()),
+                    _ => Keeper::Program,
+                }
+            };
+            let (mut merged, missing) = Sample::of(sample.at, &sample.snapshot, keeper);
+            if detail == Detail::Folded {
+                merged.tree = merged
+                    .tree
+                    .mapped(|stack| Boundary::Known.cut(&frames, stack).frames);
+            }
+            report.samples.push(merged);
+            report.missing = missing;
+            for seen in sample.snapshot.procs.values() {
+                if let Seen::Threads(threads) = seen {
+                    stops.extend(threads.iter().map(|thread| thread.stopped));
+                }
+            }
+        }
+        stops.retain(|time| !time.is_zero());
+        stops.sort_unstable();
+        report.timing.stops = stops.len() as u64;
+        report.timing.stopped_median = stops.get(stops.len() / 2).copied().unwrap_or_default();
+        report.timing.stopped_longest = stops.last().copied().unwrap_or_default();
+        report.frames = frames;
+        report
+    }
+
     /// Every rank of the target, seen or not.
     #[must_use]
     pub fn ranks(&self) -> RankSet {

@@ -1,6 +1,8 @@
 //! The command line of `dbgr`.
 
-use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use debug::target::Wish;
 
 use super::machine::Ask;
@@ -30,6 +32,8 @@ pub(super) enum Command {
     /// Looks several times at processes that are named one by one, and says classes and verdicts
     #[command(hide = true)]
     Verdict(super::looks::Args),
+    /// Writes what there is to see into one page, to look at and to send to a colleague
+    Report(Report),
 }
 
 /// `dbgr stacks`.
@@ -40,6 +44,52 @@ pub(super) struct Stacks {
     /// Say how the job was found, and look at nothing
     #[arg(long)]
     pub(super) explain: bool,
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+/// `dbgr report`.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Report {
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
+    /// The file to write: HTML that needs no other file and no network
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: PathBuf,
+}
+
+/// How stacks are shown.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Output {
+    /// Show every frame and every stack, also inside of libraries
+    #[arg(long)]
+    pub(super) full: bool,
+    /// Print one JSON object (docs/formats/stacks.md)
+    #[arg(long, conflicts_with = "folded")]
+    pub(super) json: bool,
+    /// Print a line for each stack, for programs that draw flame graphs
+    #[arg(long)]
+    pub(super) folded: bool,
+    /// Use colours
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = When::Auto)]
+    pub(super) color: When,
+    /// Columns, instead of those of the terminal
+    #[arg(long, value_name = "COLUMNS")]
+    pub(super) width: Option<usize>,
+    /// Say how long threads were stopped for
+    #[arg(long)]
+    pub(super) timing: bool,
+}
+
+/// When there are colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum When {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
 }
 
 /// Which processes are meant.
@@ -91,10 +141,11 @@ mod tests {
     fn wish(line: &str) -> Result<Wish, clap::error::ErrorKind> {
         let words = format!("dbgr stacks {line}");
         let parsed = CommandLine::try_parse_from(words.split_ascii_whitespace());
-        let Command::Stacks(stacks) = parsed.map_err(|error| error.kind())?.command else {
-            panic!("not `stacks`");
-        };
-        Ok(stacks.target.wish())
+        match parsed.map_err(|error| error.kind())?.command {
+            Command::Stacks(stacks) => Ok(stacks.target.wish()),
+            Command::Report(report) => Ok(report.target.wish()),
+            Command::Verdict(_) => panic!("it has no target"),
+        }
     }
 
     #[test]
@@ -112,7 +163,7 @@ mod tests {
         use clap::CommandFactory as _;
         let mut command = CommandLine::command();
         let stacks = command.find_subcommand_mut("stacks").unwrap();
-        insta::assert_snapshot!(stacks.render_long_help().to_string(), @r"
+        insta::assert_snapshot!(stacks.render_long_help().to_string(), @r#"
     Shows the stacks of all ranks as one tree
 
     Usage: stacks [OPTIONS] [PID|JOB]
@@ -136,8 +187,33 @@ mod tests {
           --explain
               Say how the job was found, and look at nothing
 
+          --full
+              Show every frame and every stack, also inside of libraries
+
+          --json
+              Print one JSON object (docs/formats/stacks.md)
+
+          --folded
+              Print a line for each stack, for programs that draw flame graphs
+
+          --color <WHEN>
+              Use colours
+
+              Possible values:
+              - auto:   On a terminal, unless NO_COLOR is set
+              - always: Always
+              - never:  Never
+              
+              [default: auto]
+
+          --width <COLUMNS>
+              Columns, instead of those of the terminal
+
+          --timing
+              Say how long threads were stopped for
+
       -h, --help
-              Print help
-");
+              Print help (see a summary with '-h')
+    "#);
     }
 }

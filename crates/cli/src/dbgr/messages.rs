@@ -52,6 +52,12 @@ const OUTPUT_LOST: Kind = Kind {
     explanation: "What `dbgr` prints cannot be written: the disk is full, or the device failed.",
 };
 
+const NOT_WRITTEN: Kind = Kind {
+    id: "dbgr/not-written",
+    severity: Severity::Error,
+    explanation: "The file for the report cannot be written: its directory is missing, or is not yours, or the disk is full.",
+};
+
 /// Every kind of message here, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[
     &NO_PROCESS,
@@ -62,6 +68,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &DOUBT,
     &NOTE,
     &OUTPUT_LOST,
+    &NOT_WRITTEN,
 ];
 
 /// Why there is nothing to be looked at. `situation` is asked where that is not allowed.
@@ -123,6 +130,13 @@ pub(super) fn output_lost(error: &std::io::Error) -> Message {
     Message::new(&OUTPUT_LOST, format!("cannot print: {error}"))
 }
 
+pub(super) fn not_written(path: &std::path::Path, error: &std::io::Error) -> Message {
+    Message::new(
+        &NOT_WRITTEN,
+        format!("cannot write `{}`: {error}", path.display()),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +167,8 @@ mod tests {
         said.push(not_permitted(&ranks, &situation(7)));
         said.push(doubt(&Doubt::NotStarted { launcher: 7 }));
         said.push(note(&Note::Elsewhere { ranks: 4 }));
+        let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+        said.push(not_written("no/hang.html".as_ref(), &error));
         let text: String = said
             .iter()
             .map(|message| report::text(message, MessageFormat::Text))
@@ -174,6 +190,7 @@ mod tests {
       help:  run `dbgr` as that user, or as root
     warning: process 7 is a launcher that has not started its ranks yet; what is shown is the launcher itself
     note: 4 ranks are on other nodes, which this version does not reach
+    error: cannot write `no/hang.html`: entity not found
 ");
     }
 }

@@ -306,3 +306,47 @@ fn what_is_not_there() {
     stacks(&["--name", "/no/such/*"]).expect_err(&["is called `/no/such/*`"]);
     stacks(&[]).expect_err(&["Usage: dbgr stacks"]);
 }
+
+#[test]
+fn what_was_found_in_every_form() {
+    let trial = Trial::plain();
+    let job = trial.launch(&rally(), &["run", "-n", "3"]);
+    let pid = job.pid.to_string();
+    let said = |option: &str| trial.dbgr(&[&pid, option]).expect_code(0).out();
+    let text = said("--color=never");
+    assert!(
+        text.contains("3 [0-2] main") && !text.contains('\u{1b}'),
+        "{text}"
+    );
+    assert!(said("--color=always").contains("\u{1b}["));
+    let narrow = said("--width=40");
+    assert!(
+        narrow.lines().all(|line| line.chars().count() <= 40),
+        "{narrow}"
+    );
+    assert!(said("--full").contains("_start"));
+    assert!(said("--timing").contains("3 threads were stopped for "));
+    let folded = said("--folded");
+    assert!(
+        folded.contains("wait_here") && folded.trim_end().ends_with(" 3"),
+        "{folded}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&said("--json")).unwrap();
+    assert_eq!(json["format"], "dbgr.stacks");
+    assert_eq!(json["placement"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        json["samples"][0]["stacks"][0]["threads"][0]["ranks"],
+        "0-2"
+    );
+    let page = trial.sandbox.path("hang.html");
+    let mut command = trial.sandbox.command(dbgr());
+    command.args(["report", &pid, "-o"]).arg(&page);
+    trial.sandbox.run(&mut command).expect_code(0);
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("wait_here") && page.ends_with("</html>\n"));
+    let mut command = trial.sandbox.command(dbgr());
+    command.args(["report", &pid, "-o", "/nowhere/hang.html"]);
+    let failed = trial.sandbox.run(&mut command);
+    assert!(failed.err().contains("cannot write `/nowhere/hang.html`"));
+    trial.let_go(job);
+}

@@ -6,12 +6,12 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{
-    Absent, Cite, Class, Motion, Place, Report, Sample, Sureness, Timing, Verdict, Version,
-};
+use super::{Absent, Class, Place, Report, Sample, Timing, Version};
 use crate::{
+    samples::Motion,
     stack::{Activity, End, Frame, FrameId, Frames},
     tree::{Ending, Threads},
+    verdict::{Cite, RuleId, Sureness, Verdict},
 };
 
 /// The version of the format.
@@ -103,6 +103,7 @@ struct Classed {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Judged {
+    rule: RuleId,
     sentence: String,
     sureness: Sureness,
     cites: Vec<Cited>,
@@ -113,6 +114,7 @@ struct Cited {
     ranks: RankSet,
     samples: Vec<usize>,
     frames: Vec<usize>,
+    activity: Option<Activity>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -209,6 +211,7 @@ pub fn json(report: &Report) -> String {
             .verdicts
             .iter()
             .map(|verdict| Judged {
+                rule: verdict.rule,
                 sentence: verdict.sentence.clone(),
                 sureness: verdict.sureness,
                 cites: verdict
@@ -218,6 +221,7 @@ pub fn json(report: &Report) -> String {
                         ranks: cite.ranks.clone(),
                         samples: cite.samples.clone(),
                         frames: numbers(&cite.frames),
+                        activity: cite.activity,
                     })
                     .collect(),
             })
@@ -305,9 +309,11 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
                 ranks: cited.ranks,
                 samples: cited.samples,
                 frames: named(&cited.frames)?,
+                activity: cited.activity,
             });
         }
         verdicts.push(Verdict {
+            rule: judged.rule,
             sentence: judged.sentence,
             sureness: judged.sureness,
             cites,

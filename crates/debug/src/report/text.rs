@@ -11,9 +11,9 @@ use std::fmt::Write as _;
 use base::RankSet;
 
 use super::{
-    Class, Report, bracketed, clean, counted, name,
+    Class, Report, bracketed, clean, counted, motion_word, name,
     outline::{self, Outline, Segment},
-    reason,
+    reason, sureness_word,
 };
 use crate::{
     stack::{End, Frame, FrameId, FrameKind, Frames},
@@ -107,7 +107,7 @@ pub fn text(report: &Report, look: &Look) -> String {
         page.flow("unsure: ", Style::State, &clean(doubt));
     }
     for verdict in &report.verdicts {
-        let sureness = format!("{}: ", verdict.sureness.word());
+        let sureness = format!("{}: ", sureness_word(verdict.sureness));
         page.flow(&sureness, Style::Odd, &clean(&verdict.sentence));
     }
     if report.verdicts.is_empty() && report.samples.len() > 1 {
@@ -568,7 +568,7 @@ struct Prefixes {
 /// Activity, motion and load of a class: `running,` `spinning,` `98% cpu:`.
 fn state(report: &Report, class: &Class) -> Vec<String> {
     let mut words = vec![class.activity.to_string()];
-    words.extend(class.motion.word().map(str::to_owned));
+    words.extend(motion_word(class.motion).map(str::to_owned));
     words.extend(report.load(class).map(|load| format!("{load}% cpu")));
     let last = words.len() - 1;
     for (index, word) in words.iter_mut().enumerate() {

@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::{Rank, RankSet};
 use debug::{
-    report::{
-        Absent, Cite, Class, Motion, Place, Report, Sample, Sureness, Timing, Verdict, Version,
-    },
+    report::{Absent, Class, Place, Report, Sample, Timing, Version},
+    samples::Motion,
     stack::{Activity, End, Frame, FrameId, FrameKind, Frames, Missing, Source, Wait},
     tree::{Ending, Threads},
+    verdict::{Cite, RuleId, Sureness, Verdict},
 };
 
 /// Frames by words: `name`, `name@file:line`, `=name@file:line` for an inlined one, `!` for a signal.
@@ -150,10 +150,11 @@ pub(crate) fn four() -> Report {
         ];
         cites = classes
             .iter()
-            .map(|(ranks, frames, _)| Cite {
+            .map(|(ranks, frames, activity)| Cite {
                 ranks: RankSet::clone(ranks),
                 samples: vec![0, 1, 2],
                 frames: frames.clone(),
+                activity: Some(*activity),
             })
             .collect();
     }
@@ -176,6 +177,7 @@ pub(crate) fn four() -> Report {
         })
         .collect();
     report.verdicts.push(Verdict {
+        rule: RuleId::DiskWait,
         sentence: "3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41), in disk wait in 3 of 3 looks".to_owned(),
         sureness: Sureness::Likely,
         cites,

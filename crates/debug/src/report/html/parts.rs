@@ -6,13 +6,14 @@ use base::RankSet;
 
 use super::{
     super::{
-        Motion, Report, bracketed, counted, name,
+        Report, bracketed, counted, motion_word, name,
         outline::{self, Outline, Segment},
-        reason,
+        reason, sureness_word,
     },
     escaped,
 };
 use crate::{
+    samples::Motion,
     stack::{Activity, End, Frame, FrameId},
     tree::Ending,
 };
@@ -49,7 +50,7 @@ pub(super) fn verdicts(report: &Report, page: &mut String) {
         let _ = write!(
             page,
             "<div class=\"verdict yes\"><p><em>{}</em> <strong>{}</strong></p>\n<ul class=cites>",
-            verdict.sureness.word(),
+            sureness_word(verdict.sureness),
             escaped(&verdict.sentence)
         );
         for cite in &verdict.cites {
@@ -344,7 +345,7 @@ fn table(report: &Report, rows: &[Row], odd: impl Fn(&Row) -> &'static str, page
             row.ranks.len(),
             escaped(&callers(report, &row.frames)),
             row.activity,
-            row.motion.word().unwrap_or("–"),
+            motion_word(row.motion).unwrap_or("–"),
             set(&row.ranks)
         );
     }

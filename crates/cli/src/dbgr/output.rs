@@ -1,0 +1,175 @@
+//! What was found, as the user wants it.
+
+use std::{
+    env,
+    io::{self, IsTerminal as _},
+    os::fd::AsFd as _,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use base::Rank;
+use debug::{
+    report::{self, Colour, Detail, Guides, Look, Place, Report, Version},
+    samples::Recording,
+    stack::Seen,
+    target::Target,
+};
+
+use super::args::{Output, When};
+
+/// Columns where there is no terminal.
+const WIDTH: usize = 100;
+
+/// All that is known of a target from some looks that took so long in all.
+pub(super) fn report(
+    target: &Target,
+    recording: Recording,
+    detail: Detail,
+    took: Duration,
+) -> Report {
+    let host = os::host_name();
+    let processor = |rank: Rank| {
+        let sample = recording.samples.last()?;
+        match sample.snapshot.procs.get(&rank)? {
+            Seen::Threads(threads) => {
+                let tid = os::Pid::from_raw(threads.first()?.tid);
+                os::inspect_thread(tid, tid).map(|info| info.processor)
+            }
+            Seen::Missing(_) => None,
+        }
+    };
+    let places = target.procs.iter().map(|(&rank, proc)| {
+        let place = Place {
+            host: proc.host.clone().unwrap_or_else(|| host.clone()),
+            pid: proc.pid,
+            cpu: processor(rank),
+        };
+        (rank, place)
+    });
+    let placement = places.collect();
+    let mut report = Report::of(recording, detail);
+    report.placement = placement;
+    report.title.clone_from(&target.title);
+    report.found = target.tried.iter().map(ToString::to_string).collect();
+    report.found.push(target.how.to_string());
+    report.doubts = target.doubts.iter().map(ToString::to_string).collect();
+    report.host = host;
+    report.date = date(SystemTime::now());
+    report.timing.total = took;
+    let version = |of: &str, version: String| Version {
+        of: of.to_owned(),
+        version,
+    };
+    report.versions = vec![version("dbgr", env!("CARGO_PKG_VERSION").to_owned())];
+    if let Ok(kernel) = std::fs::read_to_string("/proc/sys/kernel/osrelease") {
+        report
+            .versions
+            .push(version("Linux", kernel.trim().to_owned()));
+    }
+    report
+}
+
+/// How much is asked for.
+pub(super) const fn detail(output: &Output) -> Detail {
+    if output.full {
+        Detail::Full
+    } else {
+        Detail::Folded
+    }
+}
+
+/// What is printed of a report.
+pub(super) fn shown(report: &Report, output: &Output) -> String {
+    if output.json {
+        return report::json(report);
+    }
+    if output.folded {
+        return report::folded(report);
+    }
+    let stdout = io::stdout();
+    let terminal = stdout.is_terminal();
+    let colour = match output.color {
+        When::Always => Colour::Ansi,
+        When::Auto if terminal && env::var_os("NO_COLOR").is_none_or(|it| it.is_empty()) => {
+            Colour::Ansi
+        }
+        When::Auto | When::Never => Colour::Never,
+    };
+    let columns = terminal
+        .then(|| os::window_size(stdout.as_fd()))
+        .flatten()
+        .map(|size| usize::from(size.columns))
+        .filter(|&columns| columns > 0);
+    let look = Look {
+        width: output.width.or(columns).unwrap_or(WIDTH),
+        detail: detail(output),
+        colour,
+        guides: guides(),
+    };
+    let mut text = report::text(report, &look);
+    if output.timing {
+        text.push_str(&report.timing.sentence());
+        text.push('\n');
+    }
+    text
+}
+
+/// Lines of Unicode where the locale knows them, or says nothing.
+fn guides() -> Guides {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .filter_map(env::var_os)
+        .find(|value| !value.is_empty());
+    let plain = locale.is_some_and(|locale| {
+        let locale = locale.to_string_lossy().to_lowercase();
+        !(locale.contains("utf-8") || locale.contains("utf8"))
+    });
+    if plain {
+        Guides::Ascii
+    } else {
+        Guides::Unicode
+    }
+}
+
+/// `2026-11-22 01:20:07 UTC`.
+fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
+    let (mut days, second) = (seconds / 86_400, seconds % 86_400);
+    let leap =
+        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let day = days + 1;
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        for (seconds, expected) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_795_310_407, "2026-11-22 01:20:07 UTC"),
+            (4_107_542_399, "2100-02-28 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(date(UNIX_EPOCH + Duration::from_secs(seconds)), expected);
+        }
+    }
+}
