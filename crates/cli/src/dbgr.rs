@@ -12,22 +12,23 @@ use std::{
     fs,
     io::{self, Write},
     process::ExitCode,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use base::RankSet;
+use base::{Rank, RankSet};
 use clap::Parser as _;
 use debug::{
     report::{Detail, Report},
-    samples::{Recording, Sample},
+    samples::Recording,
     stack::{Missing, Seen, Snapshot},
-    target::{self, Target},
+    target::{self, Proc, Target},
 };
 use dvm::messages::Message;
 use os::Pid;
 
 use self::{
     args::{Command, CommandLine, TargetArgs},
+    looks::Plan,
     machine::Machine,
 };
 use crate::{args::MessageFormat, exit, report};
@@ -61,7 +62,11 @@ fn stacks(args: &args::Stacks) -> u8 {
             Err(code) => code,
         };
     }
-    match seen(&args.target, output::detail(&args.output)) {
+    match seen(
+        &args.target,
+        args.looks.plan(),
+        output::detail(&args.output),
+    ) {
         Ok(report) => print(&output::shown(&report, &args.output)),
         Err(code) => code,
     }
@@ -69,15 +74,19 @@ fn stacks(args: &args::Stacks) -> u8 {
 
 /// `dbgr report`: the page, and on stdout where it is.
 fn write_report(args: &args::Report) -> u8 {
-    let report = match seen(&args.target, Detail::Folded) {
+    let report = match seen(&args.target, args.looks.plan(), Detail::Folded) {
         Ok(report) => report,
         Err(code) => return code,
     };
     match fs::write(&args.output, debug::report::html(&report)) {
-        Ok(()) => print(&format!("written: {}\n", args.output.display())),
+        Ok(()) => {
+            let verdicts = report.verdicts.iter().map(|verdict| format!("{verdict}\n"));
+            let written = format!("written: {}\n", args.output.display());
+            print(&verdicts.chain([written]).collect::<String>())
+        }
         Err(error) => {
             say(&messages::not_written(&args.output, &error));
-            exit::ExitCode::Usage.code()
+            exit::ExitCode::BadFile.code()
         }
     }
 }
@@ -92,7 +101,7 @@ fn find(args: &TargetArgs) -> Result<Target, u8> {
 }
 
 /// Looks at what the user means, and says what is in the way.
-fn seen(args: &TargetArgs, detail: Detail) -> Result<Report, u8> {
+fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
     let start = Instant::now();
     let target = find(args)?;
     target
@@ -105,11 +114,12 @@ fn seen(args: &TargetArgs, detail: Detail) -> Result<Report, u8> {
         .iter()
         .map(messages::note)
         .for_each(|message| say(&message));
-    let mut looker = live::Looker::default();
-    let snapshot = look(&mut looker, &target);
-    let forbidden: RankSet = snapshot
-        .procs
-        .iter()
+    let mut looker = live::Looker::new(detail);
+    let samples = looks::take(plan, || look(&mut looker, &target));
+    let last = samples.iter().next_back();
+    let forbidden: RankSet = last
+        .into_iter()
+        .flat_map(|sample| &sample.snapshot.procs)
         .filter(|(_, seen)| matches!(seen, Seen::Missing(Missing::NotPermitted)))
         .map(|(&rank, _)| rank)
         .collect();
@@ -119,25 +129,22 @@ fn seen(args: &TargetArgs, detail: Detail) -> Result<Report, u8> {
     }
     let recording = Recording {
         frames: looker.frames,
-        samples: vec![Sample {
-            at: Duration::ZERO,
-            snapshot,
-        }],
+        samples,
     };
     Ok(output::report(&target, recording, detail, start.elapsed()))
 }
 
 /// One look at every rank.
 fn look(looker: &mut live::Looker, target: &Target) -> Snapshot {
-    let mut snapshot = Snapshot::default();
-    for (&rank, proc) in &target.procs {
+    let look = |(&rank, proc): (&Rank, &Proc)| {
         let seen = match &proc.host {
             Some(host) => Seen::Missing(Missing::Elsewhere(host.clone())),
             None => looker.look(Pid::from_raw(proc.pid)),
         };
-        snapshot.procs.insert(rank, seen);
-    }
-    snapshot
+        (rank, seen)
+    };
+    let procs = target.procs.iter().map(look).collect();
+    Snapshot { procs }
 }
 
 /// Prints what was asked for. Nobody reading it is no failure, as with any filter.

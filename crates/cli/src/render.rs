@@ -31,8 +31,8 @@ use base::{JobId, Rank};
 use bytes::{BufMut, Bytes, BytesMut};
 use dvm::proto::{Chunk, Stream, TableRow};
 
-pub(crate) use self::tags::WallClock;
-use self::tags::{Hosts, digits, push_number, rfc3339};
+use self::tags::{Hosts, digits, push_number};
+pub(crate) use self::tags::{WallClock, rfc3339};
 use crate::args::{Format, FrontOptions, Label, Timestamps};
 
 /// How output is to look.

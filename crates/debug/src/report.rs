@@ -159,11 +159,12 @@ pub enum Keeper {
 
 impl Sample {
     /// Merges what was seen at one moment, and tells of whom nothing was seen. `keeper` says of each thread but the
-    /// first of a process whose it is.
+    /// first of a process whose it is, and `shown` what of its stack is shown.
     pub fn of(
         at: Duration,
         snapshot: &Snapshot,
         mut keeper: impl FnMut(&Thread) -> Keeper,
+        mut shown: impl FnMut(&Thread) -> Vec<FrameId>,
     ) -> (Self, Vec<Absent>) {
         let mut sample = Self {
             at,
@@ -189,7 +190,7 @@ impl Sample {
                     activity: thread.activity,
                     end: thread.stack.end.clone(),
                 };
-                sample.tree.insert(&thread.stack.frames, ending, rank);
+                sample.tree.insert(&shown(thread), ending, rank);
             }
         }
         let missing = missing.into_iter();
@@ -208,12 +209,48 @@ impl Sample {
     }
 }
 
+/// For each frame in which a thread runs, without having called anything that people know, the same without its line: the
+/// thread is on another one each time, and on another than its neighbours.
+fn without_lines(
+    samples: &[crate::samples::Sample],
+    frames: &mut Frames,
+) -> BTreeMap<FrameId, FrameId> {
+    let mut without = BTreeMap::new();
+    let seen = samples.iter().flat_map(|it| it.snapshot.procs.values());
+    for seen in seen {
+        let Seen::Threads(threads) = seen else {
+            continue;
+        };
+        for thread in threads {
+            let Some(&inner) = thread.stack.frames.last() else {
+                continue;
+            };
+            let waits = || {
+                Boundary::Known
+                    .cut(frames, &thread.stack.frames)
+                    .wait
+                    .is_some()
+            };
+            if thread.activity != Activity::Running || without.contains_key(&inner) || waits() {
+                continue;
+            }
+            let frame = Frame {
+                source: None,
+                ..frames.get(inner).clone()
+            };
+            without.insert(inner, frames.intern(frame));
+        }
+    }
+    without
+}
+
 impl Report {
     /// What was seen in some looks, and what it amounts to. Who the target is and where, the caller adds.
     #[must_use]
     pub fn of(recording: Recording, detail: Detail) -> Self {
         let all = recording.observe(Boundary::Known);
-        let frames = recording.frames;
+        let mut frames = recording.frames;
+        let without_line = without_lines(&recording.samples, &mut frames);
         let classes = all.classes(&frames).into_iter();
         let classes = classes
             .filter_map(|class| {
@@ -241,12 +278,20 @@ impl Report {
                     _ => Keeper::Program,
                 }
             };
-            let (mut merged, missing) = Sample::of(sample.at, &sample.snapshot, keeper);
-            if detail == Detail::Folded {
-                merged.tree = merged
-                    .tree
-                    .mapped(|stack| Boundary::Known.cut(&frames, stack).frames);
-            }
+            let shown = |thread: &Thread| match detail {
+                Detail::Folded => {
+                    let mut stack = Boundary::Known.cut(&frames, &thread.stack.frames).frames;
+                    if let Some(inner) = stack.last_mut()
+                        && thread.activity == Activity::Running
+                        && let Some(without_line) = without_line.get(inner)
+                    {
+                        *inner = *without_line;
+                    }
+                    stack
+                }
+                Detail::Full => thread.stack.frames.clone(),
+            };
+            let (merged, missing) = Sample::of(sample.at, &sample.snapshot, keeper, shown);
             report.samples.push(merged);
             report.missing = missing;
             for seen in sample.snapshot.procs.values() {

@@ -1,11 +1,12 @@
 //! The command line of `dbgr`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use debug::target::Wish;
 
-use super::machine::Ask;
+use super::{looks::Plan, machine::Ask};
+use crate::args::values::time;
 
 /// Columns that help is wrapped to, whatever the terminal's width.
 const HELP_WIDTH: usize = 80;
@@ -45,6 +46,8 @@ pub(super) struct Stacks {
     #[arg(long)]
     pub(super) explain: bool,
     #[command(flatten)]
+    pub(super) looks: Looks<1>,
+    #[command(flatten)]
     pub(super) output: Output,
 }
 
@@ -53,9 +56,35 @@ pub(super) struct Stacks {
 pub(super) struct Report {
     #[command(flatten)]
     pub(super) target: TargetArgs,
+    #[command(flatten)]
+    pub(super) looks: Looks<3>,
     /// The file to write: HTML that needs no other file and no network
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: PathBuf,
+}
+
+/// How often it is looked; `SAMPLES` times if nothing else is said.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Looks<const SAMPLES: u32> {
+    /// How often to look: from two looks on it is said what moves, what is stuck and what may be wrong
+    #[arg(long, value_name = "N", default_value_t = SAMPLES, value_parser = clap::value_parser!(u32).range(1..=MAX_SAMPLES))]
+    samples: u32,
+    /// Time from one look to the next, such as 200ms, 1s or 2m
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    every: Duration,
+}
+
+/// Looks that are taken at most: all of them are kept.
+const MAX_SAMPLES: i64 = 1000;
+
+impl<const SAMPLES: u32> Looks<SAMPLES> {
+    /// What is planned.
+    pub(super) const fn plan(self) -> Plan {
+        Plan {
+            samples: self.samples,
+            every: self.every,
+        }
+    }
 }
 
 /// How stacks are shown.
@@ -186,6 +215,17 @@ mod tests {
 
           --explain
               Say how the job was found, and look at nothing
+
+          --samples <N>
+              How often to look: from two looks on it is said what moves, what is stuck and what may be
+              wrong
+              
+              [default: 1]
+
+          --every <TIME>
+              Time from one look to the next, such as 200ms, 1s or 2m
+              
+              [default: 1s]
 
           --full
               Show every frame and every stack, also inside of libraries

@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, mem, path::Path, time::Duration};
 
 use bytes::Bytes;
 use debug::{
-    image::Files,
+    image::{self, Files},
     maps::{self, Mapping},
     memory::{Memory, Unreadable},
-    python::{self, Detail},
+    python, report,
     stack::{Activity, End, Frames, Missing, Seen, Stack, Thread, Wait},
     unwind::{Capture, Code, Images},
 };
@@ -61,12 +61,12 @@ impl Files for LiveFiles {
 }
 
 /// Looks at processes, and keeps what does not change between two looks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Looker {
     /// Every frame that was seen.
     pub(super) frames: Frames,
     /// How much of Python's interpreter is shown.
-    pub(super) detail: Detail,
+    detail: python::Detail,
     images: Images,
     places: python::Places,
     codes: BTreeMap<Pid, Known>,
@@ -84,6 +84,22 @@ struct Known {
 }
 
 impl Looker {
+    /// Has looked at nothing yet. For stacks that are shown in full, lines inside the system's libraries are read too.
+    pub(super) fn new(detail: report::Detail) -> Self {
+        let (detail, python) = match detail {
+            report::Detail::Folded => (image::Detail::Names, python::Detail::Short),
+            report::Detail::Full => (image::Detail::Lines, python::Detail::Full),
+        };
+        Self {
+            frames: Frames::new(),
+            detail: python,
+            images: Images::new(detail),
+            places: python::Places::default(),
+            codes: BTreeMap::new(),
+            room: Vec::new(),
+        }
+    }
+
     /// Looks at every thread of a process, of which each is stopped for a moment.
     pub(super) fn look(&mut self, pid: Pid) -> Seen {
         let Some(info) = os::inspect(pid) else {

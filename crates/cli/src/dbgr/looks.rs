@@ -13,8 +13,9 @@ use std::{
 
 use base::Rank;
 use debug::{
+    report::Detail,
     samples::{Boundary, Class, Recording, Sample},
-    stack::{FrameId, Frames, Seen, Snapshot},
+    stack::{FrameId, Frames, Snapshot},
     verdict::{
         self,
         known::{self, Place},
@@ -61,8 +62,20 @@ pub(super) fn verdict(args: &Args) -> u8 {
         let rank = rank.unwrap_or_else(|| Rank(next()));
         procs.insert(rank, pid);
     }
-    let every = Duration::from_millis(args.every.into());
-    let recording = take(&mut Looker::default(), &procs, args.samples, every);
+    let plan = Plan {
+        samples: args.samples,
+        every: Duration::from_millis(args.every.into()),
+    };
+    let mut looker = Looker::new(Detail::Folded);
+    let samples = take(plan, || {
+        let look = |(&rank, &pid): (&Rank, &Pid)| (rank, looker.look(pid));
+        let procs = procs.iter().map(look).collect();
+        Snapshot { procs }
+    });
+    let recording = Recording {
+        frames: looker.frames,
+        samples,
+    };
     if args.json {
         // Nothing in it can fail to be text.
         let json = serde_json::to_string(&recording).unwrap_or_default();
@@ -71,31 +84,32 @@ pub(super) fn verdict(args: &Args) -> u8 {
     super::print(&text(&recording))
 }
 
-/// Looks so often, so far apart.
-pub(super) fn take(
-    looker: &mut Looker,
-    procs: &BTreeMap<Rank, Pid>,
-    samples: u32,
-    every: Duration,
-) -> Recording {
+/// How often to look, and how far apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// How often.
+    pub(super) samples: u32,
+    /// From the beginning of one look to that of the next.
+    pub(super) every: Duration,
+}
+
+/// Looks as often as is planned.
+pub(super) fn take(plan: Plan, mut look: impl FnMut() -> Snapshot) -> Vec<Sample> {
     let first = Instant::now();
     let mut looks = Vec::new();
-    for number in 0..samples {
-        let due = first + every * number;
+    for number in 0..plan.samples {
         // A look that took longer than the time between two is followed by the next at once.
-        thread::sleep(due.saturating_duration_since(Instant::now()));
-        let at = first.elapsed();
-        let look = |(&rank, &pid): (&Rank, &Pid)| (rank, looker.look(pid));
-        let procs: BTreeMap<Rank, Seen> = procs.iter().map(look).collect();
-        looks.push(Sample {
-            at,
-            snapshot: Snapshot { procs },
-        });
+        thread::sleep((plan.every * number).saturating_sub(first.elapsed()));
+        // The first look begins the time.
+        let at = if number == 0 {
+            Duration::ZERO
+        } else {
+            first.elapsed()
+        };
+        let snapshot = look();
+        looks.push(Sample { at, snapshot });
     }
-    Recording {
-        frames: looker.frames.clone(),
-        samples: looks,
-    }
+    looks
 }
 
 /// Classes, one a line, and the verdicts.

@@ -28,4 +28,5 @@ mod spawned;
 mod stacks;
 mod terminal;
 mod topology;
+mod unwinding;
 mod variables;

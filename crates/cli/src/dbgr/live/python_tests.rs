@@ -118,7 +118,7 @@ fn threads_of(seen: Seen) -> Vec<Thread> {
 #[test]
 fn every_thread_is_where_python_says_that_it_is() {
     let running = run(&["0.5"]);
-    let mut looker = Looker::default();
+    let mut looker = Looker::new(report::Detail::Folded);
     let expected = running.threads();
     for _ in 0..2 {
         let threads = threads_of(looker.look(running.pid()));
@@ -157,7 +157,7 @@ fn python_stands_where_the_loop_of_the_interpreter_did() {
     };
     // Before 3.11 Python sleeps in `select`.
     let is_wait = |name: &String| name.contains("nanosleep") || name.contains("select");
-    let mut looker = Looker::default();
+    let mut looker = Looker::new(report::Detail::Folded);
     let threads = threads_of(looker.look(running.pid()));
     let short = sleeps(&threads, &looker);
     // Before 3.11 no class stands before the name of a method.
@@ -172,7 +172,7 @@ fn python_stands_where_the_loop_of_the_interpreter_did() {
     );
     assert!(threads.iter().all(|thread| thread.stack.end == End::Start));
 
-    looker.detail = Detail::Full;
+    let mut looker = Looker::new(report::Detail::Full);
     let threads = threads_of(looker.look(running.pid()));
     let full = sleeps(&threads, &looker);
     let at = |word: &str| full.iter().position(|name| name.contains(word)).unwrap();

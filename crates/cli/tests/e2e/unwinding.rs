@@ -1,0 +1,261 @@
+//! `dbgr stacks` against gdb: the same calls, whatever the compiler has made of them.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::harness::{
+    DEADLINE, Running, Sandbox, Stream, compiled, dbgr, eventually, mischief, testdata,
+};
+
+/// Names of the programs themselves: what the C library calls inside is not compared, for gdb reads debug information of
+/// the system too.
+const OWN: [&str; 21] = [
+    "main",
+    "outer",
+    "middle",
+    "leaf",
+    "inlined",
+    "compute",
+    "handler",
+    "holder",
+    "waiter",
+    "listener",
+    "starter",
+    "inner",
+    "routine",
+    "plugin",
+    "within",
+    "refine",
+    "~Guard",
+    "operator()",
+    "exchange",
+    "step",
+    "prompt",
+];
+const SIGNAL: &str = "<signal handler called>";
+
+/// A program that says when it is where it will stay.
+fn start(sandbox: &Sandbox, program: &Path, args: &[&str]) -> Running {
+    let mut command = sandbox.command(program);
+    command.args(args);
+    let running = sandbox.start(&mut command);
+    running.expect(Stream::Stdout, "ready");
+    running
+}
+
+/// The calls of each thread, outermost first, that are the program's own.
+fn ours(sandbox: &Sandbox, pid: i32) -> Vec<Vec<String>> {
+    let mut command = sandbox.command(dbgr());
+    command.args(["stacks", "--full", "--folded", &pid.to_string()]);
+    let text = sandbox.run(&mut command).expect_code(0).out();
+    let mut stacks: Vec<_> = text
+        .lines()
+        .map(|line| own(line.rsplit_once(' ').unwrap().0.split(';')))
+        .collect();
+    stacks.sort();
+    stacks
+}
+
+fn gdbs(sandbox: &Sandbox, pid: i32) -> Vec<Vec<String>> {
+    let mut command = sandbox.command("gdb");
+    let options = ["-batch", "-nx", "-ex", "set print frame-arguments none"];
+    command.args(["-p", &pid.to_string()]).args(options);
+    command.args([
+        "-ex",
+        "set backtrace past-main on",
+        "-ex",
+        "thread apply all bt",
+    ]);
+    let text = sandbox.run(&mut command).out();
+    let mut stacks: Vec<Vec<&str>> = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("Thread ") {
+            stacks.push(Vec::new());
+        }
+        let Some(frame) = line.strip_prefix('#') else {
+            continue;
+        };
+        let frame = frame.split_once(' ').unwrap().1.trim_start();
+        let frame = match frame.split_once(" in ") {
+            Some((address, rest)) if address.starts_with("0x") => rest,
+            _ => frame,
+        };
+        let name = if frame.starts_with(SIGNAL) {
+            SIGNAL
+        } else {
+            frame.split_once(" (").map_or(frame, |(name, _)| name)
+        };
+        stacks.last_mut().unwrap().insert(0, name);
+    }
+    let mut stacks: Vec<_> = stacks
+        .into_iter()
+        .map(|frames| own(frames.into_iter()))
+        .collect();
+    stacks.sort();
+    stacks
+}
+
+/// The program's own functions, each without what the languages put around its name.
+fn own<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    names
+        .filter_map(|name| {
+            if name == SIGNAL {
+                return Some(name.to_owned());
+            }
+            // Makers of flame graphs know inlined functions by this.
+            let name = name.strip_suffix("_[i]").unwrap_or(name);
+            let name = name.split(".isra").next()?.split(".constprop").next()?;
+            let name = name.rsplit("::").next()?.rsplit("_MOD_").next()?;
+            let name = name.split('<').next()?.trim_end_matches('_');
+            OWN.contains(&name).then(|| name.to_owned())
+        })
+        .collect()
+}
+
+/// Both find the same calls, and so many of them.
+fn agree(program: &Path, args: &[&str], frames: usize) {
+    let sandbox = Sandbox::new();
+    let running = start(&sandbox, program, args);
+    let (ours, gdbs) = (ours(&sandbox, running.pid), gdbs(&sandbox, running.pid));
+    assert_eq!(ours, gdbs);
+    assert_eq!(ours.iter().map(Vec::len).sum::<usize>(), frames, "{ours:?}");
+    // It does not know that it was looked at.
+    let asleep = || (state(running.pid) == 'S').then_some(());
+    assert!(eventually(DEADLINE, asleep).is_some());
+    end(running);
+}
+
+fn end(running: Running) {
+    running.signal(nix::sys::signal::Signal::SIGKILL);
+    running.end();
+}
+
+fn state(pid: i32) -> char {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    status.rsplit(") ").next().unwrap().chars().next().unwrap()
+}
+
+fn c(source: &str, options: &[&str]) -> PathBuf {
+    compiled(
+        Path::new("gcc"),
+        &testdata(&format!("stacks/{source}")),
+        options,
+    )
+}
+
+macro_rules! calls {
+    ($($name:ident: $options:expr, $frames:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            agree(&c("calls.c", &$options), &["2"], $frames);
+        }
+    )*};
+}
+
+calls! {
+    without_optimization: ["-g", "-O0"], 7;
+    optimized: ["-g", "-O2", "-fno-optimize-sibling-calls"], 7;
+    without_frame_pointers: ["-g", "-O1", "-fomit-frame-pointer"], 7;
+    with_frame_pointers: ["-g", "-O1", "-fno-omit-frame-pointer"], 7;
+    by_frame_pointers_alone: ["-g", "-O0", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"], 7;
+    without_lines: ["-O1"], 6;
+    by_the_linker: ["-g", "-O1", "-flto"], 7;
+    of_a_static_program: ["-g", "-O1", "-static"], 7;
+    of_a_static_program_anywhere: ["-g", "-O1", "-static-pie"], 7;
+    of_a_program_at_a_fixed_address: ["-g", "-O1", "-no-pie"], 7;
+    with_compressed_lines: ["-g", "-O1", "-gz"], 7;
+    with_older_lines: ["-gdwarf-4", "-O1"], 7;
+}
+
+#[test]
+fn ten_thousand_calls() {
+    agree(&c("calls.c", &["-g", "-O1"]), &["10000"], 10_005);
+}
+
+#[test]
+fn in_a_signal_handler() {
+    for args in [&[][..], &["on a stack of its own"]] {
+        agree(&c("signals.c", &["-g", "-O2"]), args, 4);
+        agree(&c("signals.c", &["-g", "-O0"]), args, 4);
+    }
+}
+
+#[test]
+fn in_threads() {
+    agree(&c("threads.c", &["-g", "-O2", "-pthread"]), &[], 4);
+}
+
+#[test]
+fn on_a_stack_made_by_hand() {
+    agree(&c("coroutine.c", &["-g", "-O1"]), &[], 2);
+}
+
+#[test]
+fn in_a_library_that_was_loaded_late() {
+    let library = c("plugin.c", &["-g", "-O1", "-shared", "-fPIC", "-DPLUGIN"]);
+    agree(
+        &c("plugin.c", &["-g", "-O1"]),
+        &[library.to_str().unwrap()],
+        3,
+    );
+}
+
+#[test]
+fn in_a_destructor_because_of_an_exception() {
+    let source = testdata("stacks/exceptions.cpp");
+    for (options, frames) in [(["-g", "-O0"], 3), (["-g", "-O1"], 3)] {
+        agree(&compiled(Path::new("g++"), &source, &options), &[], frames);
+    }
+}
+
+#[test]
+fn in_rust() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command(mischief());
+    command.arg("prompt").stdin(Stdio::piped());
+    let running = sandbox.start(&mut command);
+    running.expect(Stream::Stdout, "name? ");
+    // A program in Rust has two functions of the name `main`, of which gdb shows one.
+    let ours = &mut ours(&sandbox, running.pid)[0];
+    ours.dedup();
+    assert_eq!(vec![ours.clone()], gdbs(&sandbox, running.pid));
+    assert_eq!(ours.last().unwrap(), "prompt");
+    end(running);
+}
+
+/// gdb would wait until the child has gone.
+#[test]
+fn who_waits_for_a_child_that_has_its_stack() {
+    let sandbox = Sandbox::new();
+    let running = start(&sandbox, &c("vfork.c", &["-g", "-O1"]), &[]);
+    // Its child is found below it, and stands in the same calls.
+    assert_eq!(ours(&sandbox, running.pid), [["main", "starter"]; 2]);
+    end(running);
+}
+
+/// What was taken out of a program is found beside it.
+#[test]
+fn stripped_and_with_its_lines_beside_it() {
+    let sandbox = Sandbox::new();
+    let whole = c("calls.c", &["-g", "-O1"]);
+    let (program, lines) = (sandbox.path("calls"), sandbox.path("calls.debug"));
+    let objcopy = |args: &[&std::ffi::OsStr]| {
+        assert!(
+            Command::new("objcopy")
+                .args(args)
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    objcopy(&["--only-keep-debug".as_ref(), whole.as_ref(), lines.as_ref()]);
+    objcopy(&["--strip-all".as_ref(), whole.as_ref(), program.as_ref()]);
+    let running = start(&sandbox, &program, &["2"]);
+    assert_eq!(ours(&sandbox, running.pid), [[""; 0]]);
+    end(running);
+    let link = format!("--add-gnu-debuglink={}", lines.display());
+    objcopy(&[link.as_ref(), program.as_ref()]);
+    agree(&program, &["2"], 7);
+}
