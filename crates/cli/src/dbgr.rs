@@ -64,7 +64,7 @@ fn stacks(args: &args::Stacks) -> u8 {
     }
     match seen(
         &args.target,
-        args.looks.plan(),
+        args.looks.plan(1),
         output::detail(&args.output),
     ) {
         Ok(report) => print(&output::shown(&report, &args.output)),
@@ -72,9 +72,12 @@ fn stacks(args: &args::Stacks) -> u8 {
     }
 }
 
+/// Looks of a report: with fewer nothing is said about what is stuck.
+const REPORTED: u32 = 3;
+
 /// `dbgr report`: the page, and on stdout where it is.
 fn write_report(args: &args::Report) -> u8 {
-    let report = match seen(&args.target, args.looks.plan(), Detail::Folded) {
+    let report = match seen(&args.target, args.looks.plan(REPORTED), Detail::Folded) {
         Ok(report) => report,
         Err(code) => return code,
     };

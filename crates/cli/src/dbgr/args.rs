@@ -46,7 +46,7 @@ pub(super) struct Stacks {
     #[arg(long)]
     pub(super) explain: bool,
     #[command(flatten)]
-    pub(super) looks: Looks<1>,
+    pub(super) looks: Looks,
     #[command(flatten)]
     pub(super) output: Output,
 }
@@ -57,18 +57,19 @@ pub(super) struct Report {
     #[command(flatten)]
     pub(super) target: TargetArgs,
     #[command(flatten)]
-    pub(super) looks: Looks<3>,
+    pub(super) looks: Looks,
     /// The file to write: HTML that needs no other file and no network
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: PathBuf,
 }
 
-/// How often it is looked; `SAMPLES` times if nothing else is said.
+/// How often it is looked.
 #[derive(Clone, Copy, Debug, Args)]
-pub(super) struct Looks<const SAMPLES: u32> {
-    /// How often to look: from two looks on it is said what moves, what is stuck and what may be wrong
-    #[arg(long, value_name = "N", default_value_t = SAMPLES, value_parser = clap::value_parser!(u32).range(1..=MAX_SAMPLES))]
-    samples: u32,
+pub(super) struct Looks {
+    /// How often to look: once for `stacks`, 3 times for `report` if nothing else is said. From two looks on it is said what
+    /// moves, what is stuck and what may be wrong
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_SAMPLES))]
+    samples: Option<u32>,
     /// Time from one look to the next, such as 200ms, 1s or 2m
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     every: Duration,
@@ -77,11 +78,11 @@ pub(super) struct Looks<const SAMPLES: u32> {
 /// Looks that are taken at most: all of them are kept.
 const MAX_SAMPLES: i64 = 1000;
 
-impl<const SAMPLES: u32> Looks<SAMPLES> {
-    /// What is planned.
-    pub(super) const fn plan(self) -> Plan {
+impl Looks {
+    /// What is planned, where it is `usual` to look so often.
+    pub(super) fn plan(self, usual: u32) -> Plan {
         Plan {
-            samples: self.samples,
+            samples: self.samples.unwrap_or(usual),
             every: self.every,
         }
     }
@@ -217,10 +218,8 @@ mod tests {
               Say how the job was found, and look at nothing
 
           --samples <N>
-              How often to look: from two looks on it is said what moves, what is stuck and what may be
-              wrong
-              
-              [default: 1]
+              How often to look: once for `stacks`, 3 times for `report` if nothing else is said. From
+              two looks on it is said what moves, what is stuck and what may be wrong
 
           --every <TIME>
               Time from one look to the next, such as 200ms, 1s or 2m

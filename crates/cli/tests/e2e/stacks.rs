@@ -340,9 +340,12 @@ fn what_was_found_in_every_form() {
     );
     let page = trial.sandbox.path("hang.html");
     let mut command = trial.sandbox.command(dbgr());
-    command.args(["report", &pid, "-o"]).arg(&page);
+    command
+        .args(["report", &pid, "--every", "50ms", "-o"])
+        .arg(&page);
     trial.sandbox.run(&mut command).expect_code(0);
     let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("3 looks"), "{page}");
     assert!(page.contains("wait_here") && page.ends_with("</html>\n"));
     let mut command = trial.sandbox.command(dbgr());
     command.args(["report", &pid, "-o", "/nowhere/hang.html"]);
