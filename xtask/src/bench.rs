@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         report.section("place", place::measure()?);
     }
     if wanted(What::Stacks) {
-        report.section("stacks", stacks::measure()?);
+        report.section("stacks", stacks::measure(&bench)?);
     }
     if args.dry_run { Ok(()) } else { report.write() }
 }
