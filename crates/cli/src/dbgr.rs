@@ -58,7 +58,7 @@ pub fn dbgr() -> ExitCode {
 fn stacks(args: &args::Stacks) -> u8 {
     if args.explain {
         return match find(&args.target) {
-            Ok(target) => print(&target.to_string()),
+            Ok(target) => print_clean(&target.to_string()),
             Err(code) => code,
         };
     }
@@ -85,7 +85,7 @@ fn write_report(args: &args::Report) -> u8 {
         Ok(()) => {
             let verdicts = report.verdicts.iter().map(|verdict| format!("{verdict}\n"));
             let written = format!("written: {}\n", args.output.display());
-            print(&verdicts.chain([written]).collect::<String>())
+            print_clean(&verdicts.chain([written]).collect::<String>())
         }
         Err(error) => {
             say(&messages::not_written(&args.output, &error));
@@ -150,6 +150,17 @@ fn look(looker: &mut live::Looker, target: &Target) -> Snapshot {
     Snapshot { procs }
 }
 
+/// Prints what was made of names that others have chosen, so that they move no cursor.
+fn print_clean(text: &str) -> u8 {
+    print(&cleaned(text))
+}
+
+/// Each line made harmless.
+fn cleaned(text: &str) -> String {
+    let lines = text.split('\n').map(debug::report::clean);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// Prints what was asked for. Nobody reading it is no failure, as with any filter.
 fn print(text: &str) -> u8 {
     match io::stdout().write_all(text.as_bytes()) {
@@ -164,5 +175,6 @@ fn print(text: &str) -> u8 {
 
 fn say(message: &Message) {
     // Where stderr is gone there is nobody to tell; the exit code says the rest.
-    let _ = report::print(message, MessageFormat::Text, &mut io::stderr().lock());
+    let text = cleaned(&report::text(message, MessageFormat::Text));
+    let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -1,9 +1,9 @@
 //! The Python frames of each thread of a CPython 3.8 to 3.14 process, read out of its memory.
 //!
 //! Nothing of ours runs in the process. Its interpreter keeps a list of thread states, and each of those a chain of
-//! frames, innermost first. [`Interpreter::find`] says where the list begins and how the structures are laid out;
+//! frames, innermost first. [`Process::find`] says where the list begins and how the structures are laid out;
 //! [`Interpreter::chain`] copies a chain, for which its thread has to stand; [`Codes::read`] finds names and lines
-//! afterwards, for code objects do not change while a frame holds them. [`merge`] puts the frames into the native stack.
+//! afterwards, for code objects do not change while a frame holds them. [`merge()`] puts the frames into the native stack.
 //!
 //! Since 3.11 one call of the interpreter's loop executes several Python frames, and before that exactly one. A chain
 //! says which frame is the outermost of its call, so that calls can be counted off against native frames.

@@ -42,7 +42,7 @@ pub struct Report {
     pub host: String,
     /// When, as people of that place write it.
     pub date: String,
-    /// What took part: our version, the kernel, build ids of programs.
+    /// What took part: our version and the kernel.
     pub versions: Vec<Version>,
     /// Where each rank is.
     pub placement: BTreeMap<Rank, Place>,

@@ -6,6 +6,7 @@
 )]
 
 use std::{
+    cell::RefCell,
     fs, io,
     mem::MaybeUninit,
     path::{Path, PathBuf},
@@ -99,39 +100,28 @@ const TICK: Duration = Duration::from_millis(10);
 impl StoppedThread {
     /// Stops a thread, for which it need not be the first of its process, and waits for `patience` until it stands.
     ///
-    /// It gets no signal, and its process is not stopped. A system call that it sleeps in goes on afterwards; the few that
-    /// the kernel ends for this (`epoll_wait` and its kin without a time limit) are begun again.
+    /// It gets no signal, and its process is not stopped. A system call that it sleeps in goes on afterwards. The kernel ends
+    /// a few for this with `EINTR`, as it does for any signal (`epoll_wait` and its kin): those without a time limit are
+    /// begun again, those with one are not, for the time that is left is not known.
     ///
     /// # Errors
-    /// See [`NotStopped`]. A thread that is late stops for an instant when it can, and goes on when this process ends.
+    /// See [`NotStopped`]. A thread that is late stands as soon as it can, until [`rest`] lets it go.
     pub fn stop(tid: Pid, patience: Duration) -> Result<Self, NotStopped> {
         let since = Instant::now();
         request(libc::PTRACE_SEIZE, tid, 0)?;
-        request(libc::PTRACE_INTERRUPT, tid, 0)?;
+        if let Err(why) = request(libc::PTRACE_INTERRUPT, tid, 0) {
+            LATE.with_borrow_mut(|late| late.push(tid));
+            return Err(why);
+        }
         loop {
-            let mut status = 0;
-            // SAFETY: the status is an owned integer.
-            let result = unsafe {
-                libc::waitpid(tid.as_raw(), &raw mut status, libc::__WALL | libc::WNOHANG)
-            };
-            match result {
-                0 => {}
-                -1 if Errno::last() == Errno::EINTR => continue,
-                -1 => return Err(NotStopped::Gone),
-                _ if libc::WIFSTOPPED(status) => {
-                    // What is no event of the tracing is a signal on its way.
-                    let event = status >> 16;
-                    let signal = if event == 0 {
-                        libc::WSTOPSIG(status)
-                    } else {
-                        0
-                    };
-                    return Ok(Self { tid, since, signal });
-                }
-                _ => return Err(NotStopped::Gone),
+            match traced(tid) {
+                Traced::Stopped(signal) => return Ok(Self { tid, since, signal }),
+                Traced::Gone => return Err(NotStopped::Gone),
+                Traced::Runs => {}
             }
             let waited = since.elapsed();
             if waited > patience {
+                LATE.with_borrow_mut(|late| late.push(tid));
                 return Err(NotStopped::Late);
             }
             if waited < SPIN {
@@ -187,7 +177,8 @@ impl StoppedThread {
         let Ok(mut registers) = self.all_registers() else {
             return;
         };
-        if self.signal != 0 || !was_interrupted(&registers) {
+        // A signal that waits behind our stop has ended the call as well, and its program may rely on that.
+        if self.signal != 0 || !was_interrupted(&registers) || has_signal(self.tid) {
             return;
         }
         registers.rax = registers.orig_rax;
@@ -207,9 +198,89 @@ impl StoppedThread {
 impl Drop for StoppedThread {
     fn drop(&mut self) {
         self.repair();
-        let signal = usize::try_from(self.signal).unwrap_or(0);
-        // Only a thread that was killed refuses.
-        let _ = request(libc::PTRACE_DETACH, self.tid, signal);
+        if !detach(self.tid, self.signal) {
+            LATE.with_borrow_mut(|late| late.push(self.tid));
+        }
+    }
+}
+
+thread_local! {
+    /// Threads that are traced by this one and do not stand yet, or were killed and not waited for: their own parent does
+    /// not get them before. At most as many as there are threads of what is looked at.
+    static LATE: RefCell<Vec<Pid>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How long threads that are late may stand before they are let go.
+const LATE_STEP: Duration = Duration::from_millis(5);
+
+/// Sleeps, and lets go meanwhile what [`StoppedThread::stop`] was too impatient for. Call it between two looks, for no time
+/// at all where there is none to spend.
+pub fn rest(time: Duration) {
+    let begin = Instant::now();
+    loop {
+        let late = LATE.with_borrow_mut(|late| {
+            late.retain(|&tid| match traced(tid) {
+                Traced::Stopped(signal) => !detach(tid, signal),
+                Traced::Runs => true,
+                Traced::Gone => false,
+            });
+            late.len()
+        });
+        let left = time.saturating_sub(begin.elapsed());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(if late > 0 { left.min(LATE_STEP) } else { left });
+    }
+}
+
+/// What a thread that we trace does.
+enum Traced {
+    /// It stands, and must still get this signal, or none if it is 0.
+    Stopped(i32),
+    /// It runs, or sleeps where no signal reaches it.
+    Runs,
+    /// It has ended, and was waited for.
+    Gone,
+}
+
+fn traced(tid: Pid) -> Traced {
+    loop {
+        let mut status = 0;
+        // SAFETY: the status is an owned integer.
+        let result =
+            unsafe { libc::waitpid(tid.as_raw(), &raw mut status, libc::__WALL | libc::WNOHANG) };
+        return match result {
+            0 => Traced::Runs,
+            -1 if Errno::last() == Errno::EINTR => continue,
+            // What is no event of the tracing is a signal on its way.
+            found if found > 0 && libc::WIFSTOPPED(status) => match status >> 16 {
+                0 => Traced::Stopped(libc::WSTOPSIG(status)),
+                _ => Traced::Stopped(0),
+            },
+            _ => Traced::Gone,
+        };
+    }
+}
+
+/// Lets a thread go that stands; whether it did.
+fn detach(tid: Pid, signal: i32) -> bool {
+    let signal = usize::try_from(signal).unwrap_or(0);
+    // Only a thread that was killed refuses.
+    request(libc::PTRACE_DETACH, tid, signal).is_ok()
+}
+
+/// Whether a signal waits for a thread that does not block it; yes, if that is not to be known.
+fn has_signal(tid: Pid) -> bool {
+    let status = read_proc(tid, "status").unwrap_or_default();
+    let set = |name: &str| {
+        let status = std::str::from_utf8(&status).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    };
+    match (set("SigPnd:"), set("ShdPnd:"), set("SigBlk:")) {
+        (Some(own), Some(shared), Some(blocked)) => (own | shared) & !blocked != 0,
+        _ => true,
     }
 }
 

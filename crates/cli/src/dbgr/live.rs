@@ -22,7 +22,7 @@ pub(super) struct LiveMemory(pub(super) Pid);
 pub(super) struct LiveFiles(pub(super) Pid);
 
 /// How long a thread may take to stop: far longer than any takes that can.
-const PATIENCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_millis(500);
 /// Bytes of a stack that are copied at first: nearly all are shorter.
 const STACK_COPY: usize = 64 << 10;
 /// Bytes of a stack that are copied where that was not enough.
@@ -118,14 +118,12 @@ impl Looker {
         if let Some(python) = &mut python {
             python.list(&LiveMemory(pid));
         }
-        let mut threads = Vec::new();
+        let (mut threads, mut refused) = (Vec::new(), Vec::new());
         for tid in os::threads_of(pid) {
             let mut thread = self.look_at(pid, tid, &code, python.as_mut());
             // It may have loaded a library since we have looked, or become another program.
             if age == Age::Kept
-                && thread
-                    .as_ref()
-                    .is_some_and(|thread| thread.stack.end == End::Lost)
+                && matches!(&thread, Looked::At(thread) if thread.stack.end == End::Lost)
                 && let Some(new) = self.read_code(pid)
             {
                 (code, python) = new;
@@ -135,7 +133,11 @@ impl Looker {
                 }
                 thread = self.look_at(pid, tid, &code, python.as_mut());
             }
-            threads.extend(thread);
+            match thread {
+                Looked::At(thread) => threads.push(*thread),
+                Looked::Gone => {}
+                Looked::Refused => refused.push(tid),
+            }
         }
         let start_time = info.start_time;
         let known = Known {
@@ -144,11 +146,18 @@ impl Looker {
             python,
         };
         self.codes.insert(pid, known);
-        if threads.is_empty() {
-            Seen::Missing(missing(pid))
-        } else {
-            Seen::Threads(threads)
+        if !threads.is_empty() {
+            return Seen::Threads(threads);
         }
+        // What is mapped may be read of more processes than memory and registers.
+        let tracer = refused.first().map(|&tid| os::tracer(tid));
+        Seen::Missing(match tracer {
+            Some(Ok(Some(tracer))) if tracer != os::current_pid() => {
+                Missing::TracedBy(tracer.as_raw())
+            }
+            Some(_) => Missing::NotPermitted,
+            None => missing(pid),
+        })
     }
 
     fn read_code(&mut self, pid: Pid) -> Option<(Code, Option<python::Process>)> {
@@ -165,11 +174,15 @@ impl Looker {
         tid: Pid,
         code: &Code,
         mut python: Option<&mut python::Process>,
-    ) -> Option<Thread> {
+    ) -> Looked {
         // Before it is stopped, for then it is stopped.
-        let info = os::inspect_thread(pid, tid)?;
+        let Some(info) = os::inspect_thread(pid, tid) else {
+            return Looked::Gone;
+        };
         let in_kernel = os::in_kernel(pid, tid);
-        let mut activity = activity(&info, in_kernel)?;
+        let Some(mut activity) = activity(&info, in_kernel) else {
+            return Looked::Gone;
+        };
         let (memory, files) = (LiveMemory(pid), LiveFiles(pid));
         let mut stopped = Duration::ZERO;
         let mut stack = Stack {
@@ -182,9 +195,12 @@ impl Looker {
             let taken = capture(tid, &info, in_kernel, room, limit, chain_of);
             let (capture, chain, time) = match taken {
                 Ok(capture) => capture,
-                Err(NotStopped::Gone) => return None,
-                Err(_) => match from_outside(in_kernel, &memory, limit) {
+                Err(NotStopped::Gone) => return Looked::Gone,
+                Err(why) => match from_outside(in_kernel, &memory, limit) {
                     Some(capture) => (capture, chain_of(None), Duration::ZERO),
+                    None if why == NotStopped::NotPermitted && !is_ours(tid) => {
+                        return Looked::Refused;
+                    }
                     None => break,
                 },
             };
@@ -209,15 +225,29 @@ impl Looker {
             let function = self.frames.get(inner).function.as_deref();
             activity = Activity::Waiting(function.map_or(Wait::Other, Wait::of_function));
         }
-        Some(Thread {
+        Looked::At(Box::new(Thread {
             tid: tid.as_raw(),
             name: info.name,
             stack,
             activity,
             cpu: info.cpu,
             stopped,
-        })
+        }))
     }
+}
+
+/// What a look at a thread gives.
+enum Looked {
+    At(Box<Thread>),
+    /// It has ended.
+    Gone,
+    /// We may not look at it.
+    Refused,
+}
+
+/// Whether we have asked a thread to stop already, and it has not yet.
+fn is_ours(tid: Pid) -> bool {
+    os::tracer(tid).is_ok_and(|tracer| tracer == Some(os::current_pid()))
 }
 
 /// Whether the mappings of a process were read in this look.
@@ -227,15 +257,15 @@ enum Age {
     Kept,
 }
 
-/// Why a process shows nothing.
+/// Why nothing can be read of a process.
 fn missing(pid: Pid) -> Missing {
     match os::inspect(pid) {
         None => Missing::Gone,
-        Some(info) if matches!(info.state, 'Z' | 'X') => Missing::Zombie,
-        Some(_) => match os::tracer(pid) {
-            Ok(Some(tracer)) if tracer != os::current_pid() => Missing::TracedBy(tracer.as_raw()),
-            _ => Missing::NotPermitted,
-        },
+        // Where its first thread alone has ended, others hold what it has, and they are not looked at yet.
+        Some(info) if matches!(info.state, 'Z' | 'X') && os::threads_of(pid).len() < 2 => {
+            Missing::Zombie
+        }
+        Some(_) => Missing::NotPermitted,
     }
 }
 

@@ -7,7 +7,6 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     num::ParseIntError,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -81,7 +80,7 @@ pub(super) fn verdict(args: &Args) -> u8 {
         let json = serde_json::to_string(&recording).unwrap_or_default();
         return super::print(&format!("{json}\n"));
     }
-    super::print(&text(&recording))
+    super::print_clean(&text(&recording))
 }
 
 /// How often to look, and how far apart.
@@ -99,7 +98,7 @@ pub(super) fn take(plan: Plan, mut look: impl FnMut() -> Snapshot) -> Vec<Sample
     let mut looks = Vec::new();
     for number in 0..plan.samples {
         // A look that took longer than the time between two is followed by the next at once.
-        thread::sleep((plan.every * number).saturating_sub(first.elapsed()));
+        os::rest((plan.every * number).saturating_sub(first.elapsed()));
         // The first look begins the time.
         let at = if number == 0 {
             Duration::ZERO
@@ -109,6 +108,7 @@ pub(super) fn take(plan: Plan, mut look: impl FnMut() -> Snapshot) -> Vec<Sample
         let snapshot = look();
         looks.push(Sample { at, snapshot });
     }
+    os::rest(Duration::ZERO);
     looks
 }
 

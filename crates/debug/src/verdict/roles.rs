@@ -86,9 +86,36 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
         Motion::Unknown | Motion::Moving => (Role::Alive, Manner::Polling),
         Motion::Looping if main.cpu >= all.span / LOOP => (Role::Looping, Manner::Polling),
         Motion::Looping => (Role::Alive, Manner::Polling),
-        Motion::Stuck => (stuck(main, all), Manner::Asleep),
+        Motion::Stuck => {
+            let role = match stuck(main, all) {
+                // Another thread that sleeps or writes may go on soon, and then let go of the lock or end.
+                Role::Lock | Role::Threads if !track.others.iter().all(is_held) => Role::Alive,
+                role => role,
+            };
+            // Who has run at all may have left the call and come back to the same line.
+            let manner = if main.cpu <= nothing(all) {
+                Manner::Asleep
+            } else {
+                Manner::Polling
+            };
+            (role, manner)
+        }
         Motion::Spinning => (spinning(main), Manner::Polling),
     }
+}
+
+/// Whether a thread waits for another one.
+fn is_held(track: &Track) -> bool {
+    matches!(
+        track.wait().map(|wait| wait.kind),
+        Some(Kind::Lock | Kind::Condition | Kind::Join)
+    )
+}
+
+/// Processor time of a thread that has not run in all looks.
+fn nothing(all: &Observation) -> Duration {
+    let steps = u32::try_from(all.looks.saturating_sub(1)).unwrap_or(1);
+    NOTHING.saturating_mul(steps)
 }
 
 /// Whether a thread does something.
@@ -104,9 +131,11 @@ fn unseen(track: &RankTrack) -> Option<Role> {
     }
     let role = |why: &Option<Missing>| match why {
         Some(Missing::Gone | Missing::Zombie) => Some(Role::Dead),
-        Some(Missing::TracedBy(_)) => Some(Role::Traced),
         Some(Missing::Unreachable) => Some(Role::Disk),
-        Some(Missing::NotPermitted | Missing::Elsewhere(_)) => Some(Role::Unseen),
+        // Who is traced may run: what could be seen would say that it stands.
+        Some(Missing::TracedBy(_) | Missing::NotPermitted | Missing::Elsewhere(_)) => {
+            Some(Role::Unseen)
+        }
         Some(Missing::Changed) | None => None,
     };
     // What has ended or appeared meanwhile is a change, and changes are good.
@@ -116,8 +145,7 @@ fn unseen(track: &RankTrack) -> Option<Role> {
 
 fn stuck(main: &Track, all: &Observation) -> Role {
     let wait = main.wait().map(|wait| wait.kind);
-    let steps = u32::try_from(all.looks.saturating_sub(1)).unwrap_or(1);
-    if main.activity() == Some(Activity::Disk) && main.cpu <= NOTHING.saturating_mul(steps) {
+    if main.activity() == Some(Activity::Disk) && main.cpu <= nothing(all) {
         return match wait {
             Some(Kind::Sync) => Role::Sync,
             _ => Role::Disk,

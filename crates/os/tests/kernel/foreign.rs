@@ -25,6 +25,10 @@ pub(crate) const TESTS: &[Test] = &[
         what_is_stopped_stays_stopped,
     ),
     (
+        "foreign::who_is_late_is_let_go_later",
+        who_is_late_is_let_go_later,
+    ),
+    (
         "foreign::what_cannot_be_stopped_is_said",
         what_cannot_be_stopped_is_said,
     ),
@@ -145,6 +149,25 @@ fn what_is_stopped_stays_stopped() {
     assert_eq!(os::reap(), None);
     os::kill(pid, Signal::CONT).unwrap();
     until_in(pid, libc::SYS_clock_nanosleep);
+    os::kill(pid, Signal::KILL).unwrap();
+    world.exit_of(pid);
+}
+
+fn who_is_late_is_let_go_later() {
+    let mut world = World::new();
+    let argv = strings(&["sh", "-c", "while :; do :; done"]);
+    let pid = world.spawner.spawn(&spec(c"/bin/sh", &argv)).unwrap();
+    let deadline = os::Clock::now() + PATIENCE;
+    // Who does not wait at all is too early nearly always.
+    while StoppedThread::stop(pid, Duration::ZERO).map(drop) != Err(NotStopped::Late) {
+        assert!(os::Clock::now() < deadline);
+    }
+    assert_eq!(os::tracer(pid).unwrap(), Some(os::current_pid()));
+    while os::tracer(pid).unwrap().is_some() {
+        os::rest(Duration::from_millis(1));
+        assert!(os::Clock::now() < deadline);
+    }
+    assert_eq!(os::inspect(pid).unwrap().state, 'R');
     os::kill(pid, Signal::KILL).unwrap();
     world.exit_of(pid);
 }

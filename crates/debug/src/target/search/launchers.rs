@@ -214,6 +214,7 @@ impl Search<'_> {
                     .filter(|&child| !self.says_more(child, own.as_deref()))
                     .map(|child| (child, Place::Below)),
             );
+            found.truncate(MAX_CANDIDATES);
         }
         let known: BTreeSet<i32> = found.iter().map(|(pid, _)| *pid).collect();
         let mut at = pid;
