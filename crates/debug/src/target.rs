@@ -148,15 +148,6 @@ pub struct Target {
     pub notes: Vec<Note>,
 }
 
-impl Target {
-    /// Ranks that are on this node.
-    #[must_use]
-    pub fn here(&self) -> usize {
-        let here = |proc: &&Proc| proc.host.is_none();
-        self.procs.values().filter(here).count()
-    }
-}
-
 impl fmt::Display for Target {
     /// All that is known of how it was found, for `--explain`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

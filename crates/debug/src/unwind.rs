@@ -213,9 +213,12 @@ impl Images {
                 .flatten()
                 .and_then(FrameAddress::from_return_address);
             let Some(caller) = caller else {
-                end = match outermost {
-                    Some(frame) if is_start(frames.get(frame)) => End::Start,
-                    _ => End::Lost,
+                // The very first function of a stripped program has no name; what it calls has.
+                let outer = found.iter().rev().take(2);
+                end = if outer.into_iter().any(|&frame| is_start(frames.get(frame))) {
+                    End::Start
+                } else {
+                    End::Lost
                 };
                 break;
             };

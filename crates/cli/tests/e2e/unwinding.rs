@@ -255,6 +255,11 @@ fn stripped_and_with_its_lines_beside_it() {
     objcopy(&["--strip-all".as_ref(), whole.as_ref(), program.as_ref()]);
     let running = start(&sandbox, &program, &["2"]);
     assert_eq!(ours(&sandbox, running.pid), [[""; 0]]);
+    // Nothing has a name, and all of it is there.
+    let mut command = sandbox.command(dbgr());
+    command.args(["stacks", &running.pid.to_string()]);
+    let text = sandbox.run(&mut command).expect_code(0).out();
+    assert!(!text.contains("incomplete"), "{text}");
     end(running);
     let link = format!("--add-gnu-debuglink={}", lines.display());
     objcopy(&[link.as_ref(), program.as_ref()]);
