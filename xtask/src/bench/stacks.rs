@@ -129,13 +129,12 @@ fn cases(bench: &Bench) -> Result<Vec<Case>> {
     let (mut c, mut mpi, mut python) = (rally(), rally(), rally());
     c.arg(plain);
     mpi.arg(openmpi);
-    let packages = Wheel::Mpi4py.binary();
-    let home = packages.ancestors().nth(1).context("it has no home")?;
+    let home = Wheel::Mpi4py.home();
     let library = bench.hydra.ancestors().nth(2).context("it has no home")?;
     python
-        .env("PYTHONPATH", &packages)
+        .env("PYTHONPATH", home.join("packages"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("MPI4PY_LIBMPI", library.join("lib/libmpi.so"))
+        .env("MPI4PY_LIBMPI", library.join("lib/libmpi.so.12"))
         .arg(home.join("bin/python3"))
         .arg(root().join("xtask/src/bench/stacks.py"));
     Ok(vec![
