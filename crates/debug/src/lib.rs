@@ -16,3 +16,4 @@ pub mod target;
 pub mod tree;
 pub mod unwind;
 pub mod verdict;
+pub mod watch;

@@ -1,0 +1,173 @@
+//! When a job that is looked at from time to time hangs, and when that is news.
+//!
+//! | state | it hangs, as far as the looks of the idle time tell | it does not |
+//! |---|---|---|
+//! | `Quiet` | → `Told`, and the cause is given | – |
+//! | `Told` | – | → `Quiet` |
+//!
+//! It hangs when over the whole idle time every thread of every rank stands, sleeping or polling, no rank has written
+//! anything, and none has come or gone; or when what was seen is enough for a verdict ([`crate::verdict`]). It does not
+//! while all ranks are stopped by a signal, or a debugger has one of them: then somebody has stopped the clock. What a
+//! look does not tell from a hang is a rank that makes the same call on the same line all the time, and nothing else.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use base::Rank;
+
+use crate::{
+    samples::{Boundary, Crew, Motion, Observation, RankTrack, Recording, Sample},
+    stack::{Activity, Frames, Missing},
+    verdict,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Parts of the idle time, at the end of each of which is looked.
+pub const PARTS: u32 = 6;
+/// Looks that are kept at most, where they come faster than they should.
+const MAX_LOOKS: usize = 64;
+
+/// What was seen at one moment.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The stacks; its time is that since the watch began.
+    pub sample: Sample,
+    /// Bytes that each rank has written, to files, pipes and terminals, since it began.
+    pub written: BTreeMap<Rank, u64>,
+}
+
+/// Why there is something to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Nothing has moved in the idle time.
+    Idle,
+    /// Something moves, and yet what was seen tells who keeps the others waiting.
+    Verdict,
+}
+
+/// Follows a job.
+#[derive(Debug)]
+pub struct Watch {
+    idle: Duration,
+    looks: VecDeque<Look>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It does not hang, or not for long enough to know.
+    Quiet,
+    /// It hangs, which was said.
+    Told,
+}
+
+impl Watch {
+    /// Has seen nothing. A job hangs that has stood for the time `idle`.
+    #[must_use]
+    pub const fn new(idle: Duration) -> Self {
+        Self {
+            idle,
+            looks: VecDeque::new(),
+            state: State::Quiet,
+        }
+    }
+
+    /// The time from one look to the next.
+    #[must_use]
+    pub fn every(&self) -> Duration {
+        self.idle / PARTS
+    }
+
+    /// Takes in a look; the cause, where there is something new to be told.
+    pub fn see(&mut self, frames: &Frames, look: Look) -> Option<Cause> {
+        let now = look.sample.at;
+        self.looks.push_back(look);
+        // The oldest one that is kept is as old as the idle time, or nearly.
+        let is_old = |look: &Look| now.saturating_sub(look.sample.at) >= self.idle;
+        while self.looks.get(1).is_some_and(is_old) || self.looks.len() > MAX_LOOKS {
+            self.looks.pop_front();
+        }
+        let cause = self.cause(frames);
+        let state = if cause.is_some() {
+            State::Told
+        } else {
+            State::Quiet
+        };
+        let before = std::mem::replace(&mut self.state, state);
+        cause.filter(|_| before == State::Quiet)
+    }
+
+    /// The looks of the idle time, the first of them at the time 0.
+    #[must_use]
+    pub fn recording(&self, frames: &Frames) -> Recording {
+        let begin = self.looks.front().map_or(Duration::ZERO, |it| it.sample.at);
+        let samples = self.looks.iter().map(|look| Sample {
+            at: look.sample.at.saturating_sub(begin),
+            snapshot: look.sample.snapshot.clone(),
+        });
+        Recording {
+            frames: frames.clone(),
+            samples: samples.collect(),
+        }
+    }
+
+    /// How many looks are kept, and what they speak of is still needed.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.looks.len()
+    }
+
+    /// Forgets what was seen, but not whether it was told.
+    pub fn forget(&mut self) {
+        self.looks.clear();
+    }
+
+    fn cause(&self, frames: &Frames) -> Option<Cause> {
+        let (first, last) = (self.looks.front()?, self.looks.back()?);
+        if last.sample.at.saturating_sub(first.sample.at) < self.idle {
+            return None;
+        }
+        let recording = self.recording(frames);
+        let all = recording.observe(Boundary::Known);
+        if is_paused(&all) {
+            return None;
+        }
+        let silent = self.looks.iter().all(|look| look.written == first.written);
+        if silent && stands(&all) {
+            return Some(Cause::Idle);
+        }
+        let verdicts = verdict::judge(frames, &all);
+        (!verdicts.is_empty()).then_some(Cause::Verdict)
+    }
+}
+
+/// Whether somebody has stopped all of it, or is debugging it.
+fn is_paused(all: &Observation) -> bool {
+    let debugged = |why: &Option<Missing>| matches!(why, Some(Missing::TracedBy(_)));
+    let stopped = |track: &RankTrack| {
+        let activity = track.main.as_ref().and_then(|main| main.seen.last());
+        activity.is_none_or(|(_, it)| matches!(it, Activity::Stopped | Activity::Traced))
+    };
+    let mut ranks = all.ranks.values();
+    ranks
+        .clone()
+        .any(|track| track.missing.iter().any(debugged))
+        || ranks.all(stopped)
+}
+
+/// Whether nobody moves of all that were seen, and somebody was.
+fn stands(all: &Observation) -> bool {
+    all.ranks.values().any(|track| track.main.is_some()) && all.ranks.values().all(is_standing)
+}
+
+fn is_standing(track: &RankTrack) -> bool {
+    let mut threads = track.main.iter().chain(&track.others);
+    let first = track.missing.first();
+    track.threads == Crew::Same
+        && track.missing.iter().all(|why| Some(why) == first)
+        && threads.all(|thread| matches!(thread.motion, Motion::Stuck | Motion::Spinning))
+}

@@ -1,0 +1,112 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use base::Rank;
+
+use super::{Cause, Look, Watch};
+use crate::samples::script::looks;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What is told at which look, of a job that is watched with an idle time of 3 s and looked at each second.
+fn told(texts: &[&str], written: &[u64]) -> Vec<(usize, Cause)> {
+    let recording = looks(SECOND, texts);
+    let mut watch = Watch::new(3 * SECOND);
+    let mut told = Vec::new();
+    for (number, sample) in recording.samples.into_iter().enumerate() {
+        let bytes = written.get(number).or(written.last()).copied();
+        let look = Look {
+            sample,
+            written: BTreeMap::from([(Rank(0), bytes.unwrap_or(0))]),
+        };
+        if let Some(cause) = watch.see(&recording.frames, look) {
+            told.push((number, cause));
+        }
+    }
+    told
+}
+
+const WAITS: &str = "0-3: main@a.c:1 > MPI_Barrier!libmpi.so > poll!libc.so.6 = running 100";
+const WORKS: &str = "0-3: main@a.c:1 > step@a.c:7 = running 100";
+const OTHER: &str = "0-3: main@a.c:1 > write_out@a.c:9 = running 100";
+
+#[test]
+fn it_is_told_once_after_the_idle_time() {
+    assert_eq!(told(&[WAITS; 3], &[]), []);
+    assert_eq!(told(&[WAITS; 9], &[]), [(3, Cause::Idle)]);
+}
+
+#[test]
+fn and_again_when_it_has_moved_between() {
+    let texts = [
+        WAITS, WAITS, WAITS, WAITS, WORKS, WAITS, WAITS, WAITS, WAITS, WAITS,
+    ];
+    assert_eq!(told(&texts, &[]), [(3, Cause::Idle), (8, Cause::Idle)]);
+}
+
+#[test]
+fn what_moves_is_no_hang() {
+    assert_eq!(told(&[WORKS, OTHER, WORKS, OTHER, WORKS, WAITS], &[]), []);
+    // For as long as it takes.
+    assert_eq!(told(&[WORKS; 9], &[]), []);
+}
+
+#[test]
+fn who_writes_does_not_hang() {
+    let waits = "0: main@a.c:1 > read!libc.so.6 = read 0";
+    assert_eq!(told(&[waits; 9], &[]), [(3, Cause::Idle)]);
+    assert_eq!(told(&[waits; 9], &[1, 1, 2, 2, 2, 3]), [(8, Cause::Idle)]);
+}
+
+#[test]
+fn one_thread_that_works_is_no_hang() {
+    let join = "0: main@a.c:1 > pthread_join!libc.so.6 = futex 0\n";
+    let works = [
+        format!("{join}0/worker: clone > f@a.c:3 = running 100"),
+        format!("{join}0/worker: clone > g@a.c:4 = running 100"),
+    ];
+    let texts = [&*works[0], &works[1], &works[0], &works[1], &works[0]];
+    assert_eq!(told(&texts, &[]), []);
+    let stands = format!("{join}0/worker: clone > f@a.c:3 > sem_wait!libc.so.6 = futex 0");
+    assert_eq!(told(&[&*stands; 5], &[]), [(3, Cause::Idle)]);
+}
+
+#[test]
+fn who_has_come_or_gone_has_moved() {
+    let gone = format!("{WAITS}\n4: gone");
+    let there = format!("{WAITS}\n4: main@a.c:1 > MPI_Barrier!libmpi.so = running 100");
+    let texts = [&*there, &there, &gone, &gone, &gone];
+    assert_eq!(told(&texts, &[]), []);
+    let dead = told(&[&*gone; 5], &[]);
+    assert_eq!(dead, [(3, Cause::Idle)]);
+}
+
+#[test]
+fn a_verdict_is_enough() {
+    // What is written comes from a thread that takes no part in the job.
+    let dead = "0-2: main@a.c:1 > MPI_Allreduce!libmpi.so = poll 0\n3: zombie";
+    let written = [0, 10, 20, 30, 40, 50];
+    assert_eq!(told(&[dead; 5], &written), [(3, Cause::Verdict)]);
+}
+
+#[test]
+fn while_it_is_stopped_or_debugged_time_stands() {
+    let stopped = "0-3: main@a.c:1 > MPI_Barrier!libmpi.so = stopped 0";
+    assert_eq!(told(&[stopped; 9], &[]), []);
+    let one = "0-2: main@a.c:1 > MPI_Barrier!libmpi.so = poll 0\n3: main@a.c:1 > f = stopped 0";
+    assert_eq!(told(&[one; 5], &[]), [(3, Cause::Idle)]);
+}
+
+#[test]
+fn the_looks_of_the_idle_time_are_kept() {
+    let recording = looks(SECOND, &[WAITS; 9]);
+    let mut watch = Watch::new(3 * SECOND);
+    for sample in recording.samples {
+        let written = BTreeMap::new();
+        watch.see(&recording.frames, Look { sample, written });
+    }
+    let kept = watch.recording(&recording.frames);
+    let times: Vec<u64> = kept.samples.iter().map(|it| it.at.as_secs()).collect();
+    assert_eq!(times, [0, 1, 2, 3]);
+    watch.forget();
+    assert_eq!(watch.kept(), 0);
+}
