@@ -125,6 +125,9 @@ pub enum Wish {
 pub struct Proc {
     /// Its number, on its host.
     pub pid: i32,
+    /// When it started, as [`Process::started`]: another process may get its number. Nothing where it is on another node, or
+    /// was not there when the processes were listed.
+    pub started: Option<u64>,
     /// The node that it is on; nothing for this one.
     pub host: Option<String>,
     /// The path or name of its program; empty where it is not known.

@@ -383,7 +383,13 @@ impl<'a> Search<'a> {
         let user = self.system.user();
         for (rank, host, pid, program) in rows.into_iter().take(MAX_RANKS) {
             if host.is_some() {
-                procs.insert(rank, Proc { pid, host, program });
+                let proc = Proc {
+                    pid,
+                    started: None,
+                    host,
+                    program,
+                };
+                procs.insert(rank, proc);
                 continue;
             }
             known.insert(pid);
@@ -441,9 +447,13 @@ impl<'a> Search<'a> {
         let numbered = (0..).map(Rank).zip(pids).take(MAX_RANKS);
         numbered
             .map(|(rank, pid)| {
-                let program = self.program(pid);
-                let host = None;
-                (rank, Proc { pid, host, program })
+                let proc = Proc {
+                    pid,
+                    started: self.started(pid),
+                    host: None,
+                    program: self.program(pid),
+                };
+                (rank, proc)
             })
             .collect()
     }
@@ -458,6 +468,7 @@ impl<'a> Search<'a> {
         let own = self.program(inner);
         Proc {
             pid: inner,
+            started: self.started(inner),
             host: None,
             program: if own.is_empty() { program } else { own },
         }

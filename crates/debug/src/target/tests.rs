@@ -648,6 +648,34 @@ fn names() {
 }
 
 #[test]
+fn a_process_is_known_by_when_it_started() {
+    let mut world = World::default();
+    let rows = [
+        ("n1", "/home/u/solver", 100),
+        ("n2", "/home/u/solver", 100),
+        ("n1", "/home/u/solver", 109),
+    ];
+    give_table(world.add(10, 1, "/usr/bin/orterun", ""), None, &rows);
+    ranks(&mut world, 10, |rank| format!("RANK={rank} WORLD_SIZE=3"));
+    let started = |world: &World, pid| -> Vec<Option<u64>> {
+        let procs = find(world, &Wish::Process(pid)).unwrap().procs;
+        procs.values().map(|proc| proc.started).collect()
+    };
+    // Of another node nothing is known, nor of what was gone already.
+    assert_eq!(started(&world, 10), [Some(100), None, None]);
+    world.0.remove(&10);
+    for rank in 0..3 {
+        world.0.get_mut(&(100 + rank)).unwrap().process.parent = 11;
+    }
+    world.add(11, 1, "/usr/bin/torchrun", "");
+    assert_eq!(started(&world, 11), [Some(100), Some(101), Some(102)]);
+    // A wrapper's child is not as old as the wrapper.
+    world.0.get_mut(&100).unwrap().program = "/bin/bash".into();
+    world.add(110, 100, "/home/u/solver", "RANK=0 WORLD_SIZE=3");
+    assert_eq!(started(&world, 11), [Some(110), Some(101), Some(102)]);
+}
+
+#[test]
 fn what_cannot_be_found() {
     let mut world = World::default();
     world.add(10, 1, "/bin/x", "").process.state = 'Z';

@@ -72,8 +72,13 @@ impl Search<'_> {
         self.processes.get(&pid).map_or("", |process| &process.name)
     }
 
+    /// When it started; nothing where there was no such process.
+    pub(in crate::target) fn started(&self, pid: i32) -> Option<u64> {
+        self.processes.get(&pid).map(|process| process.started)
+    }
+
     pub(in crate::target) fn by_start(&self, mut pids: Vec<i32>) -> Vec<i32> {
-        pids.sort_by_key(|pid| (self.processes.get(pid).map(|process| process.started), *pid));
+        pids.sort_by_key(|&pid| (self.started(pid), pid));
         pids
     }
 }
