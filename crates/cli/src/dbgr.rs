@@ -7,6 +7,7 @@ mod looks;
 mod machine;
 pub(crate) mod messages;
 mod output;
+mod watch;
 
 use std::{
     fs,
@@ -41,6 +42,7 @@ pub fn dbgr() -> ExitCode {
             Command::Stacks(args) => stacks(&args),
             Command::Verdict(args) => looks::verdict(&args),
             Command::Report(args) => write_report(&args),
+            Command::Watch(args) => watch::watch(&args),
         },
         Err(error) => {
             // Where neither stream is there any more, the code says it.
@@ -174,7 +176,11 @@ fn print(text: &str) -> u8 {
 }
 
 fn say(message: &Message) {
+    say_as(message, MessageFormat::Text);
+}
+
+fn say_as(message: &Message, format: MessageFormat) {
     // Where stderr is gone there is nobody to tell; the exit code says the rest.
-    let text = cleaned(&report::text(message, MessageFormat::Text));
+    let text = cleaned(&report::text(message, format));
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -19,7 +19,7 @@ use base::Rank;
 
 use crate::{
     samples::{Boundary, Crew, Motion, Observation, RankTrack, Recording, Sample},
-    stack::{Activity, Frames, Missing},
+    stack::{Activity, Frames, Missing, Snapshot},
     verdict,
 };
 
@@ -115,10 +115,10 @@ impl Watch {
         }
     }
 
-    /// How many looks are kept, and what they speak of is still needed.
+    /// What was seen at last.
     #[must_use]
-    pub fn kept(&self) -> usize {
-        self.looks.len()
+    pub fn last(&self) -> Option<&Snapshot> {
+        Some(&self.looks.back()?.sample.snapshot)
     }
 
     /// Forgets what was seen, but not whether it was told.

@@ -20,11 +20,12 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use self::{
     kind as k,
-    words::{brief, count, duration, join_facts, list, plain, quoted, ranks_list, ranks_text},
+    words::{brief, count, join_facts, list, plain, quoted, ranks_list, ranks_text},
 };
 pub use self::{
     kind::{KINDS, Kind, explain},
     start::{StartProblem, classify},
+    words::duration,
 };
 use crate::{
     place,

@@ -5,7 +5,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, fs,
     io::Read,
-    os::unix::fs::MetadataExt,
+    os::{
+        fd::{FromRawFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
 };
 
 use base::Signal;
@@ -289,6 +292,27 @@ pub fn tracer(pid: Pid) -> Result<Option<Pid>, Error> {
 #[must_use]
 pub fn environment_of(pid: Pid) -> Option<Vec<u8>> {
     read_proc(pid, "environ")
+}
+
+/// Bytes that `pid` and its threads have written with system calls, to whatever it was; `None` when it is gone or not ours
+/// to read.
+#[must_use]
+pub fn bytes_written(pid: Pid) -> Option<u64> {
+    let io = read_proc(pid, "io")?;
+    let mut lines = io.split(|&byte| byte == b'\n');
+    let count = lines.find_map(|line| line.strip_prefix(b"wchar: "))?;
+    std::str::from_utf8(count).ok()?.parse().ok()
+}
+
+/// A descriptor that becomes readable when `pid` ends, whoever its parent is; `None` when it is gone, or the kernel is older
+/// than 5.3.
+#[must_use]
+pub fn end_of(pid: Pid) -> Option<OwnedFd> {
+    // SAFETY: it opens a descriptor, which closes on exec, and touches no memory.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: it was opened above, and nobody else knows it.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// All processes, ascending.

@@ -35,6 +35,8 @@ pub(super) enum Command {
     Verdict(super::looks::Args),
     /// Writes what there is to see into one page, to look at and to send to a colleague
     Report(Report),
+    /// Follows a job until it ends, and reports where its ranks are when nothing moves any more
+    Watch(Watch),
 }
 
 /// `dbgr stacks`.
@@ -61,6 +63,47 @@ pub(super) struct Report {
     /// The file to write: HTML that needs no other file and no network
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: PathBuf,
+}
+
+/// `dbgr watch`.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Watch {
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
+    /// How long nothing of the job may move, at least 1s: no thread of any rank, and no output
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = idle)]
+    pub(super) idle: Duration,
+    /// Something else ends the job after this time from now: report shortly before. Slurm's own limit is known without it
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(super) limit: Option<Duration>,
+    /// Write each report as a page too: the first to this file, the second to FILE-2 with the same ending, and so on
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    /// Form of the messages on stderr; with json nothing else is printed unless --json asks for the stacks
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = MessageForm::Text)]
+    pub(super) message_format: MessageForm,
+    #[command(flatten)]
+    pub(super) shown: Output,
+}
+
+/// The form of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum MessageForm {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// The shortest idle time: looks are not to come so fast that they slow the job.
+const SHORTEST_IDLE: Duration = Duration::from_secs(1);
+
+fn idle(text: &str) -> Result<Duration, String> {
+    let idle = time(text).map_err(|why| why.to_string())?;
+    if idle < SHORTEST_IDLE {
+        return Err("it is at least 1s".to_owned());
+    }
+    Ok(idle)
 }
 
 /// How often it is looked.
@@ -174,6 +217,7 @@ mod tests {
         match parsed.map_err(|error| error.kind())?.command {
             Command::Stacks(stacks) => Ok(stacks.target.wish()),
             Command::Report(report) => Ok(report.target.wish()),
+            Command::Watch(watch) => Ok(watch.target.wish()),
             Command::Verdict(_) => panic!("it has no target"),
         }
     }

@@ -1,8 +1,10 @@
 //! What `dbgr` has to say beside the stacks.
 
+use std::{fmt, path::Path, time::Duration};
+
 use base::RankSet;
 use debug::target::{Doubt, NotFound, Note, Situation};
-use dvm::messages::{Kind, Message, Severity};
+use dvm::messages::{Kind, Message, Severity, duration};
 
 const NO_PROCESS: Kind = Kind {
     id: "target/no-process",
@@ -58,6 +60,20 @@ const NOT_WRITTEN: Kind = Kind {
     explanation: "The file for the report cannot be written: its directory is missing, or is not yours, or the disk is full.",
 };
 
+const HANG: Kind = Kind {
+    id: "watch/hang",
+    severity: Severity::Warning,
+    explanation: "`dbgr watch`, or `rally run --on-hang=report`, has found no rank anywhere else than before for the whole idle time, and \
+none has written anything; or what it saw is enough for a verdict although something moves. Nothing was done to the job. A \
+program that waits for input, sleeps on purpose, or makes one call again and again looks the same: give a longer time then.",
+};
+const LIMIT: Kind = Kind {
+    id: "watch/limit",
+    severity: Severity::Warning,
+    explanation: "The job will be ended by its time limit in a moment. The report says where its ranks were shortly before, so that \
+a job that has hung and one that was only slow can be told apart afterwards.",
+};
+
 /// Every kind of message here, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[
     &NO_PROCESS,
@@ -69,6 +85,8 @@ pub(crate) const KINDS: &[&Kind] = &[
     &NOTE,
     &OUTPUT_LOST,
     &NOT_WRITTEN,
+    &HANG,
+    &LIMIT,
 ];
 
 /// Why there is nothing to be looked at. `situation` is asked where that is not allowed.
@@ -130,11 +148,63 @@ pub(super) fn output_lost(error: &std::io::Error) -> Message {
     Message::new(&OUTPUT_LOST, format!("cannot print: {error}"))
 }
 
-pub(super) fn not_written(path: &std::path::Path, error: &std::io::Error) -> Message {
+pub(super) fn not_written(path: &Path, error: &std::io::Error) -> Message {
     Message::new(
         &NOT_WRITTEN,
         format!("cannot write `{}`: {error}", path.display()),
     )
+}
+
+/// Why there is a report of a job that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// Nothing has moved for so long.
+    Idle(Duration),
+    /// Something moves, and yet there is a verdict, on looks over this time.
+    Verdict(Duration),
+    /// So much time is left to the job.
+    Limit(Duration),
+}
+
+impl fmt::Display for Occasion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Idle(time) => {
+                write!(
+                    f,
+                    "nothing has moved for {}: the job may hang",
+                    duration(*time)
+                )
+            }
+            Self::Verdict(time) => {
+                let time = duration(*time);
+                write!(f, "for {time} some ranks have waited: the job may hang")
+            }
+            Self::Limit(left) => {
+                write!(
+                    f,
+                    "the time limit ends the job in {}",
+                    duration(Duration::from_secs(left.as_secs().max(1)))
+                )
+            }
+        }
+    }
+}
+
+/// A report was made of a job that is watched: what it amounts to, and the page.
+pub(super) fn reported(occasion: Occasion, verdicts: &[String], page: Option<&Path>) -> Message {
+    let kind = match occasion {
+        Occasion::Idle(_) | Occasion::Verdict(_) => &HANG,
+        Occasion::Limit(_) => &LIMIT,
+    };
+    let mut message = Message::new(kind, occasion.to_string());
+    if !verdicts.is_empty() {
+        message = message.fact("verdict", verdicts.join("\n"));
+    }
+    if let Some(page) = page {
+        message = message.fact("page", format!("`{}`", page.display()));
+    }
+    message
 }
 
 #[cfg(test)]
@@ -169,6 +239,13 @@ mod tests {
         said.push(note(&Note::Elsewhere { ranks: 4 }));
         let error = std::io::Error::from(std::io::ErrorKind::NotFound);
         said.push(not_written("no/hang.html".as_ref(), &error));
+        let minute = Duration::from_secs(60);
+        let verdict = "likely: rank 2 has ended".to_owned();
+        let page = Path::new("hang.html");
+        said.push(reported(Occasion::Idle(minute), &[verdict], Some(page)));
+        said.push(reported(Occasion::Verdict(minute), &[], None));
+        let left = Duration::from_millis(4980);
+        said.push(reported(Occasion::Limit(left), &[], None));
         let text: String = said
             .iter()
             .map(|message| report::text(message, MessageFormat::Text))
@@ -191,6 +268,11 @@ mod tests {
     warning: process 7 is a launcher that has not started its ranks yet; what is shown is the launcher itself
     note: 4 ranks are on other nodes, which this version does not reach
     error: cannot write `no/hang.html`: entity not found
+    warning: nothing has moved for 1 min: the job may hang
+      verdict: likely: rank 2 has ended
+      page:    `hang.html`
+    warning: for 1 min some ranks have waited: the job may hang
+    warning: the time limit ends the job in 4 s
 ");
     }
 }

@@ -84,7 +84,8 @@ pub(super) fn quoted(name: &OsStr) -> String {
 }
 
 /// `10 s`, `1.5 s`, `2 min`, `1 h 30 min`.
-pub(super) fn duration(time: Duration) -> String {
+#[must_use]
+pub fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
     if time.subsec_millis() > 0 {
         return format!("{} s", time.as_millis() as f64 / 1000.0);
