@@ -142,9 +142,11 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
 /// One look at every rank.
 fn look(looker: &mut live::Looker, target: &Target) -> Snapshot {
     let look = |(&rank, proc): (&Rank, &Proc)| {
-        let seen = match &proc.host {
-            Some(host) => Seen::Missing(Missing::Elsewhere(host.clone())),
-            None => looker.look(Pid::from_raw(proc.pid)),
+        let seen = match (&proc.host, proc.started) {
+            (Some(host), _) => Seen::Missing(Missing::Elsewhere(host.clone())),
+            (None, Some(started)) => looker.look(Pid::from_raw(proc.pid), started),
+            // It was not there when it was looked for: who has its number now is somebody else.
+            (None, None) => Seen::Missing(Missing::Gone),
         };
         (rank, seen)
     };

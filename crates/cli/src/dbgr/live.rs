@@ -100,9 +100,12 @@ impl Looker {
         }
     }
 
-    /// Looks at every thread of a process, of which each is stopped for a moment.
-    pub(super) fn look(&mut self, pid: Pid) -> Seen {
-        let Some(info) = os::inspect(pid) else {
+    /// Looks at every thread of the process that has this number since `started`, in ticks since boot. Each is stopped for a
+    /// moment.
+    pub(super) fn look(&mut self, pid: Pid, started: u64) -> Seen {
+        let info = os::inspect(pid).filter(|info| info.start_time == started);
+        let Some(info) = info else {
+            self.codes.remove(&pid);
             return Seen::Missing(Missing::Gone);
         };
         let known = self.codes.remove(&pid);
@@ -340,3 +343,5 @@ fn activity(info: &ThreadInfo, in_kernel: Option<InKernel>) -> Option<Activity> 
 
 #[cfg(test)]
 mod python_tests;
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use base::Rank;
 use debug::{
     report::Detail,
     samples::{Boundary, Class, Recording, Sample},
-    stack::{FrameId, Frames, Snapshot},
+    stack::{FrameId, Frames, Missing, Seen, Snapshot},
     verdict::{
         self,
         known::{self, Place},
@@ -59,7 +59,7 @@ pub(super) fn verdict(args: &Args) -> u8 {
                 .map_or(0, |(rank, _): (&Rank, _)| rank.0.saturating_add(1))
         };
         let rank = rank.unwrap_or_else(|| Rank(next()));
-        procs.insert(rank, pid);
+        procs.insert(rank, (pid, os::start_time(pid)));
     }
     let plan = Plan {
         samples: args.samples,
@@ -67,8 +67,13 @@ pub(super) fn verdict(args: &Args) -> u8 {
     };
     let mut looker = Looker::new(Detail::Folded);
     let samples = take(plan, || {
-        let look = |(&rank, &pid): (&Rank, &Pid)| (rank, looker.look(pid));
-        let procs = procs.iter().map(look).collect();
+        let mut look = |pid, started: Option<u64>| match started {
+            Some(started) => looker.look(pid, started),
+            None => Seen::Missing(Missing::Gone),
+        };
+        let procs = procs.iter();
+        let procs = procs.map(|(&rank, &(pid, started))| (rank, look(pid, started)));
+        let procs = procs.collect();
         Snapshot { procs }
     });
     let recording = Recording {

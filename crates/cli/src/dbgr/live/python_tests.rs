@@ -108,6 +108,10 @@ fn shown(looker: &Looker, thread: &Thread, kind: FrameKind) -> Vec<String> {
         .collect()
 }
 
+fn look(looker: &mut Looker, running: &Running) -> Seen {
+    looker.look(running.pid(), os::start_time(running.pid()).unwrap())
+}
+
 fn threads_of(seen: Seen) -> Vec<Thread> {
     match seen {
         Seen::Threads(threads) => threads,
@@ -121,7 +125,7 @@ fn every_thread_is_where_python_says_that_it_is() {
     let mut looker = Looker::new(report::Detail::Folded);
     let expected = running.threads();
     for _ in 0..2 {
-        let threads = threads_of(looker.look(running.pid()));
+        let threads = threads_of(look(&mut looker, &running));
         let found: BTreeMap<i32, Vec<String>> = threads
             .iter()
             .map(|thread| (thread.tid, shown(&looker, thread, FrameKind::Python)))
@@ -158,7 +162,7 @@ fn python_stands_where_the_loop_of_the_interpreter_did() {
     // Before 3.11 Python sleeps in `select`.
     let is_wait = |name: &String| name.contains("nanosleep") || name.contains("select");
     let mut looker = Looker::new(report::Detail::Folded);
-    let threads = threads_of(looker.look(running.pid()));
+    let threads = threads_of(look(&mut looker, &running));
     let short = sleeps(&threads, &looker);
     // Before 3.11 no class stands before the name of a method.
     let plain = |name: &String| name.trim_start_matches("Thread.").to_owned();
@@ -173,7 +177,7 @@ fn python_stands_where_the_loop_of_the_interpreter_did() {
     assert!(threads.iter().all(|thread| thread.stack.end == End::Start));
 
     let mut looker = Looker::new(report::Detail::Full);
-    let threads = threads_of(looker.look(running.pid()));
+    let threads = threads_of(look(&mut looker, &running));
     let full = sleeps(&threads, &looker);
     let at = |word: &str| full.iter().position(|name| name.contains(word)).unwrap();
     assert!(at("clone") < at("_PyEval_EvalFrameDefault"), "{full:?}");
