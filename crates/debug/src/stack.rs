@@ -318,6 +318,15 @@ impl FrameId {
     }
 }
 
+impl Frame {
+    /// Whether it is in no program or library that is known: its code was loaded later than it was asked what is loaded, or
+    /// was made while the program ran.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.kind == FrameKind::Native && self.module.is_none()
+    }
+}
+
 impl fmt::Display for Frame {
     /// `function (file:line)`, with the file's name without directories, or the module's where no line is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

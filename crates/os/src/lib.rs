@@ -45,7 +45,7 @@ pub use pipe::{
 };
 pub use private::{make_private_dir, random_number, remove_private_dir, write_private_file};
 pub use process::{
-    Forked, Pid, ProcessInfo, all_processes, become_subreaper, bytes_written, children,
+    Forked, Loaded, Pid, ProcessInfo, all_processes, become_subreaper, bytes_written, children,
     close_on_exec_from, current_pid, descendants, effective_gid, effective_uid, end_of,
     environment_of, exit_at_once, fork, host_name, inspect, kill, kill_group, limit, new_session,
     raise_descriptor_limit, start_time, tracer,

@@ -250,6 +250,18 @@ pub struct ProcessInfo {
     pub start_time: u64,
     /// Its command's name, at most 15 bytes.
     pub name: String,
+    /// Where its program was put.
+    pub loaded: Loaded,
+}
+
+/// Where the kernel has put a program in the memory of its process: after an exec its stack, at least, begins elsewhere. All
+/// is 0 where it is not ours to look at, and where the process is dead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Where the program's own code begins.
+    pub code: u64,
+    /// Where the stack of its first thread begins.
+    pub stack: u64,
 }
 
 /// What the kernel knows about `pid`; `None` when it is gone.
@@ -442,6 +454,18 @@ fn parse_stat(stat: &[u8]) -> Option<ProcessInfo> {
     let (ppid, pgrp, session) = (number()?, number()?, number()?);
     // Field 22 of proc_pid_stat(5); the session was field 6.
     let start_time = rest.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    // Fields 26 and 28.
+    let address = |at| {
+        let mut fields = rest.split_ascii_whitespace();
+        fields
+            .nth(at)
+            .and_then(|field| field.parse().ok())
+            .unwrap_or(0)
+    };
+    let loaded = Loaded {
+        code: address(23),
+        stack: address(25),
+    };
     Some(ProcessInfo {
         pid: Pid(pid),
         ppid: Pid(ppid),
@@ -450,6 +474,7 @@ fn parse_stat(stat: &[u8]) -> Option<ProcessInfo> {
         session: Pid(session),
         start_time,
         name,
+        loaded,
     })
 }
 
@@ -461,7 +486,7 @@ mod tests {
     fn stat_is_parsed_whatever_the_name() {
         let line = |name: &str| {
             format!(
-                "42 ({name}) T 7 41 40 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 2 18446744073709551615 1\n"
+                "42 ({name}) T 7 41 40 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 2 18446744073709551615 4096 8192 140000 1\n"
             )
         };
         for name in ["sleep", "a b", "x) R 1 (y", "(", ")", "", "\u{e9}"] {
@@ -473,6 +498,10 @@ mod tests {
                 session: Pid(40),
                 start_time: 987_654,
                 name: name.to_owned(),
+                loaded: Loaded {
+                    code: 4096,
+                    stack: 140_000,
+                },
             };
             assert_eq!(parse_stat(line(name).as_bytes()), Some(expected), "{name}");
         }

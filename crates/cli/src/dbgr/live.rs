@@ -1,5 +1,7 @@
 //! Processes as they are now: what `debug` asks of them, answered by the kernel.
 
+mod steady;
+
 use std::{collections::BTreeMap, mem, path::Path, time::Duration};
 
 use bytes::Bytes;
@@ -12,6 +14,8 @@ use debug::{
     unwind::{Capture, Code, Images},
 };
 use os::{InKernel, NotStopped, Pid, StoppedThread, ThreadInfo};
+
+use self::steady::{Identity, steady};
 
 /// The memory of a process that lives.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +81,8 @@ pub(super) struct Looker {
 /// What is known of a process from the last look.
 #[derive(Debug)]
 struct Known {
-    /// When it started: another process may have its number now.
-    start_time: u64,
+    /// Another process, or another program, may be there now.
+    identity: Identity,
     code: Code,
     python: Option<python::Process>,
 }
@@ -103,13 +107,20 @@ impl Looker {
     /// Looks at every thread of the process that has this number since `started`, in ticks since boot. Each is stopped for a
     /// moment.
     pub(super) fn look(&mut self, pid: Pid, started: u64) -> Seen {
-        let info = os::inspect(pid).filter(|info| info.start_time == started);
-        let Some(info) = info else {
+        let known = |id: &Identity| id.started == started;
+        let seen = steady(
+            || Identity::of(pid).filter(known),
+            |identity| self.look_once(pid, identity),
+        );
+        if matches!(seen, Seen::Missing(_)) {
             self.codes.remove(&pid);
-            return Seen::Missing(Missing::Gone);
-        };
+        }
+        seen
+    }
+
+    fn look_once(&mut self, pid: Pid, identity: Identity) -> Seen {
         let known = self.codes.remove(&pid);
-        let code = match known.filter(|known| known.start_time == info.start_time) {
+        let code = match known.filter(|known| known.identity == identity) {
             Some(known) => Some((known.code, known.python, Age::Kept)),
             None => self
                 .read_code(pid)
@@ -124,13 +135,12 @@ impl Looker {
         let (mut threads, mut refused) = (Vec::new(), Vec::new());
         for tid in os::threads_of(pid) {
             let mut thread = self.look_at(pid, tid, &code, python.as_mut());
-            // It may have loaded a library since we have looked, or become another program.
-            if age == Age::Kept
-                && matches!(&thread, Looked::At(thread) if thread.stack.end == End::Lost)
+            // It may have loaded a library since we have read what it has.
+            if matches!(&thread, Looked::At(thread) if self.is_outdated(age, &thread.stack))
                 && let Some(new) = self.read_code(pid)
             {
                 (code, python) = new;
-                age = Age::New;
+                age = Age::Again;
                 if let Some(python) = &mut python {
                     python.list(&LiveMemory(pid));
                 }
@@ -142,15 +152,14 @@ impl Looker {
                 Looked::Refused => refused.push(tid),
             }
         }
-        let start_time = info.start_time;
         let known = Known {
-            start_time,
+            identity,
             code,
             python,
         };
         self.codes.insert(pid, known);
         if !threads.is_empty() {
-            return Seen::Threads(threads);
+            return seen(threads);
         }
         // What is mapped may be read of more processes than memory and registers.
         let tracer = refused.first().map(|&tid| os::tracer(tid));
@@ -161,6 +170,20 @@ impl Looker {
             Some(_) => Missing::NotPermitted,
             None => missing(pid),
         })
+    }
+
+    /// Whether a stack leads where nothing was mapped when we asked.
+    fn is_outdated(&self, age: Age, stack: &Stack) -> bool {
+        let unknown = || {
+            let mut frames = stack.frames.iter();
+            frames.any(|&frame| self.frames.get(frame).is_unknown())
+        };
+        match age {
+            Age::Kept => stack.end == End::Lost || unknown(),
+            Age::New => unknown(),
+            // What is unknown still was made while the program ran.
+            Age::Again => false,
+        }
     }
 
     fn read_code(&mut self, pid: Pid) -> Option<(Code, Option<python::Process>)> {
@@ -253,11 +276,25 @@ fn is_ours(tid: Pid) -> bool {
     os::tracer(tid).is_ok_and(|tracer| tracer == Some(os::current_pid()))
 }
 
-/// Whether the mappings of a process were read in this look.
+/// When it was read what a process has mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
-    New,
+    /// In an earlier look.
     Kept,
+    /// At the beginning of this one.
+    New,
+    /// In this one, because something was missing.
+    Again,
+}
+
+/// What was seen of a process with these threads.
+fn seen(threads: Vec<Thread>) -> Seen {
+    let unreachable =
+        |thread: &Thread| thread.stack.frames.is_empty() && thread.activity == Activity::Disk;
+    if threads.iter().all(unreachable) {
+        return Seen::Missing(Missing::Unreachable);
+    }
+    Seen::Threads(threads)
 }
 
 /// Why nothing can be read of a process.

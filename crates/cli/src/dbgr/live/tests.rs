@@ -1,6 +1,11 @@
 //! Processes that end, and become others, between two looks.
 
-use std::process::{Child, Command};
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Command},
+    time::Instant,
+};
 
 use super::*;
 
@@ -38,4 +43,141 @@ fn who_has_the_number_of_a_process_now_is_not_looked_at() {
     let seen = looker.look(pid, started - 1);
     assert!(matches!(seen, Seen::Missing(Missing::Gone)), "{seen:?}");
     assert!(looker.codes.is_empty());
+}
+
+/// A directory that is removed at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("{name}-{}", os::current_pid()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Compiles a program.
+    fn compile(&self, name: &str, source: &str, flags: &[&str]) -> String {
+        let program = self.0.join(name);
+        let file = self.0.join(format!("{name}.c"));
+        fs::write(&file, source).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.arg("-o").arg(&program).arg(&file).args(flags);
+        assert!(compiler.status().unwrap().success());
+        program.into_os_string().into_string().unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits for something that comes within a moment.
+fn until(what: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !what() {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+}
+
+/// The functions of the first thread, outermost first.
+fn functions(looker: &mut Looker, running: &Running) -> Vec<String> {
+    let seen = looker.look(running.pid(), running.started());
+    let Seen::Threads(threads) = seen else {
+        panic!("{seen:?}")
+    };
+    let frames = threads[0].stack.frames.iter();
+    let names = frames.map(|&id| looker.frames.get(id).function.clone());
+    names
+        .map(|name| name.as_deref().unwrap_or("??").to_owned())
+        .collect()
+}
+
+#[test]
+fn a_program_in_the_place_of_another_is_not_taken_for_it() {
+    // Both are at the same addresses, so that every address of the one means something in the other, too.
+    let source = |name: &str, then: &str| {
+        format!(
+            "#include <signal.h>\n#include <unistd.h>\n\
+             static void go(int s) {{ }}\n\
+             static void {name}(void) {{ pause(); }}\n\
+             int main(int count, char **words) {{ signal(SIGUSR1, go); {name}(); {then} }}\n"
+        )
+    };
+    let directory = Directory::new("dbgr-exec");
+    let flags = ["-static", "-no-pie", "-fno-pie"];
+    let then = "execv(words[1], words); return 0;";
+    let first = directory.compile("first", &source("before", then), &flags);
+    let second = directory.compile("second", &source("afterwards", then), &flags);
+    let running = Running::start(&first, &[&second]);
+    let mut looker = Looker::new(report::Detail::Folded);
+    let pauses = || {
+        let call = os::in_kernel(running.pid(), running.pid());
+        matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
+    };
+    until(pauses);
+    let names = functions(&mut looker, &running);
+    assert!(names.contains(&"before".to_owned()), "{names:?}");
+    os::kill(running.pid(), base::Signal(10)).unwrap();
+    let program = || os::program_of(running.pid()).is_some_and(|it| it.ends_with("second"));
+    until(|| program() && pauses());
+    let names = functions(&mut looker, &running);
+    assert!(names.contains(&"afterwards".to_owned()), "{names:?}");
+}
+
+#[test]
+fn a_library_that_came_between_two_looks_is_known() {
+    let directory = Directory::new("dbgr-library");
+    let library = "#include <unistd.h>\nvoid deep(void) { pause(); }\n";
+    let library = directory.compile("library.so", library, &["-shared", "-fPIC"]);
+    let source = "#include <dlfcn.h>\n#include <signal.h>\n#include <unistd.h>\n\
+         static void go(int s) { }\n\
+         int main(int count, char **words) {\n\
+         signal(SIGUSR1, go); pause();\n\
+         void (*deep)(void) = (void (*)(void))dlsym(dlopen(words[1], RTLD_NOW), \"deep\");\n\
+         deep(); return 0; }\n";
+    let program = directory.compile("program", source, &["-fno-omit-frame-pointer", "-ldl"]);
+    let running = Running::start(&program, &[&library]);
+    let mut looker = Looker::new(report::Detail::Folded);
+    let pauses = || {
+        let call = os::in_kernel(running.pid(), running.pid());
+        matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
+    };
+    until(pauses);
+    let names = functions(&mut looker, &running);
+    assert!(names.contains(&"main".to_owned()), "{names:?}");
+    os::kill(running.pid(), base::Signal(10)).unwrap();
+    let loaded = || {
+        let maps = os::mappings(running.pid()).unwrap_or_default();
+        String::from_utf8_lossy(&maps).contains("library.so")
+    };
+    until(|| loaded() && pauses());
+    let names = functions(&mut looker, &running);
+    assert!(names.contains(&"deep".to_owned()), "{names:?}");
+}
+
+#[test]
+fn who_cannot_be_stopped_is_said_to_be_unreachable() {
+    let thread = |activity| Thread {
+        tid: 7,
+        name: "a".into(),
+        stack: Stack {
+            frames: Vec::new(),
+            end: End::Lost,
+        },
+        activity,
+        cpu: Duration::ZERO,
+        stopped: Duration::ZERO,
+    };
+    let all = |threads: &[Activity]| seen(threads.iter().copied().map(thread).collect());
+    assert!(matches!(
+        all(&[Activity::Disk, Activity::Disk]),
+        Seen::Missing(Missing::Unreachable)
+    ));
+    assert!(matches!(
+        all(&[Activity::Running, Activity::Disk]),
+        Seen::Threads(_)
+    ));
 }
