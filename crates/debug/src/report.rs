@@ -87,7 +87,7 @@ pub struct Sample {
     pub at: Duration,
     /// The stacks.
     pub tree: Tree,
-    /// Threads that stand in no stack of the tree, because libraries keep them for themselves.
+    /// Threads that stand in no stack of the tree, because libraries keep them for themselves, or because they have ended.
     pub helpers: BTreeMap<String, Threads>,
 }
 
@@ -148,6 +148,9 @@ pub struct Timing {
     pub stopped_longest: Duration,
 }
 
+/// What is said of a first thread that has ended.
+const ENDED: &str = "the first one, which has ended";
+
 /// Who keeps a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keeper {
@@ -179,7 +182,13 @@ impl Sample {
                     continue;
                 }
             };
-            for (index, thread) in threads.iter().enumerate() {
+            let ended = |thread: &&Thread| thread.activity == Activity::Ended;
+            for _ in threads.iter().filter(ended) {
+                let ended = sample.helpers.entry(ENDED.to_owned());
+                ended.or_default().insert(rank);
+            }
+            let living = threads.iter().filter(|thread| !ended(thread));
+            for (index, thread) in living.enumerate() {
                 if index > 0
                     && let Keeper::Library(kind) = keeper(thread)
                 {

@@ -84,7 +84,7 @@ pub struct Track {
 /// What was seen of one rank.
 #[derive(Clone, Debug, Default)]
 pub struct RankTrack {
-    /// Its first thread.
+    /// Its first thread, or where that has ended the first that lives.
     pub main: Option<Track>,
     /// Its other threads, without those that libraries keep for themselves.
     pub others: Vec<Track>,
@@ -195,8 +195,10 @@ fn follow(
         match look {
             Some(Seen::Threads(seen)) => {
                 track.missing.push(None);
-                first = first.or_else(|| seen.first().map(|thread| thread.tid));
-                for thread in seen {
+                // What has ended is nowhere, and what its process does, the others do.
+                let living = |thread: &&Thread| thread.activity != Activity::Ended;
+                for thread in seen.iter().filter(living) {
+                    first = first.or(Some(thread.tid));
                     threads.entry(thread.tid).or_default().push(thread);
                 }
             }

@@ -85,6 +85,8 @@ pub enum Activity {
     Stopped,
     /// A debugger has stopped it.
     Traced,
+    /// It has ended, while others of its process live: the first thread of a program whose `main` calls `pthread_exit`.
+    Ended,
 }
 
 /// For what a thread sleeps, by its system call.
@@ -167,7 +169,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Seen {
-    /// Its threads, the first one first.
+    /// Its threads, the first one first, also if that has ended.
     Threads(Vec<Thread>),
     /// Nothing.
     Missing(Missing),
@@ -354,6 +356,7 @@ impl fmt::Display for Activity {
             Self::Disk => "in disk wait",
             Self::Stopped => "stopped",
             Self::Traced => "stopped by a debugger",
+            Self::Ended => "ended",
             Self::Waiting(wait) => match wait {
                 Wait::Futex => "futex",
                 Wait::Poll => "poll",

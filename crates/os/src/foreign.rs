@@ -378,6 +378,20 @@ pub fn threads_of(pid: Pid) -> Vec<Pid> {
     threads
 }
 
+/// The thread by which a process can be seen: its first one, which has its number, unless that has ended and others live on.
+/// Then what a process has is found only under the number of one of them.
+#[must_use]
+pub fn living_thread_of(pid: Pid) -> Pid {
+    let dead = |info: ThreadInfo| matches!(info.state, 'Z' | 'X');
+    let stat = |tid: Pid| parse_thread(&read_proc(pid, &format!("task/{tid}/stat"))?);
+    if !stat(pid).is_some_and(dead) {
+        return pid;
+    }
+    let mut threads = threads_of(pid).into_iter();
+    let alive = threads.find(|&tid| stat(tid).is_some_and(|info| !dead(info)));
+    alive.unwrap_or(pid)
+}
+
 /// What the kernel says of a thread; nothing when it is gone.
 #[must_use]
 pub fn inspect_thread(pid: Pid, tid: Pid) -> Option<ThreadInfo> {

@@ -108,9 +108,10 @@ impl Looker {
     /// moment.
     pub(super) fn look(&mut self, pid: Pid, started: u64) -> Seen {
         let known = |id: &Identity| id.started == started;
+        let through = os::living_thread_of(pid);
         let seen = steady(
-            || Identity::of(pid).filter(known),
-            |identity| self.look_once(pid, identity),
+            || Identity::of(pid, through).filter(known),
+            |identity| self.look_once(pid, through, identity),
         );
         if matches!(seen, Seen::Missing(_)) {
             self.codes.remove(&pid);
@@ -118,33 +119,34 @@ impl Looker {
         seen
     }
 
-    fn look_once(&mut self, pid: Pid, identity: Identity) -> Seen {
+    /// Looks at a process by one of its threads that lives.
+    fn look_once(&mut self, pid: Pid, through: Pid, identity: Identity) -> Seen {
         let known = self.codes.remove(&pid);
         let code = match known.filter(|known| known.identity == identity) {
             Some(known) => Some((known.code, known.python, Age::Kept)),
             None => self
-                .read_code(pid)
+                .read_code(through)
                 .map(|(code, python)| (code, python, Age::New)),
         };
         let Some((mut code, mut python, mut age)) = code else {
             return Seen::Missing(missing(pid));
         };
         if let Some(python) = &mut python {
-            python.list(&LiveMemory(pid));
+            python.list(&LiveMemory(through));
         }
         let (mut threads, mut refused) = (Vec::new(), Vec::new());
         for tid in os::threads_of(pid) {
-            let mut thread = self.look_at(pid, tid, &code, python.as_mut());
+            let mut thread = self.look_at((pid, through), tid, &code, python.as_mut());
             // It may have loaded a library since we have read what it has.
             if matches!(&thread, Looked::At(thread) if self.is_outdated(age, &thread.stack))
-                && let Some(new) = self.read_code(pid)
+                && let Some(new) = self.read_code(through)
             {
                 (code, python) = new;
                 age = Age::Again;
                 if let Some(python) = &mut python {
-                    python.list(&LiveMemory(pid));
+                    python.list(&LiveMemory(through));
                 }
-                thread = self.look_at(pid, tid, &code, python.as_mut());
+                thread = self.look_at((pid, through), tid, &code, python.as_mut());
             }
             match thread {
                 Looked::At(thread) => threads.push(*thread),
@@ -158,7 +160,7 @@ impl Looker {
             python,
         };
         self.codes.insert(pid, known);
-        if !threads.is_empty() {
+        if threads.iter().any(|it| it.activity != Activity::Ended) {
             return seen(threads);
         }
         // What is mapped may be read of more processes than memory and registers.
@@ -196,7 +198,7 @@ impl Looker {
 
     fn look_at(
         &mut self,
-        pid: Pid,
+        (pid, through): (Pid, Pid),
         tid: Pid,
         code: &Code,
         mut python: Option<&mut python::Process>,
@@ -206,15 +208,26 @@ impl Looker {
             return Looked::Gone;
         };
         let in_kernel = os::in_kernel(pid, tid);
-        let Some(mut activity) = activity(&info, in_kernel) else {
-            return Looked::Gone;
-        };
-        let (memory, files) = (LiveMemory(pid), LiveFiles(pid));
-        let mut stopped = Duration::ZERO;
         let mut stack = Stack {
             frames: Vec::new(),
             end: End::Lost,
         };
+        let Some(mut activity) = activity(&info, in_kernel) else {
+            if tid != pid {
+                return Looked::Gone;
+            }
+            stack.end = End::Start;
+            return Looked::At(Box::new(Thread {
+                tid: tid.as_raw(),
+                name: info.name,
+                stack,
+                activity: Activity::Ended,
+                cpu: info.cpu,
+                stopped: Duration::ZERO,
+            }));
+        };
+        let (memory, files) = (LiveMemory(through), LiveFiles(through));
+        let mut stopped = Duration::ZERO;
         for limit in [STACK_COPY, MAX_STACK_COPY] {
             let room = mem::take(&mut self.room);
             let chain_of = |base| python.as_deref()?.chain(base, tid.as_raw(), &memory);
@@ -301,7 +314,6 @@ fn seen(threads: Vec<Thread>) -> Seen {
 fn missing(pid: Pid) -> Missing {
     match os::inspect(pid) {
         None => Missing::Gone,
-        // Where its first thread alone has ended, others hold what it has, and they are not looked at yet.
         Some(info) if matches!(info.state, 'Z' | 'X') && os::threads_of(pid).len() < 2 => {
             Missing::Zombie
         }

@@ -40,21 +40,30 @@ impl System for Machine {
                 parent: info.ppid.as_raw(),
                 name: info.name,
                 started: info.start_time,
-                state: info.state,
+                // Where its first thread alone has ended, the process has not.
+                state: match info.state {
+                    'Z' => state_of_a_thread(info.pid).unwrap_or('Z'),
+                    state => state,
+                },
             })
             .collect()
     }
 
     fn environment(&self, pid: i32) -> Option<Vec<u8>> {
-        os::environment_of(Pid::from_raw(pid))
+        let pid = Pid::from_raw(pid);
+        // Of a dead thread it is nothing, or empty.
+        os::environment_of(pid)
+            .filter(|environment| !environment.is_empty())
+            .or_else(|| os::environment_of(os::living_thread_of(pid)))
     }
 
     fn arguments(&self, pid: i32) -> Option<Vec<u8>> {
-        os::arguments_of(Pid::from_raw(pid))
+        os::arguments_of(os::living_thread_of(Pid::from_raw(pid)))
     }
 
     fn program(&self, pid: i32) -> Option<String> {
-        let path = os::program_of(Pid::from_raw(pid))?;
+        let pid = Pid::from_raw(pid);
+        let path = os::program_of(pid).or_else(|| os::program_of(os::living_thread_of(pid)))?;
         Some(path.to_string_lossy().into_owned())
     }
 
@@ -63,15 +72,16 @@ impl System for Machine {
     }
 
     fn mappings(&self, pid: i32) -> Option<Vec<Mapping>> {
-        os::mappings(Pid::from_raw(pid)).map(|text| maps::parse(&text))
+        let pid = os::living_thread_of(Pid::from_raw(pid));
+        os::mappings(pid).map(|text| maps::parse(&text))
     }
 
     fn memory(&self, pid: i32) -> Box<dyn Memory + '_> {
-        Box::new(LiveMemory(Pid::from_raw(pid)))
+        Box::new(LiveMemory(os::living_thread_of(Pid::from_raw(pid))))
     }
 
     fn files(&self, pid: i32) -> Box<dyn Files + '_> {
-        Box::new(LiveFiles(Pid::from_raw(pid)))
+        Box::new(LiveFiles(os::living_thread_of(Pid::from_raw(pid))))
     }
 
     fn ask_launcher(&self, pid: i32) -> Result<Vec<JobTable>, String> {
@@ -92,6 +102,15 @@ impl System for Machine {
     fn own_pid(&self) -> i32 {
         os::current_pid().as_raw()
     }
+}
+
+/// What another thread of a process does whose first one has ended; nothing where that was all of it.
+fn state_of_a_thread(pid: Pid) -> Option<char> {
+    let thread = os::living_thread_of(pid);
+    if thread == pid {
+        return None;
+    }
+    os::inspect_thread(pid, thread).map(|info| info.state)
 }
 
 /// All that may keep us from a process.

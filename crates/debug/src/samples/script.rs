@@ -109,6 +109,7 @@ fn doing(text: &str) -> Activity {
         "disk" => Activity::Disk,
         "stopped" => Activity::Stopped,
         "traced" => Activity::Traced,
+        "ended" => Activity::Ended,
         "futex" => Activity::Waiting(Wait::Futex),
         "poll" => Activity::Waiting(Wait::Poll),
         "read" => Activity::Waiting(Wait::Read),

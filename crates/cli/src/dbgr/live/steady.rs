@@ -19,12 +19,13 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// That of the process which has this number now.
-    pub(super) fn of(pid: Pid) -> Option<Self> {
-        let info = os::inspect(pid)?;
+    /// That of the process which has this number now, by one of its threads that lives.
+    pub(super) fn of(pid: Pid, through: Pid) -> Option<Self> {
+        let started = os::start_time(pid)?;
+        let thread = os::inspect(through);
         Some(Self {
-            started: info.start_time,
-            loaded: info.loaded,
+            started,
+            loaded: thread.map_or_else(Loaded::default, |thread| thread.loaded),
         })
     }
 

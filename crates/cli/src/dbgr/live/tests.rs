@@ -7,7 +7,14 @@ use std::{
     time::Instant,
 };
 
+use debug::{
+    samples,
+    stack::Snapshot,
+    target::{self, Wish},
+};
+
 use super::*;
+use crate::dbgr::machine::{Ask, Machine};
 
 /// A process that is killed at the end.
 struct Running(Child);
@@ -180,4 +187,47 @@ fn who_cannot_be_stopped_is_said_to_be_unreachable() {
         all(&[Activity::Running, Activity::Disk]),
         Seen::Threads(_)
     ));
+}
+
+#[test]
+fn a_process_lives_on_when_its_first_thread_has_ended() {
+    let directory = Directory::new("dbgr-leader");
+    let source = "#include <pthread.h>\n#include <unistd.h>\n\
+         static void *work(void *none) { pause(); return none; }\n\
+         int main(void) { pthread_t thread; pthread_create(&thread, 0, work, 0); pthread_exit(0); }\n";
+    let program = directory.compile("program", source, &["-pthread"]);
+    let running = Running::start(&program, &[]);
+    let pid = running.pid();
+    until(|| {
+        let thread = os::living_thread_of(pid);
+        let call = os::in_kernel(pid, thread);
+        thread != pid && matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
+    });
+    let machine = Machine { ask: Ask::Nobody };
+    let target = target::find(&machine, &Wish::Process(pid.as_raw())).unwrap();
+    let proc = &target.procs[&base::Rank(0)];
+    assert_eq!((proc.pid, &*proc.program), (pid.as_raw(), &*program));
+    let mut looker = Looker::new(report::Detail::Folded);
+    let seen = looker.look(pid, running.started());
+    let procs = [(base::Rank(0), seen)].into_iter().collect();
+    let recording = samples::Recording {
+        frames: looker.frames,
+        samples: vec![samples::Sample {
+            at: Duration::ZERO,
+            snapshot: Snapshot { procs },
+        }],
+    };
+    let report = report::Report::of(recording, report::Detail::Folded);
+    let look = report::Look {
+        width: 80,
+        detail: report::Detail::Folded,
+        colour: report::Colour::Never,
+        guides: report::Guides::Ascii,
+    };
+    let text = report::text(&report, &look);
+    let text = text.lines().skip(2).collect::<Vec<_>>().join("\n");
+    insta::assert_snapshot!(text, @r"
+    1 [0] work > pause - waiting for a signal
+    1 [0] 1 thread: the first one, which has ended
+    ");
 }

@@ -86,7 +86,7 @@ const fn colour(activity: Activity) -> &'static str {
         Activity::Running => "r",
         Activity::Waiting(_) => "w",
         Activity::Disk => "d",
-        Activity::Stopped | Activity::Traced => "t",
+        Activity::Stopped | Activity::Traced | Activity::Ended => "t",
     }
 }
 
