@@ -13,6 +13,7 @@ mod debugger;
 mod input;
 mod output;
 mod signals;
+pub(crate) mod watchdog;
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -28,7 +29,9 @@ use dvm::{
 };
 use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Token};
 
-use self::{debugger::Debugger, input::Input, output::Printers, signals::Escalation};
+use self::{
+    debugger::Debugger, input::Input, output::Printers, signals::Escalation, watchdog::Watchdog,
+};
 use crate::{
     args::{FrontOptions, Verbosity},
     config::OnLoss,
@@ -84,6 +87,7 @@ struct Front {
     hold: HoldAt,
     held: bool,
     debugger: Debugger,
+    watchdog: Watchdog,
     /// The rank with a terminal of its own.
     pty: Option<Rank>,
     table: Vec<TableRow>,
@@ -236,6 +240,7 @@ impl Front {
         let input = Input::new(&options.input, stdin)?;
         let printers = Printers::new(&mut events, &options, stdout, stderr)?;
         let hold = spec.hold.at;
+        let watchdog = Watchdog::new(&options, spec.end.time_limit);
         let (apps, end) = (spec.apps.clone(), spec.end);
         link.send(FromFront::Submit(Box::new(spec)));
         let bound = end
@@ -257,6 +262,7 @@ impl Front {
             hold,
             held: false,
             debugger,
+            watchdog,
             pty,
             table: Vec::new(),
             nodes,
@@ -300,10 +306,13 @@ impl Front {
                 State::Orphaned { until } => Some(until),
                 State::Running | State::Ended(_) => None,
             };
-            let deadline = [orphans, self.bound, self.input.deadline()]
-                .into_iter()
-                .flatten()
-                .min();
+            let deadlines = [
+                orphans,
+                self.bound,
+                self.input.deadline(),
+                self.watchdog.deadline(),
+            ];
+            let deadline = deadlines.into_iter().flatten().min();
             self.events.wait(deadline, &mut events)?;
             for event in events.drain(..) {
                 self.on_event(event);
@@ -315,7 +324,10 @@ impl Front {
         match &self.state {
             State::Running => false,
             State::Ended(_) => {
-                self.socket.is_none() && self.printers.idle() && self.children().is_empty()
+                self.socket.is_none()
+                    && self.watchdog.is_silent()
+                    && self.printers.idle()
+                    && self.children().is_empty()
             }
             State::Orphaned { until } => {
                 self.printers.idle() && (self.children().is_empty() || *until <= Clock::now())
@@ -334,6 +346,10 @@ impl Front {
             Event::Deadline => self.on_tick(Clock::now()),
             Event::Readable(token) if Some(token) == self.socket => self.receive(token),
             Event::Readable(token) if self.input.is(token) => self.read_input(),
+            Event::Readable(token) if self.watchdog.is(token) => {
+                let said = self.watchdog.read(&mut self.events);
+                self.printers.pass_on(&mut self.events, &said);
+            }
             Event::Readable(token) => self.on_printed(token),
             // The socket is written at the end of the turn.
             Event::Writable(token) if Some(token) == self.socket => {}
@@ -343,6 +359,7 @@ impl Front {
 
     fn on_tick(&mut self, now: Time) {
         self.input.on_tick(now);
+        self.watchdog.on_tick(now);
         if self.bound.is_some_and(|bound| bound <= now) {
             self.bound = Some(now + UNREAD_MAX);
             let dropped = self.printers.drop_stuck(&mut self.events);
@@ -362,6 +379,7 @@ impl Front {
         while let Some(event) = os::reap() {
             if let ChildEvent::Exited { pid, .. } = event {
                 self.inherited.retain(|inherited| *inherited != pid);
+                self.watchdog.on_exit(pid);
             }
         }
         if matches!(self.state, State::Orphaned { .. }) {
@@ -431,10 +449,16 @@ impl Front {
                 }
                 if self.hold == HoldAt::Nowhere {
                     self.check_symbols(mpir::set_state(mpir::State::Spawned));
+                    self.start_watchdog();
                 }
             }
             ToFront::AllHeld { held, .. } => self.on_all_held(&held),
-            ToFront::Released { held } => self.held = !held.is_empty(),
+            ToFront::Released { held } => {
+                self.held = !held.is_empty();
+                if !self.held {
+                    self.start_watchdog();
+                }
+            }
             ToFront::Ending(cause) => {
                 let reason = dvm::messages::cause(&cause, &self.scene());
                 self.show_abort(&reason);
@@ -451,8 +475,15 @@ impl Front {
             }
             ToFront::Ended(outcome) => {
                 self.input.close(&mut self.events);
+                self.watchdog.stop();
                 self.state = State::Ended(Ending::Outcome(outcome));
             }
+        }
+    }
+
+    fn start_watchdog(&mut self) {
+        if let Err(why) = self.watchdog.start(&mut self.events) {
+            self.say(&messages::not_watched(&why.to_string()));
         }
     }
 

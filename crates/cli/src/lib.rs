@@ -30,6 +30,7 @@ use std::{
 pub use dbgr::dbgr;
 
 use args::{Detail, MessageFormat, Request, RunRequest, Show, Verbosity, World};
+use config::OnHang;
 use dvm::messages::{Kind, Message};
 
 /// Every message that `rally help ID` explains.
@@ -147,6 +148,12 @@ fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
                 }
             };
         }
+    }
+    if let OnHang::Report(_) = request.front.on_hang
+        && front::watchdog::program().is_none()
+    {
+        say(&messages::no_watchdog(), format);
+        return exit::ExitCode::NotFound.code();
     }
     let RunRequest {
         spec,

@@ -56,6 +56,17 @@ const INTERNAL: Kind = Kind {
     severity: Severity::Error,
     explanation: "Something happened that the program rules out. Please report it, with the command line.",
 };
+const NO_WATCHDOG: Kind = Kind {
+    id: "front/no-watchdog",
+    severity: Severity::Error,
+    explanation: "`--on-hang=report` needs the program `dbgr`, which is installed with `rally`: it is looked for in the same \
+directory, then in PATH.",
+};
+const NOT_WATCHED: Kind = Kind {
+    id: "front/not-watched",
+    severity: Severity::Warning,
+    explanation: "`dbgr watch`, which `--on-hang=report` asks for, could not be started. The job goes on without it.",
+};
 const SYSTEM: Kind = Kind {
     id: "front/system",
     severity: Severity::Error,
@@ -73,6 +84,8 @@ pub(crate) const KINDS: &[&Kind] = &[
     &OUTPUT_LOST,
     &OUTPUT_DROPPED,
     &INTERNAL,
+    &NO_WATCHDOG,
+    &NOT_WATCHED,
     &SYSTEM,
 ];
 
@@ -165,6 +178,17 @@ pub(crate) fn internal(what: &str) -> Message {
         .with_help("this is a bug of `rally`: please report it with the command line")
 }
 
+/// There is nothing to watch the job with.
+pub(crate) fn no_watchdog() -> Message {
+    Message::new(&NO_WATCHDOG, "cannot watch the job: there is no `dbgr`")
+        .fact("looked", "beside `rally`, and in PATH")
+        .with_help("install it there, or leave out `--on-hang`")
+}
+
+pub(crate) fn not_watched(why: &str) -> Message {
+    Message::new(&NOT_WATCHED, format!("the job is not watched: {why}"))
+}
+
 pub(crate) fn system(error: &os::Error) -> Message {
     Message::new(&SYSTEM, error.to_string()).with_help("`ulimit -a` shows the limits of this shell")
 }
@@ -208,6 +232,8 @@ mod tests {
                 errno: 24,
             }),
             internal("a queue overflowed"),
+            no_watchdog(),
+            not_watched("cannot start the program: Exec: EACCES"),
         ];
         let text: Vec<String> = messages
             .iter()

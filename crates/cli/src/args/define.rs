@@ -9,7 +9,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use super::values::{self, HeldRanks};
 use crate::{
-    config::{DebuggerLoss, LabelChoice, OnLoss, Oversubscribe, Switch},
+    config::{DebuggerLoss, LabelChoice, OnHang, OnLoss, Oversubscribe, Switch},
     release::JobName,
 };
 
@@ -375,6 +375,13 @@ pub(crate) struct JobArgs {
         help_heading = "Life of the job"
     )]
     pub(crate) on_debugger_loss: Option<DebuggerLoss>,
+
+    /// Report where the ranks are when nothing moves
+    ///
+    /// `report:60s`: after 60 s in which no rank moves or writes, and shortly before the time limit, `dbgr watch` prints
+    /// the stacks of all ranks and writes them into rally-PID-hang.html. See `rally help debugging`.
+    #[arg(long, value_name = "ACTION", value_parser = values::on_hang, hide_short_help = true, help_heading = "Life of the job")]
+    pub(crate) on_hang: Option<OnHang>,
 
     /// What the loss of the terminal (SIGHUP) does to the job
     #[arg(

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, path::PathBuf};
 use dvm::{alloc::Allocation, messages::Message, spec::JobSpec};
 
 use super::{Generated, kinds as k};
-pub(crate) use crate::config::OnLoss;
+pub(crate) use crate::config::{OnHang, OnLoss};
 use crate::{
     config::{Found, Layers},
     help::HelpTopic,
@@ -79,6 +79,7 @@ pub(crate) struct FrontOptions {
     pub(crate) label: Label,
     pub(crate) timestamps: Timestamps,
     pub(crate) format: Format,
+    pub(crate) on_hang: OnHang,
     pub(crate) on_hangup: OnLoss,
     pub(crate) on_output_closed: OnLoss,
     pub(crate) verbosity: Verbosity,

@@ -136,6 +136,7 @@ fn decide(job: &JobLine, world: &World) -> Done<Settings> {
         args.on_debugger_loss,
         || say("on-debugger-loss"),
     );
+    over(&mut settings.on_hang, args.on_hang, || say("on-hang"));
     over(&mut settings.on_hangup, args.on_hangup, || say("on-hangup"));
     over(
         &mut settings.on_output_closed,
@@ -464,6 +465,7 @@ fn front(job: &JobLine, settings: &Settings, input: InputSource) -> FrontOptions
             Switch::No => Timestamps::Off,
         },
         format: if json { Format::JsonLines } else { Format::Raw },
+        on_hang: settings.on_hang.value,
         on_hangup: settings.on_hangup.value,
         on_output_closed: settings.on_output_closed.value,
         verbosity: match (job.args.verbose, settings.quiet.value) {

@@ -11,7 +11,10 @@ use dvm::{
 };
 
 use super::{environment::Variables, *};
-use crate::{config::OnLoss, report};
+use crate::{
+    config::{OnHang, OnLoss},
+    report,
+};
 
 fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
@@ -146,7 +149,7 @@ fn apps_have_their_own() {
 fn every_option_arrives() {
     let place = Place::new().file("in", "");
     let run = place.run(
-        "mpirun --stop-on-exec --timeout 1.5 --grace 250ms --kill-on-bad-exit=no --on-hangup continue \
+        "mpirun --stop-on-exec --timeout 1.5 --grace 250ms --kill-on-bad-exit=no --on-hangup continue --on-hang=report:90s \
          --on-debugger-loss kill --on-output-closed=continue --stdin 2 -i in -o o.%r --merge-stderr -l --timestamps --json -v a",
     );
     assert_eq!(run.spec.hold, HoldPlan::all(HoldAt::Exec));
@@ -164,6 +167,7 @@ fn every_option_arrives() {
             label: Label::Rank,
             timestamps: Timestamps::On,
             format: Format::JsonLines,
+            on_hang: OnHang::Report(Duration::from_secs(90)),
             on_hangup: OnLoss::Continue,
             on_output_closed: OnLoss::Continue,
             verbosity: Verbosity::Verbose,
@@ -315,6 +319,7 @@ fn the_stronger_source_decides() {
     label             full      environment, RALLY_LABEL
     map-by            node      environment, RALLY_MAP_BY
     on-debugger-loss  release   built-in
+    on-hang           nothing   built-in
     on-hangup         continue  DIR/home/rally/config.toml:2
     on-output-closed  end       built-in
     oversubscribe     auto      built-in

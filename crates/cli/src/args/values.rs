@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use base::RankSet;
 use thiserror::Error;
 
-use crate::release::JobName;
+use crate::{config::OnHang, release::JobName};
 
 /// Procs that one job may have; as many ranks as a rank set holds.
 pub(crate) const MAX_PROCS: u32 = 1 << 24;
@@ -40,6 +40,8 @@ pub(crate) enum ValueError {
     NotRanks,
     #[error("it is neither a rank nor `all` nor `none`")]
     NotATarget,
+    #[error("it is neither `nothing` nor `report` nor `report:TIME` with at least 1s")]
+    NotAHangAction,
     #[error("it is not an octal mask between 0 and 777")]
     NotAMask,
     #[error("known values are {}", Alternatives(.0))]
@@ -100,6 +102,24 @@ pub(crate) fn held_ranks(text: &str) -> Result<HeldRanks, ValueError> {
         return Err(ValueError::NotRanks);
     }
     Ok(HeldRanks::Only(ranks))
+}
+
+/// The time after which a job that stands is reported, where the user names none.
+const IDLE: Duration = Duration::from_secs(60);
+/// The shortest time: looks are not to come so fast that they slow the job.
+const SHORTEST_IDLE: Duration = Duration::from_secs(1);
+
+/// What to do when nothing of a job moves any more: `nothing`, `report`, `report:90s`.
+pub(crate) fn on_hang(text: &str) -> Result<OnHang, ValueError> {
+    match text.split_once(':') {
+        None if text == "nothing" => Ok(OnHang::Nothing),
+        None if text == "report" => Ok(OnHang::Report(IDLE)),
+        Some(("report", idle)) => match time(idle)? {
+            idle if idle < SHORTEST_IDLE => Err(ValueError::NotAHangAction),
+            idle => Ok(OnHang::Report(idle)),
+        },
+        _ => Err(ValueError::NotAHangAction),
+    }
 }
 
 /// A running job.
@@ -264,6 +284,25 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(procs(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn hang_actions() {
+        let report = |seconds| Ok(OnHang::Report(Duration::from_secs(seconds)));
+        let cases = [
+            ("nothing", Ok(OnHang::Nothing)),
+            ("report", report(60)),
+            ("report:90s", report(90)),
+            ("report:2m", report(120)),
+            ("report:0", Err(ValueError::NotAHangAction)),
+            ("report:soon", Err(ValueError::NotATime)),
+            ("60s", Err(ValueError::NotAHangAction)),
+            ("kill:60s", Err(ValueError::NotAHangAction)),
+            ("", Err(ValueError::NotAHangAction)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(on_hang(text), expected, "{text}");
         }
     }
 

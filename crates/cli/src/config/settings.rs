@@ -16,6 +16,7 @@ pub(crate) enum Key {
     Label,
     MapBy,
     OnDebuggerLoss,
+    OnHang,
     OnHangup,
     OnOutputClosed,
     Oversubscribe,
@@ -27,7 +28,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key, in the order of their names.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::BindTo,
         Self::Grace,
         Self::Hostfile,
@@ -35,6 +36,7 @@ impl Key {
         Self::Label,
         Self::MapBy,
         Self::OnDebuggerLoss,
+        Self::OnHang,
         Self::OnHangup,
         Self::OnOutputClosed,
         Self::Oversubscribe,
@@ -54,6 +56,7 @@ impl Key {
             Self::Label => "label",
             Self::MapBy => "map-by",
             Self::OnDebuggerLoss => "on-debugger-loss",
+            Self::OnHang => "on-hang",
             Self::OnHangup => "on-hangup",
             Self::OnOutputClosed => "on-output-closed",
             Self::Oversubscribe => "oversubscribe",
@@ -78,6 +81,7 @@ impl Key {
             Self::Label => &["RALLY_LABEL"],
             Self::MapBy => &["RALLY_MAP_BY"],
             Self::OnDebuggerLoss => &["RALLY_ON_DEBUGGER_LOSS"],
+            Self::OnHang => &["RALLY_ON_HANG"],
             Self::OnHangup => &["RALLY_ON_HANGUP"],
             Self::OnOutputClosed => &["RALLY_ON_OUTPUT_CLOSED"],
             Self::Oversubscribe => &["RALLY_OVERSUBSCRIBE"],
@@ -97,6 +101,7 @@ impl Key {
             Self::KillOnBadExit => "yes",
             Self::Label => "none",
             Self::OnDebuggerLoss => "release",
+            Self::OnHang => "nothing",
             Self::OnHangup | Self::OnOutputClosed => "end",
             Self::Oversubscribe => "auto",
             Self::Quiet | Self::Timestamps => "no",
@@ -172,6 +177,14 @@ pub(crate) enum OnLoss {
     Continue,
 }
 
+/// What is done when nothing of a job moves any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnHang {
+    Nothing,
+    /// `dbgr watch` looks at the job, and reports when it has stood for this time.
+    Report(Duration),
+}
+
 /// What the loss of the debugger for which ranks were held does to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DebuggerLoss {
@@ -189,6 +202,7 @@ pub(crate) struct Settings {
     pub(crate) label: Setting<LabelChoice>,
     pub(crate) map_by: Setting<Option<String>>,
     pub(crate) on_debugger_loss: Setting<DebuggerLoss>,
+    pub(crate) on_hang: Setting<OnHang>,
     pub(crate) on_hangup: Setting<OnLoss>,
     pub(crate) on_output_closed: Setting<OnLoss>,
     pub(crate) oversubscribe: Setting<Oversubscribe>,
@@ -256,6 +270,7 @@ impl Layers {
             label: self.read(Key::Label, choice)?,
             map_by: self.read(Key::MapBy, word)?,
             on_debugger_loss: self.read(Key::OnDebuggerLoss, choice)?,
+            on_hang: self.read(Key::OnHang, values::on_hang)?,
             on_hangup: self.read(Key::OnHangup, choice)?,
             on_output_closed: self.read(Key::OnOutputClosed, choice)?,
             oversubscribe: self.read(Key::Oversubscribe, choice)?,

@@ -109,7 +109,7 @@ impl<'a> Watcher<'a> {
             args,
             events,
             begin: Instant::now(),
-            limit: args.limit.or_else(slurm_limit),
+            limit: [args.limit, slurm_limit()].into_iter().flatten().min(),
             named,
             looker: Looker::new(output::detail(&args.shown)),
             watch: Watch::new(args.idle),
@@ -186,12 +186,6 @@ impl<'a> Watcher<'a> {
         };
         match target::find(&machine, &self.args.target.wish()) {
             Ok(found) => {
-                let doubts = found.doubts.iter().map(messages::doubt);
-                let notes = found.notes.iter().map(messages::note);
-                let messages: Vec<Message> = doubts.chain(notes).collect();
-                for message in messages {
-                    self.say_once(&message);
-                }
                 self.target = Some(found);
                 None
             }
@@ -281,6 +275,12 @@ impl<'a> Watcher<'a> {
             .output
             .as_deref()
             .map(|first| numbered(first, self.reports));
+        // Of a job of which nothing is reported nothing needs to be known.
+        let doubts = target.doubts.iter().map(messages::doubt);
+        let notes = target.notes.iter().map(messages::note);
+        for message in doubts.chain(notes).collect::<Vec<_>>() {
+            self.say_once(&message);
+        }
         let mut written = None;
         if let Some(page) = &page {
             match fs::write(page, debug::report::html(&report)) {

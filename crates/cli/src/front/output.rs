@@ -148,6 +148,10 @@ impl Printers {
     pub(super) fn say(&mut self, events: &mut Loop, message: &Message, format: MessageFormat) {
         let mut text = self.renderer.close_line(Stream::Stderr).to_vec();
         text.extend_from_slice(report::text(message, format).as_bytes());
+        self.push_own(events, text);
+    }
+
+    fn push_own(&mut self, events: &mut Loop, text: Vec<u8>) {
         let raw = self.raw_for.is_some();
         let printer = self.printer(Stream::Stderr);
         let bytes = if raw && printer.terminal {
@@ -156,6 +160,13 @@ impl Printers {
             Bytes::from(text)
         };
         printer.push(events, Stream::Stderr, bytes, 0);
+    }
+
+    /// What a helper of ours says for stderr, in whole lines.
+    pub(super) fn pass_on(&mut self, events: &mut Loop, said: &[u8]) {
+        let mut text = self.renderer.close_line(Stream::Stderr).to_vec();
+        text.extend_from_slice(said);
+        self.push_own(events, text);
     }
 
     /// A last sentence: stderr may be blocked for ever, so that it is only tried.

@@ -232,6 +232,13 @@ fn full_help_of_run() {
 
               [default: release]
 
+          --on-hang <ACTION>
+              Report where the ranks are when nothing moves
+
+              `report:60s`: after 60 s in which no rank moves or writes, and shortly
+              before the time limit, `dbgr watch` prints the stacks of all ranks and
+              writes them into rally-PID-hang.html. See `rally help debugging`.
+
           --on-hangup <end|continue>
               What the loss of the terminal (SIGHUP) does to the job
 

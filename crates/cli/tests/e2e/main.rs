@@ -30,3 +30,4 @@ mod terminal;
 mod topology;
 mod unwinding;
 mod variables;
+mod watching;

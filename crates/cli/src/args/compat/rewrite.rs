@@ -223,6 +223,7 @@ pub(super) fn runtime_options(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
             "stop-on-exec" => emit.plain("stop-on-exec"),
             "stop-in-init" => emit.plain("stop-in-init"),
             "stop-in-app" => emit.plain("stop-in-app"),
+            "get-stack-traces" => emit.here("on-hang", "report"),
             "recoverable"
             | "continuous"
             | "autorestart"
@@ -230,7 +231,6 @@ pub(super) fn runtime_options(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
             | "notifyerrors"
             | "notify-errors"
             | "report-state-on-timeout"
-            | "get-stack-traces"
             | "report-child-jobs-separately"
             | "aggregate-help-messages"
             | "fwd-environment"

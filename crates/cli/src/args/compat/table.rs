@@ -631,7 +631,6 @@ pub(super) static SPELLINGS: &[Spelling] = &[
             "preload-binary",
             "show-progress",
             "report-state-on-timeout",
-            "get-stack-traces",
             "report-child-jobs-separately",
             "leave-session-attached",
             "debug-daemons",
@@ -648,6 +647,12 @@ pub(super) static SPELLINGS: &[Spelling] = &[
         ],
         Nothing,
         Means::Ignored,
+    ),
+    row(
+        NOT_SRUN,
+        &["get-stack-traces"],
+        Nothing,
+        Means::Fixed("on-hang", "report"),
     ),
     // Nobody needs it here: running as root is the user's own decision.
     row(ALL, &["allow-run-as-root"], Nothing, Means::Silent),

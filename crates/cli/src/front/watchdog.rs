@@ -1,0 +1,253 @@
+//! `dbgr watch` beside the job, for `--on-hang=report`.
+//!
+//! | state | the job runs, and no rank is held | the job is over | it has ended | it does not end |
+//! |---|---|---|---|---|
+//! | `Off` | – | – | – | – |
+//! | `Planned` | it is started: `Runs` | `Off` | – | – |
+//! | `Runs` | – | it is asked to end: `Leaves` | `Off` | – |
+//! | `Leaves` | – | – | `Off` | it is killed |
+//!
+//! It is a process of its own, which reads our table for debuggers as it would that of any launcher; what it says comes to us
+//! through a pipe, so that it is printed in order with what the ranks say. It ends with us, whatever we die of.
+
+use std::{
+    env,
+    ffi::{CString, NulError, OsString},
+    os::{
+        fd::AsFd as _,
+        unix::ffi::{OsStrExt as _, OsStringExt as _},
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use base::{Signal, Time};
+use os::{
+    Clock, ControllingTerminal, Interest, Loop, Pid, ReadOutcome, SpawnError, SpawnSpec, Spawner,
+    Token, Trace,
+};
+
+use crate::{
+    args::{FrontOptions, MessageFormat},
+    config::OnHang,
+};
+
+/// The program that watches.
+const PROGRAM: &str = "dbgr";
+/// How long it may take to end when it is asked to: it may be in the middle of a page.
+const LEAVE_MAX: Duration = Duration::from_secs(3);
+/// Bytes that are read from it at once.
+const READ_SIZE: usize = 16 << 10;
+/// A line of it that is longer is passed on in parts.
+const LINE_MAX: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    state: State,
+    /// Where what it says comes from.
+    pipe: Option<Token>,
+    /// The beginning of a line that it has not ended.
+    line: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum State {
+    Off,
+    Planned {
+        program: PathBuf,
+        idle: Duration,
+        limit: Option<Time>,
+        format: MessageFormat,
+    },
+    Runs(Pid),
+    Leaves {
+        pid: Pid,
+        until: Time,
+    },
+}
+
+/// Why it does not watch.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotWatched {
+    #[error("{0}")]
+    System(#[from] os::Error),
+    #[error("{0}")]
+    Start(#[from] SpawnError),
+    #[error("a name has a zero byte")]
+    ZeroByte(#[from] NulError),
+}
+
+impl Watchdog {
+    /// `time_limit` is that of the job, which begins now.
+    pub(super) fn new(options: &FrontOptions, time_limit: Option<Duration>) -> Self {
+        let state = match (options.on_hang, program()) {
+            (OnHang::Report(idle), Some(program)) => State::Planned {
+                program,
+                idle,
+                limit: time_limit.map(|limit| Clock::now() + limit),
+                format: options.message_format,
+            },
+            _ => State::Off,
+        };
+        Self {
+            state,
+            pipe: None,
+            line: Vec::new(),
+        }
+    }
+
+    /// The ranks run.
+    pub(super) fn start(&mut self, events: &mut Loop) -> Result<(), NotWatched> {
+        let (program, words) = match &self.state {
+            State::Planned {
+                program,
+                idle,
+                limit,
+                format,
+            } => (program.clone(), words(*idle, *limit, *format)),
+            State::Off | State::Runs(_) | State::Leaves { .. } => return Ok(()),
+        };
+        self.state = State::Off;
+        let (ours, theirs) = os::pipe()?;
+        os::set_nonblocking(ours.as_fd())?;
+        let null = os::dev_null()?;
+        let argv: Vec<CString> = std::iter::once(program.clone().into_os_string())
+            .chain(words.into_iter().map(OsString::from))
+            .map(|word| CString::new(word.into_vec()))
+            .collect::<Result<_, _>>()?;
+        let envp: Vec<CString> = env::vars_os()
+            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
+            .collect::<Result<_, _>>()?;
+        let program = CString::new(program.into_os_string().into_vec())?;
+        let spec = SpawnSpec {
+            program: &program,
+            argv: &argv,
+            envp: &envp,
+            envp_extra: &[],
+            cwd: None,
+            fds: &[(null.as_fd(), 0), (theirs.as_fd(), 1), (theirs.as_fd(), 2)],
+            affinity: None,
+            umask: None,
+            limits: &[],
+            terminal: ControllingTerminal::None,
+            trace: Trace::No,
+        };
+        let pid = Spawner::new()?.spawn(&spec)?;
+        self.state = State::Runs(pid);
+        self.pipe = Some(events.add(ours, Interest::Read)?);
+        Ok(())
+    }
+
+    /// The job is over.
+    pub(super) fn stop(&mut self) {
+        match self.state {
+            State::Runs(pid) => {
+                // It is our child, and not waited for: nobody else has its number.
+                let _ = os::kill(pid, Signal::TERM);
+                let until = Clock::now() + LEAVE_MAX;
+                self.state = State::Leaves { pid, until };
+            }
+            State::Planned { .. } => self.state = State::Off,
+            State::Off | State::Leaves { .. } => {}
+        }
+    }
+
+    /// A child has ended.
+    pub(super) fn on_exit(&mut self, ended: Pid) {
+        if let State::Runs(pid) | State::Leaves { pid, .. } = self.state
+            && pid == ended
+        {
+            self.state = State::Off;
+        }
+    }
+
+    /// When to call [`Self::on_tick`].
+    pub(super) const fn deadline(&self) -> Option<Time> {
+        match self.state {
+            State::Leaves { until, .. } => Some(until),
+            State::Off | State::Planned { .. } | State::Runs(_) => None,
+        }
+    }
+
+    pub(super) fn on_tick(&mut self, now: Time) {
+        if let State::Leaves { pid, until } = self.state
+            && until <= now
+        {
+            let _ = os::kill(pid, Signal::KILL);
+            self.state = State::Leaves {
+                pid,
+                until: now + LEAVE_MAX,
+            };
+        }
+    }
+
+    pub(super) fn is(&self, token: Token) -> bool {
+        self.pipe == Some(token)
+    }
+
+    /// All that it has said was passed on.
+    pub(super) const fn is_silent(&self) -> bool {
+        self.pipe.is_none()
+    }
+
+    /// What it says, in whole lines.
+    pub(super) fn read(&mut self, events: &mut Loop) -> Vec<u8> {
+        let Some(token) = self.pipe else {
+            return Vec::new();
+        };
+        let mut buffer = vec![0; READ_SIZE];
+        let read = events.fd(token).map(|fd| os::read(fd, &mut buffer));
+        match read {
+            Some(Ok(ReadOutcome::Bytes(count))) => {
+                self.line.extend_from_slice(&buffer[..count]);
+                let end = self.line.iter().rposition(|&byte| byte == b'\n');
+                let end = end.map_or(0, |end| end + 1);
+                if end == 0 && self.line.len() > LINE_MAX {
+                    return std::mem::take(&mut self.line);
+                }
+                let rest = self.line.split_off(end);
+                std::mem::replace(&mut self.line, rest)
+            }
+            Some(Ok(ReadOutcome::WouldBlock)) => Vec::new(),
+            Some(Ok(ReadOutcome::Closed) | Err(_)) | None => {
+                drop(events.remove(token));
+                self.pipe = None;
+                std::mem::take(&mut self.line)
+            }
+        }
+    }
+}
+
+/// What it is asked.
+fn words(idle: Duration, limit: Option<Time>, format: MessageFormat) -> Vec<String> {
+    let front = os::current_pid();
+    let mut words = vec![
+        "watch".to_owned(),
+        front.to_string(),
+        "--idle".to_owned(),
+        format!("{}ms", idle.as_millis()),
+        "--output".to_owned(),
+        format!("rally-{front}-hang.html"),
+    ];
+    if let Some(limit) = limit {
+        let left = limit.since(Clock::now());
+        words.extend(["--limit".to_owned(), format!("{}ms", left.as_millis())]);
+    }
+    if format == MessageFormat::Json {
+        words.extend(["--message-format".to_owned(), "json".to_owned()]);
+    }
+    words
+}
+
+/// The program that watches: the one beside us, else one in PATH.
+pub(crate) fn program() -> Option<PathBuf> {
+    let ours = os::program_of(os::current_pid());
+    let beside = ours.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let path = env::var_os("PATH").unwrap_or_default();
+    beside
+        .into_iter()
+        .chain(env::split_paths(&path))
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(PROGRAM))
+        .find(|file| os::is_executable(file))
+}

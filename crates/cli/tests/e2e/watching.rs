@@ -1,0 +1,229 @@
+//! The watchdog: `dbgr watch`, and `rally run --on-hang=report`.
+
+use std::{fs, os::unix::fs::symlink};
+
+use nix::{sys::signal::Signal, unistd::Pid};
+
+use crate::harness::{
+    DEADLINE, Sandbox, Stream, compiled, dbgr, eventually, rally, testdata, venv,
+};
+
+/// What is said when nothing has moved for a second.
+const HANGS: &str = "warning: nothing has moved for 1 s: the job may hang\n";
+
+/// The pages in the working directory, by name.
+fn pages(sandbox: &Sandbox) -> Vec<String> {
+    let files = fs::read_dir(sandbox.work()).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let mut pages: Vec<String> = names.filter(|name| name.ends_with(".html")).collect();
+    pages.sort_unstable();
+    pages
+}
+
+#[test]
+fn a_job_that_hangs_is_reported_and_goes_on() {
+    let sandbox = Sandbox::new();
+    let compiler = venv("mpich").join("bin/mpicc");
+    let program = compiled(&compiler, &testdata("hangs/missing_collective.c"), &[]);
+    let program = program.to_str().unwrap();
+    let args = [
+        "run",
+        "-n",
+        "4",
+        "--on-hang=report:2s",
+        "--grace",
+        "0",
+        program,
+    ];
+    let run = sandbox.start(&mut sandbox.rally(&args));
+    run.expect(
+        Stream::Stderr,
+        "nothing has moved for 2 s: the job may hang",
+    );
+    run.expect(Stream::Stderr, "MPI_");
+    let page = format!("rally-{}-hang.html", run.pid);
+    run.expect(Stream::Stderr, &format!("page: `{page}`"));
+    // It is all there, and nobody has been ended for it.
+    assert!(sandbox.read(&page).trim_end().ends_with("</html>"));
+    assert!(sandbox.find(program).len() >= 4);
+    run.signal(Signal::SIGTERM);
+    let run = run.end();
+    assert_eq!(run.err().matches("nothing has moved").count(), 1);
+    assert_eq!(pages(&sandbox), [page]);
+    sandbox.expect_clean();
+}
+
+#[test]
+fn a_job_that_writes_is_not() {
+    let sandbox = Sandbox::new();
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo $i; sleep 0.3; done";
+    let args = [
+        "run",
+        "-n",
+        "2",
+        "-q",
+        "--on-hang=report:1s",
+        "/bin/sh",
+        "-c",
+        script,
+    ];
+    let run = sandbox.run_rally(&args).expect_code(0);
+    assert_eq!(run.err(), "");
+    assert_eq!(pages(&sandbox), [""; 0]);
+}
+
+#[test]
+fn the_report_comes_before_the_time_limit() {
+    let sandbox = Sandbox::new();
+    let args = [
+        "run",
+        "-n",
+        "2",
+        "-q",
+        "--on-hang=report:1h",
+        "--timeout",
+        "4",
+        "sleep",
+        "1000",
+    ];
+    let run = sandbox.run_rally(&args).expect_code(124);
+    let err = run.err();
+    let warned = err
+        .find("warning: the time limit ends the job in ")
+        .unwrap();
+    let ended = err
+        .find("error: the job did not end within its time limit")
+        .unwrap();
+    assert!(warned < ended, "{err}");
+    assert!(err.contains(" looks in "), "{err}");
+    assert_eq!(pages(&sandbox).len(), 1);
+}
+
+#[test]
+fn ranks_that_are_held_are_not_watched() {
+    let sandbox = Sandbox::new();
+    let args = [
+        "run",
+        "-n",
+        "2",
+        "--on-hang=report:1s",
+        "--stop-on-exec",
+        "sleep",
+        "1000",
+    ];
+    let run = sandbox.start(&mut sandbox.rally(&args));
+    run.expect(Stream::Stderr, "2 ranks held at the first instruction");
+    let watches = || sandbox.find("watch").len();
+    assert_eq!(watches(), 0);
+    sandbox
+        .run(&mut sandbox.rally(&["release", &run.pid.to_string()]))
+        .expect_code(0);
+    run.expect(Stream::Stderr, HANGS);
+    run.signal(Signal::SIGTERM);
+    run.end();
+}
+
+#[test]
+fn messages_can_be_json() {
+    let sandbox = Sandbox::new();
+    let args = [
+        "run",
+        "-n",
+        "2",
+        "--json",
+        "--on-hang=report:1s",
+        "sleep",
+        "1000",
+    ];
+    let run = sandbox.start(&mut sandbox.rally(&args));
+    run.expect(Stream::Stderr, "\"id\":\"watch/hang\"");
+    run.signal(Signal::SIGTERM);
+    for line in run.end().err().lines() {
+        assert!(line.starts_with('{') && line.ends_with('}'), "{line}");
+    }
+}
+
+#[test]
+fn the_job_does_not_need_it() {
+    let sandbox = Sandbox::new();
+    let go = sandbox.path("go");
+    let script = format!("while ! test -e {}; do sleep 0.1; done", go.display());
+    let args = [
+        "run",
+        "-n",
+        "2",
+        "-q",
+        "--on-hang=report:1h",
+        "/bin/sh",
+        "-c",
+        &script,
+    ];
+    let run = sandbox.start(&mut sandbox.rally(&args));
+    let watcher = eventually(DEADLINE, || {
+        sandbox.find("--idle").first().map(|process| process.pid)
+    });
+    nix::sys::signal::kill(Pid::from_raw(watcher.unwrap()), Signal::SIGKILL).unwrap();
+    sandbox.file("go", "");
+    run.end().expect_code(0);
+}
+
+#[test]
+fn without_dbgr_the_job_is_refused() {
+    let sandbox = Sandbox::new();
+    let alone = sandbox.path("alone");
+    fs::create_dir(&alone).unwrap();
+    fs::copy(rally(), alone.join("rally")).unwrap();
+    let mut command = sandbox.command(alone.join("rally"));
+    command
+        .args(["run", "--on-hang=report", "true"])
+        .env("PATH", &alone);
+    sandbox
+        .run(&mut command)
+        .expect_code(127)
+        .expect_err(&["error: cannot watch the job: there is no `dbgr`"]);
+    // It is found in PATH too.
+    symlink(dbgr(), sandbox.path("dbgr")).unwrap();
+    let mut command = sandbox.command(alone.join("rally"));
+    command
+        .args(["run", "--on-hang=report", "/bin/true"])
+        .env("PATH", sandbox.work());
+    sandbox.run(&mut command).expect_code(0);
+}
+
+#[test]
+fn a_watch_ends_with_the_job_or_with_a_signal() {
+    let sandbox = Sandbox::new();
+    let job = sandbox.start(sandbox.command("sleep").arg("1000"));
+    let pid = job.pid.to_string();
+    let watch = |idle: &str| {
+        let mut command = sandbox.command(dbgr());
+        command.args(["watch", &pid, "--idle", idle, "-o", "hang.html"]);
+        sandbox.start(&mut command)
+    };
+    let signalled = watch("1s");
+    signalled.expect(Stream::Stderr, HANGS);
+    signalled.signal(Signal::SIGINT);
+    signalled.end().expect_code(130);
+    assert_eq!(pages(&sandbox), ["hang.html"]);
+    let other = watch("1s");
+    other.expect(Stream::Stderr, HANGS);
+    job.signal(Signal::SIGTERM);
+    job.end();
+    other.end().expect_code(0);
+}
+
+#[test]
+fn what_cannot_be_watched_is_said() {
+    let sandbox = Sandbox::new();
+    let watch = |args: &[&str]| {
+        let mut command = sandbox.command(dbgr());
+        command.arg("watch").args(args);
+        sandbox.run(&mut command)
+    };
+    watch(&["--name", "no-such-program-anywhere"])
+        .expect_code(120)
+        .expect_err(&["none of your processes on this node is called"]);
+    watch(&["1", "--idle", "10ms"])
+        .expect_code(120)
+        .expect_err(&["invalid value '10ms' for '--idle <TIME>': it is at least 1s"]);
+}
