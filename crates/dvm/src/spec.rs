@@ -46,6 +46,19 @@ pub struct App {
     pub search: OsString,
     /// File mode creation mask; `None` inherits ours.
     pub umask: Option<u32>,
+    /// Who may look into its procs.
+    pub tracers: Tracers,
+}
+
+/// Who may trace a proc where the kernel would leave that to its ancestors (Yama's `ptrace_scope` 1); elsewhere it makes no
+/// difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tracers {
+    /// Its ancestors, as the kernel has it.
+    #[default]
+    Ancestors,
+    /// Any process of the same user: the watchdog is no ancestor of the procs.
+    SameUser,
 }
 
 /// Which ranks get what the front reads from its standard input. The others read end-of-file at once.

@@ -57,7 +57,9 @@ pub use socket::{
     AcceptOutcome, Accepted, ConnectOutcome, PeerIdentity, SocketOwners, UnknownPeer, accept,
     accept_at, ask_at, connect_loopback, connect_outcome, listen_at, listen_loopback, unused_port,
 };
-pub use spawn::{ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace};
+pub use spawn::{
+    ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers,
+};
 pub use terminal::{
     RawMode, WindowSize, foreground, is_terminal, open_pty, set_window_size, window_size,
 };

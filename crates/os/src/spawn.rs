@@ -70,6 +70,8 @@ pub struct SpawnSpec<'a> {
     pub affinity: Option<&'a CpuSet>,
     /// File mode creation mask, ours when `None`.
     pub umask: Option<u32>,
+    /// Who may trace it beside its ancestors, where the kernel is strict (`PR_SET_PTRACER`).
+    pub tracers: Tracers,
     /// Resource limits: which, soft, hard.
     pub limits: &'a [(Resource, u64, u64)],
     /// Whether it gets a session and a terminal of its own.
@@ -96,6 +98,16 @@ pub enum Trace {
     No,
     /// It stops at its first instruction; [`crate::reap()`] reports the stop, [`crate::leave_stopped`] ends the tracing.
     StopOnExec,
+}
+
+/// Who may trace a program where the kernel would leave that to its ancestors: Yama's `ptrace_scope` 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tracers {
+    /// Its ancestors.
+    #[default]
+    Ancestors,
+    /// Any process of the same user.
+    SameUser,
 }
 
 /// A resource limit, see getrlimit(2).
@@ -448,6 +460,11 @@ impl Child<'_> {
         self.enter(SpawnStep::Signals);
         self.reset_signals()?;
         self.enter(SpawnStep::Trace);
+        if self.spec.tracers == Tracers::SameUser {
+            // It stays over exec. A kernel without Yama does not know it, and needs no leave.
+            let any = word(libc::PR_SET_PTRACER_ANY);
+            let _ = raw(libc::SYS_prctl, [word(libc::PR_SET_PTRACER), any, 0, 0]);
+        }
         if self.spec.trace == Trace::StopOnExec {
             raw(libc::SYS_ptrace, [word(libc::PTRACE_TRACEME), 0, 0, 0])?;
         }

@@ -9,7 +9,7 @@ use std::{
 use base::Rank;
 use dvm::spec::{
     App, Destination, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, OnDebuggerLoss, OnFailure,
-    Pattern, PatternFacts, Pty, StdinTarget, StdioPlan,
+    Pattern, PatternFacts, Pty, StdinTarget, StdioPlan, Tracers,
 };
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     world::read_probe,
 };
 use crate::config::{
-    DebuggerLoss, LabelChoice, Layers, Setting, Settings, Source, Switch, apply_file,
+    DebuggerLoss, LabelChoice, Layers, OnHang, Setting, Settings, Source, Switch, apply_file,
 };
 use crate::release::ReleaseRequest;
 
@@ -201,6 +201,12 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     if families.contains(&Family::Torch) {
         meeting_point(apps, &mut programs, world)?;
     }
+    if settings.on_hang.value != OnHang::Nothing {
+        // The watchdog is no ancestor of theirs.
+        for program in &mut programs {
+            program.tracers = Tracers::SameUser;
+        }
+    }
     let spec = JobSpec {
         apps: programs,
         placement,
@@ -278,6 +284,7 @@ fn app(line: &AppLine, world: &World) -> Done<App> {
         directory: directory.into_os_string(),
         search,
         umask: line.args.umask,
+        tracers: Tracers::Ancestors,
     })
 }
 

@@ -7,7 +7,9 @@ use base::Rank;
 use dvm::{
     alloc::Slots,
     place::MapTo,
-    spec::{Destination, HoldAt, HoldPlan, OnDebuggerLoss, OnFailure, StdinTarget, WindowSize},
+    spec::{
+        Destination, HoldAt, HoldPlan, OnDebuggerLoss, OnFailure, StdinTarget, Tracers, WindowSize,
+    },
 };
 
 use super::{environment::Variables, *};
@@ -157,6 +159,7 @@ fn every_option_arrives() {
     assert_eq!(run.spec.end.grace, Duration::from_millis(250));
     assert_eq!(run.spec.end.on_failure, OnFailure::Continue);
     assert_eq!(run.spec.end.on_debugger_loss, OnDebuggerLoss::Kill);
+    assert_eq!(run.spec.apps[0].tracers, Tracers::SameUser);
     assert_eq!(run.spec.stdin, StdinTarget::Rank(Rank(2)));
     assert_eq!(run.spec.stdio.stderr, Destination::WithStdout);
     assert!(matches!(&run.spec.stdio.stdout, Destination::File(pattern) if pattern.0 == "o.%r"));

@@ -24,7 +24,7 @@ use std::{
 use base::{Signal, Time};
 use os::{
     Clock, ControllingTerminal, Interest, Loop, Pid, ReadOutcome, SpawnError, SpawnSpec, Spawner,
-    Token, Trace,
+    Token, Trace, Tracers,
 };
 
 use crate::{
@@ -128,6 +128,7 @@ impl Watchdog {
             fds: &[(null.as_fd(), 0), (theirs.as_fd(), 1), (theirs.as_fd(), 2)],
             affinity: None,
             umask: None,
+            tracers: Tracers::Ancestors,
             limits: &[],
             terminal: ControllingTerminal::None,
             trace: Trace::No,

@@ -169,6 +169,7 @@ impl Ranks {
             ],
             affinity: order.cpus.as_ref(),
             umask: app.umask,
+            tracers: app.tracers,
             limits: &[(
                 Resource::Descriptors,
                 self.descriptors.0,

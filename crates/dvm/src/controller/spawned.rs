@@ -440,6 +440,7 @@ fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, Status> {
         directory,
         search,
         umask: base.umask,
+        tracers: base.tracers,
     })
 }
 

@@ -25,6 +25,7 @@ fn app(program: &str) -> App {
         directory: "/home/u".into(),
         search: "/usr/bin:/bin".into(),
         umask: None,
+        tracers: crate::spec::Tracers::Ancestors,
     }
 }
 

@@ -100,6 +100,7 @@ pub(crate) const fn spec<'a>(program: &'a CStr, argv: &'a [CString]) -> SpawnSpe
         fds: &[],
         affinity: None,
         umask: None,
+        tracers: os::Tracers::Ancestors,
         limits: &[],
         terminal: ControllingTerminal::None,
         trace: Trace::No,

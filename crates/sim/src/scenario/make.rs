@@ -9,7 +9,7 @@ use dvm::{
     proto::{EndReason, StartFailure, StartStep},
     spec::{
         App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pty, StdinTarget,
-        StdioPlan, WindowSize,
+        StdioPlan, Tracers, WindowSize,
     },
 };
 
@@ -518,6 +518,7 @@ impl Maker<'_> {
             directory: "/".into(),
             search: "/bin".into(),
             umask: None,
+            tracers: Tracers::default(),
         };
         if self.second_app.is_some() {
             vec![app("first"), app("second")]

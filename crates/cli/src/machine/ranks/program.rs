@@ -10,7 +10,7 @@ use std::{
 
 use dvm::{
     proto::{StartFailure, StartStep},
-    spec::App,
+    spec::{App, Tracers},
 };
 use os::{Found, SpawnError, SpawnStep};
 
@@ -36,6 +36,7 @@ pub(super) struct Prepared {
     pub(super) envp: Vec<CString>,
     pub(super) directory: CString,
     pub(super) umask: Option<u32>,
+    pub(super) tracers: os::Tracers,
 }
 
 impl Prepared {
@@ -53,6 +54,10 @@ impl Prepared {
                 .collect(),
             directory: c_string(app.directory.as_bytes().to_vec()),
             umask: app.umask,
+            tracers: match app.tracers {
+                Tracers::Ancestors => os::Tracers::Ancestors,
+                Tracers::SameUser => os::Tracers::SameUser,
+            },
         }
     }
 }

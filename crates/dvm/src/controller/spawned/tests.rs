@@ -73,6 +73,7 @@ fn app(program: &str) -> App {
         directory: "/home/u".into(),
         search: "/usr/bin:/bin".into(),
         umask: None,
+        tracers: crate::spec::Tracers::Ancestors,
     }
 }
 

@@ -173,6 +173,7 @@ mod tests {
                 directory: "/home".into(),
                 search: "/bin".into(),
                 umask: None,
+                tracers: crate::spec::Tracers::Ancestors,
             }],
             procs: (0..ranks).map(placed).collect(),
             stdin: StdinTarget::None,
