@@ -16,7 +16,7 @@ use std::{
 
 use bytes::Bytes;
 use object::{
-    LittleEndian, Object, ObjectSection, ReadRef,
+    CompressedData, CompressionFormat, LittleEndian, Object, ObjectSection, ReadRef,
     elf::{self, FileHeader64},
     read::elf::{ElfFile64, FileHeader, ProgramHeader},
 };
@@ -74,6 +74,10 @@ pub struct NotAnImage(String);
 /// system looks for them.
 const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 
+/// Bytes that compressed sections of one file may have together once they are decompressed: the debug information of the
+/// largest programs. What does not fit is left out, as if the file did not have it.
+const MAX_DECOMPRESSED: u64 = 1 << 30;
+
 /// Gives the files that a process has, by their paths there.
 pub trait Files {
     /// The bytes of a file; nothing where it cannot be opened.
@@ -91,14 +95,11 @@ impl Image {
     pub fn parse(path: &str, file: Bytes) -> Result<Self, NotAnImage> {
         let bad = |error: object::Error| NotAnImage(error.to_string());
         let elf = ElfFile64::<LittleEndian>::parse(&*file).map_err(bad)?;
-        let section = |name: &str| -> Section {
+        let mut left = MAX_DECOMPRESSED;
+        let mut section = |name: &str| -> Section {
             let section = elf.section_by_name(name)?;
-            let data = section.uncompressed_data().ok()?;
-            let range = section.address()..section.address().checked_add(data.len() as u64)?;
-            let bytes = match data {
-                std::borrow::Cow::Borrowed(part) => file.slice_ref(part),
-                std::borrow::Cow::Owned(part) => Bytes::from(part),
-            };
+            let bytes = contents(&section, &file, &mut left)?;
+            let range = section.address()..section.address().checked_add(bytes.len() as u64)?;
             Some((range, bytes))
         };
         let unwinding = Unwinding {
@@ -246,6 +247,22 @@ impl Image {
     }
 }
 
+/// What stands in a section, as it was before it was compressed. `left` is how many bytes may yet be made of what is
+/// compressed in its file.
+fn contents<'a>(section: &impl ObjectSection<'a>, file: &Bytes, left: &mut u64) -> Option<Bytes> {
+    let data = section.compressed_data().ok()?;
+    if data.format == CompressionFormat::None {
+        return Some(file.slice_ref(data.data));
+    }
+    decompressed(&data, left).map(Bytes::from)
+}
+
+/// Few bytes can say that they are very many: it is asked before memory is taken.
+fn decompressed(data: &CompressedData<'_>, left: &mut u64) -> Option<Vec<u8>> {
+    *left = left.checked_sub(data.uncompressed_size)?;
+    Some(data.decompress().ok()?.into_owned())
+}
+
 fn segments<'a>(file: impl ReadRef<'a>) -> object::Result<Vec<Segment>> {
     let header = FileHeader64::<LittleEndian>::parse(file)?;
     let endian = header.endian()?;
@@ -285,3 +302,40 @@ fn is_of_the_system(path: &str) -> bool {
 
 /// A function's name and the line in it, each where it is known.
 type Named = (Option<Arc<str>>, Option<Source>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand times the letter a.
+    const COMPRESSED: [u8; 17] = [
+        0x78, 0x9c, 0x4b, 0x4c, 0x1c, 0x05, 0xa3, 0x60, 0x14, 0x0c, 0x77, 0x00, 0x00, 0xf9, 0xd8,
+        0x7a, 0xf8,
+    ];
+
+    fn data(uncompressed_size: u64) -> CompressedData<'static> {
+        CompressedData {
+            format: CompressionFormat::Zlib,
+            data: &COMPRESSED,
+            uncompressed_size,
+        }
+    }
+
+    #[test]
+    fn what_is_compressed_is_no_larger_than_is_allowed() {
+        let mut left = 2500;
+        for rest in [1500, 500] {
+            let bytes = decompressed(&data(1000), &mut left);
+            assert_eq!(bytes, Some(vec![b'a'; 1000]));
+            assert_eq!(left, rest);
+        }
+        assert_eq!(decompressed(&data(1000), &mut left), None);
+        assert_eq!(left, 500);
+        // Who says that it is less than it is gets what was said.
+        assert_eq!(
+            decompressed(&data(10), &mut left).map(|it| it.len()),
+            Some(10)
+        );
+        assert_eq!(decompressed(&data(u64::MAX), &mut left), None);
+    }
+}

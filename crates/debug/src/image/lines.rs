@@ -1,13 +1,13 @@
 //! Lines and inlined functions: the debug information of a file, in it or beside it.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use addr2line::gimli::{self, EndianSlice, LittleEndian};
 use bytes::Bytes;
-use object::{Object, ObjectSection, read::elf::ElfFile64};
+use object::{Object, read::elf::ElfFile64};
 use self_cell::self_cell;
 
-use super::{Detail, Files, Named, names, symbols::Symbols};
+use super::{Detail, Files, MAX_DECOMPRESSED, Named, contents, names, symbols::Symbols};
 use crate::stack::Source;
 
 /// What is known of the lines of one file.
@@ -154,6 +154,7 @@ fn sections(file: &Bytes) -> BTreeMap<&'static str, Bytes> {
     let Ok(elf) = ElfFile64::<object::LittleEndian>::parse(&**file) else {
         return BTreeMap::new();
     };
+    let mut left = MAX_DECOMPRESSED;
     [
         gimli::SectionId::DebugAbbrev,
         gimli::SectionId::DebugAddr,
@@ -168,12 +169,8 @@ fn sections(file: &Bytes) -> BTreeMap<&'static str, Bytes> {
     ]
     .into_iter()
     .filter_map(|id| {
-        let data = elf.section_by_name(id.name())?.uncompressed_data().ok()?;
-        let bytes = match data {
-            Cow::Borrowed(part) => file.slice_ref(part),
-            Cow::Owned(part) => Bytes::from(part),
-        };
-        Some((id.name(), bytes))
+        let section = elf.section_by_name(id.name())?;
+        Some((id.name(), contents(&section, file, &mut left)?))
     })
     .collect()
 }

@@ -1,6 +1,8 @@
 //! One process with Python in it, from one look to the next.
 
-use super::{Chain, Codes, Detail, Interpreter, Pages, Places, PythonStack, ThreadState, merge};
+use super::{
+    Chain, Codes, Detail, Interpreter, MAX_FRAMES, Pages, Places, PythonStack, ThreadState, merge,
+};
 use crate::{
     memory::Memory,
     stack::{Frames, Stack},
@@ -14,6 +16,9 @@ pub struct Process {
     threads: Vec<ThreadState>,
     codes: Codes,
 }
+
+/// States of one thread that are read while it stands: one for each interpreter that it is in.
+const MAX_STATES: usize = 64;
 
 impl Process {
     /// The process that has this code; nothing where it has no Python that we know.
@@ -53,11 +58,22 @@ impl Process {
     pub fn chain(&self, base: Option<u64>, tid: i32, memory: &dyn Memory) -> Option<Chain> {
         let memory = Pages::new(memory);
         // It has a state for each interpreter within the process that it was in, nearly always one.
-        self.threads
-            .iter()
-            .filter(|thread| thread.is_of(base, tid))
-            .filter_map(|thread| self.interpreter.chain(thread, &memory))
-            .max_by_key(Chain::len)
+        let states = self.threads.iter().filter(|it| it.is_of(base, tid));
+        let mut longest: Option<Chain> = None;
+        let mut read = 0;
+        for state in states.take(MAX_STATES) {
+            let Some(chain) = self.interpreter.chain(state, &memory) else {
+                continue;
+            };
+            read += chain.len();
+            if longest.as_ref().is_none_or(|it| it.len() < chain.len()) {
+                longest = Some(chain);
+            }
+            if read >= MAX_FRAMES {
+                break;
+            }
+        }
+        longest
     }
 
     /// The functions and lines of a chain.
@@ -76,5 +92,44 @@ impl Process {
     ) -> Stack {
         let python = self.read(chain, memory);
         merge(native, &python, &self.interpreter, detail, frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::{memory::Unreadable, python::Version};
+
+    /// Every word says the same, and it is counted how often it is read.
+    #[derive(Default)]
+    struct Counted(Cell<usize>);
+
+    impl Memory for Counted {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {
+            self.0.set(self.0.get() + 1);
+            for (at, byte) in buffer.iter_mut().enumerate() {
+                let first = (address + at as u64).is_multiple_of(8);
+                *byte = if first { 64 } else { 0 };
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_thread_does_not_stand_for_ever_however_many_states_it_has() {
+        let mut process = Process::of(Interpreter::for_test(Version(11), "python3.11"));
+        let state = |number: u64| ThreadState {
+            address: number << 20,
+            pthread: 64,
+            native: Some(64),
+        };
+        process.threads = (1..10_000).map(state).collect();
+        let memory = Counted::default();
+        let _ = process.chain(Some(64), 0, &memory);
+        // Each state is on a page of its own.
+        let read = memory.0.get();
+        assert!((MAX_STATES..2 * MAX_STATES).contains(&read), "{read}");
     }
 }

@@ -19,6 +19,9 @@ const PID_AT: usize = 16;
 /// Rows of a table that is believed.
 const MAX_ROWS: usize = super::MAX_RANKS;
 
+/// Bytes of the names of hosts and programs in a table that is believed: those of the longest table with long paths.
+const MAX_TEXTS: usize = 256 << 20;
+
 /// What a launcher has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
@@ -171,6 +174,7 @@ fn read(
             .or_insert_with(|| text(address).unwrap_or_default())
             .clone()
     };
+    let mut left = MAX_TEXTS;
     let mut rows = Vec::new();
     let (parts, _) = bytes.as_chunks::<ROW>();
     for part in parts {
@@ -181,11 +185,16 @@ fn read(
         };
         let mut pid = [0; 4];
         pid.copy_from_slice(&part[PID_AT..PID_AT + 4]);
-        rows.push(Row {
+        let row = Row {
             host: named(word(0)),
             program: named(word(8)),
             pid: i32::from_le_bytes(pid),
-        });
+        };
+        // Rows of a few bytes can all point to a long text.
+        left = left
+            .checked_sub(row.host.len() + row.program.len())
+            .ok_or(Miss::Broken)?;
+        rows.push(row);
     }
     let said = |symbol: Option<(u64, u64)>| -> Option<String> {
         let text = text(pointer(symbol?)?)?;

@@ -352,6 +352,39 @@ fn a_table_that_is_not_filled_or_broken() {
 }
 
 #[test]
+fn a_table_that_would_fill_the_memory() {
+    let mut world = World::default();
+    let launcher = world.add(10, 1, "/usr/bin/srun", "");
+    give_table(launcher, None, &[("n1", "/home/u/solver", 100)]);
+    let text = 0x40_0000_u64;
+    launcher
+        .memory
+        .insert(text, [&[b'x'; 4000][..], &[0]].concat());
+    let rows = 40_000_i32;
+    let row = [
+        text.to_le_bytes(),
+        text.to_le_bytes(),
+        100_u64.to_le_bytes(),
+    ]
+    .concat();
+    launcher
+        .memory
+        .insert(0x20_0000, row.repeat(usize::try_from(rows).unwrap()));
+    launcher
+        .memory
+        .insert(BASE + elf::SIZE, rows.to_le_bytes().into());
+    let target = find(&world, &Wish::Process(10)).unwrap();
+    assert!(
+        matches!(
+            &target.tried[..],
+            [Tried::BrokenTable { launcher: 10, .. }, ..]
+        ),
+        "{:?}",
+        target.tried
+    );
+}
+
+#[test]
 fn our_own_jobs() {
     let mut world = World::default();
     let rows = [("n1", "/home/u/solver", 100), ("n1", "/home/u/solver", 101)];
