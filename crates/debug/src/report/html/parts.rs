@@ -332,7 +332,7 @@ pub(super) fn classes(report: &Report, page: &mut String) {
 
 fn table(report: &Report, rows: &[Row], odd: impl Fn(&Row) -> &'static str, page: &mut String) {
     page.push_str(
-        "<div class=wide><table><tr><th class=n>ranks<th>where<th>doing<th class=n>cpu<th>motion<th>who",
+        "<div class=wide><table class=c><tr><th class=n>ranks<th>where<th>doing<th class=n>cpu<th>motion<th>who",
     );
     for row in rows {
         let load = row
