@@ -4,6 +4,7 @@
 //! it and as an unprivileged one, stresses, fuzzes, and says where the minutes went.
 
 mod install;
+mod pages;
 mod unprivileged;
 
 use std::{
@@ -83,6 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     steps.run("tests", |tally| {
         steps::execute_tests(&mut all_tests(), LIMIT, tally)
     });
+    pages::step(&mut steps);
     steps.run("examples in documentation", |tally| {
         steps::execute_tests(
             &mut cargo(&["test", "--locked", "--workspace", "--doc"]),

@@ -13,8 +13,10 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Programs and the Debian packages that have them.
-const NEEDED: [(&str, &str); 12] = [
+const NEEDED: [(&str, &str); 14] = [
+    (super::pages::BROWSER, super::pages::BROWSER),
     ("gdb", "gdb"),
+    ("gfortran", "gfortran"),
     ("gcc", "gcc"),
     ("g++", "g++"),
     ("strip", "binutils"),
