@@ -202,6 +202,44 @@ pub(crate) fn read_small(path: &Path) -> Result<String, Error> {
     }
 }
 
+/// The content of a small file, and the user whom it belongs to.
+///
+/// # Errors
+/// What open(2) and read(2) say; `EFBIG` beyond a mebibyte, `EINVAL` for what is no regular file.
+pub fn read_owned(path: &Path) -> Result<(Vec<u8>, u32), Error> {
+    let failed = || Error::file("read", path);
+    let error = |errno| Error::File {
+        operation: "read",
+        path: path.to_owned(),
+        errno,
+    };
+    let file = File::options()
+        .read(true)
+        // A pipe with that name must not make us wait.
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+        .map_err(failed())?;
+    let metadata = file.metadata().map_err(failed())?;
+    if !metadata.is_file() {
+        return Err(error(libc::EINVAL));
+    }
+    let mut content = Vec::new();
+    file.take(SMALL_FILE + 1)
+        .read_to_end(&mut content)
+        .map_err(failed())?;
+    if content.len() as u64 > SMALL_FILE {
+        return Err(error(libc::EFBIG));
+    }
+    Ok((content, metadata.uid()))
+}
+
+/// What is in a directory, `most` of it at most, in no order; nothing where it cannot be read.
+#[must_use]
+pub fn entries(directory: &Path, most: usize) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).take(most).collect()
+}
+
 /// Makes a directory for us alone (mode 0700), and those above it that are missing. One that is there already is no error,
 /// and stays as it is.
 ///
@@ -286,7 +324,13 @@ mod tests {
         assert_eq!(read_small(&path).unwrap().len(), 1 << 20);
         fs::write(&path, "x".repeat((1 << 20) + 1)).unwrap();
         assert_eq!(read_small(&path).unwrap_err().errno(), libc::EFBIG);
+        assert_eq!(read_owned(&path).map(drop).unwrap_err().errno(), libc::EFBIG);
+        assert_eq!(read_owned(root.path()).unwrap_err().errno(), libc::EINVAL);
         fs::write(&path, [0xff]).unwrap();
         assert_eq!(read_small(&path).unwrap_err().errno(), libc::EIO);
+        let own = crate::process::effective_uid();
+        assert_eq!(read_owned(&path), Ok((vec![0xff], own)));
+        assert_eq!(entries(root.path(), 9), [path]);
+        assert!(entries(root.path(), 0).is_empty());
     }
 }

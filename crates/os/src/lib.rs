@@ -6,6 +6,7 @@
 mod affinity;
 mod cgroup;
 mod clock;
+mod conversation;
 mod error;
 mod event;
 mod files;
@@ -26,17 +27,21 @@ mod topology;
 pub use affinity::allowed_cpus;
 pub use cgroup::cpu_quota;
 pub use clock::{Clock, wall_clock};
+pub use conversation::Conversation;
 pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
 pub use files::{
-    Found, Mapped, find_program, is_executable, make_private_dirs, open_for_reading, remove_files,
+    Found, Mapped, entries, find_program, is_executable, make_private_dirs, open_for_reading,
+    read_owned, remove_files,
 };
 pub use foreign::{
     InKernel, NotStopped, Registers, StoppedThread, ThreadInfo, arguments_of, in_kernel,
     inspect_thread, living_thread_of, map_deleted_file_of, map_file_of, mappings, owner_of,
     program_of, read_memory, rest, threads_of,
 };
-pub use permission::{hides_processes, is_contained, is_guarded, may_trace_all, ptrace_scope};
+pub use permission::{
+    hides_processes, is_contained, is_guarded, kernel_release, may_trace_all, ptrace_scope,
+};
 pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, duplicate_inherited,
     is_regular_or_null, is_same_file, let_go_of_standard_stream, pipe, read, reopen_nonblocking,

@@ -33,6 +33,13 @@ pub fn ptrace_scope() -> Option<u8> {
         .ok()
 }
 
+/// The release of the kernel, such as `6.1.0-32-amd64`; nothing where it does not say.
+#[must_use]
+pub fn kernel_release() -> Option<String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    Some(release.trim().to_owned())
+}
+
 /// Whether `/proc` is mounted so that it hides the processes of other users.
 #[must_use]
 pub fn hides_processes() -> bool {

@@ -5,29 +5,24 @@
 
 use std::{
     ffi::CStr,
-    fs,
-    io::{self, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
-    os::unix::fs::MetadataExt,
+    io,
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use base::Time;
 use debug::target::{JobTable, Row};
-use os::{Clock, Pid};
+use os::{Clock, Conversation, Pid};
 use pmix::{
     client::{Config, Connector, Done, Input, Output, ProgramEvent},
     handshake::Owner,
     keys,
-    tool::{Event, Extent, Rendezvous, Tool},
+    tool::{Event, Extent, Rendezvous, RendezvousError, Tool},
     value::{Nspace, ProcInfo, Query, Status},
 };
 
 /// How long all of it may take. A launcher on this node needs a few milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A socket takes no shorter limit: zero would be none.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// Directories in which a file is looked for.
 const MAX_DIRECTORIES: usize = 4096;
 /// Jobs that are asked for.
@@ -42,8 +37,10 @@ pub(super) enum NoAnswer {
     NoFile,
     #[error("`{0}` does not belong to its user")]
     Distrusted(PathBuf),
+    #[error(transparent)]
+    Unreadable(#[from] os::Error),
     #[error("`{path}` cannot be understood: {why}")]
-    File { path: PathBuf, why: String },
+    File { path: PathBuf, why: RendezvousError },
     #[error("cannot {step} {address}: {error}")]
     Socket {
         step: &'static str,
@@ -92,23 +89,17 @@ fn rendezvous(pid: Pid) -> Result<Rendezvous, NoAnswer> {
         .iter()
         .map(|directory| root.join(directory.strip_prefix("/").unwrap_or(directory)))
         .flat_map(|directory| {
-            let below = fs::read_dir(&directory).into_iter().flatten().flatten();
-            let below = below.map(|entry| entry.path()).take(MAX_DIRECTORIES);
+            let below = os::entries(&directory, MAX_DIRECTORIES);
             [directory].into_iter().chain(below).collect::<Vec<_>>()
         })
         .flat_map(|directory| names.iter().map(move |name| directory.join(name)))
         .find(|path| path.is_file())
         .ok_or(NoAnswer::NoFile)?;
-    let trusted = |uid: u32| uid == 0 || Some(uid) == os::owner_of(pid);
-    if !fs::metadata(&path).is_ok_and(|file| trusted(file.uid())) {
+    let (content, owner) = os::read_owned(&path)?;
+    if owner != 0 && Some(owner) != os::owner_of(pid) {
         return Err(NoAnswer::Distrusted(path));
     }
-    let why = |why: String| NoAnswer::File {
-        path: path.clone(),
-        why,
-    };
-    let content = fs::read(&path).map_err(|error| why(error.to_string()))?;
-    Rendezvous::parse(&content).map_err(|error| why(error.to_string()))
+    Rendezvous::parse(&content).map_err(|why| NoAnswer::File { path, why })
 }
 
 /// Where a launcher may put its session: where its environment says, or where the system puts temporary files.
@@ -139,30 +130,22 @@ fn directories(pid: Pid) -> Vec<PathBuf> {
 #[derive(Debug)]
 struct Connection {
     tool: Tool,
-    stream: TcpStream,
+    server: Conversation,
     address: SocketAddr,
-    deadline: Time,
 }
 
 impl Connection {
     fn open(config: Config, patience: Duration) -> Result<Self, NoAnswer> {
         let address = config.server.address();
-        let stream = TcpStream::connect_timeout(&address, patience).map_err(|error| {
-            let step = "connect to";
-            NoAnswer::Socket {
-                step,
-                address,
-                error,
-            }
-        })?;
+        let server = Conversation::open(address, patience)
+            .map_err(|error| failed("connect to", address, error))?;
         let now = Clock::now();
         let mut tool = Tool::new(now, config);
         tool.handle(now, Input::Opened);
         let mut connection = Self {
             tool,
-            stream,
+            server,
             address,
-            deadline: now + patience,
         };
         loop {
             if let Event::Program(ProgramEvent::Ready { .. }) = connection.next()? {
@@ -230,11 +213,10 @@ impl Connection {
                 }
                 Some(Output::Event(event)) => return Ok(event),
                 Some(Output::Send(bytes)) => {
-                    self.wait_at_most(TcpStream::set_write_timeout)?;
-                    let written = self.stream.write_all(&bytes);
-                    written.map_err(|error| self.failed("write to", error))?;
+                    let sent = self.server.send(&bytes);
+                    sent.map_err(|error| failed("write to", self.address, error))?;
                 }
-                Some(Output::Close) => drop(self.stream.shutdown(Shutdown::Both)),
+                Some(Output::Close) => self.server.close(),
                 Some(Output::Connect(_)) => {}
                 None => self.receive()?,
             }
@@ -242,40 +224,16 @@ impl Connection {
     }
 
     fn receive(&mut self) -> Result<(), NoAnswer> {
-        self.wait_at_most(TcpStream::set_read_timeout)?;
         let mut buffer = [0; READ_MAX];
-        let input = match self.stream.read(&mut buffer) {
-            Ok(0) => Input::Closed,
-            Ok(length) => Input::Bytes(buffer.get(..length).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            Err(error) => return Err(self.failed("read from", error)),
+        let received = self.server.receive(&mut buffer);
+        let bytes = received.map_err(|error| failed("read from", self.address, error))?;
+        let input = if bytes.is_empty() {
+            Input::Closed
+        } else {
+            Input::Bytes(bytes)
         };
         self.tool.handle(Clock::now(), input);
         Ok(())
-    }
-
-    fn wait_at_most(
-        &self,
-        set: fn(&TcpStream, Option<Duration>) -> io::Result<()>,
-    ) -> Result<(), NoAnswer> {
-        let left = Clock::until(self.deadline);
-        if left.is_zero() {
-            return Err(NoAnswer::Silent);
-        }
-        let result = set(&self.stream, Some(left.max(SHORTEST_WAIT)));
-        result.map_err(|error| self.failed("wait for", error))
-    }
-
-    fn failed(&self, step: &'static str, error: io::Error) -> NoAnswer {
-        let address = self.address;
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => NoAnswer::Silent,
-            _ => NoAnswer::Socket {
-                step,
-                address,
-                error,
-            },
-        }
     }
 
     /// Says goodbye. Nothing depends on it.
@@ -286,6 +244,17 @@ impl Connection {
                 return;
             }
         }
+    }
+}
+
+fn failed(step: &'static str, address: SocketAddr, error: io::Error) -> NoAnswer {
+    match error.kind() {
+        io::ErrorKind::TimedOut => NoAnswer::Silent,
+        _ => NoAnswer::Socket {
+            step,
+            address,
+            error,
+        },
     }
 }
 

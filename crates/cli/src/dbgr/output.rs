@@ -62,11 +62,9 @@ pub(super) fn report(
         version,
     };
     report.versions = vec![version("dbgr", env!("CARGO_PKG_VERSION").to_owned())];
-    if let Ok(kernel) = std::fs::read_to_string("/proc/sys/kernel/osrelease") {
-        report
-            .versions
-            .push(version("Linux", kernel.trim().to_owned()));
-    }
+    report
+        .versions
+        .extend(os::kernel_release().map(|release| version("Linux", release)));
     report
 }
 

@@ -1,0 +1,117 @@
+//! A conversation with a server on this node, which may not hold us up: all of it has one deadline.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use base::Time;
+
+use crate::clock::Clock;
+
+/// A connection that is used by one thread, which waits for it.
+#[derive(Debug)]
+pub struct Conversation {
+    stream: TcpStream,
+    deadline: Time,
+}
+
+/// A socket takes no shorter limit: zero would be none.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+impl Conversation {
+    /// Connects. All that follows is over after `patience`, too.
+    ///
+    /// # Errors
+    /// Those of connect(2); `TimedOut` after the deadline.
+    pub fn open(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let deadline = Clock::now() + patience;
+        let stream = TcpStream::connect_timeout(&address, patience)?;
+        Ok(Self { stream, deadline })
+    }
+
+    /// Sends all of it.
+    ///
+    /// # Errors
+    /// Those of send(2); `TimedOut` after the deadline.
+    pub fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(Some(self.left()?))?;
+            match self.stream.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(in_time(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes next; nothing at the end.
+    ///
+    /// # Errors
+    /// Those of recv(2); `TimedOut` after the deadline.
+    pub fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+        loop {
+            self.stream.set_read_timeout(Some(self.left()?))?;
+            match self.stream.read(buffer) {
+                Ok(length) => return Ok(buffer.get(..length).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(in_time(error)),
+            }
+        }
+    }
+
+    /// Ends it in both directions.
+    pub fn close(&self) {
+        // Who has closed before us needs no word.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    fn left(&self) -> io::Result<Duration> {
+        let left = Clock::until(self.deadline);
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(left.max(SHORTEST_WAIT))
+    }
+}
+
+/// What a socket says when its time is over.
+fn in_time(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn words_come_and_silence_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut ours = Conversation::open(address, Duration::from_millis(100)).unwrap();
+        let (mut theirs, _) = listener.accept().unwrap();
+        theirs.write_all(b"hello").unwrap();
+        let mut buffer = [0; 16];
+        assert_eq!(ours.receive(&mut buffer).unwrap(), b"hello");
+        ours.send(b"good day").unwrap();
+        let mut heard = [0; 8];
+        theirs.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"good day");
+        let silence = ours.receive(&mut buffer).unwrap_err();
+        assert_eq!(silence.kind(), io::ErrorKind::TimedOut);
+        let over = ours.send(b"x").unwrap_err();
+        assert_eq!(over.kind(), io::ErrorKind::TimedOut);
+        let mut ours = Conversation::open(address, Duration::from_secs(60)).unwrap();
+        drop(listener.accept().unwrap());
+        assert_eq!(ours.receive(&mut buffer).unwrap(), b"");
+        ours.close();
+    }
+}
