@@ -132,11 +132,14 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
         let situation = machine::situation(proc.pid);
         say(&messages::not_permitted(&forbidden, &situation));
     }
+    let doubts: Vec<String> = looker.doubts().collect();
     let recording = Recording {
         frames: looker.frames,
         samples,
     };
-    Ok(output::report(&target, recording, detail, start.elapsed()))
+    let mut report = output::report(&target, recording, detail, start.elapsed());
+    report.doubts.extend(doubts);
+    Ok(report)
 }
 
 /// One look at every rank.

@@ -27,6 +27,8 @@ pub(super) struct LiveFiles(pub(super) Pid);
 
 /// How long a thread may take to stop: far longer than any takes that can.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Threads of one process that are looked at: for each more of them the first would have moved on further.
+const MAX_THREADS: usize = 1 << 14;
 /// Bytes of a stack that are copied at first: nearly all are shorter.
 const STACK_COPY: usize = 64 << 10;
 /// Bytes of a stack that are copied where that was not enough.
@@ -76,6 +78,10 @@ pub(super) struct Looker {
     codes: BTreeMap<Pid, Known>,
     /// Room for the copy of a stack, used again for each.
     room: Vec<u8>,
+    /// Threads of one process that are looked at.
+    max_threads: usize,
+    /// Processes that have had more, and how many in their largest look.
+    crowded: BTreeMap<Pid, usize>,
 }
 
 /// What is known of a process from the last look.
@@ -101,7 +107,17 @@ impl Looker {
             places: python::Places::default(),
             codes: BTreeMap::new(),
             room: Vec::new(),
+            max_threads: MAX_THREADS,
+            crowded: BTreeMap::new(),
         }
+    }
+
+    /// What is not in the looks until now, in sentences.
+    pub(super) fn doubts(&self) -> impl Iterator<Item = String> {
+        let looked_at = self.max_threads;
+        self.crowded.iter().map(move |(pid, threads)| {
+            format!("process {pid} has {threads} threads, of which {looked_at} were looked at")
+        })
     }
 
     /// Looks at every thread of the process that has this number since `started`, in ticks since boot. Each is stopped for a
@@ -135,7 +151,13 @@ impl Looker {
             python.list(&LiveMemory(through));
         }
         let (mut threads, mut refused) = (Vec::new(), Vec::new());
-        for tid in os::threads_of(pid) {
+        let mut tids = os::threads_of(pid);
+        if tids.len() > self.max_threads {
+            let most = self.crowded.entry(pid).or_default();
+            *most = tids.len().max(*most);
+            tids.truncate(self.max_threads);
+        }
+        for tid in tids {
             let mut thread = self.look_at((pid, through), tid, &code, python.as_mut());
             // It may have loaded a library since we have read what it has.
             if matches!(&thread, Looked::At(thread) if self.is_outdated(age, &thread.stack))

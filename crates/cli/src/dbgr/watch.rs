@@ -268,6 +268,7 @@ impl<'a> Watcher<'a> {
         let recording = self.watch.recording(&self.looker.frames);
         let detail = output::detail(&self.args.shown);
         let mut report = output::report(target, recording, detail, self.spent);
+        report.doubts.extend(self.looker.doubts());
         report.found.push(occasion.to_string());
         let verdicts: Vec<String> = report.verdicts.iter().map(ToString::to_string).collect();
         let page = self

@@ -166,6 +166,33 @@ fn a_library_that_came_between_two_looks_is_known() {
 }
 
 #[test]
+fn of_very_many_threads_some_are_looked_at_and_that_is_said() {
+    let directory = Directory::new("dbgr-threads");
+    let source = "#include <pthread.h>\n#include <unistd.h>\n\
+         static void *work(void *none) { pause(); return none; }\n\
+         int main(void) { pthread_t thread; for (int at = 0; at < 4; at++)\n\
+         pthread_create(&thread, 0, work, 0); pause(); }\n";
+    let program = directory.compile("program", source, &["-pthread"]);
+    let running = Running::start(&program, &[]);
+    until(|| os::threads_of(running.pid()).len() == 5);
+    let mut looker = Looker::new(report::Detail::Folded);
+    for (most, looked_at) in [(5, 5), (3, 3)] {
+        looker.max_threads = most;
+        let seen = looker.look(running.pid(), running.started());
+        assert!(matches!(seen, Seen::Threads(threads) if threads.len() == looked_at));
+        assert_eq!(looker.doubts().count(), usize::from(most == 3));
+    }
+    let doubts: Vec<String> = looker.doubts().collect();
+    let pid = running.pid();
+    assert_eq!(
+        doubts,
+        [format!(
+            "process {pid} has 5 threads, of which 3 were looked at"
+        )]
+    );
+}
+
+#[test]
 fn who_cannot_be_stopped_is_said_to_be_unreachable() {
     let thread = |activity| Thread {
         tid: 7,
