@@ -324,7 +324,10 @@ mod tests {
         assert_eq!(read_small(&path).unwrap().len(), 1 << 20);
         fs::write(&path, "x".repeat((1 << 20) + 1)).unwrap();
         assert_eq!(read_small(&path).unwrap_err().errno(), libc::EFBIG);
-        assert_eq!(read_owned(&path).map(drop).unwrap_err().errno(), libc::EFBIG);
+        assert_eq!(
+            read_owned(&path).map(drop).unwrap_err().errno(),
+            libc::EFBIG
+        );
         assert_eq!(read_owned(root.path()).unwrap_err().errno(), libc::EINVAL);
         fs::write(&path, [0xff]).unwrap();
         assert_eq!(read_small(&path).unwrap_err().errno(), libc::EIO);
