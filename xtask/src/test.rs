@@ -82,7 +82,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return steps.close();
     }
     steps.run("tests", |tally| {
-        steps::execute_tests(&mut all_tests(), LIMIT, tally)
+        let result = steps::execute_tests(&mut all_tests(), LIMIT, tally);
+        // These come in the next step, and nextest counts what its filter leaves out.
+        tally.skipped = 0;
+        result
+    });
+    steps.run("tests of verdicts", |tally| {
+        let result = steps::execute_tests(&mut tests_of_verdicts(), LIMIT, tally);
+        tally.skipped = 0;
+        result
     });
     pages::step(&mut steps);
     steps.run("examples in documentation", |tally| {
@@ -132,18 +140,30 @@ fn deny(steps: &mut Steps) {
     }
 }
 
+/// The tests that look at programs for seconds, to say of them what is to be said or nothing.
+pub(crate) const OF_VERDICTS: &str = "hangs::";
+
+/// So many of them at once: they wait most of the time. The programs poll, so that it cannot be more at will.
+pub(crate) const VERDICTS_AT_ONCE: &str = "4";
+
+fn has_nextest() -> bool {
+    works(&mut cargo(&["nextest", "--version"]))
+}
+
 /// Nextest where it is installed, for its time limit on each test; else cargo's own runner, which every machine has.
 fn all_tests() -> Command {
-    if works(&mut cargo(&["nextest", "--version"])) {
-        cargo(&[
+    if has_nextest() {
+        let mut command = cargo(&[
             "nextest",
             "run",
             "--locked",
             "--workspace",
             "--no-fail-fast",
-        ])
+        ]);
+        command.args(["-E", &format!("not test(/^{OF_VERDICTS}/)")]);
+        command
     } else {
-        cargo(&[
+        let mut command = cargo(&[
             "test",
             "--locked",
             "--workspace",
@@ -151,8 +171,26 @@ fn all_tests() -> Command {
             "--lib",
             "--tests",
             "--no-fail-fast",
-        ])
+            "--",
+            "--skip",
+        ]);
+        command.arg(OF_VERDICTS);
+        command
     }
+}
+
+/// By themselves, more of them at once than there are processors.
+fn tests_of_verdicts() -> Command {
+    let mut command;
+    if has_nextest() {
+        command = cargo(&["nextest", "run", "--locked", "-p", "cli", "--test", "e2e"]);
+        command.args(["--no-fail-fast", "-j", VERDICTS_AT_ONCE]);
+        command.args(["-E", &format!("test(/^{OF_VERDICTS}/)")]);
+    } else {
+        command = cargo(&["test", "--locked", "-p", "cli", "--test", "e2e"]);
+        command.args([OF_VERDICTS, "--", "--test-threads", VERDICTS_AT_ONCE]);
+    }
+    command
 }
 
 /// Builds what a user gets, and the helper beside it: files that need no library of the machine. They run on a node

@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use crate::{
     env::cargo,
     steps::{self, Tally},
+    test::VERDICTS_AT_ONCE,
 };
 
 /// A few seconds for each program.
@@ -39,7 +40,7 @@ fn count(kind: &str) -> Tally {
     let words = ["test", "--locked", "-p", "cli", "--test", "e2e", kind, "--"];
     let mut tally = Tally::default();
     let mut tests = cargo(&words);
-    tests.args(["--test-threads", "2"]);
+    tests.args(["--test-threads", VERDICTS_AT_ONCE]);
     if let Err(error) = steps::execute_tests(&mut tests, LIMIT, &mut tally) {
         println!("{error:#}");
         // What was not counted has failed too.
