@@ -153,10 +153,11 @@ impl Image {
         Some(start.wrapping_sub(address))
     }
 
-    /// The address of a symbol, in the file's own numbering, and its size.
+    /// The addresses of symbols, in the file's own numbering, and their sizes; nothing for those that it does not have. Ask
+    /// for all of them at once: where one is missing, every symbol is looked at.
     #[must_use]
-    pub fn symbol(&self, name: &str) -> Option<(u64, u64)> {
-        symbols::find(&self.file, name)
+    pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<(u64, u64)>; N] {
+        symbols::find(&self.file, names)
     }
 
     /// The address of a section, in the file's own numbering, and its bytes.

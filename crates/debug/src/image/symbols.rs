@@ -98,14 +98,28 @@ fn plainness(name: &[u8]) -> (usize, usize) {
     (underscores, name.len())
 }
 
-/// Address and size of a symbol of any kind.
-pub(super) fn find(file: &[u8], name: &str) -> Option<(u64, u64)> {
-    let elf = ElfFile64::<LittleEndian>::parse(file).ok()?;
+/// Address and size of symbols of any kind, each where there is one of that name. The tables are walked once, however many
+/// names there are, and no further than to the last of them.
+pub(super) fn find<const N: usize>(file: &[u8], names: [&str; N]) -> [Option<(u64, u64)>; N] {
+    let mut found = [None; N];
+    let Ok(elf) = ElfFile64::<LittleEndian>::parse(file) else {
+        return found;
+    };
     let tables = [elf.dynamic_symbol_table(), elf.symbol_table()];
-    tables
-        .iter()
-        .flatten()
-        .flat_map(ObjectSymbolTable::symbols)
-        .find(|symbol| symbol.is_definition() && symbol.name_bytes() == Ok(name.as_bytes()))
-        .map(|symbol| (symbol.address(), symbol.size()))
+    let symbols = tables.iter().flatten().flat_map(ObjectSymbolTable::symbols);
+    for symbol in symbols {
+        let Ok(name) = symbol.name_bytes() else {
+            continue;
+        };
+        let Some(at) = names.iter().position(|wanted| wanted.as_bytes() == name) else {
+            continue;
+        };
+        if found[at].is_none() && symbol.is_definition() {
+            found[at] = Some((symbol.address(), symbol.size()));
+            if found.iter().all(Option::is_some) {
+                break;
+            }
+        }
+    }
+    found
 }

@@ -73,13 +73,14 @@ impl Places {
 }
 
 fn place(image: &Image) -> Option<Place> {
-    let runtime = match image.symbol(RUNTIME) {
+    let [runtime, version] = image.symbols([RUNTIME, "Py_Version"]);
+    let runtime = match runtime {
         Some((runtime, _)) => runtime,
         None => image.section(RUNTIME_SECTION)?.0,
     };
     Some(Place {
         runtime,
-        version: image.symbol("Py_Version").map(|(version, _)| version),
+        version: version.map(|(version, _)| version),
         named: Version::of_name(image.name()).or_else(|| {
             let (_, constants) = image.section(".rodata")?;
             Version::of_constants(&constants)

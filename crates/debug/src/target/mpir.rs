@@ -122,12 +122,19 @@ impl Tables {
 }
 
 fn symbols(image: &Image) -> Option<Symbols> {
+    let [table, size, state, job, step] = image.symbols([
+        "MPIR_proctable",
+        "MPIR_proctable_size",
+        "MPIR_debug_state",
+        "totalview_jobid",
+        "totalview_stepid",
+    ]);
     Some(Symbols {
-        size: image.symbol("MPIR_proctable_size")?,
-        table: image.symbol("MPIR_proctable")?,
-        state: image.symbol("MPIR_debug_state"),
-        job: image.symbol("totalview_jobid"),
-        step: image.symbol("totalview_stepid"),
+        table: table?,
+        size: size?,
+        state,
+        job,
+        step,
     })
 }
 

@@ -73,6 +73,14 @@ pub(super) fn library(with_job: bool) -> Bytes {
 #[test]
 fn it_is_one() {
     let image = crate::image::Image::parse("x", library(true)).unwrap();
-    assert_eq!(image.symbol("MPIR_proctable"), Some((FIRST + TABLE, 8)));
+    let names = ["none", "MPIR_debug_state", "", "MPIR_proctable"];
+    let found = [
+        None,
+        Some((FIRST + STATE, 4)),
+        None,
+        Some((FIRST + TABLE, 8)),
+    ];
+    assert_eq!(image.symbols(names), found);
+    assert_eq!(image.symbols([]), []);
     assert_eq!(image.bias(0x10_0000, 0), Some(0x10_0000 - FIRST));
 }
