@@ -102,7 +102,7 @@ type Word = Vec<(Style, String)>;
 #[must_use]
 pub fn text(report: &Report, look: &Look) -> String {
     let mut page = Page::new(*look);
-    page.line(&[&clean(&report.title), ": ", &report.extent()].concat());
+    page.line(&heading(report));
     for doubt in &report.doubts {
         page.flow("unsure: ", Style::State, &clean(doubt));
     }
@@ -137,6 +137,18 @@ pub fn text(report: &Report, look: &Look) -> String {
         page.words(("", "  "), &words);
     }
     page.out
+}
+
+/// What was looked at, and how much of it there is; the number of ranks once.
+fn heading(report: &Report) -> String {
+    let (title, extent) = (clean(&report.title), report.extent());
+    let ranks = counted(report.ranks().len() as u64, "rank");
+    let title_words: Vec<&str> = title.split(' ').collect();
+    let told = title_words.windows(2).any(|words| words.join(" ") == ranks);
+    match extent.strip_prefix(&ranks).filter(|_| told) {
+        Some(rest) => [title.as_str(), rest].concat(),
+        None => [title.as_str(), ": ", &extent].concat(),
+    }
 }
 
 /// What looking has cost, as one line.

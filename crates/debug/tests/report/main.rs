@@ -41,6 +41,28 @@ fn one_rank() {
 }
 
 #[test]
+fn the_number_of_ranks_is_said_once() {
+    let mut report = look(&[("0-2", Activity::Running, "main@a.c:5")]);
+    let first_lines = [
+        ("job `x`: 3 ranks of `sleep`", "job `x`: 3 ranks of `sleep`"),
+        ("3 ranks", "3 ranks"),
+        // That is another number.
+        ("13 ranks of `sleep`", "13 ranks of `sleep`: 3 ranks"),
+        ("3 ranksmen", "3 ranksmen: 3 ranks"),
+    ];
+    for (title, said) in first_lines {
+        report.title = title.to_owned();
+        let text = shown(&report, 80);
+        assert_eq!(text.lines().next(), Some(said));
+    }
+    let mut report = four();
+    report.title = "4 ranks of `solver`".to_owned();
+    let text = shown(&report, 80);
+    let first = text.lines().next();
+    assert_eq!(first, Some("4 ranks of `solver`, 3 looks in 2.0 s"));
+}
+
+#[test]
 fn four_ranks_in_two_classes() {
     insta::assert_snapshot!(shown(&four(), 80), @r#"
     mpirun ./solver (pid 4711): 4 ranks, 3 looks in 2.0 s
