@@ -13,13 +13,13 @@ use std::{
     fs,
     io::{self, Write},
     process::ExitCode,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use base::{Rank, RankSet};
 use clap::Parser as _;
 use debug::{
-    report::{Detail, Report},
+    report::{Detail, Phases, Report},
     samples::Recording,
     stack::{Missing, Seen, Snapshot},
     target::{self, Proc, Target},
@@ -120,7 +120,15 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
         .map(messages::note)
         .for_each(|message| say(&message));
     let mut looker = live::Looker::new(detail);
-    let samples = looks::take(plan, || look(&mut looker, &target));
+    let finding = start.elapsed();
+    let mut looking = Duration::ZERO;
+    let samples = looks::take(plan, || {
+        let begin = Instant::now();
+        let snapshot = look(&mut looker, &target);
+        looking += begin.elapsed();
+        snapshot
+    });
+    let merging = Instant::now();
     let last = samples.iter().next_back();
     let forbidden: RankSet = last
         .into_iter()
@@ -133,12 +141,19 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
         say(&messages::not_permitted(&forbidden, &situation));
     }
     let doubts: Vec<String> = looker.doubts().collect();
+    let reading = looker.reading;
     let recording = Recording {
         frames: looker.frames,
         samples,
     };
     let mut report = output::report(&target, recording, detail, start.elapsed());
     report.doubts.extend(doubts);
+    report.timing.phases = Some(Phases {
+        finding,
+        reading,
+        looking: looking.saturating_sub(reading),
+        merging: merging.elapsed(),
+    });
     Ok(report)
 }
 

@@ -149,7 +149,7 @@ pub(super) struct Output {
     /// Columns, instead of those of the terminal
     #[arg(long, value_name = "COLUMNS")]
     pub(super) width: Option<usize>,
-    /// Say how long threads were stopped for
+    /// Say how long threads were stopped for, and what took how long
     #[arg(long)]
     pub(super) timing: bool,
 }
@@ -293,7 +293,7 @@ mod tests {
               Columns, instead of those of the terminal
 
           --timing
-              Say how long threads were stopped for
+              Say how long threads were stopped for, and what took how long
 
       -h, --help
               Print help (see a summary with '-h')

@@ -2,7 +2,12 @@
 
 mod steady;
 
-use std::{collections::BTreeMap, mem, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    mem,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use debug::{
@@ -78,6 +83,8 @@ pub(super) struct Looker {
     codes: BTreeMap<Pid, Known>,
     /// Room for the copy of a stack, used again for each.
     room: Vec<u8>,
+    /// The time that reading mappings and files has taken.
+    pub(super) reading: Duration,
     /// Threads of one process that are looked at.
     max_threads: usize,
     /// Processes that have had more, and how many in their largest look.
@@ -107,6 +114,7 @@ impl Looker {
             places: python::Places::default(),
             codes: BTreeMap::new(),
             room: Vec::new(),
+            reading: Duration::ZERO,
             max_threads: MAX_THREADS,
             crowded: BTreeMap::new(),
         }
@@ -211,10 +219,12 @@ impl Looker {
     }
 
     fn read_code(&mut self, pid: Pid) -> Option<(Code, Option<python::Process>)> {
+        let begin = Instant::now();
         let maps = maps::parse(&os::mappings(pid)?);
         let memory = LiveMemory(pid);
         let code = self.images.code(&maps, &LiveFiles(pid), &memory);
         let python = python::Process::find(&mut self.places, &self.images, &code, &memory);
+        self.reading += begin.elapsed();
         Some((code, python))
     }
 

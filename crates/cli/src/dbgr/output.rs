@@ -4,7 +4,7 @@ use std::{
     env,
     io::{self, IsTerminal as _},
     os::fd::AsFd as _,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use base::Rank;
@@ -105,10 +105,15 @@ pub(super) fn shown(report: &Report, output: &Output) -> String {
         colour,
         guides: guides(),
     };
+    let begin = Instant::now();
     let mut text = report::text(report, &look);
     if output.timing {
         text.push_str(&report.timing.sentence());
         text.push('\n');
+        if let Some(mut phases) = report.timing.phases {
+            phases.merging += begin.elapsed();
+            text.push_str(&format!("{phases}\n"));
+        }
     }
     text
 }

@@ -340,6 +340,7 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
             stops: document.timing.stops,
             stopped_median: Duration::from_micros(document.timing.stopped_median_us),
             stopped_longest: Duration::from_micros(document.timing.stopped_longest_us),
+            phases: None,
         },
         frames,
     })

@@ -116,6 +116,7 @@ fn base(title: &str, ranks: u32, of_host: u32) -> Report {
             stops: 3 * u64::from(ranks),
             stopped_median: Duration::from_micros(52),
             stopped_longest: Duration::from_micros(310),
+            phases: None,
         },
         ..Report::default()
     }

@@ -2,10 +2,13 @@
 
 mod made;
 
+use std::time::Duration;
+
 use base::RankSet;
 use debug::{
     report::{
-        Colour, Detail, Guides, Look, Report, bracketed, clean, folded, from_json, html, json, text,
+        Colour, Detail, Guides, Look, Phases, Report, bracketed, clean, folded, from_json, html,
+        json, text,
     },
     stack::{Activity, End, Missing, Wait},
 };
@@ -38,6 +41,17 @@ fn one_rank() {
 
     1 [0] main (a.c:5) > nap (a.c:2) > nanosleep · sleeping
     "#);
+}
+
+#[test]
+fn where_the_time_went() {
+    let phases = Phases {
+        finding: Duration::from_micros(3_140),
+        reading: Duration::from_millis(12),
+        looking: Duration::from_micros(20_360),
+        merging: Duration::from_micros(90),
+    };
+    insta::assert_snapshot!(phases, @"finding the ranks took 3.1 ms, reading their programs 12.0 ms, looking 20.4 ms, merging and drawing 0.1 ms");
 }
 
 #[test]

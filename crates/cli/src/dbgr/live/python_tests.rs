@@ -5,7 +5,6 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
-    time::Instant,
 };
 
 use debug::{

@@ -4,7 +4,6 @@ use std::{
     fs,
     path::PathBuf,
     process::{Child, Command},
-    time::Instant,
 };
 
 use debug::{
