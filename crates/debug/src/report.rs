@@ -108,6 +108,8 @@ pub struct Class {
     pub motion: Motion,
     /// The processor time that all of them have used between the first look and the last.
     pub cpu: Duration,
+    /// Lines of the user's innermost function on which they were seen, ascending.
+    pub lines: Vec<u32>,
 }
 
 /// What ranks did over time, in a word; none where it is not known.
@@ -119,6 +121,20 @@ const fn motion_word(motion: Motion) -> Option<&'static str> {
         Motion::Looping => Some("looping"),
         Motion::Moving => Some("moving"),
     }
+}
+
+/// Lines of a loop that are named one by one.
+const LINES: usize = 6;
+
+/// On which lines a class runs in circles; nothing of one that does not.
+fn loop_lines(class: &Class, ellipsis: &str) -> Option<String> {
+    if class.motion != Motion::Looping || class.lines.len() < 2 {
+        return None;
+    }
+    let shown = class.lines.iter().take(LINES).map(u32::to_string);
+    let more = (class.lines.len() > LINES).then(|| ellipsis.to_owned());
+    let lines: Vec<String> = shown.chain(more).collect();
+    Some(format!("on lines {}", lines.join(", ")))
 }
 
 /// How sure a verdict is, in a word.
@@ -303,6 +319,7 @@ impl Report {
                     frames: class.frames,
                     motion: class.motion,
                     cpu: class.cpu,
+                    lines: class.lines,
                 })
             })
             .collect();

@@ -130,10 +130,8 @@ pub struct Class {
     pub motion: Motion,
     /// The processor time that all of them have used.
     pub cpu: Duration,
-    /// Lines of the innermost function on which they were seen, ascending.
+    /// Lines of the user's innermost function on which they were seen, ascending.
     pub lines: Vec<u32>,
-    /// Threads of libraries in each of them.
-    pub helpers: BTreeMap<&'static str, u32>,
 }
 
 impl Recording {
@@ -327,10 +325,6 @@ impl Observation {
             };
             let class = classes.entry(key).or_insert(new);
             class.ranks.insert(rank);
-            for (&helper, &count) in &track.helpers {
-                let most = class.helpers.entry(helper).or_default();
-                *most = count.max(*most);
-            }
             if let Some(main) = &track.main {
                 class.cpu = class.cpu.saturating_add(main.cpu);
                 class.lines.extend(main.lines(frames));
@@ -364,7 +358,6 @@ impl Track {
             motion: self.motion,
             cpu: Duration::ZERO,
             lines: Vec::new(),
-            helpers: BTreeMap::new(),
         };
         ((place, Ok(activity), self.motion), class)
     }
@@ -386,7 +379,6 @@ impl Class {
             motion: Motion::Unknown,
             cpu: Duration::ZERO,
             lines: Vec::new(),
-            helpers: BTreeMap::new(),
         }
     }
 }

@@ -99,6 +99,8 @@ struct Classed {
     activity: Activity,
     motion: Motion,
     cpu_us: u64,
+    #[serde(default)]
+    lines: Vec<u32>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -204,6 +206,7 @@ pub fn json(report: &Report) -> String {
                 activity: class.activity,
                 motion: class.motion,
                 cpu_us: micros(class.cpu),
+                lines: class.lines.clone(),
             })
             .collect(),
         missing: report.missing.clone(),
@@ -299,6 +302,7 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
             activity: class.activity,
             motion: class.motion,
             cpu: Duration::from_micros(class.cpu_us),
+            lines: class.lines,
         });
     }
     let mut verdicts = Vec::new();

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use base::RankSet;
 
 use super::{
-    Class, Report, bracketed, clean, counted, motion_word, name,
+    Class, Report, bracketed, clean, counted, loop_lines, motion_word, name,
     outline::{self, Outline, Segment},
     reason, sureness_word,
 };
@@ -270,7 +270,7 @@ impl Page {
                 vec![(Style::Strong, count)],
                 vec![(Style::Ranks, self.ranks(&class.ranks))],
             ];
-            let state = state(report, class).into_iter();
+            let state = state(report, class, self.sign("…", "...")).into_iter();
             words.extend(state.map(|word| vec![(Style::State, word)]));
             let place = report.place(&class.frames);
             words.extend(place.split(" < ").enumerate().map(|(at, part)| {
@@ -578,9 +578,14 @@ struct Prefixes {
 }
 
 /// Activity, motion and load of a class: `running,` `spinning,` `98% cpu:`.
-fn state(report: &Report, class: &Class) -> Vec<String> {
+fn state(report: &Report, class: &Class, ellipsis: &str) -> Vec<String> {
     let mut words = vec![class.activity.to_string()];
-    words.extend(motion_word(class.motion).map(str::to_owned));
+    words.extend(
+        motion_word(class.motion).map(|word| match loop_lines(class, ellipsis) {
+            Some(lines) => format!("{word} {lines}"),
+            None => word.to_owned(),
+        }),
+    );
     words.extend(report.load(class).map(|load| format!("{load}% cpu")));
     let last = words.len() - 1;
     for (index, word) in words.iter_mut().enumerate() {

@@ -88,15 +88,14 @@ fn ranks_in_the_same_wait_are_one_class_and_helpers_are_counted() {
            0-999/pmix: clone > progress_engine!libpmix.so = poll 0
            1001: gone"; 2],
     );
-    let classes = recording
-        .observe(Boundary::Known)
-        .classes(&recording.frames);
+    let all = recording.observe(Boundary::Known);
+    let classes = all.classes(&recording.frames);
     let ranks: Vec<String> = classes
         .iter()
         .map(|class| class.ranks.to_string())
         .collect();
     assert_eq!(ranks, ["0-1000", "1001"]);
-    assert_eq!(classes[0].helpers["progress"], 1);
+    assert_eq!(all.ranks[&Rank(0)].helpers["progress"], 1);
 }
 
 #[test]

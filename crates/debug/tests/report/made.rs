@@ -175,6 +175,7 @@ pub(crate) fn four() -> Report {
             } else {
                 Duration::from_millis(5_900)
             },
+            lines: Vec::new(),
         })
         .collect();
     report.verdicts.push(Verdict {
@@ -270,6 +271,7 @@ pub(crate) fn many(classes: u32) -> Report {
                 activity,
                 motion,
                 cpu: Duration::from_millis(cpu),
+                lines: Vec::new(),
             });
         }
         report

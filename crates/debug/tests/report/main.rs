@@ -10,6 +10,7 @@ use debug::{
         Colour, Detail, Guides, Look, Phases, Report, bracketed, clean, folded, from_json, html,
         json, text,
     },
+    samples::Motion,
     stack::{Activity, End, Missing, Wait},
 };
 use made::{add, four, look, many, set, stack, threads};
@@ -41,6 +42,27 @@ fn one_rank() {
 
     1 [0] main (a.c:5) > nap (a.c:2) > nanosleep · sleeping
     "#);
+}
+
+#[test]
+fn who_runs_in_circles_says_on_which_lines() {
+    let mut report = four();
+    report.classes[0].motion = Motion::Looping;
+    for (lines, said) in [
+        (vec![88, 90], "looping on lines 88, 90,"),
+        ((1..9).collect(), "looping on lines 1, 2, 3, 4, 5, 6, …,"),
+        (vec![88], "looping,"),
+    ] {
+        report.classes[0].lines = lines;
+        let text = shown(&report, 200);
+        assert!(text.contains(said), "{text}");
+        let page = html(&report);
+        assert!(page.contains(&format!("<td>{}<td class=set>", said.trim_end_matches(','))));
+    }
+    // It is no news of those that stand.
+    report.classes[0].motion = Motion::Stuck;
+    report.classes[0].lines = vec![88, 90];
+    assert!(!shown(&report, 200).contains("on lines"));
 }
 
 #[test]

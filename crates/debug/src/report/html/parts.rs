@@ -6,14 +6,13 @@ use base::RankSet;
 
 use super::{
     super::{
-        Report, bracketed, counted, motion_word, name,
+        Class, Report, bracketed, counted, loop_lines, motion_word, name,
         outline::{self, Outline, Segment},
         reason, sureness_word,
     },
     escaped,
 };
 use crate::{
-    samples::Motion,
     stack::{Activity, End, Frame, FrameId},
     tree::Ending,
 };
@@ -265,8 +264,19 @@ struct Row {
     ranks: RankSet,
     frames: Vec<FrameId>,
     activity: String,
-    motion: Motion,
+    motion: String,
     load: Option<u64>,
+}
+
+/// What a class did over time, with its lines if it ran in circles.
+fn motion(class: &Class) -> String {
+    let word = motion_word(class.motion).unwrap_or("–");
+    let lines = loop_lines(class, "…");
+    [Some(word.to_owned()), lines]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// The classes, or what stands for them where there was one look only.
@@ -278,7 +288,7 @@ fn rows(report: &Report) -> Vec<Row> {
             ranks: class.ranks.clone(),
             frames: class.frames.clone(),
             activity: class.activity.to_string(),
-            motion: class.motion,
+            motion: motion(class),
             load: report.load(class),
         })
         .collect();
@@ -290,7 +300,7 @@ fn rows(report: &Report) -> Vec<Row> {
                 ranks: threads.ranks(),
                 frames: stack.to_vec(),
                 activity: ended(ending),
-                motion: Motion::Unknown,
+                motion: "–".to_owned(),
                 load: None,
             });
         });
@@ -345,7 +355,7 @@ fn table(report: &Report, rows: &[Row], odd: impl Fn(&Row) -> &'static str, page
             row.ranks.len(),
             escaped(&callers(report, &row.frames)),
             row.activity,
-            motion_word(row.motion).unwrap_or("–"),
+            row.motion,
             set(&row.ranks)
         );
     }
