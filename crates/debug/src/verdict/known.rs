@@ -2,7 +2,7 @@
 //!
 //! Names come from the interfaces that programs are written against: the MPI standard's C and Fortran bindings with their
 //! profiling names, NCCL, Gloo and c10d of PyTorch, POSIX threads and system calls. No name of an implementation's
-//! internals is needed.
+//! internals is needed, but where a public function has left its frame to one ([`JUMPED_TO`]).
 
 use crate::stack::{Frame, FrameKind};
 
@@ -125,6 +125,10 @@ const MPI: [(Kind, &[&str]); 7] = [
         &["MPI_Wait", "MPI_Waitall", "MPI_Waitany", "MPI_Waitsome"],
     ),
 ];
+
+/// Functions that public ones end in with a jump instead of a call, so that no frame of the public one is left: in Open
+/// MPI 5, `MPI_Finalize` does nothing after this one.
+const JUMPED_TO: [(&str, &str); 1] = [("ompi_mpi_finalize", "MPI_Finalize")];
 
 /// Functions of MPI that return at once.
 const MPI_TESTS: [&str; 6] = [
@@ -372,6 +376,8 @@ pub enum Place {
 }
 
 fn mpi(name: &str) -> Option<Known> {
+    let jumped = JUMPED_TO.iter().find(|(inner, _)| *inner == name);
+    let name = jumped.map_or(name, |(_, public)| public);
     let lower = name.trim_end_matches('_').to_ascii_lowercase();
     let start = lower.strip_prefix('p').unwrap_or(&lower);
     if !start.starts_with("mpi_") {
