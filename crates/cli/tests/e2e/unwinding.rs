@@ -11,7 +11,7 @@ use crate::harness::{
 
 /// Names of the programs themselves: what the C library calls inside is not compared, for gdb reads debug information of
 /// the system too.
-const OWN: [&str; 21] = [
+const OWN: [&str; 22] = [
     "main",
     "outer",
     "middle",
@@ -31,6 +31,7 @@ const OWN: [&str; 21] = [
     "~Guard",
     "operator()",
     "exchange",
+    "heat",
     "step",
     "prompt",
 ];
@@ -207,6 +208,29 @@ fn in_a_destructor_because_of_an_exception() {
     let source = testdata("stacks/exceptions.cpp");
     for (options, frames) in [(["-g", "-O0"], 3), (["-g", "-O1"], 3)] {
         agree(&compiled(Path::new("g++"), &source, &options), &[], frames);
+    }
+}
+
+/// Names are as people write them, not as the compiler does (`MAIN__`, `__solver_MOD_step`).
+#[test]
+fn in_fortran() {
+    let source = testdata("stacks/heat.f90");
+    for options in [["-g", "-O0"], ["-g", "-O1"]] {
+        let program = compiled(Path::new("gfortran"), &source, &options);
+        agree(&program, &[], 4);
+        let sandbox = Sandbox::new();
+        let running = start(&sandbox, &program, &[]);
+        let mut command = sandbox.command(dbgr());
+        command.args(["stacks", &running.pid.to_string()]);
+        let text = sandbox.run(&mut command).expect_code(0).out();
+        for name in [
+            "heat (heat.f90:22",
+            "exchange (heat.f90:17",
+            "solver::step (heat.f90:9",
+        ] {
+            assert!(text.contains(name), "{name}: {text}");
+        }
+        end(running);
     }
 }
 
