@@ -34,6 +34,8 @@ pub(crate) fn compiled(compiler: &Path, source: &Path, options: &[&str]) -> Path
     }
     let new = scratch().join(format!("{name}.{}", std::process::id()));
     let output = Command::new(compiler)
+        // That of Fortran leaves a description of each module where it runs.
+        .current_dir(scratch())
         .args(["-O1", "-o"])
         .arg(&new)
         .arg(source)
