@@ -3,7 +3,7 @@
 use super::names::file_name;
 
 /// Programs whose only child is what the user means.
-const WRAPPERS: [&str; 41] = [
+const WRAPPERS: [&str; 46] = [
     "sh",
     "bash",
     "dash",
@@ -16,6 +16,11 @@ const WRAPPERS: [&str; 41] = [
     "tcsh",
     "busybox",
     "env",
+    "chroot",
+    "unshare",
+    "nsenter",
+    "setpriv",
+    "bwrap",
     "gdb",
     "gdbserver",
     "lldb",
