@@ -28,6 +28,7 @@ mod spawned;
 mod stacks;
 mod terminal;
 mod topology;
+mod trouble;
 mod unwinding;
 mod variables;
 mod watching;

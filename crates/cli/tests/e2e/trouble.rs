@@ -1,0 +1,253 @@
+//! `dbgr stacks` of a job of which one rank makes trouble: the others' stacks come, and that rank is named.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+use crate::harness::{
+    DEADLINE, Finished, Running, Sandbox, Stream, compiled, dbgr, eventually, testdata,
+};
+
+/// Where the ranks are that make none.
+const OTHERS: &str = "[0-2] main (trouble.c:29) > wait_here (trouble.c:12) > pause";
+
+const OPTIONS: [&str; 5] = ["-n", "4", "--kill-on-bad-exit=no", "--grace", "0"];
+
+fn program(options: &[&str]) -> PathBuf {
+    let source = testdata("stacks/trouble.c");
+    let options = [&["-g", "-pthread"], options].concat();
+    compiled("gcc".as_ref(), &source, &options)
+}
+
+/// A job of four ranks, the last of which does what is said.
+fn start(sandbox: &Sandbox, what: &str) -> Running {
+    let program = program(&[]);
+    let mut command = sandbox.rally(&["run"]);
+    command.args(OPTIONS).arg(program).arg(what);
+    ready(sandbox, &mut command)
+}
+
+fn ready(sandbox: &Sandbox, command: &mut Command) -> Running {
+    let job = sandbox.start(command);
+    job.expect_times(Stream::Stdout, "ready", 4);
+    job
+}
+
+fn looking(sandbox: &Sandbox, args: &[&str], job: &Running) -> Command {
+    let mut command = sandbox.command(dbgr());
+    command.args(["stacks", "--width=300"]).args(args);
+    command.arg(job.pid.to_string());
+    command
+}
+
+fn look(sandbox: &Sandbox, args: &[&str], job: &Running) -> Finished {
+    sandbox.run(&mut looking(sandbox, args, job))
+}
+
+/// What is said when all is well but for what is said about the last rank.
+#[track_caller]
+fn said(looked: Finished) -> String {
+    let text = looked.expect_code(0).out();
+    assert!(text.contains(OTHERS), "{text}");
+    text
+}
+
+/// The process of the last rank.
+fn last(sandbox: &Sandbox) -> i32 {
+    let found = sandbox.alive().into_iter().find(|process| {
+        let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|entry| entry == b"RALLY_RANK=3")
+    });
+    found.unwrap().pid
+}
+
+/// A line of `/proc/PID/status`; nothing when the process has gone.
+fn status(pid: i32, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+/// Nobody is stopped or traced any more, and the job ends.
+#[track_caller]
+fn end(sandbox: &Sandbox, job: Running) {
+    for process in sandbox.alive() {
+        let (state, tracer) = (
+            status(process.pid, "State:"),
+            status(process.pid, "TracerPid:"),
+        );
+        let alone = matches!(&*tracer, "0" | "");
+        assert!(
+            alone && !state.starts_with(['T', 't']),
+            "{process}: {state}, {tracer}"
+        );
+    }
+    job.signal(Signal::SIGTERM);
+    job.end();
+}
+
+#[test]
+fn a_rank_that_dies_between_two_looks() {
+    let sandbox = Sandbox::new();
+    let job = start(&sandbox, "wait");
+    let pid = last(&sandbox);
+    let mut command = looking(&sandbox, &["--samples", "6", "--every", "250ms"], &job);
+    let dbgr = sandbox.start(&mut command);
+    // It rests only between two looks. Whenever it is, what is said must be the same.
+    let rests = || status(dbgr.pid, "State:").starts_with('S').then_some(());
+    for _ in 0..3 {
+        assert!(eventually(DEADLINE, rests).is_some());
+    }
+    signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    let text = said(dbgr.end());
+    assert!(text.contains("missing: 1 [3] ended"), "{text}");
+    end(&sandbox, job);
+}
+
+/// Each of these is looked at a hundred times, at whatever moment.
+#[test]
+fn a_rank_that_is_never_the_same() {
+    for what in ["exec", "fork", "threads"] {
+        let sandbox = Sandbox::new();
+        let job = start(&sandbox, what);
+        for _ in 0..5 {
+            let text = said(look(
+                &sandbox,
+                &["--samples", "20", "--every", "10ms"],
+                &job,
+            ));
+            // With a stack of whatever is there, or with the reason why there is none.
+            let named = text.lines().any(|line| line.contains("1 [3]"));
+            assert!(named, "{what}: {text}");
+        }
+        end(&sandbox, job);
+    }
+}
+
+#[test]
+fn a_rank_that_a_debugger_has() {
+    let sandbox = Sandbox::new();
+    let job = start(&sandbox, "wait");
+    let pid = last(&sandbox);
+    let mut gdb = sandbox.command("gdb");
+    gdb.args(["-nx", "-q", "-p", &pid.to_string()]);
+    let gdb = sandbox.start(gdb.stdin(std::process::Stdio::piped()));
+    let has = || (status(pid, "State:").starts_with('t')).then_some(());
+    assert!(eventually(DEADLINE, has).is_some());
+    let text = look(&sandbox, &[], &job).expect_code(0).out();
+    for part in [
+        "wait_here (trouble.c:12) > pause",
+        "3 [0-2]",
+        "stopped by a debugger 1 [3]",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // It still has it.
+    assert_eq!(status(pid, "TracerPid:"), gdb.pid.to_string());
+    gdb.end();
+    let runs = || status(pid, "State:").starts_with('S').then_some(());
+    assert!(eventually(DEADLINE, runs).is_some());
+    end(&sandbox, job);
+}
+
+/// Root may look at everybody, unless it has no such right; then it is as any other user.
+#[test]
+fn a_rank_of_another_user() {
+    let sandbox = Sandbox::new();
+    if !nix::unistd::geteuid().is_root() {
+        let mut command = sandbox.command(dbgr());
+        let looked = sandbox.run(command.args(["stacks", "1"])).expect_code(120);
+        looked.expect_err(&["cannot look at process 1", "it belongs to user 0"]);
+        return;
+    }
+    let program = program(&[]);
+    let script = "if [ $RALLY_RANK = 3 ]; then echo ready; \
+         exec setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1000; fi; exec $0 wait";
+    let without = ["--bounding-set=-sys_ptrace", "--inh-caps=-all"];
+    let mut command = sandbox.command("setpriv");
+    command
+        .args(without)
+        .arg(crate::harness::rally())
+        .arg("run");
+    command
+        .args(OPTIONS)
+        .args(["sh", "-c", script])
+        .arg(program);
+    let job = ready(&sandbox, &mut command);
+    let others = || (status(last(&sandbox), "Uid:").starts_with("65534")).then_some(());
+    assert!(eventually(DEADLINE, others).is_some());
+    let mut command = sandbox.command("setpriv");
+    command.args(without).arg(dbgr());
+    command.args(["stacks", "--width=300", &job.pid.to_string()]);
+    let looked = sandbox.run(&mut command);
+    let err = looked.err();
+    assert!(
+        err.contains("cannot look at 1 rank\n") && err.contains("ranks: 3\n"),
+        "{err}"
+    );
+    assert!(err.contains("it belongs to user 65534"), "{err}");
+    let text = said(looked);
+    assert!(
+        text.contains("missing: 1 [3] we may not look at it"),
+        "{text}"
+    );
+    end(&sandbox, job);
+}
+
+/// Files that are open at once, and address space, in KiB.
+#[test]
+fn with_little_of_everything() {
+    let sandbox = Sandbox::new();
+    let job = start(&sandbox, "wait");
+    for limits in ["ulimit -n 12", "ulimit -v 300000"] {
+        let mut command = sandbox.command("/bin/sh");
+        let script = format!("{limits}; exec \"$0\" stacks --width=300 {}", job.pid);
+        let looked = sandbox.run(command.args(["-c", &script]).arg(dbgr()));
+        let text = looked.expect_code(0).out();
+        let all = OTHERS.replace("0-2", "0-3");
+        assert!(text.contains(&all), "{limits}: {text}");
+    }
+    end(&sandbox, job);
+}
+
+/// Its processes have other numbers inside, and its program is a file that is nowhere outside.
+#[test]
+fn a_rank_in_a_container() {
+    if !nix::unistd::geteuid().is_root() {
+        // To make one takes rights; what is read of it is the same for all.
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let root = sandbox.path("root");
+    fs::create_dir(&root).unwrap();
+    let (outside, inside) = (program(&[]), program(&["-static"]));
+    let script = sandbox.file(
+        "container.sh",
+        "if [ $RALLY_RANK != 3 ]; then exec $1 wait; fi\n\
+         exec unshare -mpf sh -c 'mount -t tmpfs none $0 && mkdir $0/own && cp $1 $0/own/inside && \
+         chroot $0 /own/inside wait; exit $?' $3 $2\n",
+    );
+    let mut command = sandbox.rally(&["run"]);
+    command.args(OPTIONS).args(["sh", &script]);
+    let job = ready(&sandbox, command.args([outside, inside, root.clone()]));
+    assert!(!root.join("own").exists());
+    let text = look(&sandbox, &["--full"], &job).expect_code(0).out();
+    let explained = look(&sandbox, &["--explain"], &job).expect_code(0).out();
+    assert!(explained.contains("inside`"), "{explained}");
+    // The one and the others differ in what has called `main`.
+    assert_eq!(
+        text.matches("wait_here (trouble.c:12) in ").count(),
+        2,
+        "{text}"
+    );
+    assert!(
+        text.contains("wait_here (trouble.c:12) in inside"),
+        "{text}"
+    );
+    end(&sandbox, job);
+}
