@@ -141,13 +141,14 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
         say(&messages::not_permitted(&forbidden, &situation));
     }
     let doubts: Vec<String> = looker.doubts().collect();
-    let reading = looker.reading;
+    let (reading, versions) = (looker.reading, looker.versions());
     let recording = Recording {
         frames: looker.frames,
         samples,
     };
     let mut report = output::report(&target, recording, detail, start.elapsed());
     report.doubts.extend(doubts);
+    report.versions.extend(versions);
     report.timing.phases = Some(Phases {
         finding,
         reading,

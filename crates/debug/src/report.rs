@@ -46,7 +46,7 @@ pub struct Report {
     pub host: String,
     /// When, as people of that place write it.
     pub date: String,
-    /// What took part: our version and the kernel.
+    /// What took part: our version, the kernel, and which builds of programs and of MPI.
     pub versions: Vec<Version>,
     /// Where each rank is.
     pub placement: BTreeMap<Rank, Place>,
@@ -67,7 +67,7 @@ pub struct Report {
 /// A part with its version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// `dbgr`, `Linux`, or a program.
+    /// `dbgr`, `Linux`, or the name of a file.
     pub of: String,
     /// A version or a build id.
     pub version: String,

@@ -4,7 +4,7 @@
 //! ([`Capture`]). Rules come from `.eh_frame` and `.debug_frame`; where there are none, frame pointers lead on. A stack
 //! is whole when it ends in the function that every thread begins with, and only then.
 
-use std::{collections::BTreeMap, fmt, ops::Range, rc::Rc};
+use std::{collections::BTreeMap, fmt, ops::Range, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use framehop::{
@@ -59,6 +59,28 @@ pub struct Images {
     named: BTreeMap<(ImageId, u64), Vec<FrameId>>,
     detail: Detail,
 }
+
+/// A file that a process has mapped, and which build of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Build {
+    /// The file's name without directories.
+    pub file: Arc<str>,
+    /// What the linker has made of its content, in hexadecimal digits; nothing where it was told not to.
+    pub build_id: Option<String>,
+}
+
+impl fmt::Display for Build {
+    /// `build id 80aeae7f`, after the name of the file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.build_id {
+            Some(build_id) => write!(f, "build id {build_id}"),
+            None => f.write_str("without a build id"),
+        }
+    }
+}
+
+/// What libraries of MPI are called, with the number of their interface after it.
+const MPI: [&str; 3] = ["libmpi.so", "libmpich.so", "libmpi_abi.so"];
 
 /// A place in [`Images`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -275,6 +297,23 @@ impl Images {
         };
         self.named.insert(key, named.clone());
         named
+    }
+
+    /// The program that a process executes, and its library of MPI.
+    #[must_use]
+    pub fn builds(&self, code: &Code) -> Vec<Build> {
+        let image = |loaded: &Loaded| self.images[loaded.image.0].as_deref();
+        // The program stands before its libraries, wherever the kernel has put it.
+        let program = code.modules.first().and_then(image);
+        let is_mpi = |image: &&Image| MPI.iter().any(|name| image.name().starts_with(name));
+        let mpi = code.modules.iter().skip(1).filter_map(image).filter(is_mpi);
+        let build = |image: &Image| Build {
+            file: Arc::clone(image.name()),
+            build_id: image
+                .build_id()
+                .map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()),
+        };
+        program.into_iter().chain(mpi).map(build).collect()
     }
 
     /// A program or library that a process has mapped, by a part of its path, with how far it is moved.

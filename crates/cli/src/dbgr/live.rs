@@ -3,7 +3,7 @@
 mod steady;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     mem,
     path::Path,
     time::{Duration, Instant},
@@ -14,9 +14,10 @@ use debug::{
     image::{self, Files},
     maps::{self, Mapping},
     memory::{Memory, Unreadable},
-    python, report,
+    python,
+    report::{self, Version},
     stack::{Activity, End, Frames, Missing, Seen, Stack, Thread, Wait},
-    unwind::{Capture, Code, Images},
+    unwind::{Build, Capture, Code, Images},
 };
 use os::{InKernel, NotStopped, Pid, StoppedThread, ThreadInfo};
 
@@ -34,6 +35,8 @@ pub(super) struct LiveFiles(pub(super) Pid);
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Threads of one process that are looked at: for each more of them the first would have moved on further.
 const MAX_THREADS: usize = 1 << 14;
+/// Builds that a report names.
+const MAX_BUILDS: usize = 64;
 /// Bytes of a stack that are copied at first: nearly all are shorter.
 const STACK_COPY: usize = 64 << 10;
 /// Bytes of a stack that are copied where that was not enough.
@@ -126,6 +129,19 @@ impl Looker {
         self.crowded.iter().map(move |(pid, threads)| {
             format!("process {pid} has {threads} threads, of which {looked_at} were looked at")
         })
+    }
+
+    /// Which builds of programs and of MPI the processes have that it has looked at.
+    pub(super) fn versions(&self) -> Vec<Version> {
+        let builds = self.codes.values();
+        let builds: BTreeSet<Build> = builds
+            .flat_map(|known| self.images.builds(&known.code))
+            .collect();
+        let version = |build: Build| Version {
+            of: build.file.to_string(),
+            version: build.to_string(),
+        };
+        builds.into_iter().take(MAX_BUILDS).map(version).collect()
     }
 
     /// Looks at every thread of the process that has this number since `started`, in ticks since boot. Each is stopped for a

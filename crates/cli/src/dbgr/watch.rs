@@ -269,6 +269,7 @@ impl<'a> Watcher<'a> {
         let detail = output::detail(&self.args.shown);
         let mut report = output::report(target, recording, detail, self.spent);
         report.doubts.extend(self.looker.doubts());
+        report.versions.extend(self.looker.versions());
         report.found.push(occasion.to_string());
         let verdicts: Vec<String> = report.verdicts.iter().map(ToString::to_string).collect();
         let page = self

@@ -257,3 +257,37 @@ fn a_process_lives_on_when_its_first_thread_has_ended() {
     1 [0] 1 thread: the first one, which has ended
     ");
 }
+
+#[test]
+fn programs_and_mpi_are_named_with_their_builds() {
+    let directory = Directory::new("dbgr-builds");
+    let id = |digits: &str| format!("-Wl,--build-id=0x{digits}");
+    let library = "#include <unistd.h>\nint MPI_Finalize(void) { return pause(); }\n";
+    let flags = [
+        "-shared",
+        "-fPIC",
+        "-Wl,-soname,libmpi.so.40",
+        &id("0102ff"),
+    ];
+    let library = directory.compile("libmpi.so.40", library, &flags);
+    let source = "int MPI_Finalize(void); int main(void) { return MPI_Finalize(); }\n";
+    let path = format!("-Wl,-rpath,{}", directory.0.display());
+    let program = directory.compile("program", source, &[&library, &path, &id("abcd")]);
+    let running = Running::start(&program, &[]);
+    until(|| {
+        let call = os::in_kernel(running.pid(), running.pid());
+        matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
+    });
+    let mut looker = Looker::new(report::Detail::Folded);
+    let _ = looker.look(running.pid(), running.started());
+    let versions = looker.versions().into_iter();
+    let versions: Vec<_> = versions.map(|it| (it.of, it.version)).collect();
+    let named = |of: &str, version: &str| (of.to_owned(), version.to_owned());
+    assert_eq!(
+        versions,
+        [
+            named("libmpi.so.40", "build id 0102ff"),
+            named("program", "build id abcd"),
+        ]
+    );
+}
