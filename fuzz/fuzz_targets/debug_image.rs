@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use debug::{
-    image::{Detail, Files},
+    image::{Reading, Files},
     maps::{self, Mapping},
     memory::{Memory, Unreadable},
     stack::Frames,
@@ -65,7 +65,7 @@ fuzz_target!(|input: &[u8]| {
     let offset = offset << 12;
     let line = format!("{BASE:x}-{end:x} r-xp {offset:08x} fe:00 7 /program\n");
     let words = Words(&memory);
-    let (mut images, mut frames) = (Images::new(Detail::Lines), Frames::new());
+    let (mut images, mut frames) = (Images::new(Reading::Lines), Frames::new());
     let code = images.code(&maps::parse(line.as_bytes()), &files, &words);
     let capture = Capture {
         instruction: BASE.wrapping_add(registers[0] & 0xfffff),

@@ -68,7 +68,7 @@ struct Segment {
 /// A file that is no program or library of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("not an ELF file of this machine: {0}")]
-pub struct NotAnImage(String);
+pub struct NotAnImage(object::Error);
 
 /// Where the files with debug information may be that were taken out of a program or library: how a debugger of the
 /// system looks for them.
@@ -93,8 +93,7 @@ impl Image {
     /// # Errors
     /// It is none that could be executed here.
     pub fn parse(path: &str, file: Bytes) -> Result<Self, NotAnImage> {
-        let bad = |error: object::Error| NotAnImage(error.to_string());
-        let elf = ElfFile64::<LittleEndian>::parse(&*file).map_err(bad)?;
+        let elf = ElfFile64::<LittleEndian>::parse(&*file).map_err(NotAnImage)?;
         let mut left = MAX_DECOMPRESSED;
         let mut section = |name: &str| -> Section {
             let section = elf.section_by_name(name)?;
@@ -116,7 +115,7 @@ impl Image {
             .and_then(|(name, _)| String::from_utf8(name.to_vec()).ok());
         Ok(Self {
             name: path.rsplit('/').next().unwrap_or(path).into(),
-            segments: segments(&*file).map_err(bad)?,
+            segments: segments(&*file).map_err(NotAnImage)?,
             unwinding,
             build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
             debug_link,
@@ -179,16 +178,16 @@ impl Image {
         address: u64,
         path: &str,
         files: &dyn Files,
-        detail: Detail,
+        reading: Reading,
     ) -> Vec<Frame> {
-        let detail = if is_of_the_system(path) {
-            detail
+        let reading = if is_of_the_system(path) {
+            reading
         } else {
-            Detail::Lines
+            Reading::Lines
         };
         let lines = self
             .lines
-            .get_or_init(|| Lines::load(&self.file, &self.debug_files(path), files, detail));
+            .get_or_init(|| Lines::load(&self.file, &self.debug_files(path), files, reading));
         let mut frames = lines
             .as_ref()
             .map_or_else(Vec::new, |lines| lines.frames(address));
@@ -285,7 +284,7 @@ fn segments<'a>(file: impl ReadRef<'a>) -> object::Result<Vec<Segment>> {
 /// How much is read of debug information that lies beside the libraries of the system: it takes longer than all else, and
 /// few want to know in which line of the C library a thread sleeps. Of all other files everything is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Detail {
+pub enum Reading {
     /// The names of functions.
     #[default]
     Names,

@@ -16,8 +16,8 @@ mod layout;
 mod lines;
 mod merge;
 mod pages;
-mod place;
 mod process;
+mod runtimes;
 mod text;
 
 #[cfg(test)]
@@ -25,10 +25,10 @@ mod recorded;
 
 pub use code::{Codes, PythonFrame, PythonStack};
 pub use layout::Version;
-pub use merge::{Detail, merge};
+pub use merge::{Plumbing, merge};
 pub use pages::Pages;
-pub use place::Places;
 pub use process::Process;
+pub use runtimes::Runtimes;
 
 use std::sync::Arc;
 

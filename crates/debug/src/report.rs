@@ -47,7 +47,7 @@ pub struct Report {
     /// When, as people of that place write it.
     pub date: String,
     /// What took part: our version, the kernel, and which builds of programs and of MPI.
-    pub versions: Vec<Version>,
+    pub versions: Vec<Part>,
     /// Where each rank is.
     pub placement: BTreeMap<Rank, Place>,
     /// Every frame that is meant below.
@@ -66,7 +66,7 @@ pub struct Report {
 
 /// A part with its version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Version {
+pub struct Part {
     /// `dbgr`, `Linux`, or the name of a file.
     pub of: String,
     /// A version or a build id.

@@ -13,7 +13,7 @@ use framehop::{
 };
 
 use crate::{
-    image::{Detail, Files, Image, Section},
+    image::{Files, Image, Reading, Section},
     maps::{FileId, Mapping},
     memory::{Copied, Memory},
     stack::{End, Frame, FrameId, FrameKind, Frames, Stack},
@@ -57,7 +57,7 @@ pub struct Images {
     vdso: Option<ImageId>,
     cache: CacheX86_64,
     named: BTreeMap<(ImageId, u64), Vec<FrameId>>,
-    detail: Detail,
+    reading: Reading,
 }
 
 /// A file that a process has mapped, and which build of it.
@@ -122,9 +122,9 @@ impl fmt::Debug for Images {
 impl Images {
     /// None yet.
     #[must_use]
-    pub fn new(detail: Detail) -> Self {
+    pub fn new(reading: Reading) -> Self {
         Self {
-            detail,
+            reading,
             ..Self::default()
         }
     }
@@ -290,7 +290,7 @@ impl Images {
             })]
         } else {
             image
-                .frames(key.1, &loaded.path, files, self.detail)
+                .frames(key.1, &loaded.path, files, self.reading)
                 .into_iter()
                 .map(|frame| frames.intern(frame))
                 .collect()

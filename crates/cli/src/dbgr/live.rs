@@ -15,7 +15,7 @@ use debug::{
     maps::{self, Mapping},
     memory::{Memory, Unreadable},
     python,
-    report::{self, Version},
+    report::{self, Part},
     stack::{Activity, End, Frames, Missing, Seen, Stack, Thread, Wait},
     unwind::{Build, Capture, Code, Images},
 };
@@ -80,9 +80,9 @@ pub(super) struct Looker {
     /// Every frame that was seen.
     pub(super) frames: Frames,
     /// How much of Python's interpreter is shown.
-    detail: python::Detail,
+    plumbing: python::Plumbing,
     images: Images,
-    places: python::Places,
+    runtimes: python::Runtimes,
     codes: BTreeMap<Pid, Known>,
     /// Room for the copy of a stack, used again for each.
     room: Vec<u8>,
@@ -106,15 +106,15 @@ struct Known {
 impl Looker {
     /// Has looked at nothing yet. For stacks that are shown in full, lines inside the system's libraries are read too.
     pub(super) fn new(detail: report::Detail) -> Self {
-        let (detail, python) = match detail {
-            report::Detail::Folded => (image::Detail::Names, python::Detail::Short),
-            report::Detail::Full => (image::Detail::Lines, python::Detail::Full),
+        let (reading, plumbing) = match detail {
+            report::Detail::Folded => (image::Reading::Names, python::Plumbing::Hidden),
+            report::Detail::Full => (image::Reading::Lines, python::Plumbing::Shown),
         };
         Self {
             frames: Frames::new(),
-            detail: python,
-            images: Images::new(detail),
-            places: python::Places::default(),
+            plumbing,
+            images: Images::new(reading),
+            runtimes: python::Runtimes::default(),
             codes: BTreeMap::new(),
             room: Vec::new(),
             reading: Duration::ZERO,
@@ -132,12 +132,12 @@ impl Looker {
     }
 
     /// Which builds of programs and of MPI the processes have that it has looked at.
-    pub(super) fn versions(&self) -> Vec<Version> {
+    pub(super) fn versions(&self) -> Vec<Part> {
         let builds = self.codes.values();
         let builds: BTreeSet<Build> = builds
             .flat_map(|known| self.images.builds(&known.code))
             .collect();
-        let version = |build: Build| Version {
+        let version = |build: Build| Part {
             of: build.file.to_string(),
             version: build.to_string(),
         };
@@ -239,7 +239,7 @@ impl Looker {
         let maps = maps::parse(&os::mappings(pid)?);
         let memory = LiveMemory(pid);
         let code = self.images.code(&maps, &LiveFiles(pid), &memory);
-        let python = python::Process::find(&mut self.places, &self.images, &code, &memory);
+        let python = python::Process::find(&mut self.runtimes, &self.images, &code, &memory);
         self.reading += begin.elapsed();
         Some((code, python))
     }
@@ -299,7 +299,7 @@ impl Looker {
             self.room = capture.bytes;
             if let (Some(python), Some(chain)) = (&mut python, chain) {
                 let frames = &mut self.frames;
-                stack = python.merge(&stack, &chain, &memory, self.detail, frames);
+                stack = python.merge(&stack, &chain, &memory, self.plumbing, frames);
             }
             // What was not copied is read now, which is too late only where the thread runs.
             if stack.end == End::Start || !cut || activity != Activity::Running {

@@ -17,7 +17,7 @@ use debug::{
     stack::{FrameId, Frames, Missing, Seen, Snapshot},
     verdict::{
         self,
-        known::{self, Place},
+        known::{self, Position},
     },
 };
 use os::Pid;
@@ -146,7 +146,7 @@ fn line(frames: &Frames, class: &Class) -> String {
         .map(|(at, &id)| {
             let frame = frames.get(id);
             // Of the innermost one the name that people know.
-            match known::known(frame, Place::Inner).filter(|_| at == last) {
+            match known::known(frame, Position::Inner).filter(|_| at == last) {
                 Some(known) => known.name,
                 None => frame.function.as_deref().unwrap_or("??"),
             }

@@ -9,7 +9,7 @@ use std::{
 
 use base::Rank;
 use debug::{
-    report::{self, Colour, Detail, Guides, Look, Place, Report, Version},
+    report::{self, Colour, Detail, Guides, Look, Part, Place, Report},
     samples::Recording,
     stack::Seen,
     target::Target,
@@ -57,7 +57,7 @@ pub(super) fn report(
     report.host = host;
     report.date = date(os::wall_clock());
     report.timing.total = took;
-    let version = |of: &str, version: String| Version {
+    let version = |of: &str, version: String| Part {
         of: of.to_owned(),
         version,
     };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use object::{Object, read::elf::ElfFile64};
 use self_cell::self_cell;
 
-use super::{Detail, Files, MAX_DECOMPRESSED, Named, contents, names, symbols::Symbols};
+use super::{Files, MAX_DECOMPRESSED, Named, Reading, contents, names, symbols::Symbols};
 use crate::stack::Source;
 
 /// What is known of the lines of one file.
@@ -45,12 +45,12 @@ impl fmt::Debug for Lines {
 }
 
 impl Lines {
-    /// Reads what `file` has, or the first of `others` that belongs to it, and of that no more than `detail` says.
+    /// Reads what `file` has, or the first of `others` that belongs to it, and of that no more than `reading` says.
     pub(super) fn load(
         file: &Bytes,
         others: &[PathBuf],
         files: &dyn Files,
-        detail: Detail,
+        reading: Reading,
     ) -> Option<Self> {
         if has_lines(file) {
             return Some(Self {
@@ -63,9 +63,9 @@ impl Lines {
             .filter_map(|path| files.open(path))
             .find(|other| belongs(other, file) && has_lines(other))?;
         Some(Self {
-            dwarf: match detail {
-                Detail::Names => None,
-                Detail::Lines => dwarf(&beside, files),
+            dwarf: match reading {
+                Reading::Names => None,
+                Reading::Lines => dwarf(&beside, files),
             },
             beside: Some((beside.clone(), Symbols::load(&beside))),
         })

@@ -5,12 +5,12 @@ use crate::stack::{End, Frame, FrameId, FrameKind, Frames, Stack};
 
 /// How much of the interpreter itself is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Detail {
+pub enum Plumbing {
     /// What a Python programmer has called: Python, extension modules, and in which function of the interpreter it waits.
     #[default]
-    Short,
+    Hidden,
     /// Every native frame.
-    Full,
+    Shown,
 }
 
 /// The function that executes Python code.
@@ -62,7 +62,7 @@ const STARTS: [&str; 10] = [
 type Call = Vec<FrameId>;
 
 /// Puts the Python frames of a thread into its native stack. What is native and of the interpreter is left out unless
-/// `detail` wants it.
+/// `plumbing` wants it.
 ///
 /// Calls of the loop are counted off from the outermost, for the innermost may have no Python frame yet or no more; where
 /// the outer part of either is missing, from the innermost.
@@ -71,7 +71,7 @@ pub fn merge(
     native: &Stack,
     python: &PythonStack,
     interpreter: &Interpreter,
-    detail: Detail,
+    plumbing: Plumbing,
     frames: &mut Frames,
 ) -> Stack {
     if python.frames.is_empty() {
@@ -110,7 +110,7 @@ pub fn merge(
             merged.extend(calls.by_ref().flatten());
         }
         let is_kept = match part {
-            _ if detail == Detail::Full => true,
+            _ if plumbing == Plumbing::Shown => true,
             Part::Loop | Part::Inside => false,
             Part::Interpreter => {
                 let leads_out = parts[at..].contains(&Part::Foreign);
@@ -228,7 +228,13 @@ mod tests {
 
     /// Merges native frames, as `function@module` outermost first, with Python frames, innermost first, of which those with
     /// a `-` before them are the outermost of their call.
-    fn check(native: &[&str], end: End, python: &[&str], is_whole: bool, detail: Detail) -> String {
+    fn check(
+        native: &[&str],
+        end: End,
+        python: &[&str],
+        is_whole: bool,
+        plumbing: Plumbing,
+    ) -> String {
         let mut frames = Frames::new();
         let interpreter = Interpreter::for_test(Version(11), "python3.11");
         let native = Stack {
@@ -261,7 +267,7 @@ mod tests {
                 .collect(),
             is_whole,
         };
-        let merged = merge(&native, &python, &interpreter, detail, &mut frames);
+        let merged = merge(&native, &python, &interpreter, plumbing, &mut frames);
         assert_eq!(merged.end, native.end);
         let names = merged.frames.iter().map(|frame| frames.get(*frame));
         let names = names.map(|frame| frame.function.as_deref().unwrap_or("?"));
@@ -269,7 +275,7 @@ mod tests {
     }
 
     fn short(native: &[&str], python: &[&str]) -> String {
-        check(native, End::Start, python, true, Detail::Short)
+        check(native, End::Start, python, true, Plumbing::Hidden)
     }
 
     #[test]
@@ -294,7 +300,7 @@ mod tests {
             "module a solve b c time_sleep clock_nanosleep"
         );
         assert_eq!(
-            check(&native, End::Start, &python, true, Detail::Full),
+            check(&native, End::Start, &python, true, Plumbing::Shown),
             "_start __libc_start_call_main Py_BytesMain _PyEval_EvalFrameDefault module a \
              cfunction_call ? solve PyObject_Call _PyEval_EvalFrameDefault b c ? time_sleep clock_nanosleep"
         );
@@ -333,9 +339,9 @@ mod tests {
     fn what_is_missing_outside_does_not_move_what_is_inside() {
         let native = ["f@x.so", LOOP_AT, "g@x.so", LOOP_AT, "poll@libc.so.6"];
         let python = ["-d", "-c", "-b", "-a"];
-        let lost = check(&native, End::Lost, &python, true, Detail::Short);
+        let lost = check(&native, End::Lost, &python, true, Plumbing::Hidden);
         assert_eq!(lost, "f a b c g d poll");
-        let broken = check(&native, End::Start, &python[..1], false, Detail::Short);
+        let broken = check(&native, End::Start, &python[..1], false, Plumbing::Hidden);
         assert_eq!(broken, "f g d poll");
     }
 

@@ -1,7 +1,8 @@
 //! One process with Python in it, from one look to the next.
 
 use super::{
-    Chain, Codes, Detail, Interpreter, MAX_FRAMES, Pages, Places, PythonStack, ThreadState, merge,
+    Chain, Codes, Interpreter, MAX_FRAMES, Pages, Plumbing, PythonStack, Runtimes, ThreadState,
+    merge,
 };
 use crate::{
     memory::Memory,
@@ -23,12 +24,12 @@ const MAX_STATES: usize = 64;
 impl Process {
     /// The process that has this code; nothing where it has no Python that we know.
     pub fn find(
-        places: &mut Places,
+        runtimes: &mut Runtimes,
         images: &Images,
         code: &Code,
         memory: &dyn Memory,
     ) -> Option<Self> {
-        Some(Self::of(places.find(images, code, memory)?))
+        Some(Self::of(runtimes.find(images, code, memory)?))
     }
 
     /// A process with this interpreter.
@@ -87,11 +88,11 @@ impl Process {
         native: &Stack,
         chain: &Chain,
         memory: &dyn Memory,
-        detail: Detail,
+        plumbing: Plumbing,
         frames: &mut Frames,
     ) -> Stack {
         let python = self.read(chain, memory);
-        merge(native, &python, &self.interpreter, detail, frames)
+        merge(native, &python, &self.interpreter, plumbing, frames)
     }
 }
 

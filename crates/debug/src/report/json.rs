@@ -6,7 +6,7 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Absent, Class, Place, Report, Sample, Timing, Version};
+use super::{Absent, Class, Part, Place, Report, Sample, Timing};
 use crate::{
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, Frames},
@@ -28,7 +28,7 @@ pub enum BadReport {
     #[error(
         "a report of format `{format}`, version {version}: this program reads `{FORMAT}`, version {VERSION}"
     )]
-    Version {
+    Part {
         /// What it calls itself.
         format: String,
         /// Its version.
@@ -48,7 +48,7 @@ struct Document {
     doubts: Vec<String>,
     host: String,
     date: String,
-    versions: Vec<Version>,
+    versions: Vec<Part>,
     placement: Vec<Placed>,
     frames: Vec<Frame>,
     samples: Vec<Looked>,
@@ -242,7 +242,8 @@ pub fn json(report: &Report) -> String {
     text
 }
 
-/// The report that [`json`] has written.
+/// The report that [`json`] has written. `dbgr` itself reads none back: this is how tests know that the format says all that
+/// there is, and for other programs that have a report of one version and want it in another form.
 ///
 /// # Errors
 /// It is none, or one of another version.
@@ -254,7 +255,7 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
     }
     let Head { format, version } = serde_json::from_str(text)?;
     if format != FORMAT || version != VERSION {
-        return Err(BadReport::Version { format, version });
+        return Err(BadReport::Part { format, version });
     }
     let document: Document = serde_json::from_str(text)?;
     let mut frames = Frames::new();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::{
     stack::{FrameId, FrameKind, Frames},
-    verdict::known::{self, Known, Place},
+    verdict::known::{self, Known, Position},
 };
 
 /// Where stacks end that are compared and shown.
@@ -50,9 +50,9 @@ impl Boundary {
     pub fn cut(self, frames: &Frames, stack: &[FrameId]) -> Cut {
         let found = stack.iter().enumerate().find_map(|(at, &id)| {
             let place = if at + 1 == stack.len() {
-                Place::Inner
+                Position::Inner
             } else {
-                Place::Outer
+                Position::Outer
             };
             known::known(frames.get(id), place).map(|known| (at, known))
         });

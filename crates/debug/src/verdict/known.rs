@@ -338,7 +338,7 @@ const fn data(name: &'static str) -> Known {
 
 /// What a frame is known as; `innermost` says whether nothing is called from it.
 #[must_use]
-pub fn known(frame: &Frame, place: Place) -> Option<Known> {
+pub fn known(frame: &Frame, position: Position) -> Option<Known> {
     let name = frame.function.as_deref()?;
     if frame.kind == FrameKind::Python {
         let file = frame.source.as_ref()?.file.as_ref();
@@ -355,7 +355,7 @@ pub fn known(frame: &Frame, place: Place) -> Option<Known> {
         return Some(*known);
     }
     // Programs have functions of these names too.
-    if place == Place::Inner || is_system(frame) {
+    if position == Position::Inner || is_system(frame) {
         let plain = plain(name);
         for (kind, names) in &LIBC {
             if let Some(name) = names.iter().find(|known| **known == plain) {
@@ -368,7 +368,7 @@ pub fn known(frame: &Frame, place: Place) -> Option<Known> {
 
 /// Where in its stack a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Position {
     /// It calls others.
     Outer,
     /// It is the innermost one.

@@ -92,7 +92,7 @@ fn deadlock<'a>(
 fn say(frames: &Frames, rule: RuleId, threads: &[&Track]) -> (String, &'static str) {
     let mut parts: Vec<String> = threads
         .iter()
-        .map(|track| words::waits(frames, "a thread", true, track))
+        .map(|track| words::waits(frames, words::Who::Thread, track))
         .collect();
     parts.sort();
     let means = match rule {

@@ -82,13 +82,26 @@ fn part(frames: &Frames, all: &Observation, group: &Group) -> String {
         Role::Disk => format!("{who} {is} in {at}, in disk wait {looks}"),
         Role::Looping if one => format!("{who} runs in {at} {looks}"),
         Role::Looping => format!("{who} run in {at} {looks}"),
-        _ => waits(frames, &who, one, main),
+        _ => waits(frames, Who::Ranks(&group.ranks), main),
     }
 }
 
+/// Whom a sentence speaks of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Who<'a> {
+    /// One thread of a rank.
+    Thread,
+    /// Ranks, at least one.
+    Ranks(&'a RankSet),
+}
+
 /// `rank 3 waits in MPI_Recv (ring.c:20)`.
-pub(super) fn waits(frames: &Frames, who: &str, one: bool, track: &Track) -> String {
-    let verb = if one { "waits" } else { "wait" };
+pub(super) fn waits(frames: &Frames, who: Who<'_>, track: &Track) -> String {
+    let (who, verb) = match who {
+        Who::Thread => ("a thread".to_owned(), "waits"),
+        Who::Ranks(ranks) if ranks.len() == 1 => (self::who(ranks), "waits"),
+        Who::Ranks(ranks) => (self::who(ranks), "wait"),
+    };
     match track.wait() {
         Some(wait) => {
             let mut text = format!("{who} {verb} in {}", wait.name);

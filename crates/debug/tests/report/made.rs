@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::{Rank, RankSet};
 use debug::{
-    report::{Absent, Class, Place, Report, Sample, Timing, Version},
+    report::{Absent, Class, Part, Place, Report, Sample, Timing},
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, FrameKind, Frames, Missing, Source, Wait},
     tree::{Ending, Threads},
@@ -90,7 +90,7 @@ fn placed(ranks: u32, of_host: u32) -> BTreeMap<Rank, Place> {
 }
 
 fn base(title: &str, ranks: u32, of_host: u32) -> Report {
-    let version = |of: &str, version: &str| Version {
+    let version = |of: &str, version: &str| Part {
         of: of.to_owned(),
         version: version.to_owned(),
     };

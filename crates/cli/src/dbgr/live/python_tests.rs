@@ -8,7 +8,7 @@ use std::{
 };
 
 use debug::{
-    python::{Codes, Places, PythonStack},
+    python::{Codes, PythonStack, Runtimes},
     stack::FrameKind,
 };
 
@@ -229,7 +229,7 @@ fn what_is_recorded_reads_as_the_process_does() {
     let mut images = Images::default();
     let maps = maps::parse(&os::mappings(pid).unwrap());
     let code = images.code(&maps, &LiveFiles(pid), &memory.memory);
-    let interpreter = Places::new().find(&images, &code, &memory).unwrap();
+    let interpreter = Runtimes::new().find(&images, &code, &memory).unwrap();
     let idents = running.said.iter().filter_map(|line| {
         let words = line.strip_prefix("thread ")?;
         words.split(' ').next()?.parse::<u64>().ok()

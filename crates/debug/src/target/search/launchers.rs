@@ -18,7 +18,7 @@ const MAX_CANDIDATES: usize = 64;
 
 /// Where a launcher stands as seen from the process that was named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Standing {
     /// It is that process, or below it.
     Below,
     /// It is above.
@@ -33,15 +33,15 @@ impl Search<'_> {
         let tables = Tables::default();
         let mut found = None;
         let mut looked_at = 0;
-        for (launcher, place) in self.launchers(pid) {
-            if place != Place::Below && found.is_some() {
+        for (launcher, standing) in self.launchers(pid) {
+            if standing != Standing::Below && found.is_some() {
                 break;
             }
             let program = file_name(&self.program(launcher)).to_owned();
             match tables.read(self.system, launcher) {
                 Ok(table) => {
                     let rows = self.ranks_of(&table);
-                    if place != Place::Below && !self.has(&rows, pid) {
+                    if standing != Standing::Below && !self.has(&rows, pid) {
                         self.tried.push(Tried::OthersTable { launcher, program });
                     } else if found.is_some() {
                         self.notes.push(Note::OtherLauncher {
@@ -54,7 +54,7 @@ impl Search<'_> {
                     }
                 }
                 Err(Miss::NoSymbols) => looked_at += 1,
-                Err(Miss::Empty { state }) if place == Place::Below => {
+                Err(Miss::Empty { state }) if standing == Standing::Below => {
                     self.tried.push(Tried::EmptyTable {
                         launcher,
                         program,
@@ -62,7 +62,7 @@ impl Search<'_> {
                     });
                 }
                 Err(Miss::Broken) => self.tried.push(Tried::BrokenTable { launcher, program }),
-                Err(Miss::Unreadable) if place == Place::Below => {
+                Err(Miss::Unreadable) if standing == Standing::Below => {
                     let pid = launcher;
                     self.tried.push(Tried::Unreadable { pid, program });
                 }
@@ -119,9 +119,9 @@ impl Search<'_> {
     /// What a launcher says when it is asked.
     pub(in crate::target) fn answer(&mut self, pid: i32) -> Option<(How, Vec<RankRow>)> {
         let own = self.system.host();
-        for (launcher, place) in self.launchers(pid) {
+        for (launcher, standing) in self.launchers(pid) {
             let program = file_name(&self.program(launcher)).to_owned();
-            if place == Place::Beside || !may_answer(&program, self.command(launcher)) {
+            if standing == Standing::Beside || !may_answer(&program, self.command(launcher)) {
                 continue;
             }
             let tables = match self.system.ask_launcher(launcher) {
@@ -155,7 +155,7 @@ impl Search<'_> {
             let chosen = jobs
                 .iter()
                 .position(|(_, rows)| self.has(rows, pid))
-                .or_else(|| (place == Place::Below && !jobs.is_empty()).then_some(0));
+                .or_else(|| (standing == Standing::Below && !jobs.is_empty()).then_some(0));
             let Some(chosen) = chosen else {
                 self.tried.push(Tried::NoAnswer {
                     launcher,
@@ -200,8 +200,8 @@ impl Search<'_> {
 
     /// Processes that may be launchers: the one that was named, those below it, those above it, and those that start ranks
     /// without being above them.
-    fn launchers(&self, pid: i32) -> Vec<(i32, Place)> {
-        let mut found = vec![(pid, Place::Below)];
+    fn launchers(&self, pid: i32) -> Vec<(i32, Standing)> {
+        let mut found = vec![(pid, Standing::Below)];
         let own = self.says(pid);
         let mut next = 0;
         while next < found.len() && found.len() < MAX_CANDIDATES {
@@ -212,14 +212,14 @@ impl Search<'_> {
                 self.children(at)
                     .into_iter()
                     .filter(|&child| !self.says_more(child, own.as_deref()))
-                    .map(|child| (child, Place::Below)),
+                    .map(|child| (child, Standing::Below)),
             );
             found.truncate(MAX_CANDIDATES);
         }
         let known: BTreeSet<i32> = found.iter().map(|(pid, _)| *pid).collect();
         let mut at = pid;
         while let Some(parent) = self.parent(at) {
-            found.push((parent, Place::Above));
+            found.push((parent, Standing::Above));
             at = parent;
         }
         if own.is_some_and(|own| !own.is_empty()) {
@@ -230,7 +230,7 @@ impl Search<'_> {
                     .filter(|process| {
                         !known.contains(&process.pid) && !self.is_above(process.pid, pid)
                     })
-                    .map(|process| (process.pid, Place::Beside)),
+                    .map(|process| (process.pid, Standing::Beside)),
             );
         }
         found

@@ -11,14 +11,14 @@ use crate::{
 
 /// What files say of the interpreter in them, for all processes.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
-    by_build_id: BTreeMap<Vec<u8>, Option<Place>>,
+pub struct Runtimes {
+    by_build_id: BTreeMap<Vec<u8>, Option<Runtime>>,
 }
 
 /// In a file's own numbering.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    runtime: u64,
+struct Runtime {
+    at: u64,
     /// Where the version stands, from 3.11.
     version: Option<u64>,
     /// The version by the name or the constants of the file.
@@ -29,7 +29,7 @@ const RUNTIME: &str = "_PyRuntime";
 /// The section that holds it alone, so that it is found where no symbol is left.
 const RUNTIME_SECTION: &str = ".PyRuntime";
 
-impl Places {
+impl Runtimes {
     /// None yet.
     #[must_use]
     pub fn new() -> Self {
@@ -47,39 +47,39 @@ impl Places {
         let likely: [fn(&str) -> bool; 3] = [is_library, is_program, |_| true];
         likely.into_iter().find_map(|is_it| {
             let (image, bias) = images.mapped(code, is_it)?;
-            let place = self.place(&image)?;
-            let version = place
+            let known = self.runtime(&image)?;
+            let version = known
                 .version
                 .and_then(|version| {
                     let mut hex = [0; 4];
                     memory.read(bias.wrapping_add(version), &mut hex).ok()?;
                     Version::of_hex(u32::from_le_bytes(hex))
                 })
-                .or(place.named);
-            let runtime = bias.wrapping_add(place.runtime);
+                .or(known.named);
+            let runtime = bias.wrapping_add(known.at);
             Interpreter::at(runtime, version, Arc::clone(image.name()), memory)
         })
     }
 
-    fn place(&mut self, image: &Image) -> Option<Place> {
+    fn runtime(&mut self, image: &Image) -> Option<Runtime> {
         let Some(build_id) = image.build_id() else {
-            return place(image);
+            return runtime(image);
         };
         *self
             .by_build_id
             .entry(build_id.to_vec())
-            .or_insert_with(|| place(image))
+            .or_insert_with(|| runtime(image))
     }
 }
 
-fn place(image: &Image) -> Option<Place> {
+fn runtime(image: &Image) -> Option<Runtime> {
     let [runtime, version] = image.symbols([RUNTIME, "Py_Version"]);
     let runtime = match runtime {
         Some((runtime, _)) => runtime,
         None => image.section(RUNTIME_SECTION)?.0,
     };
-    Some(Place {
-        runtime,
+    Some(Runtime {
+        at: runtime,
         version: version.map(|(version, _)| version),
         named: Version::of_name(image.name()).or_else(|| {
             let (_, constants) = image.section(".rodata")?;
