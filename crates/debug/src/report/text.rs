@@ -6,19 +6,17 @@
 //! └─    1 [37] load (io.c:12) > read_block (io.c:41) · in disk wait ◀ 1 of 1024
 //! ```
 
+mod names;
+mod tree;
+
 use std::fmt::Write as _;
 
 use base::RankSet;
 
 use super::{
-    Class, Report, bracketed, clean, counted, loop_lines, motion_word, name,
-    outline::{self, Outline, Segment},
-    reason, sureness_word,
+    Class, Report, bracketed, clean, counted, loop_lines, motion_word, reason, sureness_word,
 };
-use crate::{
-    stack::{End, Frame, FrameId, FrameKind, Frames},
-    tree::Threads,
-};
+use crate::tree::Threads;
 
 /// How a text looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +64,6 @@ const MAX_STACKS: usize = 20;
 const MIN_WIDTH: usize = 30;
 /// Columns that are left for what is said, however deep it stands.
 const MIN_ROOM: usize = 24;
-/// Frames that may repeat as a group.
-const MAX_PERIOD: usize = 4;
-/// Times that a group of frames stands there before it is counted.
-const MIN_REPEATS: usize = 3;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     Plain,
@@ -312,269 +305,6 @@ impl Page {
         ];
         self.words(("", "  "), &words);
     }
-
-    fn tree(&mut self, report: &Report, tree: &crate::tree::Tree) {
-        let frames = &report.frames;
-        let outline = match self.look.detail {
-            Detail::Folded => {
-                Outline::of(&outline::without_startup(tree, frames), frames, MAX_STACKS)
-            }
-            Detail::Full => Outline::of(tree, frames, usize::MAX),
-        };
-        let mut open = vec![Step::Segment(0, Prefixes::default(), 1)];
-        while let Some(step) = open.pop() {
-            let (at, prefixes, digits) = match step {
-                Step::Segment(at, prefixes, digits) => (at, prefixes, digits),
-                Step::Rest(prefix, classes, ranks) => {
-                    self.rest(&prefix, classes, ranks);
-                    continue;
-                }
-            };
-            let segment = &outline.segments[at];
-            if at > 0 {
-                self.segment(&outline, at, frames, &prefixes, digits);
-            }
-            let below = prefixes.below;
-            if let Some(folded) = &segment.folded {
-                let corner = self.corner(at, &below, Last::Yes);
-                open.push(Step::Rest(corner, folded.classes, folded.ranks.len()));
-            }
-            let sizes = segment.children.iter();
-            let sizes = sizes.map(|&child| outline.segments[child].ranks.len());
-            let digits = sizes.max().unwrap_or(0).to_string().len();
-            for (index, &child) in segment.children.iter().enumerate().rev() {
-                let last = if index + 1 == segment.children.len() && segment.folded.is_none() {
-                    Last::Yes
-                } else {
-                    Last::No
-                };
-                let line = match (at, last) {
-                    (0, _) => String::new(),
-                    (_, Last::Yes) => format!("{below}   "),
-                    (_, Last::No) => format!("{below}{}", self.sign("│  ", "|  ")),
-                };
-                let prefixes = Prefixes {
-                    own: self.corner(at, &below, last),
-                    below: self.clamped(line),
-                };
-                open.push(Step::Segment(child, prefixes, digits));
-            }
-        }
-    }
-
-    /// What a child's first line begins with.
-    fn corner(&self, parent: usize, below: &str, last: Last) -> String {
-        match (parent, last) {
-            (0, _) => String::new(),
-            (_, Last::Yes) => self.clamped(format!("{below}{}", self.sign("└─ ", "`- "))),
-            (_, Last::No) => self.clamped(format!("{below}{}", self.sign("├─ ", "|- "))),
-        }
-    }
-
-    /// Its inner end, where it would leave no room for what is said.
-    fn clamped(&self, prefix: String) -> String {
-        let room = self.look.width.saturating_sub(MIN_ROOM);
-        let length = prefix.chars().count();
-        if self.look.detail == Detail::Full || length <= room {
-            return prefix;
-        }
-        // Whole steps of three, so that the lines of one depth stay below each other.
-        let over = (length - room).div_ceil(3) * 3;
-        prefix.chars().skip(over).collect()
-    }
-
-    fn segment(
-        &mut self,
-        outline: &Outline,
-        at: usize,
-        frames: &Frames,
-        prefixes: &Prefixes,
-        digits: usize,
-    ) {
-        let segment = &outline.segments[at];
-        let (own, below) = (prefixes.own.as_str(), prefixes.below.as_str());
-        let count = format!("{:>digits$}", segment.ranks.len());
-        let mut head = vec![
-            vec![(Style::Strong, count)],
-            vec![(Style::Ranks, self.ranks(&segment.ranks))],
-        ];
-        if segment.threads.count() != segment.ranks.len() as u64 {
-            let each: Vec<_> = segment.threads.by_count().collect();
-            head.push(vec![(
-                Style::Plain,
-                match each[..] {
-                    [(count, _)] => format!("({count} threads each)"),
-                    _ => format!("({} threads)", segment.threads.count()),
-                },
-            )]);
-        }
-        let line = if segment.children.is_empty() && segment.folded.is_none() {
-            ""
-        } else {
-            self.sign("│", "|")
-        };
-        let rest = format!("{below}{line:<4}");
-        let mut tail = self.ends(segment);
-        if outline.odd.contains(&at) {
-            let of = format!("{} of {}", segment.ranks.len(), outline.ranks.len());
-            let sign = self.sign("◀", "<-");
-            tail.push(vec![(Style::Odd, format!("{sign} {of}"))]);
-        }
-        let indent = rest.chars().count();
-        match self.look.detail {
-            Detail::Folded => {
-                let room = self.look.width.saturating_sub(indent + 2);
-                head.extend(self.chain(&segment.frames, frames, room));
-                head.extend(tail);
-                self.words((own, &rest), &head);
-            }
-            Detail::Full => {
-                let mut lines = segment.frames.iter().map(|&id| {
-                    let frame = frames.get(id);
-                    let mut word = self.frame(frame, usize::MAX);
-                    if let (Some(module), Some(_)) = (&frame.module, &frame.function) {
-                        word.push((Style::Place, format!(" in {}", clean(module))));
-                    }
-                    word
-                });
-                head.extend(lines.next());
-                let lines: Vec<Word> = lines.collect();
-                let mut prefix = own;
-                for line in lines {
-                    self.words((prefix, ""), &head);
-                    head = vec![line];
-                    prefix = &rest;
-                }
-                head.extend(tail);
-                self.words((prefix, ""), &head);
-            }
-        }
-    }
-
-    /// What the threads do whose stacks end here.
-    fn ends(&self, segment: &Segment) -> Vec<Word> {
-        let mut words = Vec::new();
-        let alone = segment.ends.len() == 1 && segment.children.is_empty();
-        for (index, (ending, threads)) in segment.ends.iter().enumerate() {
-            let mut said = ending.activity.to_string();
-            match ending.end {
-                End::Start => {}
-                End::Lost => said.push_str(" (incomplete)"),
-                End::Bound => said.push_str(" (incomplete: too deep)"),
-            }
-            let mark = if index == 0 { self.sign("·", "-") } else { "" };
-            let mut word = vec![(Style::Place, mark.to_owned())];
-            if index == 0 {
-                word.push((Style::Plain, " ".to_owned()));
-            }
-            word.push((Style::State, said));
-            if !alone || segment.folded.is_some() {
-                let ranks = self.ranks(&threads.ranks());
-                word.push((Style::Plain, format!(" {} ", threads.count())));
-                word.push((Style::Ranks, ranks));
-                if index + 1 < segment.ends.len() {
-                    word.push((Style::Plain, ",".to_owned()));
-                }
-            }
-            words.push(word);
-        }
-        words
-    }
-
-    /// Frames in a row, with what repeats counted.
-    fn chain(&self, ids: &[FrameId], frames: &Frames, room: usize) -> Vec<Word> {
-        let mut words: Vec<Word> = Vec::new();
-        let mut at = 0;
-        while at < ids.len() {
-            let (period, times) = repeats(&ids[at..]);
-            for (index, &id) in ids[at..at + period].iter().enumerate() {
-                let mut word = Word::new();
-                if !words.is_empty() {
-                    word.push((Style::Place, "> ".to_owned()));
-                }
-                if times > 1 && period > 1 && index == 0 {
-                    word.push((Style::Place, "(".to_owned()));
-                }
-                word.extend(self.frame(frames.get(id), room));
-                if times > 1 && index + 1 == period {
-                    let end = if period > 1 { ")" } else { "" };
-                    let sign = self.sign("×", "x");
-                    word.push((Style::State, format!("{end} {sign}{times}")));
-                }
-                words.push(word);
-            }
-            at += period * times;
-        }
-        words
-    }
-
-    /// A frame in at most `room` columns, where a name can be cut so that it fits.
-    fn frame(&self, frame: &Frame, room: usize) -> Word {
-        let place = match &frame.source {
-            Some(source) if source.line > 0 => clean(&source.to_string()),
-            _ => String::new(),
-        };
-        let inlined = frame.kind == FrameKind::Inlined;
-        let place = match (place.is_empty(), inlined) {
-            (true, false) => String::new(),
-            (true, true) => " (inlined)".to_owned(),
-            (false, false) => format!(" ({place})"),
-            (false, true) => format!(" ({place}, inlined)"),
-        };
-        let room = room.saturating_sub(place.chars().count()).max(MIN_ROOM / 2);
-        let name = self.shortened(&name(frame), room);
-        vec![(Style::Plain, name), (Style::Place, place)]
-    }
-
-    /// A name in at most `room` characters: first the arguments of templates go, the innermost first, then the middle.
-    fn shortened(&self, name: &str, room: usize) -> String {
-        if self.look.detail == Detail::Full || name.chars().count() <= room {
-            return name.to_owned();
-        }
-        let ellipsis = self.sign("…", "...");
-        let mut short = name.to_owned();
-        for depth in (1..=nesting(name)).rev() {
-            short = without_arguments(name, depth, ellipsis);
-            if short.chars().count() <= room {
-                return short;
-            }
-        }
-        let letters: Vec<char> = short.chars().collect();
-        let keep = room.saturating_sub(ellipsis.chars().count());
-        // Of a name the end says more than the beginning.
-        let head = keep / 3;
-        let tail = letters.len().saturating_sub(keep - head);
-        let (head, tail) = (&letters[..head], &letters[tail..]);
-        format!(
-            "{}{ellipsis}{}",
-            head.iter().collect::<String>(),
-            tail.iter().collect::<String>()
-        )
-    }
-}
-
-/// Whether it is the last of its siblings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Last {
-    Yes,
-    No,
-}
-
-/// What is to be written next.
-enum Step {
-    /// A segment, and the digits of the largest count among its siblings.
-    Segment(usize, Prefixes, usize),
-    /// So many stacks of so many ranks that are not shown.
-    Rest(String, usize, usize),
-}
-
-/// What the lines of a segment begin with.
-#[derive(Clone, Debug, Default)]
-struct Prefixes {
-    /// Its first.
-    own: String,
-    /// The others, and those of what is below it.
-    below: String,
 }
 
 /// Activity, motion and load of a class: `running,` `spinning,` `98% cpu:`.
@@ -592,57 +322,6 @@ fn state(report: &Report, class: &Class, ellipsis: &str) -> Vec<String> {
         word.push(if index == last { ':' } else { ',' });
     }
     words
-}
-
-/// How many frames a row begins with that repeat as a group, and how often.
-fn repeats(ids: &[FrameId]) -> (usize, usize) {
-    (1..=MAX_PERIOD.min(ids.len()))
-        .map(|period| {
-            let group = &ids[..period];
-            let times = ids.chunks(period).take_while(|it| *it == group).count();
-            (period, times)
-        })
-        .find(|&(_, times)| times >= MIN_REPEATS)
-        .unwrap_or((1, 1))
-}
-
-/// How deep the angle brackets of a name are nested.
-fn nesting(name: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
-    for letter in name.chars() {
-        match letter {
-            '<' => depth += 1,
-            '>' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    deepest
-}
-
-/// A name without what stands in angle brackets at this depth or deeper.
-fn without_arguments(name: &str, from: usize, ellipsis: &str) -> String {
-    let (mut depth, mut short) = (0_usize, String::new());
-    for letter in name.chars() {
-        if letter == '<' {
-            depth += 1;
-            if depth == from {
-                short.push('<');
-                short.push_str(ellipsis);
-            }
-        }
-        if letter == '>' && depth > 0 {
-            depth -= 1;
-            if depth + 1 == from {
-                short.push('>');
-                continue;
-            }
-        }
-        if depth < from {
-            short.push(letter);
-        }
-    }
-    short
 }
 
 fn plain(text: &str) -> Vec<Word> {
