@@ -1,0 +1,172 @@
+//! What was found, as a target: its processes, its title, and what there is to say of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::Rank;
+
+use super::{RankRow, Search};
+use crate::target::{
+    Doubt, How, MAX_RANKS, Note, Proc, Target, environment::Job, names::file_name, outcome::count,
+};
+
+impl Search<'_> {
+    /// The target of a launcher's table.
+    pub(super) fn of_rows(mut self, pid: i32, how: How, rows: Vec<RankRow>) -> Target {
+        let (How::OwnTable { launcher, .. }
+        | How::Table { launcher, .. }
+        | How::Pmix { launcher, .. }) = how
+        else {
+            return self.finish(how, BTreeMap::new());
+        };
+        if launcher != pid {
+            let program = file_name(&self.program(launcher)).to_owned();
+            self.notes.push(Note::Launcher {
+                pid: launcher,
+                program,
+            });
+        }
+        let mut procs = BTreeMap::new();
+        let mut wrapped = BTreeMap::new();
+        let mut known = BTreeSet::new();
+        let user = self.system.user();
+        for (rank, host, pid, program) in rows.into_iter().take(MAX_RANKS) {
+            if host.is_some() {
+                let proc = Proc {
+                    pid,
+                    started: None,
+                    host,
+                    program,
+                };
+                procs.insert(rank, proc);
+                continue;
+            }
+            known.insert(pid);
+            if !self.processes.contains_key(&pid) {
+                self.doubts.push(Doubt::Gone { rank, pid });
+            } else if let Some(owner) = self
+                .system
+                .owner(pid)
+                .filter(|owner| *owner != user && user != 0)
+            {
+                self.doubts.push(Doubt::OtherOwner { rank, pid, owner });
+            }
+            procs.insert(rank, self.proc(pid, program, &mut wrapped));
+        }
+        self.say_wrapped(wrapped);
+        if !matches!(how, How::Pmix { .. })
+            && let Some((_, jobs)) = self.below(launcher)
+        {
+            // Those that ranks have spawned are in no table.
+            let spawned: Vec<Job> = jobs
+                .into_iter()
+                .filter(|job| !job.ranks.values().any(|pid| known.contains(pid)))
+                .collect();
+            self.others(&spawned);
+        }
+        self.finish(how, procs)
+    }
+
+    /// The ranks of a job that was found by the environment.
+    pub(super) fn of_job(&mut self, job: Job) -> BTreeMap<Rank, Proc> {
+        let mut wrapped = BTreeMap::new();
+        for (rank, kept, other) in job.doubles {
+            let rank = Rank(rank);
+            self.doubts.push(Doubt::SameRank { rank, kept, other });
+        }
+        if let Some(size) = job.size.filter(|size| *size > job.ranks.len()) {
+            let found = job.ranks.len();
+            self.notes.push(Note::Fewer { found, size });
+        }
+        let procs = job
+            .ranks
+            .into_iter()
+            .map(|(rank, pid)| (Rank(rank), self.proc(pid, String::new(), &mut wrapped)))
+            .collect();
+        self.say_wrapped(wrapped);
+        procs
+    }
+
+    /// Processes with numbers of ours.
+    pub(super) fn in_order(&mut self, pids: Vec<i32>) -> BTreeMap<Rank, Proc> {
+        if pids.len() > MAX_RANKS {
+            let left_out = pids.len() - MAX_RANKS;
+            self.doubts.push(Doubt::TooMany { left_out });
+        }
+        let numbered = (0..).map(Rank).zip(pids).take(MAX_RANKS);
+        numbered
+            .map(|(rank, pid)| {
+                let proc = Proc {
+                    pid,
+                    started: self.started(pid),
+                    host: None,
+                    program: self.program(pid),
+                };
+                (rank, proc)
+            })
+            .collect()
+    }
+
+    /// A rank's process on this node, where `program` is what the launcher says.
+    fn proc(&self, pid: i32, program: String, wrapped: &mut BTreeMap<String, usize>) -> Proc {
+        let inner = self.unwrap(pid);
+        if inner != pid {
+            let wrapper = file_name(&self.program(pid)).to_owned();
+            *wrapped.entry(wrapper).or_default() += 1;
+        }
+        let own = self.program(inner);
+        Proc {
+            pid: inner,
+            started: self.started(inner),
+            host: None,
+            program: if own.is_empty() { program } else { own },
+        }
+    }
+
+    fn say_wrapped(&mut self, wrapped: BTreeMap<String, usize>) {
+        let notes = wrapped
+            .into_iter()
+            .map(|(wrapper, ranks)| Note::Wrapped { ranks, wrapper });
+        self.notes.extend(notes);
+    }
+
+    pub(super) fn finish(mut self, how: How, procs: BTreeMap<Rank, Proc>) -> Target {
+        let elsewhere = procs.values().filter(|proc| proc.host.is_some()).count();
+        if elsewhere > 0 {
+            self.notes.push(Note::Elsewhere { ranks: elsewhere });
+        }
+        let mut programs: Vec<&str> = procs
+            .values()
+            .map(|proc| file_name(&proc.program))
+            .collect();
+        programs.sort_unstable();
+        programs.dedup();
+        let program = match programs[..] {
+            [] | [""] => String::new(),
+            [only] => format!(" of `{only}`"),
+            _ => format!(" of {} programs", programs.len()),
+        };
+        let ranks = count(procs.len(), "rank", "ranks");
+        let name = match how_job(&how) {
+            Some(job) => format!("job `{job}`: "),
+            None => String::new(),
+        };
+        Target {
+            title: format!("{name}{ranks}{program}"),
+            how,
+            procs,
+            tried: self.tried,
+            doubts: self.doubts,
+            notes: self.notes,
+        }
+    }
+}
+
+fn how_job(how: &How) -> Option<&str> {
+    match how {
+        How::OwnTable { job, .. } | How::Table { job, .. } | How::Environment { job, .. } => {
+            job.as_deref()
+        }
+        How::Pmix { job, .. } => Some(job),
+        How::Children { .. } | How::Name { .. } | How::Alone => None,
+    }
+}
