@@ -1,5 +1,6 @@
 //! Processes as they are now: what `debug` asks of them, answered by the kernel.
 
+mod capture;
 mod steady;
 
 use std::{
@@ -17,11 +18,14 @@ use debug::{
     python,
     report::{self, Part},
     stack::{Activity, End, Frames, Missing, Seen, Stack, Thread, Wait},
-    unwind::{Build, Capture, Code, Images},
+    unwind::{Build, Code, Images},
 };
-use os::{InKernel, NotStopped, Pid, StoppedThread, ThreadInfo};
+use os::{NotStopped, Pid};
 
-use self::steady::{Identity, steady};
+use self::{
+    capture::{activity, capture, from_outside, is_ours},
+    steady::{Identity, steady},
+};
 
 /// The memory of a process that lives.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +35,6 @@ pub(super) struct LiveMemory(pub(super) Pid);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LiveFiles(pub(super) Pid);
 
-/// How long a thread may take to stop: far longer than any takes that can.
-const PATIENCE: Duration = Duration::from_millis(500);
 /// Threads of one process that are looked at: for each more of them the first would have moved on further.
 const MAX_THREADS: usize = 1 << 14;
 /// Builds that a report names.
@@ -332,11 +334,6 @@ enum Looked {
     Refused,
 }
 
-/// Whether we have asked a thread to stop already, and it has not yet.
-fn is_ours(tid: Pid) -> bool {
-    os::tracer(tid).is_ok_and(|tracer| tracer == Some(os::current_pid()))
-}
-
 /// When it was read what a process has mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
@@ -367,75 +364,6 @@ fn missing(pid: Pid) -> Missing {
         }
         Some(_) => Missing::NotPermitted,
     }
-}
-
-/// Takes what is needed of a thread, and how long it has stood for that.
-fn capture(
-    tid: Pid,
-    info: &ThreadInfo,
-    in_kernel: Option<InKernel>,
-    room: Vec<u8>,
-    limit: usize,
-    chain_of: impl Fn(Option<u64>) -> Option<python::Chain>,
-) -> Result<(Capture, Option<python::Chain>, Duration), NotStopped> {
-    // No signal and no debugger reaches it: it is not even asked.
-    if info.state == 'D' && matches!(in_kernel, Some(InKernel::Blocked { .. })) {
-        return Err(NotStopped::Late);
-    }
-    let thread = StoppedThread::stop(tid, PATIENCE)?;
-    let registers = thread.registers().map_err(|_| NotStopped::Gone)?;
-    let bytes = stack_of(tid, registers.stack, room, limit);
-    let chain = chain_of(Some(registers.thread_base));
-    let stopped = thread.release();
-    let capture = Capture {
-        instruction: registers.instruction,
-        stack: registers.stack,
-        frame: registers.frame,
-        bytes,
-    };
-    Ok((capture, chain, stopped))
-}
-
-/// What can be had of a thread that does not stop for us: the kernel says where it has entered the kernel, without the frame pointer.
-fn from_outside(in_kernel: Option<InKernel>, memory: &LiveMemory, limit: usize) -> Option<Capture> {
-    let Some(InKernel::Blocked {
-        stack, instruction, ..
-    }) = in_kernel
-    else {
-        return None;
-    };
-    Some(Capture {
-        instruction,
-        stack,
-        frame: 0,
-        bytes: stack_of(memory.0, stack, Vec::new(), limit),
-    })
-}
-
-/// What stands on the stack, as far as it reaches but not beyond `limit`.
-fn stack_of(pid: Pid, stack: u64, mut room: Vec<u8>, limit: usize) -> Vec<u8> {
-    room.resize(limit, 0);
-    let read = os::read_memory(pid, stack, &mut room).unwrap_or(0);
-    room.truncate(read);
-    room
-}
-
-/// What a thread does; nothing when it has ended.
-fn activity(info: &ThreadInfo, in_kernel: Option<InKernel>) -> Option<Activity> {
-    let call = match in_kernel {
-        Some(InKernel::Blocked { call, .. }) => call,
-        _ => None,
-    };
-    Some(match info.state {
-        'R' => Activity::Running,
-        // Who has called vfork waits for its child as others wait for a disk.
-        'D' if call.map(Wait::of_call) == Some(Wait::Child) => Activity::Waiting(Wait::Child),
-        'D' => Activity::Disk,
-        'T' => Activity::Stopped,
-        't' => Activity::Traced,
-        'Z' | 'X' | 'x' => return None,
-        _ => Activity::Waiting(call.map_or(Wait::Other, Wait::of_call)),
-    })
 }
 
 #[cfg(test)]

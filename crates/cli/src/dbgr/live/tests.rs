@@ -11,6 +11,7 @@ use debug::{
     stack::Snapshot,
     target::{self, Wish},
 };
+use os::InKernel;
 
 use super::*;
 use crate::dbgr::machine::{Ask, Machine};
