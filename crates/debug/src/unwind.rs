@@ -235,19 +235,63 @@ impl Images {
                 .flatten()
                 .and_then(FrameAddress::from_return_address);
             let Some(caller) = caller else {
-                // The very first function of a stripped program has no name; what it calls has.
-                let outer = found.iter().rev().take(2);
-                end = if outer.into_iter().any(|&frame| is_start(frames.get(frame))) {
+                // The very first function of a stripped program has no name; what it calls has. Of a thread it is in the C
+                // library.
+                let mut outer = found.iter().rev().map(|&frame| frames.get(frame));
+                let is_bottom = outer
+                    .next()
+                    .is_some_and(|it| is_start(it) || is_nameless_c(it));
+                end = if is_bottom || outer.next().is_some_and(is_start) {
                     End::Start
                 } else {
                     End::Lost
                 };
                 break;
             };
+            if let Some(last) = found.last_mut()
+                && frames.get(*last).function.is_none()
+            {
+                let called = self.called(code, caller, &memory, files, frames);
+                *last = called.unwrap_or(*last);
+            }
             at = caller;
         }
         found.reverse();
         Stack { frames: found, end }
+    }
+
+    /// The function that was called where this one returns to, by a call that says which. One without a name stands in its
+    /// place when it was jumped to at the end of that one: so are the parts of Python's interpreter, since 3.14.
+    fn called(
+        &mut self,
+        code: &Code,
+        caller: FrameAddress,
+        memory: &dyn Memory,
+        files: &dyn Files,
+        frames: &mut Frames,
+    ) -> Option<FrameId> {
+        /// `call` with the distance to its target from where it returns to.
+        const CALL: u8 = 0xe8;
+        let FrameAddress::ReturnAddress(back) = caller else {
+            return None;
+        };
+        let mut call = [0; 5];
+        memory.read(back.get().checked_sub(5)?, &mut call).ok()?;
+        let (operation, distance) = call.split_first()?;
+        let distance = i32::from_le_bytes(distance.try_into().ok()?);
+        if *operation != CALL {
+            return None;
+        }
+        let target = back.get().checked_add_signed(distance.into())?;
+        let target = FrameAddress::from_instruction_pointer(target);
+        let named = self.named(code, target, memory, files, frames);
+        let function = frames.get(*named.last()?).clone();
+        function.function.as_ref()?;
+        // It is in that function, and on none of its lines.
+        Some(frames.intern(Frame {
+            source: None,
+            ..function
+        }))
     }
 
     /// The functions at an address, innermost first.
@@ -362,6 +406,12 @@ fn is_start(frame: &Frame) -> bool {
         .function
         .as_deref()
         .is_some_and(|name| STARTS.contains(&name))
+}
+
+/// Whether it is a function of the C library that has no name: where its symbols were taken away, the first of a thread is.
+fn is_nameless_c(frame: &Frame) -> bool {
+    let of_c = |module: &str| module.starts_with("libc.") || module.starts_with("ld-musl-");
+    frame.function.is_none() && frame.module.as_deref().is_some_and(of_c)
 }
 
 fn module(image: &Image, mapping: &Mapping, bias: u64) -> Module<Bytes> {

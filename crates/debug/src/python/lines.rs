@@ -138,7 +138,7 @@ mod tests {
         }
         assert_eq!(
             seen.keys().copied().collect::<Vec<_>>(),
-            [8, 9, 10, 11, 12, 13]
+            [8, 9, 10, 11, 12, 13, 14]
         );
         assert!(seen.values().all(|&count| count > 300), "{seen:?}");
     }

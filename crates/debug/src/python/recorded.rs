@@ -36,13 +36,14 @@ struct Recording {
     memory: Recorded,
 }
 
-const RECORDINGS: [&[u8]; 6] = [
+const RECORDINGS: [&[u8]; 7] = [
     include_bytes!("../../../../testdata/python/3.8.gz"),
     include_bytes!("../../../../testdata/python/3.9.gz"),
     include_bytes!("../../../../testdata/python/3.10.gz"),
     include_bytes!("../../../../testdata/python/3.11.gz"),
     include_bytes!("../../../../testdata/python/3.12.gz"),
     include_bytes!("../../../../testdata/python/3.13.gz"),
+    include_bytes!("../../../../testdata/python/3.14.gz"),
 ];
 
 fn parse(file: &[u8]) -> Recording {
