@@ -289,3 +289,18 @@ fn stripped_and_with_its_lines_beside_it() {
     objcopy(&[link.as_ref(), program.as_ref()]);
     agree(&program, &["2"], 7);
 }
+
+/// A part without a name is shown as the function that was called, and has jumped there.
+#[test]
+fn jumped_to_is_named_by_what_was_called() {
+    let sandbox = Sandbox::new();
+    let whole = c("jump.c", &["-O2", "-rdynamic"]);
+    let program = sandbox.path("jump");
+    let stripped = Command::new("strip")
+        .args(["-o".as_ref(), program.as_os_str(), whole.as_os_str()])
+        .status();
+    assert!(stripped.unwrap().success());
+    let running = start(&sandbox, &program, &[]);
+    assert_eq!(ours(&sandbox, running.pid), [["main", "outer", "inner"]]);
+    end(running);
+}
