@@ -32,7 +32,7 @@ use base::Rank;
 
 pub use self::{
     names::matches,
-    outcome::{Doubt, How, NotFound, Note, Tried},
+    outcome::{Doubt, How, NoAnswer, NotFound, Note, Tried},
     permission::{Advice, Situation},
 };
 use crate::{image::Files, maps::Mapping, memory::Memory};
@@ -99,8 +99,8 @@ pub trait System {
     /// Asks a process that may be a PMIx server for its jobs, with a deadline.
     ///
     /// # Errors
-    /// Why there is no answer, in words.
-    fn ask_launcher(&self, pid: i32) -> Result<Vec<JobTable>, String>;
+    /// Why there is no answer.
+    fn ask_launcher(&self, pid: i32) -> Result<Vec<JobTable>, NoAnswer>;
     /// The name of this node.
     fn host(&self) -> String;
     /// The user who asks.

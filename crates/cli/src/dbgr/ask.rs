@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-use debug::target::{JobTable, Row};
+use debug::target::{JobTable, NoAnswer, Row};
 use os::{Clock, Conversation, Pid};
 use pmix::{
     client::{Config, Connector, Done, Input, Output, ProgramEvent},
     handshake::Owner,
     keys,
-    tool::{Event, Extent, Rendezvous, RendezvousError, Tool},
+    tool::{Event, Extent, Rendezvous, Tool},
     value::{Nspace, ProcInfo, Query, Status},
 };
 
@@ -29,31 +29,6 @@ const MAX_DIRECTORIES: usize = 4096;
 const MAX_JOBS: usize = 64;
 /// Bytes that are read at once.
 const READ_MAX: usize = 16 * 1024;
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NoAnswer {
-    #[error("there is no file of it that says where it listens")]
-    NoFile,
-    #[error("`{0}` does not belong to its user")]
-    Distrusted(PathBuf),
-    #[error(transparent)]
-    Unreadable(#[from] os::Error),
-    #[error("`{path}` cannot be understood: {why}")]
-    File { path: PathBuf, why: RendezvousError },
-    #[error("cannot {step} {address}: {error}")]
-    Socket {
-        step: &'static str,
-        address: SocketAddr,
-        error: io::Error,
-    },
-    #[error("it did not answer in time")]
-    Silent,
-    #[error("it ended the connection: {0}")]
-    Lost(String),
-    #[error("it refuses to say: {0}")]
-    Refused(Status),
-}
 
 /// The jobs of a launcher.
 ///
@@ -95,11 +70,19 @@ fn rendezvous(pid: Pid) -> Result<Rendezvous, NoAnswer> {
         .flat_map(|directory| names.iter().map(move |name| directory.join(name)))
         .find(|path| path.is_file())
         .ok_or(NoAnswer::NoFile)?;
-    let (content, owner) = os::read_owned(&path)?;
+    let file = path.display().to_string();
+    let read = os::read_owned(&path);
+    let (content, owner) = match read {
+        Ok(read) => read,
+        Err(error) => {
+            let why = io::Error::from_raw_os_error(error.errno()).kind();
+            return Err(NoAnswer::Unreadable { file, why });
+        }
+    };
     if owner != 0 && Some(owner) != os::owner_of(pid) {
-        return Err(NoAnswer::Distrusted(path));
+        return Err(NoAnswer::Distrusted { file });
     }
-    Rendezvous::parse(&content).map_err(|why| NoAnswer::File { path, why })
+    Rendezvous::parse(&content).map_err(|_| NoAnswer::Malformed { file })
 }
 
 /// Where a launcher may put its session: where its environment says, or where the system puts temporary files.
@@ -190,8 +173,8 @@ impl Connection {
                 break result;
             }
         };
-        let Done::Infos { infos, .. } = result.map_err(NoAnswer::Refused)? else {
-            return Err(NoAnswer::Refused(Status::NOT_FOUND));
+        let Done::Infos { infos, .. } = result.map_err(refused)? else {
+            return Err(refused(Status::NOT_FOUND));
         };
         let names = infos.iter().find_map(|info| info.value.as_text());
         let names = names.map(CStr::to_string_lossy).unwrap_or_default();
@@ -208,8 +191,8 @@ impl Connection {
     fn next(&mut self) -> Result<Event, NoAnswer> {
         loop {
             match self.tool.poll() {
-                Some(Output::Event(Event::Program(ProgramEvent::Lost { why }))) => {
-                    return Err(NoAnswer::Lost(why.to_string()));
+                Some(Output::Event(Event::Program(ProgramEvent::Lost { .. }))) => {
+                    return Err(NoAnswer::Lost);
                 }
                 Some(Output::Event(event)) => return Ok(event),
                 Some(Output::Send(bytes)) => {
@@ -250,12 +233,12 @@ impl Connection {
 fn failed(step: &'static str, address: SocketAddr, error: io::Error) -> NoAnswer {
     match error.kind() {
         io::ErrorKind::TimedOut => NoAnswer::Silent,
-        _ => NoAnswer::Socket {
-            step,
-            address,
-            error,
-        },
+        why => NoAnswer::Socket { step, address, why },
     }
+}
+
+const fn refused(status: Status) -> NoAnswer {
+    NoAnswer::Refused { status: status.0 }
 }
 
 /// What follows the last `@`: jobs are numbered in the order of their start, and 0 is the launcher.

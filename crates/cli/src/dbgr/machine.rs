@@ -4,7 +4,7 @@ use debug::{
     image::Files,
     maps::{self, Mapping},
     memory::Memory,
-    target::{JobTable, Process, Situation, System},
+    target::{JobTable, NoAnswer, Process, Situation, System},
 };
 use os::Pid;
 
@@ -84,10 +84,10 @@ impl System for Machine {
         Box::new(LiveFiles(os::living_thread_of(Pid::from_raw(pid))))
     }
 
-    fn ask_launcher(&self, pid: i32) -> Result<Vec<JobTable>, String> {
+    fn ask_launcher(&self, pid: i32) -> Result<Vec<JobTable>, NoAnswer> {
         match self.ask {
-            Ask::Launcher => ask::tables(Pid::from_raw(pid)).map_err(|why| why.to_string()),
-            Ask::Nobody => Err("not asked; `--ask-launcher` does".to_owned()),
+            Ask::Launcher => ask::tables(Pid::from_raw(pid)),
+            Ask::Nobody => Err(NoAnswer::NotAsked),
         }
     }
 

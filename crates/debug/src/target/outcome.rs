@@ -1,6 +1,6 @@
 //! What comes of a search, in words.
 
-use std::fmt;
+use std::{fmt, io, net::SocketAddr};
 
 use base::Rank;
 
@@ -112,6 +112,52 @@ fn of_job(f: &mut fmt::Formatter<'_>, job: Option<&str>) -> fmt::Result {
     }
 }
 
+/// Why a launcher that may be a PMIx server has given no answer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoAnswer {
+    /// The user does not want it to be asked.
+    NotAsked,
+    /// No file of it says where it listens.
+    NoFile,
+    /// That file belongs neither to its user nor to root.
+    Distrusted { file: String },
+    /// That file cannot be read.
+    Unreadable { file: String, why: io::ErrorKind },
+    /// That file does not say what it should.
+    Malformed { file: String },
+    /// The connection failed.
+    Socket {
+        step: &'static str,
+        address: SocketAddr,
+        why: io::ErrorKind,
+    },
+    /// It did not answer before the deadline.
+    Silent,
+    /// It ended the connection.
+    Lost,
+    /// It answered with this status of PMIx.
+    Refused { status: i32 },
+    /// It has answered, and the process is part of none of its jobs.
+    OtherJobs,
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAsked => f.write_str("not asked; `--ask-launcher` does"),
+            Self::NoFile => f.write_str("there is no file of it that says where it listens"),
+            Self::Distrusted { file } => write!(f, "`{file}` does not belong to its user"),
+            Self::Unreadable { file, why } => write!(f, "cannot read `{file}`: {why}"),
+            Self::Malformed { file } => write!(f, "`{file}` does not say where it listens"),
+            Self::Socket { step, address, why } => write!(f, "cannot {step} {address}: {why}"),
+            Self::Silent => f.write_str("it did not answer in time"),
+            Self::Lost => f.write_str("it ended the connection"),
+            Self::Refused { status } => write!(f, "it refuses to say (PMIx status {status})"),
+            Self::OtherJobs => f.write_str("it knows no job of which the process is a part"),
+        }
+    }
+}
+
 /// A way that did not lead to the ranks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tried {
@@ -133,7 +179,7 @@ pub enum Tried {
     NoAnswer {
         launcher: i32,
         program: String,
-        why: String,
+        why: NoAnswer,
     },
     /// No process below it has a variable that says its rank.
     NoVariables { below: i32 },

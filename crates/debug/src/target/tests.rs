@@ -244,3 +244,40 @@ fn what_cannot_be_found() {
     assert_eq!(world.find(11), "NotPermitted { pid: 11 }");
     assert_eq!(world.find(12), "NoProcess { pid: 12 }");
 }
+
+#[test]
+fn why_launchers_give_no_answer() {
+    let file = || "/tmp/pmix.n1.tool.7".to_owned();
+    let all = [
+        NoAnswer::NotAsked,
+        NoAnswer::NoFile,
+        NoAnswer::Distrusted { file: file() },
+        NoAnswer::Unreadable {
+            file: file(),
+            why: std::io::ErrorKind::PermissionDenied,
+        },
+        NoAnswer::Malformed { file: file() },
+        NoAnswer::Socket {
+            step: "connect to",
+            address: std::net::SocketAddr::from(([127, 0, 0, 1], 7)),
+            why: std::io::ErrorKind::ConnectionRefused,
+        },
+        NoAnswer::Silent,
+        NoAnswer::Lost,
+        NoAnswer::Refused { status: -46 },
+        NoAnswer::OtherJobs,
+    ];
+    let text: Vec<String> = all.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(text.join("\n"), @r"
+    not asked; `--ask-launcher` does
+    there is no file of it that says where it listens
+    `/tmp/pmix.n1.tool.7` does not belong to its user
+    cannot read `/tmp/pmix.n1.tool.7`: permission denied
+    `/tmp/pmix.n1.tool.7` does not say where it listens
+    cannot connect to 127.0.0.1:7: connection refused
+    it did not answer in time
+    it ended the connection
+    it refuses to say (PMIx status -46)
+    it knows no job of which the process is a part
+    ");
+}

@@ -6,7 +6,7 @@ use base::Rank;
 
 use super::{RankRow, Search, is_dead};
 use crate::target::{
-    How, Note, Tried,
+    How, NoAnswer, Note, Tried,
     environment::Evidence,
     mpir::{self, Miss, Tables},
     names::{file_name, is_here},
@@ -160,7 +160,7 @@ impl Search<'_> {
                 self.tried.push(Tried::NoAnswer {
                     launcher,
                     program,
-                    why: "it knows no job of which the process is a part".to_owned(),
+                    why: NoAnswer::OtherJobs,
                 });
                 continue;
             };

@@ -259,7 +259,7 @@ fn an_answer_of_the_launcher() {
     job `prterun-n1-10@1`: 1 rank of `solver`
     found by:
       - a table for debuggers (MPIR): none in 1 process
-      - `prterun`, process 10, as a PMIx server: it does not answer
+      - `prterun`, process 10, as a PMIx server: it did not answer in time
       + `PMIX_NAMESPACE` and `PMIX_RANK` in the environment of the processes below process 10: job `prterun-n1-10@1`
     ranks:
       0: process 100, `/home/u/solver`

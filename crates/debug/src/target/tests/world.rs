@@ -154,9 +154,9 @@ impl System for World {
         Box::new(self.0[&pid].clone())
     }
 
-    fn ask_launcher(&self, pid: i32) -> Result<Vec<JobTable>, String> {
+    fn ask_launcher(&self, pid: i32) -> Result<Vec<JobTable>, NoAnswer> {
         let answer = self.0.get(&pid).and_then(|made| made.answer.clone());
-        answer.ok_or_else(|| "it does not answer".to_owned())
+        answer.ok_or(NoAnswer::Silent)
     }
 
     fn host(&self) -> String {
