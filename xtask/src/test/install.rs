@@ -13,7 +13,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Programs and the Debian packages that have them.
-const NEEDED: [(&str, &str); 14] = [
+const NEEDED: [(&str, &str); 16] = [
     (super::pages::BROWSER, super::pages::BROWSER),
     ("gdb", "gdb"),
     ("gfortran", "gfortran"),
@@ -28,6 +28,8 @@ const NEEDED: [(&str, &str); 14] = [
     ("lstopo-no-graphics", "hwloc-nox"),
     ("parallel", "parallel"),
     ("python3", "python3"),
+    ("slurmctld", "slurmctld"),
+    ("slurmd", "slurmd"),
 ];
 
 /// Installs everything; what cannot be had is a failed step, or a skipped one for a user who may not install.
@@ -66,6 +68,9 @@ fn missing() -> Vec<&'static str> {
     }
     if !std::path::Path::new("/usr/share/doc/libpmix-dev").exists() {
         missing.push("libpmix-dev");
+    }
+    if which("srun").is_none() {
+        missing.extend(["slurm-client", "slurm-wlm-basic-plugins"]);
     }
     // A client of PMI-2.
     if !std::path::Path::new("/usr/share/doc/libpmi2-0").exists() {

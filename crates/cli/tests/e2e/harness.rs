@@ -4,12 +4,14 @@ mod compiled;
 mod pty;
 mod running;
 mod sandbox;
+mod slurm;
 mod starter;
 
 pub(crate) use compiled::compiled;
 pub(crate) use pty::Terminal;
 pub(crate) use running::{Finished, Running, Stream};
 pub(crate) use sandbox::Sandbox;
+pub(crate) use slurm::Slurm;
 pub(crate) use starter::{Elf, Row, Starter, SymbolKind, SymbolTable};
 
 use std::{

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use crate::harness::{Finished, Running, Sandbox, Stream, compiled, dbgr, rally, testdata, venv};
+use crate::harness::{
+    Finished, Running, Sandbox, Slurm, Stream, compiled, dbgr, rally, testdata, venv,
+};
 
 /// Ranks of a job.
 const RANKS: usize = 3;
@@ -352,4 +354,21 @@ fn what_was_found_in_every_form() {
     let failed = trial.sandbox.run(&mut command);
     assert!(failed.err().contains("cannot write `/nowhere/hang.html`"));
     trial.let_go(job);
+}
+
+#[test]
+fn srun_keeps_a_table() {
+    let trial = Trial::plain();
+    let slurm = Slurm::start(&trial.sandbox);
+    let mut command = slurm.command("srun".as_ref());
+    command.args(["-n", "3", &trial.program, &trial.go]);
+    let job = trial.start(&mut command, RANKS);
+    let ranks = trial.ranks("SLURM_PROCID");
+    let how = ["+ the table for debuggers (`MPIR_proctable`) of `srun`"];
+    trial.expect(&job, &ranks, &how);
+    // By what Slurm calls it, too: the first job, its first step.
+    let (text, found) = trial.explain("1.0");
+    assert_eq!(found, ranks, "{text}");
+    trial.let_go(job);
+    slurm.stop();
 }

@@ -1,6 +1,10 @@
 //! The watchdog: `dbgr watch`, and `rally run --on-hang=report`.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use nix::{sys::signal::Signal, unistd::Pid};
 
@@ -97,6 +101,22 @@ fn the_report_comes_before_the_time_limit() {
     assert!(warned < ended, "{err}");
     assert!(err.contains(" looks in "), "{err}");
     assert_eq!(pages(&sandbox).len(), 1);
+}
+
+#[test]
+fn the_end_of_an_allocation_is_known() {
+    let sandbox = Sandbox::new();
+    let job = sandbox.start(sandbox.command("sleep").arg("1000"));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let mut command = sandbox.command(dbgr());
+    command
+        .args(["watch", &job.pid.to_string(), "--idle", "1h"])
+        .env("SLURM_JOB_END_TIME", (now.as_secs() + 4).to_string());
+    let watch = sandbox.start(&mut command);
+    watch.expect(Stream::Stderr, "warning: the time limit ends the job in ");
+    job.signal(Signal::SIGTERM);
+    job.end();
+    watch.end().expect_code(0);
 }
 
 #[test]
