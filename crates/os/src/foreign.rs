@@ -461,8 +461,13 @@ fn parse_in_kernel(text: &str) -> Option<InKernel> {
 /// new file in its place.
 #[must_use]
 pub fn map_file_of(pid: Pid, path: &Path) -> Option<Mapped> {
-    let inside = path.strip_prefix("/").ok()?;
-    Mapped::open(&PathBuf::from(format!("/proc/{pid}/root")).join(inside)).ok()
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let open = |inside: &Path| Mapped::open(&root.join(inside)).ok();
+    open(path.strip_prefix("/").ok()?).or_else(|| {
+        // The kernel gives paths from our own root, in which that of the process may lie.
+        let beginning = fs::read_link(&root).ok()?;
+        open(path.strip_prefix(beginning).ok()?)
+    })
 }
 
 /// A file that has no name any more but is mapped at `start` to `end`.
