@@ -483,7 +483,7 @@ impl Front {
 
     fn start_watchdog(&mut self) {
         if let Err(why) = self.watchdog.start(&mut self.events) {
-            self.say(&messages::not_watched(&why.to_string()));
+            self.say(&messages::not_watched(&why));
         }
     }
 

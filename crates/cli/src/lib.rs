@@ -30,7 +30,6 @@ use std::{
 pub use dbgr::dbgr;
 
 use args::{Detail, MessageFormat, Request, RunRequest, Show, Verbosity, World};
-use config::OnHang;
 use dvm::messages::{Kind, Message};
 
 /// Every message that `rally help ID` explains.
@@ -148,12 +147,6 @@ fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
                 }
             };
         }
-    }
-    if let OnHang::Report(_) = request.front.on_hang
-        && front::watchdog::program().is_none()
-    {
-        say(&messages::no_watchdog(), format);
-        return exit::ExitCode::NotFound.code();
     }
     let RunRequest {
         spec,

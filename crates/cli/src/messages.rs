@@ -7,6 +7,8 @@ use dvm::{
     spec::HoldAt,
 };
 
+use crate::front::watchdog::NotWatched;
+
 const HELD: Kind = Kind {
     id: "front/held",
     severity: Severity::Note,
@@ -56,16 +58,11 @@ const INTERNAL: Kind = Kind {
     severity: Severity::Error,
     explanation: "Something happened that the program rules out. Please report it, with the command line.",
 };
-const NO_WATCHDOG: Kind = Kind {
-    id: "front/no-watchdog",
-    severity: Severity::Error,
-    explanation: "`--on-hang=report` needs the program `dbgr`, which is installed with `rally`: it is looked for in the same \
-directory, then in PATH.",
-};
 const NOT_WATCHED: Kind = Kind {
     id: "front/not-watched",
     severity: Severity::Warning,
-    explanation: "`dbgr watch`, which `--on-hang=report` asks for, could not be started. The job goes on without it.",
+    explanation: "`dbgr watch`, which `--on-hang=report` asks for, could not be started. The job goes on without it. `dbgr` is installed \
+with `rally`; it is looked for in the same directory, then in PATH.",
 };
 const SYSTEM: Kind = Kind {
     id: "front/system",
@@ -84,7 +81,6 @@ pub(crate) const KINDS: &[&Kind] = &[
     &OUTPUT_LOST,
     &OUTPUT_DROPPED,
     &INTERNAL,
-    &NO_WATCHDOG,
     &NOT_WATCHED,
     &SYSTEM,
 ];
@@ -178,15 +174,14 @@ pub(crate) fn internal(what: &str) -> Message {
         .with_help("this is a bug of `rally`: please report it with the command line")
 }
 
-/// There is nothing to watch the job with.
-pub(crate) fn no_watchdog() -> Message {
-    Message::new(&NO_WATCHDOG, "cannot watch the job: there is no `dbgr`")
-        .fact("looked", "beside `rally`, and in PATH")
-        .with_help("install it there, or leave out `--on-hang`")
-}
-
-pub(crate) fn not_watched(why: &str) -> Message {
-    Message::new(&NOT_WATCHED, format!("the job is not watched: {why}"))
+pub(crate) fn not_watched(why: &NotWatched) -> Message {
+    let message = Message::new(&NOT_WATCHED, format!("the job is not watched: {why}"));
+    match why {
+        NotWatched::NoProgram => message
+            .fact("looked", "beside `rally`, and in PATH")
+            .with_help("install it there, or leave out `--on-hang`"),
+        NotWatched::System(_) | NotWatched::Start(_) | NotWatched::ZeroByte(_) => message,
+    }
 }
 
 pub(crate) fn system(error: &os::Error) -> Message {
@@ -232,8 +227,11 @@ mod tests {
                 errno: 24,
             }),
             internal("a queue overflowed"),
-            no_watchdog(),
-            not_watched("cannot start the program: Exec: EACCES"),
+            not_watched(&NotWatched::NoProgram),
+            not_watched(&NotWatched::System(os::Error::Call {
+                operation: "create a pipe",
+                errno: 24,
+            })),
         ];
         let text: Vec<String> = messages
             .iter()

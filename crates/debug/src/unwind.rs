@@ -230,6 +230,7 @@ impl Images {
                     .unwind_frame(at, &mut registers, &mut self.cache, &mut |address| {
                         memory.word(address).map_err(drop)
                     });
+            let is_told = matches!(next, Ok(None));
             let caller = next
                 .ok()
                 .flatten()
@@ -240,7 +241,7 @@ impl Images {
                 let mut outer = found.iter().rev().map(|&frame| frames.get(frame));
                 let is_bottom = outer
                     .next()
-                    .is_some_and(|it| is_start(it) || is_nameless_c(it));
+                    .is_some_and(|it| is_start(it) || (is_told && is_nameless_c(it)));
                 end = if is_bottom || outer.next().is_some_and(is_start) {
                     End::Start
                 } else {

@@ -6,9 +6,10 @@
 //! | `Told` | – | → `Quiet` |
 //!
 //! It hangs when over the whole idle time every thread of every rank stands, sleeping or polling, no rank has written
-//! anything, and none has come or gone; or when what was seen is enough for a verdict ([`crate::verdict`]). It does not
-//! while all ranks are stopped by a signal, or a debugger has one of them: then somebody has stopped the clock. What a
-//! look does not tell from a hang is a rank that makes the same call on the same line all the time, and nothing else.
+//! anything, none has come or gone, and what ranks have started has not worked; or when what was seen is enough for a
+//! verdict ([`crate::verdict`]). While all ranks are stopped by a signal, or a debugger has one of them, somebody has
+//! stopped the clock, which begins anew. What a look does not tell from a hang is a rank that makes the same call on the
+//! same line all the time, and nothing else.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,7 +19,7 @@ use std::{
 use base::Rank;
 
 use crate::{
-    samples::{Boundary, Crew, Motion, Observation, RankTrack, Recording, Sample},
+    samples::{Boundary, Crew, Motion, Observation, RankTrack, Recording, Sample, observe},
     stack::{Activity, Frames, Missing, Snapshot},
     verdict,
 };
@@ -36,9 +37,22 @@ const MAX_LOOKS: usize = 64;
 pub struct Look {
     /// The stacks; its time is that since the watch began.
     pub sample: Sample,
-    /// Bytes that each rank has written, to files, pipes and terminals, since it began.
-    pub written: BTreeMap<Rank, u64>,
+    /// What each rank has done that its stacks do not show.
+    pub deeds: BTreeMap<Rank, Deeds>,
 }
+
+/// What a rank has done since it began, with the processes below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deeds {
+    /// Bytes written, to files, pipes and terminals.
+    pub written: u64,
+    /// The processor time of the processes below it, which are no ranks: a rank that waits for them does not hang while they
+    /// work.
+    pub below: Duration,
+}
+
+/// Processes below a rank that use less than one part in so many of a processor wait as well.
+const LITTLE: u32 = 100;
 
 /// Why there is something to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,11 +99,23 @@ impl Watch {
     /// Takes in a look; the cause, where there is something new to be told.
     pub fn see(&mut self, frames: &Frames, look: Look) -> Option<Cause> {
         let now = look.sample.at;
+        if is_paused(&observe(
+            frames,
+            std::slice::from_ref(&look.sample),
+            Boundary::Known,
+        )) {
+            self.looks.clear();
+            return None;
+        }
         self.looks.push_back(look);
         // The oldest one that is kept is as old as the idle time, or nearly.
         let is_old = |look: &Look| now.saturating_sub(look.sample.at) >= self.idle;
         while self.looks.get(1).is_some_and(is_old) || self.looks.len() > MAX_LOOKS {
             self.looks.pop_front();
+        }
+        let begin = self.looks.front().map_or(now, |it| it.sample.at);
+        if now.saturating_sub(begin) < self.idle {
+            return None;
         }
         let cause = self.cause(frames);
         let state = if cause.is_some() {
@@ -126,23 +152,35 @@ impl Watch {
         self.looks.clear();
     }
 
+    /// Whether nobody has done anything that the stacks do not show.
+    fn is_silent(&self) -> bool {
+        let pairs = self.looks.iter().zip(self.looks.iter().skip(1));
+        pairs.into_iter().all(|(before, after)| {
+            let time = after.sample.at.saturating_sub(before.sample.at);
+            before.deeds.len() == after.deeds.len()
+                && before.deeds.iter().all(|(rank, &deeds)| {
+                    let after = after.deeds.get(rank);
+                    after.is_some_and(|&after| is_alike(deeds, after, time))
+                })
+        })
+    }
+
     fn cause(&self, frames: &Frames) -> Option<Cause> {
-        let (first, last) = (self.looks.front()?, self.looks.back()?);
-        if last.sample.at.saturating_sub(first.sample.at) < self.idle {
-            return None;
-        }
         let recording = self.recording(frames);
         let all = recording.observe(Boundary::Known);
-        if is_paused(&all) {
-            return None;
-        }
-        let silent = self.looks.iter().all(|look| look.written == first.written);
-        if silent && stands(&all) {
+        if self.is_silent() && stands(&all) {
             return Some(Cause::Idle);
         }
         let verdicts = verdict::judge(frames, &all);
         (!verdicts.is_empty()).then_some(Cause::Verdict)
     }
+}
+
+/// Whether two looks may differ so in what a rank has done while it stands for this time.
+fn is_alike(before: Deeds, after: Deeds, time: Duration) -> bool {
+    let below = after.below.saturating_sub(before.below);
+    // Where one of them has ended, its time is gone from the sum.
+    before.written == after.written && before.below <= after.below && below <= time / LITTLE
 }
 
 /// Whether somebody has stopped all of it, or is debugging it.
@@ -164,10 +202,18 @@ fn stands(all: &Observation) -> bool {
     all.ranks.values().any(|track| track.main.is_some()) && all.ranks.values().all(is_standing)
 }
 
+/// Whether it stands, or is dead. Of who could not be looked at nobody knows.
 fn is_standing(track: &RankTrack) -> bool {
+    let known = |why: &Option<Missing>| {
+        matches!(
+            why,
+            None | Some(Missing::Gone | Missing::Zombie | Missing::Unreachable)
+        )
+    };
     let mut threads = track.main.iter().chain(&track.others);
     let first = track.missing.first();
     track.threads == Crew::Same
+        && track.missing.iter().all(known)
         && track.missing.iter().all(|why| Some(why) == first)
         && threads.all(|thread| matches!(thread.motion, Motion::Stuck | Motion::Spinning))
 }

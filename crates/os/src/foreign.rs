@@ -404,6 +404,12 @@ pub fn inspect_thread(pid: Pid, tid: Pid) -> Option<ThreadInfo> {
     Some(info)
 }
 
+/// The processor time that a process has used with all its threads; nothing when it is gone.
+#[must_use]
+pub fn processor_time(pid: Pid) -> Option<Duration> {
+    parse_thread(&read_proc(pid, "stat")?).map(|info| info.cpu)
+}
+
 /// The first number of /proc/PID/schedstat: nanoseconds on a processor. It is 0 where the kernel does not count.
 fn parse_run_time(text: &[u8]) -> Option<Duration> {
     let text = std::str::from_utf8(text).ok()?;

@@ -37,7 +37,7 @@ pub use files::{
 pub use foreign::{
     InKernel, NotStopped, Registers, StoppedThread, ThreadInfo, arguments_of, in_kernel,
     inspect_thread, living_thread_of, map_deleted_file_of, map_file_of, mappings, owner_of,
-    program_of, read_memory, rest, threads_of,
+    processor_time, program_of, read_memory, rest, threads_of,
 };
 pub use permission::{
     hides_processes, is_contained, is_guarded, kernel_release, may_trace_all, ptrace_scope,

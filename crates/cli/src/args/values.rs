@@ -40,8 +40,10 @@ pub(crate) enum ValueError {
     NotRanks,
     #[error("it is neither a rank nor `all` nor `none`")]
     NotATarget,
-    #[error("it is neither `nothing` nor `report` nor `report:TIME` with at least 1s")]
+    #[error("it is neither `nothing` nor `report` nor `report:TIME`")]
     NotAHangAction,
+    #[error("it is at least 1s")]
+    IdleTooShort,
     #[error("it is not an octal mask between 0 and 777")]
     NotAMask,
     #[error("known values are {}", Alternatives(.0))]
@@ -109,15 +111,20 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The shortest time: looks are not to come so fast that they slow the job.
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 
+/// A time for which nothing of a job moves.
+pub(crate) fn idle(text: &str) -> Result<Duration, ValueError> {
+    match time(text)? {
+        idle if idle < SHORTEST_IDLE => Err(ValueError::IdleTooShort),
+        idle => Ok(idle),
+    }
+}
+
 /// What to do when nothing of a job moves any more: `nothing`, `report`, `report:90s`.
 pub(crate) fn on_hang(text: &str) -> Result<OnHang, ValueError> {
     match text.split_once(':') {
         None if text == "nothing" => Ok(OnHang::Nothing),
         None if text == "report" => Ok(OnHang::Report(IDLE)),
-        Some(("report", idle)) => match time(idle)? {
-            idle if idle < SHORTEST_IDLE => Err(ValueError::NotAHangAction),
-            idle => Ok(OnHang::Report(idle)),
-        },
+        Some(("report", text)) => idle(text).map(OnHang::Report),
         _ => Err(ValueError::NotAHangAction),
     }
 }
@@ -295,7 +302,7 @@ mod tests {
             ("report", report(60)),
             ("report:90s", report(90)),
             ("report:2m", report(120)),
-            ("report:0", Err(ValueError::NotAHangAction)),
+            ("report:0", Err(ValueError::IdleTooShort)),
             ("report:soon", Err(ValueError::NotATime)),
             ("60s", Err(ValueError::NotAHangAction)),
             ("kill:60s", Err(ValueError::NotAHangAction)),

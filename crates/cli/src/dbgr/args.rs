@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use debug::target::Wish;
 
 use super::{looks::Plan, machine::Ask};
-use crate::args::values::time;
+use crate::args::values::{idle, time};
 
 /// Columns that help is wrapped to, whatever the terminal's width.
 const HELP_WIDTH: usize = 80;
@@ -93,17 +93,6 @@ pub(super) enum MessageForm {
     Text,
     /// One JSON object a line
     Json,
-}
-
-/// The shortest idle time: looks are not to come so fast that they slow the job.
-const SHORTEST_IDLE: Duration = Duration::from_secs(1);
-
-fn idle(text: &str) -> Result<Duration, String> {
-    let idle = time(text).map_err(|why| why.to_string())?;
-    if idle < SHORTEST_IDLE {
-        return Err("it is at least 1s".to_owned());
-    }
-    Ok(idle)
 }
 
 /// How often it is looked.

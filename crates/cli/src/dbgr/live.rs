@@ -125,6 +125,12 @@ impl Looker {
         }
     }
 
+    /// Forgets what it knows of processes that are not looked at any more.
+    pub(super) fn keep(&mut self, wanted: impl Fn(Pid) -> bool) {
+        self.codes.retain(|&pid, _| wanted(pid));
+        self.crowded.retain(|&pid, _| wanted(pid));
+    }
+
     /// What is not in the looks until now, in sentences.
     pub(super) fn doubts(&self) -> impl Iterator<Item = String> {
         let looked_at = self.max_threads;

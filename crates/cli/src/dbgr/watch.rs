@@ -3,7 +3,7 @@
 //! | when | what |
 //! |---|---|
 //! | a sixth of the idle time is over | it is looked for the job, and at it; a report where [`debug::watch`] has news |
-//! | what the user has named ends | it is looked for the job at once: where nothing of it is left, that is the end |
+//! | what the user has named ends, or a rank | it is looked for the job at once: where nothing of it is left, that is the end |
 //! | shortly before the time limit | some looks, and a report |
 //! | a signal | the end, between two looks: nobody is left standing |
 
@@ -18,8 +18,8 @@ use base::{Rank, Signal};
 use debug::{
     samples::Sample,
     stack::{Missing, Seen},
-    target::{self, NotFound, Target, Wish},
-    watch::{Cause, Look, Watch},
+    target::{self, Target, Wish},
+    watch::{Cause, Deeds, Look, Watch},
 };
 use dvm::messages::Message;
 use os::{Clock, Event, Interest, Loop, Pid, Token};
@@ -27,7 +27,7 @@ use os::{Clock, Event, Interest, Loop, Pid, Token};
 use super::{
     args::{self, MessageForm},
     live::Looker,
-    machine::{self, Machine},
+    machine::{self, Ask, Machine},
     messages::{self, Occasion},
     output,
 };
@@ -79,19 +79,40 @@ enum End {
     Refused(u8),
 }
 
+/// What the user has named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    /// It is looked for before each look: ranks come and go.
+    There,
+    Ended,
+}
+
+/// What a wait was ended by.
+enum Woken {
+    Time,
+    /// A process of the job has ended.
+    Ended,
+    Over(End),
+}
+
 struct Watcher<'a> {
     args: &'a args::Watch,
     events: Loop,
     begin: Instant,
     /// When the job is ended by somebody else, after the beginning.
     limit: Option<Duration>,
-    /// Readable when what the user has named has ended.
-    named: Option<Token>,
+    /// Readable when a process of the job has ended: what the user has named, or a rank.
+    end: Option<Token>,
+    /// Whether what the user has named is there. When it has ended, those that are left are the job: who gets its number
+    /// is somebody else.
+    named: Named,
     looker: Looker,
     watch: Watch,
     target: Option<Target>,
-    /// Doubts and notes that were said, and who may not be looked at.
+    /// Doubts and notes that were said.
     said: BTreeSet<String>,
+    /// Looks one after the other in which nobody could be looked at.
+    refusals: u32,
     reports: u32,
     /// The time that was spent with looking.
     spent: Duration,
@@ -99,22 +120,18 @@ struct Watcher<'a> {
 
 impl<'a> Watcher<'a> {
     fn new(args: &'a args::Watch) -> Result<Self, os::Error> {
-        let mut events = Loop::new(&[Signal::INT, Signal::TERM, Signal::HUP])?;
-        let named = match args.target.wish() {
-            Wish::Process(pid) => os::end_of(Pid::from_raw(pid)),
-            Wish::Job(_) | Wish::Name(_) => None,
-        };
-        let named = named.map(|fd| events.add(fd, Interest::Read)).transpose()?;
         Ok(Self {
             args,
-            events,
+            events: Loop::new(&[Signal::INT, Signal::TERM, Signal::HUP])?,
             begin: Instant::now(),
             limit: [args.limit, slurm_limit()].into_iter().flatten().min(),
-            named,
+            end: None,
+            named: Named::There,
             looker: Looker::new(output::detail(&args.shown)),
             watch: Watch::new(args.idle),
             target: None,
             said: BTreeSet::new(),
+            refusals: 0,
             reports: 0,
             spent: Duration::ZERO,
         })
@@ -126,16 +143,13 @@ impl<'a> Watcher<'a> {
         let mut next = Duration::ZERO;
         loop {
             let until = last.map_or(next, |last| last.min(next));
-            if let Some(end) = self.wait(until)? {
-                return Ok(end);
-            }
-            if let Some(end) = self.find() {
+            if let Woken::Over(end) = self.wait_while_it_lasts(until)? {
                 return Ok(end);
             }
             let now = self.begin.elapsed();
             if last.is_some_and(|last| last <= now) {
                 last = None;
-                if let Some(end) = self.report_before_limit()? {
+                if let Woken::Over(end) = self.report_before_limit()? {
                     return Ok(end);
                 }
             } else if let Some(cause) = self.look() {
@@ -152,8 +166,24 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Waits until this time after the beginning, or until what was named has ended.
-    fn wait(&mut self, until: Duration) -> Result<Option<End>, os::Error> {
+    /// Waits until this time after the beginning, as long as the job lasts, and finds it then.
+    fn wait_while_it_lasts(&mut self, until: Duration) -> Result<Woken, os::Error> {
+        loop {
+            let woken = self.wait(until)?;
+            if let Woken::Over(_) = woken {
+                return Ok(woken);
+            }
+            if let Some(end) = self.find()? {
+                return Ok(Woken::Over(end));
+            }
+            if let Woken::Time = woken {
+                return Ok(woken);
+            }
+        }
+    }
+
+    /// Waits until this time after the beginning, or until a process of the job has ended.
+    fn wait(&mut self, until: Duration) -> Result<Woken, os::Error> {
         let deadline = Clock::now() + until.saturating_sub(self.begin.elapsed());
         let mut events = Vec::new();
         loop {
@@ -166,80 +196,97 @@ impl<'a> Watcher<'a> {
                     }
                     Event::Signal(info) => {
                         let number = u8::try_from(info.signal.0).unwrap_or_default();
-                        return Ok(Some(End::Signal(number)));
+                        return Ok(Woken::Over(End::Signal(number)));
                     }
                     Event::Readable(token) | Event::Writable(token) => {
                         drop(self.events.remove(token));
-                        self.named = None;
-                        return Ok(None);
+                        self.end = None;
+                        return Ok(Woken::Ended);
                     }
-                    Event::Deadline => return Ok(None),
+                    Event::Deadline => return Ok(Woken::Time),
                 }
             }
         }
     }
 
-    /// Finds the job again: ranks come and go. Where what was named has ended, those that are left are the job.
-    fn find(&mut self) -> Option<End> {
-        let machine = Machine {
-            ask: self.args.target.ask(),
+    /// Finds the job again, and what tells of its end.
+    fn find(&mut self) -> Result<Option<End>, os::Error> {
+        let found = match self.named {
+            Named::There => target::find(&self.machine(), &self.args.target.wish()).map(Some),
+            Named::Ended => Ok(None),
         };
-        match target::find(&machine, &self.args.target.wish()) {
-            Ok(found) => {
-                self.target = Some(found);
-                None
+        match (found, &self.target) {
+            (Ok(Some(found)), _) => self.target = Some(found),
+            (Ok(None) | Err(_), Some(_)) => self.named = Named::Ended,
+            (Ok(None), None) => return Ok(Some(End::Gone)),
+            (Err(why), None) => {
+                self.say(&messages::not_found(&why, machine::situation));
+                return Ok(Some(End::Refused(exit::ExitCode::Usage.code())));
             }
-            Err(why) => match &self.target {
-                Some(target) if target.procs.values().any(is_alive) => None,
-                Some(_) => Some(End::Gone),
-                None => {
-                    self.say(&messages::not_found(&why, machine::situation));
-                    // A job that is over already is no mistake of who asked for it to be watched.
-                    let gone = matches!(why, NotFound::Ended { .. });
-                    Some(if gone {
-                        End::Gone
-                    } else {
-                        End::Refused(exit::ExitCode::Usage.code())
-                    })
-                }
-            },
         }
+        let mut procs = self.target.iter().flat_map(|target| target.procs.values());
+        let left = procs.find(|proc| is_alive(proc)).map(|proc| proc.pid);
+        let watched = match (self.named, self.args.target.wish(), left) {
+            (Named::Ended, _, None) => return Ok(Some(End::Gone)),
+            // A launcher may stay when its ranks have ended, and start others.
+            (Named::There, Wish::Process(pid), _) => Some(pid),
+            (_, _, left) => left,
+        };
+        if self.end.is_none() {
+            let end = watched.and_then(|pid| os::end_of(Pid::from_raw(pid)));
+            self.end = end
+                .map(|fd| self.events.add(fd, Interest::Read))
+                .transpose()?;
+        }
+        Ok(None)
+    }
+
+    /// A launcher is asked once: some do not survive it twice.
+    fn machine(&self) -> Machine {
+        let ask = match &self.target {
+            None => self.args.target.ask(),
+            Some(_) => Ask::Nobody,
+        };
+        Machine { ask }
     }
 
     /// Looks once.
     fn look(&mut self) -> Option<Cause> {
-        let target = self.target.as_ref()?;
-        let at = self.begin.elapsed();
-        let snapshot = super::look(&mut self.looker, target);
-        os::rest(Duration::ZERO);
-        let written = written(target);
-        self.spent += self.begin.elapsed().saturating_sub(at);
-        let look = Look {
-            sample: Sample { at, snapshot },
-            written,
-        };
-        let cause = self.watch.see(&self.looker.frames, look);
         if self.looker.frames.len() > MAX_FRAMES {
             self.looker = Looker::new(output::detail(&self.args.shown));
             self.watch.forget();
         }
-        cause
+        let target = self.target.as_ref()?;
+        let at = self.begin.elapsed();
+        let pids: BTreeSet<i32> = target.procs.values().map(|proc| proc.pid).collect();
+        self.looker.keep(|pid| pids.contains(&pid.as_raw()));
+        let snapshot = super::look(&mut self.looker, target);
+        os::rest(Duration::ZERO);
+        let deeds = deeds(target);
+        self.spent += self.begin.elapsed().saturating_sub(at);
+        let look = Look {
+            sample: Sample { at, snapshot },
+            deeds,
+        };
+        self.watch.see(&self.looker.frames, look)
     }
 
-    fn report_before_limit(&mut self) -> Result<Option<End>, os::Error> {
+    fn report_before_limit(&mut self) -> Result<Woken, os::Error> {
         let Some(limit) = self.limit else {
-            return Ok(None);
+            return Ok(Woken::Time);
         };
         let left = limit.saturating_sub(self.begin.elapsed());
         for _ in 1..LAST_LOOKS {
             self.look();
-            if let Some(end) = self.wait(self.begin.elapsed() + left / 4)? {
-                return Ok(Some(end));
+            let woken = self.wait_while_it_lasts(self.begin.elapsed() + left / 4)?;
+            if let Woken::Over(_) = woken {
+                return Ok(woken);
             }
         }
         self.look();
-        self.report(Occasion::Limit(limit.saturating_sub(self.begin.elapsed())));
-        Ok(None)
+        let left = limit.saturating_sub(self.begin.elapsed());
+        self.report(Occasion::Limit(left));
+        Ok(Woken::Time)
     }
 
     /// Where none of the ranks may be looked at there is nothing to be watched; where some may not, it is said.
@@ -250,10 +297,17 @@ impl<'a> Watcher<'a> {
             matches!(seen, Seen::Missing(Missing::NotPermitted)).then_some(rank)
         };
         let ranks: base::RankSet = snapshot.procs.iter().filter_map(forbidden).collect();
+        if ranks.len() < snapshot.procs.len() || ranks.is_empty() {
+            self.refusals = 0;
+            return None;
+        }
+        // A process that is just ending looks like one that may not be looked at.
+        self.refusals += 1;
         let pid = target.procs.get(&ranks.first()?)?.pid;
-        let all = ranks.len() == snapshot.procs.len();
-        self.say_once(&messages::not_permitted(&ranks, &machine::situation(pid)));
-        all.then(|| End::Refused(exit::ExitCode::Resources.code()))
+        (self.refusals > 1).then(|| {
+            self.say(&messages::not_permitted(&ranks, &machine::situation(pid)));
+            End::Refused(exit::ExitCode::Resources.code())
+        })
     }
 
     /// Says where everybody is, and why now.
@@ -261,7 +315,8 @@ impl<'a> Watcher<'a> {
         let Some(target) = self.target.as_ref() else {
             return;
         };
-        if self.reports >= MAX_REPORTS {
+        let is_last = matches!(occasion, Occasion::Limit(_));
+        if self.reports >= MAX_REPORTS && !is_last {
             return;
         }
         self.reports += 1;
@@ -315,15 +370,34 @@ impl<'a> Watcher<'a> {
     }
 }
 
+/// Whether it is there, and still the same.
 fn is_alive(proc: &target::Proc) -> bool {
+    let pid = Pid::from_raw(proc.pid);
+    let through = os::living_thread_of(pid);
     proc.host.is_none()
-        && os::inspect(Pid::from_raw(proc.pid)).is_some_and(|it| !matches!(it.state, 'Z' | 'X'))
+        && proc.started.is_some()
+        && os::start_time(pid) == proc.started
+        && os::inspect_thread(pid, through).is_some_and(|it| !matches!(it.state, 'Z' | 'X'))
 }
 
-fn written(target: &Target) -> BTreeMap<Rank, u64> {
+fn deeds(target: &Target) -> BTreeMap<Rank, Deeds> {
     let here = target.procs.iter().filter(|(_, proc)| proc.host.is_none());
-    here.filter_map(|(&rank, proc)| Some((rank, os::bytes_written(Pid::from_raw(proc.pid))?)))
-        .collect()
+    let ranks: BTreeSet<i32> = here.clone().map(|(_, proc)| proc.pid).collect();
+    here.map(|(&rank, proc)| {
+        let pid = Pid::from_raw(proc.pid);
+        let mut deeds = Deeds {
+            written: os::bytes_written(pid).unwrap_or_default(),
+            below: Duration::ZERO,
+        };
+        for below in os::descendants(pid) {
+            if !ranks.contains(&below.as_raw()) {
+                deeds.written += os::bytes_written(below).unwrap_or_default();
+                deeds.below += os::processor_time(below).unwrap_or_default();
+            }
+        }
+        (rank, deeds)
+    })
+    .collect()
 }
 
 /// How long Slurm lets our job run from now on, where we are in one.

@@ -54,7 +54,6 @@ pub(super) struct Watchdog {
 enum State {
     Off,
     Planned {
-        program: PathBuf,
         idle: Duration,
         limit: Option<Time>,
         format: MessageFormat,
@@ -68,7 +67,9 @@ enum State {
 
 /// Why it does not watch.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotWatched {
+pub(crate) enum NotWatched {
+    #[error("there is no `{PROGRAM}`")]
+    NoProgram,
     #[error("{0}")]
     System(#[from] os::Error),
     #[error("{0}")]
@@ -80,14 +81,13 @@ pub(super) enum NotWatched {
 impl Watchdog {
     /// `time_limit` is that of the job, which begins now.
     pub(super) fn new(options: &FrontOptions, time_limit: Option<Duration>) -> Self {
-        let state = match (options.on_hang, program()) {
-            (OnHang::Report(idle), Some(program)) => State::Planned {
-                program,
+        let state = match options.on_hang {
+            OnHang::Report(idle) => State::Planned {
                 idle,
                 limit: time_limit.map(|limit| Clock::now() + limit),
                 format: options.message_format,
             },
-            _ => State::Off,
+            OnHang::Nothing => State::Off,
         };
         Self {
             state,
@@ -98,16 +98,16 @@ impl Watchdog {
 
     /// The ranks run.
     pub(super) fn start(&mut self, events: &mut Loop) -> Result<(), NotWatched> {
-        let (program, words) = match &self.state {
+        let words = match self.state {
             State::Planned {
-                program,
                 idle,
                 limit,
                 format,
-            } => (program.clone(), words(*idle, *limit, *format)),
+            } => words(idle, limit, format),
             State::Off | State::Runs(_) | State::Leaves { .. } => return Ok(()),
         };
         self.state = State::Off;
+        let program = program().ok_or(NotWatched::NoProgram)?;
         let (ours, theirs) = os::pipe()?;
         os::set_nonblocking(ours.as_fd())?;
         let null = os::dev_null()?;
@@ -241,7 +241,7 @@ fn words(idle: Duration, limit: Option<Time>, format: MessageFormat) -> Vec<Stri
 }
 
 /// The program that watches: the one beside us, else one in PATH.
-pub(crate) fn program() -> Option<PathBuf> {
+fn program() -> Option<PathBuf> {
     let ours = os::program_of(os::current_pid());
     let beside = ours.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = env::var_os("PATH").unwrap_or_default();

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::Rank;
 
-use super::{Cause, Look, Watch};
+use super::{Cause, Deeds, Look, Watch};
 use crate::samples::script::looks;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -16,7 +16,13 @@ fn told(texts: &[&str], written: &[u64]) -> Vec<(usize, Cause)> {
         let bytes = written.get(number).or_else(|| written.last()).copied();
         let look = Look {
             sample,
-            written: BTreeMap::from([(Rank(0), bytes.unwrap_or(0))]),
+            deeds: BTreeMap::from([(
+                Rank(0),
+                Deeds {
+                    written: bytes.unwrap_or(0),
+                    below: Duration::ZERO,
+                },
+            )]),
         };
         if let Some(cause) = watch.see(&recording.frames, look) {
             told.push((number, cause));
@@ -92,6 +98,12 @@ fn a_verdict_is_enough() {
 fn while_it_is_stopped_or_debugged_time_stands() {
     let stopped = "0-3: main@a.c:1 > MPI_Barrier!libmpi.so = stopped 0";
     assert_eq!(told(&[stopped; 9], &[]), []);
+    // It begins anew then.
+    let waits = "0-3: main@a.c:1 > MPI_Barrier!libmpi.so = poll 0";
+    let texts = [
+        stopped, stopped, stopped, stopped, waits, waits, waits, waits, waits,
+    ];
+    assert_eq!(told(&texts, &[]), [(7, Cause::Idle)]);
     let one = "0-2: main@a.c:1 > MPI_Barrier!libmpi.so = poll 0\n3: main@a.c:1 > f = stopped 0";
     assert_eq!(told(&[one; 5], &[]), [(3, Cause::Idle)]);
 }
@@ -101,12 +113,45 @@ fn the_looks_of_the_idle_time_are_kept() {
     let recording = looks(SECOND, &[WAITS; 9]);
     let mut watch = Watch::new(3 * SECOND);
     for sample in recording.samples {
-        let written = BTreeMap::new();
-        watch.see(&recording.frames, Look { sample, written });
+        let deeds = BTreeMap::new();
+        watch.see(&recording.frames, Look { sample, deeds });
     }
     let kept = watch.recording(&recording.frames);
     let times: Vec<u64> = kept.samples.iter().map(|it| it.at.as_secs()).collect();
     assert_eq!(times, [0, 1, 2, 3]);
     watch.forget();
     assert!(watch.last().is_none());
+}
+
+#[test]
+fn who_cannot_be_seen_may_be_at_work() {
+    let forbidden = "0-2: main@a.c:1 > MPI_Barrier!libmpi.so = poll 0\n3: not permitted";
+    assert_eq!(told(&[forbidden; 9], &[]), []);
+    let late = "0-2: main@a.c:1 > MPI_Barrier!libmpi.so = poll 0\n3: unreachable";
+    assert_eq!(told(&[late; 5], &[]), [(3, Cause::Idle)]);
+}
+
+#[test]
+fn what_a_rank_has_started_works_for_it() {
+    let waits = "0: main@a.c:1 > wait4!libc.so.6 = child 0";
+    let told = |each: Duration| {
+        let recording = looks(SECOND, &[waits; 6]);
+        let mut watch = Watch::new(3 * SECOND);
+        let mut times = 0;
+        for sample in recording.samples {
+            times += 1;
+            let below = each * times;
+            let deeds = BTreeMap::from([(Rank(0), Deeds { written: 0, below })]);
+            if watch
+                .see(&recording.frames, Look { sample, deeds })
+                .is_some()
+            {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(!told(SECOND / 2));
+    // To wake up and look is no work.
+    assert!(told(SECOND / 200));
 }
