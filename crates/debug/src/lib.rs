@@ -6,6 +6,7 @@
 //! job is a list of ranks with their processes, whoever has started it.
 
 pub mod image;
+pub mod known;
 pub mod maps;
 pub mod memory;
 pub mod python;

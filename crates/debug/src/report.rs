@@ -20,10 +20,11 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    known,
     samples::{Boundary, Motion, Recording},
     stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen, Snapshot, Thread},
     tree::{Ending, Threads, Tree},
-    verdict::{self, Sureness, Verdict, known},
+    verdict::{self, Sureness, Verdict},
 };
 
 pub use self::{

@@ -23,8 +23,8 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    known::{self, Kind},
     stack::{Activity, FrameId, Frames, Missing, Seen, Snapshot, Thread},
-    verdict::known::{self, Kind},
 };
 
 pub use boundary::{Boundary, Cut, Spot};

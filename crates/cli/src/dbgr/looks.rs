@@ -12,13 +12,11 @@ use std::{
 
 use base::Rank;
 use debug::{
+    known::{self, Position},
     report::Detail,
     samples::{Boundary, Class, Recording, Sample},
     stack::{FrameId, Frames, Missing, Seen, Snapshot},
-    verdict::{
-        self,
-        known::{self, Position},
-    },
+    verdict,
 };
 use os::Pid;
 

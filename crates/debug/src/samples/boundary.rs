@@ -1,14 +1,14 @@
 //! What of a stack is worth comparing.
 //!
-//! Libraries that wait make progress meanwhile: below the function that a person knows ([`crate::verdict::known`]) two
+//! Libraries that wait make progress meanwhile: below the function that a person knows ([`crate::known`]) two
 //! looks never find the same frames. There a stack is cut. What runs is not on the same line twice: the innermost
 //! function of a user counts without its line.
 
 use std::sync::Arc;
 
 use crate::{
+    known::{self, Known, Position},
     stack::{FrameId, FrameKind, Frames},
-    verdict::known::{self, Known, Position},
 };
 
 /// Where stacks end that are compared and shown.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::{
+    known::Kind,
     samples::{Crew, Motion, Observation, RankTrack, Track},
     stack::{Activity, Missing},
-    verdict::known::Kind,
 };
 
 /// What a rank was found doing in every look.

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use base::{Rank, RankSet};
 
 use super::{
-    Verdict,
-    known::{self, Kind},
-    roles,
+    Verdict, roles,
     rules::{OF_THREADS, RuleId, Sureness},
     words,
 };
 use crate::{
+    known::{self, Kind},
     samples::{Crew, Observation, RankTrack, Track},
     stack::Frames,
 };
