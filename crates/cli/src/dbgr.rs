@@ -12,6 +12,7 @@ mod watch;
 use std::{
     fs,
     io::{self, Write},
+    path::Path,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -79,6 +80,10 @@ const REPORTED: u32 = 3;
 
 /// `dbgr report`: the page, and on stdout where it is.
 fn write_report(args: &args::Report) -> u8 {
+    if let Some(error) = no_directory(&args.output) {
+        say(&error);
+        return exit::ExitCode::BadFile.code();
+    }
     let report = match seen(&args.target, args.looks.plan(REPORTED), Detail::Folded) {
         Ok(report) => report,
         Err(code) => return code,
@@ -94,6 +99,17 @@ fn write_report(args: &args::Report) -> u8 {
             exit::ExitCode::BadFile.code()
         }
     }
+}
+
+/// What to say where a page can never be written: before the looks, for after them it would be too late.
+fn no_directory(page: &Path) -> Option<Message> {
+    let directory = page.parent().filter(|it| !it.as_os_str().is_empty())?;
+    match fs::metadata(directory) {
+        Ok(found) if found.is_dir() => None,
+        Ok(_) => Some(io::Error::from(io::ErrorKind::NotADirectory)),
+        Err(error) => Some(error),
+    }
+    .map(|error| messages::not_written(page, &error))
 }
 
 /// Finds what the user means; the exit code where there is nothing to be found, which was said then.

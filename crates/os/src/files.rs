@@ -58,13 +58,7 @@ impl Mapped {
             path: path.to_owned(),
             errno,
         };
-        let file = File::options()
-            .read(true)
-            // A pipe with that name must not make us wait.
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open(path)
-            .map_err(failed())?;
-        let metadata = file.metadata().map_err(failed())?;
+        let (file, metadata) = open_at_once(path).map_err(failed())?;
         let length = usize::try_from(metadata.len()).ok();
         let length = length
             .filter(|_| metadata.is_file())
@@ -202,6 +196,17 @@ pub(crate) fn read_small(path: &Path) -> Result<String, Error> {
     }
 }
 
+/// Opens a file to be read, and says what it is. A pipe with that name does not make us wait.
+fn open_at_once(path: &Path) -> io::Result<(File, fs::Metadata)> {
+    let mut options = File::options();
+    options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+    let file = options.open(path)?;
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
+}
+
 /// The content of a small file, and the user whom it belongs to.
 ///
 /// # Errors
@@ -213,13 +218,7 @@ pub fn read_owned(path: &Path) -> Result<(Vec<u8>, u32), Error> {
         path: path.to_owned(),
         errno,
     };
-    let file = File::options()
-        .read(true)
-        // A pipe with that name must not make us wait.
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(path)
-        .map_err(failed())?;
-    let metadata = file.metadata().map_err(failed())?;
+    let (file, metadata) = open_at_once(path).map_err(failed())?;
     if !metadata.is_file() {
         return Err(error(libc::EINVAL));
     }

@@ -41,6 +41,8 @@ const LAST_LOOKS: u32 = 3;
 const MAX_REPORTS: u32 = 10;
 /// Frames that are kept, beyond which what is known is forgotten and learnt anew.
 const MAX_FRAMES: usize = 200_000;
+/// Processes between a rank and one below it.
+const MAX_DEPTH: usize = 64;
 /// The end of Slurm's allocation, in seconds since 1970.
 const SLURM_END: &str = "SLURM_JOB_END_TIME";
 /// What the number of a signal is added to.
@@ -48,6 +50,10 @@ const SIGNALLED: u8 = 128;
 
 /// Follows what the user means; gives the exit code.
 pub(super) fn watch(args: &args::Watch) -> u8 {
+    if let Some(error) = args.output.as_deref().and_then(super::no_directory) {
+        super::say_as(&error, format(args));
+        return exit::ExitCode::BadFile.code();
+    }
     match Watcher::new(args) {
         Ok(mut watcher) => match watcher.run() {
             Ok(End::Gone) => exit::SUCCESS,
@@ -188,6 +194,8 @@ impl<'a> Watcher<'a> {
         let mut events = Vec::new();
         loop {
             self.events.wait(Some(deadline), &mut events)?;
+            // All of them are taken: what was read from the kernel comes no second time.
+            let mut woken = None;
             for event in events.drain(..) {
                 match event {
                     Event::Signal(info) if info.signal == Signal::CHLD => {
@@ -196,15 +204,18 @@ impl<'a> Watcher<'a> {
                     }
                     Event::Signal(info) => {
                         let number = u8::try_from(info.signal.0).unwrap_or_default();
-                        return Ok(Woken::Over(End::Signal(number)));
+                        woken = Some(Woken::Over(End::Signal(number)));
                     }
                     Event::Readable(token) | Event::Writable(token) => {
                         drop(self.events.remove(token));
                         self.end = None;
-                        return Ok(Woken::Ended);
+                        woken = Some(woken.unwrap_or(Woken::Ended));
                     }
-                    Event::Deadline => return Ok(Woken::Time),
+                    Event::Deadline => woken = Some(woken.unwrap_or(Woken::Time)),
                 }
+            }
+            if let Some(woken) = woken {
+                return Ok(woken);
             }
         }
     }
@@ -380,24 +391,36 @@ fn is_alive(proc: &target::Proc) -> bool {
         && os::inspect_thread(pid, through).is_some_and(|it| !matches!(it.state, 'Z' | 'X'))
 }
 
+/// What each rank has done, with the processes below it: every process is looked up once, whatever number of ranks there is.
 fn deeds(target: &Target) -> BTreeMap<Rank, Deeds> {
     let here = target.procs.iter().filter(|(_, proc)| proc.host.is_none());
-    let ranks: BTreeSet<i32> = here.clone().map(|(_, proc)| proc.pid).collect();
-    here.map(|(&rank, proc)| {
-        let pid = Pid::from_raw(proc.pid);
-        let mut deeds = Deeds {
-            written: os::bytes_written(pid).unwrap_or_default(),
-            below: Duration::ZERO,
-        };
-        for below in os::descendants(pid) {
-            if !ranks.contains(&below.as_raw()) {
-                deeds.written += os::bytes_written(below).unwrap_or_default();
-                deeds.below += os::processor_time(below).unwrap_or_default();
-            }
+    let ranks: BTreeMap<Pid, Rank> = here
+        .map(|(&rank, proc)| (Pid::from_raw(proc.pid), rank))
+        .collect();
+    let written = |pid| os::bytes_written(pid).unwrap_or_default();
+    let mut deeds: BTreeMap<Rank, Deeds> = ranks
+        .iter()
+        .map(|(&pid, &rank)| {
+            let below = Duration::ZERO;
+            let written = written(pid);
+            (rank, Deeds { written, below })
+        })
+        .collect();
+    let parents: BTreeMap<Pid, Pid> = os::all_processes()
+        .into_iter()
+        .filter_map(os::inspect)
+        .map(|info| (info.pid, info.ppid))
+        .collect();
+    for &pid in parents.keys().filter(|pid| !ranks.contains_key(pid)) {
+        // A number that is used again while we look could close a circle.
+        let above = std::iter::successors(parents.get(&pid), |pid| parents.get(pid));
+        let rank = above.take(MAX_DEPTH).find_map(|pid| ranks.get(pid));
+        if let Some(deeds) = rank.and_then(|rank| deeds.get_mut(rank)) {
+            deeds.written += written(pid);
+            deeds.below += os::processor_time(pid).unwrap_or_default();
         }
-        (rank, deeds)
-    })
-    .collect()
+    }
+    deeds
 }
 
 /// How long Slurm lets our job run from now on, where we are in one.

@@ -272,6 +272,10 @@ fn what_cannot_be_watched_is_said() {
     watch(&["--name", "no-such-program-anywhere"])
         .expect_code(120)
         .expect_err(&["none of your processes on this node is called"]);
+    // Now, and not when there is something to be written.
+    watch(&["1", "-o", "no/such/directory/hang.html"])
+        .expect_code(121)
+        .expect_err(&["cannot write `no/such/directory/hang.html`"]);
     watch(&["1", "--idle", "10ms"])
         .expect_code(120)
         .expect_err(&["invalid value '10ms' for '--idle <TIME>': it is at least 1s"]);
