@@ -123,6 +123,8 @@ fn cases(bench: &Bench) -> Result<Vec<Case>> {
     let rally = || {
         let mut command = Command::new(&bench.rally);
         command.args(["run", "-q", "-n", &RANKS.to_string()]);
+        // Ranks that never come to where they sleep end the measurement.
+        command.args(["--timeout", "10m"]);
         command.env("OMPI_MCA_btl", "^ofi");
         command
     };

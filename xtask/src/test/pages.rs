@@ -119,7 +119,9 @@ fn real(place: &Path, page: &Path) -> Result<()> {
     fs::write(&script, JOB)?;
     let binaries = target().join("debug");
     let mut command = Command::new(binaries.join("rally"));
-    command.args(["run", "-n", "2", "/usr/bin/python3"]);
+    // A job that hangs before it is ready ends, and so does the wait for it.
+    let limit = LIMIT.as_secs().to_string();
+    command.args(["run", "-n", "2", "--timeout", &limit, "/usr/bin/python3"]);
     // That it was ended, it says as an error, and for us it is none.
     command
         .arg(&script)
