@@ -33,7 +33,7 @@ use self::{
     debugger::Debugger, input::Input, output::Printers, signals::Escalation, watchdog::Watchdog,
 };
 use crate::{
-    args::{FrontOptions, Verbosity},
+    args::{FrontOptions, MessageFormat, Verbosity},
     config::OnLoss,
     exit,
     link::{FrontLink, Received},
@@ -97,6 +97,8 @@ struct Front {
     raw_mode: Option<os::RawMode>,
     /// Why what the ranks wrote could not be written, where somebody would have read it.
     failed_output: Option<i32>,
+    /// What the system has refused to the controller, which is gone therefore.
+    failed_controller: Option<String>,
     give_up: Option<u8>,
 }
 
@@ -112,7 +114,9 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Starts them. Returns only in this process.
-    pub(crate) fn start(host: &str) -> Result<Self, os::Error> {
+    ///
+    /// `format` is that of what only stderr can be told.
+    pub(crate) fn start(host: &str, format: MessageFormat) -> Result<Self, os::Error> {
         let inherited = os::children();
         let descriptors = os::raise_descriptor_limit();
         os::become_subreaper()?;
@@ -128,15 +132,13 @@ impl Crew {
                 let birth = Birth {
                     front_pid,
                     host: host.to_owned(),
-                    link: theirs,
+                    link: Some(theirs),
+                    format,
                     output: output.into_writer(),
                     input: input.into_reader(),
                     descriptors,
                 };
-                os::exit_at_once(machine::keep(birth).unwrap_or_else(|error| {
-                    machine::log(&error.to_string());
-                    exit::INTERNAL
-                }));
+                os::exit_at_once(machine::keep(birth));
             }
         }
         drop(theirs);
@@ -270,6 +272,7 @@ impl Front {
             end,
             raw_mode: None,
             failed_output: None,
+            failed_controller: None,
             give_up: None,
         };
         front.take_terminal();
@@ -473,6 +476,8 @@ impl Front {
                 let message = dvm::messages::note(&note, &self.scene());
                 self.note(&message);
             }
+            ToFront::Failed(why) => self.failed_controller = Some(why),
+            ToFront::Internal(what) => self.say(&messages::internal(&what)),
             ToFront::Ended(outcome) => {
                 self.input.close(&mut self.events);
                 self.watchdog.stop();
@@ -539,7 +544,10 @@ impl Front {
                 until: Clock::now() + ORPHANS_MAX,
             };
             self.kill_orphans();
-            let message = messages::controller_lost();
+            let message = match &self.failed_controller {
+                Some(why) => messages::controller_failed(why),
+                None => messages::controller_lost(),
+            };
             self.show_abort(&message.headline);
             self.say(&message);
         }
@@ -573,7 +581,11 @@ impl Front {
             State::Running | State::Orphaned { .. } => {
                 // The keeper does it as well, but may have been lost with the controller.
                 machine::sweep_stale();
-                (Vec::new(), exit::INTERNAL)
+                let code = match self.failed_controller {
+                    Some(_) => exit::ExitCode::Resources.code(),
+                    None => exit::INTERNAL,
+                };
+                (Vec::new(), code)
             }
         };
         // A full disk was said already, and is not that nobody reads.

@@ -70,7 +70,8 @@ fn run() -> u8 {
         };
     }
     // A process has no threads now, and little memory to copy.
-    let crew = args::looks_like_job(&world.argv).then(|| front::Crew::start(&world.host));
+    let crew = args::looks_like_job(&world.argv)
+        .then(|| front::Crew::start(&world.host, args::message_format(&world.argv)));
     let request = args::parse(&world.argv).and_then(|args| args::resolve(&args, &world));
     match request {
         Ok(request) => carry_out(request, &world, crew),
@@ -154,7 +155,7 @@ fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
         front,
         ..
     } = request;
-    let crew = crew.unwrap_or_else(|| front::Crew::start(&world.host));
+    let crew = crew.unwrap_or_else(|| front::Crew::start(&world.host, format));
     match crew.and_then(|crew| front::run(spec, &allocation, front, crew)) {
         Ok(code) => code,
         Err(error) => {

@@ -477,6 +477,13 @@ fn read_all(fd: BorrowedFd<'_>, mut buffer: &mut [u8]) -> Result<bool, LinkError
     Ok(true)
 }
 
+/// Tells the front why there will be no controller. Where it cannot be told, it sees the end of the link.
+pub(crate) fn send_failure(fd: BorrowedFd<'_>, why: &str) {
+    let mut link = Link::default();
+    push_message(&mut link, &ToFront::Failed(why.to_owned()));
+    let _ = link.flush(fd);
+}
+
 fn push_message<T: serde::Serialize>(link: &mut Link, message: &T) {
     // Our own messages have no type that postcard refuses; an empty frame would be refused by the peer.
     let body = postcard::to_stdvec(message).unwrap_or_default();

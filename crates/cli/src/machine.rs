@@ -4,6 +4,7 @@
 //! files; what they mean is the daemon's business, and what happens next is the controller's.
 
 mod clients;
+mod complaints;
 mod control;
 mod debuggers;
 mod keeper;
@@ -22,7 +23,8 @@ use bytes::Bytes;
 use dvm::{
     Controller, ControllerInput, ControllerOutput, Daemon, DaemonConfig, Input, Output,
     ServiceConfig,
-    proto::{FromFront, Stream, ToController, ToDaemon},
+    messages::Message,
+    proto::{FromFront, Missing, Note, Stream, ToController, ToDaemon, ToFront},
     spec::HoldAt,
 };
 use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, ReadOutcome, Token};
@@ -30,14 +32,19 @@ use overlay::{Full, InProcess};
 
 use pmix::server::Conn;
 
-use self::{clients::Clients, control::Control, debuggers::Untraced, ranks::Ranks, record::Record};
+use self::{
+    clients::Clients, complaints::Complaints, control::Control, debuggers::Untraced, ranks::Ranks,
+    record::Record,
+};
 pub(crate) use self::{
     keeper::keep,
     record::{controls, sweep_stale},
 };
 use crate::{
+    args::MessageFormat,
     exit,
-    link::{self, ControllerLink, Received},
+    link::{self, ControllerLink, LinkError, Received},
+    messages, report,
 };
 
 /// Bytes read from one stream of one rank before others have their turn.
@@ -90,7 +97,10 @@ enum Source {
 pub(crate) struct Birth {
     pub(crate) front_pid: Pid,
     pub(crate) host: String,
-    pub(crate) link: OwnedFd,
+    /// Gone when the loop of the controller has it.
+    pub(crate) link: Option<OwnedFd>,
+    /// How to say what only stderr can be told.
+    pub(crate) format: MessageFormat,
     /// Shared memory that ranks' output is read into, and that the front has read input into.
     pub(crate) output: os::SlotWriter,
     pub(crate) input: os::SlotReader,
@@ -122,11 +132,22 @@ struct Machine {
     session: Option<PathBuf>,
     region: os::SlotWriter,
     buffer: Vec<u8>,
+    complaints: Complaints,
+    format: MessageFormat,
     finished: bool,
 }
 
+impl Birth {
+    /// Tells the front why there will be no controller. It sees the end of the link in any case.
+    fn fail(&self, error: &os::Error) {
+        if let Some(link) = &self.link {
+            link::send_failure(link.as_fd(), &error.to_string());
+        }
+    }
+}
+
 /// Runs the job of the front at the other end of `birth.link`; ends the process when nothing of it is left.
-fn run(birth: Birth) -> Result<Infallible, os::Error> {
+fn run(birth: &mut Birth) -> Result<Infallible, os::Error> {
     os::become_subreaper()?;
     let mut events = Loop::new(&IGNORED)?;
     let record = Record::create();
@@ -136,7 +157,11 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
     let clients = Clients::open(&mut events, &mut sources)?;
     let name = service_name(&birth.host, os::random_number()?);
     // Everything above is done while the front still reads its command line.
-    let allocation = match link::receive_opening(birth.link.as_fd()) {
+    let opening = match &birth.link {
+        Some(link) => link::receive_opening(link.as_fd()),
+        None => Ok(None),
+    };
+    let allocation = match opening {
         Ok(Some(allocation)) => allocation,
         // There is no job after all.
         Ok(None) => {
@@ -144,17 +169,22 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
             os::exit_at_once(exit::SUCCESS)
         }
         Err(error) => {
-            log(&format!("the front broke the link: {error}"));
+            say_at_once(&broken_link(&error), birth.format);
             drop(record);
             os::exit_at_once(exit::INTERNAL)
         }
     };
-    os::set_nonblocking(birth.link.as_fd())?;
-    let front = events.add(birth.link, Interest::Read)?;
-    sources.insert(front, Source::Front);
+    let front = match birth.link.take() {
+        Some(link) => {
+            os::set_nonblocking(link.as_fd())?;
+            Some(events.add(link, Interest::Read)?)
+        }
+        None => None,
+    };
+    sources.extend(front.map(|front| (front, Source::Front)));
     let daemon = Daemon::new(DaemonConfig {
         node: LOCAL,
-        host: birth.host,
+        host: std::mem::take(&mut birth.host),
         topology,
         descriptors: os::limit(os::Resource::Descriptors).0,
         service: Some(ServiceConfig {
@@ -176,21 +206,30 @@ fn run(birth: Birth) -> Result<Infallible, os::Error> {
         controller,
         daemon,
         node: InProcess::new(),
-        link: ControllerLink::new(birth.output.clone(), birth.input),
-        front: Some(front),
+        link: ControllerLink::new(birth.output.clone(), birth.input.clone()),
+        front,
         front_writes: Interest::Read,
         ranks,
         clients,
         control: Control::default(),
         front_pid: birth.front_pid,
         session: record.session(),
-        region: birth.output,
+        region: birth.output.clone(),
         buffer: vec![0; READ_MAX],
+        complaints: Complaints::default(),
+        format: birth.format,
         finished: false,
     };
-    machine.run()?;
+    let ended = machine.run();
+    if let Err(error) = &ended {
+        machine.fail(error);
+    }
     drop(record);
-    os::exit_at_once(exit::SUCCESS)
+    os::exit_at_once(if ended.is_ok() {
+        exit::SUCCESS
+    } else {
+        exit::INTERNAL
+    })
 }
 
 impl Machine {
@@ -198,6 +237,7 @@ impl Machine {
         let mut events = Vec::new();
         loop {
             let progress = self.pump();
+            self.complain();
             self.flush();
             if self.finished && (self.front.is_none() || !self.link.link.has_outgoing()) {
                 return Ok(());
@@ -239,8 +279,10 @@ impl Machine {
                 // An error or a hang-up of the reader: the write says which.
                 Some(Source::Stdin(proc)) => self.write_stdin(now, token, *proc),
                 Some(Source::Port) => {
+                    let (sources, complaints) = (&mut self.sources, &mut self.complaints);
+                    let (events, daemon) = (&mut self.events, &mut self.daemon);
                     self.clients
-                        .accept(now, &mut self.events, &mut self.sources, &mut self.daemon)
+                        .accept(now, events, sources, complaints, daemon);
                 }
                 Some(Source::Client(conn)) => self.clients.read(
                     now,
@@ -251,8 +293,9 @@ impl Machine {
                     &mut self.daemon,
                 ),
                 Some(Source::Control) => {
+                    let (sources, complaints) = (&mut self.sources, &mut self.complaints);
                     self.control
-                        .accept(now, &mut self.events, &mut self.sources);
+                        .accept(now, &mut self.events, sources, complaints);
                 }
                 Some(Source::Peer(ticket)) => self.control.read(
                     now,
@@ -308,14 +351,15 @@ impl Machine {
                     ControllerOutput::Front(message) => self.link.send(message),
                     ControllerOutput::Daemon(_, message) => {
                         self.open_control(&message);
-                        sent(self.node.down.send(message));
+                        let sent = self.node.down.send(message);
+                        self.check_sent(sent);
                     }
                     ControllerOutput::Answer { ticket, reply } => {
                         self.control
                             .answer(ticket, &reply, &mut self.events, &mut self.sources);
                     }
                     ControllerOutput::Finished => self.finished = true,
-                    ControllerOutput::Log(what) => log(&what),
+                    ControllerOutput::Log(what) => self.admit(&what),
                 }
             } else {
                 return Progress::Done;
@@ -333,13 +377,17 @@ impl Machine {
                 self.front_pid.as_raw(),
                 &mut self.events,
                 &mut self.sources,
+                &mut self.complaints,
             );
         }
     }
 
     fn carry_out(&mut self, now: Time, output: Output) {
         match output {
-            Output::Send(message) => sent(self.node.up.send(message)),
+            Output::Send(message) => {
+                let sent = self.node.up.send(message);
+                self.check_sent(sent);
+            }
             Output::Prepare { job, apps } => {
                 let failures = self.ranks.prepare(job, &apps);
                 if !failures.is_empty() {
@@ -371,14 +419,20 @@ impl Machine {
             }
             Output::Signal { proc, signal } => self.ranks.signal(proc, signal),
             Output::Continue { proc } => self.ranks.let_run(now, proc),
-            Output::Pause { proc, stream } => {
-                self.ranks
-                    .set_reading(&mut self.events, proc, stream, Interest::None)
-            }
-            Output::Resume { proc, stream } => {
-                self.ranks
-                    .set_reading(&mut self.events, proc, stream, Interest::Read)
-            }
+            Output::Pause { proc, stream } => self.ranks.set_reading(
+                &mut self.events,
+                &mut self.complaints,
+                proc,
+                stream,
+                Interest::None,
+            ),
+            Output::Resume { proc, stream } => self.ranks.set_reading(
+                &mut self.events,
+                &mut self.complaints,
+                proc,
+                stream,
+                Interest::Read,
+            ),
             Output::CloseOutput { proc, stream } => {
                 self.ranks
                     .close_output(&mut self.events, &mut self.sources, proc, stream);
@@ -416,7 +470,7 @@ impl Machine {
             }
             Output::MakeDirectory { path } => {
                 if let Err(error) = os::make_private_dirs(Path::new(&path)) {
-                    log(&error.to_string());
+                    self.complaints.add(Missing::Directory, &error);
                 }
             }
             Output::RemoveFiles { paths } => os::remove_files(&paths),
@@ -428,7 +482,43 @@ impl Machine {
             Output::Forget { job } => {
                 self.ranks.forget(job, &mut self.events, &mut self.sources);
             }
-            Output::Log(what) => log(&what),
+            Output::Log(what) => self.admit(&what),
+        }
+    }
+
+    /// Passes on what the job does without.
+    fn complain(&mut self) {
+        for (what, why) in self.complaints.take() {
+            let node = LOCAL;
+            self.tell(ToFront::Note(Note::Missing { node, what, why }));
+        }
+    }
+
+    /// Something that our own code rules out has happened.
+    fn admit(&mut self, what: &str) {
+        if self.front.is_some() {
+            self.tell(ToFront::Internal(what.to_owned()));
+        } else {
+            say_at_once(&messages::internal(what), self.format);
+        }
+    }
+
+    /// A link that is emptied before each message has room for it.
+    fn check_sent<Message>(&mut self, sent: Result<(), Full<Message>>) {
+        if let Err(full) = sent.map_err(|Full(_)| Full(())) {
+            self.admit(&full.to_string());
+        }
+    }
+
+    /// The last words before this process ends, which the front waits for.
+    fn fail(&mut self, error: &os::Error) {
+        self.tell(ToFront::Failed(error.to_string()));
+        self.flush();
+    }
+
+    fn tell(&mut self, message: ToFront) {
+        if self.front.is_some() {
+            self.link.send(message);
         }
     }
 
@@ -464,7 +554,7 @@ impl Machine {
                 Ok(Some(message)) => self.on_front(now, message),
                 Ok(None) => break,
                 Err(error) => {
-                    log(&format!("the front broke the link: {error}"));
+                    say_at_once(&broken_link(&error), self.format);
                     return self.lose_front(now);
                 }
             }
@@ -473,7 +563,7 @@ impl Machine {
             Ok(Received::Open) => {}
             Ok(Received::Closed) => self.lose_front(now),
             Err(error) => {
-                log(&format!("cannot read from the front: {error}"));
+                say_at_once(&broken_link(&error), self.format);
                 self.lose_front(now);
             }
         }
@@ -506,13 +596,13 @@ impl Machine {
                 if wanted != self.front_writes {
                     self.front_writes = wanted;
                     if let Err(error) = self.events.set_interest(token, wanted) {
-                        log(&format!("cannot watch the front: {error}"));
+                        say_at_once(&messages::internal(&error.to_string()), self.format);
                     }
                 }
             }
             // Its end of file is read, and handled, next.
             Ok(Received::Closed) => {}
-            Err(error) => log(&format!("cannot write to the front: {error}")),
+            Err(error) => say_at_once(&broken_link(&error), self.format),
         }
     }
 
@@ -554,10 +644,7 @@ impl Machine {
             Ok(ReadOutcome::WouldBlock) => {}
             Ok(ReadOutcome::Closed) => self.end_output(now, proc, stream),
             Err(error) => {
-                log(&format!(
-                    "cannot read the output of rank {}: {error}",
-                    proc.rank
-                ));
+                self.complaints.add(Missing::Output(proc.rank), &error);
                 self.end_output(now, proc, stream);
             }
         }
@@ -622,15 +709,12 @@ fn service_name(host: &str, unique: u64) -> String {
     format!("rally-{host}-{:08x}-{pid}", unique & 0xffff_ffff)
 }
 
-/// A link that is emptied before each message has room for it.
-fn sent<Message>(result: Result<(), Full<Message>>) {
-    if let Err(full) = result.map_err(|Full(_)| Full(())) {
-        log(&full.to_string());
-    }
+/// Says on our own stderr what cannot be said to the front: there is no better place. Where nobody reads that, it is
+/// not said: the job must not wait for it.
+fn say_at_once(message: &Message, format: MessageFormat) {
+    let _ = os::write_if_room(std::io::stderr(), report::text(message, format).as_bytes());
 }
 
-/// Says what should not have happened, on our own stderr: there is no better place when the front may be gone. Where
-/// nobody reads that, it is not said: the job must not wait for it.
-pub(crate) fn log(what: &str) {
-    let _ = os::write_if_room(std::io::stderr(), format!("rally: {what}\n").as_bytes());
+fn broken_link(error: &LinkError) -> Message {
+    messages::internal(&format!("the front broke the link: {error}"))
 }

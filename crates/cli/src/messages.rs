@@ -184,6 +184,11 @@ pub(crate) fn not_watched(why: &NotWatched) -> Message {
     }
 }
 
+/// The controller's process has met what [`system`] is about.
+pub(crate) fn controller_failed(why: &str) -> Message {
+    Message::new(&SYSTEM, why).with_help("`ulimit -a` shows the limits of this shell")
+}
+
 pub(crate) fn system(error: &os::Error) -> Message {
     Message::new(&SYSTEM, error.to_string()).with_help("`ulimit -a` shows the limits of this shell")
 }
@@ -226,6 +231,7 @@ mod tests {
                 operation: "create a socket pair",
                 errno: 24,
             }),
+            controller_failed("cannot duplicate a descriptor: Too many open files"),
             internal("a queue overflowed"),
             not_watched(&NotWatched::NoProgram),
             not_watched(&NotWatched::System(os::Error::Call {

@@ -75,7 +75,7 @@ pub enum ControllerOutput {
     },
     /// The job is over and its end was told: the daemons and the controller may go.
     Finished,
-    /// A peer did something that the protocol rules out.
+    /// A daemon or the front did something that the protocol rules out: a mistake of ours.
     Log(String),
 }
 

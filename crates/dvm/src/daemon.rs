@@ -225,7 +225,7 @@ pub enum Output {
     Forget {
         job: JobId,
     },
-    /// A peer or the caller did something that the protocol rules out.
+    /// The controller or the caller did something that the protocol rules out: a mistake of ours.
     Log(String),
 }
 
@@ -281,7 +281,10 @@ impl Daemon {
             topology: Box::new(config.topology.clone()),
         };
         Self {
-            service: config.service.clone().map(Service::new),
+            service: config
+                .service
+                .clone()
+                .map(|service| Service::new(config.node, service)),
             config,
             jobs: BTreeMap::new(),
             outputs: VecDeque::from([Output::Send(hello)]),
@@ -550,18 +553,22 @@ impl Daemon {
     }
 
     fn forget_clean(&mut self, now: Time) {
-        let out = &mut self.outputs;
-        let mut forgotten = Vec::new();
-        self.jobs.retain(|id, job| {
-            if job.is_clean() {
-                forgotten.push(*id);
-                out.push_back(Output::Send(ToController::Clean { job: *id }));
-                out.push_back(Output::Forget { job: *id });
+        let clean = self.jobs.extract_if(.., |_, job| job.is_clean());
+        let clean: Vec<JobId> = clean.map(|(id, _)| id).collect();
+        for (number, id) in clean.iter().enumerate() {
+            let left = self.jobs.len() + clean.len() - 1 - number;
+            let notes = self
+                .service
+                .as_mut()
+                .map(|service| service.last_words(*id, left));
+            for note in notes.into_iter().flatten() {
+                let note = ToController::Note { job: *id, note };
+                self.outputs.push_back(Output::Send(note));
             }
-            !job.is_clean()
-        });
-        for id in forgotten {
-            self.serve(now, |service, now| service.forget(now, id));
+            let clean = ToController::Clean { job: *id };
+            self.outputs.push_back(Output::Send(clean));
+            self.outputs.push_back(Output::Forget { job: *id });
+            self.serve(now, |service, now| service.forget(now, *id));
         }
     }
 }

@@ -10,6 +10,7 @@
 
 mod kind;
 mod start;
+mod trouble;
 mod words;
 
 #[cfg(test)]
@@ -280,6 +281,8 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
             )
             .with_help("such a process waits in the kernel, often for a file server or a device; `ps -o pid,stat,wchan` shows for what")
         }
+        Note::Refused(refused) => trouble::refused(refused, scene),
+        Note::Missing { node, what, why } => trouble::missing(*node, *what, why, scene),
     }
 }
 

@@ -117,6 +117,10 @@ pub enum ToFront {
     Note(Note),
     /// The last message.
     Ended(Outcome),
+    /// The controller's process cannot go on, and why. The last message.
+    Failed(String),
+    /// A rule that our own code keeps was broken, which ended nothing.
+    Internal(String),
 }
 
 /// One proc in the proc table.
@@ -182,6 +186,42 @@ pub enum Note {
         node: NodeId,
         pids: Vec<i32>,
     },
+    /// Connections to the PMIx port of a node were closed because of who made them or of what came over them.
+    Refused(Refused),
+    /// Something that the job does without.
+    Missing {
+        node: NodeId,
+        what: Missing,
+        /// What the system says.
+        why: String,
+    },
+}
+
+/// Connections to a PMIx port that were closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    pub node: NodeId,
+    /// The ranks whose connections they were; absent for those of nobody in the job.
+    pub ranks: Option<RankSet>,
+    /// How many.
+    pub count: u64,
+    /// The first reasons, each with how many were closed for it.
+    pub reasons: Vec<(String, u64)>,
+}
+
+/// What a job does without when the system refuses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Missing {
+    /// Room for more connections of PMIx: clients wait until another one ends.
+    Room,
+    /// A connection of PMIx that could not be taken.
+    Client,
+    /// The place at which `rally release` finds the job.
+    Control,
+    /// A directory that ranks are told of.
+    Directory,
+    /// The rest of a rank's output.
+    Output(Rank),
 }
 
 /// How a job ended.

@@ -7,13 +7,13 @@ use std::{
 
 use base::Time;
 use bytes::{Buf, Bytes};
-use dvm::{Daemon, Input};
+use dvm::{Daemon, Input, proto::Missing};
 use os::{
     AcceptOutcome, Interest, Loop, PeerIdentity, ReadOutcome, SocketOwners, Token, WriteOutcome,
 };
 use pmix::server::{Conn, PeerOwner};
 
-use super::{Source, log};
+use super::{Source, complaints::Complaints};
 
 /// Bytes read from one connection before others have their turn.
 const READ_MAX: usize = 64 * 1024;
@@ -77,6 +77,7 @@ impl Clients {
         now: Time,
         events: &mut Loop,
         sources: &mut BTreeMap<Token, Source>,
+        complaints: &mut Complaints,
         daemon: &mut Daemon,
     ) {
         for _ in 0..ACCEPTS_PER_TURN {
@@ -87,12 +88,12 @@ impl Clients {
                 Ok(AcceptOutcome::Connection(accepted)) => accepted,
                 Ok(AcceptOutcome::WouldBlock) => return,
                 Ok(AcceptOutcome::Exhausted(error)) => {
-                    log(&format!("PMIx clients have to wait: {error}"));
+                    complaints.add(Missing::Room, &error);
                     self.paused = true;
                     let _ = events.set_interest(self.listener, Interest::None);
                     return;
                 }
-                Err(error) => return log(&error.to_string()),
+                Err(error) => return complaints.add(Missing::Client, &error),
             };
             let owner = match accepted.peer {
                 PeerIdentity::User(uid) => PeerOwner::Uid(uid),
@@ -115,7 +116,7 @@ impl Clients {
                     );
                     daemon.handle(now, Input::ClientAccepted { conn, owner });
                 }
-                Err(error) => log(&format!("a PMIx client is turned away: {error}")),
+                Err(error) => complaints.add(Missing::Client, &error),
             }
         }
     }

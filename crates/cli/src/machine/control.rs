@@ -7,10 +7,11 @@ use base::Time;
 use dvm::{
     Controller, ControllerInput,
     control::{MAX_LINE, Reply},
+    proto::Missing,
 };
 use os::{Interest, Loop, ReadOutcome, Token};
 
-use super::{Source, log};
+use super::{Source, complaints::Complaints};
 
 /// Connections that are served at once; others wait in the kernel's queue.
 const MAX_PEERS: usize = 8;
@@ -46,6 +47,7 @@ impl Control {
         front: i32,
         events: &mut Loop,
         sources: &mut BTreeMap<Token, Source>,
+        complaints: &mut Complaints,
     ) {
         let (None, Some(session)) = (&self.listener, session) else {
             return;
@@ -59,7 +61,7 @@ impl Control {
                 sources.insert(token, Source::Control);
                 self.listener = Some(token);
             }
-            Err(error) => log(&format!("`rally release` will not find this job: {error}")),
+            Err(error) => complaints.add(Missing::Control, &error),
         }
     }
 
@@ -69,6 +71,7 @@ impl Control {
         now: Time,
         events: &mut Loop,
         sources: &mut BTreeMap<Token, Source>,
+        complaints: &mut Complaints,
     ) {
         let Some(listener) = self.listener else {
             return;
@@ -81,7 +84,7 @@ impl Control {
                 Ok(Some(accepted)) => accepted,
                 Ok(None) => return,
                 Err(error) => {
-                    log(&error.to_string());
+                    complaints.add(Missing::Control, &error);
                     break;
                 }
             };

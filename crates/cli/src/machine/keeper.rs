@@ -20,31 +20,45 @@ use base::{ExitStatus, Signal};
 use os::{ChildEvent, Clock, Forked, Loop};
 
 use super::{Birth, IGNORED};
+use crate::exit;
 
 /// How long what the controller left may take to die of SIGKILL before the keeper goes as well.
 const ORPHANS_MAX: Duration = Duration::from_secs(2);
 
-/// Forks the controller and keeps it. Returns in the keeper when nothing is left, with the exit code, and in the
-/// controller when it fails.
-pub(crate) fn keep(birth: Birth) -> Result<u8, os::Error> {
+/// Forks the controller and keeps it, until nothing is left; the exit code of this process, whichever of the two it is.
+/// The front is told why it could not be done.
+pub(crate) fn keep(mut birth: Birth) -> u8 {
+    let forked = prepare().and_then(|()| os::fork());
+    let ended = match forked {
+        Ok(Forked::Child) => super::run(&mut birth).map(|never| match never {}),
+        Ok(Forked::Parent(controller)) => match Loop::new(&IGNORED) {
+            Ok(events) => {
+                // The front must see the end of the link when the controller dies.
+                drop(birth.link.take());
+                watch(controller, events)
+            }
+            Err(error) => {
+                // Nobody would end what it leaves.
+                let _ = os::kill(controller, Signal::KILL);
+                Err(error)
+            }
+        },
+        Err(error) => Err(error),
+    };
+    ended.unwrap_or_else(|error| {
+        birth.fail(&error);
+        exit::INTERNAL
+    })
+}
+
+fn prepare() -> Result<(), os::Error> {
     // Whoever started us may ignore it, and then the end of a controller that fails at once would be lost.
     os::default_signal(Signal::CHLD)?;
     os::become_subreaper()?;
-    os::new_session()?;
-    match os::fork()? {
-        Forked::Child => match super::run(birth) {
-            Err(error) => Err(error),
-        },
-        Forked::Parent(controller) => {
-            // The front must see the end of the link when the controller dies.
-            drop(birth);
-            watch(controller)
-        }
-    }
+    os::new_session()
 }
 
-fn watch(controller: os::Pid) -> Result<u8, os::Error> {
-    let mut events = Loop::new(&IGNORED)?;
+fn watch(controller: os::Pid, mut events: Loop) -> Result<u8, os::Error> {
     let mut taken = Vec::new();
     let mut code = None;
     let mut until = None;

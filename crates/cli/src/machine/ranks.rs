@@ -17,7 +17,7 @@ use base::{JobId, ProcId, Signal, Time};
 use bytes::Bytes;
 use dvm::{
     SpawnOrder,
-    proto::{StartFailure, StartStep, Stream},
+    proto::{Missing, StartFailure, StartStep, Stream},
     spec::{App, HoldAt, WindowSize},
 };
 use os::{
@@ -29,7 +29,7 @@ use self::{
     channels::{Channels, window_size},
     program::{Prepared, SHELL, c_string, is_script, is_unknown_format, shell_argv, variable},
 };
-use super::{Source, debuggers::Debuggers, record::OWNER_VARIABLE};
+use super::{Source, complaints::Complaints, debuggers::Debuggers, record::OWNER_VARIABLE};
 
 /// An error number of Linux, the same on every architecture that we build for.
 const EINVAL: i32 = 22;
@@ -322,6 +322,7 @@ impl Ranks {
     pub(super) fn set_reading(
         &self,
         events: &mut Loop,
+        complaints: &mut Complaints,
         proc: ProcId,
         stream: Stream,
         interest: Interest,
@@ -329,10 +330,7 @@ impl Ranks {
         if let Some(token) = self.output(proc, stream)
             && let Err(error) = events.set_interest(token, interest)
         {
-            super::log(&format!(
-                "cannot watch the output of rank {}: {error}",
-                proc.rank
-            ));
+            complaints.add(Missing::Output(proc.rank), &error);
         }
     }
 

@@ -118,6 +118,20 @@ fn too_few_descriptors_is_an_error_not_a_hang() {
 }
 
 /// Root has no limit of processes: this one shows only as an unprivileged user, which `cargo xtask test` also is.
+/// Whichever of our processes is the first that has no descriptor left says so.
+#[test]
+fn no_descriptors_for_ourselves_is_what_is_said() {
+    for limit in 7..=20 {
+        let sandbox = Sandbox::new();
+        let script = format!(r#"ulimit -n {limit}; exec "$RALLY" run -n 1 /bin/true"#);
+        let run = sandbox
+            .run(&mut sandbox.shell(&script))
+            .expect_code(123)
+            .expect_err(&["error: ", "ulimit"]);
+        assert_eq!(run.err().matches("error: ").count(), 1, "{run:?}");
+    }
+}
+
 #[test]
 fn no_more_pids_is_an_error_not_a_hang() {
     let sandbox = Sandbox::new();

@@ -2,7 +2,8 @@
 
 use std::{
     fs::{self, DirBuilder, File},
-    io::Write,
+    io::{Read, Write},
+    net::TcpStream,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::PathBuf,
     process::{Command, Stdio},
@@ -10,7 +11,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{DEADLINE, Running, Sandbox, eventually, rally};
+use crate::harness::{DEADLINE, Finished, Running, Sandbox, Stream, eventually, rally};
 
 /// A record and a process that carries its name, of a controller that nobody here can see.
 struct Hidden {
@@ -132,6 +133,42 @@ fn what_is_no_program_and_no_script_is_refused() {
             .expect_err(&["error:", name])
             .expect_out("");
     }
+}
+
+/// A job whose PMIx port sees so many connections of somebody who does not belong there.
+fn with_strangers(count: usize, options: &[&str]) -> Finished {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.rally(&["run", "-n", "1"]);
+    command
+        .args(options)
+        .args(["sh", "-c", "echo \"$PMIX_SERVER_URI4:\"; cat"])
+        .stdin(Stdio::piped());
+    let run = sandbox.start(&mut command);
+    run.expect(Stream::Stdout, ":\n");
+    let uri = run.so_far(Stream::Stdout);
+    let port = uri.trim_end_matches(":\n").rsplit(':').next().unwrap();
+    let port: u16 = port.parse().unwrap();
+    for _ in 0..count {
+        let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        // It may be closed meanwhile; the end of it says that it was counted.
+        let _ = stranger.write_all(b"GET / HTTP/1.0 and more than a head\r\n\r\n");
+        let _ = stranger.read(&mut [0; 16]);
+    }
+    run.end().expect_code(0)
+}
+
+/// Anybody on the machine can connect; what that makes us print has a bound.
+#[test]
+fn strangers_at_the_port_are_counted() {
+    let run = with_strangers(200, &[]).expect_err(&[
+        "warning: 200 connections to the PMIx port on ",
+        "(200 times)",
+    ]);
+    assert_eq!(run.err().matches("connection").count(), 1, "{run:?}");
+    assert_eq!(with_strangers(20, &["-q"]).err(), "");
+    let run = with_strangers(20, &["--message-format", "json"]);
+    let said: serde_json::Value = serde_json::from_str(run.err().trim_end()).unwrap();
+    assert_eq!(said["id"], "pmix/refused", "{run:?}");
 }
 
 fn executable(sandbox: &Sandbox, name: &str, contents: &[u8]) -> String {

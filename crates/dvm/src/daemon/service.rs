@@ -2,6 +2,7 @@
 
 mod facts;
 mod hwloc;
+mod refused;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,7 +10,7 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-use base::{ExitStatus, JobId, ProcId, Rank, RankSet, Signal, Time};
+use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -22,8 +23,9 @@ use pmix::{
     value::{Info, IofChannels, Nspace, PmixRank, Proc, Range, Status},
 };
 
+use self::refused::Closed;
 use super::{Company, Crowd, DaemonConfig, Output};
-use crate::proto::{AskId, Launch, Stream, ToController};
+use crate::proto::{AskId, Launch, Note, Stream, ToController};
 
 /// How PMIx is served on a node.
 #[derive(Clone, Debug)]
@@ -46,6 +48,7 @@ const MAX_CLEANUPS: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Service {
     config: ServiceConfig,
+    node: NodeId,
     identity: Proc,
     server: Server,
     host: String,
@@ -60,6 +63,7 @@ pub(super) struct Service {
     wanted: BTreeMap<JobId, IofChannels>,
     /// What procs have left to be removed when they end.
     cleanups: BTreeMap<ProcId, Vec<OsString>>,
+    closed: Closed,
     demands: VecDeque<Demand>,
     /// Effects of the daemon's own that need no job.
     effects: VecDeque<Output>,
@@ -124,7 +128,7 @@ impl Environment {
 }
 
 impl Service {
-    pub(super) fn new(config: ServiceConfig) -> Self {
+    pub(super) fn new(node: NodeId, config: ServiceConfig) -> Self {
         let identity = Proc {
             nspace: name(&config.name),
             rank: PmixRank(0),
@@ -137,6 +141,7 @@ impl Service {
         });
         Self {
             config,
+            node,
             identity,
             server,
             host: String::new(),
@@ -147,6 +152,7 @@ impl Service {
             asked: BTreeMap::new(),
             wanted: BTreeMap::new(),
             cleanups: BTreeMap::new(),
+            closed: Closed::default(),
             demands: VecDeque::new(),
             effects: VecDeque::new(),
         }
@@ -244,10 +250,30 @@ impl Service {
 
     pub(super) fn on_tick(&mut self, now: Time) {
         self.server.handle(now, Input::Tick);
+        for (job, note) in self.closed.due(now, self.node) {
+            self.tell(job, note);
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.server.deadline()
+        let deadlines = [self.server.deadline(), self.closed.deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// The last that is told of a job here. With the last job go those who have tried to join one and belong to none.
+    pub(super) fn last_words(&mut self, job: JobId, left: usize) -> Vec<Note> {
+        let strangers = if left == 0 {
+            self.closed.of_strangers(self.node)
+        } else {
+            None
+        };
+        let ranks = self.closed.of_job(job, self.node);
+        ranks.into_iter().chain(strangers).collect()
+    }
+
+    fn tell(&mut self, job: JobId, note: Note) {
+        let note = ToController::Note { job, note };
+        self.effects.push_back(Output::Send(note));
     }
 
     pub(super) fn forget(&mut self, now: Time, job: JobId) {
@@ -324,11 +350,10 @@ impl Service {
                 }
                 // Whoever breaks the rules loses its connection and nothing else: what it makes of that is its business.
                 FromServer::Refused { proc, error } => {
-                    let who = proc.map_or_else(
-                        || "a connection to the PMIx port was refused".to_owned(),
-                        |proc| format!("the PMIx connection of {proc} was closed"),
-                    );
-                    out.push_back(Output::Log(format!("{who}: {error}")));
+                    match proc.and_then(|proc| self.proc_id(&proc)) {
+                        Some(ProcId { job, rank }) => self.closed.rank(now, job, rank, &error),
+                        None => self.closed.stranger(&error),
+                    }
                 }
                 FromServer::Connected { proc } => self.make_directory(&proc, out),
                 FromServer::Wanted { nspace, channels } => {

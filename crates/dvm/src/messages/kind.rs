@@ -135,6 +135,19 @@ over, SIGKILL."
 in a system call that cannot be interrupted (state `D`), mostly for a file server that does not answer or for a device. \
 They end when that call returns. Nothing that a launcher can do ends them sooner."
 
+    REFUSED: Warning "pmix/refused"
+"Every node of a job has a port on 127.0.0.1 at which its ranks find PMIx. Any process of the machine can connect to it, but only \
+processes of the job's own user are heard: the kernel says whose a connection is, and others are closed before a byte is read. A \
+connection of a rank is closed when what comes over it breaks the protocol, and the rank lives on.
+
+Connections of nobody in the job are counted, and told once when it is over. Many of them, of another user, mean that somebody \
+looks for open ports on the machine or disturbs on purpose. In a container with a user namespace the user of a rank can be another \
+one than that of the job: start the launcher inside, too."
+
+    MISSING: Warning "job/without"
+"The system has refused something that the job can do without: `reason` is what it said, and the headline what is missing now. Each \
+such thing is told once."
+
     BAD_PATTERN: Error "output/bad-pattern"
 "The name for the ranks' output files is a pattern: `%r` is the rank, `%s` the number of ranks, `%l` the rank within its \
 node, `%a` the app, `%j` the job, `%h` the host name, `%p` the launcher's process number and `%%` a percent sign. Digits \

@@ -2,6 +2,7 @@
 
 mod placement;
 mod start;
+mod trouble;
 
 use std::time::Duration;
 

@@ -1,0 +1,53 @@
+//! What the system has refused and the job does without. Each such thing is told once, however often it happens: others
+//! may be able to bring it about.
+
+use std::collections::BTreeSet;
+
+use dvm::proto::Missing;
+
+#[derive(Debug, Default)]
+pub(super) struct Complaints {
+    told: BTreeSet<Missing>,
+    new: Vec<(Missing, String)>,
+}
+
+impl Complaints {
+    pub(super) fn add(&mut self, what: Missing, error: &os::Error) {
+        if self.told.insert(what) {
+            self.new.push((what, error.to_string()));
+        }
+    }
+
+    /// What is to be told.
+    pub(super) fn take(&mut self) -> Vec<(Missing, String)> {
+        std::mem::take(&mut self.new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Rank;
+
+    use super::*;
+
+    #[test]
+    fn each_is_told_once() {
+        let mut complaints = Complaints::default();
+        let error = os::Error::Call {
+            operation: "accept a connection",
+            errno: 24,
+        };
+        for _ in 0..1000 {
+            complaints.add(Missing::Room, &error);
+            complaints.add(Missing::Output(Rank(1)), &error);
+        }
+        let told: Vec<Missing> = complaints
+            .take()
+            .into_iter()
+            .map(|(what, _)| what)
+            .collect();
+        assert_eq!(told, [Missing::Room, Missing::Output(Rank(1))]);
+        complaints.add(Missing::Room, &error);
+        assert_eq!(complaints.take(), []);
+    }
+}

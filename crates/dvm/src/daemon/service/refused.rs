@@ -1,0 +1,163 @@
+//! Connections to the PMIx port that were closed, counted: whoever may connect may do so a thousand times a second, and
+//! nobody is to read a line for each.
+//!
+//! | whose | told |
+//! |---|---|
+//! | nobody's in a job here | once, when the last job of the node is over |
+//! | a rank's | [`RANK_DELAY`] after the first, with those of other ranks; later ones when the job is over |
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use base::{JobId, NodeId, Rank, RankSet, Time};
+use pmix::server::Refusal;
+
+use crate::proto::{Note, Refused};
+
+/// How long a closed connection of a rank waits for those of others, which fail alike.
+const RANK_DELAY: Duration = Duration::from_secs(1);
+/// Reasons that are told; those that come later are only counted.
+const REASONS_MAX: usize = 4;
+
+/// What was closed and not told yet.
+#[derive(Debug, Default)]
+struct Tally {
+    ranks: BTreeSet<Rank>,
+    count: u64,
+    reasons: Vec<(String, u64)>,
+}
+
+/// What was closed on a node.
+#[derive(Debug, Default)]
+pub(super) struct Closed {
+    strangers: Tally,
+    by_job: BTreeMap<JobId, Tally>,
+    /// When what is in `by_job` is told; absent where nothing is, or once it was told.
+    due: BTreeMap<JobId, Time>,
+    /// Jobs of which something was told before their end.
+    told: BTreeSet<JobId>,
+}
+
+impl Tally {
+    fn add(&mut self, rank: Option<Rank>, why: &Refusal) {
+        self.count += 1;
+        self.ranks.extend(rank);
+        let why = why.to_string();
+        if let Some((_, count)) = self.reasons.iter_mut().find(|(reason, _)| *reason == why) {
+            *count += 1;
+        } else if self.reasons.len() < REASONS_MAX {
+            self.reasons.push((why, 1));
+        }
+    }
+
+    fn note(self, node: NodeId) -> Option<Note> {
+        let ranks: RankSet = self.ranks.into_iter().collect();
+        (self.count > 0).then_some(Note::Refused(Refused {
+            node,
+            ranks: (!ranks.is_empty()).then_some(ranks),
+            count: self.count,
+            reasons: self.reasons,
+        }))
+    }
+}
+
+impl Closed {
+    pub(super) fn stranger(&mut self, why: &Refusal) {
+        self.strangers.add(None, why);
+    }
+
+    pub(super) fn rank(&mut self, now: Time, job: JobId, rank: Rank, why: &Refusal) {
+        self.by_job.entry(job).or_default().add(Some(rank), why);
+        if !self.told.contains(&job) {
+            self.due.entry(job).or_insert(now + RANK_DELAY);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.due.values().min().copied()
+    }
+
+    /// What is due to be told.
+    pub(super) fn due(&mut self, now: Time, node: NodeId) -> Vec<(JobId, Note)> {
+        let due = self.due.extract_if(.., |_, at| *at <= now);
+        let jobs: Vec<JobId> = due.map(|(job, _)| job).collect();
+        self.told.extend(&jobs);
+        let tallies = jobs
+            .into_iter()
+            .filter_map(|job| Some((job, self.by_job.remove(&job)?)));
+        tallies
+            .filter_map(|(job, tally)| Some((job, tally.note(node)?)))
+            .collect()
+    }
+
+    /// What is left to be told of a job that is over.
+    pub(super) fn of_job(&mut self, job: JobId, node: NodeId) -> Option<Note> {
+        self.due.remove(&job);
+        self.told.remove(&job);
+        self.by_job.remove(&job)?.note(node)
+    }
+
+    /// What is to be told of strangers, when the last job is over.
+    pub(super) fn of_strangers(&mut self, node: NodeId) -> Option<Note> {
+        std::mem::take(&mut self.strangers).note(node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeId = NodeId(0);
+    const JOB: JobId = JobId(1);
+
+    fn foreign(user: u32) -> Refusal {
+        Refusal::WrongOwner {
+            expected: 1000,
+            actual: user,
+        }
+    }
+
+    fn refused(note: Option<Note>) -> Refused {
+        match note {
+            Some(Note::Refused(refused)) => refused,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn strangers_are_counted_and_told_once() {
+        let mut closed = Closed::default();
+        assert_eq!(closed.of_strangers(NODE), None);
+        for user in 0..100_000 {
+            closed.stranger(&foreign(user % 10));
+        }
+        assert_eq!(closed.deadline(), None);
+        let told = refused(closed.of_strangers(NODE));
+        assert_eq!((told.count, told.ranks), (100_000, None));
+        assert_eq!(told.reasons.len(), REASONS_MAX);
+        assert!(told.reasons.iter().all(|(_, count)| *count == 10_000));
+        assert_eq!(closed.of_strangers(NODE), None);
+    }
+
+    #[test]
+    fn ranks_that_fail_alike_are_told_together_and_later_ones_at_the_end() {
+        let mut closed = Closed::default();
+        let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
+        for rank in 0..3 {
+            closed.rank(at(5), JOB, Rank(rank), &Refusal::Tool);
+        }
+        assert_eq!(closed.deadline(), Some(at(6)));
+        assert_eq!(closed.due(at(5), NODE), []);
+        let mut due = closed.due(at(6), NODE);
+        let told = refused(due.pop().map(|(_, note)| note));
+        assert_eq!((told.count, told.ranks), (3, Some(RankSet::range(0..3))));
+        for _ in 0..50 {
+            closed.rank(at(7), JOB, Rank(1), &Refusal::Tool);
+        }
+        assert_eq!(closed.deadline(), None);
+        assert_eq!(refused(closed.of_job(JOB, NODE)).count, 50);
+        assert_eq!(closed.of_job(JOB, NODE), None);
+    }
+}

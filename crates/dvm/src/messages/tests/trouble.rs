@@ -1,0 +1,83 @@
+//! What goes wrong around a job.
+
+use super::*;
+use crate::proto::{Missing, Refused};
+
+fn closed(ranks: Option<&str>, reasons: &[(&str, u64)], count: u64) -> Note {
+    let reasons = reasons.iter();
+    Note::Refused(Refused {
+        node: NodeId(0),
+        ranks: ranks.map(set),
+        count,
+        reasons: reasons
+            .map(|(reason, times)| ((*reason).to_owned(), *times))
+            .collect(),
+    })
+}
+
+#[test]
+fn connections_that_are_closed() {
+    let foreign = "it belongs to user 1001, the job to user 1000";
+    let small = Job::small();
+    let cases = [
+        closed(None, &[(foreign, 1)], 1),
+        closed(
+            None,
+            &[(foreign, 90_000), ("it says that it is a\u{1b}[2Jb", 1)],
+            100_001,
+        ),
+        closed(Some("0"), &[("tools cannot connect yet", 1)], 1),
+        closed(Some("0-1,3"), &[("tools cannot connect yet", 5)], 5),
+    ];
+    let text = cases.map(|note| shown(&super::note(&note, &small.scene())));
+    insta::assert_snapshot!(text.concat(), @r"
+    pmix/refused Warning: 1 connection to the PMIx port on `n1` was refused
+      reason: it belongs to user 1001, the job to user 1000
+      effect: none on the job
+    pmix/refused Warning: 100001 connections to the PMIx port on `n1` were refused
+      reason: it belongs to user 1001, the job to user 1000 (90000 times)
+    it says that it is a\u{1b}[2Jb (1 time)
+    other reasons (10000 times)
+      effect: none on the job
+    pmix/refused Warning: 1 connection of rank 0 to PMIx on `n1` was closed
+      reason: tools cannot connect yet
+      effect: what these ranks ask for by it fails
+    pmix/refused Warning: 5 connections of ranks 0-1,3 to PMIx on `n1` were closed
+      reason: tools cannot connect yet (5 times)
+      effect: what these ranks ask for by it fails
+    ");
+}
+
+#[test]
+fn what_a_job_does_without() {
+    let small = Job::small();
+    let all = [
+        Missing::Room,
+        Missing::Client,
+        Missing::Control,
+        Missing::Directory,
+        Missing::Output(Rank(3)),
+    ];
+    let text = all.map(|what| {
+        let note = Note::Missing {
+            node: NodeId(0),
+            what,
+            why: "cannot do so: Too many open files".to_owned(),
+        };
+        shown(&super::note(&note, &small.scene()))
+    });
+    insta::assert_snapshot!(text.concat(), @"
+    job/without Warning: new PMIx connections on `n1` wait until others end
+      reason: cannot do so: Too many open files
+      help: `ulimit -n` shows the limit on open files
+    job/without Warning: a PMIx connection on `n1` was not taken
+      reason: cannot do so: Too many open files
+    job/without Warning: `rally release` does not find this job
+      reason: cannot do so: Too many open files
+      help: SIGCONT to `rally` lets the ranks go as well
+    job/without Warning: a directory for files of ranks on `n1` could not be made
+      reason: cannot do so: Too many open files
+    job/without Warning: the rest of what rank 3 on `n1` writes is lost
+      reason: cannot do so: Too many open files
+    ");
+}

@@ -1,0 +1,81 @@
+//! Sentences about what goes wrong around a job and does not end it.
+
+use base::NodeId;
+
+use super::{
+    Message, Scene, kind as k,
+    words::{count, plain, ranks_text},
+};
+use crate::proto::{Missing, Refused};
+
+/// Connections to the PMIx port that were closed.
+pub(super) fn refused(refused: &Refused, scene: &Scene<'_>) -> Message {
+    let headline = match &refused.ranks {
+        None => format!(
+            "{} to the PMIx port on {} {} refused",
+            count(refused.count, "connection", "connections"),
+            scene.node(refused.node),
+            if refused.count == 1 { "was" } else { "were" },
+        ),
+        Some(ranks) => format!(
+            "{} of {} to PMIx on {} {} closed",
+            count(refused.count, "connection", "connections"),
+            ranks_text(ranks),
+            scene.node(refused.node),
+            if refused.count == 1 { "was" } else { "were" },
+        ),
+    };
+    let named: u64 = refused.reasons.iter().map(|(_, times)| times).sum();
+    let mut reasons: Vec<String> = refused
+        .reasons
+        .iter()
+        .map(|(reason, times)| times_of(&plain(reason), *times, refused.count))
+        .collect();
+    if named < refused.count {
+        let others = refused.count - named;
+        reasons.push(times_of("other reasons", others, refused.count));
+    }
+    let message = Message::new(&k::REFUSED, headline).fact("reason", reasons.join("\n"));
+    match refused.ranks {
+        None => message.fact("effect", "none on the job"),
+        Some(_) => message.fact("effect", "what these ranks ask for by it fails"),
+    }
+}
+
+/// A reason, with how many connections it closed where there are several.
+fn times_of(reason: &str, times: u64, all: u64) -> String {
+    if all == 1 {
+        reason.to_owned()
+    } else {
+        format!("{reason} ({})", count(times, "time", "times"))
+    }
+}
+
+/// Something that the job does without.
+pub(super) fn missing(node: NodeId, what: Missing, why: &str, scene: &Scene<'_>) -> Message {
+    let node = scene.node(node);
+    let (headline, help) = match what {
+        Missing::Room => (
+            format!("new PMIx connections on {node} wait until others end"),
+            Some("`ulimit -n` shows the limit on open files"),
+        ),
+        Missing::Client => (format!("a PMIx connection on {node} was not taken"), None),
+        Missing::Control => (
+            "`rally release` does not find this job".to_owned(),
+            Some("SIGCONT to `rally` lets the ranks go as well"),
+        ),
+        Missing::Directory => (
+            format!("a directory for files of ranks on {node} could not be made"),
+            None,
+        ),
+        Missing::Output(rank) => (
+            format!("the rest of what rank {rank} on {node} writes is lost"),
+            None,
+        ),
+    };
+    let message = Message::new(&k::MISSING, headline).fact("reason", plain(why));
+    match help {
+        Some(help) => message.with_help(help),
+        None => message,
+    }
+}
