@@ -25,7 +25,7 @@ use dvm::{
     alloc::Allocation,
     messages::{Message, Scene},
     proto::{EndReason, FromFront, Outcome, Refusal, Stream, TableRow, ToFront},
-    spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec},
+    spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, LineTerminal},
 };
 use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Token};
 
@@ -90,6 +90,8 @@ struct Front {
     watchdog: Watchdog,
     /// The rank with a terminal of its own.
     pty: Option<Rank>,
+    /// The ranks' stdout is a terminal, as ours is.
+    lines: Option<LineTerminal>,
     table: Vec<TableRow>,
     nodes: Vec<String>,
     apps: Vec<App>,
@@ -239,6 +241,7 @@ impl Front {
         let socket = events.add(socket, Interest::Read)?;
         let [stdin, stdout, stderr] = os::standard_streams()?;
         let pty = spec.stdio.pty.map(|pty| pty.rank);
+        let lines = spec.stdio.lines;
         let input = Input::new(&options.input, stdin)?;
         let printers = Printers::new(&mut events, &options, stdout, stderr)?;
         let hold = spec.hold.at;
@@ -266,6 +269,7 @@ impl Front {
             debugger,
             watchdog,
             pty,
+            lines,
             table: Vec::new(),
             nodes,
             apps,

@@ -30,7 +30,10 @@ use std::{
 pub use dbgr::dbgr;
 
 use args::{Detail, MessageFormat, Request, RunRequest, Show, Verbosity, World};
-use dvm::messages::{Kind, Message};
+use dvm::{
+    messages::{Kind, Message},
+    spec::WindowSize,
+};
 
 /// Every message that `rally help ID` explains.
 const TABLES: &[&[&Kind]] = &[
@@ -61,14 +64,8 @@ fn run() -> u8 {
         return singleton::stand_for(port, &variable);
     }
     let mut world = World::capture();
-    if os::is_terminal(io::stdin().as_fd())
-        && let Some(size) = os::window_size(io::stdin().as_fd())
-    {
-        world.window = dvm::spec::WindowSize {
-            rows: size.rows,
-            columns: size.columns,
-        };
-    }
+    world.window = terminal_size(io::stdin()).unwrap_or(world.window);
+    world.screen = terminal_size(io::stdout());
     // A process has no threads now, and little memory to copy.
     let crew = args::looks_like_job(&world.argv)
         .then(|| front::Crew::start(&world.host, args::message_format(&world.argv)));
@@ -80,6 +77,16 @@ fn run() -> u8 {
             error.exit().code()
         }
     }
+}
+
+/// The size of the terminal that a stream of ours is, if it is one.
+fn terminal_size(stream: impl AsFd) -> Option<WindowSize> {
+    let stream = stream.as_fd();
+    let size = os::window_size(stream).filter(|_| os::is_terminal(stream))?;
+    Some(WindowSize {
+        rows: size.rows,
+        columns: size.columns,
+    })
 }
 
 /// The processes for a job, where they were started already.

@@ -44,7 +44,7 @@ use self::{
 use crate::{
     life::Unexpected,
     proto::{AskId, Launch, StartFailure, Stream, ToController, ToDaemon},
-    spec::{App, HoldAt, WindowSize},
+    spec::{App, HoldAt, LineTerminal, WindowSize},
 };
 
 /// Between SIGTERM and SIGKILL when the controller is gone: short, for nothing of ours may be left 2 s later.
@@ -257,6 +257,8 @@ pub enum StreamPlan {
     Pipe,
     /// The slave side of the proc's own terminal.
     Pty,
+    /// A terminal for this stream alone, at which nobody types.
+    Lines(LineTerminal),
     /// A file, created where missing and appended to; relative to the app's directory.
     File(OsString),
     /// The same as stdout.

@@ -76,6 +76,25 @@ pub struct StdioPlan {
     pub stderr: Destination,
     /// The rank that gets a terminal of its own for stdin, stdout and stderr, with this size at the start.
     pub pty: Option<Pty>,
+    /// The terminal that each proc gets for its stdout, where we read that; `None`: a pipe.
+    pub lines: Option<LineTerminal>,
+}
+
+/// A terminal for the stdout of a proc, and for nothing else of it. Libraries write out each line at once where stdout is
+/// a terminal, and when their buffer is full where it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineTerminal {
+    pub size: WindowSize,
+    pub without: WithoutTerminal,
+}
+
+/// What is done where there is no terminal to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WithoutTerminal {
+    /// The proc gets a pipe.
+    Pipe,
+    /// The proc is not started.
+    Fail,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -36,14 +36,28 @@ pub const CUT_DELAY: Duration = Duration::from_secs(1);
 /// this size whatever stands at its end.
 pub const BLOCK: usize = 4096;
 
-/// A pipe that holds so much may be full, and its writer asleep in the midst of a line: the pages of a pipe need not be
-/// full themselves.
-const HALF_PIPE: usize = 32 * 1024;
+/// What a proc's stream comes through, which decides how large the pieces are that its lines are cut into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conduit {
+    #[default]
+    Pipe,
+    Terminal,
+}
 
-/// Whether a read of so many bytes ends where a buffer or a pipe was full, and not where the writer wanted it to end.
-#[must_use]
-pub const fn is_full(read: usize) -> bool {
-    read.is_multiple_of(BLOCK) || read >= HALF_PIPE
+impl Conduit {
+    /// Whether a read of so many bytes ends where a buffer was full, and not where the writer wanted it to end.
+    ///
+    /// The C library has a buffer of 1,024 bytes for a terminal. Who writes more than there is room for sleeps in the midst
+    /// of a line: the pages of a pipe need not be full then, and a terminal hands over less than a page at once, in two
+    /// parts where its ring ends.
+    #[must_use]
+    pub const fn is_full(self, read: usize) -> bool {
+        let (block, half) = match self {
+            Self::Pipe => (BLOCK, 32 * 1024),
+            Self::Terminal => (1024, 2 * 1024),
+        };
+        read.is_multiple_of(block) || read >= half
+    }
 }
 
 /// What one stream may have between a daemon and the front's descriptor, counted by [`cost`]. Above it the daemon stops
@@ -69,6 +83,7 @@ pub const STDIN_FIRST: u64 = 64 * 1024;
 /// Makes chunks of whole lines from what is read of one stream of one proc.
 #[derive(Debug, Default)]
 pub struct Assembler {
+    conduit: Conduit,
     /// The start of a line whose end has not come; at most [`LINE_MAX`] bytes.
     pending: Vec<u8>,
     /// Since when the first byte of `pending` waits for the end of its line, and how long it may.
@@ -79,6 +94,14 @@ pub struct Assembler {
 pub type Piece = (Bytes, ChunkEnd);
 
 impl Assembler {
+    #[must_use]
+    pub fn new(conduit: Conduit) -> Self {
+        Self {
+            conduit,
+            ..Self::default()
+        }
+    }
+
     /// Takes what was read and appends what may be passed on now to `out`, in order. Whole lines inside `bytes` are
     /// passed on without a copy.
     pub fn push(&mut self, now: Time, mut bytes: Bytes, out: &mut Vec<Piece>) {
@@ -112,7 +135,7 @@ impl Assembler {
 
     /// Decides how long the start of a line waits whose last part came in a read of so many bytes.
     fn keep(&mut self, now: Time, read: usize) {
-        let cut = self.pending.len() >= BLOCK || is_full(read);
+        let cut = self.pending.len() >= BLOCK || self.conduit.is_full(read);
         let delay = if cut { CUT_DELAY } else { PARTIAL_DELAY };
         self.waits = Some((self.waits.map_or(now, |(since, _)| since), delay));
     }
@@ -396,10 +419,20 @@ mod tests {
 
     #[test]
     fn a_line_that_a_buffer_cut_waits_for_its_rest() {
-        for parts in [&[4096][..], &[10, 8192], &[5000], &[4000, 4000]] {
-            let mut assembler = Assembler::default();
+        use Conduit::{Pipe, Terminal};
+        let cases: &[(Conduit, &[usize])] = &[
+            (Pipe, &[4096]),
+            (Pipe, &[10, 8192]),
+            (Pipe, &[5000]),
+            (Pipe, &[4000, 4000]),
+            (Terminal, &[1024]),
+            (Terminal, &[10, 2048]),
+            (Terminal, &[4095]),
+        ];
+        for (conduit, parts) in cases {
+            let mut assembler = Assembler::new(*conduit);
             let mut out = Vec::new();
-            for part in parts {
+            for part in *parts {
                 assembler.push(Time::ZERO, Bytes::from(vec![b'x'; *part]), &mut out);
             }
             assembler.flush_due(Time::ZERO + PARTIAL_DELAY, &mut out);

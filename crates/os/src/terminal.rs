@@ -79,13 +79,31 @@ pub fn set_window_size(fd: BorrowedFd<'_>, size: WindowSize) -> Result<(), Error
 /// # Errors
 /// `ENOSPC` when there are no more, `ENOENT` in a container without /dev/pts.
 pub fn open_pty() -> Result<(OwnedFd, OwnedFd), Error> {
+    open_both(OFlag::O_RDWR)
+}
+
+/// As [`open_pty`], for output alone: the slave cannot be read, and what is written to it comes out of the master as it is,
+/// without the carriage returns of a terminal for people.
+///
+/// # Errors
+/// Those of [`open_pty`].
+pub fn open_output_pty(size: WindowSize) -> Result<(OwnedFd, OwnedFd), Error> {
+    let (master, slave) = open_both(OFlag::O_WRONLY)?;
+    let mut raw = tcgetattr(&slave).map_err(Error::nix("ask for a terminal's mode"))?;
+    cfmakeraw(&mut raw);
+    tcsetattr(&slave, SetArg::TCSANOW, &raw).map_err(Error::nix("set a terminal's mode"))?;
+    set_window_size(master.as_fd(), size)?;
+    Ok((master, slave))
+}
+
+fn open_both(slave: OFlag) -> Result<(OwnedFd, OwnedFd), Error> {
     const OPERATION: &str = "create a pseudo-terminal";
-    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let master = posix_openpt(flags).map_err(Error::nix(OPERATION))?;
+    let flags = OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = posix_openpt(OFlag::O_RDWR | flags).map_err(Error::nix(OPERATION))?;
     grantpt(&master).map_err(Error::nix(OPERATION))?;
     unlockpt(&master).map_err(Error::nix(OPERATION))?;
     let name = ptsname_r(&master).map_err(Error::nix(OPERATION))?;
-    let slave = open(name.as_str(), flags, Mode::empty()).map_err(Error::nix(OPERATION))?;
+    let slave = open(name.as_str(), slave | flags, Mode::empty()).map_err(Error::nix(OPERATION))?;
     let master = master
         .as_fd()
         .try_clone_to_owned()
@@ -176,6 +194,34 @@ mod tests {
             ReadOutcome::Bytes(12)
         );
         assert_eq!(&buffer[..12], b"last words\r\n");
+        assert_eq!(
+            read(master.as_fd(), &mut buffer).unwrap(),
+            ReadOutcome::Closed
+        );
+    }
+
+    #[test]
+    fn a_terminal_for_output_changes_nothing_and_cannot_be_read() {
+        let size = WindowSize {
+            rows: 30,
+            columns: 100,
+        };
+        let (master, slave) = open_output_pty(size).unwrap();
+        assert!(is_terminal(slave.as_fd()));
+        assert_eq!(window_size(slave.as_fd()), Some(size));
+        let mut buffer = [0; 64];
+        assert_eq!(
+            read(slave.as_fd(), &mut buffer).unwrap_err().errno(),
+            libc::EBADF
+        );
+        let odd = b"\x04\x03 a\r\tb\n\xff\x00";
+        write(slave.as_fd(), odd).unwrap();
+        drop(slave);
+        assert_eq!(
+            read(master.as_fd(), &mut buffer).unwrap(),
+            ReadOutcome::Bytes(odd.len())
+        );
+        assert_eq!(&buffer[..odd.len()], odd);
         assert_eq!(
             read(master.as_fd(), &mut buffer).unwrap(),
             ReadOutcome::Closed

@@ -9,7 +9,7 @@ use base::{ExitStatus, NodeId, Rank, RankSet, Time};
 use bytes::Bytes;
 use dvm::{
     proto::{Chunk, ChunkEnd, StartFailure, Stream},
-    stdio::{BLOCK, CUT_DELAY, LINE_MAX, PARTIAL_DELAY, is_full},
+    stdio::{BLOCK, CUT_DELAY, Conduit, LINE_MAX, PARTIAL_DELAY},
 };
 
 use crate::kernel::Pid;
@@ -124,7 +124,7 @@ impl Tape {
             _ => Duration::ZERO,
         };
         let mut parts = self.reads.iter().take_while(|read| read.end <= self.sent);
-        let cut = chunk.bytes.len() >= BLOCK || parts.any(|read| is_full(read.size));
+        let cut = chunk.bytes.len() >= BLOCK || parts.any(|read| Conduit::Pipe.is_full(read.size));
         if waited > if cut { CUT_MAX } else { PARTIAL_MAX } {
             return Some(format!("output was kept back for {waited:?}"));
         }

@@ -9,7 +9,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use super::values::{self, HeldRanks};
 use crate::{
-    config::{DebuggerLoss, LabelChoice, OnHang, OnLoss, Oversubscribe, Switch},
+    config::{DebuggerLoss, LabelChoice, LineBuffered, OnHang, OnLoss, Oversubscribe, Switch},
     release::JobName,
 };
 
@@ -287,6 +287,16 @@ pub(crate) struct JobArgs {
         help_heading = "Output and input"
     )]
     pub(crate) timestamps: Option<Switch>,
+
+    /// Ranks write every line at once: auto, yes, no
+    ///
+    /// Programs do so where their stdout is a terminal, so they get one for it. [default: auto, where our stdout is one]
+    #[arg(
+        hide_possible_values = true,
+        long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "yes",
+        hide_short_help = true, help_heading = "Output and input"
+    )]
+    pub(crate) line_buffered: Option<LineBuffered>,
 
     /// stdout to a file per rank, e.g. out.%r
     ///

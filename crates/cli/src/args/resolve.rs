@@ -8,8 +8,8 @@ use std::{
 
 use base::Rank;
 use dvm::spec::{
-    App, Destination, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, OnDebuggerLoss, OnFailure,
-    Pattern, PatternFacts, Pty, StdinTarget, StdioPlan, Tracers,
+    App, Destination, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, LineTerminal, OnDebuggerLoss,
+    OnFailure, Pattern, PatternFacts, Pty, StdinTarget, StdioPlan, Tracers, WithoutTerminal,
 };
 
 use super::{
@@ -23,7 +23,8 @@ use super::{
     world::read_probe,
 };
 use crate::config::{
-    DebuggerLoss, LabelChoice, Layers, OnHang, Setting, Settings, Source, Switch, apply_file,
+    DebuggerLoss, LabelChoice, Layers, LineBuffered, OnHang, Setting, Settings, Source, Switch,
+    apply_file,
 };
 use crate::release::ReleaseRequest;
 
@@ -128,6 +129,9 @@ fn decide(job: &JobLine, world: &World) -> Done<Settings> {
         say("oversubscribe")
     });
     over(&mut settings.label, args.label, || say("label"));
+    over(&mut settings.line_buffered, args.line_buffered, || {
+        say("line-buffered")
+    });
     over(&mut settings.timestamps, args.timestamps, || {
         say("timestamps")
     });
@@ -212,7 +216,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         placement,
         variables: families,
         stdin,
-        stdio: stdio(job, world)?,
+        stdio: stdio(job, &settings, world)?,
         end: EndPolicy {
             on_failure: match settings.kill_on_bad_exit.value {
                 Switch::Yes => OnFailure::EndJob,
@@ -383,7 +387,7 @@ fn stdin(
     Ok((target, source))
 }
 
-fn stdio(job: &JobLine, world: &World) -> Done<StdioPlan> {
+fn stdio(job: &JobLine, settings: &Settings, world: &World) -> Done<StdioPlan> {
     let stderr = match (&job.args.stderr, job.args.merge_stderr) {
         (Some(_), true) => {
             return Err(Error::Together {
@@ -423,7 +427,19 @@ fn stdio(job: &JobLine, world: &World) -> Done<StdioPlan> {
         stdout,
         stderr,
         pty,
+        lines: lines(settings, world),
     })
+}
+
+/// Whether ranks get a terminal for their stdout. The size is that of ours; the size of the keyboard's terminal, or a
+/// usual one, where ours is none.
+fn lines(settings: &Settings, world: &World) -> Option<LineTerminal> {
+    let (size, without) = match (settings.line_buffered.value, world.screen) {
+        (LineBuffered::No, _) | (LineBuffered::Auto, None) => return None,
+        (LineBuffered::Auto, Some(size)) => (size, WithoutTerminal::Pipe),
+        (LineBuffered::Yes, screen) => (screen.unwrap_or(world.window), WithoutTerminal::Fail),
+    };
+    Some(LineTerminal { size, without })
 }
 
 fn destination(job: &JobLine, flag: &str, pattern: Option<&OsString>) -> Done<Destination> {

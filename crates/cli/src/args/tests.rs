@@ -44,6 +44,7 @@ impl Place {
                 rows: 30,
                 columns: 100,
             },
+            screen: None,
             site_config: directory.path().join("site.toml"),
             unused_port: || Ok(20_001),
         };
@@ -295,6 +296,47 @@ fn app_files_are_command_lines() {
 }
 
 #[test]
+fn ranks_get_terminals_where_our_stdout_is_one() {
+    use dvm::spec::{LineTerminal, WithoutTerminal};
+    let ours = WindowSize {
+        rows: 50,
+        columns: 170,
+    };
+    let mut shown = Place::new();
+    shown.world.screen = Some(ours);
+    let hidden = Place::new();
+    let keyboard = hidden.world.window;
+    let lines = |size, without| Some(LineTerminal { size, without });
+    let cases = [
+        (&shown, "", lines(ours, WithoutTerminal::Pipe)),
+        (
+            &shown,
+            "--line-buffered=auto",
+            lines(ours, WithoutTerminal::Pipe),
+        ),
+        (
+            &shown,
+            "--line-buffered",
+            lines(ours, WithoutTerminal::Fail),
+        ),
+        (&shown, "--line-buffered=no", None),
+        (&hidden, "", None),
+        (
+            &hidden,
+            "--line-buffered=yes",
+            lines(keyboard, WithoutTerminal::Fail),
+        ),
+    ];
+    for (place, option, expected) in cases {
+        let run = place.run(&format!("rally run {option} a"));
+        assert_eq!(run.spec.stdio.lines, expected, "{option}");
+    }
+    let place = Place::new().variable("RALLY_LINE_BUFFERED", "yes");
+    assert!(place.run("rally run a").spec.stdio.lines.is_some());
+    assert!(place.run("srun -u a").spec.stdio.lines.is_some());
+}
+
+#[test]
 fn the_stronger_source_decides() {
     let place = Place::new()
         .file(
@@ -320,6 +362,7 @@ fn the_stronger_source_decides() {
     hostfile          (none)    built-in
     kill-on-bad-exit  yes       built-in
     label             full      environment, RALLY_LABEL
+    line-buffered     auto      built-in
     map-by            node      environment, RALLY_MAP_BY
     on-debugger-loss  release   built-in
     on-hang           nothing   built-in

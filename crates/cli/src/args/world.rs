@@ -39,13 +39,15 @@ pub(crate) struct World {
     pub(crate) executable: PathBuf,
     /// The size of the terminal; see [`World::capture`].
     pub(crate) window: WindowSize,
+    /// The size of the terminal that our stdout is, if it is one; see [`World::capture`].
+    pub(crate) screen: Option<WindowSize>,
     pub(crate) site_config: PathBuf,
     /// Finds a TCP port for a server of the ranks, or says why there is none.
     pub(crate) unused_port: fn() -> Result<u16, ReadProblem>,
 }
 
 impl World {
-    /// Looks around. The caller, who has the terminal, overwrites `window` if stdin is one.
+    /// Looks around. The caller, who has the terminal, overwrites `window` if stdin is one, and `screen` if stdout is.
     pub(crate) fn capture() -> Self {
         Self {
             argv: env::args_os().collect(),
@@ -54,6 +56,7 @@ impl World {
             host: os::host_name(),
             executable: env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
             window: WINDOW,
+            screen: None,
             site_config: PathBuf::from(SITE_CONFIG),
             unused_port: || {
                 let seed = std::process::id();

@@ -10,7 +10,7 @@ mod show;
 
 pub(crate) use file::{ConfigError, Found, apply_file};
 pub(crate) use settings::{
-    DebuggerLoss, LabelChoice, Layers, OnHang, OnLoss, Oversubscribe, Setting, Settings, Source,
-    Switch,
+    DebuggerLoss, LabelChoice, Layers, LineBuffered, OnHang, OnLoss, Oversubscribe, Setting,
+    Settings, Source, Switch,
 };
 pub(crate) use show::{json, text};

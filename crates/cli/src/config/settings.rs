@@ -14,6 +14,7 @@ pub(crate) enum Key {
     Hostfile,
     KillOnBadExit,
     Label,
+    LineBuffered,
     MapBy,
     OnDebuggerLoss,
     OnHang,
@@ -28,12 +29,13 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key, in the order of their names.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::BindTo,
         Self::Grace,
         Self::Hostfile,
         Self::KillOnBadExit,
         Self::Label,
+        Self::LineBuffered,
         Self::MapBy,
         Self::OnDebuggerLoss,
         Self::OnHang,
@@ -54,6 +56,7 @@ impl Key {
             Self::Hostfile => "hostfile",
             Self::KillOnBadExit => "kill-on-bad-exit",
             Self::Label => "label",
+            Self::LineBuffered => "line-buffered",
             Self::MapBy => "map-by",
             Self::OnDebuggerLoss => "on-debugger-loss",
             Self::OnHang => "on-hang",
@@ -79,6 +82,7 @@ impl Key {
             Self::Hostfile => &["RALLY_HOSTFILE"],
             Self::KillOnBadExit => &["RALLY_KILL_ON_BAD_EXIT"],
             Self::Label => &["RALLY_LABEL"],
+            Self::LineBuffered => &["RALLY_LINE_BUFFERED"],
             Self::MapBy => &["RALLY_MAP_BY"],
             Self::OnDebuggerLoss => &["RALLY_ON_DEBUGGER_LOSS"],
             Self::OnHang => &["RALLY_ON_HANG"],
@@ -103,7 +107,7 @@ impl Key {
             Self::OnDebuggerLoss => "release",
             Self::OnHang => "nothing",
             Self::OnHangup | Self::OnOutputClosed => "end",
-            Self::Oversubscribe => "auto",
+            Self::LineBuffered | Self::Oversubscribe => "auto",
             Self::Quiet | Self::Timestamps => "no",
         }
     }
@@ -170,6 +174,17 @@ pub(crate) enum LabelChoice {
     Full,
 }
 
+/// Whether the ranks write out every line of their stdout at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LineBuffered {
+    /// Where our own stdout is a terminal.
+    Auto,
+    #[value(alias = "true", alias = "1", alias = "on")]
+    Yes,
+    #[value(alias = "false", alias = "0", alias = "off")]
+    No,
+}
+
 /// What the loss of something does to the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLoss {
@@ -200,6 +215,7 @@ pub(crate) struct Settings {
     pub(crate) hostfile: Setting<Option<PathBuf>>,
     pub(crate) kill_on_bad_exit: Setting<Switch>,
     pub(crate) label: Setting<LabelChoice>,
+    pub(crate) line_buffered: Setting<LineBuffered>,
     pub(crate) map_by: Setting<Option<String>>,
     pub(crate) on_debugger_loss: Setting<DebuggerLoss>,
     pub(crate) on_hang: Setting<OnHang>,
@@ -268,6 +284,7 @@ impl Layers {
             hostfile: self.read(Key::Hostfile, |text| Ok(word(text)?.map(PathBuf::from)))?,
             kill_on_bad_exit: self.read(Key::KillOnBadExit, choice)?,
             label: self.read(Key::Label, choice)?,
+            line_buffered: self.read(Key::LineBuffered, choice)?,
             map_by: self.read(Key::MapBy, word)?,
             on_debugger_loss: self.read(Key::OnDebuggerLoss, choice)?,
             on_hang: self.read(Key::OnHang, values::on_hang)?,

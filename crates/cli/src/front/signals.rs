@@ -8,6 +8,8 @@
 //! | TSTP from the keyboard | the front stops, the job runs on | | |
 //! | TSTP from a process, CONT, QUIT, USR1, USR2, ALRM, URG, WINCH | passed to the ranks | | |
 
+use std::os::fd::AsFd;
+
 use base::Signal;
 use dvm::{
     proto::{EndReason, FromFront},
@@ -81,7 +83,13 @@ impl Front {
             Signal::HUP if self.options.on_hangup == OnLoss::End => self.on_end_signal(signal),
             Signal::HUP | Signal::TTIN | Signal::TTOU | Signal::PIPE => {}
             Signal::TSTP if info.origin == SignalOrigin::Kernel => self.suspend(),
-            Signal::WINCH if self.pty.is_some() => self.resize(),
+            Signal::WINCH => {
+                self.resize();
+                // A terminal says it to its own rank; those for output have nobody to say it to.
+                if self.pty.is_none() {
+                    self.link.send(FromFront::Signal(signal));
+                }
+            }
             Signal::CONT => {
                 self.input.try_again();
                 self.take_terminal();
@@ -133,10 +141,15 @@ impl Front {
     }
 
     fn resize(&mut self) {
-        let Ok([stdin, ..]) = os::standard_streams() else {
+        let Ok([stdin, stdout, _]) = os::standard_streams() else {
             return;
         };
-        if let Some(size) = stdin.and_then(|fd| os::window_size(std::os::fd::AsFd::as_fd(&fd))) {
+        let terminal = match (self.pty, self.lines) {
+            (Some(_), _) => stdin,
+            (None, Some(_)) => stdout,
+            (None, None) => None,
+        };
+        if let Some(size) = terminal.and_then(|fd| os::window_size(fd.as_fd())) {
             let size = WindowSize {
                 rows: size.rows,
                 columns: size.columns,

@@ -183,6 +183,12 @@ fn full_help_of_run() {
           --timestamps[=<yes|no>]
               Start each line of output with the time
 
+          --line-buffered[=<WHEN>]
+              Ranks write every line at once: auto, yes, no
+
+              Programs do so where their stdout is a terminal, so they get one for
+              it. [default: auto, where our stdout is one]
+
       -o, --output-file <PATTERN>
               stdout to a file per rank, e.g. out.%r
 

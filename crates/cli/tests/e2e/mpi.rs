@@ -171,6 +171,14 @@ with_each_library! {
 
     abort: |trial| drop(trial.run(&["-n", "4", &trial.library.program("abort")]).expect_code(42));
 
+    // More than a terminal holds at once.
+    what_is_printed_before_an_abort: |trial| {
+        let program = trial.library.program("says_and_aborts");
+        let run = trial.run(&["--line-buffered", "-n", "2", &program]).expect_code(42);
+        let expected: String = (1..=20_000).map(|line| format!("line {line} of 20000\n")).collect();
+        assert_eq!(run.out(), expected);
+    };
+
     crash_in_init: |trial| {
         trial.run(&["-n", "3", &trial.library.program("crash")]).expect_code(134).expect_err(&[
             "error: rank 1 on ",

@@ -263,6 +263,79 @@ fn one_rank_can_have_a_terminal() {
     assert_eq!(run.sorted().replace('\r', ""), "none\nterminal");
 }
 
+/// Whether stdout and stderr of a rank are terminals, with these options.
+fn terminals(sandbox: &Sandbox, options: &[&str]) -> String {
+    let script = "test -t 1; out=$?; test -t 2; echo $out $?";
+    let mut words = vec!["run", "-n", "1"];
+    words.extend(options);
+    words.extend(["sh", "-c", script]);
+    let run = sandbox.run_rally(&words).expect_code(0).expect_quiet();
+    run.out()
+}
+
+#[test]
+fn a_terminal_for_stdout_alone() {
+    let sandbox = Sandbox::new();
+    let cases: [(&[&str], &str); 5] = [
+        (&[], "1 1\n"),
+        (&["--line-buffered=no"], "1 1\n"),
+        (&["--line-buffered"], "0 1\n"),
+        (&["--line-buffered=yes", "--merge-stderr"], "0 0\n"),
+        (&["--line-buffered=yes", "-o", "file"], ""),
+    ];
+    for (options, expected) in cases {
+        assert_eq!(terminals(&sandbox, options), expected, "{options:?}");
+    }
+    assert_eq!(sandbox.read("file"), "1 1\n");
+}
+
+/// No byte is changed, none is missing, and what is said after the rank has gone is still read.
+#[test]
+fn output_through_terminals_is_whole() {
+    let sandbox = Sandbox::new();
+    let script = r#""$MISCHIEF" lines 5000 3000; kill -SEGV $$"#;
+    let words = [
+        "run",
+        "-n",
+        "2",
+        "--line-buffered",
+        "--kill-on-bad-exit=no",
+        "sh",
+        "-c",
+        script,
+    ];
+    let run = sandbox.run_rally(&words).expect_code(139);
+    check_lines(&run.stdout, 2, 5000).unwrap();
+    let odd = r"printf 'a\r\tb\004\003\033\377\000c\n\n' | tee odd";
+    let run = sandbox.run_rally(&["run", "-n", "1", "--line-buffered", "sh", "-c", odd]);
+    assert_eq!(run.stdout, fs::read(sandbox.path("odd")).unwrap());
+    let leak = ["run", "-n", "1", "--line-buffered", "mischief", "leak-pipe"];
+    sandbox
+        .run_rally(&leak)
+        .expect_code(0)
+        .expect_err(&["holds its output open"]);
+}
+
+/// It is for writing; who opens it anew does not get it for a controlling terminal.
+#[test]
+fn a_terminal_for_stdout_controls_nobody() {
+    let sandbox = Sandbox::new();
+    let script = "echo one >/dev/stdout; read line <&1 || echo two; cut -d' ' -f7 /proc/$$/stat";
+    let words = [
+        "run",
+        "-n",
+        "1",
+        "--line-buffered",
+        "setsid",
+        "--wait",
+        "sh",
+        "-c",
+        script,
+    ];
+    let run = sandbox.run_rally(&words).expect_code(0);
+    assert_eq!(run.out(), "one\ntwo\n0\n");
+}
+
 #[test]
 fn output_of_a_rank_that_dies_is_whole() {
     let sandbox = Sandbox::new();

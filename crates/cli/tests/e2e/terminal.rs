@@ -1,11 +1,13 @@
 //! On a terminal: job control, background, hang-up, a terminal for one rank.
 
+use std::path::Path;
+
 use nix::{
     sys::signal::{self, Signal},
     unistd::Pid,
 };
 
-use crate::harness::{DEADLINE, Sandbox, Stream, Terminal, eventually};
+use crate::harness::{DEADLINE, Sandbox, Stream, Terminal, compiled, eventually, testdata};
 
 #[test]
 fn in_the_background_it_is_never_stopped() {
@@ -122,6 +124,59 @@ fn with_a_terminal_for_one_rank_every_line_ends_once() {
     let mut lines: Vec<_> = run.out().split_inclusive('\n').map(str::to_owned).collect();
     lines.sort();
     assert_eq!(lines, ["line of 0\r\n", "line of 1\r\n"], "{run:?}");
+}
+
+/// A program of C shows what it has printed as it does without us, and knows the window.
+#[test]
+fn lines_appear_when_they_are_printed() {
+    let sandbox = Sandbox::new();
+    let source = testdata("terminal/says_what_it_has.c");
+    let program = compiled(Path::new("gcc"), &source, &[]);
+    let script = format!(
+        r#"trap : INT; "$RALLY" run -q -n 2 {}; echo "code $?""#,
+        program.display()
+    );
+    let (mut terminal, run) = Terminal::run(&sandbox, &script);
+    let text = |rows: u16, columns: u16| {
+        format!("stdin none, stdout terminal of {rows} by {columns}, stderr none.\r\n")
+    };
+    let size = text(Terminal::ROWS, Terminal::COLUMNS);
+    run.expect_times(Stream::Stdout, &size, 2);
+    terminal.resize(20, 60);
+    run.expect_times(Stream::Stdout, &text(20, 60), 2);
+    terminal.type_in("\x03");
+    run.expect(Stream::Stdout, "code 0");
+    run.end().expect_code(0);
+}
+
+/// In a container that has no terminals, ranks get pipes where nobody has asked for anything else.
+#[test]
+fn without_terminals_there_are_pipes() {
+    // Who is not root is so in there.
+    let unshare = if nix::unistd::geteuid().is_root() {
+        "unshare -m"
+    } else {
+        "unshare -rm"
+    };
+    let sandbox = Sandbox::new();
+    let inside = sandbox.file(
+        "inside.sh",
+        r#"mount -t tmpfs none /dev/pts || exit 9
+        "$RALLY" run -n 1 sh -c 'test -t 1; echo "auto $?"'
+        "$RALLY" run -n 2 --line-buffered true; echo "asked for $?"
+        "$RALLY" run -n 1 --pty true; echo "own $?"
+        "#,
+    );
+    let (_terminal, run) = Terminal::run(&sandbox, &format!("{unshare} sh {inside}"));
+    let run = run.end().expect_code(0);
+    for part in [
+        "auto 1",
+        "cannot open a terminal: ",
+        "asked for 123",
+        "own 123",
+    ] {
+        assert!(run.out().contains(part), "{part}: {run:?}");
+    }
 }
 
 #[test]

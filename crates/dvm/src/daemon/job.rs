@@ -28,7 +28,7 @@ use crate::{
     planted::{self, Bug},
     proto::{Launch, Note, Parent, StartFailure, Stream, TableRow, ToController},
     spec::{App, HoldAt},
-    stdio::{Assembler, Feeder, Flow, InputCredit, Window},
+    stdio::{Assembler, Conduit, Feeder, Flow, InputCredit, Window},
 };
 
 type Out = VecDeque<Output>;
@@ -156,6 +156,7 @@ impl LocalJob {
         let pmi = pmi
             .map_err(|error| out.push_back(Output::Log(format!("job {job} has no PMI: {error}"))))
             .ok();
+        let count = placed.len();
         let to_start = placed.iter().map(|placed| placed.rank).collect();
         let procs: BTreeMap<_, _> = placed
             .into_iter()
@@ -163,11 +164,15 @@ impl LocalJob {
                 let rank = placed.rank;
                 let plans = Stream::BOTH.map(|stream| launch.stream_plan(rank, stream));
                 let life = Life::new(|stream| matches!(plans[slot(stream)], Plan::Read));
+                let conduit = match start::line_terminal(&launch, count, rank, Stream::Stdout) {
+                    Some(_) => Conduit::Terminal,
+                    None => Conduit::Pipe,
+                };
                 let feeder = launch.reads_stdin(rank).then(Feeder::default);
                 let proc = Proc {
                     placed,
                     life,
-                    stdout: Assembler::default(),
+                    stdout: Assembler::new(conduit),
                     stderr: Assembler::default(),
                     feeder,
                     settled: false,

@@ -214,8 +214,8 @@ it may (the hard limit, `ulimit -Hn`). Beyond that, only fewer ranks or a higher
 PU went offline or the cpuset was changed. The exit code is 123."
 
     NO_TERMINAL: Error "start/no-terminal"
-"A rank was to get a terminal of its own (`--pty`), and there is none: `/dev/pts` is not mounted or all terminals are \
-in use. The exit code is 123."
+"A rank was to get a terminal, for all of its streams (`--pty`) or for its stdout (`--line-buffered`), and there is none: \
+`/dev/pts` is not mounted or all terminals are in use. The exit code is 123."
 
     CANNOT_TRACE: Error "start/cannot-trace"
 "Holding a rank at its first instruction uses ptrace, which the system has refused. Containers without `SYS_PTRACE` and \

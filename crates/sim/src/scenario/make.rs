@@ -456,6 +456,7 @@ impl Maker<'_> {
             stdout: Destination::Forward,
             stderr,
             pty,
+            lines: None,
         }
     }
 

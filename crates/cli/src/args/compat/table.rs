@@ -500,7 +500,12 @@ pub(super) static SPELLINGS: &[Spelling] = &[
         Means::Each(rewrite::slurm_input),
     ),
     row(NOT_SRUN, &["i"], One, Means::Each(rewrite::slurm_input)),
-    row(SRUN, &["u", "unbuffered"], Nothing, Means::Silent),
+    row(
+        SRUN,
+        &["u", "unbuffered"],
+        Nothing,
+        Means::Fixed("line-buffered", "yes"),
+    ),
     row(
         NOT_SRUN,
         &["s"],

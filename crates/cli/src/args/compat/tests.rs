@@ -375,7 +375,7 @@ fn output_and_input() {
         (R, "--pty a", "--pty a"),
         (R, "--pty 1 a", "--pty=1 a"),
         (R, "--pty=1 a", "--pty=1 a"),
-        (S, "-u a", "a"),
+        (S, "-u a", "--line-buffered=yes a"),
         (R, "--json a", "--json a"),
         (
             M,

@@ -13,7 +13,7 @@ use std::{
 use dvm::{
     SpawnOrder, StreamPlan,
     proto::{StartFailure, StartStep},
-    spec::WindowSize,
+    spec::{WindowSize, WithoutTerminal},
 };
 
 pub(super) const fn window_size(size: WindowSize) -> os::WindowSize {
@@ -35,16 +35,18 @@ pub(super) struct Channels {
 
 impl Channels {
     pub(super) fn open(order: &SpawnOrder, directory: &CString) -> Result<Self, StartFailure> {
-        let failed = |error: os::Error| StartFailure {
-            step: StartStep::Channels,
+        let failed_at = |step, error: os::Error| StartFailure {
+            step,
             errno: error.errno(),
             subject: None,
         };
+        let failed = |error| failed_at(StartStep::Channels, error);
+        let no_terminal = |error| failed_at(StartStep::Terminal, error);
         let (pmi, pmi_theirs) = os::socket_pair().map_err(failed)?;
         os::set_nonblocking(pmi.as_fd()).map_err(failed)?;
         let mut terminal = match order.pty_size {
             Some(size) => {
-                let (master, slave) = os::open_pty().map_err(failed)?;
+                let (master, slave) = os::open_pty().map_err(no_terminal)?;
                 os::set_window_size(slave.as_fd(), window_size(size)).map_err(failed)?;
                 os::set_nonblocking(master.as_fd()).map_err(failed)?;
                 Some((master, slave))
@@ -68,15 +70,23 @@ impl Channels {
                 };
                 (slave(&terminal)?, ours)
             }
-            StreamPlan::Null | StreamPlan::File(_) | StreamPlan::WithStdout => {
-                (os::dev_null().map_err(failed)?, None)
-            }
+            StreamPlan::Null
+            | StreamPlan::File(_)
+            | StreamPlan::WithStdout
+            | StreamPlan::Lines(_) => (os::dev_null().map_err(failed)?, None),
+        };
+        let read = |(ours, theirs): (OwnedFd, OwnedFd)| {
+            os::set_nonblocking(ours.as_fd()).map_err(failed)?;
+            Ok((theirs, Some(ours)))
         };
         let output = |plan: &StreamPlan, stdout: Option<BorrowedFd<'_>>| match (plan, stdout) {
-            (StreamPlan::Pipe, _) => {
-                let (ours, theirs) = os::pipe().map_err(failed)?;
-                os::set_nonblocking(ours.as_fd()).map_err(failed)?;
-                Ok((theirs, Some(ours)))
+            (StreamPlan::Pipe, _) => read(os::pipe().map_err(failed)?),
+            (StreamPlan::Lines(lines), _) => {
+                match (os::open_output_pty(window_size(lines.size)), lines.without) {
+                    (Ok(both), _) => read(both),
+                    (Err(_), WithoutTerminal::Pipe) => read(os::pipe().map_err(failed)?),
+                    (Err(error), WithoutTerminal::Fail) => Err(no_terminal(error)),
+                }
             }
             (StreamPlan::Pty, _) => Ok((slave(&terminal)?, None)),
             (StreamPlan::File(name), _) => Ok((open_output(name, directory)?, None)),

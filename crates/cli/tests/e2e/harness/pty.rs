@@ -54,6 +54,16 @@ impl Terminal {
         (Self { keyboard }, running)
     }
 
+    /// The window gets another size.
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        let text = format!("rows {rows} columns {columns}");
+        let mut command = Command::new("stty");
+        command
+            .args(text.split(' '))
+            .stdin(self.keyboard.try_clone().unwrap());
+        assert!(command.status().unwrap().success());
+    }
+
     /// Types, control characters included.
     pub(crate) fn type_in(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();

@@ -92,6 +92,7 @@ fn job(on_failure: OnFailure) -> JobSpec {
             stdout: Destination::Forward,
             stderr: Destination::Forward,
             pty: None,
+            lines: None,
         },
         end: EndPolicy {
             on_failure,

@@ -181,6 +181,7 @@ mod tests {
                 stdout: Destination::Discard,
                 stderr: Destination::Discard,
                 pty: None,
+                lines: None,
             },
             end: EndPolicy::default(),
             hold: HoldPlan::NOWHERE,

@@ -11,12 +11,18 @@ use crate::{
     life::Unexpected,
     planted::{self, Bug},
     proto::{Launch, StartFailure, StartStep, Stream, TableRow, ToController},
-    spec::{Destination, HoldAt, OnDebuggerLoss, PatternFacts, StdinTarget},
+    spec::{
+        Destination, HoldAt, LineTerminal, OnDebuggerLoss, PatternFacts, StdinTarget,
+        WithoutTerminal,
+    },
     stdio::Flow,
 };
 
 /// The system's number for "too many open files".
 const EMFILE: i32 = 24;
+/// Procs of one job here that get a terminal for their stdout where a pipe will do. A node has 4,096 terminals for all its
+/// users (`kernel.pty.max`).
+const LINE_TERMINALS_MAX: usize = 512;
 /// Descriptors that a daemon needs beside those of its procs: its own, and those of one start.
 const DESCRIPTORS_OWN: u64 = 32;
 
@@ -82,7 +88,9 @@ impl LocalJob {
             Plan::Null => StreamPlan::Null,
             Plan::WithStdout => StreamPlan::WithStdout,
             Plan::Read if self.launch.has_pty(rank) => StreamPlan::Pty,
-            Plan::Read => StreamPlan::Pipe,
+            Plan::Read => self
+                .line_terminal(rank, stream)
+                .map_or(StreamPlan::Pipe, StreamPlan::Lines),
             Plan::File(pattern) => {
                 let facts = PatternFacts {
                     rank: rank.0,
@@ -124,6 +132,11 @@ impl LocalJob {
                 HoldAt::Nowhere | HoldAt::Init | HoldAt::App => HoldAt::Nowhere,
             },
         })
+    }
+
+    /// The terminal of a stream that we read and whose proc has no terminal of its own.
+    pub(super) fn line_terminal(&self, rank: Rank, stream: Stream) -> Option<LineTerminal> {
+        line_terminal(&self.launch, self.procs.len(), rank, stream)
     }
 
     pub(in crate::daemon) fn on_spawned(
@@ -335,6 +348,24 @@ impl LocalJob {
         }
         self.after_start(now, out);
     }
+}
+
+/// The terminal of a stream in a job that has so many procs here.
+pub(super) fn line_terminal(
+    launch: &Launch,
+    procs: usize,
+    rank: Rank,
+    stream: Stream,
+) -> Option<LineTerminal> {
+    let plan = launch.stream_plan(rank, stream);
+    let is_lines = stream == Stream::Stdout && matches!(plan, Plan::Read) && !launch.has_pty(rank);
+    launch.stdio.lines.filter(|lines| {
+        let is_wanted = match lines.without {
+            WithoutTerminal::Fail => true,
+            WithoutTerminal::Pipe => procs <= LINE_TERMINALS_MAX,
+        };
+        is_lines && is_wanted
+    })
 }
 
 /// What becomes of one stream of one proc, before file names are made.

@@ -226,16 +226,15 @@ impl LocalJob {
     }
 
     pub(in crate::daemon) fn resize(&mut self, size: WindowSize, out: &mut Out) {
-        if let Some(pty) = self.launch.stdio.pty
-            && self
-                .procs
-                .get(&pty.rank)
-                .is_some_and(|proc| proc.life.is_alive())
-        {
-            out.push_back(Output::Resize {
-                proc: proc_id(self.launch.job, pty.rank),
-                size,
-            });
+        for (rank, proc) in &self.procs {
+            let has_terminal =
+                self.launch.has_pty(*rank) || self.line_terminal(*rank, Stream::Stdout).is_some();
+            if has_terminal && proc.life.is_alive() {
+                out.push_back(Output::Resize {
+                    proc: proc_id(self.launch.job, *rank),
+                    size,
+                });
+            }
         }
     }
 }
