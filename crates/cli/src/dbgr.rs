@@ -23,7 +23,7 @@ use debug::{
     report::{Detail, Phases, Report},
     samples::Recording,
     stack::{Missing, Seen, Snapshot},
-    target::{self, Proc, Target},
+    target::{self, Proc, Target, Whereabouts},
 };
 use dvm::messages::Message;
 use os::Pid;
@@ -38,6 +38,11 @@ use crate::{args::MessageFormat, exit, report};
 /// Runs the program `dbgr`.
 pub fn dbgr() -> ExitCode {
     os::close_on_exec_from(3);
+    // The numbers of processes would mean others to the calls that stop them.
+    if !os::sees_own_processes() {
+        say(&messages::foreign_numbers());
+        return ExitCode::from(exit::ExitCode::Resources.code());
+    }
     let code = match CommandLine::try_parse() {
         Ok(line) => match line.command {
             Command::Stacks(args) => stacks(&args),
@@ -177,11 +182,12 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
 /// One look at every rank.
 fn look(looker: &mut live::Looker, target: &Target) -> Snapshot {
     let look = |(&rank, proc): (&Rank, &Proc)| {
-        let seen = match (&proc.host, proc.started) {
-            (Some(host), _) => Seen::Missing(Missing::Elsewhere(host.clone())),
-            (None, Some(started)) => looker.look(Pid::from_raw(proc.pid), started),
+        let seen = match &proc.place {
+            Whereabouts::Here { started } => looker.look(Pid::from_raw(proc.pid), *started),
             // It was not there when it was looked for: who has its number now is somebody else.
-            (None, None) => Seen::Missing(Missing::Gone),
+            Whereabouts::Gone => Seen::Missing(Missing::Gone),
+            Whereabouts::Unproved => Seen::Missing(Missing::Unproved),
+            Whereabouts::On(host) => Seen::Missing(Missing::Elsewhere(host.clone())),
         };
         (rank, seen)
     };

@@ -503,6 +503,7 @@ fn reason(why: &Missing) -> String {
         Missing::Zombie => "ended, and its parent has not taken note".to_owned(),
         Missing::TracedBy(pid) => format!("process {pid} debugs it"),
         Missing::NotPermitted => "we may not look at it".to_owned(),
+        Missing::Unproved => "nothing shows which process it is".to_owned(),
         Missing::Changed => "became another program while we looked".to_owned(),
         Missing::Elsewhere(host) => format!("on host {}, which we do not reach", clean(host)),
         Missing::Unreachable => "did not stop in time".to_owned(),

@@ -187,6 +187,8 @@ pub enum Missing {
     TracedBy(i32),
     /// The kernel does not let us look at it.
     NotPermitted,
+    /// Nothing shows which process it is: no other may be taken for it.
+    Unproved,
     /// It became another program while we looked.
     Changed,
     /// It is on a host that we do not reach.

@@ -11,7 +11,8 @@
 //! | [`How::Alone`] | nothing | a program that is no job |
 //!
 //! The launcher is looked for at the process that was named, then below it (a script that starts it), then above it (a rank
-//! was named). What was tried and did not do is kept as [`Tried`], what may be wrong as [`Doubt`], and what the user should
+//! was named). What a launcher says is believed of a process only where the process itself shows that it belongs to the job
+//! (`search/proof.rs`): the numbers may be those of a container, or of processes that have ended. What was tried and did not do is kept as [`Tried`], what may be wrong as [`Doubt`], and what the user should
 //! know as [`Note`]: `--explain` prints them.
 
 mod environment;
@@ -53,6 +54,16 @@ pub struct Process {
     pub started: u64,
     /// R, S, D, T, t, or Z and X for those that are dead.
     pub state: char,
+    /// It is a thread of the kernel.
+    pub is_kernel: bool,
+}
+
+/// How processes are numbered somewhere.
+pub enum Numbering<'a> {
+    /// As we number them.
+    Ours,
+    /// In a pid namespace of its own: gives for a process of this machine its number there; nothing where it has none.
+    Other(Box<dyn Fn(i32) -> Option<i32> + 'a>),
 }
 
 /// A row of a table of processes that a launcher keeps.
@@ -66,6 +77,15 @@ pub struct Row {
     pub pid: i32,
     /// The program's path, as the launcher has it.
     pub program: String,
+}
+
+impl fmt::Debug for Numbering<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ours => "Ours",
+            Self::Other(_) => "Other",
+        })
+    }
 }
 
 /// A job of a launcher that answers PMIx tools.
@@ -88,6 +108,8 @@ pub trait System {
     fn arguments(&self, pid: i32) -> Option<Vec<u8>>;
     /// The path of the program that a process executes; nothing when it is gone or may not be looked at.
     fn program(&self, pid: i32) -> Option<String>;
+    /// How processes are numbered where a process is, which may be a container; nothing where that is not to be known.
+    fn numbering(&self, pid: i32) -> Option<Numbering<'_>>;
     /// The user of a process; nothing when it is gone.
     fn owner(&self, pid: i32) -> Option<u32>;
     /// What a process has mapped; nothing when it is gone or may not be looked at.
@@ -123,15 +145,48 @@ pub enum Wish {
 /// A rank's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proc {
-    /// Its number, on its host.
+    /// Its number: on this node as we number processes, elsewhere as the launcher says.
     pub pid: i32,
-    /// When it started, as [`Process::started`]: another process may get its number. Nothing where it is on another node, or
-    /// was not there when the processes were listed.
-    pub started: Option<u64>,
-    /// The node that it is on; nothing for this one.
-    pub host: Option<String>,
+    /// Where it is.
+    pub place: Whereabouts,
     /// The path or name of its program; empty where it is not known.
     pub program: String,
+}
+
+/// Where a rank's process is. Only one that is [`Whereabouts::Here`] may be touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// On this node.
+    Here {
+        /// When it started, as [`Process::started`]: another process may get its number.
+        started: u64,
+    },
+    /// It was not there when the processes were listed.
+    Gone,
+    /// A process of its number is there, and nothing shows that it belongs to the job.
+    Unproved,
+    /// On this other node.
+    On(String),
+}
+
+impl Proc {
+    /// When it started, where it is on this node.
+    #[must_use]
+    pub const fn started(&self) -> Option<u64> {
+        match self.place {
+            Whereabouts::Here { started } => Some(started),
+            Whereabouts::Gone | Whereabouts::Unproved | Whereabouts::On(_) => None,
+        }
+    }
+
+    /// The name of its node, where it is another one.
+    #[must_use]
+    pub const fn host(&self) -> Option<&String> {
+        match &self.place {
+            Whereabouts::On(host) => Some(host),
+            Whereabouts::Here { .. } | Whereabouts::Gone | Whereabouts::Unproved => None,
+        }
+    }
 }
 
 /// A job that was found.
@@ -182,8 +237,11 @@ fn rows(procs: &BTreeMap<Rank, Proc>) -> Vec<String> {
         .iter()
         .take(LISTED)
         .map(|(rank, proc)| {
-            let host = proc.host.as_ref();
-            let place = host.map_or_else(String::new, |host| format!(" on `{host}`"));
+            let place = match &proc.place {
+                Whereabouts::On(host) => format!(" on `{host}`"),
+                Whereabouts::Unproved => " of the launcher's numbers".to_owned(),
+                Whereabouts::Here { .. } | Whereabouts::Gone => String::new(),
+            };
             format!("{rank}: process {}{place}, `{}`", proc.pid, proc.program)
         })
         .collect();

@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use crate::process::{Pid, current_pid, read_proc};
+use crate::{
+    namespace::is_nested,
+    process::{Pid, current_pid, read_proc},
+};
 
 /// The number of `CAP_SYS_PTRACE`.
 const CAP_SYS_PTRACE: u32 = 19;
@@ -58,16 +61,25 @@ fn hides(mounts: &str) -> bool {
     })
 }
 
-/// Whether we seem to be in a container, by the files and variables that the usual ones leave.
+/// Whether we are in a container: in a namespace that somebody has made, or behind a filter of system calls where the usual
+/// containers leave their files. The files alone say nothing, for a host may have been made from an image.
 #[must_use]
 pub fn is_contained() -> bool {
-    let init = read_proc(Pid::from_raw(1), "environ").unwrap_or_default();
-    fs::exists("/.dockerenv").unwrap_or(false)
-        || fs::exists("/run/.containerenv").unwrap_or(false)
-        || fs::exists("/.singularity.d").unwrap_or(false)
-        || init
-            .split(|&byte| byte == 0)
-            .any(|variable| variable.starts_with(b"container="))
+    const MARKS: [&str; 3] = ["/.dockerenv", "/run/.containerenv", "/.singularity.d"];
+    let marked = || MARKS.iter().any(|mark| fs::exists(mark).unwrap_or(false));
+    let filtered = || {
+        let status = read_proc(current_pid(), "status");
+        status.is_some_and(|status| has_filter(&status))
+    };
+    is_nested() || (marked() && filtered())
+}
+
+/// Whether a filter of system calls is in force.
+fn has_filter(status: &[u8]) -> bool {
+    let line = status
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"Seccomp:"));
+    line.is_some_and(|line| line.trim_ascii() == b"2")
 }
 
 /// Whether the kernel keeps the memory of a process from its own user: then its files in `/proc` belong to root.
@@ -90,6 +102,13 @@ mod tests {
         let docker = b"CapEff:\t00000000a80425fb\n";
         assert!(!has_capability(docker, CAP_SYS_PTRACE));
         assert!(!has_capability(b"", CAP_SYS_PTRACE));
+    }
+
+    #[test]
+    fn filters_are_read() {
+        assert!(has_filter(b"Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
+        assert!(!has_filter(b"Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"));
+        assert!(!has_filter(b""));
     }
 
     #[test]

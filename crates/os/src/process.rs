@@ -252,7 +252,12 @@ pub struct ProcessInfo {
     pub name: String,
     /// Where its program was put.
     pub loaded: Loaded,
+    /// It is a thread of the kernel, with no memory of its own.
+    pub is_kernel: bool,
 }
+
+/// `PF_KTHREAD` among the flags of a process.
+const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// Where the kernel has put a program in the memory of its process: after an exec its stack, at least, begins elsewhere. All
 /// is 0 where it is not ours to look at, and where the process is dead.
@@ -454,17 +459,17 @@ fn parse_stat(stat: &[u8]) -> Option<ProcessInfo> {
     let (ppid, pgrp, session) = (number()?, number()?, number()?);
     // Field 22 of proc_pid_stat(5); the session was field 6.
     let start_time = rest.split_ascii_whitespace().nth(19)?.parse().ok()?;
-    // Fields 26 and 28.
-    let address = |at| {
+    // Fields 9, 26 and 28.
+    let field = |at| {
         let mut fields = rest.split_ascii_whitespace();
         fields
             .nth(at)
             .and_then(|field| field.parse().ok())
-            .unwrap_or(0)
+            .unwrap_or(0_u64)
     };
     let loaded = Loaded {
-        code: address(23),
-        stack: address(25),
+        code: field(23),
+        stack: field(25),
     };
     Some(ProcessInfo {
         pid: Pid(pid),
@@ -475,6 +480,7 @@ fn parse_stat(stat: &[u8]) -> Option<ProcessInfo> {
         start_time,
         name,
         loaded,
+        is_kernel: field(6) & KERNEL_THREAD != 0,
     })
 }
 
@@ -502,9 +508,12 @@ mod tests {
                     code: 4096,
                     stack: 140_000,
                 },
+                is_kernel: false,
             };
             assert_eq!(parse_stat(line(name).as_bytes()), Some(expected), "{name}");
         }
+        let worker = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0 0 0 0 0 0\n";
+        assert!(parse_stat(worker.as_bytes()).unwrap().is_kernel);
         for broken in [
             "",
             "42",

@@ -35,6 +35,10 @@ const READ_MAX: usize = 16 * 1024;
 /// # Errors
 /// See [`NoAnswer`].
 pub(super) fn tables(pid: Pid) -> Result<Vec<JobTable>, NoAnswer> {
+    // Its loopback address would lead to somebody else.
+    if !os::shares_network(pid) {
+        return Err(NoAnswer::OtherNetwork);
+    }
     let server = rendezvous(pid)?;
     let owner = Owner {
         uid: os::effective_uid(),
@@ -55,9 +59,11 @@ pub(super) fn tables(pid: Pid) -> Result<Vec<JobTable>, NoAnswer> {
 fn rendezvous(pid: Pid) -> Result<Rendezvous, NoAnswer> {
     let host = os::host_name();
     let short = host.split('.').next().unwrap_or_default();
+    // It writes the number that it has itself, which in a container is not ours.
+    let number = os::own_number(pid).ok_or(NoAnswer::NoFile)?;
     let names = [
-        format!("pmix.{short}.tool.{pid}"),
-        format!("pmix.{host}.tool.{pid}"),
+        format!("pmix.{short}.tool.{number}"),
+        format!("pmix.{host}.tool.{number}"),
     ];
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let path = directories(pid)

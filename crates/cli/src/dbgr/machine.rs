@@ -4,9 +4,9 @@ use debug::{
     image::Files,
     maps::{self, Mapping},
     memory::Memory,
-    target::{JobTable, NoAnswer, Process, Situation, System},
+    target::{JobTable, NoAnswer, Numbering, Process, Situation, System},
 };
-use os::Pid;
+use os::{Pid, PidNamespace};
 
 use super::{
     ask,
@@ -40,6 +40,7 @@ impl System for Machine {
                 parent: info.ppid.as_raw(),
                 name: info.name,
                 started: info.start_time,
+                is_kernel: info.is_kernel,
                 // Where its first thread alone has ended, the process has not.
                 state: match info.state {
                     'Z' => state_of_a_thread(info.pid).unwrap_or('Z'),
@@ -65,6 +66,15 @@ impl System for Machine {
         let pid = Pid::from_raw(pid);
         let path = os::program_of(pid).or_else(|| os::program_of(os::living_thread_of(pid)))?;
         Some(path.to_string_lossy().into_owned())
+    }
+
+    fn numbering(&self, pid: i32) -> Option<Numbering<'_>> {
+        let namespace = PidNamespace::of(Pid::from_raw(pid))?;
+        if !namespace.is_nested() {
+            return Some(Numbering::Ours);
+        }
+        let number = move |pid| namespace.number_of(Pid::from_raw(pid));
+        Some(Numbering::Other(Box::new(number)))
     }
 
     fn owner(&self, pid: i32) -> Option<u32> {

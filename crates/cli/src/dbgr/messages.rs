@@ -12,6 +12,17 @@ const NO_PROCESS: Kind = Kind {
     explanation: "There is no process of that number on this node, or it has ended and only waits for its parent to notice. `dbgr` looks at \
 the node that it runs on: give it the number of the launcher (`rally`, `mpirun`, `srun`), or of a rank, on this node.",
 };
+const NO_RANK: Kind = Kind {
+    id: "target/no-rank",
+    severity: Severity::Error,
+    explanation: "Threads of the kernel are listed as processes, but have no memory, no program and no stack that could be looked at.",
+};
+const FOREIGN_NUMBERS: Kind = Kind {
+    id: "target/foreign-numbers",
+    severity: Severity::Error,
+    explanation: "`dbgr` runs in a pid namespace of its own, and `/proc` is still that of the namespace outside. The same number means one \
+process in `/proc` and another to the calls that stop a process, so that `dbgr` would stop and show a stranger.",
+};
 const NO_JOB: Kind = Kind {
     id: "target/no-job",
     severity: Severity::Error,
@@ -77,6 +88,8 @@ a job that has hung and one that was only slow can be told apart afterwards.",
 /// Every kind of message here, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[
     &NO_PROCESS,
+    &NO_RANK,
+    &FOREIGN_NUMBERS,
     &NO_JOB,
     &NO_NAME,
     &NOT_PERMITTED,
@@ -97,6 +110,10 @@ pub(super) fn not_found(why: &NotFound, situation: impl FnOnce(i32) -> Situation
             format!("there is no process {pid} on this node"),
         )
         .with_help("`dbgr stacks --name PROGRAM` finds ranks by their program"),
+        NotFound::Kernel { pid } => Message::new(
+            &NO_RANK,
+            format!("process {pid} is a thread of the kernel, and part of no job"),
+        ),
         NotFound::Ended { pid } => Message::new(
             &NO_PROCESS,
             format!("process {pid} has ended, and waits for its parent"),
@@ -120,6 +137,19 @@ pub(super) fn not_found(why: &NotFound, situation: impl FnOnce(i32) -> Situation
         )
         .with_help("`*` matches any text: `--name '*solver*'`"),
     }
+}
+
+/// A number would mean two processes.
+pub(super) fn foreign_numbers() -> Message {
+    Message::new(
+        &FOREIGN_NUMBERS,
+        "`/proc` is that of another pid namespace".to_owned(),
+    )
+    .fact(
+        "why",
+        "the numbers there are not those of the processes that `dbgr` would stop",
+    )
+    .with_help("mount it anew in the container (`unshare --mount-proc`), or run `dbgr` outside")
 }
 
 /// Some ranks may not be looked at, all for the reason of the first.
@@ -223,6 +253,7 @@ mod tests {
         let reasons = [
             NotFound::NoProcess { pid: 7 },
             NotFound::Ended { pid: 7 },
+            NotFound::Kernel { pid: 2 },
             NotFound::NotPermitted { pid: 7 },
             NotFound::NoJob { name: "7@2".into() },
             NotFound::NoName {
@@ -235,7 +266,18 @@ mod tests {
             .collect();
         let ranks: RankSet = [base::Rank(0), base::Rank(1)].into_iter().collect();
         said.push(not_permitted(&ranks, &situation(7)));
+        said.push(foreign_numbers());
         said.push(doubt(&Doubt::NotStarted { launcher: 7 }));
+        for ranks in [vec![base::Rank(3)], vec![base::Rank(3), base::Rank(4)]] {
+            let ranks: RankSet = ranks.into_iter().collect();
+            let gone = ranks.clone();
+            said.push(doubt(&Doubt::Gone {
+                ranks: gone,
+                pid: 7,
+            }));
+            said.push(doubt(&Doubt::Unproved { ranks, pid: 7 }));
+        }
+        said.push(note(&Note::Contained { launcher: 7 }));
         said.push(note(&Note::Elsewhere { ranks: 4 }));
         let error = std::io::Error::from(std::io::ErrorKind::NotFound);
         said.push(not_written("no/hang.html".as_ref(), &error));
@@ -254,6 +296,7 @@ mod tests {
     error: there is no process 7 on this node
       help: `dbgr stacks --name PROGRAM` finds ranks by their program
     error: process 7 has ended, and waits for its parent
+    error: process 2 is a thread of the kernel, and part of no job
     error: cannot look at process 7
       why:  it belongs to user 0, and you are user 1000
       help: run `dbgr` as that user, or as root
@@ -265,7 +308,15 @@ mod tests {
       ranks: 0-1
       why:   it belongs to user 0, and you are user 1000
       help:  run `dbgr` as that user, or as root
+    error: `/proc` is that of another pid namespace
+      why:  the numbers there are not those of the processes that `dbgr` would stop
+      help: mount it anew in the container (`unshare --mount-proc`), or run `dbgr` outside
     warning: process 7 is a launcher that has not started its ranks yet; what is shown is the launcher itself
+    warning: rank 3 should be process 7, and there is none of that number
+    warning: rank 3 is process 7 for its launcher, and nothing shows which process here that is: it is left alone
+    warning: of ranks 3-4 there are no processes of the numbers that the launcher has for them (7 for the first)
+    warning: the launcher has process numbers for ranks 3-4 (7 for the first), and nothing shows which processes here they are: they are left alone
+    note: process 7, the launcher, numbers processes as its container does; the numbers here are those of this node
     note: 4 ranks are on other nodes, which this version does not reach
     error: cannot write `no/hang.html`: entity not found
     warning: nothing has moved for 1 min: the job may hang
@@ -273,6 +324,6 @@ mod tests {
       page:    `hang.html`
     warning: for 1 min some ranks have waited: the job may hang
     warning: the time limit ends the job in 4 s
-");
+    ");
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn report(
     };
     let places = target.procs.iter().map(|(&rank, proc)| {
         let place = Place {
-            host: proc.host.clone().unwrap_or_else(|| host.clone()),
+            host: proc.host().unwrap_or(&host).clone(),
             pid: proc.pid,
             cpu: processor(rank),
         };

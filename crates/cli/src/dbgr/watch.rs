@@ -385,15 +385,17 @@ impl<'a> Watcher<'a> {
 fn is_alive(proc: &target::Proc) -> bool {
     let pid = Pid::from_raw(proc.pid);
     let through = os::living_thread_of(pid);
-    proc.host.is_none()
-        && proc.started.is_some()
-        && os::start_time(pid) == proc.started
+    proc.started().is_some()
+        && os::start_time(pid) == proc.started()
         && os::inspect_thread(pid, through).is_some_and(|it| !matches!(it.state, 'Z' | 'X'))
 }
 
 /// What each rank has done, with the processes below it: every process is looked up once, whatever number of ranks there is.
 fn deeds(target: &Target) -> BTreeMap<Rank, Deeds> {
-    let here = target.procs.iter().filter(|(_, proc)| proc.host.is_none());
+    let here = target
+        .procs
+        .iter()
+        .filter(|(_, proc)| proc.started().is_some());
     let ranks: BTreeMap<Pid, Rank> = here
         .map(|(&rank, proc)| (Pid::from_raw(proc.pid), rank))
         .collect();

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, net::SocketAddr};
 
-use base::Rank;
+use base::{Rank, RankSet};
 
 use super::environment::Family;
 
@@ -117,6 +117,8 @@ fn of_job(f: &mut fmt::Formatter<'_>, job: Option<&str>) -> fmt::Result {
 pub enum NoAnswer {
     /// The user does not want it to be asked.
     NotAsked,
+    /// It listens in a network of its own.
+    OtherNetwork,
     /// No file of it says where it listens.
     NoFile,
     /// That file belongs neither to its user nor to root.
@@ -145,6 +147,9 @@ impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAsked => f.write_str("not asked; `--ask-launcher` does"),
+            Self::OtherNetwork => {
+                f.write_str("it listens in another network namespace, and we cannot get there")
+            }
             Self::NoFile => f.write_str("there is no file of it that says where it listens"),
             Self::Distrusted { file } => write!(f, "`{file}` does not belong to its user"),
             Self::Unreadable { file, why } => write!(f, "cannot read `{file}`: {why}"),
@@ -243,10 +248,10 @@ impl fmt::Display for Tried {
 pub enum Doubt {
     /// Several processes say that they are this rank.
     SameRank { rank: Rank, kept: i32, other: i32 },
-    /// A process of the table is not there.
-    Gone { rank: Rank, pid: i32 },
-    /// A process of the table belongs to another user.
-    OtherOwner { rank: Rank, pid: i32, owner: u32 },
+    /// Processes of the table are not there; `pid` is that of the first of these ranks.
+    Gone { ranks: RankSet, pid: i32 },
+    /// Nothing shows that the processes of these numbers belong to the job; `pid` is that of the first of these ranks.
+    Unproved { ranks: RankSet, pid: i32 },
     /// The launcher's table was empty, so that it looks like a lone process.
     NotStarted { launcher: i32 },
     /// Environments that may not be read.
@@ -264,13 +269,22 @@ impl fmt::Display for Doubt {
                 f,
                 "processes {kept} and {other} both say that they are rank {rank}; {kept} is older and was taken"
             ),
-            Self::Gone { rank, pid } => write!(
+            Self::Gone { ranks, pid } if ranks.len() == 1 => write!(
                 f,
-                "rank {rank} should be process {pid}, and there is none of that number"
+                "rank {ranks} should be process {pid}, and there is none of that number"
             ),
-            Self::OtherOwner { rank, pid, owner } => write!(
+            Self::Gone { ranks, pid } => write!(
                 f,
-                "rank {rank} should be process {pid}, which belongs to user {owner}: the number may mean another process now"
+                "of ranks {ranks} there are no processes of the numbers that the launcher has for them ({pid} for the first)"
+            ),
+            Self::Unproved { ranks, pid } if ranks.len() == 1 => write!(
+                f,
+                "rank {ranks} is process {pid} for its launcher, and nothing shows which process here that is: it is left alone"
+            ),
+            Self::Unproved { ranks, pid } => write!(
+                f,
+                "the launcher has process numbers for ranks {ranks} ({pid} for the first), and nothing shows which processes here \
+                 they are: they are left alone"
             ),
             Self::NotStarted { launcher } => write!(
                 f,
@@ -305,6 +319,8 @@ pub enum Note {
     Wrapped { ranks: usize, wrapper: String },
     /// The launcher is not the process that was named.
     Launcher { pid: i32, program: String },
+    /// The launcher is in a pid namespace of its own, so that its numbers are not those of this node.
+    Contained { launcher: i32 },
     /// Another job of the same launcher.
     OtherJob { job: String, ranks: usize },
     /// Another launcher below the process that was named.
@@ -332,6 +348,10 @@ impl fmt::Display for Note {
             Self::Launcher { pid, program } => {
                 write!(f, "the launcher is process {pid}, `{program}`")
             }
+            Self::Contained { launcher } => write!(
+                f,
+                "process {launcher}, the launcher, numbers processes as its container does; the numbers here are those of this node"
+            ),
             Self::OtherJob { job, ranks } => write!(
                 f,
                 "there is another job, `{job}`, with {}: `dbgr stacks {job}`",
@@ -369,6 +389,8 @@ impl fmt::Display for Note {
 pub enum NotFound {
     /// There is no process of this number.
     NoProcess { pid: i32 },
+    /// It is a thread of the kernel.
+    Kernel { pid: i32 },
     /// It has ended and waits for its parent.
     Ended { pid: i32 },
     /// It may not be looked at.

@@ -2,6 +2,7 @@
 
 mod found;
 mod launchers;
+mod proof;
 mod view;
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
 use base::Rank;
 
 use super::{
-    Doubt, How, NotFound, Note, Process, System, Target, Tried,
+    Doubt, How, NotFound, Note, Numbering, Process, System, Target, Tried,
     environment::{self, Claim, Evidence, Family, Job},
     names::{file_name, matches},
     parentage,
@@ -32,8 +33,34 @@ pub(super) struct Search<'a> {
     notes: Vec<Note>,
 }
 
-/// What a table says of a rank: its host if it is another, its process, and its program.
-type RankRow = (Rank, Option<String>, i32, String);
+/// What a launcher says of a rank, with what is known here of its process.
+pub(super) struct RankRow {
+    rank: Rank,
+    found: Found,
+    /// The path of its program, as the launcher has it.
+    program: String,
+}
+
+/// The process of a rank, by the number that we have for it, or else by that which its launcher has.
+enum Found {
+    /// It is on this node, and was shown to belong to the job.
+    Here { pid: i32 },
+    /// No process has that number.
+    Gone { pid: i32 },
+    /// Nothing shows that the process of that number belongs to the job.
+    Unproved { pid: i32 },
+    /// It is on another node.
+    On { host: String, pid: i32 },
+}
+
+impl RankRow {
+    const fn here(&self) -> Option<i32> {
+        match self.found {
+            Found::Here { pid } => Some(pid),
+            Found::Gone { .. } | Found::Unproved { .. } | Found::On { .. } => None,
+        }
+    }
+}
 
 impl<'a> Search<'a> {
     pub(super) fn new(system: &'a dyn System) -> Self {
@@ -73,6 +100,9 @@ impl<'a> Search<'a> {
             .processes
             .get(&pid)
             .ok_or(NotFound::NoProcess { pid })?;
+        if process.is_kernel {
+            return Err(NotFound::Kernel { pid });
+        }
         if is_dead(process) {
             return Err(NotFound::Ended { pid });
         }
@@ -131,9 +161,12 @@ impl<'a> Search<'a> {
         let name = wanted.as_str();
         self.tried.clear();
         self.notes.clear();
-        let claims = self.claims(|evidence| is_called(&evidence.job, name));
+        let claims = self.claims(|_, evidence| is_called(&evidence.job, name));
         let mut jobs = environment::jobs(claims).into_iter();
         let job = jobs.next().ok_or(NotFound::NoJob { name: typed })?;
+        // The same end of a name may be that of several: in containers small process numbers come again.
+        let others: Vec<Job> = jobs.filter(|other| other.name != job.name).collect();
+        self.others(&others);
         let how = How::Environment {
             variables: job.family.variables(),
             below: None,
@@ -250,9 +283,17 @@ impl<'a> Search<'a> {
                 // A name that is empty is no name.
                 None if name.is_empty() => continue,
                 None => {
-                    let wanted =
-                        |evidence: &Evidence| (evidence.family, &evidence.job) == (family, &name);
-                    let claims = self.claims(wanted);
+                    // But for Slurm's, a name may come again in another container.
+                    let near = self.system.numbering(pid);
+                    let is_near = |pid: i32| match &near {
+                        Some(Numbering::Other(number)) if family != Family::Slurm => {
+                            number(pid).is_some()
+                        }
+                        _ => true,
+                    };
+                    let claims = self.claims(|pid, evidence| {
+                        (evidence.family, &evidence.job) == (family, &name) && is_near(pid)
+                    });
                     (None, environment::jobs(claims).into_iter().next()?)
                 }
             };
@@ -322,11 +363,11 @@ impl<'a> Search<'a> {
     }
 
     /// Among all processes of the user, the outermost of those that say something.
-    fn claims(&self, wanted: impl Fn(&Evidence) -> bool) -> Vec<Claim> {
+    fn claims(&self, wanted: impl Fn(i32, &Evidence) -> bool) -> Vec<Claim> {
         let said = |pid: i32| -> Option<Evidence> {
             self.says(pid)?
                 .into_iter()
-                .find(|evidence| wanted(evidence))
+                .find(|evidence| wanted(pid, evidence))
         };
         let alive = self.processes.values().filter(|process| !is_dead(process));
         alive

@@ -1,6 +1,7 @@
 //! Made-up machines, one for each way in which jobs are started.
 
 mod elf;
+mod proof;
 mod tables;
 mod world;
 
@@ -219,7 +220,7 @@ fn a_process_is_known_by_when_it_started() {
     ranks(&mut world, 10, |rank| format!("RANK={rank} WORLD_SIZE=3"));
     let started = |world: &World, pid| -> Vec<Option<u64>> {
         let procs = find(world, &Wish::Process(pid)).unwrap().procs;
-        procs.values().map(|proc| proc.started).collect()
+        procs.values().map(Proc::started).collect()
     };
     // Of another node nothing is known, nor of what was gone already.
     assert_eq!(started(&world, 10), [Some(100), None, None]);
@@ -250,6 +251,7 @@ fn why_launchers_give_no_answer() {
     let file = || "/tmp/pmix.n1.tool.7".to_owned();
     let all = [
         NoAnswer::NotAsked,
+        NoAnswer::OtherNetwork,
         NoAnswer::NoFile,
         NoAnswer::Distrusted { file: file() },
         NoAnswer::Unreadable {
@@ -270,6 +272,7 @@ fn why_launchers_give_no_answer() {
     let text: Vec<String> = all.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(text.join("\n"), @r"
     not asked; `--ask-launcher` does
+    it listens in another network namespace, and we cannot get there
     there is no file of it that says where it listens
     `/tmp/pmix.n1.tool.7` does not belong to its user
     cannot read `/tmp/pmix.n1.tool.7`: permission denied

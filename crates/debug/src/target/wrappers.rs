@@ -87,6 +87,11 @@ pub(super) fn is_remote_launcher(name: &str) -> bool {
     ["srun", "sattach", "mpirun", "mpiexec", "orterun"].contains(&name)
 }
 
+/// Whether its ranks are never below it: daemons of the nodes start them.
+pub(super) fn starts_through_daemons(name: &str) -> bool {
+    ["srun", "sattach"].contains(&name)
+}
+
 /// Whether it stands between the launcher and its ranks on a node.
 pub(super) fn is_proxy(name: &str) -> bool {
     ["hydra_pmi_proxy", "prted", "orted"].contains(&name)

@@ -133,9 +133,12 @@ fn unseen(track: &RankTrack) -> Option<Role> {
         Some(Missing::Gone | Missing::Zombie) => Some(Role::Dead),
         Some(Missing::Unreachable) => Some(Role::Disk),
         // Who is traced may run: what could be seen would say that it stands.
-        Some(Missing::TracedBy(_) | Missing::NotPermitted | Missing::Elsewhere(_)) => {
-            Some(Role::Unseen)
-        }
+        Some(
+            Missing::TracedBy(_)
+            | Missing::NotPermitted
+            | Missing::Unproved
+            | Missing::Elsewhere(_),
+        ) => Some(Role::Unseen),
         Some(Missing::Changed) | None => None,
     };
     // What has ended or appeared meanwhile is a change, and changes are good.

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::Rank;
 
-use super::{RankRow, Search};
+use super::{Found, RankRow, Search};
 use crate::target::{
-    Doubt, How, MAX_RANKS, Note, Proc, Target, environment::Job, names::file_name, outcome::count,
+    Doubt, How, MAX_RANKS, Note, Proc, Target, Whereabouts, environment::Job, names::file_name,
+    outcome::count,
 };
 
 impl Search<'_> {
@@ -25,32 +26,27 @@ impl Search<'_> {
                 program,
             });
         }
+        self.say_numbers(launcher, &rows);
         let mut procs = BTreeMap::new();
         let mut wrapped = BTreeMap::new();
         let mut known = BTreeSet::new();
-        let user = self.system.user();
-        for (rank, host, pid, program) in rows.into_iter().take(MAX_RANKS) {
-            if host.is_some() {
-                let proc = Proc {
-                    pid,
-                    started: None,
-                    host,
-                    program,
-                };
-                procs.insert(rank, proc);
-                continue;
-            }
-            known.insert(pid);
-            if !self.processes.contains_key(&pid) {
-                self.doubts.push(Doubt::Gone { rank, pid });
-            } else if let Some(owner) = self
-                .system
-                .owner(pid)
-                .filter(|owner| *owner != user && user != 0)
-            {
-                self.doubts.push(Doubt::OtherOwner { rank, pid, owner });
-            }
-            procs.insert(rank, self.proc(pid, program, &mut wrapped));
+        for row in rows.into_iter().take(MAX_RANKS) {
+            let (pid, place) = match row.found {
+                Found::Here { pid } => {
+                    known.insert(pid);
+                    procs.insert(row.rank, self.proc(pid, row.program, &mut wrapped));
+                    continue;
+                }
+                Found::Gone { pid } => (pid, Whereabouts::Gone),
+                Found::Unproved { pid } => (pid, Whereabouts::Unproved),
+                Found::On { host, pid } => (pid, Whereabouts::On(host)),
+            };
+            let proc = Proc {
+                pid,
+                place,
+                program: row.program,
+            };
+            procs.insert(row.rank, proc);
         }
         self.say_wrapped(wrapped);
         if !matches!(how, How::Pmix { .. })
@@ -97,8 +93,7 @@ impl Search<'_> {
             .map(|(rank, pid)| {
                 let proc = Proc {
                     pid,
-                    started: self.started(pid),
-                    host: None,
+                    place: self.place(pid),
                     program: self.program(pid),
                 };
                 (rank, proc)
@@ -116,9 +111,15 @@ impl Search<'_> {
         let own = self.program(inner);
         Proc {
             pid: inner,
-            started: self.started(inner),
-            host: None,
+            place: self.place(inner),
             program: if own.is_empty() { program } else { own },
+        }
+    }
+
+    fn place(&self, pid: i32) -> Whereabouts {
+        match self.started(pid) {
+            Some(started) => Whereabouts::Here { started },
+            None => Whereabouts::Gone,
         }
     }
 
@@ -130,7 +131,7 @@ impl Search<'_> {
     }
 
     pub(super) fn finish(mut self, how: How, procs: BTreeMap<Rank, Proc>) -> Target {
-        let elsewhere = procs.values().filter(|proc| proc.host.is_some()).count();
+        let elsewhere = procs.values().filter(|proc| proc.host().is_some()).count();
         if elsewhere > 0 {
             self.notes.push(Note::Elsewhere { ranks: elsewhere });
         }

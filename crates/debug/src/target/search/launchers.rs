@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use base::Rank;
 
-use super::{RankRow, Search, is_dead};
+use super::{Found, RankRow, Search, is_dead, proof::Said};
 use crate::target::{
     How, NoAnswer, Note, Tried,
     environment::Evidence,
     mpir::{self, Miss, Tables},
-    names::{file_name, is_here},
+    names::file_name,
     wrappers::{is_remote_launcher, may_answer},
 };
 
@@ -40,7 +40,7 @@ impl Search<'_> {
             let program = file_name(&self.program(launcher)).to_owned();
             match tables.read(self.system, launcher) {
                 Ok(table) => {
-                    let rows = self.ranks_of(&table);
+                    let rows = self.ranks_of(launcher, &table);
                     if standing != Standing::Below && !self.has(&rows, pid) {
                         self.tried.push(Tried::OthersTable { launcher, program });
                     } else if found.is_some() {
@@ -92,33 +92,19 @@ impl Search<'_> {
         found
     }
 
-    fn ranks_of(&self, table: &mpir::Table) -> Vec<RankRow> {
-        let own = self.system.host();
-        let rows = (0..).zip(&table.rows);
-        rows.map(|(rank, row)| {
-            let here = is_here(&row.host, &own) || self.calls_its_node(row.pid, &row.host);
-            let host = (!here).then(|| row.host.clone());
-            (Rank(rank), host, row.pid, row.program.clone())
-        })
-        .collect()
-    }
-
-    /// Whether a process of this node was told that its node has this name: Slurm has its own names for nodes.
-    fn calls_its_node(&self, pid: i32, host: &str) -> bool {
-        let environment = self
-            .processes
-            .get(&pid)
-            .and_then(|_| self.system.environment(pid));
-        let told = format!("SLURMD_NODENAME={host}");
-        let mut variables = environment
-            .iter()
-            .flat_map(|all| all.split(|&byte| byte == 0));
-        variables.any(|variable| variable == told.as_bytes())
+    fn ranks_of(&self, launcher: i32, table: &mpir::Table) -> Vec<RankRow> {
+        let said = (0..).zip(&table.rows).map(|(rank, row)| Said {
+            rank: Rank(rank),
+            host: row.host.clone(),
+            pid: row.pid,
+            program: row.program.clone(),
+        });
+        let witness = self.witness(launcher, table.job.as_deref());
+        self.identified(&witness, said)
     }
 
     /// What a launcher says when it is asked.
     pub(in crate::target) fn answer(&mut self, pid: i32) -> Option<(How, Vec<RankRow>)> {
-        let own = self.system.host();
         for (launcher, standing) in self.launchers(pid) {
             let program = file_name(&self.program(launcher)).to_owned();
             if standing == Standing::Beside || !may_answer(&program, self.command(launcher)) {
@@ -138,18 +124,18 @@ impl Search<'_> {
             let mut jobs = tables
                 .into_iter()
                 .map(|table| {
-                    let rows: Vec<RankRow> = table
-                        .rows
-                        .into_iter()
-                        .map(|row| {
-                            let host = (!is_here(&row.host, &own)).then_some(row.host);
-                            (Rank(row.rank), host, row.pid, row.program)
-                        })
-                        .collect();
+                    let said = table.rows.into_iter().map(|row| Said {
+                        rank: Rank(row.rank),
+                        host: row.host,
+                        pid: row.pid,
+                        program: row.program,
+                    });
+                    let witness = self.witness(launcher, Some(&table.job));
+                    let rows = self.identified(&witness, said);
                     (table.job, rows)
                 })
                 // Tools are jobs too: this one, and those that have ended.
-                .filter(|(_, rows)| rows.iter().any(|row| self.is_there(row)))
+                .filter(|(_, rows)| rows.iter().any(is_there))
                 .collect::<Vec<_>>();
             // The job of the process, if it is a rank's.
             let chosen = jobs
@@ -180,14 +166,10 @@ impl Search<'_> {
         None
     }
 
-    fn is_there(&self, (_, host, pid, _): &RankRow) -> bool {
-        host.is_some() || self.processes.contains_key(pid)
-    }
-
     /// Whether a process is one of the ranks, above or below one.
     fn has(&self, rows: &[RankRow], pid: i32) -> bool {
-        let here = rows.iter().filter(|(_, host, ..)| host.is_none());
-        here.map(|row| row.2).any(|rank| self.belongs(rank, pid))
+        let mut here = rows.iter().filter_map(RankRow::here);
+        here.any(|rank| self.belongs(rank, pid))
     }
 
     /// Whether a process is part of what a rank does. What was started by hand in a shell that is a rank is not.
@@ -256,4 +238,8 @@ fn how(launcher: i32, program: String, table: mpir::Table) -> How {
         file: table.file,
         job,
     }
+}
+
+const fn is_there(row: &RankRow) -> bool {
+    matches!(row.found, Found::Here { .. } | Found::On { .. })
 }

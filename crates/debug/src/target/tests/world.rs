@@ -21,6 +21,8 @@ pub(super) struct Made {
     pub(super) file: Option<(Bytes, u64)>,
     pub(super) memory: BTreeMap<u64, Vec<u8>>,
     pub(super) answer: Option<Vec<JobTable>>,
+    /// Its pid namespace, where that is one of its own, and its number there.
+    pub(super) inside: Option<(&'static str, i32)>,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +47,7 @@ impl World {
                 name,
                 started: u64::try_from(pid).unwrap(),
                 state: 'S',
+                is_kernel: false,
             },
             program: program.to_owned(),
             arguments: Vec::new(),
@@ -53,6 +56,7 @@ impl World {
             file: None,
             memory: BTreeMap::new(),
             answer: None,
+            inside: None,
         };
         self.0.entry(pid).insert_entry(made).into_mut()
     }
@@ -121,6 +125,16 @@ impl System for World {
 
     fn program(&self, pid: i32) -> Option<String> {
         Some(self.0.get(&pid)?.program.clone())
+    }
+
+    fn numbering(&self, pid: i32) -> Option<Numbering<'_>> {
+        let Some((namespace, _)) = self.0.get(&pid)?.inside else {
+            return Some(Numbering::Ours);
+        };
+        Some(Numbering::Other(Box::new(move |pid| {
+            let (there, number) = self.0.get(&pid)?.inside?;
+            (there == namespace).then_some(number)
+        })))
     }
 
     fn owner(&self, pid: i32) -> Option<u32> {

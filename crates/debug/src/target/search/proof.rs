@@ -1,0 +1,183 @@
+//! Whose a process is that a launcher names by its number.
+//!
+//! The number may be one of a container, or that of a rank that has ended, and mean somebody else here. So a number is first
+//! translated from the launcher's pid namespace to ours, and then the process has to show that it belongs to the job:
+//!
+//! | what its environment says | it is below the launcher | it is not |
+//! |---|---|---|
+//! | this rank of this job | proved | proved |
+//! | this rank, and not of which job | proved | not proved |
+//! | nothing, or it may not be read | proved, unless the launcher is process 1 or starts ranks through daemons, or the host has another name | not proved |
+//! | another rank of whatever job | not proved | not proved |
+//!
+//! What is not proved is looked for among the processes that say which rank they are, and left alone where that fails.
+
+use std::collections::BTreeMap;
+
+use base::Rank;
+
+use super::{Found, RankRow, Search};
+use crate::target::{
+    Doubt, Note, Numbering,
+    environment::{self, Evidence, Family, Job},
+    names::is_here,
+    wrappers::starts_through_daemons,
+};
+
+/// A launcher whose word it is.
+pub(super) struct Witness {
+    launcher: i32,
+    /// What its job may be called in the environment of its ranks; empty where it does not say.
+    jobs: Vec<String>,
+}
+
+/// What a launcher says of a rank.
+pub(super) struct Said {
+    pub(super) rank: Rank,
+    pub(super) host: String,
+    pub(super) pid: i32,
+    pub(super) program: String,
+}
+
+impl Witness {
+    fn knows(&self, said: &Evidence) -> bool {
+        let of_job = |job: &String| {
+            let step = || said.job.strip_prefix(job.as_str());
+            said.job == *job
+                || (said.family == Family::Slurm
+                    && step().is_some_and(|step| step.starts_with('.')))
+        };
+        !said.job.is_empty() && self.jobs.iter().any(of_job)
+    }
+}
+
+impl Search<'_> {
+    pub(super) fn witness(&self, launcher: i32, job: Option<&str>) -> Witness {
+        let mut jobs: Vec<String> = job.iter().map(|&job| job.to_owned()).collect();
+        // `sattach` is told in its arguments which step it is to join, and says it nowhere else.
+        if starts_through_daemons(self.command(launcher)) {
+            let arguments = self.system.arguments(launcher).unwrap_or_default();
+            let words = arguments.split(|&byte| byte == 0).skip(1);
+            jobs.extend(words.map(|word| String::from_utf8_lossy(word).into_owned()));
+        }
+        Witness { launcher, jobs }
+    }
+
+    /// What a launcher says of its ranks, with their processes as we know them.
+    pub(super) fn identified(
+        &self,
+        witness: &Witness,
+        said: impl Iterator<Item = Said>,
+    ) -> Vec<RankRow> {
+        let own = self.system.host();
+        let numbering = self.system.numbering(witness.launcher);
+        let translated: BTreeMap<i32, i32> = match &numbering {
+            Some(Numbering::Other(number)) => {
+                let all = self.processes.keys();
+                all.filter_map(|&pid| Some((number(pid)?, pid))).collect()
+            }
+            Some(Numbering::Ours) | None => BTreeMap::new(),
+        };
+        let ours = |theirs: i32| match numbering {
+            Some(Numbering::Ours) => self.processes.contains_key(&theirs).then_some(theirs),
+            Some(Numbering::Other(_)) => translated.get(&theirs).copied(),
+            None => None,
+        };
+        let mut rows: Vec<RankRow> = said
+            .map(|said| {
+                let Said {
+                    rank,
+                    host,
+                    pid,
+                    program,
+                } = said;
+                let found = match ours(pid) {
+                    Some(ours) if self.proves(witness, rank, &host, ours) => {
+                        Found::Here { pid: ours }
+                    }
+                    _ if !is_here(&host, &own) => Found::On { host, pid },
+                    None if matches!(numbering, Some(Numbering::Ours)) => Found::Gone { pid },
+                    _ => Found::Unproved { pid },
+                };
+                RankRow {
+                    rank,
+                    found,
+                    program,
+                }
+            })
+            .collect();
+        if rows
+            .iter()
+            .any(|row| matches!(row.found, Found::Unproved { .. }))
+        {
+            self.find_by_environment(witness, &mut rows);
+        }
+        rows
+    }
+
+    /// Whether a process shows that it is this rank of the launcher's.
+    fn proves(&self, witness: &Witness, rank: Rank, host: &str, pid: i32) -> bool {
+        let said = self.says(pid).unwrap_or_default();
+        let is_rank = |said: &Evidence| said.rank == rank.0;
+        let mut of_job = said.iter().filter(|said| witness.knows(said)).peekable();
+        if of_job.peek().is_some() {
+            return of_job.any(is_rank);
+        }
+        // Who loses a parent becomes a child of process 1, and need not be of the job.
+        let certain = witness.launcher > 1
+            && !starts_through_daemons(self.command(witness.launcher))
+            && is_here(host, &self.system.host());
+        self.is_below(pid, witness.launcher)
+            && (said.iter().any(is_rank) || (certain && said.is_empty()))
+    }
+
+    fn is_below(&self, pid: i32, launcher: i32) -> bool {
+        match launcher {
+            1 => self.processes.get(&pid).is_some_and(|it| it.parent == 1),
+            _ => self.is_above(launcher, pid),
+        }
+    }
+
+    /// Gives the ranks that were not proved the processes that say that they are them.
+    fn find_by_environment(&self, witness: &Witness, rows: &mut [RankRow]) {
+        let named = self.claims(|_, said| witness.knows(said));
+        let job: Option<Job> = match environment::jobs(named).into_iter().next() {
+            Some(job) => Some(job),
+            None => self
+                .below(witness.launcher)
+                .and_then(|(_, jobs)| jobs.into_iter().next()),
+        };
+        let ranks = job.map(|job| job.ranks).unwrap_or_default();
+        for row in rows {
+            if let Found::Unproved { .. } = row.found
+                && let Some(&pid) = ranks.get(&row.rank.0)
+            {
+                row.found = Found::Here { pid };
+            }
+        }
+    }
+
+    /// Says what is strange about the numbers of a launcher.
+    pub(super) fn say_numbers(&mut self, launcher: i32, rows: &[RankRow]) {
+        let is_contained = matches!(self.system.numbering(launcher), Some(Numbering::Other(_)));
+        if is_contained && rows.iter().any(|row| row.here().is_some()) {
+            self.notes.push(Note::Contained { launcher });
+        }
+        let (mut gone, mut unproved) = (BTreeMap::new(), BTreeMap::new());
+        for row in rows {
+            match row.found {
+                Found::Gone { pid } => drop(gone.insert(row.rank, pid)),
+                Found::Unproved { pid } => drop(unproved.insert(row.rank, pid)),
+                Found::Here { .. } | Found::On { .. } => {}
+            }
+        }
+        if let Some((_, &pid)) = gone.first_key_value() {
+            let ranks = gone.into_keys().collect();
+            self.doubts.push(Doubt::Gone { ranks, pid });
+        }
+        if let Some((_, &pid)) = unproved.first_key_value() {
+            let ranks = unproved.into_keys().collect();
+            self.doubts.push(Doubt::Unproved { ranks, pid });
+        }
+    }
+}
