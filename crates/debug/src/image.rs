@@ -14,6 +14,7 @@ use std::{
     sync::Arc,
 };
 
+use addr2line::gimli::{self, BaseAddresses, EhFrame, EhFrameHdr, UnwindSection};
 use bytes::Bytes;
 use object::{
     CompressedData, CompressionFormat, LittleEndian, Object, ObjectSection, ReadRef,
@@ -27,7 +28,7 @@ use crate::{
     stack::{Frame, FrameKind, Source},
 };
 use lines::Lines;
-use symbols::Symbols;
+use symbols::{Covering, Extent, Symbols};
 
 /// A program or library, or the code that the kernel maps into each process.
 #[derive(Debug)]
@@ -53,6 +54,31 @@ pub(crate) struct Unwinding {
     pub(crate) eh_frame_hdr: Section,
     pub(crate) debug_frame: Section,
 }
+
+impl Unwinding {
+    /// The addresses of the function that rules for unwinding give an address to.
+    fn function(&self, address: u64) -> Option<Range<u64>> {
+        let (header, rules) = (self.eh_frame_hdr.as_ref()?, self.eh_frame.as_ref()?);
+        let bases = BaseAddresses::default()
+            .set_eh_frame_hdr(header.0.start)
+            .set_eh_frame(rules.0.start);
+        let header = EhFrameHdr::new(&header.1, gimli::LittleEndian).parse(&bases, WORD);
+        let header = header.ok()?;
+        let rules = EhFrame::new(&rules.1, gimli::LittleEndian);
+        let found = header.table()?.fde_for_address(
+            &rules,
+            &bases,
+            address,
+            UnwindSection::cie_from_offset,
+        );
+        let found = found.ok()?;
+        let start = found.initial_address();
+        Some(start..start.saturating_add(found.len()))
+    }
+}
+
+/// Bytes of an address.
+const WORD: u8 = 8;
 
 /// A section's addresses in the file's own numbering, and its bytes.
 pub(crate) type Section = Option<(Range<u64>, Bytes)>;
@@ -197,7 +223,7 @@ impl Image {
         // The outermost is the function that has a symbol, which may be a better name: nobody has written `__GI___poll`.
         if let Some((name, _)) = frames.last_mut()
             && name.as_deref().is_none_or(|name| !name.contains("::"))
-            && let Some(symbol) = self.function(address)
+            && let Some(symbol) = self.symbol(address)
             && name
                 .as_deref()
                 .is_none_or(|name| symbols::is_plainer(&symbol, name))
@@ -221,13 +247,57 @@ impl Image {
             .collect()
     }
 
-    /// The function that has a symbol for an address.
-    fn function(&self, address: u64) -> Option<Arc<str>> {
+    /// The name of the function that has a symbol for an address.
+    fn symbol(&self, address: u64) -> Option<Arc<str>> {
+        Some(names::readable(&self.covering(address)?.name, None).into())
+    }
+
+    /// The function that has a symbol for an address, in this file or in the one beside it.
+    fn covering(&self, address: u64) -> Option<Covering> {
         let symbols = self.symbols.get_or_init(|| Symbols::load(&self.file));
-        let name = symbols
-            .at(&self.file, address)
-            .or_else(|| self.lines.get()?.as_ref()?.symbol(address))?;
-        Some(names::readable(&name, None).into())
+        let beside = || self.lines.get()?.as_ref()?.symbol(address);
+        let found = symbols.at(&self.file, address).or_else(beside)?;
+        // A symbol without a size does not reach into a function that only has rules for unwinding.
+        let is_another = found.extent == Extent::Guessed
+            && self
+                .unwinding
+                .function(address)
+                .is_some_and(|function| !function.contains(&found.range.start));
+        (!is_another).then_some(found)
+    }
+
+    /// The addresses of the function that an address belongs to: by its symbol, otherwise by its rules for unwinding.
+    #[must_use]
+    pub fn function(&self, address: u64) -> Option<Range<u64>> {
+        let named = self.covering(address).map(|found| found.range);
+        named.or_else(|| self.unwinding.function(address))
+    }
+
+    /// Whether a symbol says that a function begins at an address.
+    #[must_use]
+    pub fn has_symbol(&self, address: u64) -> bool {
+        self.covering(address)
+            .is_some_and(|found| found.range.start == address)
+    }
+
+    /// The first bytes of code at an address in the file's own numbering.
+    #[must_use]
+    pub fn code<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        let end = address.checked_add(N as u64)?;
+        self.code_in(address..end, N)?.try_into().ok()
+    }
+
+    /// The code at addresses in the file's own numbering, and no more than `most` bytes of it.
+    #[must_use]
+    pub fn code_in(&self, range: Range<u64>, most: usize) -> Option<&[u8]> {
+        let at = self.segments.iter().find_map(|segment| {
+            let at = range.start.checked_sub(segment.address)?;
+            let is_inside = range.end.checked_sub(segment.address)? <= segment.length;
+            is_inside.then(|| segment.offset.checked_add(at))?
+        })?;
+        let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+        let at = usize::try_from(at).ok()?;
+        self.file.get(at..at.checked_add(length.min(most))?)
     }
 
     /// Files that may hold the debug information of this one, the likeliest first.

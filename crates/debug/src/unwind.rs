@@ -4,6 +4,8 @@
 //! ([`Capture`]). Rules come from `.eh_frame` and `.debug_frame`; where there are none, frame pointers lead on. A stack
 //! is whole when it ends in the function that every thread begins with, and only then.
 
+mod calls;
+
 use std::{collections::BTreeMap, fmt, ops::Range, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
@@ -18,6 +20,7 @@ use crate::{
     memory::{Copied, Memory},
     stack::{End, Frame, FrameId, FrameKind, Frames, Stack},
 };
+use calls::{Left, To};
 
 /// What is taken of a thread while it stands.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +60,8 @@ pub struct Images {
     vdso: Option<ImageId>,
     cache: CacheX86_64,
     named: BTreeMap<(ImageId, u64), Vec<FrameId>>,
+    /// By the call, and by where it has led to.
+    left: BTreeMap<(Address, Address), Option<Left>>,
     reading: Reading,
 }
 
@@ -85,6 +90,9 @@ const MPI: [&str; 3] = ["libmpi.so", "libmpich.so", "libmpi_abi.so"];
 /// A place in [`Images`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ImageId(usize);
+
+/// An address in a file, in the file's own numbering.
+type Address = (ImageId, u64);
 
 /// The name of the kernel's code in each process.
 const VDSO: &str = "[vdso]";
@@ -249,50 +257,18 @@ impl Images {
                 };
                 break;
             };
-            if let Some(last) = found.last_mut()
-                && frames.get(*last).function.is_none()
+            if let Some(last) = outermost
+                && let Some(left) = self.left(code, caller, (at, last), &memory, files, frames)
             {
-                let called = self.called(code, caller, &memory, files, frames);
-                *last = called.unwrap_or(*last);
+                if left.to == To::Same {
+                    found.pop();
+                }
+                found.extend(left.frames);
             }
             at = caller;
         }
         found.reverse();
         Stack { frames: found, end }
-    }
-
-    /// The function that was called where this one returns to, by a call that says which. One without a name stands in its
-    /// place when it was jumped to at the end of that one: so are the parts of Python's interpreter, since 3.14.
-    fn called(
-        &mut self,
-        code: &Code,
-        caller: FrameAddress,
-        memory: &dyn Memory,
-        files: &dyn Files,
-        frames: &mut Frames,
-    ) -> Option<FrameId> {
-        /// `call` with the distance to its target from where it returns to.
-        const CALL: u8 = 0xe8;
-        let FrameAddress::ReturnAddress(back) = caller else {
-            return None;
-        };
-        let mut call = [0; 5];
-        memory.read(back.get().checked_sub(5)?, &mut call).ok()?;
-        let (operation, distance) = call.split_first()?;
-        let distance = i32::from_le_bytes(distance.try_into().ok()?);
-        if *operation != CALL {
-            return None;
-        }
-        let target = back.get().checked_add_signed(distance.into())?;
-        let target = FrameAddress::from_instruction_pointer(target);
-        let named = self.named(code, target, memory, files, frames);
-        let function = frames.get(*named.last()?).clone();
-        function.function.as_ref()?;
-        // It is in that function, and on none of its lines.
-        Some(frames.intern(Frame {
-            source: None,
-            ..function
-        }))
     }
 
     /// The functions at an address, innermost first.

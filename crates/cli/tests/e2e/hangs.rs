@@ -218,6 +218,14 @@ mod zoo {
         }
     }
 
+    /// Optimized as programs are, without stubs for calls of libraries.
+    #[test]
+    fn halo() {
+        let source = testdata("hangs/halo.c");
+        let options = ["-g", "-O2", "-fno-plt"];
+        hangs("halo", &compiled(&mpi_compiler(), &source, &options));
+    }
+
     #[test]
     fn data_loader() {
         let sandbox = Sandbox::new();

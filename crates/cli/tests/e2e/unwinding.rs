@@ -11,7 +11,7 @@ use crate::harness::{
 
 /// Names of the programs themselves: what the C library calls inside is not compared, for gdb reads debug information of
 /// the system too.
-const OWN: [&str; 22] = [
+const OWN: [&str; 25] = [
     "main",
     "outer",
     "middle",
@@ -34,6 +34,9 @@ const OWN: [&str; 22] = [
     "heat",
     "step",
     "prompt",
+    "gather",
+    "finish",
+    "leave",
 ];
 const SIGNAL: &str = "<signal handler called>";
 
@@ -303,4 +306,66 @@ fn jumped_to_is_named_by_what_was_called() {
     let running = start(&sandbox, &program, &[]);
     assert_eq!(ours(&sandbox, running.pid), [["main", "outer", "inner"]]);
     end(running);
+}
+
+/// A library's function is the one that the call names, through whatever stub it leads, and is shown where it was left by a
+/// jump, too: with the line of that jump where the program has lines.
+#[test]
+fn called_through_a_stub_and_left_by_a_jump() {
+    let sandbox = Sandbox::new();
+    let library = sandbox.path("libstubs.so");
+    let strip = |from: &Path, to: &Path| {
+        let words = ["-o".as_ref(), to.as_os_str(), from.as_os_str()];
+        assert!(
+            Command::new("strip")
+                .args(words)
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    let options = ["-O2", "-shared", "-fPIC", "-DLIBRARY"];
+    strip(&c("stubs.c", &options), &library);
+    let directory = library.parent().unwrap().to_str().unwrap();
+    let (search, found_there) = (format!("-L{directory}"), format!("-Wl,-rpath,{directory}"));
+    for how in [
+        &["-Wl,-z,lazy"][..],
+        &["-Wl,-z,now"],
+        &["-fno-plt"],
+        &["-fcf-protection", "-Wl,-z,ibtplt"],
+        &["-no-pie", "-Wl,-z,lazy"],
+    ] {
+        let mut options = vec!["-g", "-O2", &search, &found_there, "-lstubs"];
+        options.extend(how);
+        let whole = c("stubs.c", &options);
+        let stripped = sandbox.path("stripped");
+        strip(&whole, &stripped);
+        for (program, args, calls, lines) in [
+            (
+                &whole,
+                &[][..],
+                &["main", "finish", "exchange", "gather"][..],
+                &["finish (stubs.c:37)", "exchange (stubs.c:31)"][..],
+            ),
+            (
+                &whole,
+                &["leave"],
+                &["main", "leave", "gather"],
+                &["leave (stubs.c:43)"],
+            ),
+            (&stripped, &[], &["gather"], &[]),
+        ] {
+            let running = start(&sandbox, program, args);
+            assert_eq!(ours(&sandbox, running.pid), [calls], "{how:?}");
+            let mut command = sandbox.command(dbgr());
+            command.args(["stacks", "--full", &running.pid.to_string()]);
+            let text = sandbox.run(&mut command).expect_code(0).out();
+            for line in lines {
+                assert!(text.contains(line), "{how:?} {line}: {text}");
+            }
+            // Where no symbol is, none of another place is said.
+            assert!(!text.contains("_init"), "{how:?}: {text}");
+            end(running);
+        }
+    }
 }

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use object::{Object, read::elf::ElfFile64};
 use self_cell::self_cell;
 
-use super::{Files, MAX_DECOMPRESSED, Named, Reading, contents, names, symbols::Symbols};
+use super::{
+    Files, MAX_DECOMPRESSED, Named, Reading, contents, names,
+    symbols::{Covering, Symbols},
+};
 use crate::stack::Source;
 
 /// What is known of the lines of one file.
@@ -98,8 +101,8 @@ impl Lines {
         })
     }
 
-    /// The name that the file beside has for an address.
-    pub(super) fn symbol(&self, address: u64) -> Option<String> {
+    /// The function that the file beside has at an address.
+    pub(super) fn symbol(&self, address: u64) -> Option<Covering> {
         let (file, symbols) = self.beside.as_ref()?;
         symbols.at(file, address)
     }

@@ -1,8 +1,11 @@
 //! The symbol tables of a file: which function has an address.
 
+use std::{collections::BTreeMap, ops::Range};
+
 use bytes::Bytes;
 use object::{
-    LittleEndian, Object, ObjectSymbol, ObjectSymbolTable, SymbolKind, read::elf::ElfFile64,
+    LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SymbolKind,
+    read::elf::ElfFile64,
 };
 
 /// Functions by address.
@@ -15,9 +18,31 @@ pub(super) struct Symbols {
 #[derive(Debug)]
 struct Function {
     address: u64,
+    /// Nothing where the symbol has no size, as those of assembly often have none.
     size: u64,
+    /// Where its section ends; its own address where it is in none.
+    section_end: u64,
     /// Where its name stands in the file.
     name: (usize, usize),
+}
+
+/// A function with the addresses that a symbol gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Covering {
+    /// Its name as the file writes it.
+    pub(super) name: String,
+    /// From its first instruction to the next function, or to the end of its section.
+    pub(super) range: Range<u64>,
+    pub(super) extent: Extent,
+}
+
+/// How the end of a function is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Its symbol has a size.
+    Told,
+    /// Its symbol has none: functions without a symbol may stand in its range as well.
+    Guessed,
 }
 
 /// Functions that are kept of one file.
@@ -28,6 +53,10 @@ impl Symbols {
         let Ok(elf) = ElfFile64::<LittleEndian>::parse(&**file) else {
             return Self::default();
         };
+        let ends: BTreeMap<usize, u64> = elf
+            .sections()
+            .map(|it| (it.index().0, it.address().saturating_add(it.size())))
+            .collect();
         let mut functions = Vec::new();
         let tables = [elf.symbol_table(), elf.dynamic_symbol_table()];
         for symbol in tables.iter().flatten().flat_map(ObjectSymbolTable::symbols) {
@@ -43,6 +72,10 @@ impl Symbols {
             functions.push(Function {
                 address: symbol.address(),
                 size: symbol.size(),
+                section_end: symbol
+                    .section_index()
+                    .and_then(|index| ends.get(&index.0).copied())
+                    .unwrap_or_else(|| symbol.address()),
                 name: (name.as_ptr() as usize - file.as_ptr() as usize, name.len()),
             });
         }
@@ -69,21 +102,33 @@ impl Symbols {
         Self { functions }
     }
 
-    /// The name of the function that has an address, as the file writes it.
-    pub(super) fn at(&self, file: &[u8], address: u64) -> Option<String> {
+    /// The function that has an address.
+    pub(super) fn at(&self, file: &[u8], address: u64) -> Option<Covering> {
         let after = self
             .functions
             .partition_point(|function| function.address <= address);
         let function = self.functions.get(after.checked_sub(1)?)?;
-        // What has no size reaches to the next.
-        if function.size != 0 && address - function.address >= function.size {
+        let (end, extent) = if function.size == 0 {
+            let next = self.functions.get(after);
+            let next = next.map_or(u64::MAX, |next| next.address);
+            (function.section_end.min(next), Extent::Guessed)
+        } else {
+            let end = function.address.saturating_add(function.size);
+            (end, Extent::Told)
+        };
+        let range = function.address..end;
+        if !range.contains(&address) {
             return None;
         }
         let (start, length) = function.name;
         let name = file.get(start..start.checked_add(length)?)?;
         // Names with versions are those of a table that was copied from another.
         let name = name.split(|&byte| byte == b'@').next()?;
-        Some(String::from_utf8_lossy(name).into_owned())
+        Some(Covering {
+            name: String::from_utf8_lossy(name).into_owned(),
+            range,
+            extent,
+        })
     }
 }
 

@@ -1,0 +1,368 @@
+//! Which functions lie between a call and the function that it has led to.
+//!
+//! A function that ends with a jump into another one leaves no frame: the return address alone remembers who was called.
+//! The instruction before it names that function, directly or through a slot that the dynamic linker has filled:
+//!
+//! | instruction | compiled as | target |
+//! |---|---|---|
+//! | `call target` | by default | `target`, or the stub of a library's function |
+//! | `call *slot` | `-fno-plt` | what the slot holds |
+//! | `jmp *slot` | a stub (PLT), after `endbr64` too | what the slot holds |
+//! | `jmp target` | a stub of the linker | `target` |
+//!
+//! From there the jumps in its code are followed until one leads to where the thread is. Nothing is said of a call
+//! through a register, nor of a target where no function begins.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use framehop::FrameAddress;
+
+use super::{Code, Images, Loaded};
+use crate::{
+    image::{Files, Image},
+    memory::Memory,
+    stack::{Frame, FrameId, Frames},
+};
+
+impl Jump {
+    /// This one, or another at `at`.
+    fn or(self, at: u64) -> Self {
+        if self == Self::At(at) {
+            self
+        } else {
+            Self::Somewhere
+        }
+    }
+}
+
+/// Functions that were left by a jump.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    /// Innermost first.
+    pub(super) frames: Vec<FrameId>,
+    /// What they have led to.
+    pub(super) to: To,
+}
+
+/// What functions have jumped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum To {
+    /// A part of the innermost of them, or a function of its file that has no name: everybody calls it by that one's.
+    Same,
+    /// Another function.
+    Another,
+}
+
+/// Where a call or a jump leads, in the numbering of the file that it stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    /// To an address of the same file.
+    Address(u64),
+    /// To the address that stands here.
+    Slot(u64),
+}
+
+/// An address in a file that a process has mapped, in the file's own numbering.
+type Place<'a> = (&'a Loaded, u64);
+
+/// A function that a search has come to.
+struct Reached<'a> {
+    loaded: &'a Loaded,
+    range: Range<u64>,
+    /// The place in the search of the function that jumps to it, and its jump.
+    from: Option<(usize, Jump)>,
+}
+
+/// Where a function jumps to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Jump {
+    /// At this address.
+    At(u64),
+    /// At one of several, or it is not known that it does.
+    Somewhere,
+}
+
+/// A function that was left by a jump.
+struct Step<'a> {
+    loaded: &'a Loaded,
+    start: u64,
+    jump: Jump,
+}
+
+/// Stubs that follow each other at most: one of the linker, and one for the dynamic linker.
+const MAX_STUBS: usize = 4;
+/// Functions that are searched at most for a jump.
+const MAX_SEARCHED: usize = 32;
+/// Bytes of a function that are searched. The rest of a longer one is not.
+const MAX_CODE: usize = 1 << 14;
+
+/// Beginnings of what compilers and linkers call code that only leads on to a function.
+const STUBS: [&str; 5] = [
+    "__x86_indirect_thunk",
+    "__llvm_retpoline",
+    "non-virtual thunk to",
+    "virtual thunk to",
+    "covariant return thunk",
+];
+
+impl Images {
+    /// The functions that were called by the instruction before `caller`, which is a return address, and then left by a jump
+    /// into the one at `at`, of which the frame is `found`.
+    pub(super) fn left(
+        &mut self,
+        code: &Code,
+        caller: FrameAddress,
+        (at, found): (FrameAddress, FrameId),
+        memory: &dyn Memory,
+        files: &dyn Files,
+        frames: &mut Frames,
+    ) -> Option<Left> {
+        let (caller, at) = (place(code, caller)?, place(code, at)?);
+        let key = ((caller.0.image, caller.1), (at.0.image, at.1));
+        // The dynamic linker fills the slots of all processes alike that have mapped these files.
+        if let Some(known) = self.left.get(&key) {
+            return known.clone();
+        }
+        let ways = self.ways(code, caller, at, memory);
+        let left = ways.and_then(|way| self.telling(code, &way, found, memory, files, frames));
+        self.left.insert(key, left.clone());
+        left
+    }
+
+    /// The functions from the one that was called to the one before that at `at`; only the first where jumps do not lead on,
+    /// or do so in several ways. Nothing where that function itself was called, or where it is not known what was.
+    fn ways<'a>(
+        &self,
+        code: &'a Code,
+        caller: Place<'a>,
+        at: Place<'a>,
+        memory: &dyn Memory,
+    ) -> Option<Vec<Step<'a>>> {
+        let target = call(self.image_of(caller.0)?, caller.1.wrapping_add(1))?;
+        let (loaded, range) = self.follow(code, caller.0, target, memory)?;
+        if at.0.image == loaded.image && range.contains(&at.1) {
+            return None;
+        }
+        let alone = Step {
+            loaded,
+            start: range.start,
+            jump: Jump::Somewhere,
+        };
+        let goal = self.image_of(at.0)?.function(at.1);
+        let Some(goal) = goal.map(|range| (at.0.image, range.start)) else {
+            return Some(vec![alone]);
+        };
+        let mut seen = BTreeMap::from([((loaded.image, range.start), 0)]);
+        let mut reached = vec![Reached {
+            loaded,
+            range,
+            from: None,
+        }];
+        let mut before_goal = BTreeMap::new();
+        let mut searched = 0;
+        while searched < reached.len().min(MAX_SEARCHED) {
+            let (loaded, range) = (reached[searched].loaded, reached[searched].range.clone());
+            let jumps = self.image_of(loaded).map(|image| jumps_in(image, range));
+            for (at, target) in jumps.unwrap_or_default() {
+                let Some((loaded, range)) = self.follow(code, loaded, target, memory) else {
+                    continue;
+                };
+                let function = (loaded.image, range.start);
+                if function == goal {
+                    let jump = before_goal.entry(searched).or_insert(Jump::At(at));
+                    *jump = jump.or(at);
+                } else if let Some(&known) = seen.get(&function) {
+                    if let Some((from, jump)) = &mut reached[known].from
+                        && *from == searched
+                    {
+                        *jump = jump.or(at);
+                    }
+                } else {
+                    seen.insert(function, reached.len());
+                    reached.push(Reached {
+                        loaded,
+                        range,
+                        from: Some((searched, Jump::At(at))),
+                    });
+                }
+            }
+            searched += 1;
+        }
+        let mut way = Vec::new();
+        let only = before_goal.len() == 1;
+        let mut last = before_goal.first_key_value().filter(|_| only);
+        let mut last = last.take().map(|(&place, &jump)| (place, jump));
+        while let Some((place, jump)) = last {
+            let Reached {
+                loaded,
+                range,
+                from,
+            } = &reached[place];
+            way.insert(
+                0,
+                Step {
+                    loaded,
+                    start: range.start,
+                    jump,
+                },
+            );
+            last = *from;
+        }
+        if way.is_empty() {
+            way.push(alone);
+        }
+        Some(way)
+    }
+
+    /// The frames of functions on a way that say something besides what was found at its end.
+    fn telling(
+        &mut self,
+        code: &Code,
+        way: &[Step<'_>],
+        found: FrameId,
+        memory: &dyn Memory,
+        files: &dyn Files,
+        frames: &mut Frames,
+    ) -> Option<Left> {
+        let found = frames.get(found).clone();
+        let is_told = |frame: &Frame| {
+            frame.function.as_deref().is_some_and(|name| {
+                // The parts that a compiler has split a function into have its name.
+                Some(name) != found.function.as_deref()
+                    && !STUBS.iter().any(|stub| name.starts_with(stub))
+            })
+        };
+        let mut telling: Vec<Frame> = Vec::new();
+        for step in way.iter().rev() {
+            let at = match step.jump {
+                Jump::At(at) => at,
+                Jump::Somewhere => step.start,
+            };
+            let at = FrameAddress::from_instruction_pointer(at.wrapping_add(step.loaded.bias));
+            let named = self.named(code, at, memory, files, frames);
+            let mut named = named.iter().map(|&id| frames.get(id).clone());
+            match step.jump {
+                Jump::At(_) => telling.extend(named.filter(is_told)),
+                // It is in that function, and on none of its lines.
+                Jump::Somewhere => {
+                    telling.extend(named.next_back().filter(is_told).map(|frame| Frame {
+                        source: None,
+                        ..frame
+                    }))
+                }
+            }
+        }
+        let innermost = telling.first()?;
+        let to = if found.function.is_none() && innermost.module == found.module {
+            To::Same
+        } else {
+            To::Another
+        };
+        Some(Left {
+            frames: telling.into_iter().map(|it| frames.intern(it)).collect(),
+            to,
+        })
+    }
+
+    /// The function that a target leads to, through all stubs.
+    fn follow<'a>(
+        &self,
+        code: &'a Code,
+        mut loaded: &'a Loaded,
+        mut target: Target,
+        memory: &dyn Memory,
+    ) -> Option<(&'a Loaded, Range<u64>)> {
+        for _ in 0..=MAX_STUBS {
+            let address = match target {
+                Target::Address(address) => address,
+                Target::Slot(slot) => {
+                    let held = memory.word(slot.wrapping_add(loaded.bias)).ok()?;
+                    loaded = code.find(held)?;
+                    held.wrapping_sub(loaded.bias)
+                }
+            };
+            let image = self.image_of(loaded)?;
+            let function = image.function(address).filter(|it| it.start == address);
+            // Rules for unwinding take all stubs for one function, of which the first stub is the beginning.
+            match jump(image, address) {
+                Some(next) if !image.has_symbol(address) => target = next,
+                _ => return function.map(|range| (loaded, range)),
+            }
+        }
+        None
+    }
+
+    fn image_of(&self, loaded: &Loaded) -> Option<&Image> {
+        self.images[loaded.image.0].as_deref()
+    }
+}
+
+/// Where code is. Of a return address it is the last byte of the call.
+fn place(code: &Code, at: FrameAddress) -> Option<Place<'_>> {
+    let address = at.address_for_lookup();
+    let loaded = code.find(address)?;
+    Some((loaded, address.wrapping_sub(loaded.bias)))
+}
+
+/// The jumps in a function that lead out of it, as far as its bytes look like jumps, each with its address.
+fn jumps_in(image: &Image, range: Range<u64>) -> Vec<(u64, Target)> {
+    let Some(code) = image.code_in(range.clone(), MAX_CODE) else {
+        return Vec::new();
+    };
+    let distance = |at: usize| code.get(at..at + 4)?.try_into().ok();
+    let found = (0..code.len()).filter_map(|at| {
+        let start = range.start.checked_add(at as u64)?;
+        let target = match (code[at], code.get(at + 1)) {
+            (0xeb, Some(&distance)) => {
+                let end = start.checked_add(2)?;
+                Target::Address(end.checked_add_signed(distance.cast_signed().into())?)
+            }
+            (0xe9, _) => Target::Address(beyond(start.checked_add(5)?, distance(at + 1)?)?),
+            (0x0f, Some(0x80..=0x8f)) => {
+                Target::Address(beyond(start.checked_add(6)?, distance(at + 2)?)?)
+            }
+            (0xff, Some(0x25)) => Target::Slot(beyond(start.checked_add(6)?, distance(at + 2)?)?),
+            _ => return None,
+        };
+        Some((start, target))
+    });
+    let is_outward =
+        |(_, target): &(u64, Target)| !matches!(target, Target::Address(it) if range.contains(it));
+    found.filter(is_outward).collect()
+}
+
+/// Where the call leads that returns to `back`.
+fn call(image: &Image, back: u64) -> Option<Target> {
+    if let Some([0xe8, distance @ ..]) = image.code::<5>(back.checked_sub(5)?) {
+        return Some(Target::Address(beyond(back, distance)?));
+    }
+    if let Some([0xff, 0x15, distance @ ..]) = image.code::<6>(back.checked_sub(6)?) {
+        return Some(Target::Slot(beyond(back, distance)?));
+    }
+    None
+}
+
+/// Where the jump leads that code begins with.
+fn jump(image: &Image, mut at: u64) -> Option<Target> {
+    /// What may be jumped to, where the processor checks that.
+    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    if image.code(at) == Some(ENDBR64) {
+        at = at.checked_add(4)?;
+    }
+    // `bnd` and `notrack` change nothing about where it leads.
+    if let Some([0xf2 | 0x3e]) = image.code(at) {
+        at = at.checked_add(1)?;
+    }
+    if let Some([0xe9, distance @ ..]) = image.code::<5>(at) {
+        return Some(Target::Address(beyond(at.checked_add(5)?, distance)?));
+    }
+    if let Some([0xff, 0x25, distance @ ..]) = image.code::<6>(at) {
+        return Some(Target::Slot(beyond(at.checked_add(6)?, distance)?));
+    }
+    None
+}
+
+/// An address by its distance from the end of the instruction that means it.
+fn beyond(end: u64, distance: [u8; 4]) -> Option<u64> {
+    end.checked_add_signed(i32::from_le_bytes(distance).into())
+}
