@@ -8,6 +8,7 @@ mod complaints;
 mod control;
 mod debuggers;
 mod keeper;
+mod place;
 mod ranks;
 mod record;
 
@@ -150,7 +151,7 @@ impl Birth {
 fn run(birth: &mut Birth) -> Result<Infallible, os::Error> {
     os::become_subreaper()?;
     let mut events = Loop::new(&IGNORED)?;
-    let record = Record::create();
+    let (record, trouble) = Record::create();
     let topology = os::read_topology(Path::new("/"))?;
     let ranks = Ranks::new(record.owner().to_owned(), birth.descriptors)?;
     let mut sources = BTreeMap::new();
@@ -216,7 +217,7 @@ fn run(birth: &mut Birth) -> Result<Infallible, os::Error> {
         session: record.session(),
         region: birth.output.clone(),
         buffer: vec![0; READ_MAX],
-        complaints: Complaints::default(),
+        complaints: Complaints::of(trouble),
         format: birth.format,
         finished: false,
     };

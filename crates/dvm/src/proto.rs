@@ -218,6 +218,10 @@ pub enum Missing {
     Client,
     /// The place at which `rally release` finds the job.
     Control,
+    /// The usual directory for what `rally` must find again: another one is used.
+    Place,
+    /// Any such directory.
+    Record,
     /// A directory that ranks are told of.
     Directory,
     /// The rest of a rank's output.

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use dvm::proto::Missing;
 
+use super::record::Trouble;
+
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
     told: BTreeSet<Missing>,
@@ -12,6 +14,17 @@ pub(super) struct Complaints {
 }
 
 impl Complaints {
+    /// Begins with what was found before there was anybody to tell.
+    pub(super) fn of(trouble: Option<Trouble>) -> Self {
+        let mut complaints = Self::default();
+        match trouble {
+            Some(Trouble::Moved(why)) => complaints.new.push((Missing::Place, why)),
+            Some(Trouble::Unrecorded(why)) => complaints.new.push((Missing::Record, why)),
+            None => {}
+        }
+        complaints
+    }
+
     pub(super) fn add(&mut self, what: Missing, error: &os::Error) {
         if self.told.insert(what) {
             self.new.push((what, error.to_string()));

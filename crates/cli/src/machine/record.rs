@@ -7,7 +7,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -15,11 +15,16 @@ use std::{
 
 use base::Signal;
 
-use super::control::NAME;
+use super::{
+    control::NAME,
+    place::{Places, Unusable},
+};
 
 /// The variable that every rank and its descendants carry, with the controller's pid and start time.
 pub(crate) const OWNER_VARIABLE: &str = "RALLY_OWNER";
 
+/// What a file that is always just being removed counts as.
+const EBUSY: i32 = 16;
 /// How often making the file is tried.
 const CREATE_TRIES: u32 = 200;
 /// How long somebody who takes the file for a stale one, between our making it and locking it, is given to remove it:
@@ -39,31 +44,43 @@ enum Made {
     Locked(PathBuf, File),
     /// Somebody removes the file or its directory at this moment.
     Removed,
-    Impossible,
+}
+
+/// What is wrong with the places for the file.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The usual one cannot be used, and another one is.
+    Moved(String),
+    /// None can be used: nobody finds the job, and nobody ends what it leaves.
+    Unrecorded(String),
 }
 
 impl Record {
-    /// Makes the file. Without a directory for it (a full disk, somebody else's directory) the job runs without one.
-    pub(crate) fn create() -> Self {
+    /// Makes the file. Without a directory for it (a full disk, somebody else's directories) the job runs without one.
+    pub(crate) fn create() -> (Self, Option<Trouble>) {
         let pid = os::current_pid();
         let start = os::start_time(pid).unwrap_or_default();
         let owner = format!("{}.{start}", pid.as_raw());
-        for _ in 0..CREATE_TRIES {
-            match create_file(&owner) {
-                Made::Locked(path, file) => {
-                    return Self {
-                        owner,
-                        file: Some((path, file)),
-                    };
-                }
-                Made::Removed => thread::park_timeout(CREATE_PAUSE),
-                Made::Impossible => break,
+        let (file, passed) = Places::here().first(|make| create_file(&owner, make));
+        match file {
+            Some(file) => {
+                let odd = passed.iter().find(|why| why.is_odd());
+                let trouble = odd.map(|why| {
+                    let used = file.0.parent().unwrap_or(&file.0).display();
+                    Trouble::Moved(format!("{why}; `{used}` is used"))
+                });
+                let file = Some(file);
+                (Self { owner, file }, trouble)
             }
-        }
-        // Whoever still thinks that the file is stale will look for its name, and must not find our ranks.
-        Self {
-            owner: format!("{owner}.unrecorded"),
-            file: None,
+            None => {
+                let whys: Vec<String> = passed.iter().map(ToString::to_string).collect();
+                let record = Self {
+                    // Whoever still thinks that the file is stale will look for its name, and must not find our ranks.
+                    owner: format!("{owner}.unrecorded"),
+                    file: None,
+                };
+                (record, Some(Trouble::Unrecorded(whys.join("; "))))
+            }
         }
     }
 
@@ -87,33 +104,52 @@ impl Drop for Record {
     }
 }
 
-fn create_file(owner: &str) -> Made {
-    let Some(directory) = directory() else {
-        return Made::Impossible;
-    };
-    let path = directory.join(owner);
+fn create_file(
+    owner: &str,
+    make: &dyn Fn() -> Result<PathBuf, Unusable>,
+) -> Result<(PathBuf, File), Unusable> {
+    let mut failure = None;
+    for _ in 0..CREATE_TRIES {
+        let path = make()?.join(owner);
+        match try_create(&path) {
+            Ok(Made::Locked(path, file)) => return Ok((path, file)),
+            Ok(Made::Removed) => thread::park_timeout(CREATE_PAUSE),
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        }
+    }
+    let path = make()?.join(owner);
+    let errno = failure.map_or(EBUSY, |error| error.raw_os_error().unwrap_or_default());
+    Err(Unusable::System { path, errno })
+}
+
+fn try_create(path: &Path) -> io::Result<Made> {
     // The standard library opens every file close-on-exec: a rank must not hold the lock.
     let opened = File::options()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .open(&path);
+        .open(path);
     match opened {
         Ok(file) => match file.try_lock() {
-            Ok(()) if is_at(&file, &path) => Made::Locked(path, file),
-            Ok(()) | Err(TryLockError::WouldBlock) => Made::Removed,
+            Ok(()) if is_at(&file, path) => Ok(Made::Locked(path.to_owned(), file)),
+            Ok(()) | Err(TryLockError::WouldBlock) => Ok(Made::Removed),
             // A file system without locks: nobody could know that we live.
-            Err(TryLockError::Error(_)) => {
-                remove(&path);
-                Made::Impossible
+            Err(TryLockError::Error(error)) => {
+                remove(path);
+                Err(error)
             }
         },
         // Whoever ends last removes the directory, perhaps between our two steps.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Made::Removed,
-        Err(_) => {
-            let _ = fs::remove_dir(directory);
-            Made::Impossible
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Made::Removed),
+        Err(error) => {
+            if let Some(directory) = path.parent() {
+                let _ = fs::remove_dir(directory);
+            }
+            Err(error)
         }
     }
 }
@@ -140,74 +176,34 @@ fn remove(path: &Path) {
     }
 }
 
-/// In memory where that is possible: the file is of no use after a restart, and a disk may be slow or full.
-fn location() -> PathBuf {
-    let variable = |name| std::env::var_os(name).map(PathBuf::from);
-    if let Some(path) =
-        variable("XDG_RUNTIME_DIR").filter(|path| path.is_absolute() && path.is_dir())
-    {
-        return path.join("rally");
-    }
-    let shared = PathBuf::from("/dev/shm");
-    let parent = if shared.is_dir() {
-        shared
-    } else {
-        variable("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"))
-    };
-    parent.join(format!("rally-{}", os::effective_uid()))
-}
-
-/// Our private directory, made where it is missing; `None` when it cannot be had or is not private.
-fn directory() -> Option<PathBuf> {
-    let path = location();
-    match fs::DirBuilder::new().mode(0o700).create(&path) {
-        Ok(()) => return Some(path),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(_) => return None,
-    }
-    is_private(&path).then_some(path)
-}
-
-fn is_private(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|metadata| {
-        metadata.is_dir() && metadata.uid() == os::effective_uid() && metadata.mode() & 0o077 == 0
-    })
-}
-
 /// Ends what controllers that died without a word have left behind, and removes their files.
 pub(crate) fn sweep_stale() {
-    let path = location();
-    let Ok(entries) = fs::read_dir(&path) else {
-        return;
-    };
-    if !is_private(&path) {
-        return;
-    }
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some(owner) = name.to_str().filter(|name| is_owner(name)) else {
+    for directory in Places::here().all() {
+        let Ok(entries) = fs::read_dir(&directory) else {
             continue;
         };
-        let path = entry.path();
-        // A living controller has the lock, and one that makes its file waits until we are done with it.
-        let Some(_lock) = lock_stale(&path) else {
-            continue;
-        };
-        end_descendants(owner);
-        os::remove_files(&[session(&path)]);
-        remove(&path);
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let Some(owner) = name.to_str().filter(|name| is_owner(name)) else {
+                continue;
+            };
+            let path = entry.path();
+            // A living controller has the lock, and one that makes its file waits until we are done with it.
+            let Some(_lock) = lock_stale(&path) else {
+                continue;
+            };
+            end_descendants(owner);
+            os::remove_files(&[session(&path)]);
+            remove(&path);
+        }
     }
 }
 
 /// The sockets of our user's running jobs at which they can be asked, with the pids of their controller and front.
 pub(crate) fn controls() -> Vec<(i32, i32, PathBuf)> {
-    let path = location();
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
-    if !is_private(&path) {
-        return Vec::new();
-    }
     let mut found = Vec::new();
-    for session in entries(&path) {
+    for session in Places::here().all().iter().flat_map(|path| entries(path)) {
         let name = session.file_name();
         let owner = name.to_str().and_then(|name| name.strip_suffix(".d"));
         let controller = owner.and_then(|owner| owner.split_once('.')?.0.parse().ok());

@@ -21,6 +21,7 @@ mod kills;
 mod life;
 mod mpi;
 mod output;
+mod places;
 mod pmi;
 mod pmix;
 mod python;

@@ -64,6 +64,16 @@ pub(super) fn missing(node: NodeId, what: Missing, why: &str, scene: &Scene<'_>)
             "`rally release` does not find this job".to_owned(),
             Some("SIGCONT to `rally` lets the ranks go as well"),
         ),
+        Missing::Place => (
+            format!("another directory than usual keeps what is known of this job on {node}"),
+            Some("`rally release` finds it there; somebody should put the usual one right"),
+        ),
+        Missing::Record => (
+            format!("nothing keeps what is known of this job on {node}"),
+            Some(
+                "`rally release` does not find it, and what it leaves is not ended when all of it is killed at once",
+            ),
+        ),
         Missing::Directory => (
             format!("a directory for files of ranks on {node} could not be made"),
             None,

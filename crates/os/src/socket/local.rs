@@ -7,30 +7,64 @@ use std::{
         fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::net::{UnixListener, UnixStream},
     },
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 use nix::{
     errno::Errno,
+    fcntl::{OFlag, open},
     sys::{
         socket::{
             AddressFamily, SockFlag, SockType, UnixAddr, accept4, connect, setsockopt, socket,
             sockopt,
         },
+        stat::Mode,
         time::{TimeVal, TimeValLike as _},
     },
 };
 
 use crate::error::Error;
 
-/// Listens at a path that is not taken; the socket does not block. The path is at most 107 bytes long.
+/// Bytes that the address of such a socket has room for, the final NUL among them.
+const ADDRESS_MAX: usize = 108;
+
+/// A path as it fits into an address: its directory may have a name of any length, for which a descriptor stands.
+struct Short {
+    path: PathBuf,
+    /// Held open, and not used otherwise.
+    _directory: Option<OwnedFd>,
+}
+
+impl Short {
+    fn of(path: &Path) -> Result<Self, Errno> {
+        if path.as_os_str().len() < ADDRESS_MAX {
+            return Ok(Self {
+                path: path.to_owned(),
+                _directory: None,
+            });
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Errno::ENAMETOOLONG);
+        };
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = open(parent, flags, Mode::empty())?;
+        Ok(Self {
+            path: Path::new(&format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name),
+            _directory: Some(directory),
+        })
+    }
+}
+
+/// Listens at a path that is not taken, of whatever length; the socket does not block.
 ///
 /// # Errors
-/// `EADDRINUSE` when something is at the path; `EINVAL` when it is too long; what bind(2) says otherwise.
+/// `EADDRINUSE` when something is at the path; what open(2) says of its directory; what bind(2) says otherwise.
 pub fn listen_at(path: &Path) -> Result<OwnedFd, Error> {
-    let failed = Error::std("listen at a path");
-    let listener = UnixListener::bind(path).map_err(&failed)?;
+    const OPERATION: &str = "listen at a path";
+    let failed = Error::std(OPERATION);
+    let short = Short::of(path).map_err(Error::nix(OPERATION))?;
+    let listener = UnixListener::bind(&short.path).map_err(&failed)?;
     listener.set_nonblocking(true).map_err(&failed)?;
     Ok(listener.into())
 }
@@ -75,7 +109,8 @@ pub fn ask_at(path: &Path, line: &str, patience: Duration, limit: u64) -> Result
     let limit_of = TimeVal::microseconds(i64::try_from(patience.as_micros()).unwrap_or(i64::MAX));
     setsockopt(&socket, sockopt::SendTimeout, &limit_of).map_err(Error::nix(OPERATION))?;
     setsockopt(&socket, sockopt::ReceiveTimeout, &limit_of).map_err(Error::nix(OPERATION))?;
-    let address = UnixAddr::new(path).map_err(Error::nix(OPERATION))?;
+    let short = Short::of(path).map_err(Error::nix(OPERATION))?;
+    let address = UnixAddr::new(&short.path).map_err(Error::nix(OPERATION))?;
     connect(socket.as_raw_fd(), &address).map_err(Error::nix(OPERATION))?;
     let mut stream = UnixStream::from(socket);
     stream

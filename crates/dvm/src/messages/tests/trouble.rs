@@ -55,6 +55,8 @@ fn what_a_job_does_without() {
         Missing::Room,
         Missing::Client,
         Missing::Control,
+        Missing::Place,
+        Missing::Record,
         Missing::Directory,
         Missing::Output(Rank(3)),
     ];
@@ -67,14 +69,16 @@ fn what_a_job_does_without() {
         shown(&super::note(&note, &small.scene()))
     });
     insta::assert_snapshot!(text.concat(), @"
-    job/without Warning: new PMIx connections on `n1` wait until others end
-      reason: cannot do so: Too many open files
-      help: `ulimit -n` shows the limit on open files
-    job/without Warning: a PMIx connection on `n1` was not taken
       reason: cannot do so: Too many open files
     job/without Warning: `rally release` does not find this job
       reason: cannot do so: Too many open files
       help: SIGCONT to `rally` lets the ranks go as well
+    job/without Warning: another directory than usual keeps what is known of this job on `n1`
+      reason: cannot do so: Too many open files
+      help: `rally release` finds it there; somebody should put the usual one right
+    job/without Warning: nothing keeps what is known of this job on `n1`
+      reason: cannot do so: Too many open files
+      help: `rally release` does not find it, and what it leaves is not ended when all of it is killed at once
     job/without Warning: a directory for files of ranks on `n1` could not be made
       reason: cannot do so: Too many open files
     job/without Warning: the rest of what rank 3 on `n1` writes is lost

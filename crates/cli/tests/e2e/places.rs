@@ -1,0 +1,117 @@
+//! Where a running job is written down, and that it is found again when somebody is in the way.
+
+use std::{
+    fs::{self, DirBuilder},
+    os::unix::fs::DirBuilderExt,
+    process::Command,
+};
+
+use crate::harness::{DEADLINE, Sandbox, Stream, eventually};
+
+/// In this order: another user has the usual name, and `rally` has neither a directory of its user nor one in /dev/shm.
+const SQUATTED: &str = "
+    mount -t tmpfs none /dev/shm
+    name=/dev/shm/rally-$(id -u)
+    mkdir -m 700 $name && chown 12345 $name
+    unset XDG_RUNTIME_DIR";
+
+/// A script with file systems of its own; `None` where we may not have those.
+fn alone(sandbox: &Sandbox, script: &str) -> Option<Command> {
+    let probe = Command::new("unshare").args(["-m", "true"]).output();
+    // Only root may have them.
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return None;
+    }
+    let mut command = sandbox.command("unshare");
+    command.args(["-m", "sh", "-e", "-c", script]);
+    Some(command)
+}
+
+#[test]
+fn held_ranks_are_found_although_somebody_has_the_usual_name() {
+    let sandbox = Sandbox::new();
+    let script = format!(
+        r#"{SQUATTED}
+        "$RALLY" run -n 2 --stop-on-exec echo ran &
+        until "$RALLY" release 2>>tries; do sleep 0.05; done
+        wait $!
+        ls /dev/shm"#
+    );
+    let Some(mut command) = alone(&sandbox, &script) else {
+        return;
+    };
+    let user = nix::unistd::Uid::effective();
+    let run = sandbox.run(&mut command).expect_code(0).expect_err(&[
+        "warning: another directory than usual",
+        &format!("`/dev/shm/rally-{user}` belongs to user 12345"),
+    ]);
+    let out = run.out();
+    assert!(out.contains("let go ranks 0-1\n"), "{run:?}");
+    assert_eq!(out.matches("ran\n").count(), 2, "{run:?}");
+    // What was used instead has gone with the job.
+    assert!(out.ends_with(&format!("\nrally-{user}\n")), "{run:?}");
+}
+
+#[test]
+fn what_a_killed_job_left_is_ended_although_somebody_has_the_usual_name() {
+    let sandbox = Sandbox::new();
+    let script = format!(
+        r#"{SQUATTED}
+        "$RALLY" run -q -n 1 sh -c 'setsid sleep 1000 & echo $! >left; echo $PPID >controller; exec sleep 1000' &
+        until [ -s controller ]; do sleep 0.02; done
+        controller=$(cat controller)
+        kill -KILL $! $(ps -o ppid= -p $controller) $controller
+        while ls -d $name.* >>tries 2>&1; do "$RALLY" run -q -n 1 true; done
+        ls /dev/shm"#
+    );
+    let Some(mut command) = alone(&sandbox, &script) else {
+        return;
+    };
+    let user = nix::unistd::Uid::effective();
+    sandbox
+        .run(&mut command)
+        .expect_code(0)
+        .expect_out(&format!("rally-{user}\n"));
+}
+
+/// A directory that others can enter is as good as none; it is said, and `-q` keeps quiet about it.
+#[test]
+fn an_open_directory_is_got_round() {
+    let sandbox = Sandbox::new();
+    let runtime = sandbox.path("runtime");
+    fs::create_dir(&runtime).unwrap();
+    DirBuilder::new()
+        .mode(0o755)
+        .create(runtime.join("rally"))
+        .unwrap();
+    let run = |options: &[&str]| {
+        let mut command = sandbox.rally(&["run", "-n", "1"]);
+        command.args(options).arg("true");
+        command.env("XDG_RUNTIME_DIR", &runtime);
+        sandbox.run(&mut command).expect_code(0)
+    };
+    run(&[]).expect_err(&["is open to other users (mode 755); `chmod 700` closes it"]);
+    assert_eq!(run(&["-q"]).err(), "");
+}
+
+/// The name of a socket has 107 bytes at most, and that of the directory has not.
+#[test]
+fn a_long_runtime_directory_is_no_obstacle() {
+    let sandbox = Sandbox::new();
+    let runtime = sandbox.path(&"long".repeat(40));
+    fs::create_dir(&runtime).unwrap();
+    let mut command = sandbox.rally(&["run", "-n", "1", "--stop-on-exec", "echo", "ran"]);
+    command.env("XDG_RUNTIME_DIR", &runtime);
+    let job = sandbox.start(&mut command);
+    job.expect(Stream::Stderr, "held");
+    let released = eventually(DEADLINE, || {
+        let mut release = sandbox.rally(&["release"]);
+        release.args([job.pid.to_string()]);
+        release.env("XDG_RUNTIME_DIR", &runtime);
+        let released = sandbox.run(&mut release);
+        (released.code() == 0).then_some(())
+    });
+    released.expect("it is found");
+    let job = job.end().expect_code(0).expect_out("ran\n");
+    assert!(!job.err().contains("warning"), "{job:?}");
+}
