@@ -224,6 +224,5 @@ fn say(message: &Message) {
 
 fn say_as(message: &Message, format: MessageFormat) {
     // Where stderr is gone there is nobody to tell; the exit code says the rest.
-    let text = cleaned(&report::text(message, format));
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = report::print(message, format, &mut io::stderr().lock());
 }

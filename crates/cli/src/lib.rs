@@ -19,8 +19,10 @@ mod release;
 mod render;
 mod report;
 mod singleton;
+mod visible;
 
 use std::{
+    borrow::Cow,
     ffi::OsStr,
     io::{self, Write},
     os::fd::AsFd,
@@ -101,19 +103,22 @@ fn carry_out(request: Request, world: &World, crew: EarlyCrew) -> u8 {
             caller.share(code);
             code
         }
-        Request::Config(request) => print(&match request.format {
-            MessageFormat::Text => config::text(&request.layers, &request.files),
-            MessageFormat::Json => config::json(&request.layers, &request.files),
-        }),
+        Request::Config(request) => {
+            let text = match request.format {
+                MessageFormat::Text => config::text(&request.layers, &request.files),
+                MessageFormat::Json => config::json(&request.layers, &request.files),
+            };
+            print(&text, request.format)
+        }
         Request::Help(topic) => match help::text(&topic, TABLES) {
-            Ok(text) => print(&text),
+            Ok(text) => print(&text, MessageFormat::Text),
             Err(error) => {
                 say(&error.message(), MessageFormat::Text);
                 error.exit().code()
             }
         },
         Request::Release(request) => match release::release(&request) {
-            Ok(text) => print(&text),
+            Ok(text) => print(&text, MessageFormat::Text),
             Err(message) => {
                 say(&message, MessageFormat::Text);
                 exit::ExitCode::Usage.code()
@@ -126,7 +131,10 @@ fn carry_out(request: Request, world: &World, crew: EarlyCrew) -> u8 {
                 Err(error) => unprinted(&error),
             }
         }
-        Request::Version => print(concat!("rally ", env!("CARGO_PKG_VERSION"), "\n")),
+        Request::Version => print(
+            concat!("rally ", env!("CARGO_PKG_VERSION"), "\n"),
+            MessageFormat::Text,
+        ),
     }
 }
 
@@ -143,12 +151,12 @@ fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
             // On stderr: what the ranks print on stdout must stay what it is. A job that cannot be placed is refused by
             // the controller, in the same words.
             if let Ok(text) = plan::explain(&request, Detail::Map) {
-                let _ = io::stderr().write_all(text.as_bytes());
+                let _ = io::stderr().write_all(shown(&text, format).as_bytes());
             }
         }
         Show::DryRun { detail, .. } => {
             return match plan::explain(&request, detail) {
-                Ok(text) => print(&text),
+                Ok(text) => print(&text, format),
                 Err(plan::Unplaced { message, code }) => {
                     say(&message, format);
                     code
@@ -173,10 +181,18 @@ fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
 }
 
 /// Prints what was asked for. Nobody reading it is no failure, as with any filter.
-fn print(text: &str) -> u8 {
-    match io::stdout().write_all(text.as_bytes()) {
+fn print(text: &str, format: MessageFormat) -> u8 {
+    match io::stdout().write_all(shown(text, format).as_bytes()) {
         Ok(()) => exit::SUCCESS,
         Err(error) => unprinted(&error),
+    }
+}
+
+/// A text without what would act on a terminal.
+fn shown(text: &str, format: MessageFormat) -> Cow<'_, str> {
+    match format {
+        MessageFormat::Text => visible::lines(text),
+        MessageFormat::Json => visible::json(text),
     }
 }
 

@@ -7,7 +7,7 @@ use dvm::{
     spec::HoldAt,
 };
 
-use crate::front::watchdog::NotWatched;
+use crate::{front::watchdog::NotWatched, visible};
 
 const HELD: Kind = Kind {
     id: "front/held",
@@ -112,8 +112,12 @@ pub(crate) fn started(table: &[TableRow]) -> Message {
         .map(|row| {
             let program = row.executable.to_string_lossy();
             format!(
-                "{} on {}, process {}: {program}",
-                row.rank, row.host, row.pid
+                "{} on {}, process {}: {}",
+                row.rank,
+                row.host,
+                row.pid,
+                // A line feed would begin another row.
+                visible::line(&program)
             )
         })
         .collect();

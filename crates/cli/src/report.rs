@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use dvm::messages::{Message, Severity};
 
-use crate::args::MessageFormat;
+use crate::{args::MessageFormat, visible};
 
 /// Spaces before the name of a fact.
 const INDENT: usize = 2;
@@ -44,13 +44,14 @@ fn human(message: &Message) -> String {
         facts.chain(help)
     };
     let width = lines().map(|(name, _)| name.len()).max().unwrap_or(0) + 1;
-    let mut text = format!("{}: {}\n", severity(message.severity), message.headline);
+    let headline = visible::line(&message.headline);
+    let mut text = format!("{}: {headline}\n", severity(message.severity));
     for (name, value) in lines() {
         let name = format!("{name}:");
         // A value of several lines stays in its column.
         for (index, line) in value.split('\n').enumerate() {
             let name = if index == 0 { name.as_str() } else { "" };
-            let line = format!("{:INDENT$}{name:width$} {line}", "");
+            let line = format!("{:INDENT$}{name:width$} {}", "", visible::line(line));
             text.push_str(line.trim_end());
             text.push('\n');
         }
@@ -74,7 +75,7 @@ fn json(message: &Message) -> String {
     let mut text = serde_json::to_string(&line)
         .unwrap_or_else(|_| format!(r#"{{"type":"message","id":"{}"}}"#, message.id));
     text.push('\n');
-    text
+    visible::json(&text).into_owned()
 }
 
 #[cfg(test)]
@@ -132,6 +133,22 @@ mod tests {
         let text = text(&example().fact("odd", "\"\n\u{1b}ü"), MessageFormat::Json);
         assert_eq!(text.matches('\n').count(), 1);
         insta::assert_snapshot!(text, @r#"{"type":"message","id":"bootstrap/agent-failed","severity":"error","headline":"cannot start the daemon on `n[0417-0420]`: ssh exited with status 255","facts":{"step":"bootstrap, 512 nodes, parent `n0401`","ssh":"Permission denied (publickey)","effect":"the job was not started; 508 daemons are shutting down","odd":"\"\n\u001bü"},"help":"try `ssh n0417 true` from `n0401`, or pass `--bootstrap=slurm`"}"#);
+    }
+
+    /// Only our own line feeds, in facts and help, lead to a new line.
+    #[test]
+    fn nothing_of_others_reaches_the_terminal_as_it_is() {
+        let evil = "\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\r";
+        let message = Message::new(&AGENT, format!("no `{evil}`\nerror: forged"))
+            .fact("value", format!("{evil}\nsecond"))
+            .with_help(format!("try `{evil}`"));
+        insta::assert_snapshot!(text(&message, MessageFormat::Text), @r"
+        error: no `\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\r`\nerror: forged
+          value: \u{1b}]0;x\u{7}\u{9b}31m\u{202e}\r
+                 second
+          help:  try `\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\r`
+        ");
+        insta::assert_snapshot!(text(&message, MessageFormat::Json), @r#"{"type":"message","id":"bootstrap/agent-failed","severity":"error","headline":"no `\u001b]0;x\u0007\u009b31m\u202e\r`\nerror: forged","facts":{"value":"\u001b]0;x\u0007\u009b31m\u202e\r\nsecond"},"help":"try `\u001b]0;x\u0007\u009b31m\u202e\r`"}"#);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Bad input: a clear error, a documented code, nothing left.
 
-use crate::harness::Sandbox;
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use crate::harness::{Finished, Sandbox};
 
 /// The command line is wrong, as the documented table has it (docs/exit-codes.md).
 const USAGE: i32 = 120;
@@ -153,4 +155,71 @@ fn a_misspelt_option_after_the_program_is_the_programs() {
         .run_rally(&["run", "-n", "1", "echo", "--no-such-option", "-n", "0"])
         .expect_code(0)
         .expect_out("--no-such-option -n 0\n");
+}
+
+/// What others have chosen (names of files, values of options, variables and settings, lines of host files) is shown, and
+/// does nothing to the terminal.
+#[test]
+fn nothing_foreign_reaches_the_terminal_as_it_is() {
+    const EVIL: &str = "\u{1b}[31m\u{9b}2J\r\u{7}x";
+    let sandbox = Sandbox::new();
+    let program = sandbox.file(&format!("p{EVIL}"), "#!/bin/sh\n");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    sandbox.file("hosts", format!("a slots={EVIL}\n"));
+    let program = format!("./p{EVIL}");
+    let lines: [&[&str]; 22] = [
+        &["run", "-v", "-n", "1", &program],
+        &["run", "--dry-run", "-n", "1", &program],
+        &["run", "--explain", "-n", "1", &program],
+        &["run", "--display", "map", "-n", "1", &program],
+        &["run", "-n", "1", "none-@"],
+        &["run", "--wdir", "/none-@", "-n", "1", "true"],
+        &["run", "--@", "-n", "1", "true"],
+        &["run", "-@", "-n", "1", "true"],
+        &["run", "-n", "@", "true"],
+        &["run", "--map-by", "@", "true"],
+        &["run", "--map-by", "core:@", "true"],
+        &["run", "--bind-to", "@", "true"],
+        &["run", "--cpu-set", "@", "true"],
+        &["run", "--host", "@", "-n", "1", "true"],
+        &["run", "--host", "a@:2", "-n", "1", "true"],
+        &["run", "--hostfile", "@", "-n", "1", "true"],
+        &["run", "--hostfile", "hosts", "-n", "1", "true"],
+        &["run", "--output-file", "%@", "-n", "1", "true"],
+        &["run", "--stdin", "@", "-n", "1", "true"],
+        &["run", "--personality", "@", "-n", "1", "true"],
+        &["help", "@"],
+        &["release", "@"],
+    ];
+    let shown = |run: Finished| {
+        for text in [run.out(), run.err()] {
+            let raw = |letter: char| letter.is_control() && letter != '\n';
+            assert!(!text.contains(raw), "{run:?}");
+        }
+        run
+    };
+    for line in lines {
+        let line: Vec<String> = line.iter().map(|word| word.replace('@', EVIL)).collect();
+        let line: Vec<&str> = line.iter().map(String::as_str).collect();
+        shown(sandbox.run_rally(&line));
+    }
+    for (name, value) in [
+        ("RALLY_GRACE", EVIL),
+        ("RALLY_MAP_BY", EVIL),
+        ("RALLY_LABEL", EVIL),
+        ("SLURM_JOB_NODELIST", EVIL),
+    ] {
+        for line in [&["run", "-n", "1", "true"][..], &["config"]] {
+            let mut command = sandbox.rally(line);
+            shown(sandbox.run(command.env(name, value).env("SLURM_JOB_ID", "1")));
+        }
+    }
+    let config = sandbox.path(".config/rally");
+    fs::create_dir_all(&config).unwrap();
+    for settings in [format!("grace = \"{EVIL}\"\n"), format!("{EVIL} = 1\n")] {
+        fs::write(config.join("config.toml"), settings).unwrap();
+        for line in [&["run", "-n", "1", "true"][..], &["config"]] {
+            shown(sandbox.run_rally(line));
+        }
+    }
 }
