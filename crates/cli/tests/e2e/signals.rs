@@ -1,5 +1,7 @@
 //! Signals reach the ranks, and the job ends as it was asked to.
 
+use std::process::Command;
+
 use nix::sys::signal::Signal;
 
 use crate::harness::{CLEAN_WITHIN, DEADLINE, Sandbox, Stream, eventually};
@@ -135,5 +137,26 @@ fn what_our_caller_ignores_stays_ignored() {
         sandbox.file("go", "");
         let run = run.end().expect_code(0);
         assert_eq!(run.out().matches("survived").count(), 2, "{run:?}");
+    }
+}
+
+/// Whoever has started the tests may ignore any signal, as `nohup` does. What is tested starts as from a shell.
+#[test]
+fn tests_do_not_pass_on_what_they_were_told_to_ignore() {
+    for test in [
+        "life::a_rank_starts_in_a_clean_state",
+        "terminal::a_closed_terminal_ends_the_job",
+        "signals::a_signal_that_ranks_die_of_is_the_code",
+    ] {
+        let ignore = "$SIG{$_} = 'IGNORE' for qw(HUP INT QUIT USR1 TERM TSTP); exec @ARGV";
+        let output = Command::new("perl")
+            .args(["-e", ignore])
+            .arg(std::env::current_exe().unwrap())
+            .args([test, "--exact"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{test}: {said}");
+        assert!(said.contains("1 passed"), "{test}: {said}");
     }
 }

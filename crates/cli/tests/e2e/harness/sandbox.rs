@@ -5,7 +5,10 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use nix::{
@@ -26,6 +29,25 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Sandbox {
     directory: tempfile::TempDir,
     marker: String,
+}
+
+/// A program that ignores no signal, whatever whoever has started the tests ignores: `nohup` does, and many programs that
+/// run others.
+fn with_default_signals(program: &Path) -> Command {
+    static IGNORED: OnceLock<bool> = OnceLock::new();
+    let any = *IGNORED.get_or_init(|| {
+        // SIGPIPE is ignored by every program of Rust, and reset for what it starts.
+        (1..=31)
+            .map(base::Signal)
+            .any(|signal| signal != base::Signal::PIPE && os::is_ignored(signal))
+    });
+    if !any {
+        return Command::new(program);
+    }
+    // Its process becomes that of the program.
+    let mut command = Command::new("/usr/bin/env");
+    command.arg("--default-signal").arg(program);
+    command
 }
 
 impl Sandbox {
@@ -80,7 +102,7 @@ impl Sandbox {
     /// Any program, with this sandbox's environment and nothing else of ours.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let (name, value) = self.marker.split_once('=').unwrap();
-        let mut command = Command::new(program.as_ref());
+        let mut command = with_default_signals(program.as_ref());
         command
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")

@@ -137,13 +137,16 @@ impl Starter {
         let path = path.to_str()?;
         let first = maps.lines().find(|line| line.ends_with(path))?;
         let base = u64::from_str_radix(first.split_once('-')?.0, 16).ok()?;
+        let symbols = elf.symbols(SymbolTable::Dynamic);
+        // What it has executed first may have been another program.
+        symbols.get("MPIR_proctable")?;
         Some(Self {
             memory: fs::File::options()
                 .read(true)
                 .write(true)
                 .open(format!("/proc/{pid}/mem"))
                 .ok()?,
-            symbols: elf.symbols(SymbolTable::Dynamic),
+            symbols,
             base: if elf.is_relocated() { base } else { 0 },
         })
     }
