@@ -40,7 +40,8 @@ impl<T> fmt::Debug for Full<T> {
     }
 }
 
-/// Writes chunks in order on a thread of its own, which starts with the first chunk.
+/// Writes chunks in order on a thread of its own, which starts with the first chunk. Where it cannot be started, at the limit
+/// of processes, the descriptor is to be taken back with [`BlockingWriter::take_back`].
 ///
 /// Dropping it forgets the chunks that were not written; the thread ends after the write that it is in, which may be
 /// never. The end of the process does not wait for it.
@@ -55,8 +56,8 @@ enum Phase {
     /// No chunk came yet.
     New(OwnedFd),
     Running,
-    /// The thread could not be started.
-    Failed,
+    /// The thread could not be started; the descriptor, until somebody takes it.
+    NoThread(Option<OwnedFd>),
 }
 
 #[derive(Debug)]
@@ -67,6 +68,8 @@ struct Shared {
 }
 
 struct State {
+    /// Where to write, until the thread takes it.
+    fd: Option<OwnedFd>,
     queue: VecDeque<Chunk>,
     /// Chunks that the thread has taken and not finished.
     writing: usize,
@@ -101,6 +104,7 @@ impl BlockingWriter {
             EventFd::from_flags(flags).map_err(Error::nix("create an event descriptor"))?;
         let watched = pipe::duplicate(notify.as_fd())?;
         let state = State {
+            fd: None,
             queue: VecDeque::new(),
             writing: 0,
             completed: 0,
@@ -124,9 +128,12 @@ impl BlockingWriter {
     /// Appends a chunk. It is dropped on the writing thread, or here.
     ///
     /// # Errors
-    /// [`Full`] with the chunk; ask [`Self::error`] whether waiting will help.
+    /// [`Full`] with the chunk; ask [`Self::error`] and [`Self::take_back`] whether waiting will help.
     pub fn push<T: AsRef<[u8]> + Send + 'static>(&mut self, chunk: T) -> Result<(), Full<T>> {
         self.start();
+        if let Phase::NoThread(_) = self.phase {
+            return Err(Full(chunk));
+        }
         let mut state = self.shared.lock();
         if state.error.is_some() || state.queue.len() + state.writing >= MAX_QUEUED_CHUNKS {
             return Err(Full(chunk));
@@ -151,6 +158,15 @@ impl BlockingWriter {
         self.shared.lock().error
     }
 
+    /// The descriptor, once, where there was no thread to be had: no chunk was accepted, and none will be.
+    #[must_use]
+    pub fn take_back(&mut self) -> Option<OwnedFd> {
+        match &mut self.phase {
+            Phase::NoThread(fd) => fd.take(),
+            Phase::New(_) | Phase::Running => None,
+        }
+    }
+
     /// Whether every chunk that was accepted is written or dropped.
     #[must_use]
     pub fn idle(&self) -> bool {
@@ -160,19 +176,20 @@ impl BlockingWriter {
 
     /// Starts the thread with the first chunk: most streams never need it.
     fn start(&mut self) {
-        let Phase::New(fd) = std::mem::replace(&mut self.phase, Phase::Running) else {
+        if !matches!(self.phase, Phase::New(_)) {
             return;
-        };
+        }
+        if let Phase::New(fd) = std::mem::replace(&mut self.phase, Phase::Running) {
+            self.shared.lock().fd = Some(fd);
+        }
         let shared = Arc::clone(&self.shared);
         let builder = thread::Builder::new()
             .name("writer".to_owned())
             .stack_size(STACK_SIZE);
         // A thread inherits its creator's mask; signals belong to the loop's descriptor.
-        let started = SignalSet::with_all_blocked(|| builder.spawn(move || shared.run(&fd)));
-        if let Err(error) = started {
-            self.phase = Phase::Failed;
-            self.shared
-                .fail(error.raw_os_error().unwrap_or(libc::EAGAIN));
+        let started = SignalSet::with_all_blocked(|| builder.spawn(move || shared.run()));
+        if started.is_err() {
+            self.phase = Phase::NoThread(self.shared.lock().fd.take());
         }
     }
 }
@@ -193,9 +210,12 @@ impl Shared {
     }
 
     /// Writes until there is an error or nobody listens.
-    fn run(&self, fd: &OwnedFd) {
+    fn run(&self) {
+        let Some(fd) = self.lock().fd.take() else {
+            return;
+        };
         while let Some(chunks) = self.take() {
-            if let Err(errno) = self.write_all(fd, &chunks) {
+            if let Err(errno) = self.write_all(&fd, &chunks) {
                 drop(chunks);
                 return self.fail(errno);
             }

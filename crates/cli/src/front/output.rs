@@ -3,6 +3,7 @@
 //! A terminal stopped by Ctrl-S or a pipe that nobody empties must block neither signals nor the other stream. Pipes and
 //! terminals are opened anew through /proc, which gives a description of our own that may be non-blocking without
 //! anybody else noticing; where that is not possible (a socket, somebody else's pipe) a thread does the blocking writes.
+//! Where there can be no thread either, at the limit of processes, we write small pieces when there is room for them.
 //! What waits is bounded by the credit that the daemons have.
 
 use std::{
@@ -48,6 +49,9 @@ enum Way {
         writer: BlockingWriter,
         token: Token,
     },
+    /// In the loop, though it blocks: it is asked for room before each write. Whoever else writes there may take the room
+    /// in between, so that this is for want of a thread.
+    Asked(Token),
     /// Our caller had closed it, or writing failed for good.
     Lost,
 }
@@ -282,7 +286,9 @@ impl Printer {
 
     fn is(&self, token: Token) -> bool {
         match &self.way {
-            Way::Direct { token: ours, .. } | Way::Thread { token: ours, .. } => *ours == token,
+            Way::Direct { token: ours, .. }
+            | Way::Thread { token: ours, .. }
+            | Way::Asked(ours) => *ours == token,
             Way::File(_) | Way::Lost => false,
         }
     }
@@ -328,21 +334,24 @@ impl Printer {
                     Some(fd) => os::write_vectored(fd, slices),
                     None => Ok(WriteOutcome::Closed),
                 });
-                let full = !self.waiting.is_empty();
-                if full && !*grown {
+                if !self.waiting.is_empty() && !*grown {
                     *grown = true;
                     // Does nothing to a terminal.
                     let _ = events.fd(token).map(|fd| os::set_pipe_size(fd, PIPE_SIZE));
                 }
-                let wanted = if full && written.is_ok() {
-                    Interest::Write
-                } else {
-                    Interest::None
-                };
-                written.and_then(|written| match events.set_interest(token, wanted) {
-                    Ok(()) => Ok(written),
-                    Err(error) => Err(error.errno()),
-                })
+                let wanted = wanted_for(&self.waiting);
+                written.and_then(|written| watch(events, token, wanted, written))
+            }
+            Way::Asked(token) => {
+                let token = *token;
+                let written = write_all_there_is_room_for(&mut self.waiting, |slices| match events
+                    .fd(token)
+                {
+                    Some(fd) => os::write_if_room(fd, slices.first().map_or(&[], |slice| slice)),
+                    None => Ok(WriteOutcome::Closed),
+                });
+                let wanted = wanted_for(&self.waiting);
+                written.and_then(|written| watch(events, token, wanted, written))
             }
             Way::Thread { writer, .. } => {
                 while let Some(bytes) = self.waiting.pop_front() {
@@ -350,6 +359,9 @@ impl Printer {
                         self.waiting.push_front(bytes);
                         break;
                     }
+                }
+                if let Some(fd) = writer.take_back() {
+                    return self.go_on_without_thread(events, fd);
                 }
                 writer.error().map_or_else(|| Ok(writer.completed()), Err)
             }
@@ -360,13 +372,27 @@ impl Printer {
         }
     }
 
+    fn go_on_without_thread(&mut self, events: &mut Loop, fd: OwnedFd) {
+        if let Way::Thread { token, .. } = &self.way {
+            drop(events.remove(*token));
+        }
+        match events.add(fd, Interest::None) {
+            Ok(token) => {
+                self.way = Way::Asked(token);
+                self.feed(events);
+            }
+            Err(error) => self.lose(events, error.errno()),
+        }
+    }
+
     fn on_ready(&mut self, events: &mut Loop) {
         self.feed(events);
     }
 
     /// Nobody reads: from now on everything counts as printed.
     fn lose(&mut self, events: &mut Loop, errno: i32) {
-        if let Way::Direct { token, .. } | Way::Thread { token, .. } = self.way {
+        if let Way::Direct { token, .. } | Way::Thread { token, .. } | Way::Asked(token) = self.way
+        {
             drop(events.remove(token));
         }
         if !matches!(self.way, Way::Lost) {
@@ -397,8 +423,24 @@ impl Printer {
             && match &self.way {
                 // A failure that nobody has heard of is work to do.
                 Way::Thread { writer, .. } => writer.idle() && writer.error().is_none(),
-                Way::Direct { .. } | Way::File(_) | Way::Lost => true,
+                Way::Direct { .. } | Way::Asked(_) | Way::File(_) | Way::Lost => true,
             }
+    }
+}
+
+/// What to wait for after a write that has left this.
+fn wanted_for(left: &VecDeque<Bytes>) -> Interest {
+    if left.is_empty() {
+        Interest::None
+    } else {
+        Interest::Write
+    }
+}
+
+fn watch(events: &mut Loop, token: Token, wanted: Interest, written: u64) -> Result<u64, i32> {
+    match events.set_interest(token, wanted) {
+        Ok(()) => Ok(written),
+        Err(error) => Err(error.errno()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Output arrives whole, apart and in time, whoever is slow.
 
-use std::{fs, process::Stdio, time::Duration};
+use std::{fs, path::Path, process::Stdio, time::Duration};
 
 use mischief::check_lines;
 use nix::{
@@ -8,7 +8,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::harness::{DEADLINE, Sandbox, Stream, eventually, rally};
+use crate::harness::{DEADLINE, Sandbox, Stream, compiled, eventually, rally, testdata};
 
 #[test]
 fn lines_stay_whole() {
@@ -375,6 +375,40 @@ fn closed_standard_streams_do_no_harm() {
         let sandbox = Sandbox::new();
         sandbox.run(&mut sandbox.shell(script)).expect_code(0);
     }
+}
+
+/// Sockets cannot be opened anew to write without waiting, and no thread can be made to wait in.
+#[test]
+fn without_a_thread_everything_is_written() {
+    let sandbox = Sandbox::new();
+    let library = compiled(
+        Path::new("gcc"),
+        &testdata("preload/no_threads.c"),
+        &["-shared", "-fPIC"],
+    );
+    let script = r#""$MISCHIEF" lines 2000 200; "$MISCHIEF" lines 20 200 stderr; exit 7"#;
+    let mut command = sandbox.command("python3");
+    command
+        .arg(testdata("terminal/through_sockets.py"))
+        .arg(library)
+        .arg(rally())
+        .args([
+            "run",
+            "-n",
+            "2",
+            "--kill-on-bad-exit=no",
+            "sh",
+            "-c",
+            script,
+        ]);
+    let run = sandbox.run(&mut command).expect_code(7);
+    check_lines(&run.stdout, 2, 2000).unwrap();
+    let said = run.err();
+    let (lines, messages): (Vec<_>, Vec<_>) = said
+        .split_inclusive('\n')
+        .partition(|line| line.starts_with(['0', '1']));
+    check_lines(lines.concat().as_bytes(), 2, 20).unwrap();
+    assert!(messages.concat().contains("exited with code 7"), "{run:?}");
 }
 
 #[test]
