@@ -127,6 +127,7 @@ fn code_of_cause(cause: &Cause) -> u8 {
             EndReason::Signal(number) => signal(*number),
             EndReason::OutputLost => ExitCode::OutputLost.code(),
             EndReason::TimeLimit => ExitCode::TimeLimit.code(),
+            EndReason::InputLost(_) => ExitCode::Resources.code(),
             EndReason::FrontLost | EndReason::SpawnerEnded | EndReason::DebuggerLost => INTERNAL,
         },
     }
@@ -253,6 +254,7 @@ mod tests {
             (Cause::Ended(EndReason::Signal(Signal(i32::MAX))), 255),
             (Cause::Ended(EndReason::OutputLost), 141),
             (Cause::Ended(EndReason::TimeLimit), 124),
+            (Cause::Ended(EndReason::InputLost(5)), 123),
             (Cause::Ended(EndReason::FrontLost), 125),
             (Cause::Ended(EndReason::DebuggerLost), 125),
             (Cause::NotStarted(Vec::new()), 125),

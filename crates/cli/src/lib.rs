@@ -34,7 +34,7 @@ pub use dbgr::dbgr;
 use args::{Detail, MessageFormat, Request, RunRequest, Show, Verbosity, World};
 use dvm::{
     messages::{Kind, Message},
-    spec::WindowSize,
+    spec::{FrontInput, WindowSize},
 };
 
 /// Every message that `rally help ID` explains.
@@ -68,6 +68,12 @@ fn run() -> u8 {
     let mut world = World::capture();
     world.window = terminal_size(io::stdin()).unwrap_or(world.window);
     world.screen = terminal_size(io::stdout());
+    // A stdin that was closed has nothing to read, like an empty file.
+    if let Ok([Some(stdin), ..]) = os::standard_streams()
+        && !os::is_readable(stdin.as_fd())
+    {
+        world.input = FrontInput::Unreadable;
+    }
     // A process has no threads now, and little memory to copy.
     let crew = args::looks_like_job(&world.argv)
         .then(|| front::Crew::start(&world.host, args::message_format(&world.argv)));

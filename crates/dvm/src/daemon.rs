@@ -255,6 +255,8 @@ pub const PMI_DESCRIPTOR: i32 = 3;
 pub enum StreamPlan {
     Null,
     Pipe,
+    /// For stdin: every read fails.
+    Unreadable,
     /// The slave side of the proc's own terminal.
     Pty,
     /// A terminal for this stream alone, at which nobody types.

@@ -21,7 +21,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use self::{
     kind as k,
-    words::{brief, count, join_facts, list, plain, quoted, ranks_list, ranks_text},
+    words::{brief, count, errno_text, join_facts, list, plain, quoted, ranks_list, ranks_text},
 };
 pub use self::{
     kind::{KINDS, Kind, explain},
@@ -663,6 +663,14 @@ fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
             &k::OUTPUT_LOST,
             "the job was ended because nobody reads its output any more",
         ),
+        EndReason::InputLost(errno) => Message::new(
+            &k::INPUT_LOST,
+            format!(
+                "the job was ended because its input cannot be read: {}",
+                errno_text(errno)
+            ),
+        )
+        .with_help("with `--stdin none` nobody reads it"),
         EndReason::TimeLimit => Message::new(
             &k::TIME_LIMIT,
             match scene.end.time_limit {

@@ -84,6 +84,8 @@ pub enum EndReason {
     SpawnerEnded,
     /// The debugger for which its procs were held is gone.
     DebuggerLost,
+    /// The job's input cannot be read, for this error of the system: its end would say that nothing is missing.
+    InputLost(i32),
 }
 
 /// From the controller to the front.

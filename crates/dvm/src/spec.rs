@@ -78,6 +78,17 @@ pub struct StdioPlan {
     pub pty: Option<Pty>,
     /// The terminal that each proc gets for its stdout, where we read that; `None`: a pipe.
     pub lines: Option<LineTerminal>,
+    pub input: FrontInput,
+}
+
+/// Whether the front has an input to pass on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FrontInput {
+    #[default]
+    Readable,
+    /// It was given a directory, or what is open for writing only: those who are to read find the same, and not the end of a
+    /// file.
+    Unreadable,
 }
 
 /// A terminal for the stdout of a proc, and for nothing else of it. Libraries write out each line at once where stdout is

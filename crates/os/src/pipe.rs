@@ -278,6 +278,33 @@ pub fn dev_null() -> Result<OwnedFd, Error> {
     Ok(file.into())
 }
 
+/// Whether a read of `fd` can give anything but an error: it is no directory, and open for reading.
+#[must_use]
+pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let metadata = fd
+        .try_clone_to_owned()
+        .map(File::from)
+        .and_then(|file| file.metadata());
+    let is_directory = metadata.is_ok_and(|metadata| metadata.is_dir());
+    let is_open = file_flags(fd).is_ok_and(|flags| {
+        flags & OFlag::O_ACCMODE != OFlag::O_WRONLY && !flags.contains(OFlag::O_PATH)
+    });
+    is_open && !is_directory
+}
+
+/// /dev/null, open for writing only: who reads it gets an error, as from an input that cannot be read.
+///
+/// # Errors
+/// In a container without /dev.
+pub fn unreadable_input() -> Result<OwnedFd, Error> {
+    const PATH: &str = "/dev/null";
+    let file = OpenOptions::new()
+        .write(true)
+        .open(PATH)
+        .map_err(Error::file("open", PATH))?;
+    Ok(file.into())
+}
+
 /// Whether `fd` never blocks in the sense of poll(2): a regular file or /dev/null. epoll refuses both.
 #[must_use]
 pub fn is_regular_or_null(fd: BorrowedFd<'_>) -> bool {
@@ -311,6 +338,18 @@ pub fn is_same_file(left: BorrowedFd<'_>, right: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_known_before() {
+        let (reader, writer) = pipe().unwrap();
+        let directory = OwnedFd::from(File::open("/").unwrap());
+        let unreadable = unreadable_input().unwrap();
+        assert!(is_readable(reader.as_fd()));
+        for fd in [writer, directory, unreadable] {
+            assert!(!is_readable(fd.as_fd()));
+            read(fd.as_fd(), &mut [0]).unwrap_err();
+        }
+    }
 
     #[test]
     fn what_is_inherited_is_the_same_file_and_closes_on_exec() {

@@ -8,8 +8,9 @@ use std::{
 
 use base::Rank;
 use dvm::spec::{
-    App, Destination, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, LineTerminal, OnDebuggerLoss,
-    OnFailure, Pattern, PatternFacts, Pty, StdinTarget, StdioPlan, Tracers, WithoutTerminal,
+    App, Destination, EndPolicy, Family, FrontInput, HoldAt, HoldPlan, JobSpec, LineTerminal,
+    OnDebuggerLoss, OnFailure, Pattern, PatternFacts, Pty, StdinTarget, StdioPlan, Tracers,
+    WithoutTerminal,
 };
 
 use super::{
@@ -428,6 +429,11 @@ fn stdio(job: &JobLine, settings: &Settings, world: &World) -> Done<StdioPlan> {
         stderr,
         pty,
         lines: lines(settings, world),
+        input: match (&job.args.input, job.args.pty) {
+            (None, None) => world.input,
+            // A terminal can be read whatever we were given.
+            (Some(_), _) | (None, Some(_)) => FrontInput::Readable,
+        },
     })
 }
 

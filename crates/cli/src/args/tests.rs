@@ -45,6 +45,7 @@ impl Place {
                 columns: 100,
             },
             screen: None,
+            input: dvm::spec::FrontInput::Readable,
             site_config: directory.path().join("site.toml"),
             unused_port: || Ok(20_001),
         };

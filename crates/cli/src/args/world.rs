@@ -8,7 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dvm::{alloc::LocalNames, spec::WindowSize};
+use dvm::{
+    alloc::LocalNames,
+    spec::{FrontInput, WindowSize},
+};
 
 use super::{
     Error,
@@ -41,13 +44,16 @@ pub(crate) struct World {
     pub(crate) window: WindowSize,
     /// The size of the terminal that our stdout is, if it is one; see [`World::capture`].
     pub(crate) screen: Option<WindowSize>,
+    /// Whether our stdin can be read; see [`World::capture`].
+    pub(crate) input: FrontInput,
     pub(crate) site_config: PathBuf,
     /// Finds a TCP port for a server of the ranks, or says why there is none.
     pub(crate) unused_port: fn() -> Result<u16, ReadProblem>,
 }
 
 impl World {
-    /// Looks around. The caller, who has the terminal, overwrites `window` if stdin is one, and `screen` if stdout is.
+    /// Looks around. The caller, who has the standard streams, overwrites `window` if stdin is a terminal, `screen` if stdout
+    /// is, and `input`.
     pub(crate) fn capture() -> Self {
         Self {
             argv: env::args_os().collect(),
@@ -57,6 +63,7 @@ impl World {
             executable: env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
             window: WINDOW,
             screen: None,
+            input: FrontInput::Readable,
             site_config: PathBuf::from(SITE_CONFIG),
             unused_port: || {
                 let seed = std::process::id();

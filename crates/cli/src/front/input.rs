@@ -7,7 +7,7 @@ use std::{
 
 use base::Time;
 use bytes::Bytes;
-use dvm::proto::FromFront;
+use dvm::proto::{EndReason, FromFront};
 use os::{Clock, Interest, Loop, ReadOutcome, Token};
 
 use crate::args::InputSource;
@@ -175,9 +175,14 @@ impl Input {
                 self.background_until = Some(Clock::now() + BACKGROUND_DELAY);
                 None
             }
-            Ok(ReadOutcome::Closed) | Err(_) => {
+            Ok(ReadOutcome::Closed) => {
                 self.close(events);
                 Some(FromFront::StdinEof)
+            }
+            // The end of a file would tell the ranks that they have all of it.
+            Err(error) => {
+                self.close(events);
+                Some(FromFront::End(EndReason::InputLost(error.errno())))
             }
         }
     }

@@ -53,6 +53,35 @@ fn from_a_pipe() {
     }
 }
 
+/// The end of a file would say that all of it is there.
+#[test]
+fn what_cannot_be_read_does_not_end() {
+    // What can be known before is no concern of ranks that do not read.
+    for input in ["</", "0>file"] {
+        let sandbox = Sandbox::new();
+        let script = format!(
+            r#""$RALLY" run -n 2 sh -c '[ $PMI_RANK = 1 ] || cat || echo "cannot read"; exit 5' {input}"#
+        );
+        let run = sandbox.run(&mut sandbox.shell(&script)).expect_code(5);
+        assert!(run.out().contains("cannot read"), "{input}: {run:?}");
+        let script = format!(r#""$RALLY" run -n 2 true {input}"#);
+        sandbox
+            .run(&mut sandbox.shell(&script))
+            .expect_code(0)
+            .expect_quiet();
+    }
+    let sandbox = Sandbox::new();
+    let script = r#""$RALLY" run -n 1 sh -c 'cat; echo "the end"; sleep 1000' </proc/self/mem"#;
+    sandbox
+        .run(&mut sandbox.shell(script))
+        .expect_code(123)
+        .expect_out("")
+        .expect_err(&[
+            "error: the job was ended because its input cannot be read: input/output error",
+            "effect: its only rank was ended",
+        ]);
+}
+
 #[test]
 fn from_nothing() {
     for script in [

@@ -22,7 +22,7 @@ use crate::{
     proto::{
         Cause, EndReason, Note, Outcome, Parent, StartFailure, StartStep, Stream, ToDaemon, ToFront,
     },
-    spec::{App, HoldAt, HoldPlan, JobSpec, StdinTarget},
+    spec::{App, FrontInput, HoldAt, HoldPlan, JobSpec, StdinTarget},
 };
 
 impl Controller {
@@ -288,6 +288,8 @@ fn spec(
         stdin: input(infos)?,
         stdio: crate::spec::StdioPlan {
             pty: None,
+            // It is pushed by processes, and not what the front reads.
+            input: FrontInput::Readable,
             ..spawner.stdio.clone()
         },
         end: crate::spec::EndPolicy {

@@ -83,6 +83,11 @@ code is 128 plus the number of the signal."
 "Whoever read the job's output has gone, as in `rally run ... | head -1`. A program by itself would get SIGPIPE; the job \
 was ended in its stead. The exit code is 141, as for a program that SIGPIPE ended."
 
+    INPUT_LOST: Error "job/input-lost"
+"Reading the standard input of the launcher, or the file of `--input`, has failed: a disk or a file server does not answer as it \
+should. The ranks have not seen the end of the input, for they would take what they have read for the whole of it. The exit \
+code is 123."
+
     TIME_LIMIT: Error "job/time-limit"
 "The job was still running when its time limit passed. Its ranks got SIGTERM and, when the grace was over, SIGKILL. \
 The exit code is 124, as with `timeout(1)`."

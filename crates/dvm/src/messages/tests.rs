@@ -523,6 +523,16 @@ fn other_ends() {
             ),
         ),
         (
+            "input",
+            &small,
+            ended(
+                Cause::Ended(EndReason::InputLost(5)),
+                &[(TERMINATED, "0-7")],
+                "0-7",
+                "",
+            ),
+        ),
+        (
             "time",
             &limited,
             ended(
@@ -614,6 +624,10 @@ fn other_ends() {
     -- output
     job/output-lost Note: the job was ended because nobody reads its output any more
       effect: 7 of 8 ranks were ended, 1 had ended before
+    -- input
+    job/input-lost Error: the job was ended because its input cannot be read: input/output error
+      effect: all 8 ranks were ended
+      help: with `--stdin none` nobody reads it
     -- time
     job/time-limit Error: the job did not end within its time limit of 1 h 30 min
       effect: 1 of 8 ranks was ended, 7 had ended before; rank 7 needed SIGKILL

@@ -8,8 +8,8 @@ use dvm::{
     place::{AppRequest, MapTo, Request},
     proto::{EndReason, StartFailure, StartStep},
     spec::{
-        App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pty, StdinTarget,
-        StdioPlan, Tracers, WindowSize,
+        App, Destination, EndPolicy, FrontInput, HoldAt, HoldPlan, JobSpec, OnFailure, Pty,
+        StdinTarget, StdioPlan, Tracers, WindowSize,
     },
 };
 
@@ -457,6 +457,7 @@ impl Maker<'_> {
             stderr,
             pty,
             lines: None,
+            input: FrontInput::Readable,
         }
     }
 

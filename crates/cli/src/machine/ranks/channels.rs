@@ -70,6 +70,7 @@ impl Channels {
                 };
                 (slave(&terminal)?, ours)
             }
+            StreamPlan::Unreadable => (os::unreadable_input().map_err(failed)?, None),
             StreamPlan::Null
             | StreamPlan::File(_)
             | StreamPlan::WithStdout
@@ -93,7 +94,7 @@ impl Channels {
             (StreamPlan::WithStdout, Some(stdout)) => {
                 Ok((os::duplicate(stdout).map_err(failed)?, None))
             }
-            (StreamPlan::WithStdout | StreamPlan::Null, _) => {
+            (StreamPlan::WithStdout | StreamPlan::Null | StreamPlan::Unreadable, _) => {
                 Ok((os::dev_null().map_err(failed)?, None))
             }
         };

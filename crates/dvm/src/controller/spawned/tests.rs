@@ -8,7 +8,7 @@ use crate::{
     alloc::{AllocatedNode, Allocation, Slots},
     controller::{ControllerInput, ControllerOutput, FIRST},
     proto::{AskId, FromFront, TableRow, ToController, ToDaemon},
-    spec::{Destination, EndPolicy, OnFailure, StdioPlan},
+    spec::{Destination, EndPolicy, FrontInput, OnFailure, StdioPlan},
 };
 
 fn directive(key: &std::ffi::CStr, value: Value) -> Info {
@@ -93,6 +93,7 @@ fn job(on_failure: OnFailure) -> JobSpec {
             stderr: Destination::Forward,
             pty: None,
             lines: None,
+            input: FrontInput::Readable,
         },
         end: EndPolicy {
             on_failure,

@@ -131,7 +131,7 @@ mod tests {
         daemon::{Daemon, DaemonConfig, Input, Output, ServiceConfig},
         place::Placed,
         proto::{Launch, ToDaemon},
-        spec::{App, Destination, EndPolicy, Family, HoldPlan, StdinTarget, StdioPlan},
+        spec::{App, Destination, EndPolicy, Family, FrontInput, HoldPlan, StdinTarget, StdioPlan},
     };
     use base::Rank;
 
@@ -182,6 +182,7 @@ mod tests {
                 stderr: Destination::Discard,
                 pty: None,
                 lines: None,
+                input: FrontInput::Readable,
             },
             end: EndPolicy::default(),
             hold: HoldPlan::NOWHERE,

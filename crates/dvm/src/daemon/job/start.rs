@@ -12,7 +12,7 @@ use crate::{
     planted::{self, Bug},
     proto::{Launch, StartFailure, StartStep, Stream, TableRow, ToController},
     spec::{
-        Destination, HoldAt, LineTerminal, OnDebuggerLoss, PatternFacts, StdinTarget,
+        Destination, FrontInput, HoldAt, LineTerminal, OnDebuggerLoss, PatternFacts, StdinTarget,
         WithoutTerminal,
     },
     stdio::Flow,
@@ -114,6 +114,7 @@ impl LocalJob {
             stdin: match (&proc.feeder, self.launch.has_pty(rank)) {
                 (_, true) => StreamPlan::Pty,
                 (Some(_), false) => StreamPlan::Pipe,
+                (None, false) if self.launch.is_reader(rank) => StreamPlan::Unreadable,
                 (None, false) => StreamPlan::Null,
             },
             stdout: plan(Stream::Stdout),
@@ -381,7 +382,12 @@ impl Launch {
         self.stdio.pty.is_some_and(|pty| pty.rank == rank)
     }
 
+    /// What a proc reads comes from us.
     pub(super) fn reads_stdin(&self, rank: Rank) -> bool {
+        self.is_reader(rank) && self.stdio.input == FrontInput::Readable
+    }
+
+    fn is_reader(&self, rank: Rank) -> bool {
         match self.stdin {
             StdinTarget::None => false,
             StdinTarget::Rank(target) => target == rank,
