@@ -10,6 +10,7 @@ mod output;
 mod watch;
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, Write},
     path::Path,
@@ -143,7 +144,7 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
     let mut looker = live::Looker::new(detail);
     let finding = start.elapsed();
     let mut looking = Duration::ZERO;
-    let samples = looks::take(plan, || {
+    let samples = looks::take(plan, &pids(&target), || {
         let begin = Instant::now();
         let snapshot = look(&mut looker, &target);
         looking += begin.elapsed();
@@ -192,7 +193,17 @@ fn look(looker: &mut live::Looker, target: &Target) -> Snapshot {
         (rank, seen)
     };
     let procs = target.procs.iter().map(look).collect();
-    Snapshot { procs }
+    Snapshot {
+        procs,
+        ..Snapshot::default()
+    }
+}
+
+/// The processes of the ranks of this node.
+fn pids(target: &Target) -> BTreeMap<Rank, i32> {
+    let here = |proc: &Proc| matches!(proc.place, Whereabouts::Here { .. });
+    let procs = target.procs.iter().filter(|(_, proc)| here(proc));
+    procs.map(|(&rank, proc)| (rank, proc.pid)).collect()
 }
 
 /// Prints what was made of names that others have chosen, so that they move no cursor.

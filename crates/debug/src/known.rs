@@ -2,14 +2,20 @@
 //!
 //! Names come from the interfaces that programs are written against: the MPI standard's C and Fortran bindings with their
 //! profiling names, NCCL, Gloo and c10d of PyTorch, POSIX threads and system calls. No name of an implementation's
-//! internals is needed, but where a public function has left its frame to one (`JUMPED_TO`).
+//! internals is needed, but where a public function has left its frame to one ([`mpi`]).
 
+mod mpi;
 mod tables;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
 
 use crate::stack::{Frame, FrameKind};
 use tables::{
-    ALIASES, ENDINGS, HELPER_NAMES, HELPERS, IDLE_OPENMP, JUMPED_TO, LIBC, MPI, MPI_TESTS,
-    PREFIXES, PYTHON, SYSTEM, SYSTEM_FILES, of,
+    ALIASES, ENDINGS, HELPER_NAMES, HELPERS, IDLE_OPENMP, LIBC, Listed, PREFIXES, PYTHON, SYSTEM,
+    SYSTEM_FILES,
 };
 
 /// For what a function waits.
@@ -29,12 +35,28 @@ pub enum Kind {
     Exchange,
     /// For requests, of which nobody says here whether they send or receive.
     Completion,
-    /// It looks whether something has come, and returns at once.
+    /// For the other side of an epoch of access to a window.
+    Epoch,
+    /// For a lock on a window, or until what was done to one is there: no other rank needs to call anything.
+    Window,
+    /// For a file, by MPI: often each rank for one of its own.
+    File,
+    /// For another job.
+    Outside,
+    /// In another function of MPI, of which nobody says here what it waits for.
+    Call,
+    /// It looks whether something has come, or begins something, and returns at once.
     Test,
     /// For a lock that another holds.
     Lock,
-    /// For a condition, a semaphore or a barrier of threads.
+    /// For the lock of an interpreter, in small steps of time.
+    Interpreter,
+    /// For a condition or a barrier of threads.
     Condition,
+    /// For a semaphore: threads release it, and signal handlers do.
+    Semaphore,
+    /// For a lock, a condition or a semaphore that other processes have too.
+    Shared,
     /// For the end of a thread.
     Join,
     /// To read, which also may be from a terminal, a pipe or a socket.
@@ -45,7 +67,7 @@ pub enum Kind {
     Sync,
     /// For one of several descriptors.
     Poll,
-    /// For time to pass.
+    /// For time to pass, also while it waits for something else: that ends by itself.
     Sleep,
     /// For a child process.
     Child,
@@ -56,12 +78,38 @@ pub enum Kind {
 }
 
 /// A known function, as its table names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Known {
     /// The name that people know.
-    pub name: &'static str,
+    pub name: Arc<str>,
     /// What it waits for.
     pub kind: Kind,
+}
+
+impl From<Listed> for Known {
+    fn from(listed: Listed) -> Self {
+        Self {
+            name: listed.name.into(),
+            kind: listed.kind,
+        }
+    }
+}
+
+impl Known {
+    /// The same, where these frames are below it: `Event.wait` of Python waits for ever or for some time, which the function of
+    /// the C library below tells.
+    pub(crate) fn given<'a>(self, below: impl Iterator<Item = &'a Frame>) -> Self {
+        if !matches!(self.kind, Kind::Lock | Kind::Condition | Kind::Join) {
+            return self;
+        }
+        let mut kinds = below.filter_map(|frame| Some(known(frame, Position::Inner)?.kind));
+        let kind = match kinds.find(|kind| matches!(kind, Kind::Sleep | Kind::Semaphore)) {
+            Some(Kind::Sleep) => Kind::Sleep,
+            Some(_) if self.kind == Kind::Condition => Kind::Semaphore,
+            _ => self.kind,
+        };
+        Self { kind, ..self }
+    }
 }
 
 /// What a frame is known as; `innermost` says whether nothing is called from it.
@@ -74,20 +122,23 @@ pub fn known(frame: &Frame, position: Position) -> Option<Known> {
         let row = PYTHON
             .iter()
             .find(|(end, known, _)| file.ends_with(end) && *known == function)?;
-        return Some(row.2);
+        return Some(row.2.into());
     }
-    if let Some(known) = mpi(name) {
+    if let Some(known) = mpi::known(name, frame.module.as_deref()) {
         return Some(known);
     }
     if let Some((_, known)) = PREFIXES.iter().find(|(start, _)| name.starts_with(start)) {
-        return Some(*known);
+        return Some((*known).into());
     }
     // Programs have functions of these names too.
     if position == Position::Inner || is_system(frame) {
         let plain = plain(name);
         for (kind, names) in &LIBC {
             if let Some(name) = names.iter().find(|known| **known == plain) {
-                return Some(of(*kind, name));
+                return Some(Known {
+                    name: (*name).into(),
+                    kind: *kind,
+                });
             }
         }
     }
@@ -101,30 +152,6 @@ pub enum Position {
     Outer,
     /// It is the innermost one.
     Inner,
-}
-
-fn mpi(name: &str) -> Option<Known> {
-    let jumped = JUMPED_TO.iter().find(|(inner, _)| *inner == name);
-    let name = jumped.map_or(name, |(_, public)| public);
-    let lower = name.trim_end_matches('_').to_ascii_lowercase();
-    let start = lower.strip_prefix('p').unwrap_or(&lower);
-    if !start.starts_with("mpi_") {
-        return None;
-    }
-    // The bindings of Fortran 2008, and those with large counts.
-    let base = ["_f08ts", "_f08", "_c"]
-        .iter()
-        .find_map(|end| start.strip_suffix(end))
-        .unwrap_or(start);
-    for (kind, names) in &MPI {
-        if let Some(name) = names.iter().find(|known| known.eq_ignore_ascii_case(base)) {
-            return Some(of(*kind, name));
-        }
-    }
-    let test = MPI_TESTS
-        .iter()
-        .find(|known| known.eq_ignore_ascii_case(base));
-    test.map(|name| of(Kind::Test, name))
 }
 
 /// A name of the C library without what its versions put around it.

@@ -23,8 +23,9 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    company::{Company, Work},
     known::{self, Kind},
-    stack::{Activity, FrameId, Frames, Missing, Seen, Snapshot, Thread},
+    stack::{Activity, FrameId, Frames, Missing, Seen, Snapshot, Thread, Wait},
 };
 
 pub use boundary::{Boundary, Cut, Spot};
@@ -90,6 +91,10 @@ pub struct RankTrack {
     pub others: Vec<Track>,
     /// Threads of libraries, by what they are known as.
     pub helpers: BTreeMap<&'static str, u32>,
+    /// The processor time that these have used together.
+    pub helping: Duration,
+    /// What processes below it have done.
+    pub below: Work,
     /// Why nothing was seen of it, in each look; nothing where something was.
     pub missing: Vec<Option<Missing>>,
     /// Whether threads have come or gone.
@@ -115,6 +120,20 @@ pub struct Observation {
     pub looks: usize,
     /// What was seen of each rank.
     pub ranks: BTreeMap<Rank, RankTrack>,
+    /// What processes beside the ranks have done.
+    pub beside: Work,
+    /// Whether their launcher has other jobs.
+    pub jobs: Jobs,
+}
+
+/// Whether a job is the only one of its launcher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Jobs {
+    /// It is.
+    #[default]
+    One,
+    /// There are others, which it has perhaps spawned, and whose messages it may wait for.
+    Several,
 }
 
 /// Ranks of which the same was seen in all looks.
@@ -171,12 +190,19 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
             .iter()
             .map(|sample| sample.snapshot.procs.get(&rank))
             .collect();
-        ranks.insert(rank, follow(frames, &seen, span, boundary));
+        let mut track = follow(frames, &seen, span, boundary);
+        track.below = Company::below(samples, rank, span);
+        ranks.insert(rank, track);
     }
+    let several = samples
+        .iter()
+        .any(|it| !it.snapshot.company.jobs.is_empty());
     Observation {
         span,
         looks: samples.len(),
         ranks,
+        beside: Company::beside(samples, span),
+        jobs: if several { Jobs::Several } else { Jobs::One },
     }
 }
 
@@ -213,6 +239,7 @@ fn follow(
         );
         if let Some(helper) = helper.filter(|_| first != Some(tid)) {
             *track.helpers.entry(helper).or_default() += 1;
+            track.helping += used(&seen);
             continue;
         }
         if seen.len() != present {
@@ -230,10 +257,7 @@ fn follow(
 
 impl Track {
     fn new(frames: &Frames, seen: &[&Thread], span: Duration, boundary: Boundary) -> Self {
-        let cpu = match (seen.first(), seen.last()) {
-            (Some(first), Some(last)) => last.cpu.saturating_sub(first.cpu),
-            _ => Duration::ZERO,
-        };
+        let cpu = used(seen);
         let name = seen.first().map_or_else(String::new, |it| it.name.clone());
         let seen: Vec<(Cut, Activity)> = seen
             .iter()
@@ -250,10 +274,29 @@ impl Track {
 
     /// What it waits in, if that was the same in all looks.
     #[must_use]
-    pub fn wait(&self) -> Option<known::Known> {
+    pub fn wait(&self) -> Option<&known::Known> {
         let (cut, _) = self.seen.last()?;
         let stands = matches!(self.motion, Motion::Stuck | Motion::Spinning);
-        cut.wait.filter(|_| stands)
+        cut.wait.as_ref().filter(|_| stands)
+    }
+
+    /// For what it waits: the kernel knows of a wait for a limited time, and of a lock in shared memory, what the name of the
+    /// function does not tell.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<Kind> {
+        let kind = self.wait()?.kind;
+        let is = |wait| {
+            let mut seen = self.seen.iter();
+            seen.any(|(_, activity)| *activity == Activity::Waiting(wait))
+        };
+        Some(match kind {
+            Kind::Lock | Kind::Condition | Kind::Semaphore | Kind::Join if is(Wait::Timed) => {
+                Kind::Sleep
+            }
+            // The end of a thread is told in a way in which that of a process could be.
+            Kind::Lock | Kind::Condition | Kind::Semaphore if is(Wait::Shared) => Kind::Shared,
+            kind => kind,
+        })
     }
 
     /// What it did in all looks, if that was the same.
@@ -270,6 +313,14 @@ impl Track {
     #[must_use]
     pub fn frames(&self) -> &[FrameId] {
         self.seen.last().map_or(&[], |(cut, _)| &cut.frames)
+    }
+}
+
+/// The processor time between the first look at a thread and the last.
+fn used(seen: &[&Thread]) -> Duration {
+    match (seen.first(), seen.last()) {
+        (Some(first), Some(last)) => last.cpu.saturating_sub(first.cpu),
+        _ => Duration::ZERO,
     }
 }
 
@@ -296,7 +347,8 @@ fn motion(frames: &Frames, seen: &[(Cut, Activity)], cpu: Use) -> Motion {
     };
     let place = first.0.place(frames);
     let same = rest.iter().all(|(cut, _)| cut.place(frames) == place);
-    let waits = first.0.wait.is_some_and(|wait| wait.kind != Kind::Test);
+    let waits = first.0.wait.as_ref();
+    let waits = waits.is_some_and(|wait| wait.kind != Kind::Test);
     let working = first.0.working(frames);
     match (same, waits, cpu) {
         (true, _, Use::Little) => Motion::Stuck,

@@ -14,6 +14,8 @@ use std::{
 use base::Rank;
 use serde::{Deserialize, Serialize};
 
+use crate::company::Company;
+
 /// A place in a program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Frame {
@@ -95,6 +97,10 @@ pub enum Activity {
 pub enum Wait {
     /// For a lock, a condition or another thread.
     Futex,
+    /// The same for a limited time: it ends by itself.
+    Timed,
+    /// For a lock, a condition or a semaphore that other processes have too.
+    Shared,
     /// For one of several descriptors.
     Poll,
     /// To read from a pipe, socket, terminal or file.
@@ -113,12 +119,21 @@ pub enum Wait {
     Other,
 }
 
+/// Of the second argument of `futex`: what it does.
+const FUTEX_COMMAND: u64 = 0x7f;
+/// Of the second argument of `futex`: no other process takes part.
+const FUTEX_PRIVATE: u64 = 0x80;
+
 impl Wait {
-    /// For what a thread sleeps that is in a system call with this number, which is that of x86-64.
+    /// For what a thread sleeps that is in a system call with this number, which is that of x86-64, and these arguments.
     #[must_use]
-    pub const fn of_call(number: u64) -> Self {
+    pub const fn of_call(number: u64, arguments: &[u64; 6]) -> Self {
         match number {
-            202 | 449 | 454..=456 => Self::Futex,
+            202 => Self::of_futex(arguments),
+            // futex_waitv and futex_wait, with their limits.
+            449 if arguments[3] != 0 => Self::Timed,
+            455 if arguments[4] != 0 => Self::Timed,
+            449 | 454..=456 => Self::Futex,
             // poll, select, pselect6, ppoll, epoll_wait, epoll_pwait, epoll_pwait2, io_getevents, io_pgetevents
             7 | 23 | 270 | 271 | 232 | 281 | 441 | 208 | 333 => Self::Poll,
             // read, pread64, readv, accept, recvfrom, recvmsg, preadv, accept4, recvmmsg, preadv2
@@ -139,6 +154,26 @@ impl Wait {
 }
 
 impl Wait {
+    const fn of_futex(arguments: &[u64; 6]) -> Self {
+        // FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI and FUTEX_LOCK_PI2 have a limit.
+        let waits = matches!(arguments[1] & FUTEX_COMMAND, 0 | 6 | 9 | 11 | 13);
+        match (waits && arguments[3] != 0, arguments[1] & FUTEX_PRIVATE) {
+            (true, _) => Self::Timed,
+            (false, 0) => Self::Shared,
+            (false, _) => Self::Futex,
+        }
+    }
+
+    /// The same, once the kernel says of it only that it goes on with it (`restart_syscall`): on a futex it does so with
+    /// a limit alone.
+    #[must_use]
+    pub const fn resumed(self) -> Self {
+        match self {
+            Self::Futex => Self::Timed,
+            other => other,
+        }
+    }
+
     /// For what a thread sleeps in a function of the C library, where its system call does not say: once it was stopped and
     /// let go, the kernel calls it `restart_syscall`.
     #[must_use]
@@ -163,6 +198,9 @@ impl Wait {
 pub struct Snapshot {
     /// What each rank of the target gave.
     pub procs: BTreeMap<Rank, Seen>,
+    /// Who else was there; nobody in a snapshot that stands alone, for it takes two to tell who works.
+    #[serde(default)]
+    pub company: Company,
 }
 
 /// What was seen of one process.
@@ -361,6 +399,8 @@ impl fmt::Display for Activity {
             Self::Ended => "ended",
             Self::Waiting(wait) => match wait {
                 Wait::Futex => "futex",
+                Wait::Timed => "timed wait",
+                Wait::Shared => "futex",
                 Wait::Poll => "poll",
                 Wait::Read => "reading",
                 Wait::Write => "writing",

@@ -251,6 +251,11 @@ fn rows(procs: &BTreeMap<Rank, Proc>) -> Vec<String> {
     rows
 }
 
+/// Whether a command of this name starts the ranks of jobs, or stands above what does.
+pub(crate) fn is_launcher(name: &str) -> bool {
+    wrappers::is_launcher(name)
+}
+
 /// Finds what the user has named.
 ///
 /// # Errors

@@ -22,7 +22,8 @@ use self::{
     rules::{Need, Odd, Rule},
 };
 use crate::{
-    samples::Observation,
+    company::Work,
+    samples::{Jobs, Observation},
     stack::{Activity, FrameId, Frames},
 };
 
@@ -74,8 +75,11 @@ pub fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
         .map(|(&rank, track)| (rank, roles::role(track, all)))
         .collect();
     let explained = within::ranks(&verdicts);
+    // The messages that ranks wait for may come from a job that they have spawned.
+    let is_alone = all.jobs == Jobs::One && all.beside == Work::Idle;
     let of_job = rules::OF_JOBS
         .iter()
+        .filter(|rule| is_alone || rule.holds_beside_others())
         .find_map(|rule| apply(rule, frames, all, &stances));
     // That a rank is behind its lock is not said twice.
     verdicts.extend(of_job.filter(|it| it.rule != RuleId::BehindLock || explained.is_empty()));
@@ -153,7 +157,7 @@ fn is_met(need: &Need, all: &Observation) -> bool {
 fn calls(all: &Observation, ranks: &[(Rank, Role)]) -> usize {
     let mut names: Vec<&str> = ranks
         .iter()
-        .filter_map(|(rank, _)| Some(all.ranks.get(rank)?.main.as_ref()?.wait()?.name))
+        .filter_map(|(rank, _)| Some(&*all.ranks.get(rank)?.main.as_ref()?.wait()?.name))
         .collect();
     names.sort_unstable();
     names.dedup();

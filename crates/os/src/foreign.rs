@@ -95,7 +95,7 @@ pub enum InKernel {
 /// How long we spin for a thread to stop before we let others run between the looks.
 const SPIN: Duration = Duration::from_micros(300);
 /// A tick of the counters of processor time: `USER_HZ`, which is 100 on all machines of this kind.
-const TICK: Duration = Duration::from_millis(10);
+pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 impl StoppedThread {
     /// Stops a thread, for which it need not be the first of its process, and waits for `patience` until it stands.

@@ -9,12 +9,14 @@ use std::{
         fd::{FromRawFd, OwnedFd},
         unix::fs::MetadataExt,
     },
+    time::Duration,
 };
 
 use base::Signal;
 
 use crate::{
     error::{Error, check},
+    foreign::TICK,
     spawn::Resource,
 };
 
@@ -250,6 +252,8 @@ pub struct ProcessInfo {
     pub start_time: u64,
     /// Its command's name, at most 15 bytes.
     pub name: String,
+    /// The processor time of its threads, and of the children whose end it has taken note of.
+    pub cpu: Duration,
     /// Where its program was put.
     pub loaded: Loaded,
     /// It is a thread of the kernel, with no memory of its own.
@@ -459,6 +463,10 @@ fn parse_stat(stat: &[u8]) -> Option<ProcessInfo> {
     let (ppid, pgrp, session) = (number()?, number()?, number()?);
     // Field 22 of proc_pid_stat(5); the session was field 6.
     let start_time = rest.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    // Fields 14 to 17.
+    let ticks = rest.split_ascii_whitespace().skip(11).take(4);
+    let ticks = ticks.filter_map(|field| field.parse::<u32>().ok());
+    let ticks = ticks.fold(0, u32::saturating_add);
     // Fields 9, 26 and 28.
     let field = |at| {
         let mut fields = rest.split_ascii_whitespace();
@@ -479,6 +487,7 @@ fn parse_stat(stat: &[u8]) -> Option<ProcessInfo> {
         session: Pid(session),
         start_time,
         name,
+        cpu: TICK.saturating_mul(ticks),
         loaded,
         is_kernel: field(6) & KERNEL_THREAD != 0,
     })
@@ -504,6 +513,7 @@ mod tests {
                 session: Pid(40),
                 start_time: 987_654,
                 name: name.to_owned(),
+                cpu: Duration::from_millis(260),
                 loaded: Loaded {
                     code: 4096,
                     stack: 140_000,

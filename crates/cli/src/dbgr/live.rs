@@ -23,7 +23,7 @@ use debug::{
 use os::{NotStopped, Pid};
 
 use self::{
-    capture::{activity, capture, from_outside, is_ours},
+    capture::{activity, capture, from_outside, is_ours, wait_in},
     steady::{Identity, steady},
 };
 
@@ -318,7 +318,7 @@ impl Looker {
             && let Some(&inner) = stack.frames.last()
         {
             let function = self.frames.get(inner).function.as_deref();
-            activity = Activity::Waiting(function.map_or(Wait::Other, Wait::of_function));
+            activity = Activity::Waiting(wait_in(function, in_kernel));
         }
         Looked::At(Box::new(Thread {
             tid: tid.as_raw(),

@@ -7,11 +7,13 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     num::ParseIntError,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use base::Rank;
 use debug::{
+    company::{Company, Process},
     known::{self, Position},
     report::Detail,
     samples::{Boundary, Class, Recording, Sample},
@@ -63,16 +65,20 @@ pub(super) fn verdict(args: &Args) -> u8 {
         samples: args.samples,
         every: Duration::from_millis(args.every.into()),
     };
+    let pids = procs.iter().map(|(&rank, &(pid, _))| (rank, pid.as_raw()));
+    let pids = pids.collect();
     let mut looker = Looker::new(Detail::Folded);
-    let samples = take(plan, || {
+    let samples = take(plan, &pids, || {
         let mut look = |pid, started: Option<u64>| match started {
             Some(started) => looker.look(pid, started),
             None => Seen::Missing(Missing::Gone),
         };
         let procs = procs.iter();
         let procs = procs.map(|(&rank, &(pid, started))| (rank, look(pid, started)));
-        let procs = procs.collect();
-        Snapshot { procs }
+        Snapshot {
+            procs: procs.collect(),
+            ..Snapshot::default()
+        }
     });
     let recording = Recording {
         frames: looker.frames,
@@ -95,24 +101,53 @@ pub(super) struct Plan {
     pub(super) every: Duration,
 }
 
-/// Looks as often as is planned.
-pub(super) fn take(plan: Plan, mut look: impl FnMut() -> Snapshot) -> Vec<Sample> {
-    let first = Instant::now();
+/// Looks at these ranks as often as is planned.
+pub(super) fn take(
+    plan: Plan,
+    ranks: &BTreeMap<Rank, i32>,
+    mut look: impl FnMut() -> Snapshot,
+) -> Vec<Sample> {
     let mut looks = Vec::new();
+    let mut begin = Instant::now();
+    let mut next = begin;
     for number in 0..plan.samples {
-        // A look that took longer than the time between two is followed by the next at once.
-        os::rest((plan.every * number).saturating_sub(first.elapsed()));
-        // The first look begins the time.
-        let at = if number == 0 {
-            Duration::ZERO
-        } else {
-            first.elapsed()
-        };
-        let snapshot = look();
+        os::rest(next.saturating_duration_since(Instant::now()));
+        let mut at = begin.elapsed();
+        let started = Instant::now();
+        let mut snapshot = look();
+        if plan.samples > 1 {
+            snapshot.company = company(ranks);
+        }
+        let took = started.elapsed();
+        // The first look reads files, and its last rank is seen late: with its end the time begins.
+        if number == 0 {
+            (at, begin) = (Duration::ZERO, Instant::now());
+        }
         looks.push(Sample { at, snapshot });
+        // A look that takes long would be followed by the next at once, in which nothing has had the time to move.
+        next = if number == 0 || took > plan.every / 2 {
+            Instant::now() + plan.every
+        } else {
+            started + plan.every
+        };
     }
     os::rest(Duration::ZERO);
     looks
+}
+
+/// Who is there beside these ranks, now.
+pub(super) fn company(ranks: &BTreeMap<Rank, i32>) -> Company {
+    let processes = os::all_processes().into_iter().filter_map(os::inspect);
+    let processes: Vec<Process> = processes
+        .filter(|info| !matches!(info.state, 'Z' | 'X'))
+        .map(|info| Process {
+            pid: info.pid.as_raw(),
+            parent: info.ppid.as_raw(),
+            name: info.name,
+            cpu: info.cpu,
+        })
+        .collect();
+    Company::of(&processes, ranks, os::current_pid().as_raw())
 }
 
 /// Classes, one a line, and the verdicts.
@@ -136,7 +171,7 @@ fn text(recording: &Recording) -> String {
 fn line(frames: &Frames, class: &Class) -> String {
     let last = class.frames.len().saturating_sub(1);
     let own = |&(at, &id): &(usize, &FrameId)| at == last || !known::is_system(frames.get(id));
-    let names: Vec<&str> = class
+    let names: Vec<Arc<str>> = class
         .frames
         .iter()
         .enumerate()
@@ -146,10 +181,10 @@ fn line(frames: &Frames, class: &Class) -> String {
             // Of the innermost one the name that people know.
             match known::known(frame, Position::Inner).filter(|_| at == last) {
                 Some(known) => known.name,
-                None => frame.function.as_deref().unwrap_or("??"),
+                None => frame.function.clone().unwrap_or_else(|| "??".into()),
             }
         })
-        .filter(|name| *name != "_start")
+        .filter(|name| **name != *"_start")
         .collect();
     let doing = match &class.activity {
         Ok(activity) => format!("{:?}, {activity}", class.motion).to_lowercase(),

@@ -27,6 +27,7 @@ use os::{Clock, Event, Interest, Loop, Pid, Token};
 use super::{
     args::{self, MessageForm},
     live::Looker,
+    looks,
     machine::{self, Ask, Machine},
     messages::{self, Occasion},
     output,
@@ -271,7 +272,8 @@ impl<'a> Watcher<'a> {
         let at = self.begin.elapsed();
         let pids: BTreeSet<i32> = target.procs.values().map(|proc| proc.pid).collect();
         self.looker.keep(|pid| pids.contains(&pid.as_raw()));
-        let snapshot = super::look(&mut self.looker, target);
+        let mut snapshot = super::look(&mut self.looker, target);
+        snapshot.company = looks::company(&super::pids(target));
         os::rest(Duration::ZERO);
         let deeds = deeds(target);
         self.spent += self.begin.elapsed().saturating_sub(at);

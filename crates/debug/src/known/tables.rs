@@ -1,96 +1,20 @@
 //! The names themselves.
 
-use super::{Kind, Known};
+use super::Kind;
 
-/// Operations of MPI without `MPI_`, lower case: the name compares without case, since Fortran has none.
-pub(super) const MPI: [(Kind, &[&str]); 7] = [
-    (
-        Kind::Collective,
-        &[
-            "MPI_Allgather",
-            "MPI_Allgatherv",
-            "MPI_Allreduce",
-            "MPI_Alltoall",
-            "MPI_Alltoallv",
-            "MPI_Alltoallw",
-            "MPI_Barrier",
-            "MPI_Bcast",
-            "MPI_Exscan",
-            "MPI_Gather",
-            "MPI_Gatherv",
-            "MPI_Reduce",
-            "MPI_Reduce_scatter",
-            "MPI_Reduce_scatter_block",
-            "MPI_Scan",
-            "MPI_Scatter",
-            "MPI_Scatterv",
-            "MPI_Neighbor_allgather",
-            "MPI_Neighbor_alltoall",
-            "MPI_Comm_create",
-            "MPI_Comm_dup",
-            "MPI_Comm_split",
-            "MPI_Comm_split_type",
-            "MPI_Comm_disconnect",
-            "MPI_Comm_spawn",
-            "MPI_Intercomm_create",
-            "MPI_Intercomm_merge",
-            "MPI_Cart_create",
-            "MPI_Dist_graph_create",
-            "MPI_Dist_graph_create_adjacent",
-            "MPI_Win_allocate",
-            "MPI_Win_allocate_shared",
-            "MPI_Win_create",
-            "MPI_Win_fence",
-            "MPI_Win_free",
-            "MPI_File_open",
-            "MPI_File_close",
-            "MPI_File_read_all",
-            "MPI_File_read_at_all",
-            "MPI_File_write_all",
-            "MPI_File_write_at_all",
-        ],
-    ),
-    (
-        Kind::Start,
-        &["MPI_Init", "MPI_Init_thread", "MPI_Session_init"],
-    ),
-    (Kind::Finish, &["MPI_Finalize", "MPI_Session_finalize"]),
-    (
-        Kind::Receive,
-        &["MPI_Recv", "MPI_Mrecv", "MPI_Probe", "MPI_Mprobe"],
-    ),
-    (
-        Kind::Send,
-        &["MPI_Send", "MPI_Ssend", "MPI_Rsend", "MPI_Bsend"],
-    ),
-    (Kind::Exchange, &["MPI_Sendrecv", "MPI_Sendrecv_replace"]),
-    (
-        Kind::Completion,
-        &["MPI_Wait", "MPI_Waitall", "MPI_Waitany", "MPI_Waitsome"],
-    ),
-];
-
-/// Functions that public ones end in with a jump instead of a call, so that no frame of the public one is left: in Open
-/// MPI 5, `MPI_Finalize` does nothing after this one.
-pub(super) const JUMPED_TO: [(&str, &str); 1] = [("ompi_mpi_finalize", "MPI_Finalize")];
-
-/// Functions of MPI that return at once.
-pub(super) const MPI_TESTS: [&str; 6] = [
-    "MPI_Test",
-    "MPI_Testall",
-    "MPI_Testany",
-    "MPI_Testsome",
-    "MPI_Iprobe",
-    "MPI_Improbe",
-];
+/// A row of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listed {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+}
 
 /// Functions of the C library, without the underscores and suffixes that its versions put around them.
-pub(super) const LIBC: [(Kind, &[&str]); 10] = [
+pub(super) const LIBC: [(Kind, &[&str]); 11] = [
     (
         Kind::Lock,
         &[
             "pthread_mutex_lock",
-            "pthread_mutex_timedlock",
             "pthread_rwlock_rdlock",
             "pthread_rwlock_wrlock",
             "pthread_once",
@@ -99,17 +23,10 @@ pub(super) const LIBC: [(Kind, &[&str]); 10] = [
     ),
     (
         Kind::Condition,
-        &[
-            "pthread_cond_wait",
-            "pthread_cond_timedwait",
-            "pthread_cond_clockwait",
-            "pthread_barrier_wait",
-            "sem_wait",
-            "sem_timedwait",
-            "sem_clockwait",
-        ],
+        &["pthread_cond_wait", "pthread_barrier_wait"],
     ),
-    (Kind::Join, &["pthread_join", "pthread_timedjoin_np"]),
+    (Kind::Semaphore, &["sem_wait"]),
+    (Kind::Join, &["pthread_join"]),
     (
         Kind::Read,
         &[
@@ -140,22 +57,40 @@ pub(super) const LIBC: [(Kind, &[&str]); 10] = [
     ),
     (
         Kind::Sleep,
-        &["nanosleep", "clock_nanosleep", "sleep", "usleep"],
+        &[
+            "nanosleep",
+            "clock_nanosleep",
+            "sleep",
+            "usleep",
+            "pthread_mutex_timedlock",
+            "pthread_mutex_clocklock",
+            "pthread_rwlock_timedrdlock",
+            "pthread_rwlock_timedwrlock",
+            "pthread_rwlock_clockrdlock",
+            "pthread_rwlock_clockwrlock",
+            "pthread_cond_timedwait",
+            "pthread_cond_clockwait",
+            "pthread_timedjoin_np",
+            "pthread_clockjoin_np",
+            "sem_timedwait",
+            "sem_clockwait",
+        ],
     ),
     (Kind::Child, &["waitpid", "waitid", "system"]),
     (Kind::Read, &["flock", "lockf"]),
 ];
 
 /// Names inside the C library that stand where the public one has left the stack.
-pub(super) const ALIASES: [(&str, &str); 4] = [
+pub(super) const ALIASES: [(&str, &str); 5] = [
     ("pthread_clockjoin_ex", "pthread_join"),
     ("lll_lock_wait", "pthread_mutex_lock"),
+    ("new_sem_wait", "sem_wait"),
     ("new_sem_wait_slow", "sem_wait"),
     ("wait4", "waitpid"),
 ];
 
 /// Beginnings of names, in C++ with their namespaces.
-pub(super) const PREFIXES: [(&str, Known); 18] = [
+pub(super) const PREFIXES: [(&str, Listed); 19] = [
     ("ncclAllReduce", collective("ncclAllReduce")),
     ("ncclAllGather", collective("ncclAllGather")),
     ("ncclReduceScatter", collective("ncclReduceScatter")),
@@ -174,10 +109,11 @@ pub(super) const PREFIXES: [(&str, Known); 18] = [
     ("cudaDeviceSynchronize", device("cudaDeviceSynchronize")),
     ("cudaEventSynchronize", device("cudaEventSynchronize")),
     ("hipStreamSynchronize", device("hipStreamSynchronize")),
+    ("take_gil", of(Kind::Interpreter, "take_gil")),
 ];
 
 /// Functions of Python, with the end of their file's name.
-pub(super) const PYTHON: [(&str, &str, Known); 12] = [
+pub(super) const PYTHON: [(&str, &str, Listed); 12] = [
     (
         "distributed_c10d.py",
         "all_reduce",
@@ -297,18 +233,18 @@ pub(super) const SYSTEM: [&str; 26] = [
 /// Parts of the names of files that compilers bring with them: their code is in the user's programs.
 pub(super) const SYSTEM_FILES: [&str; 3] = ["/usr/include/", "/include/c++/", "/rustc/"];
 
-pub(super) const fn of(kind: Kind, name: &'static str) -> Known {
-    Known { name, kind }
+pub(super) const fn of(kind: Kind, name: &'static str) -> Listed {
+    Listed { name, kind }
 }
 
-const fn collective(name: &'static str) -> Known {
+const fn collective(name: &'static str) -> Listed {
     of(Kind::Collective, name)
 }
 
-const fn device(name: &'static str) -> Known {
+const fn device(name: &'static str) -> Listed {
     of(Kind::Device, name)
 }
 
-const fn data(name: &'static str) -> Known {
+const fn data(name: &'static str) -> Listed {
     of(Kind::Data, name)
 }

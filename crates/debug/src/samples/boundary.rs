@@ -56,8 +56,12 @@ impl Boundary {
             };
             known::known(frames.get(id), place).map(|known| (at, known))
         });
-        let kept = match (self, found) {
-            (Self::Known, Some((at, _))) => &stack[..=at],
+        let found = found.map(|(at, known)| {
+            let below = stack[at + 1..].iter().map(|&id| frames.get(id));
+            (at, known.given(below))
+        });
+        let kept = match (self, &found) {
+            (Self::Known, Some((at, _))) => &stack[..=*at],
             _ => stack,
         };
         let kept = fold(kept);
@@ -78,10 +82,10 @@ impl Cut {
     /// The place, for comparing.
     #[must_use]
     pub fn place(&self, frames: &Frames) -> Spot {
-        match self.wait {
+        match &self.wait {
             Some(wait) => Spot {
                 outer: self.frames[..self.frames.len().saturating_sub(1)].to_vec(),
-                inner: Some(wait.name.into()),
+                inner: Some(Arc::clone(&wait.name)),
             },
             None => self.working(frames),
         }

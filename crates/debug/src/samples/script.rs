@@ -9,13 +9,15 @@
 //! ```
 //!
 //! Ranks, after a slash the name of a further thread; frames, outermost first, with source and module, or `py:` before
-//! a function of Python; what the thread does; the processor time that it uses, in percent.
+//! a function of Python; what the thread does; the processor time that it uses, in percent. Instead of a rank `below N`,
+//! `beside` and `job`: a process that is none, and the processor time that it uses.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use base::{Rank, RankSet};
 
 use super::{Recording, Sample};
+use crate::company::Company;
 use crate::stack::{
     Activity, End, Frame, FrameKind, Missing, Seen, Snapshot, Source, Stack, Thread, Wait,
 };
@@ -29,6 +31,11 @@ pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
         let mut snapshot = Snapshot::default();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let (who, what) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
+            if let Ok(percent) = what.parse::<f64>() {
+                let cpu = (at + every).mul_f64(percent / 100.0);
+                joins(&mut snapshot.company, who, cpu);
+                continue;
+            }
             let (ranks, name) = who.split_once('/').unwrap_or((who, "main"));
             let ranks: RankSet = ranks.parse().unwrap();
             for rank in ranks.iter() {
@@ -65,6 +72,22 @@ pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
         recording.samples.push(Sample { at, snapshot });
     }
     recording
+}
+
+fn joins(company: &mut Company, who: &str, cpu: Duration) {
+    let crowd = match who.strip_prefix("below ") {
+        Some(rank) => company
+            .below
+            .entry(Rank(rank.parse().unwrap()))
+            .or_default(),
+        None => &mut company.beside,
+    };
+    let pid = 1_000 + i32::try_from(crowd.pids.len()).unwrap();
+    crowd.pids.insert(pid);
+    crowd.cpu += cpu;
+    if who == "job" {
+        company.jobs.insert(pid);
+    }
 }
 
 fn tid(rank: Rank, name: &str) -> i32 {
@@ -111,6 +134,8 @@ fn doing(text: &str) -> Activity {
         "traced" => Activity::Traced,
         "ended" => Activity::Ended,
         "futex" => Activity::Waiting(Wait::Futex),
+        "timed" => Activity::Waiting(Wait::Timed),
+        "shared" => Activity::Waiting(Wait::Shared),
         "poll" => Activity::Waiting(Wait::Poll),
         "read" => Activity::Waiting(Wait::Read),
         "write" => Activity::Waiting(Wait::Write),

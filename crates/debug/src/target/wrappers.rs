@@ -92,6 +92,12 @@ pub(super) fn starts_through_daemons(name: &str) -> bool {
     ["srun", "sattach"].contains(&name)
 }
 
+/// Whether a command of this name starts the ranks of jobs, or stands above what does.
+pub(super) fn is_launcher(name: &str) -> bool {
+    const MORE: [&str; 4] = ["rally", "mpiexec.hydra", "slurmstepd", "flux-shell"];
+    is_proxy(name) || is_remote_launcher(name) || may_answer("", name) || MORE.contains(&name)
+}
+
 /// Whether it stands between the launcher and its ranks on a node.
 pub(super) fn is_proxy(name: &str) -> bool {
     ["hydra_pmi_proxy", "prted", "orted"].contains(&name)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    company::Work,
     known::Kind,
     samples::{Crew, Motion, Observation, RankTrack, Track},
     stack::{Activity, Missing},
@@ -25,8 +26,20 @@ pub enum Role {
     Exchange,
     /// It waits for requests.
     Completion,
+    /// It waits for the other side of an epoch of access to a window.
+    Epoch,
+    /// It waits for a lock on a window, or for what it does to one.
+    Window,
+    /// It waits for a file, in MPI.
+    File,
+    /// It waits for another job, in MPI.
+    Outside,
+    /// It is in a function of MPI of which nobody knows what it waits for.
+    Call,
     /// It waits for a lock, and none of its threads runs.
     Lock,
+    /// As for a lock, for a semaphore or something in shared memory: signal handlers and other processes may let go of it.
+    Shared,
     /// It waits for its own threads, and none of them runs.
     Threads,
     /// It waits for the workers that prepare its data.
@@ -89,7 +102,10 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
         Motion::Stuck => {
             let role = match stuck(main, all) {
                 // Another thread that sleeps or writes may go on soon, and then let go of the lock or end.
-                Role::Lock | Role::Threads if !track.others.iter().all(is_held) => Role::Alive,
+                Role::Lock | Role::Threads | Role::Shared if !is_behind(track, all) => Role::Alive,
+                Role::Shared | Role::Data if track.below.max(all.beside) == Work::AtWork => {
+                    Role::Alive
+                }
                 role => role,
             };
             // Who has run at all may have left the call and come back to the same line.
@@ -104,11 +120,28 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
     }
 }
 
-/// Whether a thread waits for another one.
+/// Whether no thread of a rank does anything but wait for threads.
+fn is_behind(track: &RankTrack, all: &Observation) -> bool {
+    track.others.iter().all(is_held) && helpers_wait(track, all)
+}
+
+/// Whether the threads of libraries use no processor: some of them compute for the program, and one waits for them.
+pub(super) fn helpers_wait(track: &RankTrack, all: &Observation) -> bool {
+    track.helping <= all.span / WORK
+}
+
+/// Whether a thread waits for another one, or for a process.
 fn is_held(track: &Track) -> bool {
     matches!(
-        track.wait().map(|wait| wait.kind),
-        Some(Kind::Lock | Kind::Condition | Kind::Join)
+        track.waits_for(),
+        Some(
+            Kind::Lock
+                | Kind::Interpreter
+                | Kind::Condition
+                | Kind::Semaphore
+                | Kind::Shared
+                | Kind::Join
+        )
     )
 }
 
@@ -147,7 +180,7 @@ fn unseen(track: &RankTrack) -> Option<Role> {
 }
 
 fn stuck(main: &Track, all: &Observation) -> Role {
-    let wait = main.wait().map(|wait| wait.kind);
+    let wait = main.waits_for();
     if main.activity() == Some(Activity::Disk) && main.cpu <= nothing(all) {
         return match wait {
             Some(Kind::Sync) => Role::Sync,
@@ -155,8 +188,9 @@ fn stuck(main: &Track, all: &Observation) -> Role {
         };
     }
     match wait {
-        Some(Kind::Lock) => Role::Lock,
+        Some(Kind::Lock | Kind::Interpreter) => Role::Lock,
         Some(Kind::Condition | Kind::Join) => Role::Threads,
+        Some(Kind::Semaphore | Kind::Shared) => Role::Shared,
         Some(Kind::Data) => Role::Data,
         Some(Kind::Sync) => Role::Sync,
         _ => spinning(main),
@@ -165,7 +199,7 @@ fn stuck(main: &Track, all: &Observation) -> Role {
 
 /// Libraries that poll spin in these; what spins elsewhere makes progress.
 fn spinning(main: &Track) -> Role {
-    match main.wait().map(|wait| wait.kind) {
+    match main.waits_for() {
         Some(Kind::Collective) => Role::Collective,
         Some(Kind::Start) => Role::Start,
         Some(Kind::Finish) => Role::Finish,
@@ -173,6 +207,11 @@ fn spinning(main: &Track) -> Role {
         Some(Kind::Send) => Role::Send,
         Some(Kind::Exchange) => Role::Exchange,
         Some(Kind::Completion) => Role::Completion,
+        Some(Kind::Epoch) => Role::Epoch,
+        Some(Kind::Window) => Role::Window,
+        Some(Kind::File) => Role::File,
+        Some(Kind::Outside) => Role::Outside,
+        Some(Kind::Call) => Role::Call,
         _ => Role::Alive,
     }
 }

@@ -84,6 +84,13 @@ pub(super) struct Rule {
     pub(super) means: &'static str,
 }
 
+impl Rule {
+    /// Whether what another job does makes no difference: one rank is in the way of all, whoever sends messages.
+    pub(super) const fn holds_beside_others(&self) -> bool {
+        matches!(self.id, RuleId::Stopped | RuleId::Dead | RuleId::DiskWait)
+    }
+}
+
 /// Who is odd.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Odd {
@@ -114,12 +121,22 @@ const MPI: &[Role] = &[
     Role::Send,
     Role::Exchange,
     Role::Completion,
+    Role::Epoch,
+    Role::Window,
+    Role::File,
 ];
-const MESSAGES: &[Role] = &[Role::Receive, Role::Send, Role::Exchange, Role::Completion];
+/// In one that only ends when another rank takes part in it.
+const MESSAGES: &[Role] = &[
+    Role::Receive,
+    Role::Send,
+    Role::Exchange,
+    Role::Completion,
+    Role::Epoch,
+];
 const TOGETHER: &[Role] = &[Role::Collective];
 
 /// What holds of a job, the surest and most special first.
-pub(super) const OF_JOBS: [Rule; 14] = [
+pub(super) const OF_JOBS: [Rule; 15] = [
     Rule {
         id: RuleId::Stopped,
         waiting: MPI,
@@ -130,6 +147,9 @@ pub(super) const OF_JOBS: [Rule; 14] = [
             Role::Disk,
             Role::Lock,
             Role::Threads,
+            Role::Shared,
+            Role::Outside,
+            Role::Call,
         ],
         asleep: need(2, 1, Sureness::Certain),
         polling: need(2, 1, Sureness::Certain),
@@ -139,7 +159,7 @@ pub(super) const OF_JOBS: [Rule; 14] = [
         id: RuleId::Dead,
         waiting: MPI,
         odd: Odd::In(&[Role::Dead]),
-        beside: &[Role::Unseen, Role::Disk],
+        beside: &[Role::Unseen, Role::Disk, Role::Outside, Role::Call],
         asleep: need(2, 1, Sureness::Likely),
         polling: need(3, 2, Sureness::Likely),
         means: "it can answer nobody any more",
@@ -148,7 +168,7 @@ pub(super) const OF_JOBS: [Rule; 14] = [
         id: RuleId::DiskWait,
         waiting: MPI,
         odd: Odd::In(&[Role::Disk]),
-        beside: &[],
+        beside: &[Role::Outside, Role::Call],
         asleep: need(3, 2, Sureness::Likely),
         polling: need(3, 2, Sureness::Likely),
         means: "a disk or a file server does not answer",
@@ -180,6 +200,7 @@ pub(super) const OF_JOBS: [Rule; 14] = [
             Role::Send,
             Role::Exchange,
             Role::Completion,
+            Role::Epoch,
         ]),
         beside: &[],
         asleep: need(3, 2, Sureness::Likely),
@@ -212,6 +233,15 @@ pub(super) const OF_JOBS: [Rule; 14] = [
         asleep: need(3, 2, Sureness::Likely),
         polling: need(3, 2, Sureness::Likely),
         means: "none of its threads runs",
+    },
+    Rule {
+        id: RuleId::BehindLock,
+        waiting: MPI,
+        odd: Odd::In(&[Role::Shared, Role::Lock, Role::Threads]),
+        beside: &[],
+        asleep: need(3, 10, Sureness::Possible),
+        polling: need(3, 10, Sureness::Possible),
+        means: "none of its threads runs, and no process that it or its launcher has started",
     },
     Rule {
         id: RuleId::NobodySends,

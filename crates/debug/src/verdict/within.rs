@@ -62,13 +62,18 @@ fn deadlock<'a>(
         return None;
     }
     let threads = || std::iter::once(main).chain(&track.others);
-    let kind = |track: &Track| track.wait().map(|wait| wait.kind);
+    let kind = |track: &Track| track.waits_for();
     let for_threads = |track: &Track| {
         !roles::works(track, all)
-            && matches!(kind(track), Some(Kind::Lock | Kind::Condition | Kind::Join))
+            && matches!(
+                kind(track),
+                Some(
+                    Kind::Lock | Kind::Interpreter | Kind::Condition | Kind::Semaphore | Kind::Join
+                )
+            )
     };
     // Whoever does anything else may be the one that releases the lock, also while it sleeps or reads.
-    if !threads().all(for_threads) {
+    if !threads().all(for_threads) || !roles::helpers_wait(track, all) {
         return None;
     }
     let locked: Vec<&Track> = threads()
@@ -79,7 +84,12 @@ fn deadlock<'a>(
         frames.any(known::is_ending)
     };
     if let Some(ending) = threads().find(ends) {
-        return Some((RuleId::AtExit, Sureness::Likely, vec![ending]));
+        // A signal handler may still come.
+        let sureness = match kind(ending) {
+            Some(Kind::Semaphore) => Sureness::Possible,
+            _ => Sureness::Likely,
+        };
+        return Some((RuleId::AtExit, sureness, vec![ending]));
     }
     match locked.len() {
         0 => None,

@@ -71,20 +71,37 @@ fn stack_of(pid: Pid, stack: u64, mut room: Vec<u8>, limit: usize) -> Vec<u8> {
 
 /// What a thread does; nothing when it has ended.
 pub(super) fn activity(info: &ThreadInfo, in_kernel: Option<InKernel>) -> Option<Activity> {
-    let call = match in_kernel {
-        Some(InKernel::Blocked { call, .. }) => call,
-        _ => None,
+    let wait = match in_kernel {
+        Some(InKernel::Blocked {
+            call: Some(call),
+            arguments,
+            ..
+        }) => Wait::of_call(call, &arguments),
+        _ => Wait::Other,
     };
     Some(match info.state {
         'R' => Activity::Running,
         // Who has called vfork waits for its child as others wait for a disk.
-        'D' if call.map(Wait::of_call) == Some(Wait::Child) => Activity::Waiting(Wait::Child),
+        'D' if wait == Wait::Child => Activity::Waiting(Wait::Child),
         'D' => Activity::Disk,
         'T' => Activity::Stopped,
         't' => Activity::Traced,
         'Z' | 'X' | 'x' => return None,
-        _ => Activity::Waiting(call.map_or(Wait::Other, Wait::of_call)),
+        _ => Activity::Waiting(wait),
     })
+}
+
+/// For what a thread sleeps by the function that it is in, where its system call does not say.
+pub(super) fn wait_in(function: Option<&str>, in_kernel: Option<InKernel>) -> Wait {
+    const RESTART_SYSCALL: u64 = 219;
+    let wait = function.map_or(Wait::Other, Wait::of_function);
+    match in_kernel {
+        Some(InKernel::Blocked {
+            call: Some(RESTART_SYSCALL),
+            ..
+        }) => wait.resumed(),
+        _ => wait,
+    }
 }
 
 /// Whether we have asked a thread to stop already, and it has not yet.

@@ -241,7 +241,10 @@ fn a_process_lives_on_when_its_first_thread_has_ended() {
         frames: looker.frames,
         samples: vec![samples::Sample {
             at: Duration::ZERO,
-            snapshot: Snapshot { procs },
+            snapshot: Snapshot {
+                procs,
+                ..Snapshot::default()
+            },
         }],
     };
     let report = report::Report::of(recording, report::Detail::Folded);

@@ -1,6 +1,8 @@
 //! Slow programs that are well, each as it looks in its worst moments: no verdict on any.
 
-use super::verdicts;
+use std::time::Duration;
+
+use super::{verdicts, verdicts_every};
 
 #[track_caller]
 fn quiet(texts: &[&str]) {
@@ -213,4 +215,109 @@ fn a_rank_that_has_just_ended() {
         "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n3: main@a.c:8 > f = running 99",
         "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n3: gone",
     ]);
+}
+
+const JOIN: &str = "0: main@a.c:9 > pthread_join!libc.so.6 = futex 0";
+
+#[test]
+fn waits_for_some_time() {
+    for wait in [
+        "pthread_cond_timedwait!libc.so.6 = futex 0",
+        "__pthread_cond_clockwait64!libc.so.6 = timed 0",
+        "sem_timedwait!libc.so.6 = futex 0",
+        "pthread_mutex_timedlock!libc.so.6 = futex 0",
+        // The kernel knows it, whatever the function is called.
+        "pthread_cond_wait!libc.so.6 = timed 0",
+        "pthread_mutex_lock!libc.so.6 = timed 0",
+        "pthread_join!libc.so.6 = timed 0",
+    ] {
+        quiet_at(&format!("{BARRIER}3: main@a.c:9 > step@a.c:3 > {wait}"));
+        quiet_at(&format!(
+            "{JOIN}\n0/a: start_thread > f@a.c:3 > {wait}\n0/b: start_thread > g@a.c:4 > pthread_mutex_lock!libc.so.6 = futex 0"
+        ));
+    }
+    for wait in [
+        "py:get@/usr/lib/python3.11/queue.py:180 > py:wait@/usr/lib/python3.11/threading.py:331 > __sem_clockwait64!libc.so.6 = timed 0",
+        "py:Event.wait@/usr/lib/python3.11/threading.py:629 > py:wait@/usr/lib/python3.11/threading.py:331 > do_futex_wait!libc.so.6 = timed 0",
+        "py:Event.wait@/usr/lib/python3.11/threading.py:629 > sem_clockwait!libc.so.6 = futex 0",
+        "py:join@/usr/lib/python3.11/threading.py:1112 > sem_clockwait!libc.so.6 = futex 0",
+    ] {
+        quiet_at(&format!("{BARRIER}3: py:main@a.py:9 > {wait}"));
+    }
+}
+
+#[test]
+fn a_semaphore_in_a_process_that_computes() {
+    let waits = format!("{BARRIER}3: main@a.c:9 > sem_wait!libc.so.6 = futex 0");
+    quiet_at(&waits);
+    let ten = Duration::from_secs(10);
+    let quiet = |text: &str| assert_eq!(verdicts_every(ten, &[text; 5]), [""; 0], "{text}");
+    quiet(&format!("{waits}\nbelow 3: 60"));
+    quiet(&format!("{waits}\nbeside: 60"));
+    quiet(&format!("{waits}\njob: 0"));
+    let lock = format!("{BARRIER}3: main@a.c:9 > pthread_mutex_lock!libc.so.6 = shared 0");
+    quiet_at(&lock);
+    quiet(&format!("{lock}\nbelow 3: 20"));
+    quiet(&format!(
+        "{JOIN}\n0/a: start_thread > f@a.c:3 > pthread_mutex_lock!libc.so.6 = shared 0"
+    ));
+}
+
+#[test]
+fn parents_of_a_job_that_computes() {
+    quiet(&["0-3: main@a.c:5 > MPI_Recv!libmpi.so = running 99\njob: 100"; 12]);
+    quiet(&["0-3: main@a.c:5 > MPI_Recv!libmpi.so = poll 0\njob: 0"; 12]);
+    quiet(&["0-3: main@a.c:5 > MPI_Recv!libmpi.so = poll 0\nbeside: 30"; 12]);
+    quiet_at(
+        "0: main@a.c:5 > MPI_Comm_spawn!libmpi.so = poll 0\n1-3: main@a.c:7 > MPI_Barrier!libmpi.so = poll 0",
+    );
+}
+
+#[test]
+fn a_server_that_waits_for_clients() {
+    quiet_at(
+        "0: main@a.c:5 > MPI_Comm_accept!libmpi.so = poll 0\n1-3: main@a.c:7 > MPI_Barrier!libmpi.so = poll 0",
+    );
+    quiet_at(
+        "0: main@a.c:5 > MPI_Comm_accept!libmpi.so = running 99\n1-3: main@a.c:7 > MPI_Recv!libmpi.so = running 99",
+    );
+}
+
+#[test]
+fn one_that_has_a_file_of_its_own() {
+    quiet_at(
+        "0: main@a.c:5 > MPI_File_close!libmpi.so > fsync!libc.so.6 = disk 5\n1-3: main@a.c:7 > MPI_Barrier!libmpi.so = poll 0",
+    );
+    quiet_at(
+        "0: main@a.c:5 > MPI_File_write_all!libmpi.so = running 80\n1-3: main@a.c:7 > MPI_Barrier!libmpi.so = running 99",
+    );
+}
+
+#[test]
+fn one_that_uses_windows_of_others() {
+    quiet(
+        &["0: main@a.c:5 > MPI_Win_unlock!libmpi.so = running 99\n1-3: main@a.c:7 > MPI_Barrier!libmpi.so = running 99";
+            12],
+    );
+    quiet(&["0-3: main@a.c:5 > MPI_Win_lock!libmpi.so = running 99"; 12]);
+}
+
+#[test]
+fn functions_of_mpi_that_nobody_knows() {
+    quiet(
+        &["0: main@a.c:5 > MPI_Type_commit!libmpi.so = running 99\n1-3: main@a.c:7 > MPI_Barrier!libmpi.so = running 99";
+            12],
+    );
+    quiet(
+        &["0: main@a.c:5 > MPI_Isend!libmpi.so = running 99\n1-3: main@a.c:7 > MPI_Barrier!libmpi.so = running 99";
+            12],
+    );
+}
+
+#[test]
+fn a_library_computes_in_threads_of_its_own() {
+    quiet_at(&format!(
+        "{BARRIER}3: main@a.c:9 > dgemm_!libopenblas.so > pthread_cond_wait!libc.so.6 = futex 0
+         3/blas: start_thread > blas_thread_server!libopenblas.so > kernel!libopenblas.so = running 99"
+    ));
 }

@@ -185,3 +185,57 @@ fn an_endless_loop() {
         ]
     );
 }
+
+#[test]
+fn an_epoch_that_nobody_ends() {
+    check(
+        "0-2: main@a.c:5 > MPI_Win_fence!libmpi.so = running 99\n3: main@a.c:9 > PMPI_Win_wait!libmpi.so = running 99",
+        5,
+        "possible: ranks 0-2 wait in MPI_Win_fence (a.c:5), for at least 4 s; rank 3 waits in MPI_Win_wait (a.c:9): not all \
+         ranks have come to the collective",
+    );
+}
+
+#[test]
+fn neighbours_that_do_not_match() {
+    check(
+        "0-2: main@a.c:5 > MPI_Neighbor_alltoallv!libmpi.so = poll 0\n3: main@a.c:9 > mpi_cart_create_!libmpi_mpifh.so = poll 0",
+        3,
+        "likely: ranks 0-2 wait in MPI_Neighbor_alltoallv (a.c:5); rank 3 waits in MPI_Cart_create (a.c:9), for at least 2 s: \
+         the collectives do not match",
+    );
+}
+
+#[test]
+fn one_is_stopped_while_others_wait_for_a_file_and_for_other_jobs() {
+    check(
+        "0,1: main@a.c:5 > MPI_File_write_all!libmpi.so = running 99\n2: main@a.c:7 > MPI_Comm_accept!libmpi.so = poll 0
+         3: main@a.c:4 > work@a.c:2 = stopped 0\njob: 99",
+        2,
+        "certain: ranks 0-1 wait in MPI_File_write_all (a.c:5), for at least 1 s; rank 3 is in work (a.c:2), stopped by a \
+         signal in 2 of 2 samples",
+    );
+}
+
+#[test]
+fn others_wait_for_a_rank_behind_a_semaphore() {
+    let text = "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = running 99\n3: main@a.c:9 > sem_wait!libc.so.6 = shared 0\nbelow 3: 0";
+    assert_eq!(
+        verdicts_every(Duration::from_secs(5), &[text; 3]),
+        [
+            "possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in sem_wait (a.c:9): none of its \
+             threads runs, and no process that it or its launcher has started"
+        ]
+    );
+}
+
+#[test]
+fn the_lock_of_an_interpreter_is_a_lock() {
+    check(
+        "0: main@a.c:9 > f@a.c:3 > pthread_mutex_lock!libc.so.6 = futex 0
+         0/b: start_thread > g@a.c:4 > take_gil!libpython3.11.so > pthread_cond_timedwait!libc.so.6 = timed 0",
+        3,
+        "possible: in rank 0, a thread waits in pthread_mutex_lock (a.c:3), for at least 2 s: no other thread runs that could \
+         release the lock",
+    );
+}

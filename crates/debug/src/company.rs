@@ -1,0 +1,247 @@
+//! Processes that are no ranks, and whose work may end what ranks wait for.
+//!
+//! Semaphores and locks in shared memory are let go by other processes, and a job waits for the messages of those that it has
+//! spawned. *Below* a rank is what it has started: workers of a data loader, a pool, a shell. *Beside* the ranks is what their
+//! launcher has started too, or where there is no launcher their parent: spawned jobs above all. The launcher itself does not
+//! count.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use base::Rank;
+use serde::{Deserialize, Serialize};
+
+use crate::{samples::Sample, target::is_launcher};
+
+/// Levels between a rank and the processes above or below it.
+const MAX_DEPTH: usize = 64;
+/// Whoever has a processor for less than one part in so many of the time waits as well.
+const LITTLE: u32 = 100;
+/// Processor time that is no work: the kernel counts it in ticks, of which each of two looks may be wrong by one.
+const TICKS: Duration = Duration::from_millis(20);
+/// The first process, to which all go whose parent has ended.
+const INIT: i32 = 1;
+
+/// A process of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: i32,
+    /// Who has started it, or has inherited it.
+    pub parent: i32,
+    /// The name of its command.
+    pub name: String,
+    /// The processor time that it has used, with that of the children that it has taken note of.
+    pub cpu: Duration,
+}
+
+/// Some processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Crowd {
+    /// Their numbers.
+    pub pids: BTreeSet<i32>,
+    /// The processor time that all of them have used.
+    pub cpu: Duration,
+}
+
+/// All processes that matter to a job, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Company {
+    /// What each rank has started, where that is anything.
+    pub below: BTreeMap<Rank, Crowd>,
+    /// What the launcher of the job, or the parent of its ranks, has started beside them.
+    pub beside: Crowd,
+    /// Those of them that the launcher has started itself: they are ranks of other jobs.
+    pub jobs: BTreeSet<i32>,
+}
+
+/// What processes that are no ranks have done in all looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// There are none, or they wait.
+    #[default]
+    Idle,
+    /// They have used a processor, or some have come or gone.
+    AtWork,
+}
+
+impl Company {
+    /// What of these processes matters to a job with these ranks, for us, who look.
+    #[must_use]
+    pub fn of(processes: &[Process], ranks: &BTreeMap<Rank, i32>, own: i32) -> Self {
+        let all: BTreeMap<i32, &Process> = processes.iter().map(|it| (it.pid, it)).collect();
+        let by_pid: BTreeMap<i32, Rank> = ranks.iter().map(|(&rank, &pid)| (pid, rank)).collect();
+        let above = |pid: i32| {
+            let parent = |pid: &i32| all.get(pid).map(|it| it.parent).filter(|&it| it > 0);
+            std::iter::successors(parent(&pid), parent).take(MAX_DEPTH)
+        };
+        let is_launcher = |pid: i32| all.get(&pid).is_some_and(|it| is_launcher(&it.name));
+        let ours: BTreeSet<i32> = above(own).chain([own]).collect();
+        let roots: BTreeSet<i32> = ranks
+            .values()
+            .filter_map(|&pid| root(above(pid), &is_launcher))
+            .collect();
+        let mut company = Self::default();
+        for process in processes {
+            let pid = process.pid;
+            if by_pid.contains_key(&pid) || is_launcher(pid) || ours.contains(&pid) {
+                continue;
+            }
+            let below = above(pid).find_map(|pid| by_pid.get(&pid));
+            if let Some(&rank) = below {
+                company.below.entry(rank).or_default().add(process);
+            } else if roots.contains(&pid) || above(pid).any(|pid| roots.contains(&pid)) {
+                company.beside.add(process);
+                if is_launcher(process.parent) {
+                    company.jobs.insert(pid);
+                }
+            }
+        }
+        company
+    }
+
+    /// What those below a rank have done in all looks.
+    #[must_use]
+    pub fn below(samples: &[Sample], rank: Rank, span: Duration) -> Work {
+        let crowds = samples.iter();
+        let crowds = crowds.map(|it| it.snapshot.company.below.get(&rank));
+        Crowd::work(crowds, span)
+    }
+
+    /// What those beside the ranks have done in all looks.
+    #[must_use]
+    pub fn beside(samples: &[Sample], span: Duration) -> Work {
+        let crowds = samples.iter();
+        Crowd::work(crowds.map(|it| Some(&it.snapshot.company.beside)), span)
+    }
+}
+
+impl Crowd {
+    fn add(&mut self, process: &Process) {
+        self.pids.insert(process.pid);
+        self.cpu += process.cpu;
+    }
+
+    fn work<'a>(mut looks: impl Iterator<Item = Option<&'a Self>>, span: Duration) -> Work {
+        let Some(first) = looks.next() else {
+            return Work::Idle;
+        };
+        let time = |crowd: Option<&Self>| crowd.map_or(Duration::ZERO, |it| it.cpu);
+        let pids = |crowd: Option<&'a Self>| crowd.map(|it| &it.pids).filter(|it| !it.is_empty());
+        let limit = time(first) + span / LITTLE + TICKS;
+        if looks.all(|look| pids(look) == pids(first) && time(look) <= limit) {
+            Work::Idle
+        } else {
+            Work::AtWork
+        }
+    }
+}
+
+/// Below which process the company of a rank is: the outermost of the launchers one above the other, or the rank's parent.
+fn root(
+    above: impl Iterator<Item = i32> + Clone,
+    is_launcher: &impl Fn(i32) -> bool,
+) -> Option<i32> {
+    let launchers = above.clone().skip_while(|&pid| !is_launcher(pid));
+    let outermost = launchers.take_while(|&pid| is_launcher(pid)).last();
+    outermost.or_else(|| above.into_iter().next().filter(|&pid| pid != INIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `pid parent name` each.
+    fn company(processes: &[(i32, i32, &str)], ranks: &[i32]) -> Company {
+        let process = |&(pid, parent, name): &(i32, i32, &str)| Process {
+            pid,
+            parent,
+            name: name.to_owned(),
+            cpu: Duration::from_millis(1),
+        };
+        let processes: Vec<Process> = processes.iter().map(process).collect();
+        let ranks = ranks.iter().zip(0..).map(|(&pid, rank)| (Rank(rank), pid));
+        Company::of(&processes, &ranks.collect(), 99)
+    }
+
+    fn pids(crowd: &Crowd) -> Vec<i32> {
+        crowd.pids.iter().copied().collect()
+    }
+
+    #[test]
+    fn below_a_rank_is_what_it_has_started() {
+        let found = company(
+            &[
+                (1, 0, "init"),
+                (5, 1, "mpiexec"),
+                (6, 5, "hydra_pmi_proxy"),
+                (10, 6, "a.out"),
+                (11, 6, "a.out"),
+                (20, 11, "sh"),
+                (21, 20, "worker"),
+                (99, 1, "dbgr"),
+            ],
+            &[10, 11],
+        );
+        assert_eq!(pids(&found.below[&Rank(1)]), [20, 21]);
+        assert_eq!(found.below.len(), 1);
+        assert!(found.beside.pids.is_empty());
+    }
+
+    #[test]
+    fn a_spawned_job_is_beside_its_parent_whichever_proxy_has_it() {
+        let found = company(
+            &[
+                (4, 1, "bash"),
+                (5, 4, "mpiexec.hydra"),
+                (6, 5, "hydra_pmi_proxy"),
+                (10, 6, "parent"),
+                (7, 5, "hydra_pmi_proxy"),
+                (12, 7, "child"),
+                (13, 12, "helper"),
+                (30, 4, "make"),
+            ],
+            &[10],
+        );
+        assert_eq!(pids(&found.beside), [12, 13]);
+        assert_eq!(found.jobs, [12].into());
+    }
+
+    #[test]
+    fn without_a_launcher_it_is_what_the_parent_has_started_but_not_we() {
+        let found = company(
+            &[
+                (1, 0, "init"),
+                (4, 1, "python3"),
+                (10, 4, "python3"),
+                (11, 4, "python3"),
+                (12, 4, "feeder"),
+                (98, 4, "sudo"),
+                (99, 98, "dbgr"),
+            ],
+            &[10, 11],
+        );
+        assert_eq!(pids(&found.beside), [12]);
+        assert_eq!(found.jobs, BTreeSet::new());
+        let orphan = company(&[(1, 0, "init"), (10, 1, "a.out"), (11, 1, "cc1")], &[10]);
+        assert_eq!(orphan, Company::default());
+    }
+
+    #[test]
+    fn who_uses_a_processor_or_comes_or_goes_is_at_work() {
+        let crowd = |pids: &[i32], ms| Crowd {
+            pids: pids.iter().copied().collect(),
+            cpu: Duration::from_millis(ms),
+        };
+        let work = |looks: &[Crowd]| {
+            let looks = looks.iter().map(Some);
+            Crowd::work(looks, Duration::from_secs(2))
+        };
+        assert_eq!(work(&[crowd(&[7], 10), crowd(&[7], 40)]), Work::Idle);
+        assert_eq!(work(&[crowd(&[7], 10), crowd(&[7], 90)]), Work::AtWork);
+        assert_eq!(work(&[crowd(&[7], 10), crowd(&[8], 10)]), Work::AtWork);
+        assert_eq!(work(&[crowd(&[], 0), crowd(&[], 0)]), Work::Idle);
+    }
+}

@@ -1,0 +1,275 @@
+//! Functions of MPI, in the spellings of C and of Fortran's compilers.
+//!
+//! Those of the tables are known by their kind. Of all others that a program calls by such a name it is known that they are
+//! MPI, and no more.
+
+use super::{Kind, Known};
+
+/// Operations by what they wait for: the names compare without case, since Fortran has none.
+const WAITS: [(Kind, &[&str]); 11] = [
+    (
+        Kind::Collective,
+        &[
+            "MPI_Allgather",
+            "MPI_Allgatherv",
+            "MPI_Allreduce",
+            "MPI_Alltoall",
+            "MPI_Alltoallv",
+            "MPI_Alltoallw",
+            "MPI_Barrier",
+            "MPI_Bcast",
+            "MPI_Exscan",
+            "MPI_Gather",
+            "MPI_Gatherv",
+            "MPI_Reduce",
+            "MPI_Reduce_scatter",
+            "MPI_Reduce_scatter_block",
+            "MPI_Scan",
+            "MPI_Scatter",
+            "MPI_Scatterv",
+            "MPI_Neighbor_allgather",
+            "MPI_Neighbor_allgatherv",
+            "MPI_Neighbor_alltoall",
+            "MPI_Neighbor_alltoallv",
+            "MPI_Neighbor_alltoallw",
+            "MPI_Comm_create",
+            "MPI_Comm_create_group",
+            "MPI_Comm_create_from_group",
+            "MPI_Comm_dup",
+            "MPI_Comm_dup_with_info",
+            "MPI_Comm_split",
+            "MPI_Comm_split_type",
+            "MPI_Intercomm_create",
+            "MPI_Intercomm_create_from_groups",
+            "MPI_Intercomm_merge",
+            "MPI_Cart_create",
+            "MPI_Cart_sub",
+            "MPI_Graph_create",
+            "MPI_Dist_graph_create",
+            "MPI_Dist_graph_create_adjacent",
+            "MPI_Win_allocate",
+            "MPI_Win_allocate_shared",
+            "MPI_Win_create",
+            "MPI_Win_create_dynamic",
+            "MPI_Win_fence",
+            "MPI_Win_free",
+            "MPIX_Comm_agree",
+            "MPIX_Comm_shrink",
+        ],
+    ),
+    (
+        Kind::Start,
+        &["MPI_Init", "MPI_Init_thread", "MPI_Session_init"],
+    ),
+    (Kind::Finish, &["MPI_Finalize", "MPI_Session_finalize"]),
+    (
+        Kind::Receive,
+        &["MPI_Recv", "MPI_Mrecv", "MPI_Probe", "MPI_Mprobe"],
+    ),
+    (
+        Kind::Send,
+        &["MPI_Send", "MPI_Ssend", "MPI_Rsend", "MPI_Bsend"],
+    ),
+    (Kind::Exchange, &["MPI_Sendrecv", "MPI_Sendrecv_replace"]),
+    (
+        Kind::Completion,
+        &["MPI_Wait", "MPI_Waitall", "MPI_Waitany", "MPI_Waitsome"],
+    ),
+    (
+        Kind::Epoch,
+        &["MPI_Win_start", "MPI_Win_complete", "MPI_Win_wait"],
+    ),
+    (
+        Kind::Window,
+        &[
+            "MPI_Win_lock",
+            "MPI_Win_lock_all",
+            "MPI_Win_unlock",
+            "MPI_Win_unlock_all",
+            "MPI_Win_flush",
+            "MPI_Win_flush_all",
+            "MPI_Win_flush_local",
+            "MPI_Win_flush_local_all",
+        ],
+    ),
+    (
+        Kind::File,
+        &[
+            "MPI_File_open",
+            "MPI_File_close",
+            "MPI_File_delete",
+            "MPI_File_preallocate",
+            "MPI_File_read",
+            "MPI_File_read_all",
+            "MPI_File_read_all_begin",
+            "MPI_File_read_all_end",
+            "MPI_File_read_at",
+            "MPI_File_read_at_all",
+            "MPI_File_read_at_all_begin",
+            "MPI_File_read_at_all_end",
+            "MPI_File_read_ordered",
+            "MPI_File_read_ordered_begin",
+            "MPI_File_read_ordered_end",
+            "MPI_File_read_shared",
+            "MPI_File_seek_shared",
+            "MPI_File_set_atomicity",
+            "MPI_File_set_info",
+            "MPI_File_set_size",
+            "MPI_File_set_view",
+            "MPI_File_sync",
+            "MPI_File_write",
+            "MPI_File_write_all",
+            "MPI_File_write_all_begin",
+            "MPI_File_write_all_end",
+            "MPI_File_write_at",
+            "MPI_File_write_at_all",
+            "MPI_File_write_at_all_begin",
+            "MPI_File_write_at_all_end",
+            "MPI_File_write_ordered",
+            "MPI_File_write_ordered_begin",
+            "MPI_File_write_ordered_end",
+            "MPI_File_write_shared",
+        ],
+    ),
+    (
+        Kind::Outside,
+        &[
+            "MPI_Comm_accept",
+            "MPI_Comm_connect",
+            "MPI_Comm_disconnect",
+            "MPI_Comm_join",
+            "MPI_Comm_spawn",
+            "MPI_Comm_spawn_multiple",
+            "MPI_Lookup_name",
+        ],
+    ),
+];
+
+/// Functions that return at once, of those that programs call in loops.
+const TESTS: [&str; 28] = [
+    "MPI_Test",
+    "MPI_Testall",
+    "MPI_Testany",
+    "MPI_Testsome",
+    "MPI_Test_cancelled",
+    "MPI_Request_get_status",
+    "MPI_Request_get_status_all",
+    "MPI_Request_get_status_any",
+    "MPI_Request_get_status_some",
+    "MPI_Parrived",
+    "MPI_Pready",
+    "MPI_Win_test",
+    "MPI_Start",
+    "MPI_Startall",
+    "MPI_Put",
+    "MPI_Get",
+    "MPI_Accumulate",
+    "MPI_Rput",
+    "MPI_Rget",
+    "MPI_Wtime",
+    "MPI_Wtick",
+    "MPI_Comm_rank",
+    "MPI_Comm_size",
+    "MPI_Initialized",
+    "MPI_Finalized",
+    "MPI_Is_thread_main",
+    "MPIX_Request_is_complete",
+    "MPIX_Stream_progress",
+];
+/// Beginnings of functions that begin with an `I` and do not only begin an operation.
+const NOT_IMMEDIATE: [&str; 5] = ["init", "inter", "info", "initialized", "is_"];
+
+/// Functions that public ones end in with a jump instead of a call, so that no frame of the public one is left: in Open
+/// MPI 5, `MPI_Finalize` does nothing after this one.
+const JUMPED_TO: [(&str, &str); 1] = [("ompi_mpi_finalize", "MPI_Finalize")];
+
+/// What a function of this name, in a program or library of that name, is known as.
+pub(super) fn known(name: &str, module: Option<&str>) -> Option<Known> {
+    let jumped = JUMPED_TO.iter().find(|(inner, _)| *inner == name);
+    let name = jumped.map_or(name, |(_, public)| public);
+    let (base, spelling) = base(name)?;
+    for (kind, names) in &WAITS {
+        if let Some(name) = names.iter().find(|known| known.eq_ignore_ascii_case(&base)) {
+            let name = (*name).into();
+            return Some(Known { name, kind: *kind });
+        }
+    }
+    let test = TESTS.iter().find(|known| known.eq_ignore_ascii_case(&base));
+    if let Some(name) = test {
+        let name = (*name).into();
+        return Some(Known {
+            name,
+            kind: Kind::Test,
+        });
+    }
+    // Programs have functions of their own that begin so, in the spelling that is free to them.
+    let is_library = module.is_some_and(|module| module.starts_with("libmpi"));
+    if spelling == Spelling::Fortran && !is_library {
+        return None;
+    }
+    let rest = base.strip_prefix("MPI_").unwrap_or_default();
+    let lower = rest.to_ascii_lowercase();
+    let immediate =
+        lower.starts_with('i') && !NOT_IMMEDIATE.iter().any(|start| lower.starts_with(start));
+    Some(Known {
+        name: base.as_str().into(),
+        kind: if immediate { Kind::Test } else { Kind::Call },
+    })
+}
+
+/// How a name is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spelling {
+    /// `MPI_Send`, as the standard writes it.
+    C,
+    /// `mpi_send_` or `MPI_SEND`, as compilers of Fortran write it.
+    Fortran,
+}
+
+/// The name that the standard has for a function, without the profiling prefix and what compilers and bindings put behind
+/// it.
+fn base(name: &str) -> Option<(String, Spelling)> {
+    // Procedures of modules: `__mpi_f08_MOD_mpi_send_f08`, `mpi_f08_mp_mpi_send_f08_`.
+    let procedure = ["_MOD_", "_mp_"].iter().find_map(|sign| {
+        let (module, procedure) = name.split_once(sign)?;
+        module.contains("mpi").then_some(procedure)
+    });
+    let name = procedure.unwrap_or(name).trim_end_matches('_');
+    let name = name
+        .strip_prefix(['P', 'p'])
+        .filter(|rest| starts(rest, "mpi"))
+        .unwrap_or(name);
+    let is_c = name.starts_with("MPI") && name.contains(|letter: char| letter.is_lowercase());
+    // The bindings of Fortran 2008, and those with large counts.
+    let bound = ["_f08ts", "_f08"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end));
+    let plain = bound.or_else(|| name.strip_suffix("_c")).unwrap_or(name);
+    // Inside, MPICH has `PMPIR_Send_f08`, and Open MPI what all spellings of Fortran are the same as: `ompi_send_f`.
+    let inside = || {
+        let of_open_mpi = plain.strip_prefix("ompi_");
+        let of_open_mpi = of_open_mpi.and_then(|rest| rest.strip_suffix("_f"));
+        of_open_mpi.or_else(|| plain.strip_prefix("MPIR_").filter(|_| bound.is_some()))
+    };
+    let (prefix, rest) = if starts(plain, "mpi_") {
+        ("MPI_", &plain[4..])
+    } else if starts(plain, "mpix_") {
+        ("MPIX_", &plain[5..])
+    } else {
+        ("MPI_", inside()?)
+    };
+    if is_c {
+        return Some((format!("{prefix}{rest}"), Spelling::C));
+    }
+    let lower = rest.to_ascii_lowercase();
+    let mut letters = lower.chars();
+    let first = letters.next()?.to_ascii_uppercase();
+    let name = format!("{prefix}{first}{}", letters.as_str());
+    Some((name, Spelling::Fortran))
+}
+
+/// Whether a text begins so, in letters of any case.
+fn starts(text: &str, beginning: &str) -> bool {
+    let bytes = text.as_bytes().get(..beginning.len());
+    bytes.is_some_and(|bytes| bytes.eq_ignore_ascii_case(beginning.as_bytes()))
+}

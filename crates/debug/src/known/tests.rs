@@ -1,0 +1,110 @@
+use super::{Kind, Position, known};
+use crate::stack::{Frame, FrameKind};
+
+fn frame(text: &str) -> Frame {
+    let (function, module) = text.split_once('!').unwrap_or((text, "a.out"));
+    Frame {
+        function: Some(function.into()),
+        module: Some(module.into()),
+        source: None,
+        kind: FrameKind::Native,
+    }
+}
+
+/// What outer frames are known as.
+fn outer(text: &str) -> Option<(String, Kind)> {
+    let known = known(&frame(text), Position::Outer)?;
+    Some((known.name.to_string(), known.kind))
+}
+
+#[test]
+fn functions_of_mpi_in_all_spellings() {
+    for (name, expected, kind) in [
+        ("MPI_Barrier", "MPI_Barrier", Kind::Collective),
+        ("PMPI_Barrier", "MPI_Barrier", Kind::Collective),
+        ("MPI_Allreduce_c", "MPI_Allreduce", Kind::Collective),
+        ("mpi_barrier_", "MPI_Barrier", Kind::Collective),
+        ("mpi_barrier__", "MPI_Barrier", Kind::Collective),
+        ("pmpi_barrier", "MPI_Barrier", Kind::Collective),
+        ("MPI_BARRIER", "MPI_Barrier", Kind::Collective),
+        ("PMPI_BARRIER", "MPI_Barrier", Kind::Collective),
+        ("mpi_recv_f08_", "MPI_Recv", Kind::Receive),
+        ("mpi_recv_f08ts_", "MPI_Recv", Kind::Receive),
+        ("__mpi_f08_MOD_mpi_send_f08", "MPI_Send", Kind::Send),
+        ("mpi_f08_mp_mpi_send_f08_", "MPI_Send", Kind::Send),
+        ("PMPIR_Send_f08ts", "MPI_Send", Kind::Send),
+        (
+            "ompi_waitall_f!libmpi_mpifh.so.40",
+            "MPI_Waitall",
+            Kind::Completion,
+        ),
+        ("ompi_mpi_finalize", "MPI_Finalize", Kind::Finish),
+        (
+            "MPI_Neighbor_alltoallw",
+            "MPI_Neighbor_alltoallw",
+            Kind::Collective,
+        ),
+        ("MPI_Cart_create", "MPI_Cart_create", Kind::Collective),
+        ("MPI_Win_wait", "MPI_Win_wait", Kind::Epoch),
+        ("mpi_win_complete_", "MPI_Win_complete", Kind::Epoch),
+        ("MPI_Win_lock", "MPI_Win_lock", Kind::Window),
+        ("MPI_File_write_at_all", "MPI_File_write_at_all", Kind::File),
+        ("MPI_Comm_accept", "MPI_Comm_accept", Kind::Outside),
+        ("MPIX_Comm_agree", "MPIX_Comm_agree", Kind::Collective),
+        ("MPI_Type_commit", "MPI_Type_commit", Kind::Call),
+        ("PMPIX_Grequest_start", "MPIX_Grequest_start", Kind::Call),
+        (
+            "mpi_type_commit_!libmpi_mpifh.so.40",
+            "MPI_Type_commit",
+            Kind::Call,
+        ),
+        (
+            "MPI_TYPE_COMMIT!libmpifort.so.12",
+            "MPI_Type_commit",
+            Kind::Call,
+        ),
+        ("MPI_Iallreduce", "MPI_Iallreduce", Kind::Test),
+        ("MPI_Isend_c", "MPI_Isend", Kind::Test),
+        ("MPI_Info_set", "MPI_Info_set", Kind::Call),
+        ("MPI_Testall", "MPI_Testall", Kind::Test),
+        ("mpi_wtime_", "MPI_Wtime", Kind::Test),
+    ] {
+        assert_eq!(outer(name), Some((expected.to_owned(), kind)), "{name}");
+    }
+}
+
+#[test]
+fn what_is_not_mpi() {
+    for name in [
+        "mpi_exchange_halo_",
+        "mpi_exchange",
+        "MPI_EXCHANGE",
+        "MPIR_Barrier_impl!libmpi.so.12",
+        "MPID_Progress_wait!libmpi.so.12",
+        "ompi_request_default_wait!libmpi.so.40",
+        "compute",
+        "P",
+        "mpi",
+        "",
+    ] {
+        assert_eq!(outer(name), None, "{name}");
+    }
+}
+
+#[test]
+fn a_wait_for_some_time_is_a_sleep() {
+    for (name, kind) in [
+        ("___pthread_cond_timedwait64!libc.so.6", Kind::Sleep),
+        ("__pthread_cond_clockwait!libc.so.6", Kind::Sleep),
+        ("__sem_clockwait64!libc.so.6", Kind::Sleep),
+        ("pthread_mutex_timedlock!libpthread.so.0", Kind::Sleep),
+        ("__new_sem_wait!libc.so.6", Kind::Semaphore),
+        (
+            "pthread_cond_wait@@GLIBC_2.3.2!libpthread-2.31.so",
+            Kind::Condition,
+        ),
+        ("__pthread_clockjoin_ex!libc.so.6", Kind::Join),
+    ] {
+        assert_eq!(outer(name).map(|it| it.1), Some(kind), "{name}");
+    }
+}
