@@ -68,6 +68,8 @@ pub struct Topology {
     memory_only: Vec<u32>,
     /// Thousandths of a CPU that the cgroup grants per unit of time, absent without a limit.
     cpu_quota: Option<u32>,
+    /// Whether other jobs of the same user run here.
+    has_neighbours: bool,
 }
 
 #[derive(Deserialize)]
@@ -78,6 +80,8 @@ struct Wire {
     memory_only: Vec<u32>,
     #[serde(default)]
     cpu_quota: Option<u32>,
+    #[serde(default)]
+    has_neighbours: bool,
 }
 
 impl From<Wire> for Topology {
@@ -85,6 +89,7 @@ impl From<Wire> for Topology {
         let topology = Self::from_pus(wire.pus, wire.allowed).with_memory_only(wire.memory_only);
         Self {
             cpu_quota: wire.cpu_quota,
+            has_neighbours: wire.has_neighbours,
             ..topology
         }
     }
@@ -146,6 +151,7 @@ impl Topology {
             allowed: allowed.intersection(&online),
             memory_only: Vec::new(),
             cpu_quota: None,
+            has_neighbours: false,
         }
     }
 
@@ -169,6 +175,13 @@ impl Topology {
     #[must_use]
     pub const fn with_quota(mut self, millis: u32) -> Self {
         self.cpu_quota = Some(millis);
+        self
+    }
+
+    /// Notes that other jobs of the same user run here.
+    #[must_use]
+    pub const fn with_neighbours(mut self) -> Self {
+        self.has_neighbours = true;
         self
     }
 
@@ -204,6 +217,18 @@ impl Topology {
     #[must_use]
     pub const fn cpu_quota(&self) -> Option<u32> {
         self.cpu_quota
+    }
+
+    /// Whether other jobs of the same user run here.
+    #[must_use]
+    pub const fn has_neighbours(&self) -> bool {
+        self.has_neighbours
+    }
+
+    /// Whether we may use only some of the PUs that are online: then somebody has set them apart.
+    #[must_use]
+    pub fn is_part_of_node(&self) -> bool {
+        (self.allowed.len() as usize) < self.pus.len()
     }
 
     /// NUMA nodes that have memory and no PU, by the kernel's number.

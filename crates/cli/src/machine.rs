@@ -39,7 +39,7 @@ use self::{
 };
 pub(crate) use self::{
     keeper::keep,
-    record::{controls, sweep_stale},
+    record::{controls, sweep_stale, topology},
 };
 use crate::{
     args::MessageFormat,
@@ -152,7 +152,7 @@ fn run(birth: &mut Birth) -> Result<Infallible, os::Error> {
     os::become_subreaper()?;
     let mut events = Loop::new(&IGNORED)?;
     let (record, trouble) = Record::create();
-    let topology = os::read_topology(Path::new("/"))?;
+    let topology = topology()?;
     let ranks = Ranks::new(record.owner().to_owned(), birth.descriptors)?;
     let mut sources = BTreeMap::new();
     let clients = Clients::open(&mut events, &mut sources)?;

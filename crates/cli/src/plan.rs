@@ -1,7 +1,5 @@
 //! What would run where, without starting anything.
 
-use std::path::Path;
-
 use base::NodeId;
 use dvm::{
     messages::Message,
@@ -11,7 +9,7 @@ use dvm::{
 
 use crate::{
     args::{Detail, MessageFormat, RunRequest},
-    exit, messages,
+    exit, machine, messages,
 };
 
 /// Why there is no plan, and the exit code for it.
@@ -23,7 +21,7 @@ pub(crate) struct Unplaced {
 
 /// The map of a job, for people or as JSON.
 pub(crate) fn explain(request: &RunRequest, detail: Detail) -> Result<String, Unplaced> {
-    let topology = os::read_topology(Path::new("/")).map_err(|error| Unplaced {
+    let topology = machine::topology().map_err(|error| Unplaced {
         message: messages::system(&error),
         code: exit::ExitCode::Resources.code(),
     })?;

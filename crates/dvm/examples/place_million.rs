@@ -39,6 +39,7 @@ fn allocation(nodes: Nodes) -> Allocation {
         name: format!("n{node:05}"),
         slots: Slots::Explicit(slots(node)),
         max_slots: None,
+        granted: Some(u32::MAX),
     };
     Allocation {
         nodes: (0..NODES + NODES / 100).map(node).collect(),

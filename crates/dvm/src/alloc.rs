@@ -31,6 +31,8 @@ pub struct AllocatedNode {
     pub slots: Slots,
     /// A number of procs that not even oversubscription passes.
     pub max_slots: Option<u32>,
+    /// PUs of this node that a resource manager has given to us; absent where none says so.
+    pub granted: Option<u32>,
 }
 
 /// How many procs a node takes before it is full.
@@ -92,6 +94,7 @@ impl Allocation {
                 name: names.host().to_owned(),
                 slots: Slots::Implicit,
                 max_slots: None,
+                granted: None,
             }],
         }
     }
@@ -165,6 +168,7 @@ impl<'a> Collector<'a> {
             name: name.to_owned(),
             slots,
             max_slots,
+            granted: None,
         });
     }
 

@@ -14,6 +14,8 @@
 //! the cgroup's CPU quota; it takes more procs without complaint, and then they run unbound, with one [`Note`]. A node
 //! whose slots somebody counted (*explicit*) takes no more, unless oversubscription is allowed.
 //!
+//! **Binding** by default is for CPUs that are this job's alone, see `tenancy`.
+//!
 //! **Bounds.** [`MAX_RANKS`] ranks in a job. Time and memory of placing follow the number of nodes and of ranks on
 //! nodes that look different; a million ranks on 100,000 equal nodes are one block.
 
@@ -29,6 +31,7 @@ mod parse;
 mod policy;
 mod rankfile;
 mod resolve;
+mod tenancy;
 #[cfg(test)]
 mod tests;
 mod topologies;
@@ -79,10 +82,11 @@ pub fn place(
             app: u32::try_from(app).unwrap_or(u32::MAX),
         });
     }
+    let tenancy = tenancy::tenancy(request, allocation, topologies);
     let apps = request
         .apps
         .iter()
-        .map(|app| resolve::resolve(request, app))
+        .map(|app| resolve::resolve(request, app, tenancy))
         .collect::<Result<Vec<_>, _>>()?;
     check_together(request, &apps)?;
     let site = Site::new(request, allocation, topologies, &apps)?;

@@ -231,8 +231,8 @@ pub(crate) struct JobArgs {
     /// To none, hwthread, core, numa, package
     ///
     /// Also l1cache, l2cache, l3cache; `:overload-allowed` lets procs share cores.
-    /// [default: what they are mapped by; none where there are more procs than
-    /// cores]
+    /// [default: what they are mapped by, where the cores are this job's alone or
+    /// the mapping names them; none elsewhere, and with more procs than cores]
     #[arg(long, value_name = "RESOURCE", help_heading = "Placement")]
     pub(crate) bind_to: Option<String>,
 

@@ -9,6 +9,7 @@ pub(crate) mod compat;
 mod define;
 mod environment;
 pub(crate) mod error;
+mod granted;
 pub(crate) mod kinds;
 mod personality;
 mod placement;

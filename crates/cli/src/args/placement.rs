@@ -9,7 +9,7 @@ use dvm::{
     place::{self, AppRequest, MapBy, MapTo, Request},
 };
 
-use super::{AppLine, Error, JobLine, Personality, World, error::FileKind};
+use super::{AppLine, Error, JobLine, Personality, World, error::FileKind, granted};
 use crate::config::{Oversubscribe, Setting, Settings, Source};
 
 /// Bytes that a rankfile may have.
@@ -75,7 +75,7 @@ fn count(app: &AppLine, personality: Personality) -> Option<u32> {
 /// The nodes: those of the host file, else those that `--host` names, else this one.
 fn allocation(apps: &[AppLine], settings: &Settings, world: &World) -> Result<Allocation, Error> {
     let names = world.names();
-    let allocation = if let Some(path) = &settings.hostfile.value {
+    let mut allocation = if let Some(path) = &settings.hostfile.value {
         let max = u64::try_from(MAX_HOSTFILE).unwrap_or(u64::MAX);
         let text = world.read_text(path, FileKind::HostFile, max)?;
         alloc::hostfile(&text, &format!("`{}`", path.display()), &names).map_err(Error::Nodes)?
@@ -98,6 +98,9 @@ fn allocation(apps: &[AppLine], settings: &Settings, world: &World) -> Result<Al
     allocation
         .refuse_remote(&names)
         .map_err(Error::RemoteNodes)?;
+    if let [node] = allocation.nodes.as_mut_slice() {
+        node.granted = granted::on_this_node(|name| world.variable(name));
+    }
     Ok(allocation)
 }
 

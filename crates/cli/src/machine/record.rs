@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use base::Signal;
+use base::{Signal, Topology};
 
 use super::{
     control::NAME,
@@ -197,6 +197,43 @@ pub(crate) fn sweep_stale() {
             remove(&path);
         }
     }
+}
+
+/// The topology of this node, with what our records say about it: whether other jobs of our user run here. A job makes its
+/// record before it looks at those of others, so that of two that start at once at least one knows of the other.
+pub(crate) fn topology() -> Result<Topology, os::Error> {
+    let topology = os::read_topology(Path::new("/"))?;
+    Ok(if has_neighbours() {
+        topology.with_neighbours()
+    } else {
+        topology
+    })
+}
+
+/// Whether a controller lives that is neither this process nor one of its descendants.
+fn has_neighbours() -> bool {
+    let directories = Places::here().all();
+    let entries = directories
+        .iter()
+        .filter_map(|path| fs::read_dir(path).ok());
+    let mut others = entries.flatten().flatten().filter(|entry| {
+        let name = entry.file_name();
+        let Some(owner) = name.to_str().filter(|name| is_owner(name)) else {
+            return false;
+        };
+        let pid = owner.split_once('.').and_then(|(pid, _)| pid.parse().ok());
+        pid.map(os::Pid::from_raw).is_some_and(|pid| {
+            let us = os::current_pid();
+            pid != us && !os::descendants(us).contains(&pid)
+        })
+    });
+    others.any(|entry| is_locked(&entry.path()))
+}
+
+/// Whether somebody has the lock of the record at `path`.
+fn is_locked(path: &Path) -> bool {
+    let file = File::options().write(true).open(path);
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// The sockets of our user's running jobs at which they can be asked, with the pids of their controller and front.

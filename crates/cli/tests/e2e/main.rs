@@ -9,6 +9,7 @@
     reason = "the harness is test code: a panic is how a test fails, also outside of `#[test]` functions"
 )]
 
+mod binding;
 mod containers;
 mod debugger;
 mod errors;

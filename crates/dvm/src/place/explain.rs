@@ -5,7 +5,13 @@ use std::fmt;
 use base::{CpuSet, HostList, NodeId, RankSet, Topology};
 use serde::{Deserialize, Serialize};
 
-use super::{Topologies, error::Note, map::JobMap, policy::Request};
+use super::{
+    Topologies,
+    error::Note,
+    map::{AppRanks, JobMap},
+    policy::{BindTarget, MapBy, Request},
+    tenancy::{Tenancy, tenancy},
+};
 use crate::alloc::{Allocation, Slots};
 
 /// Procs of a node that are shown one by one; the rest is counted.
@@ -82,40 +88,14 @@ pub fn explain(
     allocation: &Allocation,
     topologies: &Topologies,
 ) -> Explanation {
-    let apps = (0..).zip(map.apps()).map(|(index, app)| {
-        let asked = request
-            .apps
-            .get(index as usize)
-            .and_then(|app| app.map_by.as_ref())
-            .or(request.map_by.as_ref());
-        let mut why = Vec::new();
-        why.push(match asked {
-            Some(asked) => format!("map as asked: `--map-by {asked}`"),
-            None if request.bind_to.is_some() => "map to what procs are bound to".to_owned(),
-            None => "map by core: the default".to_owned(),
-        });
-        why.push(match request.rank_by {
-            Some(rank_by) => format!("number as asked: `--rank-by {rank_by}`"),
-            None => format!(
-                "number by {}: the default of that mapping",
-                app.policy.rank_by
-            ),
-        });
-        why.push(match request.bind_to {
-            Some(bind_to) => format!("bind as asked: `--bind-to {bind_to}`"),
-            None => format!(
-                "bind to {}: the default of that mapping",
-                app.policy.bind_to
-            ),
-        });
-        AppExplained {
-            app: index,
-            ranks: RankSet::range(app.first.0..app.first.0.saturating_add(app.count)),
-            map_by: app.policy.map_by.to_string(),
-            rank_by: app.policy.rank_by.to_string(),
-            bind_to: app.policy.bind_to.to_string(),
-            why,
-        }
+    let tenancy = tenancy(request, allocation, topologies);
+    let apps = (0..).zip(map.apps()).map(|(index, app)| AppExplained {
+        app: index,
+        ranks: RankSet::range(app.first.0..app.first.0.saturating_add(app.count)),
+        map_by: app.policy.map_by.to_string(),
+        rank_by: app.policy.rank_by.to_string(),
+        bind_to: app.policy.bind_to.to_string(),
+        why: why(map, request, index, app, tenancy),
     });
     let mut placed = Vec::<(u32, Slots, NodesExplained)>::new();
     let mut left_out = 0;
@@ -158,6 +138,59 @@ pub fn explain(
         groups_left_out: left_out,
         notes: map.notes().to_vec(),
     }
+}
+
+/// Why the ranks of an app are where they are, and bound or not.
+fn why(
+    map: &JobMap,
+    request: &Request,
+    index: u32,
+    app: &AppRanks,
+    tenancy: Tenancy,
+) -> Vec<String> {
+    let asked = request
+        .apps
+        .get(index as usize)
+        .and_then(|app| app.map_by.as_ref())
+        .or(request.map_by.as_ref());
+    let mapped = match asked {
+        Some(asked) => format!("map as asked: `--map-by {asked}`"),
+        None if request.bind_to.is_some() => "map to what procs are bound to".to_owned(),
+        None => "map by core: the default".to_owned(),
+    };
+    let numbered = match request.rank_by {
+        Some(rank_by) => format!("number as asked: `--rank-by {rank_by}`"),
+        None => format!(
+            "number by {}: the default of that mapping",
+            app.policy.rank_by
+        ),
+    };
+    let is_over = |note: &Note| matches!(note, Note::Unbound { .. });
+    let is_short = map.notes().iter().any(is_over);
+    let (bind_to, nodes) = (app.policy.bind_to, map.node_count());
+    let bound = match (request.bind_to, bind_to.target) {
+        (None, BindTarget::None) => {
+            format!("do not bind: {tenancy} (`--bind-to core` binds all the same)")
+        }
+        (Some(asked), BindTarget::Object(_)) if is_short && nodes == 1 => {
+            format!("do not bind, although `--bind-to {asked}` asks for it: too few cores")
+        }
+        (None, BindTarget::Object(_)) if is_short && nodes == 1 => {
+            "do not bind: too few cores".to_owned()
+        }
+        (Some(asked), BindTarget::Object(_)) if is_short => {
+            format!("bind as asked where there are enough cores: `--bind-to {asked}`")
+        }
+        (None, BindTarget::Object(_)) if is_short => {
+            format!("bind to {bind_to} where there are enough cores")
+        }
+        (Some(asked), _) => format!("bind as asked: `--bind-to {asked}`"),
+        (None, BindTarget::Object(_)) if asked.is_some_and(MapBy::says_which_cpus) => {
+            format!("bind to {bind_to}: the default of that mapping")
+        }
+        (None, BindTarget::Object(_)) => format!("bind to {bind_to}: {tenancy}"),
+    };
+    vec![mapped, numbered, bound]
 }
 
 fn group(map: &JobMap, node: NodeId, topology: Option<&Topology>, slots: Slots) -> NodesExplained {

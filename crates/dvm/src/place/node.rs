@@ -58,6 +58,8 @@ pub(super) enum Scheme {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Bind {
     None,
+    /// To nothing, because others use these CPUs too. Procs have units of their own as far as there are enough.
+    Withheld,
     /// To the units taken.
     Units,
     /// To the object that contains the first unit taken.
@@ -343,7 +345,7 @@ impl State<'_> {
             let binding = match (local.bind, units.first()) {
                 // Whoever names the CPUs of all procs means all procs, however many there are.
                 (Bind::All, _) => all,
-                (Bind::None, _) | (_, None) => None,
+                (Bind::None | Bind::Withheld, _) | (_, None) => None,
                 (Bind::Units, Some(_)) => {
                     let sets = units.iter().filter_map(|unit| machine.unit(*unit));
                     Some(number(
@@ -488,7 +490,7 @@ impl Fit {
     const fn worse(self, bind: Bind) -> Self {
         match bind {
             Bind::None | Bind::All => self,
-            Bind::Units | Bind::Object(_) => Self::TooMany,
+            Bind::Withheld | Bind::Units | Bind::Object(_) => Self::TooMany,
         }
     }
 }

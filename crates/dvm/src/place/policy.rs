@@ -54,6 +54,30 @@ impl From<MapTo> for MapBy {
     }
 }
 
+impl MapBy {
+    /// Whether it says which CPUs of a node are a proc's, or how many, and not only which node.
+    pub(super) const fn says_which_cpus(&self) -> bool {
+        if self.cpus_per_proc.is_some() {
+            return true;
+        }
+        match self.to {
+            Some(
+                MapTo::Object(_)
+                | MapTo::Ppr {
+                    per: Per::Object(_),
+                    ..
+                }
+                | MapTo::Rankfile(_)
+                | MapTo::PeList { .. },
+            ) => true,
+            Some(
+                MapTo::Slot | MapTo::Node | MapTo::Ppr { per: Per::Node, .. } | MapTo::Sequence(_),
+            )
+            | None => false,
+        }
+    }
+}
+
 /// The rule that gives each proc a node, and maybe an object on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MapTo {

@@ -10,6 +10,7 @@ use super::{
         AppRequest, BindTarget, BindTo, CpuUnit, MapBy, MapTo, Oversubscribe, Per, RankBy, Request,
         Sharing, Span,
     },
+    tenancy::Tenancy,
 };
 
 /// One app's policy with nothing left open.
@@ -47,8 +48,12 @@ pub(super) enum Asked {
 
 /// Fills in what the user did not say. The defaults are those of Open MPI 5: map by core, number by `fill`, bind to the
 /// object that was mapped to, or to the NUMA node where procs were mapped to slots or nodes (to a core if the job has no
-/// more than two).
-pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, Error> {
+/// more than two). But where others may use the CPUs, only those are bound who were mapped to objects by the user.
+pub(super) fn resolve(
+    request: &Request,
+    app: &AppRequest,
+    tenancy: Tenancy,
+) -> Result<Resolved, Error> {
     let asked = app.map_by.as_ref().or(request.map_by.as_ref());
     let mut each = asked.and_then(|map| map.cpus_per_proc);
     if let Some(count) = request.bind_to.and_then(|bind| bind.count) {
@@ -97,6 +102,9 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
         }
     });
     let unit_level = unit_level(unit);
+    let is_withheld = tenancy != Tenancy::Ours
+        && target.is_none()
+        && asked.is_none_or(|map| !map.says_which_cpus());
     let target = target.unwrap_or(match to {
         _ if counted => BindTarget::Object(unit_level),
         MapTo::Object(level)
@@ -110,6 +118,7 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
         }
     });
     let bind = match (target, &to) {
+        _ if is_withheld => Bind::Withheld,
         (BindTarget::None, _) => Bind::None,
         (
             BindTarget::Object(_),
@@ -176,7 +185,11 @@ pub(super) fn resolve(request: &Request, app: &AppRequest) -> Result<Resolved, E
         oversubscribe: (oversubscribe != Oversubscribe::WhereImplicit).then_some(oversubscribe),
     };
     let bind_to = BindTo {
-        target,
+        target: if is_withheld {
+            BindTarget::None
+        } else {
+            target
+        },
         count: None,
         ..request.bind_to.unwrap_or_else(|| BindTo::from(target))
     };
@@ -212,7 +225,11 @@ impl Resolved {
                 MapTo::Slot | MapTo::Node | MapTo::Sequence(_) | MapTo::Ppr { per: Per::Node, .. }
             )
         );
-        if procs <= SMALL_JOB && to_slots && self.bind_asked == Asked::Default {
+        if procs <= SMALL_JOB
+            && to_slots
+            && self.bind_asked == Asked::Default
+            && self.bind != Bind::Withheld
+        {
             self.bind = Bind::Units;
             self.policy.bind_to.target = BindTarget::Object(unit_level(self.unit));
         }

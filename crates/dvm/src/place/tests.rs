@@ -16,6 +16,7 @@ fn nodes(slots: &[Slots]) -> Allocation {
         name: name.to_string(),
         slots: *slots,
         max_slots: None,
+        granted: Some(u32::MAX),
     };
     Allocation {
         nodes: ('a'..='z').zip(slots).map(node).collect(),

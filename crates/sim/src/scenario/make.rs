@@ -491,6 +491,7 @@ impl Maker<'_> {
             name: format!("n{id}"),
             slots: Slots::Explicit(each),
             max_slots: None,
+            granted: Some(u32::MAX),
         };
         Allocation {
             nodes: (0..self.nodes).map(node).collect(),

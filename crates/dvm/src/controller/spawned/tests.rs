@@ -138,6 +138,7 @@ impl World {
                 name: "n1".to_owned(),
                 slots: Slots::Explicit(4),
                 max_slots: None,
+                granted: None,
             }],
         };
         let mut world = Self {

@@ -248,7 +248,7 @@ fn explanations() {
     app 0: ranks 0-1
       map by core: the default
       number by fill: the default of that mapping
-      bind to core: the default of that mapping
+      bind to core: the cores are for this job alone
     a: ranks 0-1 (8 slots, nobody counted them; 8 cores, 16 PUs)
       rank 0  [BB/../../..][../../../..]  PUs 0,8
       rank 1  [../BB/../..][../../../..]  PUs 1,9
@@ -271,7 +271,7 @@ fn explanations() {
     app 0: ranks 0-2
       map by core: the default
       number by fill: the default of that mapping
-      bind to core: the default of that mapping
+      do not bind: too few cores
     a: ranks 0-2 (2 slots, nobody counted them; 2 cores, 2 PUs)
       rank 0  not bound
       rank 1  not bound
@@ -289,4 +289,99 @@ fn topologies_are_kept_once() {
     assert_eq!(many.kinds().len(), 2);
     let cores = |node| many.get(NodeId(node)).unwrap().cores().len();
     assert_eq!([0, 1, 2, 3, 4].map(cores), [8, 8, 1, 8, 8]);
+}
+
+/// What a job without any option is bound to, and why.
+fn bound_by_default(topology: Topology, granted: Option<u32>, map: &str, bind: &str) -> String {
+    let mut allocation = nodes(&LOCAL);
+    allocation.nodes[0].granted = granted;
+    let request = request(Some(2), map, "", bind);
+    let topologies = Topologies::uniform(topology);
+    let map = place(&request, &allocation, &topologies).unwrap();
+    let explanation = explain(&map, &request, &allocation, &topologies);
+    let why = explanation.apps[0].why.last().unwrap();
+    format!("{}; {why}", shown(&map, &allocation))
+}
+
+#[test]
+fn cores_that_others_may_use_are_not_bound_to() {
+    let cases: &[(&str, Topology, Option<u32>)] = &[
+        ("a node that anybody may use", dual(), None),
+        ("granted to us as a whole", dual(), Some(16)),
+        ("granted in part, nobody says which", dual(), Some(8)),
+        (
+            "a part of the node",
+            dual().restricted_to(&"2-5".parse().unwrap()),
+            None,
+        ),
+        (
+            "granted, with another job",
+            dual().with_neighbours(),
+            Some(16),
+        ),
+        (
+            "anybody's, with another job",
+            dual().with_neighbours(),
+            None,
+        ),
+    ];
+    let found = cases.iter().map(|(name, topology, granted)| {
+        format!(
+            "{name}: {}",
+            bound_by_default(topology.clone(), *granted, "", "")
+        )
+    });
+    insta::assert_snapshot!(found.collect::<Vec<_>>().join("\n"), @"
+    a node that anybody may use: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
+    granted to us as a whole: a 0:0,8 1:1,9; bind to core: the cores are for this job alone
+    granted in part, nobody says which: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
+    a part of the node: a 0:2 1:3; bind to core: the cores are for this job alone
+    granted, with another job: a 0:- 1:-; do not bind: another job of yours runs on these cores (`--bind-to core` binds all the same)
+    anybody's, with another job: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
+    ");
+}
+
+#[test]
+fn whoever_asks_is_bound_on_cores_that_others_may_use() {
+    let cases = [
+        ("", "core"),
+        ("", "none"),
+        ("core", ""),
+        ("package", ""),
+        ("slot:PE=2", ""),
+        ("ppr:1:package", ""),
+        ("pe-list=2-3", ""),
+        ("slot", ""),
+        ("node", ""),
+        ("ppr:2:node", ""),
+        (":OVERSUBSCRIBE", ""),
+    ];
+    let found = cases.map(|(map, bind)| {
+        format!(
+            "map `{map}` bind `{bind}`: {}",
+            bound_by_default(dual().with_neighbours(), None, map, bind)
+        )
+    });
+    insta::assert_snapshot!(found.join("\n"), @"
+    map `` bind `core`: a 0:0,8 1:1,9; bind as asked: `--bind-to core`
+    map `` bind `none`: a 0:- 1:-; bind as asked: `--bind-to none`
+    map `core` bind ``: a 0:0,8 1:1,9; bind to core: the default of that mapping
+    map `package` bind ``: a 0:0-3,8-11 1:4-7,12-15; bind to package: the default of that mapping
+    map `slot:PE=2` bind ``: a 0:0-1,8-9 1:2-3,10-11; bind to core: the default of that mapping
+    map `ppr:1:package` bind ``: a 0:0-3,8-11 1:4-7,12-15; bind to package: the default of that mapping
+    map `pe-list=2-3` bind ``: a 0:2-3,10-11 1:2-3,10-11; bind to core: the default of that mapping
+    map `slot` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
+    map `node` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
+    map `ppr:2:node` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
+    map `:OVERSUBSCRIBE` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
+    ");
+}
+
+#[test]
+fn one_node_that_others_may_use_leaves_all_ranks_unbound() {
+    let mut allocation = nodes(&FOUR);
+    allocation.nodes[1].granted = None;
+    let request = request(None, "", "", "");
+    let map = place(&request, &allocation, &Topologies::uniform(dual())).unwrap();
+    insta::assert_snapshot!(shown(&map, &allocation), @"a 0:- 1:- 2:- 3:- | b 4:- 5:- 6:- 7:-");
 }

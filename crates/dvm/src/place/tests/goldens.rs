@@ -85,6 +85,7 @@ fn the_same_maps_as_prterun() {
                     name: name.to_owned(),
                     slots,
                     max_slots: None,
+                    granted: Some(u32::MAX),
                 }
             };
             allocation.nodes = text.split(',').map(host).collect();

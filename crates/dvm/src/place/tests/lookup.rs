@@ -18,6 +18,7 @@ fn irregular() -> impl Strategy<Value = Allocation> {
             name: format!("n{number}"),
             slots: Slots::Explicit(slots),
             max_slots: None,
+            granted: Some(u32::MAX),
         };
         Allocation {
             nodes: (0..).zip(slots).map(node).collect::<Vec<_>>(),
