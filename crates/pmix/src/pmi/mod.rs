@@ -14,8 +14,8 @@
 //! |---|---|---|---|---|---|---|---|
 //! | Connected | Initialized (1), Greeted (2) | error | error | error | error | Aborted | Lost |
 //! | Greeted | error | Initialized | error | error | error | Aborted | Lost |
-//! | Initialized | error | error | answered | InBarrier | Finalized | Aborted | Lost |
-//! | InBarrier | error | error | answered | error | error | Aborted | Lost |
+//! | Initialized | answered (1), error (2) | error | answered | InBarrier | Finalized | Aborted | Lost |
+//! | InBarrier | answered (1), error (2) | error | answered | error | error | Aborted | Lost |
 //! | Finalized | error | error | error | error | error | error | Left |
 //! | Aborted | ignored | ignored | ignored | ignored | ignored | ignored | Lost |
 //! | Left, Lost | ignored | ignored | ignored | ignored | ignored | ignored | ignored |

@@ -359,6 +359,17 @@ impl Server {
                     },
                 )
             }
+            // MPICH says it anew for every session that is opened after the last one was closed. What was agreed on stays.
+            (State::Initialized | State::InBarrier, Request::Init { version: again, .. })
+                if dialect == Dialect::One && again == dialect.version().0 =>
+            {
+                let (version, subversion) = dialect.version();
+                let answer = Answer::Init {
+                    version,
+                    subversion,
+                };
+                self.answer(to, &answer)
+            }
             (State::Greeted, Request::FullInit) => {
                 let answer = Answer::FullInit {
                     rank,

@@ -31,7 +31,10 @@ fn closed_by(dialect: Dialect, bytes: &[u8]) -> String {
 #[test]
 fn whoever_breaks_the_rules_is_closed_and_nobody_else() {
     let cases: [(&str, &[u8]); 11] = [
-        ("init twice", b"cmd=init pmi_version=1 pmi_subversion=1\n"),
+        (
+            "init of another version",
+            b"cmd=init pmi_version=2 pmi_subversion=0\n",
+        ),
         ("after finalize", b"cmd=finalize\ncmd=get_maxes\n"),
         ("finalize in a barrier", b"cmd=barrier_in\ncmd=finalize\n"),
         ("a barrier in a barrier", b"cmd=barrier_in\ncmd=barrier_in\n"),
@@ -51,7 +54,7 @@ fn whoever_breaks_the_rules_is_closed_and_nobody_else() {
         text.push_str(&format!("{what}: {}\n", closed_by(Dialect::One, bytes)));
     }
     insta::assert_snapshot!(text, @"
-    init twice: peer misbehaved: expected init only once, got `init`
+    init of another version: peer misbehaved: expected no other init, got `init`
     after finalize: peer misbehaved: expected nothing after finalize, got `get_maxes`
     finalize in a barrier: peer misbehaved: expected neither finalize nor another barrier before barrier_out, got `finalize`
     a barrier in a barrier: peer misbehaved: expected neither finalize nor another barrier before barrier_out, got `barrier_in`
@@ -83,7 +86,7 @@ fn the_same_in_pmi_2() {
         text.push_str(&format!("{what}: {}\n", closed_by(Dialect::Two, bytes)));
     }
     insta::assert_snapshot!(text, @"
-    fullinit twice: peer misbehaved: expected init only once, got `fullinit`
+    fullinit twice: peer misbehaved: expected no other init, got `fullinit`
     a line: malformed message: the command does not start with its length
     no number: malformed message: the command does not start with its length
     a number in the midst: malformed message: the command does not start with its length

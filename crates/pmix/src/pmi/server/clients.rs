@@ -36,7 +36,7 @@ impl State {
         match self {
             Self::Connected => "init first",
             Self::Greeted => "fullinit after init",
-            Self::Initialized => "init only once",
+            Self::Initialized => "no other init",
             Self::InBarrier => "neither finalize nor another barrier before barrier_out",
             Self::Finalized => "nothing after finalize",
             Self::Aborted | Self::Left | Self::Lost => "nothing after the end",
