@@ -136,7 +136,7 @@ impl World {
         let config = Config {
             ranks: ranks().map(|rank| LocalRank { rank, appnum: 0 }).collect(),
             size: 6,
-            universe: 8,
+            universe: Some(8),
             kvs_name: KVS.to_owned(),
             process_mapping: Some("(vector,(0,1,4),(1,1,2))".to_owned()),
             spawned: Some(Spawned {

@@ -40,7 +40,7 @@ use crate::{
     planted::{self, Bug},
     proto::{
         Cause, Chunk, Drained, EndReason, FromFront, Launch, Note, Outcome, RankChoice, Refusal,
-        StartFailure, Stream, TableRow, ToController, ToDaemon, ToFront,
+        StartFailure, Stream, TableRow, ToController, ToDaemon, ToFront, Universe,
     },
     spec::{Destination, JobSpec, OnFailure, Pattern, PatternFacts, StdinTarget},
     stdio::{self, STDIN_WINDOW},
@@ -375,7 +375,10 @@ impl Controller {
         job.hold = Hold::gathering(job.spec.hold.among(job.size));
         let nodes = (0..map.ranks()).filter_map(|rank| map.node_of(Rank(rank)));
         let mapping = pmix::pmi::process_mapping(nodes);
-        let room = universe(&self.allocation, &self.nodes).max(job.size);
+        let universe = Universe {
+            slots: slots(&self.allocation, &self.nodes),
+            said: job.spec.universe,
+        };
         let notes = map
             .notes()
             .iter()
@@ -400,7 +403,7 @@ impl Controller {
             let launch = Launch {
                 job: job.id,
                 nspace: nspace.clone(),
-                universe: room,
+                universe,
                 offset: job.offset,
                 parent: parent.clone(),
                 size: job.size,
@@ -923,7 +926,7 @@ impl Controller {
 }
 
 /// Procs that the nodes have room for: as many as somebody said, or as there are cores.
-fn universe(allocation: &Allocation, topologies: &BTreeMap<NodeId, Topology>) -> u32 {
+fn slots(allocation: &Allocation, topologies: &BTreeMap<NodeId, Topology>) -> u32 {
     let room = (0..)
         .zip(&allocation.nodes)
         .map(|(index, node)| match node.slots {

@@ -363,14 +363,31 @@ pub enum ToDaemon {
     },
 }
 
+/// How many procs could run, as far as programs ask. The launchers differ where nobody has said it: Open MPI's answers the
+/// slots, Hydra that it does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Universe {
+    /// What the allocation has room for.
+    pub slots: u32,
+    /// What the user has said.
+    pub said: Option<u32>,
+}
+
+impl Universe {
+    /// A number in any case.
+    #[must_use]
+    pub fn size(self) -> u32 {
+        self.said.unwrap_or(self.slots)
+    }
+}
+
 /// What one daemon needs to start its share of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     pub job: JobId,
     /// The name of the job in PMIx.
     pub nspace: String,
-    /// Procs that the allocation has room for.
-    pub universe: u32,
+    pub universe: Universe,
     /// The number of the first rank among those of all jobs of the machine.
     pub offset: u32,
     /// Absent for the job of a front.

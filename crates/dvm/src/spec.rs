@@ -14,6 +14,8 @@ pub struct JobSpec {
     pub apps: Vec<App>,
     /// How many ranks, where, bound to what.
     pub placement: place::Request,
+    /// Procs that programs may think could run; absent where the user has not said it.
+    pub universe: Option<u32>,
     pub stdin: StdinTarget,
     pub stdio: StdioPlan,
     pub end: EndPolicy,

@@ -39,7 +39,7 @@ impl Replay {
                     })
                     .collect(),
                 size: 2,
-                universe: 2,
+                universe: Some(2),
                 kvs_name: "kvs_job".to_owned(),
                 process_mapping: Some(mapping.to_owned()),
                 spawned: None,

@@ -215,6 +215,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     let spec = JobSpec {
         apps: programs,
         placement,
+        universe: None,
         variables: families,
         stdin,
         stdio: stdio(job, &settings, world)?,

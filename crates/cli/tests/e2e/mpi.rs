@@ -242,6 +242,13 @@ with_each_library! {
         trial.expect("spawn", "2", &lines).expect_quiet();
     };
 
+    // Each says what it says under its own launcher: Hydra does not know, Open MPI's `mpirun` counts the slots.
+    universe: |trial| {
+        let program = trial.library.program("universe");
+        let run = trial.run(&["-n", "1", "--host", "localhost:3", &program]).expect_code(0).expect_quiet();
+        run.expect_out(if trial.library.is_mpich() { "nobody knows\n" } else { "3 could run\n" });
+    };
+
     spawn_of_nothing: |trial| {
         // Open MPI 4.1 tells the caller alone; others would wait for ever.
         let ranks = if trial.library == Library::OpenMpi4 { "1" } else { "2" };

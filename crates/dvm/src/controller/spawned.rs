@@ -285,6 +285,7 @@ fn spec(
     Ok(JobSpec {
         apps: programs,
         placement: request,
+        universe: spawner.universe,
         stdin: input(infos)?,
         stdio: crate::spec::StdioPlan {
             pty: None,

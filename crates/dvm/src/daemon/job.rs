@@ -148,7 +148,7 @@ impl LocalJob {
                 })
                 .collect(),
             size: launch.size,
-            universe: launch.universe,
+            universe: launch.universe.said,
             kvs_name: launch.nspace.clone(),
             process_mapping: launch.process_mapping.clone(),
             spawned: launch.parent.as_ref().and_then(spawned),

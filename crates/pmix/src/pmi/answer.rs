@@ -8,6 +8,9 @@ use crate::pmi::{
     wire::{Form, Message, one_line},
 };
 
+/// The size of a universe that nobody knows.
+const UNKNOWN: i64 = -1;
+
 /// What a server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -31,7 +34,7 @@ pub enum Answer {
     },
     Appnum(u32),
     KvsName(String),
-    UniverseSize(u32),
+    UniverseSize(Option<u32>),
     Put,
     /// Absent: there is no such key. In PMI-1 that is a refusal.
     Get {
@@ -168,7 +171,8 @@ impl Answer {
                 .with("vallen_max", value),
             Self::Appnum(appnum) => message.with("appnum", appnum),
             Self::KvsName(name) => message.with(job_key(form), name),
-            Self::UniverseSize(size) => message.with("size", size),
+            Self::UniverseSize(Some(size)) => message.with("size", size),
+            Self::UniverseSize(None) => message.with("size", UNKNOWN),
             Self::Put if form == Form::Line => message.with("msg", "success"),
             Self::Get { value } if form == Form::Line => message.with_some("value", value.as_ref()),
             Self::Get { value } | Self::JobAttribute { value } | Self::NodeAttribute { value } => {
@@ -249,7 +253,16 @@ impl Answer {
             },
             Kind::GetAppnum => Self::Appnum(message.number("appnum")?),
             Kind::GetKvsName => Self::KvsName(text(job_key(form))?),
-            Kind::GetUniverseSize => Self::UniverseSize(message.number("size")?),
+            Kind::GetUniverseSize => {
+                let size = message.number::<i64>("size")?;
+                Self::UniverseSize(match size {
+                    UNKNOWN => None,
+                    size => Some(
+                        size.try_into()
+                            .map_err(|_| Error::Malformed(Malformed::NotANumber("size")))?,
+                    ),
+                })
+            }
             Kind::Put => Self::Put,
             Kind::Get => Self::Get { value: found()? },
             Kind::JobAttribute => Self::JobAttribute { value: found()? },

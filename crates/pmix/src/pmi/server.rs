@@ -29,8 +29,8 @@ pub struct Config {
     pub ranks: Vec<LocalRank>,
     /// Ranks of the job, on all nodes.
     pub size: u32,
-    /// How many procs could run: what `MPI_UNIVERSE_SIZE` says.
-    pub universe: u32,
+    /// How many procs could run, which is what `MPI_UNIVERSE_SIZE` says; absent where nobody has said it.
+    pub universe: Option<u32>,
     /// The name of the job's key-value space, the same on every node; in PMI-2 it is the name of the job.
     pub kvs_name: String,
     /// The value of `PMI_process_mapping`, see [`super::process_mapping`].
@@ -156,7 +156,7 @@ struct Asked {
 #[derive(Debug)]
 pub struct Server {
     size: u32,
-    universe: u32,
+    universe: Option<u32>,
     kvs_name: String,
     spawner: Option<String>,
     clients: Clients,
@@ -539,7 +539,7 @@ impl Server {
     /// What every job knows of itself.
     fn job_attribute(&self, key: &str) -> Option<String> {
         match key {
-            "universeSize" => Some(self.universe.to_string()),
+            "universeSize" => self.universe.map(|size| size.to_string()),
             key if key.starts_with("PMI_") => self.stored.get(key),
             _ => None,
         }

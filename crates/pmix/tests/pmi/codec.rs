@@ -134,7 +134,7 @@ fn answers() -> impl Strategy<Value = (Dialect, Answer)> {
     });
     let one = prop_oneof![
         any::<u32>().prop_map(Answer::Appnum),
-        any::<u32>().prop_map(Answer::UniverseSize),
+        any::<Option<u32>>().prop_map(Answer::UniverseSize),
         any::<u32>().prop_map(|tag| Answer::Barrier { tag }),
         Just(Answer::Spawned { job: None }),
     ];

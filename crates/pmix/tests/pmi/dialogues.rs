@@ -1,6 +1,6 @@
 //! What is said for what, line by line: as `docs/formats/pmi-1.md` and `docs/formats/pmi-2.md` have it.
 
-use pmix::pmi::{Dialect, Event, Reply};
+use pmix::pmi::{Config, Dialect, Event, Reply};
 
 use super::pair::{Pair, config, spawned};
 
@@ -400,5 +400,44 @@ fn a_job_that_nobody_has_spawned_says_so() {
     < cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0
     > 37    cmd=fullinit;pmirank=0;threaded=TRUE;
     <    113cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=0;size=1;appnum=0;debugged=FALSE;pmiverbose=FALSE;
+    ");
+}
+
+/// As Hydra has it: a program may spawn as many as it likes.
+#[test]
+fn a_universe_of_which_nobody_has_said_the_size_has_none() {
+    let unknown = || Config {
+        universe: None,
+        ..config(0..1, 1)
+    };
+    let mut pair = Pair::of(unknown(), Dialect::One);
+    let one = dialogue(
+        &mut pair,
+        &lines(&[
+            "cmd=init pmi_version=1 pmi_subversion=1",
+            "cmd=get_universe_size",
+        ]),
+        &[],
+    );
+    let mut pair = Pair::of(unknown(), Dialect::Two);
+    pair.raw(0, b"cmd=init pmi_version=2 pmi_subversion=0\n");
+    pair.said(0);
+    let two = dialogue(
+        &mut pair,
+        &counted(&[
+            "cmd=fullinit;pmijobid=x;pmirank=0;threaded=FALSE;",
+            "cmd=info-getjobattr;key=universeSize;",
+        ]),
+        &[],
+    );
+    insta::assert_snapshot!(one + &two, @"
+    > cmd=init pmi_version=1 pmi_subversion=1
+    < cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2
+    > cmd=get_universe_size
+    < cmd=universe_size rc=0 size=-1
+    > 49    cmd=fullinit;pmijobid=x;pmirank=0;threaded=FALSE;
+    <    113cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=0;size=1;appnum=0;debugged=FALSE;pmiverbose=FALSE;
+    > 37    cmd=info-getjobattr;key=universeSize;
+    <     46cmd=info-getjobattr-response;rc=0;found=FALSE;
     ");
 }

@@ -32,7 +32,7 @@ pub(super) fn config(ranks: std::ops::Range<u32>, size: u32) -> Config {
             })
             .collect(),
         size,
-        universe: 9,
+        universe: Some(9),
         kvs_name: KVS.to_owned(),
         process_mapping: Some("(vector,(0,1,4))".to_owned()),
         spawned: None,

@@ -131,6 +131,7 @@ impl Maker<'_> {
             spec: JobSpec {
                 apps: self.apps(),
                 placement: self.placement(),
+                universe: None,
                 stdin,
                 stdio,
                 end,

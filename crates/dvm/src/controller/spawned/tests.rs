@@ -87,6 +87,7 @@ fn job(on_failure: OnFailure) -> JobSpec {
             }],
             ..place::Request::default()
         },
+        universe: None,
         stdin: StdinTarget::None,
         stdio: StdioPlan {
             stdout: Destination::Forward,

@@ -62,7 +62,7 @@ impl LocalJob {
                     set("OMPI_COMM_WORLD_NODE_RANK", node_rank.to_string());
                     set("OMPI_COMM_WORLD_LOCAL_RANK", placed.local_rank.to_string());
                     set("OMPI_COMM_WORLD_LOCAL_SIZE", local_size.to_string());
-                    set("OMPI_UNIVERSE_SIZE", launch.universe.to_string());
+                    set("OMPI_UNIVERSE_SIZE", launch.universe.size().to_string());
                     let shares = self.shares.values();
                     set("OMPI_NUM_APP_CTX", shares.len().to_string());
                     set(
@@ -130,7 +130,7 @@ mod tests {
     use crate::{
         daemon::{Daemon, DaemonConfig, Input, Output, ServiceConfig},
         place::Placed,
-        proto::{Launch, ToDaemon},
+        proto::{Launch, ToDaemon, Universe},
         spec::{App, Destination, EndPolicy, Family, FrontInput, HoldPlan, StdinTarget, StdioPlan},
     };
     use base::Rank;
@@ -162,7 +162,10 @@ mod tests {
         Launch {
             job: JobId(number),
             nspace: format!("rally-node-77@{number}"),
-            universe: 4,
+            universe: Universe {
+                slots: 4,
+                said: None,
+            },
             offset: 0,
             parent: None,
             size: ranks,

@@ -107,7 +107,7 @@ pub(super) fn facts(
     let forwarded = forward.copied().map(channels).reduce(IofChannels::with);
     Job {
         session: 1,
-        universe: launch.universe,
+        universe: launch.universe.size(),
         offset: launch.offset,
         apps: apps.collect(),
         nodes: vec![NodeFacts {

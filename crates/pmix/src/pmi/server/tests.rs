@@ -51,7 +51,7 @@ proptest! {
         let config = Config {
             ranks: (0..RANKS).map(|rank| LocalRank { rank: Rank(rank), appnum: 0 }).collect(),
             size: RANKS,
-            universe: RANKS,
+            universe: Some(RANKS),
             kvs_name: "k".to_owned(),
             process_mapping: None,
             spawned: None,
