@@ -201,7 +201,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     let families = families(job, *personality)?;
     let mut programs = apps
         .iter()
-        .map(|line| app(line, world))
+        .map(|line| app(line, *personality, world))
         .collect::<Done<Vec<_>>>()?;
     if families.contains(&Family::Torch) {
         meeting_point(apps, &mut programs, world)?;
@@ -261,7 +261,7 @@ fn with_app_file(line: &RunLine, path: &Path, world: &World) -> Done<RunLine> {
 }
 
 /// One program with its surroundings.
-fn app(line: &AppLine, world: &World) -> Done<App> {
+fn app(line: &AppLine, personality: Personality, world: &World) -> Done<App> {
     let mut words = line.program.iter().cloned();
     // The parser has made sure that there is a program.
     let program = words.next().unwrap_or_default();
@@ -274,7 +274,7 @@ fn app(line: &AppLine, world: &World) -> Done<App> {
         .get(OsStr::new("PATH"))
         .or_else(|| world.variables.get(OsStr::new("PATH")));
     let path = path.cloned().unwrap_or_else(|| SEARCH.into());
-    let search = match &line.args.path {
+    let mut search = match &line.args.path {
         Some(first) => {
             let mut search = first.clone();
             search.push(":");
@@ -283,6 +283,10 @@ fn app(line: &AppLine, world: &World) -> Done<App> {
         }
         None => path,
     };
+    if personality == Personality::Mpirun {
+        // What Open MPI's launcher does not find in the path it looks for where the ranks begin.
+        search.push(":.");
+    }
     Ok(App {
         program,
         args: words.collect(),

@@ -153,9 +153,9 @@ fn full_help_of_run() {
               To none, hwthread, core, numa, package
 
               Also l1cache, l2cache, l3cache; `:overload-allowed` lets procs share
-              cores. [default: what they are mapped by, where the cores are this job's
-              alone or the mapping names them; none elsewhere, and with more procs than
-              cores]
+              cores. [default: what they are mapped by, where the cores are this
+              job's alone or the mapping names them; none elsewhere, and with more
+              procs than cores]
 
           --hostfile <FILE>
               Hosts and slots from a file

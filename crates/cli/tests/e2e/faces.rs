@@ -1,6 +1,9 @@
 //! The same launcher under other names, and what it says without launching.
 
-use std::os::unix::fs::symlink;
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+};
 
 use crate::harness::{Sandbox, rally};
 
@@ -33,6 +36,45 @@ fn what_x_means_depends_on_the_name() {
         .run_rally(&["run", "-n", "1", "-x", "A=b", "true"])
         .expect_code(120)
         .expect_err(&["--set-env"]);
+}
+
+/// Open MPI's launcher finds a program where the ranks begin, after it was not found in the path; Hydra does not.
+#[test]
+fn a_bare_name_is_found_in_the_working_directory_under_the_name_mpirun() {
+    let sandbox = Sandbox::new();
+    let script = |path: &str, says: &str| {
+        let path = sandbox.file(path, format!("#!/bin/sh\necho {says} $0\n"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    for directory in ["below", "first"] {
+        fs::create_dir(sandbox.path(directory)).unwrap();
+    }
+    let here = script("tool", "here");
+    let below = script("below/tool", "below");
+    let first = script("first/tool", "first");
+    for name in ["mpirun", "mpiexec"] {
+        symlink(rally(), sandbox.path(name)).unwrap();
+    }
+    let run = |name: &str, arguments: &[&str]| {
+        let mut command = sandbox.face(&sandbox.path(name), arguments);
+        sandbox.run(&mut command)
+    };
+    let mpirun = |arguments: &[&str], says: String| {
+        run("mpirun", arguments).expect_code(0).expect_out(&says);
+    };
+    mpirun(&["-n", "1", "tool"], format!("here {here}\n"));
+    mpirun(
+        &["-n", "1", "--wdir", "below", "tool"],
+        format!("below {below}\n"),
+    );
+    let path = sandbox.path("first");
+    let path = path.to_str().unwrap();
+    mpirun(
+        &["-n", "1", "--path", path, "tool"],
+        format!("first {first}\n"),
+    );
+    run("mpiexec", &["-n", "1", "tool"]).expect_code(127);
 }
 
 #[test]

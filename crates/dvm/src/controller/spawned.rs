@@ -436,6 +436,11 @@ fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, Status> {
             program = below.into_os_string();
         }
     }
+    // Open MPI's launcher looks in the working directory last; Hydra does not.
+    let is_there = search.as_bytes().ends_with(b":.");
+    if find(job, keys::PMI_PREPUT).is_none() && !is_there {
+        search.push(":.");
+    }
     Ok(App {
         program,
         args,

@@ -22,6 +22,9 @@ use crate::pmi::{
     wire::Message,
 };
 
+/// The name of what `MPI_UNIVERSE_SIZE` says, where it is asked for by a name.
+const UNIVERSE: &str = "universeSize";
+
 /// What the host knows before the first rank starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -480,6 +483,10 @@ impl Server {
             Request::Get { key, .. } => Answer::Get {
                 value: self.job_attribute(&key).or_else(|| self.stored.get(&key)),
             },
+            // The launcher of this dialect is Slurm's, which answers the number of ranks.
+            Request::JobAttribute { key } if key == UNIVERSE => Answer::JobAttribute {
+                value: Some(self.universe.unwrap_or(self.size).to_string()),
+            },
             Request::JobAttribute { key } => Answer::JobAttribute {
                 value: self.job_attribute(&key),
             },
@@ -539,7 +546,7 @@ impl Server {
     /// What every job knows of itself.
     fn job_attribute(&self, key: &str) -> Option<String> {
         match key {
-            "universeSize" => self.universe.map(|size| size.to_string()),
+            UNIVERSE => self.universe.map(|size| size.to_string()),
             key if key.starts_with("PMI_") => self.stored.get(key),
             _ => None,
         }

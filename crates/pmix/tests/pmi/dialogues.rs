@@ -403,9 +403,9 @@ fn a_job_that_nobody_has_spawned_says_so() {
     ");
 }
 
-/// As Hydra has it: a program may spawn as many as it likes.
+/// In PMI-1 as Hydra has it, so that a program may spawn as many as it likes; in PMI-2 as Slurm has it.
 #[test]
-fn a_universe_of_which_nobody_has_said_the_size_has_none() {
+fn a_universe_of_which_nobody_has_said_the_size() {
     let unknown = || Config {
         universe: None,
         ..config(0..1, 1)
@@ -438,6 +438,6 @@ fn a_universe_of_which_nobody_has_said_the_size_has_none() {
     > 49    cmd=fullinit;pmijobid=x;pmirank=0;threaded=FALSE;
     <    113cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=0;size=1;appnum=0;debugged=FALSE;pmiverbose=FALSE;
     > 37    cmd=info-getjobattr;key=universeSize;
-    <     46cmd=info-getjobattr-response;rc=0;found=FALSE;
+    <     53cmd=info-getjobattr-response;rc=0;found=TRUE;value=1;
     ");
 }

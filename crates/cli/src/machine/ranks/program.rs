@@ -5,7 +5,7 @@ use std::{
     fs,
     io::Read,
     os::unix::ffi::{OsStrExt, OsStringExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use dvm::{
@@ -102,10 +102,10 @@ fn find(app: &App) -> Result<CString, StartFailure> {
         .as_bytes()
         .split(|byte| *byte == b':')
         .map(|entry| {
-            directory
-                .join(OsStr::from_bytes(entry))
-                .into_os_string()
-                .into_vec()
+            let place = directory.join(OsStr::from_bytes(entry));
+            // Without the dots in its midst that a relative entry brings.
+            let place: PathBuf = place.components().collect();
+            place.into_os_string().into_vec()
         })
         .collect::<Vec<_>>()
         .join(&b':');
