@@ -5,6 +5,7 @@
 //! internals is needed, but where a public function has left its frame to one ([`mpi`]).
 
 mod mpi;
+mod owner;
 mod tables;
 
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::stack::{Frame, FrameKind};
+pub use owner::{Owner, is_prologue, own, owner};
 use tables::{
     ALIASES, ENDINGS, HELPER_NAMES, HELPERS, IDLE_OPENMP, LIBC, Listed, PREFIXES, PYTHON, SYSTEM,
     SYSTEM_FILES,

@@ -12,6 +12,7 @@
 //! what is built on this ([`crate::verdict`]) must not forget it.
 
 mod boundary;
+mod noise;
 #[cfg(test)]
 pub(crate) mod script;
 #[cfg(test)]
@@ -384,7 +385,7 @@ impl Observation {
                 class.lines.dedup();
             }
         }
-        let mut classes: Vec<Class> = classes.into_values().collect();
+        let mut classes = noise::joined(classes, self.span);
         classes.sort_by_key(|class| (std::cmp::Reverse(class.ranks.len()), class.ranks.first()));
         classes
     }
@@ -416,7 +417,7 @@ impl Track {
 
     fn lines<'a>(&'a self, frames: &'a Frames) -> impl Iterator<Item = u32> + 'a {
         self.seen.iter().filter_map(|(cut, _)| {
-            let source = frames.get(cut.user()?).source.as_ref()?;
+            let source = frames.get(cut.cited(frames)?).source.as_ref()?;
             (source.line > 0).then_some(source.line)
         })
     }

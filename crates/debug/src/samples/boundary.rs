@@ -110,10 +110,13 @@ impl Cut {
         }
     }
 
-    /// The innermost frame of the user's own code, if there is any.
+    /// The frame that a person wants to be told: the innermost that the user has written, not that of a library that has
+    /// lines too.
     #[must_use]
-    pub fn user(&self) -> Option<FrameId> {
-        self.user.checked_sub(1).map(|at| self.frames[at])
+    pub fn cited(&self, frames: &Frames) -> Option<FrameId> {
+        let waits = usize::from(self.wait.is_some());
+        let callers = &self.frames[..self.frames.len().saturating_sub(waits)];
+        known::own(callers.iter().map(|&id| frames.get(id))).map(|at| callers[at])
     }
 }
 

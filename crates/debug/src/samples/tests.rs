@@ -99,6 +99,25 @@ fn ranks_in_the_same_wait_are_one_class_and_helpers_are_counted() {
 }
 
 #[test]
+fn a_rank_that_was_awake_by_chance_is_in_the_class_of_the_others() {
+    let classes = |polling: &str| -> Vec<String> {
+        let text = format!(
+            "0-2,4-7: main@a.c:1 > MPI_Barrier!libmpi.so > a!libmpi.so = poll 0.9
+             3: main@a.c:1 > MPI_Barrier!libmpi.so > b!libmpi.so = running 0.4
+             8: main@a.c:1 > MPI_Barrier!libmpi.so > a!libmpi.so = poll {polling}"
+        );
+        let recording = looks(SECOND, &[text.as_str(); 4]);
+        let all = recording.observe(Boundary::Known);
+        let classes = all.classes(&recording.frames).into_iter();
+        classes
+            .map(|class| format!("{} {:?}", class.ranks, class.motion))
+            .collect()
+    };
+    assert_eq!(classes("7"), ["0-8 Stuck"]);
+    assert_eq!(classes("98"), ["0-7 Stuck", "8 Spinning"]);
+}
+
+#[test]
 fn a_recording_comes_back_from_text() {
     let recording = looks(SECOND, &["0: main > f@a.c:3 = disk 0\n1: zombie"; 2]);
     let text = serde_json::to_string(&recording).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::{Rank, RankSet};
 
 use super::{
-    Verdict, roles,
+    Cite, Verdict, roles,
     rules::{OF_THREADS, RuleId, Sureness},
     words,
 };
@@ -32,10 +32,7 @@ pub(super) fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
                 rule,
                 sureness,
                 sentence: format!("{waits}, {}: {means}", words::since(all.span)),
-                cites: threads
-                    .iter()
-                    .flat_map(|track| words::of_track(&RankSet::single(rank), track))
-                    .collect(),
+                cites: cites(rank, &threads),
             };
             (RankSet::new(), verdict)
         });
@@ -98,12 +95,37 @@ fn deadlock<'a>(
     }
 }
 
+/// What was seen of these threads, once where it was the same.
+fn cites(rank: Rank, threads: &[&Track]) -> Vec<Cite> {
+    let mut cites = Vec::new();
+    for track in threads {
+        for cite in words::of_track(&RankSet::single(rank), track) {
+            if !cites.contains(&cite) {
+                cites.push(cite);
+            }
+        }
+    }
+    cites
+}
+
 fn say(frames: &Frames, rule: RuleId, threads: &[&Track]) -> (String, &'static str) {
-    let mut parts: Vec<String> = threads
-        .iter()
-        .map(|track| words::waits(frames, words::Who::Thread, track))
+    // Threads that do the same are one part of the sentence, however many they are.
+    let mut alike: BTreeMap<String, (usize, &Track)> = BTreeMap::new();
+    for &track in threads {
+        let one = words::waits(frames, words::Who::Threads(1), track);
+        alike.entry(one).or_insert((0, track)).0 += 1;
+    }
+    let mut parts: Vec<String> = alike
+        .values()
+        .take(words::PLACES)
+        .map(|&(count, track)| words::waits(frames, words::Who::Threads(count), track))
         .collect();
-    parts.sort();
+    let rest = alike.values().skip(words::PLACES);
+    let rest: usize = rest.map(|(count, _)| count).sum();
+    if rest > 0 {
+        let places = alike.len() - words::PLACES;
+        parts.push(format!("{rest} more at {places} more places"));
+    }
     let means = match rule {
         RuleId::LockOrder => "no thread that could release the locks runs",
         RuleId::AtExit => "it is ending, and no other thread runs",

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Places that are named one by one; more of them are counted.
-const PLACES: usize = 3;
+pub(super) const PLACES: usize = 3;
 
 /// Ranks that did the same at the same place.
 #[derive(Debug)]
@@ -89,8 +89,8 @@ fn part(frames: &Frames, all: &Observation, group: &Group) -> String {
 /// Whom a sentence speaks of.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Who<'a> {
-    /// One thread of a rank.
-    Thread,
+    /// So many threads of a rank.
+    Threads(usize),
     /// Ranks, at least one.
     Ranks(&'a RankSet),
 }
@@ -98,14 +98,15 @@ pub(super) enum Who<'a> {
 /// `rank 3 waits in MPI_Recv (ring.c:20)`.
 pub(super) fn waits(frames: &Frames, who: Who<'_>, track: &Track) -> String {
     let (who, verb) = match who {
-        Who::Thread => ("a thread".to_owned(), "waits"),
+        Who::Threads(1) => ("a thread".to_owned(), "waits"),
+        Who::Threads(count) => (format!("{count} threads"), "wait"),
         Who::Ranks(ranks) if ranks.len() == 1 => (self::who(ranks), "waits"),
         Who::Ranks(ranks) => (self::who(ranks), "wait"),
     };
     match track.wait() {
         Some(wait) => {
             let mut text = format!("{who} {verb} in {}", wait.name);
-            let caller = track.seen.last().and_then(|(cut, _)| cut.user());
+            let caller = track.seen.last().and_then(|(cut, _)| cut.cited(frames));
             if let Some(caller) = caller.map(|caller| frames.get(caller)) {
                 match (&caller.source, &caller.function) {
                     (Some(source), _) if source.line > 0 => {
@@ -123,12 +124,12 @@ pub(super) fn waits(frames: &Frames, who: Who<'_>, track: &Track) -> String {
     }
 }
 
-/// The innermost frame of the user's code, or what there is.
+/// The innermost frame that the user has written, or what there is.
 fn place(frames: &Frames, track: &Track) -> String {
     let Some((cut, _)) = track.seen.last() else {
         return "an unknown place".to_owned();
     };
-    match cut.user().or_else(|| cut.frames.last().copied()) {
+    match cut.cited(frames).or_else(|| cut.frames.last().copied()) {
         Some(frame) => frames.get(frame).to_string(),
         None => "an unknown place".to_owned(),
     }

@@ -133,6 +133,36 @@ fn two_locks_in_another_order() {
     );
 }
 
+/// However many threads wait, it is one sentence.
+#[test]
+fn forty_threads_and_one_lock() {
+    let mut text = "0: main@a.c:30 > pthread_join!libc.so.6 = futex 0".to_owned();
+    for thread in 0..40 {
+        text.push_str(&format!(
+            "\n0/{thread:06b}: start_thread > worker@a.c:10 > pthread_mutex_lock!libc.so.6 = futex 0"
+        ));
+    }
+    check(
+        &text,
+        3,
+        "possible: in rank 0, 40 threads wait in pthread_mutex_lock (a.c:10), for at least 2 s: no thread that could \
+         release the locks runs",
+    );
+}
+
+/// The line is that of the user, whoever else has lines.
+#[test]
+fn lines_of_others_are_not_cited() {
+    check(
+        "0-2: py:main@train.py:88 > py:wrapper@/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py:83 \
+         > py:all_reduce@/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:2000 = poll 0
+         3: gone",
+        2,
+        "likely: ranks 0-2 wait in all_reduce (train.py:88), for at least 1 s; rank 3 has ended: it can answer nobody \
+         any more",
+    );
+}
+
 #[test]
 fn a_destructor_that_waits() {
     check(
