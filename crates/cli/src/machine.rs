@@ -130,7 +130,7 @@ struct Machine {
     clients: Clients,
     control: Control,
     front_pid: Pid,
-    session: Option<PathBuf>,
+    record: Record,
     region: os::SlotWriter,
     buffer: Vec<u8>,
     complaints: Complaints,
@@ -214,7 +214,7 @@ fn run(birth: &mut Birth) -> Result<Infallible, os::Error> {
         clients,
         control: Control::default(),
         front_pid: birth.front_pid,
-        session: record.session(),
+        record,
         region: birth.output.clone(),
         buffer: vec![0; READ_MAX],
         complaints: Complaints::of(trouble),
@@ -225,7 +225,7 @@ fn run(birth: &mut Birth) -> Result<Infallible, os::Error> {
     if let Err(error) = &ended {
         machine.fail(error);
     }
-    drop(record);
+    drop(machine);
     os::exit_at_once(if ended.is_ok() {
         exit::SUCCESS
     } else {
@@ -374,7 +374,7 @@ impl Machine {
             && launch.hold.at != HoldAt::Nowhere
         {
             self.control.open(
-                self.session.as_deref(),
+                self.record.session().as_deref(),
                 self.front_pid.as_raw(),
                 &mut self.events,
                 &mut self.sources,
@@ -482,6 +482,7 @@ impl Machine {
             }
             Output::Forget { job } => {
                 self.ranks.forget(job, &mut self.events, &mut self.sources);
+                self.record.clear();
             }
             Output::Log(what) => self.admit(&what),
         }

@@ -3,6 +3,7 @@
 //! **Architecture invariant:** primitives only. Nothing here knows a protocol, a job or a rank, and nothing decides
 //! what should happen; `cli` maps the state machines' requests onto these calls. `unsafe` lives here and in `mpir`.
 
+mod abandoned;
 mod affinity;
 mod cgroup;
 mod clock;
@@ -25,6 +26,7 @@ mod terminal;
 mod thread;
 mod topology;
 
+pub use abandoned::abandoned_files;
 pub use affinity::allowed_cpus;
 pub use cgroup::cpu_quota;
 pub use clock::{Clock, wall_clock};

@@ -245,7 +245,11 @@ impl Ranks {
         rank.pmi = add(channels.pmi.take(), Interest::Read, Source::Pmi(order.proc));
         self.pids.insert(pid, order.proc);
         self.ranks.insert(order.proc, rank);
-        Ok((pid, OsString::from_vec(program.into_bytes())))
+        // For tools, which have a working directory of their own.
+        let directory = Path::new(OsStr::from_bytes(app.directory.to_bytes()));
+        let program = directory.join(OsStr::from_bytes(program.to_bytes()));
+        let program = std::path::absolute(&program).unwrap_or(program);
+        Ok((pid, program.into_os_string()))
     }
 
     /// The rank that a pid was, which ends its being one.

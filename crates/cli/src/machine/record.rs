@@ -23,6 +23,20 @@ use super::{
 /// The variable that every rank and its descendants carry, with the controller's pid and start time.
 pub(crate) const OWNER_VARIABLE: &str = "RALLY_OWNER";
 
+/// Where libraries share memory between the ranks of a node.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// What they call it. A rank that is killed cannot remove it, and whoever has started it before us often does not.
+const LIBRARIES: &[&str] = &[
+    // Open MPI 4 and 5.
+    "vader_segment.",
+    "sm_segment.",
+    // MPICH 5, and while it starts MPICH 4.
+    "mpich_shm_",
+    "mpich_shar_tmp",
+    // UCX and NCCL.
+    "ucx_shm_posix_",
+    "nccl-",
+];
 /// What a file that is always just being removed counts as.
 const EBUSY: i32 = 16;
 /// How often making the file is tried.
@@ -81,6 +95,13 @@ impl Record {
                 };
                 (record, Some(Trouble::Unrecorded(whys.join("; "))))
             }
+        }
+    }
+
+    /// Removes what the libraries of ranks that are gone have left.
+    pub(crate) fn clear(&self) {
+        if let Some((_, file)) = &self.file {
+            remove_leftovers(file);
         }
     }
 
@@ -189,10 +210,11 @@ pub(crate) fn sweep_stale() {
             };
             let path = entry.path();
             // A living controller has the lock, and one that makes its file waits until we are done with it.
-            let Some(_lock) = lock_stale(&path) else {
+            let Some(lock) = lock_stale(&path) else {
                 continue;
             };
             end_descendants(owner);
+            remove_leftovers(&lock);
             os::remove_files(&[session(&path)]);
             remove(&path);
         }
@@ -257,6 +279,15 @@ pub(crate) fn controls() -> Vec<(i32, i32, PathBuf)> {
     }
     found.sort();
     found
+}
+
+/// Removes the shared memory that was made since the record was, and that nobody has.
+fn remove_leftovers(record: &File) {
+    let made = record.metadata().and_then(|record| record.modified());
+    if let Ok(made) = made {
+        let left = os::abandoned_files(Path::new(SHARED_MEMORY), LIBRARIES, made);
+        os::remove_files(&left);
+    }
 }
 
 /// Whether a file has the name of a record: a pid and a start time.

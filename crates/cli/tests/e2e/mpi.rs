@@ -2,9 +2,16 @@
 //!
 //! Each C file of `testdata/mpi` has one subject. Each subject is tried with each library, in a test of its own.
 
-use std::{path::PathBuf, process::Command};
+use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
 
-use crate::harness::{Finished, Sandbox, compiled, testdata, venv};
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+use crate::harness::{
+    CLEAN_WITHIN, Finished, Sandbox, Stream, compiled, eventually, testdata, venv,
+};
 
 /// The libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +233,12 @@ with_each_library! {
         run.expect_code(42).expect_err(&["rank 1 on ", "aborted the job with code 42"]);
     };
 
+    shared_memory_of_ranks_that_are_killed: |trial| {
+        for victim in [Victim::Rank, Victim::Controller, Victim::Everybody] {
+            leaves_no_shared_memory(trial, victim);
+        }
+    };
+
     one_sided: |trial| {
         trial.expect("rma", "4", &["fences: right", "locks: right", "shared memory: right"]);
     };
@@ -297,6 +310,63 @@ with_each_library! {
     spawn_in_python: |trial| {
         trial.python("1", "spawn").expect_out("the child answered\nthe pool worked\n");
     };
+}
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Rank,
+    Controller,
+    /// All three processes of the launcher at once: the next start removes what is left.
+    Everybody,
+}
+
+fn leaves_no_shared_memory(trial: &Trial, victim: Victim) {
+    let kill = |pid: i32| signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    let run = trial
+        .sandbox
+        .start(&mut trial.rally(&["-n", "2", &trial.library.program("stay")]));
+    run.expect(Stream::Stdout, "here");
+    let ranks = trial.sandbox.find("/stay-");
+    let shared: BTreeSet<PathBuf> = ranks
+        .iter()
+        .flat_map(|rank| shared_memory(rank.pid))
+        .collect();
+    let controller = ranks[0].ppid;
+    match victim {
+        Victim::Rank => kill(ranks[0].pid),
+        Victim::Controller => kill(controller),
+        Victim::Everybody => {
+            let keeper = mischief::Proc::read(controller).unwrap().ppid;
+            for pid in [run.pid, keeper, controller] {
+                signal::kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+            }
+            for pid in [run.pid, keeper, controller] {
+                kill(pid);
+            }
+        }
+    }
+    run.end();
+    let left = || shared.iter().filter(|path| path.exists()).count();
+    let gone = eventually(CLEAN_WITHIN, || {
+        if victim == Victim::Everybody {
+            trial.sandbox.run_rally(&["run", "-n", "1", "true"]);
+        }
+        (left() == 0).then_some(())
+    });
+    assert!(gone.is_some(), "{victim:?}: {shared:?}");
+}
+
+/// The shared memory that a process has mapped and that has a name.
+fn shared_memory(pid: i32) -> Vec<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let names = maps
+        .lines()
+        .filter_map(|line| line.find("/dev/shm/").map(|at| &line[at..]));
+    names
+        .filter(|name| !name.ends_with(" (deleted)"))
+        .map(PathBuf::from)
+        .collect()
 }
 
 /// A rank has ended well without MPI, and the others cannot get past `MPI_Init`: they are told and fail, or, where they

@@ -54,6 +54,34 @@ fn it_is_read_from_memory_and_nobody_is_stopped() {
     let_go(&sandbox, run);
 }
 
+/// Tools have a working directory of their own.
+#[test]
+fn programs_have_absolute_paths() {
+    let sandbox = Sandbox::new();
+    let there = sandbox.path("there");
+    std::fs::create_dir(&there).unwrap();
+    std::fs::copy("/usr/bin/sleep", there.join("prog")).unwrap();
+    for words in [
+        ["--wdir", "there", "./prog"],
+        ["--wdir", "there", "../there/prog"],
+        ["--wdir", ".", "there/prog"],
+    ] {
+        let mut command = sandbox.rally(&["run", "-v", "-n", "1"]);
+        let run = sandbox.start(command.args(words).arg("1000"));
+        run.expect(Stream::Stderr, "1 rank started");
+        let starter = Starter::of(run.pid).expect("the front runs");
+        let program = starter.table().remove(0).executable;
+        assert!(program.starts_with('/'), "{program}");
+        assert_eq!(
+            std::fs::canonicalize(&program).unwrap(),
+            std::fs::canonicalize(there.join("prog")).unwrap()
+        );
+        assert!(!program.contains("/./"), "{program}");
+        run.signal(nix::sys::signal::Signal::SIGTERM);
+        run.end();
+    }
+}
+
 #[test]
 fn gdb_attaches_to_the_front_reads_it_and_leaves() {
     let sandbox = Sandbox::new();

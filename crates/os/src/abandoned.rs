@@ -1,0 +1,132 @@
+//! Files that were left by processes that are gone: nobody has them open, and nobody has them mapped.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, Metadata},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use nix::sys::stat::{major, minor};
+
+use crate::process::{Pid, all_processes, effective_uid};
+
+/// A file, whatever it is called: its device, in two parts as the kernel prints them, and its number there.
+type Identity = (u64, u64, u64);
+
+/// The files in `directory` that are ours, whose names begin with one of `prefixes`, that were made at `since` or later, and
+/// that no process has open or mapped. A process into which we may not look has more rights than we have, or other ones, and
+/// none of our files.
+#[must_use]
+pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -> Vec<PathBuf> {
+    let user = effective_uid();
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut found: Vec<(PathBuf, Identity)> = entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_str().unwrap_or_default();
+            prefixes.iter().any(|prefix| name.starts_with(prefix))
+        })
+        .filter_map(|entry| {
+            let metadata = fs::symlink_metadata(entry.path()).ok()?;
+            let is_ours = metadata.is_file() && metadata.uid() == user && made(&metadata)? >= since;
+            is_ours.then(|| (entry.path(), identity(&metadata)))
+        })
+        .collect();
+    for pid in all_processes() {
+        if found.is_empty() {
+            break;
+        }
+        let held = held_by(pid).unwrap_or_default();
+        found.retain(|(_, identity)| !held.contains(identity));
+    }
+    found.into_iter().map(|(path, _)| path).collect()
+}
+
+/// When a file was made, or, where its file system does not know that, written last.
+fn made(metadata: &Metadata) -> Option<SystemTime> {
+    metadata.created().or_else(|_| metadata.modified()).ok()
+}
+
+fn identity(metadata: &Metadata) -> Identity {
+    let device = metadata.dev();
+    (major(device), minor(device), metadata.ino())
+}
+
+/// What a process has open or mapped; `None` when that may not be seen, or it is gone.
+///
+/// Descriptors come first: a file is mapped before its descriptor is closed.
+fn held_by(pid: Pid) -> Option<BTreeSet<Identity>> {
+    let mut held = BTreeSet::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
+        if let Ok(metadata) = fs::metadata(entry.path()) {
+            held.insert(identity(&metadata));
+        }
+    }
+    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    held.extend(maps.split(|byte| *byte == b'\n').filter_map(mapped));
+    Some(held)
+}
+
+/// The file of a line of `maps`: `ADDRESSES PERMISSIONS OFFSET MAJOR:MINOR NUMBER NAME`.
+fn mapped(line: &[u8]) -> Option<Identity> {
+    // Only the name can be something else than ASCII, or have spaces.
+    let mut fields = line.split(|byte| *byte == b' ');
+    let device = std::str::from_utf8(fields.nth(3)?).ok()?;
+    let number = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let hexadecimal = |digits| u64::from_str_radix(digits, 16).ok();
+    (number != 0).then_some((hexadecimal(major)?, hexadecimal(minor)?, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn a_line_of_maps_names_a_file() {
+        for (line, expected) in [
+            (
+                "7f0000000000-7f0000001000 rw-s 00000000 00:1b 77                         /dev/shm/a b",
+                Some((0, 0x1b, 77)),
+            ),
+            (
+                "7f0000000000-7f0000001000 rw-s 00000000 103:02 18446744073709551615 /x (deleted)",
+                Some((0x103, 2, u64::MAX)),
+            ),
+            ("7ffc000-7ffd000 rw-p 00000000 00:00 0    [stack]", None),
+            ("nonsense", None),
+            ("", None),
+        ] {
+            assert_eq!(mapped(line.as_bytes()), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_somebody_holds_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        for name in ["seg_free", "seg_open", "seg_", "other"] {
+            fs::write(path(name), "x").unwrap();
+        }
+        std::os::unix::fs::symlink(path("other"), path("seg_link")).unwrap();
+        let open = File::open(path("seg_open")).unwrap();
+        let since = SystemTime::UNIX_EPOCH;
+        let found = || {
+            let mut found = abandoned_files(root.path(), &["seg_", "none"], since);
+            found.sort();
+            found
+        };
+        assert_eq!(found(), [path("seg_"), path("seg_free")]);
+        drop(open);
+        assert_eq!(found(), [path("seg_"), path("seg_free"), path("seg_open")]);
+        let later =
+            fs::metadata(path("seg_")).unwrap().modified().unwrap() + Duration::from_secs(60);
+        let none: Vec<PathBuf> = Vec::new();
+        assert_eq!(abandoned_files(root.path(), &["seg_"], later), none);
+        assert_eq!(abandoned_files(&path("missing"), &["seg_"], since), none);
+    }
+}
