@@ -385,14 +385,13 @@ fn expect_end_in_init(trial: &Trial, run: &Finished) {
     }
 }
 
-/// Open MPI's fault tolerance: who is left is told of a death, and goes on.
 /// Open MPI's launcher finds it, whatever the info `path` says, which its library does not pass on.
 #[test]
 fn a_spawned_program_is_found_in_the_working_directory() {
     for library in [Library::OpenMpi4, Library::OpenMpi5] {
         tried(library, |trial| {
             let program = trial.sandbox.path("universe");
-            std::fs::copy(library.program("universe"), program).unwrap();
+            fs::copy(library.program("universe"), program).unwrap();
             // It spawns what it is called.
             let script = "exec -a universe ./universe";
             let run = trial.run(&["-n", "1", "--host", "localhost:3", "bash", "-c", script]);
@@ -413,6 +412,7 @@ fn sessions_follow_one_another() {
     }
 }
 
+/// Open MPI's fault tolerance: who is left is told of a death, and goes on.
 #[test]
 fn those_who_are_left_go_on() {
     let trial = Trial {
