@@ -94,7 +94,7 @@ fn write_report(args: &args::Report) -> u8 {
         Ok(report) => report,
         Err(code) => return code,
     };
-    match fs::write(&args.output, debug::report::html(&report)) {
+    match os::publish(&args.output, debug::report::html(&report).as_bytes()) {
         Ok(()) => {
             let verdicts = report.verdicts.iter().map(|verdict| format!("{verdict}\n"));
             let written = format!("written: {}\n", args.output.display());
@@ -115,7 +115,7 @@ fn no_directory(page: &Path) -> Option<Message> {
         Ok(_) => Some(io::Error::from(io::ErrorKind::NotADirectory)),
         Err(error) => Some(error),
     }
-    .map(|error| messages::not_written(page, &error))
+    .map(|error| messages::not_written(page, &error.into()))
 }
 
 /// Finds what the user means; the exit code where there is nothing to be found, which was said then.

@@ -17,6 +17,7 @@ mod permission;
 mod pipe;
 mod private;
 mod process;
+mod publish;
 mod reap;
 mod shared;
 mod signal;
@@ -59,6 +60,7 @@ pub use process::{
     environment_of, exit_at_once, fork, host_name, inspect, kill, kill_group, limit, new_session,
     raise_descriptor_limit, start_time, tracer,
 };
+pub use publish::{NotWritten, publish};
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
 pub use signal::{Suspended, default_signal, is_ignored, suspend, unblock_signal};

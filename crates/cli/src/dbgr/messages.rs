@@ -5,6 +5,7 @@ use std::{fmt, path::Path, time::Duration};
 use base::RankSet;
 use debug::target::{Doubt, NotFound, Note, Situation};
 use dvm::messages::{Kind, Message, Severity, duration};
+use os::NotWritten;
 
 const NO_PROCESS: Kind = Kind {
     id: "target/no-process",
@@ -68,7 +69,9 @@ const OUTPUT_LOST: Kind = Kind {
 const NOT_WRITTEN: Kind = Kind {
     id: "dbgr/not-written",
     severity: Severity::Error,
-    explanation: "The file for the report cannot be written: its directory is missing, or is not yours, or the disk is full.",
+    explanation: "The file for the report cannot be written: its directory is missing, or is not yours, or the disk is full. A symbolic \
+link is not followed, and what belongs to another user is not overwritten: in a directory that others may write to, they could \
+have put it there to have us write somewhere else.",
 };
 
 const HANG: Kind = Kind {
@@ -178,11 +181,16 @@ pub(super) fn output_lost(error: &std::io::Error) -> Message {
     Message::new(&OUTPUT_LOST, format!("cannot print: {error}"))
 }
 
-pub(super) fn not_written(path: &Path, error: &std::io::Error) -> Message {
-    Message::new(
+pub(super) fn not_written(path: &Path, why: &NotWritten) -> Message {
+    let message = Message::new(
         &NOT_WRITTEN,
-        format!("cannot write `{}`: {error}", path.display()),
-    )
+        format!("cannot write `{}`: {why}", path.display()),
+    );
+    match why {
+        NotWritten::Link | NotWritten::Others { .. } | NotWritten::Taken => message
+            .with_help("somebody else may write to that directory: name a file in one of your own"),
+        NotWritten::NoFile | NotWritten::System(_) => message,
+    }
 }
 
 /// Why there is a report of a job that is watched.
@@ -280,7 +288,15 @@ mod tests {
         said.push(note(&Note::Contained { launcher: 7 }));
         said.push(note(&Note::Elsewhere { ranks: 4 }));
         let error = std::io::Error::from(std::io::ErrorKind::NotFound);
-        said.push(not_written("no/hang.html".as_ref(), &error));
+        for why in [
+            NotWritten::System(error),
+            NotWritten::Link,
+            NotWritten::Others { owner: 7 },
+            NotWritten::Taken,
+            NotWritten::NoFile,
+        ] {
+            said.push(not_written("no/hang.html".as_ref(), &why));
+        }
         let minute = Duration::from_secs(60);
         let verdict = "likely: rank 2 has ended".to_owned();
         let page = Path::new("hang.html");
@@ -319,6 +335,13 @@ mod tests {
     note: process 7, the launcher, numbers processes as its container does; the numbers here are those of this node
     note: 4 ranks are on other nodes, which this version does not reach
     error: cannot write `no/hang.html`: entity not found
+    error: cannot write `no/hang.html`: it is a symbolic link, and links are not followed
+      help: somebody else may write to that directory: name a file in one of your own
+    error: cannot write `no/hang.html`: it is there already, and belongs to user 7
+      help: somebody else may write to that directory: name a file in one of your own
+    error: cannot write `no/hang.html`: somebody else has just made it
+      help: somebody else may write to that directory: name a file in one of your own
+    error: cannot write `no/hang.html`: it is no file
     warning: nothing has moved for 1 min: the job may hang
       verdict: likely: rank 2 has ended
       page:    `hang.html`

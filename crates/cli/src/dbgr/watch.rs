@@ -9,7 +9,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, fs,
+    env,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -353,7 +353,7 @@ impl<'a> Watcher<'a> {
         }
         let mut written = None;
         if let Some(page) = &page {
-            match fs::write(page, debug::report::html(&report)) {
+            match os::publish(page, debug::report::html(&report).as_bytes()) {
                 Ok(()) => written = Some(page.as_path()),
                 Err(error) => self.say(&messages::not_written(page, &error)),
             }

@@ -280,3 +280,21 @@ fn what_cannot_be_watched_is_said() {
         .expect_code(120)
         .expect_err(&["invalid value '10ms' for '--idle <TIME>': it is at least 1s"]);
 }
+
+/// Its name can be guessed: in a directory that others may write to, somebody may have put a link there.
+#[test]
+fn a_page_is_not_written_through_a_link() {
+    let sandbox = Sandbox::new();
+    sandbox.file("precious", "precious");
+    let script = "ln -s precious rally-$$-hang.html; \
+                  exec \"$RALLY\" run -n 1 --on-hang=report:1s --grace 0 sleep 1000";
+    let run = sandbox.start(&mut sandbox.shell(script));
+    run.expect(
+        Stream::Stderr,
+        "-hang.html`: it is a symbolic link, and links are not followed",
+    );
+    run.expect(Stream::Stderr, "nothing has moved for 1 s");
+    run.signal(Signal::SIGTERM);
+    run.end();
+    assert_eq!(sandbox.read("precious"), "precious");
+}

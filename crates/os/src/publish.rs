@@ -1,0 +1,266 @@
+//! Files that we make for people, in directories that others may write too: whoever guesses the name must not have us
+//! write somewhere else, or over something that is not ours.
+//!
+//! | what has the name | what is done |
+//! |---|---|
+//! | nothing | the file is written under a name that nobody can guess, and gets its own only if that is still free |
+//! | a file of ours | the same, and the new one takes its place with its permissions |
+//! | a device, a pipe of ours | it is written to |
+//! | a symbolic link, something of another user, a directory, a socket | refused |
+//!
+//! What the process has open itself (`/dev/stdout`, `/dev/fd/3`) is written to as it is.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Write},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{AtFlags, OFlag, RenameFlags, open, openat, renameat, renameat2},
+    sys::stat::{Mode, SFlag, fchmod, fstatat},
+    unistd::{UnlinkatFlags, close, linkat, unlinkat},
+};
+
+use crate::{private::random_number, process::effective_uid};
+
+/// Why a file was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum NotWritten {
+    /// The name is that of a link, which may lead anywhere.
+    #[error("it is a symbolic link, and links are not followed")]
+    Link,
+    /// It is there, and belongs to another user.
+    #[error("it is there already, and belongs to user {owner}")]
+    Others {
+        /// Whom it belongs to.
+        owner: u32,
+    },
+    /// Somebody has made something of that name meanwhile.
+    #[error("somebody else has just made it")]
+    Taken,
+    /// It is a directory or a socket, or the path names no file.
+    #[error("it is no file")]
+    NoFile,
+    /// The system refuses.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+impl From<Errno> for NotWritten {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno.into())
+    }
+}
+
+/// Files that are open in this process, by names that are links.
+const OPEN_FILES: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/"];
+
+/// Writes a file: it appears whole or not at all.
+///
+/// # Errors
+/// See [`NotWritten`].
+pub fn publish(path: &Path, bytes: &[u8]) -> Result<(), NotWritten> {
+    if OPEN_FILES.iter().any(|open| {
+        path.as_os_str()
+            .as_encoded_bytes()
+            .starts_with(open.as_bytes())
+    }) {
+        return Ok(File::options().append(true).open(path)?.write_all(bytes)?);
+    }
+    let name = path.file_name().ok_or(NotWritten::NoFile)?;
+    let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let directory = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+    let directory = directory.as_fd();
+    let found = match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(found) => found,
+        Err(Errno::ENOENT) => return put(directory, name, bytes, Place::Free),
+        Err(errno) => return Err(errno.into()),
+    };
+    let kind = SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits());
+    let ours = found.st_uid == effective_uid();
+    match kind {
+        SFlag::S_IFLNK => Err(NotWritten::Link),
+        SFlag::S_IFCHR => write_to(directory, name, bytes),
+        SFlag::S_IFIFO if ours => write_to(directory, name, bytes),
+        SFlag::S_IFREG if ours => {
+            let permissions = Mode::from_bits_truncate(found.st_mode);
+            put(directory, name, bytes, Place::Ours(permissions))
+        }
+        SFlag::S_IFREG | SFlag::S_IFIFO => Err(NotWritten::Others {
+            owner: found.st_uid,
+        }),
+        _ => Err(NotWritten::NoFile),
+    }
+}
+
+/// What has the name of a file that is to be written.
+#[derive(Clone, Copy)]
+enum Place {
+    Free,
+    /// A file of ours, with these permissions.
+    Ours(Mode),
+}
+
+/// Writes under another name, and renames.
+fn put(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    bytes: &[u8],
+    place: Place,
+) -> Result<(), NotWritten> {
+    let number = random_number().map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+    let temporary = format!(".new-{number:016x}");
+    let temporary = OsStr::new(&temporary);
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    // As the umask has it.
+    let mode = Mode::from_bits_truncate(0o666);
+    let file = openat(directory, temporary, flags, mode)?;
+    fill(file, bytes, place)
+        .and_then(|()| match place {
+            Place::Free => rename_to_free(directory, temporary, name),
+            Place::Ours(_) => Ok(renameat(directory, temporary, directory, name)?),
+        })
+        .inspect_err(|_| {
+            let _ = unlinkat(directory, temporary, UnlinkatFlags::NoRemoveDir);
+        })
+}
+
+fn fill(file: OwnedFd, bytes: &[u8], place: Place) -> Result<(), NotWritten> {
+    let mut file = File::from(file);
+    if let Place::Ours(permissions) = place {
+        fchmod(&file, permissions)?;
+    }
+    file.write_all(bytes)?;
+    // Some file systems say only now that there was no room.
+    Ok(close(file)?)
+}
+
+/// Renames, unless something has the name by now.
+fn rename_to_free(directory: BorrowedFd<'_>, from: &OsStr, name: &OsStr) -> Result<(), NotWritten> {
+    let renamed = renameat2(
+        directory,
+        from,
+        directory,
+        name,
+        RenameFlags::RENAME_NOREPLACE,
+    );
+    let named = match renamed {
+        // Network file systems cannot; a second name is refused where there is one.
+        Err(Errno::EINVAL | Errno::ENOSYS) => {
+            linkat(directory, from, directory, name, AtFlags::empty())
+                .and_then(|()| unlinkat(directory, from, UnlinkatFlags::NoRemoveDir))
+        }
+        renamed => renamed,
+    };
+    named.map_err(|errno| match errno {
+        Errno::EEXIST => NotWritten::Taken,
+        errno => errno.into(),
+    })
+}
+
+/// Writes to what is there and is no file.
+fn write_to(directory: BorrowedFd<'_>, name: &OsStr, bytes: &[u8]) -> Result<(), NotWritten> {
+    let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = openat(directory, name, flags, Mode::empty())?;
+    Ok(File::from(file).write_all(bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::{
+            fs::{PermissionsExt, chown, symlink},
+            net::UnixListener,
+        },
+    };
+
+    use super::*;
+
+    fn said(path: &Path) -> String {
+        match publish(path, b"new") {
+            Ok(()) => "written".to_owned(),
+            Err(why) => why.to_string(),
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_stays_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        fs::write(path("precious"), "precious").unwrap();
+        symlink("precious", path("link")).unwrap();
+        symlink("nothing", path("dangling")).unwrap();
+        fs::create_dir(path("directory")).unwrap();
+        let _listener = UnixListener::bind(path("socket")).unwrap();
+        for (name, why) in [
+            ("link", "it is a symbolic link, and links are not followed"),
+            (
+                "dangling",
+                "it is a symbolic link, and links are not followed",
+            ),
+            ("directory", "it is no file"),
+            ("socket", "it is no file"),
+        ] {
+            assert_eq!(said(&path(name)), why);
+        }
+        assert_eq!(fs::read_to_string(path("precious")).unwrap(), "precious");
+        assert!(!path("nothing").exists());
+        if effective_uid() == 0 {
+            fs::write(path("others"), "others").unwrap();
+            chown(path("others"), Some(7), None).unwrap();
+            let why = "it is there already, and belongs to user 7";
+            assert_eq!(said(&path("others")), why);
+            assert_eq!(fs::read_to_string(path("others")).unwrap(), "others");
+        }
+        // Nor is anything left behind.
+        let hidden = fs::read_dir(root.path()).unwrap().filter(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            name.as_encoded_bytes().starts_with(b".new-")
+        });
+        assert_eq!(hidden.count(), 0);
+    }
+
+    #[test]
+    fn what_is_ours_is_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("page.html");
+        assert_eq!(said(&path), "written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        // Another name of the old file still leads to it.
+        fs::write(&path, "a page that is longer").unwrap();
+        let old = root.path().join("old");
+        fs::hard_link(&path, &old).unwrap();
+        assert_eq!(said(&path), "written");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::read_to_string(&old).unwrap(), "a page that is longer");
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_meanwhile_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = open(root.path(), flags, Mode::empty()).unwrap();
+        symlink("precious", root.path().join("page")).unwrap();
+        let put = put(directory.as_fd(), OsStr::new("page"), b"new", Place::Free);
+        assert!(matches!(put, Err(NotWritten::Taken)), "{put:?}");
+        assert!(!root.path().join("precious").exists());
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn devices_are_written_to() {
+        assert_eq!(said("/dev/null".as_ref()), "written");
+        assert_eq!(said("/".as_ref()), "it is no file");
+        let full = publish("/dev/full".as_ref(), b"new");
+        assert!(matches!(full, Err(NotWritten::System(_))), "{full:?}");
+    }
+}
