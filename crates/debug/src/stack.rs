@@ -85,6 +85,8 @@ pub enum Activity {
     Disk,
     /// A signal has stopped it.
     Stopped,
+    /// Its control group is frozen: by a batch system that has suspended the job, or a container that is paused.
+    Frozen,
     /// A debugger has stopped it.
     Traced,
     /// It has ended, while others of its process live: the first thread of a program whose `main` calls `pthread_exit`.
@@ -395,6 +397,7 @@ impl fmt::Display for Activity {
             Self::Running => "running",
             Self::Disk => "in disk wait",
             Self::Stopped => "stopped",
+            Self::Frozen => "frozen",
             Self::Traced => "stopped by a debugger",
             Self::Ended => "ended",
             Self::Waiting(wait) => match wait {

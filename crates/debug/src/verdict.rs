@@ -95,7 +95,7 @@ fn apply(
 ) -> Option<Verdict> {
     let odd_roles = match rule.odd {
         Odd::In(roles) | Odd::Few(roles) => roles,
-        Odd::Nobody(_) | Odd::DifferentCalls => &[],
+        Odd::Nobody(_) | Odd::DifferentCalls | Odd::Absent => &[],
     };
     let (mut waiting, mut odd) = (Vec::new(), Vec::new());
     let mut manner = Manner::Asleep;
@@ -119,6 +119,7 @@ fn apply(
                 let there = |role| waiting.iter().any(|(_, own)| own == role);
                 waiting.len() > 1 && roles.iter().all(there)
             }
+            Odd::Absent => true,
             Odd::DifferentCalls => calls(all, &waiting) > 1,
         };
     let need = match manner {

@@ -188,7 +188,9 @@ fn is_paused(all: &Observation) -> bool {
     let debugged = |why: &Option<Missing>| matches!(why, Some(Missing::TracedBy(_)));
     let stopped = |track: &RankTrack| {
         let activity = track.main.as_ref().and_then(|main| main.seen.last());
-        activity.is_none_or(|(_, it)| matches!(it, Activity::Stopped | Activity::Traced))
+        activity.is_none_or(|(_, it)| {
+            matches!(it, Activity::Stopped | Activity::Frozen | Activity::Traced)
+        })
     };
     let mut ranks = all.ranks.values();
     ranks

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use crate::files::read_small;
 
 /// Where the kernel says which groups this process is in.
-const MEMBERSHIP: &str = "proc/self/cgroup";
+pub(crate) const MEMBERSHIP: &str = "proc/self/cgroup";
 /// Where the kernel says what is mounted where.
-const MOUNTS: &str = "proc/self/mountinfo";
+pub(crate) const MOUNTS: &str = "proc/self/mountinfo";
 /// Where version 2 is mounted on nearly every system.
-const USUAL_MOUNT: &str = "sys/fs/cgroup";
+pub(crate) const USUAL_MOUNT: &str = "sys/fs/cgroup";
+/// The controller of version 1 that limits CPU time.
+const CONTROLLER: &str = "cpu";
 /// Levels of groups that are looked at; deeper nesting would be a mistake, not a limit.
 const MAX_DEPTH: usize = 64;
 
@@ -34,7 +36,7 @@ pub(crate) fn cpu_quota_below(root: &Path) -> Option<f64> {
     let mounts = read_small(&root.join(MOUNTS)).ok()?;
     let (mounted, point) = mounts
         .lines()
-        .find_map(|line| cgroup_mount(line, version))?;
+        .find_map(|line| cgroup_mount(line, version, CONTROLLER))?;
     // In a container only a part of the tree is mounted, and the mount says which.
     let below = Path::new(group)
         .strip_prefix(mounted)
@@ -57,39 +59,54 @@ fn tightest(top: &Path, mut directory: PathBuf, version: Version) -> Option<f64>
     tightest
 }
 
+/// Which kind of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+pub(crate) enum Version {
     One,
     Two,
 }
 
 /// The group that limits our CPU time: that of version 1's `cpu` controller where it is mounted, else version 2's.
 fn controlling_group(membership: &str) -> Option<(Version, &str)> {
-    let mut second = None;
-    for line in membership.lines() {
+    [Version::One, Version::Two]
+        .into_iter()
+        .find_map(|version| Some((version, group(membership, version, CONTROLLER)?)))
+}
+
+/// The group of version 2, or that of a controller of version 1.
+pub(crate) fn group<'a>(
+    membership: &'a str,
+    version: Version,
+    controller: &str,
+) -> Option<&'a str> {
+    membership.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else {
-            continue;
+        let (controllers, group) = (fields.next()?, fields.next()?);
+        let is_meant = match version {
+            Version::One => controllers.split(',').any(|it| it == controller),
+            Version::Two => controllers.is_empty(),
         };
-        if controllers.split(',').any(|controller| controller == "cpu") {
-            return Some((Version::One, group));
-        }
-        if controllers.is_empty() {
-            second = Some((Version::Two, group));
-        }
-    }
-    second
+        is_meant.then_some(group)
+    })
 }
 
 /// The mounted part and the mount point, when a line of mountinfo is about the hierarchy we look for.
-fn cgroup_mount(line: &str, version: Version) -> Option<(&str, &str)> {
+pub(crate) fn cgroup_mount<'a>(
+    line: &'a str,
+    version: Version,
+    controller: &str,
+) -> Option<(&'a str, &'a str)> {
     let (mount, file_system) = line.split_once(" - ")?;
     let mut file_system = file_system.split(' ');
     let kind = file_system.next()?;
     let matches = match version {
         Version::Two => kind == "cgroup2",
         Version::One => {
-            kind == "cgroup" && file_system.nth(1)?.split(',').any(|option| option == "cpu")
+            kind == "cgroup"
+                && file_system
+                    .nth(1)?
+                    .split(',')
+                    .any(|option| option == controller)
         }
     };
     let mut fields = mount.split(' ').skip(3);

@@ -12,6 +12,7 @@ mod error;
 mod event;
 mod files;
 mod foreign;
+mod freezer;
 mod namespace;
 mod permission;
 mod pipe;
@@ -43,6 +44,7 @@ pub use foreign::{
     inspect_thread, living_thread_of, map_deleted_file_of, map_file_of, mappings, owner_of,
     processor_time, program_of, read_memory, rest, threads_of,
 };
+pub use freezer::Freezers;
 pub use namespace::{PidNamespace, own_number, sees_own_processes, shares_network};
 pub use permission::{
     hides_processes, is_contained, is_guarded, kernel_release, may_trace_all, ptrace_scope,

@@ -74,7 +74,11 @@ pub fn publish(path: &Path, bytes: &[u8]) -> Result<(), NotWritten> {
     let name = path.file_name().ok_or(NotWritten::NoFile)?;
     let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let directory = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+    let directory = open(
+        parent.unwrap_or_else(|| Path::new(".")),
+        flags,
+        Mode::empty(),
+    )?;
     let directory = directory.as_fd();
     let found = match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(found) => found,

@@ -20,10 +20,10 @@ use debug::{
     stack::{Activity, End, Frames, Missing, Seen, Stack, Thread, Wait},
     unwind::{Build, Code, Images},
 };
-use os::{NotStopped, Pid};
+use os::{Freezers, NotStopped, Pid};
 
 use self::{
-    capture::{activity, capture, from_outside, is_ours, wait_in},
+    capture::{Group, activity, capture, from_outside, is_ours, wait_in},
     steady::{Identity, steady},
 };
 
@@ -90,10 +90,20 @@ pub(super) struct Looker {
     room: Vec<u8>,
     /// The time that reading mappings and files has taken.
     pub(super) reading: Duration,
+    freezers: Freezers,
     /// Threads of one process that are looked at.
     max_threads: usize,
     /// Processes that have had more, and how many in their largest look.
     crowded: BTreeMap<Pid, usize>,
+}
+
+/// A process in one look.
+#[derive(Clone, Copy, Debug)]
+struct Process {
+    pid: Pid,
+    /// A thread of it that lives.
+    through: Pid,
+    group: Group,
 }
 
 /// What is known of a process from the last look.
@@ -120,6 +130,7 @@ impl Looker {
             codes: BTreeMap::new(),
             room: Vec::new(),
             reading: Duration::ZERO,
+            freezers: Freezers::find(),
             max_threads: MAX_THREADS,
             crowded: BTreeMap::new(),
         }
@@ -189,8 +200,17 @@ impl Looker {
             *most = tids.len().max(*most);
             tids.truncate(self.max_threads);
         }
+        let of = Process {
+            pid,
+            through,
+            group: if self.freezers.has_frozen(pid) {
+                Group::Frozen
+            } else {
+                Group::Runs
+            },
+        };
         for tid in tids {
-            let mut thread = self.look_at((pid, through), tid, &code, python.as_mut());
+            let mut thread = self.look_at(of, tid, &code, python.as_mut());
             // It may have loaded a library since we have read what it has.
             if matches!(&thread, Looked::At(thread) if self.is_outdated(age, &thread.stack))
                 && let Some(new) = self.read_code(through)
@@ -200,7 +220,7 @@ impl Looker {
                 if let Some(python) = &mut python {
                     python.list(&LiveMemory(through));
                 }
-                thread = self.look_at((pid, through), tid, &code, python.as_mut());
+                thread = self.look_at(of, tid, &code, python.as_mut());
             }
             match thread {
                 Looked::At(thread) => threads.push(*thread),
@@ -254,7 +274,11 @@ impl Looker {
 
     fn look_at(
         &mut self,
-        (pid, through): (Pid, Pid),
+        Process {
+            pid,
+            through,
+            group,
+        }: Process,
         tid: Pid,
         code: &Code,
         mut python: Option<&mut python::Process>,
@@ -268,7 +292,7 @@ impl Looker {
             frames: Vec::new(),
             end: End::Lost,
         };
-        let Some(mut activity) = activity(&info, in_kernel) else {
+        let Some(mut activity) = activity(&info, in_kernel, group) else {
             if tid != pid {
                 return Looked::Gone;
             }
@@ -287,7 +311,7 @@ impl Looker {
         for limit in [STACK_COPY, MAX_STACK_COPY] {
             let room = mem::take(&mut self.room);
             let chain_of = |base| python.as_deref()?.chain(base, tid.as_raw(), &memory);
-            let taken = capture(tid, &info, in_kernel, room, limit, chain_of);
+            let taken = capture(tid, (&info, group), in_kernel, room, limit, chain_of);
             let (capture, chain, time) = match taken {
                 Ok(capture) => capture,
                 Err(NotStopped::Gone) => return Looked::Gone,

@@ -1,6 +1,10 @@
 //! `dbgr stacks` of a job of which one rank makes trouble: the others' stacks come, and that rank is named.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use nix::{
     sys::signal::{self, Signal},
@@ -254,4 +258,83 @@ fn a_rank_in_a_container() {
         "{text}"
     );
     end(&sandbox, job);
+}
+
+/// A control group of our own, where we may make one; removed at the end.
+struct Group {
+    directory: PathBuf,
+    /// The file that freezes it, with what freezes and what thaws.
+    freezer: (&'static str, &'static str, &'static str),
+}
+
+impl Group {
+    /// One for each version that is mounted; none but for root, to whom the groups belong.
+    fn all() -> Vec<Self> {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let group = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let options = || words[3].split(',');
+            let freezer = match words[2] {
+                "cgroup2" => ("cgroup.freeze", "1", "0"),
+                "cgroup" if options().any(|it| it == "freezer") => {
+                    ("freezer.state", "FROZEN", "THAWED")
+                }
+                _ => return None,
+            };
+            let directory = Path::new(words[1]).join(format!("rally-e2e-{}", std::process::id()));
+            fs::create_dir(&directory).ok()?;
+            Some(Self { directory, freezer })
+        };
+        mounts.lines().filter_map(group).collect()
+    }
+
+    fn put(&self, text: &str) {
+        fs::write(self.directory.join(self.freezer.0), text).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.put(self.freezer.2);
+        let above = self.directory.parent().unwrap();
+        let procs = fs::read_to_string(self.directory.join("cgroup.procs")).unwrap();
+        for pid in procs.lines() {
+            let _ = fs::write(above.join("cgroup.procs"), pid);
+        }
+        fs::remove_dir(&self.directory).unwrap();
+    }
+}
+
+/// Neither of the two looks frozen by its state alone.
+#[test]
+fn a_job_that_is_frozen() {
+    for group in Group::all() {
+        let sandbox = Sandbox::new();
+        let script = "echo ready; while :; do :; done";
+        let mut command = sandbox.rally(&["run", "-n", "2", "sh", "-c", script]);
+        let job = sandbox.start(&mut command);
+        job.expect_times(Stream::Stdout, "ready", 2);
+        for process in sandbox.find(script) {
+            let program = fs::read_link(format!("/proc/{}/exe", process.pid)).unwrap();
+            if !program.ends_with("rally") {
+                let procs = group.directory.join("cgroup.procs");
+                fs::write(procs, process.pid.to_string()).unwrap();
+            }
+        }
+        group.put(group.freezer.1);
+        let options = ["--samples=3", "--every=600ms"];
+        let looked = look(&sandbox, &options, &job).expect_code(0);
+        let text = looked.out();
+        assert!(text.contains("certain: rank"), "{looked:?}");
+        assert!(
+            text.contains("frozen by the control group in 3 of 3 samples"),
+            "{looked:?}"
+        );
+        assert!(
+            text.contains("- frozen") && !text.contains("disk"),
+            "{looked:?}"
+        );
+        drop(group);
+        end(&sandbox, job);
+    }
 }

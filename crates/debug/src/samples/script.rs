@@ -131,6 +131,7 @@ fn doing(text: &str) -> Activity {
         "running" => Activity::Running,
         "disk" => Activity::Disk,
         "stopped" => Activity::Stopped,
+        "frozen" => Activity::Frozen,
         "traced" => Activity::Traced,
         "ended" => Activity::Ended,
         "futex" => Activity::Waiting(Wait::Futex),

@@ -50,6 +50,8 @@ pub enum Role {
     Disk,
     /// A signal has stopped it.
     Stopped,
+    /// Its control group is frozen.
+    Frozen,
     /// A debugger has stopped it.
     Traced,
     /// It has ended.
@@ -89,6 +91,7 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
     };
     match main.activity() {
         Some(Activity::Stopped) => return (Role::Stopped, Manner::Asleep),
+        Some(Activity::Frozen) => return (Role::Frozen, Manner::Asleep),
         Some(Activity::Traced) => return (Role::Traced, Manner::Asleep),
         _ => {}
     }

@@ -28,6 +28,8 @@ pub enum Sureness {
 pub enum RuleId {
     /// A signal or a debugger has stopped a rank, and others wait.
     Stopped,
+    /// All ranks are frozen by their control group.
+    Frozen,
     /// A rank has ended, and others wait.
     Dead,
     /// A rank waits for a disk, and others for it.
@@ -102,6 +104,8 @@ pub(super) enum Odd {
     Nobody(&'static [Role]),
     /// Nobody, and those that wait do so in different calls.
     DifferentCalls,
+    /// Nobody: those that wait do not wait for a rank.
+    Absent,
 }
 
 const fn need(looks: usize, seconds: u64, sureness: Sureness) -> Option<Need> {
@@ -136,11 +140,11 @@ const MESSAGES: &[Role] = &[
 const TOGETHER: &[Role] = &[Role::Collective];
 
 /// What holds of a job, the surest and most special first.
-pub(super) const OF_JOBS: [Rule; 15] = [
+pub(super) const OF_JOBS: [Rule; 16] = [
     Rule {
         id: RuleId::Stopped,
         waiting: MPI,
-        odd: Odd::In(&[Role::Stopped, Role::Traced]),
+        odd: Odd::In(&[Role::Stopped, Role::Frozen, Role::Traced]),
         beside: &[
             Role::Unseen,
             Role::Dead,
@@ -154,6 +158,15 @@ pub(super) const OF_JOBS: [Rule; 15] = [
         asleep: need(2, 1, Sureness::Certain),
         polling: need(2, 1, Sureness::Certain),
         means: "",
+    },
+    Rule {
+        id: RuleId::Frozen,
+        waiting: &[Role::Frozen],
+        odd: Odd::Absent,
+        beside: &[Role::Unseen, Role::Dead],
+        asleep: need(2, 1, Sureness::Certain),
+        polling: need(2, 1, Sureness::Certain),
+        means: "nothing runs before it is thawed, as `scontrol resume` and `docker unpause` do",
     },
     Rule {
         id: RuleId::Dead,

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     known::{self, Kind},
     samples::{Crew, Observation, RankTrack, Track},
-    stack::Frames,
+    stack::{Activity, Frames},
 };
 
 /// Looks for deadlocks within each rank; ranks with the same one are in one verdict.
@@ -55,6 +55,13 @@ fn deadlock<'a>(
     track: &'a RankTrack,
 ) -> Option<(RuleId, Sureness, Vec<&'a Track>)> {
     let main = track.main.as_ref()?;
+    // Who is made to stand does not show whether it would go on.
+    if matches!(
+        main.activity(),
+        Some(Activity::Stopped | Activity::Frozen | Activity::Traced)
+    ) {
+        return None;
+    }
     if track.threads == Crew::Changed || track.missing.iter().any(Option::is_some) {
         return None;
     }

@@ -78,6 +78,7 @@ fn part(frames: &Frames, all: &Observation, group: &Group) -> String {
     let at = place(frames, main);
     match group.role {
         Role::Stopped => format!("{who} {is} in {at}, stopped by a signal {looks}"),
+        Role::Frozen => format!("{who} {is} in {at}, frozen by the control group {looks}"),
         Role::Traced => format!("{who} {is} in {at}, held by a debugger {looks}"),
         Role::Disk => format!("{who} {is} in {at}, in disk wait {looks}"),
         Role::Looping if one => format!("{who} runs in {at} {looks}"),

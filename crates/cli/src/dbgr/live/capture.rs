@@ -14,17 +14,27 @@ use super::LiveMemory;
 /// How long a thread may take to stop: far longer than any takes that can.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// What the control group of a process lets it do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    /// It runs.
+    Runs,
+    /// None of its threads runs, whatever is asked of them.
+    Frozen,
+}
+
 /// Takes what is needed of a thread, and how long it has stood for that.
 pub(super) fn capture(
     tid: Pid,
-    info: &ThreadInfo,
+    (info, group): (&ThreadInfo, Group),
     in_kernel: Option<InKernel>,
     room: Vec<u8>,
     limit: usize,
     chain_of: impl Fn(Option<u64>) -> Option<python::Chain>,
 ) -> Result<(Capture, Option<python::Chain>, Duration), NotStopped> {
     // No signal and no debugger reaches it: it is not even asked.
-    if info.state == 'D' && matches!(in_kernel, Some(InKernel::Blocked { .. })) {
+    let is_blocked = matches!(in_kernel, Some(InKernel::Blocked { .. }));
+    if info.state == 'D' && (is_blocked || group == Group::Frozen) {
         return Err(NotStopped::Late);
     }
     let thread = StoppedThread::stop(tid, PATIENCE)?;
@@ -70,7 +80,11 @@ fn stack_of(pid: Pid, stack: u64, mut room: Vec<u8>, limit: usize) -> Vec<u8> {
 }
 
 /// What a thread does; nothing when it has ended.
-pub(super) fn activity(info: &ThreadInfo, in_kernel: Option<InKernel>) -> Option<Activity> {
+pub(super) fn activity(
+    info: &ThreadInfo,
+    in_kernel: Option<InKernel>,
+    group: Group,
+) -> Option<Activity> {
     let wait = match in_kernel {
         Some(InKernel::Blocked {
             call: Some(call),
@@ -80,13 +94,15 @@ pub(super) fn activity(info: &ThreadInfo, in_kernel: Option<InKernel>) -> Option
         _ => Wait::Other,
     };
     Some(match info.state {
+        'Z' | 'X' | 'x' => return None,
+        // Whatever it did before.
+        _ if group == Group::Frozen => Activity::Frozen,
         'R' => Activity::Running,
         // Who has called vfork waits for its child as others wait for a disk.
         'D' if wait == Wait::Child => Activity::Waiting(Wait::Child),
         'D' => Activity::Disk,
         'T' => Activity::Stopped,
         't' => Activity::Traced,
-        'Z' | 'X' | 'x' => return None,
         _ => Activity::Waiting(wait),
     })
 }

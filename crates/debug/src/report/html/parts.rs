@@ -81,7 +81,7 @@ const fn colour(activity: Activity) -> &'static str {
         Activity::Running => "r",
         Activity::Waiting(_) => "w",
         Activity::Disk => "d",
-        Activity::Stopped | Activity::Traced | Activity::Ended => "t",
+        Activity::Stopped | Activity::Frozen | Activity::Traced | Activity::Ended => "t",
     }
 }
 

@@ -32,6 +32,37 @@ fn one_rank_without_registers() {
 }
 
 #[test]
+fn frozen_ranks() {
+    // All of them, wherever they were: no disk is blamed, and nobody is said to wait.
+    let look = "0-2: main@a.c:5 > PMPI_Barrier!libmpi.so = frozen 99\n3: main@a.c:4 > read@a.c:2 = frozen 7";
+    assert_eq!(
+        verdicts(&[look, look, look]),
+        [
+            "certain: ranks 0-2 are in main (a.c:5), frozen by the control group in 3 of 3 samples; rank 3 is in \
+         main (a.c:4), frozen by the control group in 3 of 3 samples, for at least 2 s: nothing runs before \
+         it is thawed, as `scontrol resume` and `docker unpause` do"
+        ]
+    );
+    // A lock is no deadlock in a process that is made to stand.
+    let look = "0: main@a.c:5 > pthread_mutex_lock!libc.so = frozen 99";
+    assert_eq!(
+        verdicts(&[look, look, look, look]),
+        [
+            "certain: rank 0 is in main (a.c:5), frozen by the control group in 4 of 4 samples, for at least 3 s: \
+         nothing runs before it is thawed, as `scontrol resume` and `docker unpause` do"
+        ]
+    );
+    let look = "0-2: main@a.c:5 > PMPI_Barrier!libmpi.so = running 99\n3: main@a.c:4 > work@a.c:2 = frozen 0";
+    assert_eq!(
+        verdicts(&[look, look]),
+        [
+            "certain: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 1 s; rank 3 is in work (a.c:2), frozen \
+         by the control group in 2 of 2 samples"
+        ]
+    );
+}
+
+#[test]
 fn one_rank_stopped() {
     check(
         "0-2: main@a.c:5 > PMPI_Barrier!libmpi.so = running 99\n3: main@a.c:4 > work@a.c:2 = stopped 0",
