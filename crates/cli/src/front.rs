@@ -27,10 +27,14 @@ use dvm::{
     proto::{EndReason, FromFront, Outcome, Refusal, Stream, TableRow, ToFront},
     spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, LineTerminal},
 };
-use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Token};
+use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Standing, Token};
 
 use self::{
-    debugger::Debugger, input::Input, output::Printers, signals::Escalation, watchdog::Watchdog,
+    debugger::Debugger,
+    input::{Got, Input},
+    output::Printers,
+    signals::Escalation,
+    watchdog::Watchdog,
 };
 use crate::{
     args::{FrontOptions, MessageFormat, Verbosity},
@@ -90,6 +94,8 @@ struct Front {
     watchdog: Watchdog,
     /// The rank with a terminal of its own.
     pty: Option<Rank>,
+    /// A terminal that is not our controlling terminal: no signal tells of its hang-up.
+    terminal: Option<Token>,
     /// The ranks' stdout is a terminal, as ours is.
     lines: Option<LineTerminal>,
     table: Vec<TableRow>,
@@ -217,6 +223,16 @@ pub(crate) fn run(
     Front::new(spec, nodes, options, debugger, socket, link, inherited)?.run()
 }
 
+/// A watch for the hang-up of the first of our standard streams that is a terminal but not our controlling terminal.
+fn terminal_elsewhere(events: &mut Loop) -> Result<Option<Token>, os::Error> {
+    let is_elsewhere = |fd: &OwnedFd| {
+        os::is_terminal(fd.as_fd()) && os::standing(fd.as_fd()) == Standing::Elsewhere
+    };
+    let streams = os::standard_streams()?;
+    let found = streams.into_iter().flatten().find(is_elsewhere);
+    found.map(|fd| events.add(fd, Interest::HangUp)).transpose()
+}
+
 /// The controller must not keep open what the user reads or writes when the front is gone; its stderr it keeps, to say
 /// what should not have happened.
 fn let_go_of_standard_streams() {
@@ -239,6 +255,7 @@ impl Front {
         let mut events = Loop::new(&signals::taken())?;
         os::set_nonblocking(socket.as_fd())?;
         let socket = events.add(socket, Interest::Read)?;
+        let terminal = terminal_elsewhere(&mut events)?;
         let [stdin, stdout, stderr] = os::standard_streams()?;
         let pty = spec.stdio.pty.map(|pty| pty.rank);
         let lines = spec.stdio.lines;
@@ -269,6 +286,7 @@ impl Front {
             debugger,
             watchdog,
             pty,
+            terminal,
             lines,
             table: Vec::new(),
             nodes,
@@ -292,7 +310,8 @@ impl Front {
         let Ok([Some(stdin), ..]) = os::standard_streams() else {
             return;
         };
-        if os::is_terminal(stdin.as_fd()) && os::foreground(stdin.as_fd()) {
+        let stands = |fd| os::standing(fd) != Standing::Background;
+        if os::is_terminal(stdin.as_fd()) && stands(stdin.as_fd()) {
             // A terminal that does not change its mode still carries what is typed, by lines.
             self.raw_mode = os::RawMode::enter(stdin).ok();
             self.printers.set_raw(self.raw_mode.as_ref().and(self.pty));
@@ -353,6 +372,11 @@ impl Front {
             Event::Deadline => self.on_tick(Clock::now()),
             Event::Readable(token) if Some(token) == self.socket => self.receive(token),
             Event::Readable(token) if self.input.is(token) => self.read_input(),
+            Event::Readable(token) if Some(token) == self.terminal => {
+                self.terminal = None;
+                drop(self.events.remove(token));
+                self.on_terminal_lost();
+            }
             Event::Readable(token) if self.watchdog.is(token) => {
                 let said = self.watchdog.read(&mut self.events);
                 self.printers.pass_on(&mut self.events, &said);
@@ -517,8 +541,9 @@ impl Front {
 
     fn check_printers(&mut self) {
         while let Some((stream, errno)) = self.printers.take_loss() {
-            // A terminal that has hung up fails every write; whether that ends the job was said with the hang-up.
-            if errno == output::EIO && self.options.on_hangup == OnLoss::Continue {
+            // A terminal that has hung up fails every write.
+            if errno == output::EIO && self.printers.is_terminal(stream) {
+                self.on_terminal_lost();
                 continue;
             }
             if errno != output::EPIPE {
@@ -533,8 +558,14 @@ impl Front {
 
     fn read_input(&mut self) {
         let slot = self.link.input_slot();
-        if let Some(message) = self.input.read(&mut self.events, slot) {
-            self.link.send(message);
+        match self.input.read(&mut self.events, slot) {
+            Got::Nothing => {}
+            Got::Message(message) => self.link.send(message),
+            Got::HangUp if self.options.on_hangup == OnLoss::Continue => {
+                self.link.send(FromFront::StdinEof);
+            }
+            // Ranks that see the end of their input may end well before they are ended.
+            Got::HangUp => self.on_terminal_lost(),
         }
     }
 

@@ -671,6 +671,11 @@ fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
             ),
         )
         .with_help("with `--stdin none` nobody reads it"),
+        EndReason::TerminalLost => Message::new(
+            &k::TERMINAL_LOST,
+            "the job was ended because the launcher's terminal is gone",
+        )
+        .with_help("with `--on-hangup=continue` it goes on"),
         EndReason::TimeLimit => Message::new(
             &k::TIME_LIMIT,
             match scene.end.time_limit {

@@ -86,6 +86,8 @@ pub enum EndReason {
     DebuggerLost,
     /// The job's input cannot be read, for this error of the system: its end would say that nothing is missing.
     InputLost(i32),
+    /// The front's terminal has hung up.
+    TerminalLost,
 }
 
 /// From the controller to the front.

@@ -71,6 +71,8 @@ impl fmt::Debug for Token {
 pub enum Interest {
     /// Nothing, not even hang-up: this is how a reader is paused.
     None,
+    /// A hang-up or an error, which is reported as readable until it is taken out.
+    HangUp,
     /// Data, end of file, hang-up or an error.
     Read,
     /// Room, or an error.
@@ -383,6 +385,9 @@ impl Loop {
                 continue;
             };
             let flags = raw.events();
+            if entry.interest == Interest::HangUp && flags.intersects(failed) {
+                events.push(Event::Readable(token));
+            }
             if entry.interest.reads() && flags.intersects(EpollFlags::EPOLLIN | failed) {
                 events.push(Event::Readable(token));
             }

@@ -74,8 +74,8 @@ pub use spawn::{
     ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers,
 };
 pub use terminal::{
-    RawMode, WindowSize, foreground, is_terminal, open_output_pty, open_pty, set_window_size,
-    window_size,
+    RawMode, Standing, WindowSize, has_hung_up, is_terminal, open_output_pty, open_pty,
+    set_window_size, standing, window_size,
 };
 pub use thread::{BlockingWriter, Full, MAX_QUEUED_CHUNKS};
 pub use topology::read_topology;

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::{
     fcntl::{OFlag, open},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     pty::{grantpt, posix_openpt, ptsname_r, unlockpt},
     sys::{
         stat::Mode,
@@ -33,10 +34,35 @@ pub fn is_terminal(fd: BorrowedFd<'_>) -> bool {
     unistd::isatty(fd).unwrap_or(false)
 }
 
-/// Whether our process group is in the foreground of the terminal `fd`: may read from it without being stopped.
+/// What a terminal is to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Our controlling terminal, with our process group in its foreground.
+    Foreground,
+    /// Our controlling terminal, with others in its foreground: who reads it is stopped.
+    Background,
+    /// Another terminal, or one that has hung up. Nobody is stopped for reading it, and no signal tells of its hang-up.
+    Elsewhere,
+}
+
+/// What the terminal `fd` is to us.
 #[must_use]
-pub fn foreground(fd: BorrowedFd<'_>) -> bool {
-    unistd::tcgetpgrp(fd).is_ok_and(|group| group == unistd::getpgrp())
+pub fn standing(fd: BorrowedFd<'_>) -> Standing {
+    match unistd::tcgetpgrp(fd) {
+        Ok(group) if group == unistd::getpgrp() => Standing::Foreground,
+        Ok(_) => Standing::Background,
+        Err(_) => Standing::Elsewhere,
+    }
+}
+
+/// Whether the other side of the terminal `fd` is gone.
+#[must_use]
+pub fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::new(fd, PollFlags::empty())];
+    poll(&mut polled, PollTimeout::ZERO).is_ok()
+        && polled[0]
+            .revents()
+            .is_some_and(|events| events.contains(PollFlags::POLLHUP))
 }
 
 /// The size of the terminal's window, `None` for what is not a terminal.
@@ -167,7 +193,8 @@ mod tests {
     fn a_pseudo_terminal_is_a_terminal() {
         let (master, slave) = open_pty().unwrap();
         assert!(is_terminal(slave.as_fd()));
-        assert!(!foreground(slave.as_fd()));
+        assert_eq!(standing(slave.as_fd()), Standing::Elsewhere);
+        assert!(!has_hung_up(slave.as_fd()));
         let size = WindowSize {
             rows: 24,
             columns: 80,
@@ -177,6 +204,9 @@ mod tests {
         let (reader, writer) = pipe().unwrap();
         assert!(!is_terminal(reader.as_fd()));
         assert_eq!(window_size(writer.as_fd()), None);
+        drop(master);
+        assert!(has_hung_up(slave.as_fd()));
+        assert_eq!(standing(slave.as_fd()), Standing::Elsewhere);
         assert_eq!(
             set_window_size(writer.as_fd(), size).unwrap_err().errno(),
             libc::ENOTTY

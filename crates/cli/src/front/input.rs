@@ -8,7 +8,7 @@ use std::{
 use base::Time;
 use bytes::Bytes;
 use dvm::proto::{EndReason, FromFront};
-use os::{Clock, Interest, Loop, ReadOutcome, Token};
+use os::{Clock, Interest, Loop, ReadOutcome, Standing, Token};
 
 use crate::args::InputSource;
 
@@ -31,6 +31,16 @@ enum Source {
     Empty,
     /// End of file was said, or nobody wants more.
     Done,
+}
+
+/// What a read gave.
+#[derive(Debug)]
+pub(super) enum Got {
+    Nothing,
+    /// For the controller.
+    Message(FromFront),
+    /// The terminal is gone.
+    HangUp,
 }
 
 /// The state of the input.
@@ -138,15 +148,18 @@ impl Input {
         None
     }
 
-    /// Reads once; gives what to send.
-    pub(super) fn read(&mut self, events: &mut Loop, slot: Option<os::Slot>) -> Option<FromFront> {
+    /// Reads once.
+    pub(super) fn read(&mut self, events: &mut Loop, slot: Option<os::Slot>) -> Got {
         let Source::Open { token, .. } = self.source else {
-            return None;
+            return Got::Nothing;
         };
-        let fd = events.fd(token)?;
-        if self.terminal && !os::foreground(fd) {
+        let Some(fd) = events.fd(token) else {
+            return Got::Nothing;
+        };
+        let may_read = || !self.terminal || os::standing(fd) != Standing::Background;
+        if !may_read() {
             self.background_until = Some(Clock::now() + BACKGROUND_DELAY);
-            return None;
+            return Got::Nothing;
         }
         let room = usize::try_from(self.credit)
             .unwrap_or(READ_MAX)
@@ -164,25 +177,30 @@ impl Input {
         match os::read(fd, &mut buffer[..room]) {
             Ok(ReadOutcome::Bytes(read)) => {
                 self.credit -= read as u64;
-                Some(FromFront::Stdin(match slot {
+                Got::Message(FromFront::Stdin(match slot {
                     Some(slot) => Bytes::from_owner(slot.truncated(read)),
                     None => Bytes::copy_from_slice(&small[..read]),
                 }))
             }
-            Ok(ReadOutcome::WouldBlock) => None,
+            Ok(ReadOutcome::WouldBlock) => Got::Nothing,
             // A read that failed because we have just left the foreground is no end.
-            Ok(ReadOutcome::Closed) | Err(_) if self.terminal && !os::foreground(fd) => {
+            Ok(ReadOutcome::Closed) | Err(_) if !may_read() => {
                 self.background_until = Some(Clock::now() + BACKGROUND_DELAY);
-                None
+                Got::Nothing
             }
             Ok(ReadOutcome::Closed) => {
+                let is_gone = self.terminal && os::has_hung_up(fd);
                 self.close(events);
-                Some(FromFront::StdinEof)
+                if is_gone {
+                    Got::HangUp
+                } else {
+                    Got::Message(FromFront::StdinEof)
+                }
             }
             // The end of a file would tell the ranks that they have all of it.
             Err(error) => {
                 self.close(events);
-                Some(FromFront::End(EndReason::InputLost(error.errno())))
+                Got::Message(FromFront::End(EndReason::InputLost(error.errno())))
             }
         }
     }

@@ -205,6 +205,10 @@ impl Printers {
         })
     }
 
+    pub(super) const fn is_terminal(&mut self, stream: Stream) -> bool {
+        self.printer(stream).terminal
+    }
+
     /// Everything was printed or thrown away.
     pub(super) fn idle(&self) -> bool {
         self.stdout.idle() && self.stderr.as_ref().is_none_or(Printer::idle)

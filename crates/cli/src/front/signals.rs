@@ -135,6 +135,14 @@ impl Front {
         }
     }
 
+    /// A terminal is gone, and perhaps no SIGHUP tells of it.
+    pub(super) fn on_terminal_lost(&mut self) {
+        if self.options.on_hangup == OnLoss::End {
+            self.bound_output(Clock::now() + self.end.grace);
+            self.link.send(FromFront::End(EndReason::TerminalLost));
+        }
+    }
+
     /// Does what the key means to any program: the shell sees us stopped, and continues us by `fg` or `bg`.
     fn suspend(&mut self) {
         self.suspended = os::suspend() == Suspended::AndContinued;

@@ -7,7 +7,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::harness::{DEADLINE, Sandbox, Stream, Terminal, compiled, eventually, testdata};
+use crate::harness::{DEADLINE, Sandbox, Stream, Terminal, compiled, eventually, rally, testdata};
 
 #[test]
 fn in_the_background_it_is_never_stopped() {
@@ -81,6 +81,39 @@ fn a_closed_terminal_ends_the_job() {
     signal::kill(Pid::from_raw(run.pid), Signal::SIGKILL).unwrap();
     run.end();
     sandbox.expect_clean();
+}
+
+/// No signal tells that it has hung up, and nobody is stopped for reading it.
+#[test]
+fn a_terminal_of_another_session_is_read_and_ends_the_job() {
+    let sandbox = Sandbox::new();
+    let script = r#"setsid --wait "$RALLY" run -n 1 cat; echo "code $?""#;
+    let (mut terminal, run) = Terminal::run(&sandbox, script);
+    terminal.type_in("some text\n");
+    run.expect_times(Stream::Stdout, "some text", 2);
+    terminal.type_in("\x04");
+    run.expect(Stream::Stdout, "code 0");
+    run.end().expect_code(0);
+    let ranks = ["-n", "2", "sh", "-c", "echo ready; sleep 1000"];
+    for reader in ["--stdin=0", "--stdin=none"] {
+        let sandbox = Sandbox::new();
+        let mut command = sandbox.command("python3");
+        command.arg(testdata("terminal/hangs_up.py")).arg(rally());
+        sandbox
+            .run(command.args(["run", reader]).args(ranks))
+            .expect_code(129)
+            .expect_err(&["error: the job was ended because the launcher's terminal is gone"]);
+        sandbox.expect_clean();
+    }
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command("python3");
+    command.arg(testdata("terminal/hangs_up.py")).arg(rally());
+    command.args(["run", "--on-hangup=continue", "-n", "1", "sh", "-c"]);
+    let script = "echo ready; cat; sleep 0.1; echo on >&2; exit 3";
+    sandbox
+        .run(command.arg(script))
+        .expect_code(3)
+        .expect_err(&["on\n"]);
 }
 
 /// The ranks are in a session of their own, so that the terminal is not theirs to grab.

@@ -88,6 +88,11 @@ was ended in its stead. The exit code is 141, as for a program that SIGPIPE ende
 should. The ranks have not seen the end of the input, for they would take what they have read for the whole of it. The exit \
 code is 123."
 
+    TERMINAL_LOST: Error "job/terminal-lost"
+"The terminal that the launcher reads or writes has hung up: its window was closed, or the connection is gone. No signal tells \
+of it where the terminal is not the launcher's controlling terminal, as under `setsid` or `su -c`; the job is ended all the \
+same, unless `--on-hangup=continue` or `nohup` says otherwise. The exit code is 129, as for SIGHUP."
+
     TIME_LIMIT: Error "job/time-limit"
 "The job was still running when its time limit passed. Its ranks got SIGTERM and, when the grace was over, SIGKILL. \
 The exit code is 124, as with `timeout(1)`."

@@ -533,6 +533,16 @@ fn other_ends() {
             ),
         ),
         (
+            "terminal",
+            &small,
+            ended(
+                Cause::Ended(EndReason::TerminalLost),
+                &[(TERMINATED, "0-7")],
+                "0-7",
+                "",
+            ),
+        ),
+        (
             "time",
             &limited,
             ended(
@@ -628,6 +638,10 @@ fn other_ends() {
     job/input-lost Error: the job was ended because its input cannot be read: input/output error
       effect: all 8 ranks were ended
       help: with `--stdin none` nobody reads it
+    -- terminal
+    job/terminal-lost Error: the job was ended because the launcher's terminal is gone
+      effect: all 8 ranks were ended
+      help: with `--on-hangup=continue` it goes on
     -- time
     job/time-limit Error: the job did not end within its time limit of 1 h 30 min
       effect: 1 of 8 ranks was ended, 7 had ended before; rank 7 needed SIGKILL

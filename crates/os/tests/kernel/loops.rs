@@ -28,6 +28,10 @@ const LONG: Duration = Duration::from_millis(60);
 
 pub(crate) const TESTS: &[Test] = &[
     (
+        "loops::a_hang_up_alone_can_be_waited_for",
+        a_hang_up_alone_can_be_waited_for,
+    ),
+    (
         "loops::hundreds_of_children_come_and_go_while_their_pipes_are_watched",
         hundreds_of_children_come_and_go_while_their_pipes_are_watched,
     ),
@@ -166,6 +170,19 @@ fn a_descriptor_is_reported_while_it_is_ready_and_wanted() {
     assert_eq!(
         (events.len(), events.interest(token)),
         (1, Some(Interest::Read))
+    );
+}
+
+fn a_hang_up_alone_can_be_waited_for() {
+    let mut events = Loop::new(&[]).unwrap();
+    let (master, slave) = os::open_pty().unwrap();
+    let token = events.add(slave, Interest::HangUp).unwrap();
+    os::write(master.as_fd(), b"typed\n").unwrap();
+    assert_eq!(events_until(&mut events, SHORT).0, [Event::Deadline]);
+    drop(master);
+    assert_eq!(
+        events_until(&mut events, PATIENCE).0,
+        [Event::Readable(token)]
     );
 }
 
