@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Server, member::Member};
-use crate::value::{PmixRank, Proc};
+use crate::value::Proc;
 
 /// Assemblies of connected processes at once.
 pub const MAX_ASSEMBLIES: usize = 16_384;
@@ -43,10 +43,7 @@ impl Server {
         let Some(one) = self.member_of(proc) else {
             return Vec::new();
         };
-        let all = Member {
-            rank: PmixRank::WILDCARD.0,
-            ..one
-        };
+        let all = Member::all_of(one.job);
         let members: BTreeSet<Member> = self
             .assemblies
             .all

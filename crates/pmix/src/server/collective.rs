@@ -112,6 +112,33 @@ impl Collectives {
             .find(|number| self.trackers.get(number).is_some_and(&test))
     }
 
+    /// Those who wait for being named and whom this one waits for, however it has named them.
+    pub(super) fn followers_of(&self, number: u64) -> Vec<u64> {
+        let Some(tracker) = self.trackers.get(&number) else {
+            return Vec::new();
+        };
+        if tracker.missing.is_empty() {
+            return Vec::new();
+        }
+        let first: Id = (tracker.id.0.clone(), Box::default());
+        // Who has called twice is in the next group of this name as well.
+        let mut taken = BTreeSet::new();
+        let awaited = |number: &u64| {
+            self.trackers.get(number).is_some_and(|other| {
+                let mut arrived = other.arrived.iter().map(|arrival| arrival.member);
+                other.roll == Roll::Follower
+                    && arrived.any(|member| tracker.misses(member) && taken.insert(member))
+            })
+        };
+        self.known
+            .range(first..)
+            .take_while(|((kind, _), _)| *kind == tracker.id.0)
+            .flat_map(|(_, numbers)| numbers)
+            .copied()
+            .filter(awaited)
+            .collect()
+    }
+
     pub(super) fn insert(&mut self, id: Id, roll: Roll, missing: BTreeSet<Member>) -> u64 {
         let number = self.next;
         self.next += 1;

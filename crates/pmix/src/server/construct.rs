@@ -129,7 +129,7 @@ impl Server {
                 }
             };
             if let Some(tracker) = self.collectives.get_mut(number) {
-                tracker.added.extend(more.iter().copied());
+                tracker.added.extend(added);
                 tracker.await_too(more);
             }
             number
@@ -176,24 +176,7 @@ impl Server {
 
     /// Those who have called without naming anybody, and are named now, are in.
     fn call_followers(&mut self, number: u64) {
-        let Some(tracker) = self.collectives.get_mut(number) else {
-            return;
-        };
-        let kind = tracker.kind().clone();
-        let added: Vec<Member> = tracker.added.iter().copied().collect();
-        for member in added {
-            let id: Id = (kind.clone(), Box::from([member]));
-            let alone = |tracker: &Tracker| tracker.roll == Roll::Follower;
-            let Some(follower) = self.collectives.find(&id, alone) else {
-                continue;
-            };
-            let misses = self
-                .collectives
-                .get_mut(number)
-                .is_some_and(|tracker| tracker.misses(member));
-            if !misses {
-                continue;
-            }
+        for follower in self.collectives.followers_of(number) {
             if let Some(follower) = self.collectives.remove(follower, &mut self.timers) {
                 self.merge(number, follower);
             }
@@ -259,18 +242,23 @@ impl Server {
 
     /// The members in the order that they asked for, or sorted.
     fn final_members(&self, tracker: &Tracker) -> Result<Vec<Proc>, Status> {
-        let expanded = self.expand(&tracker.named().copied().collect::<Vec<_>>())?;
-        let members = if expanded.gone.is_empty() {
-            // As they were named: one may stand for many.
-            self.procs(tracker.named())
-        } else {
-            self.procs(&expanded.present)
-        };
         let order = tracker
             .arrived
             .iter()
             .find_map(|arrival| find(&arrival.infos, keys::GROUP_FINAL_ORDER))
             .and_then(Value::as_procs);
+        let named: BTreeSet<Member> = tracker.named().copied().collect();
+        let expanded = self.expand(&named.iter().copied().collect::<Vec<_>>())?;
+        let members = if expanded.gone.is_empty() && order.is_none() {
+            // As they were named: one may stand for many, and those need not be named again.
+            let besides = |member: &&Member| {
+                let all = Member::all_of(member.job);
+                **member == all || !named.contains(&all)
+            };
+            self.procs(named.iter().filter(besides))
+        } else {
+            self.procs(&expanded.present)
+        };
         let Some(order) = order else {
             return Ok(members);
         };

@@ -13,6 +13,16 @@ pub(super) struct Member {
     pub(super) rank: u32,
 }
 
+impl Member {
+    /// The member that stands for all of a job.
+    pub(super) const fn all_of(job: u32) -> Self {
+        Self {
+            job,
+            rank: PmixRank::WILDCARD.0,
+        }
+    }
+}
+
 /// The processes that some members stand for, one by one.
 #[derive(Debug, Default)]
 pub(super) struct Expanded {

@@ -363,6 +363,66 @@ fn a_bootstrapped_group_has_all_members() {
     world.leave_nothing();
 }
 
+/// Those whom a member brings in, named as all of their job, in whatever order they call.
+#[test]
+fn all_of_a_job_is_added() {
+    let adds = || {
+        vec![info(
+            keys::GROUP_ADD_MEMBERS,
+            Value::procs(vec![all("b"), proc("b", 1)]),
+        )]
+    };
+    let leads = || {
+        let mut infos = adds();
+        infos.push(info(keys::GROUP_BOOTSTRAP, Value::Size(1)));
+        infos
+    };
+    for infos in [adds(), leads()] {
+        for order in [
+            [0, 1, 2, 3],
+            [1, 2, 3, 0],
+            [2, 0, 3, 1],
+            [3, 1, 0, 2],
+            [2, 3, 0, 1],
+        ] {
+            let mut world = World::new(&[("a", 1), ("b", 3)]);
+            let conns = [
+                world.connect_as("a", 0, V6),
+                world.connect_as("b", 0, V6),
+                world.connect_as("b", 1, V6),
+                world.connect_as("b", 2, V6),
+            ];
+            let follower = construct("group", &[], Vec::new());
+            let requests = [
+                construct("group", &[proc("a", 0)], infos.clone()),
+                follower.clone(),
+                follower.clone(),
+                follower,
+            ];
+            for (count, at) in order.into_iter().enumerate() {
+                world.send(conns[at], &requests[at]);
+                let waiting = conns
+                    .iter()
+                    .filter(|conn| !world.unanswered(**conn).is_empty())
+                    .count();
+                assert_eq!(waiting, (count + 1) % 4, "{order:?}");
+            }
+            for conn in &conns {
+                let (_, answer) = world.answers(*conn).pop_first().unwrap();
+                let members = group(Some(answer)).members;
+                assert_eq!(members, [proc("a", 0), all("b")], "{order:?}");
+            }
+            // All are in it: its name stands for them.
+            let by_name = fence(&[all("group")]);
+            for conn in &conns[1..] {
+                world.send(*conn, &by_name);
+            }
+            assert_eq!(world.told(conns[0], &by_name), Status::SUCCESS);
+            world.leave_nothing();
+        }
+    }
+}
+
 #[test]
 fn leaders_must_agree_how_many_they_are() {
     let (mut world, conns) = World::of(2);
