@@ -387,6 +387,7 @@ impl Controller {
         if id == FIRST {
             self.outputs.extend(notes);
         }
+        let unit = map.apps().first().and_then(|app| app.policy.map_by.unit);
         let used: Vec<NodeId> = map.nodes().collect();
         for node in used {
             let procs = map.on_node(node);
@@ -404,6 +405,14 @@ impl Controller {
                 job: job.id,
                 nspace: nspace.clone(),
                 universe,
+                slots: place::slots(
+                    self.allocation
+                        .nodes
+                        .get(node.0 as usize)
+                        .map_or(Slots::Implicit, |node| node.slots),
+                    self.nodes.get(&node),
+                    unit.unwrap_or_default(),
+                ),
                 offset: job.offset,
                 parent: parent.clone(),
                 size: job.size,

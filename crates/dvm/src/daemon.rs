@@ -446,7 +446,7 @@ impl Daemon {
                     )));
                     return;
                 }
-                let company = Company::of(&self.config, &self.jobs, &launch);
+                let company = Company::of(&self.jobs, &launch);
                 let environment = self.service.as_mut().map(|service| {
                     service.register(now, &self.config, company, &launch);
                     service.environment(id)
@@ -582,23 +582,27 @@ impl Daemon {
 pub(crate) struct Company {
     /// The number of the job's first proc among the procs of all jobs here.
     pub(crate) first: u32,
+    /// Procs of all jobs here, with this one's.
+    pub(crate) procs: u32,
     pub(crate) crowd: Crowd,
 }
 
-/// Whether each proc can have a CPU of its own.
+/// Whether each proc can have a slot of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crowd {
     Fits,
-    /// There are more procs than CPUs.
+    /// There are more procs than slots.
     Oversubscribed,
 }
 
 impl Company {
-    fn of(config: &DaemonConfig, jobs: &BTreeMap<JobId, LocalJob>, launch: &Launch) -> Self {
+    fn of(jobs: &BTreeMap<JobId, LocalJob>, launch: &Launch) -> Self {
         let running: usize = jobs.values().map(LocalJob::running).sum();
+        let procs = u32::try_from(running + launch.procs.len()).unwrap_or(u32::MAX);
         Self {
             first: jobs.values().map(LocalJob::behind).max().unwrap_or(0),
-            crowd: if running + launch.procs.len() > config.topology.pus().len() {
+            procs,
+            crowd: if procs > launch.slots {
                 Crowd::Oversubscribed
             } else {
                 Crowd::Fits

@@ -38,7 +38,7 @@ mod topologies;
 
 use std::collections::BTreeMap;
 
-use base::{HostList, NodeId, Rank};
+use base::{HostList, NodeId, Rank, Topology};
 
 use self::{
     count::Room,
@@ -369,7 +369,7 @@ impl Notes {
             let millis = |node: NodeId| {
                 site.topologies
                     .get(node)
-                    .and_then(base::Topology::cpu_quota)
+                    .and_then(Topology::cpu_quota)
                     .unwrap_or(0)
             };
             let millis = self
@@ -482,6 +482,25 @@ fn deal(
         .zip(counts)
         .filter(|(_, procs)| *procs > 0)
         .collect())
+}
+
+/// Slots of a node: as many as somebody said, or as there are cores (PUs, where those are counted), no more than the cgroup
+/// grants.
+pub(crate) fn slots(said: Slots, topology: Option<&Topology>, unit: CpuUnit) -> u32 {
+    match (said, topology) {
+        (Slots::Explicit(slots), _) => slots,
+        (Slots::Implicit, None) => 0,
+        (Slots::Implicit, Some(topology)) => {
+            let units = match unit {
+                CpuUnit::Core => u32::try_from(topology.cores().len()).unwrap_or(u32::MAX),
+                CpuUnit::Pu => topology.allowed().len(),
+            };
+            let granted = topology
+                .cpu_quota()
+                .map_or(units, |millis| millis.div_ceil(1_000).max(1));
+            units.min(granted)
+        }
+    }
 }
 
 /// Why the nodes do not take so many procs: slots, or cores where each proc gets several.

@@ -390,6 +390,8 @@ pub struct Launch {
     /// The name of the job in PMIx.
     pub nspace: String,
     pub universe: Universe,
+    /// Slots of this node.
+    pub slots: u32,
     /// The number of the first rank among those of all jobs of the machine.
     pub offset: u32,
     /// Absent for the job of a front.

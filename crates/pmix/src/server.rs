@@ -67,6 +67,7 @@ mod timers;
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    iter,
     time::Duration,
 };
 
@@ -377,7 +378,7 @@ impl Server {
             Input::Closed { conn } => self.on_closed(now, conn),
             Input::Answer { ticket, answer } => {
                 if let Some(reply) = self.asks.remove(&ticket) {
-                    self.answer(reply, &answer);
+                    self.on_answer(reply, &answer);
                 }
             }
             Input::Event(event) => self.deliver(&event, event::From::Host),
@@ -588,6 +589,23 @@ impl Server {
             from,
             request,
         })));
+    }
+
+    /// Hands on the host's answer. Whoever has spawned a job is told its facts with it, as by other servers: libpmix 4 looks
+    /// at nothing else when it is asked about a rank of it.
+    fn on_answer(&mut self, reply: ReplyTo, answer: &Answer) {
+        if let Answer::Spawned {
+            status: Status::SUCCESS,
+            nspace: Some(name),
+            facts,
+        } = answer
+            && facts.is_empty()
+            && let Ok(nspace) = Nspace::new(name)
+            && self.jobs.contains_key(&nspace)
+        {
+            return self.tell_jobs(reply, iter::once(&nspace), |_| {}, Writer::raw);
+        }
+        self.answer(reply, answer);
     }
 
     fn status(&mut self, reply: ReplyTo, status: Status) {

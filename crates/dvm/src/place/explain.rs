@@ -9,7 +9,7 @@ use super::{
     Topologies,
     error::Note,
     map::{AppRanks, JobMap},
-    policy::{BindTarget, MapBy, Request},
+    policy::{BindTarget, CpuUnit, MapBy, Request},
     tenancy::{Tenancy, tenancy},
 };
 use crate::alloc::{Allocation, Slots};
@@ -198,15 +198,11 @@ fn group(map: &JobMap, node: NodeId, topology: Option<&Topology>, slots: Slots) 
     let cores = topology.map_or(0, |topology| {
         u32::try_from(topology.cores().len()).unwrap_or(u32::MAX)
     });
-    let (slots, counted) = match slots {
-        Slots::Explicit(slots) => (slots, Counted::Explicit),
-        Slots::Implicit => {
-            let granted = topology
-                .and_then(Topology::cpu_quota)
-                .map_or(cores, |millis| millis.div_ceil(1_000).max(1));
-            (cores.min(granted), Counted::Implicit)
-        }
+    let counted = match slots {
+        Slots::Explicit(_) => Counted::Explicit,
+        Slots::Implicit => Counted::Implicit,
     };
+    let slots = super::slots(slots, topology, CpuUnit::Core);
     let left_out = procs.len().saturating_sub(MAX_PROCS_SHOWN);
     let shown = procs
         .into_iter()

@@ -224,10 +224,6 @@ impl Collectives {
 }
 
 impl Tracker {
-    pub(super) const fn kind(&self) -> &Kind {
-        &self.id.0
-    }
-
     /// The members by which it is known, and those who were added.
     pub(super) fn named(&self) -> impl Iterator<Item = &Member> {
         self.id.1.iter().chain(&self.added)

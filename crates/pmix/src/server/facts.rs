@@ -13,7 +13,7 @@ use crate::{
     value::{Info, Key, Kval, PmixRank, Proc, Value},
 };
 
-const JOB_KEYS: [&CStr; 11] = [
+const JOB_KEYS: [&CStr; 12] = [
     keys::JOB_ID,
     keys::RANK_OFFSET,
     keys::NUM_NODES,
@@ -25,6 +25,7 @@ const JOB_KEYS: [&CStr; 11] = [
     keys::RANK_BY,
     keys::BIND_TO,
     keys::NSPACE_DIR,
+    keys::HOSTNAME,
 ];
 
 const SESSION_KEYS: [&CStr; 4] = [
@@ -53,7 +54,7 @@ const APP_KEYS: [&CStr; 5] = [
     keys::APP_ARGV,
 ];
 
-const RANK_KEYS: [&CStr; 12] = [
+const RANK_KEYS: [&CStr; 13] = [
     keys::LOCALITY,
     keys::GLOBAL_RANK,
     keys::APP_NUMBER,
@@ -65,6 +66,7 @@ const RANK_KEYS: [&CStr; 12] = [
     keys::HOSTNAME,
     keys::CPUSET,
     keys::PROC_DIR,
+    keys::PROC_PID,
     keys::PARENT_ID,
 ];
 
@@ -112,6 +114,8 @@ impl Namespace {
             _ if key == keys::RANK_BY => text(&job.rank_by),
             _ if key == keys::BIND_TO => text(&job.bind_to),
             _ if key == keys::NSPACE_DIR => text(&job.job_dir),
+            // libpmix 4.2.9 does not find it among the facts of a node, of which it is the name.
+            _ if key == keys::HOSTNAME => Some(string(self.node_name(job.here))),
             _ => None,
         }
     }
@@ -135,7 +139,8 @@ impl Namespace {
         match key {
             _ if key == keys::HOSTNAME => Some(string(Some(&node.name))),
             _ if key == keys::NODE_ID => Some(Value::Uint32(node.id)),
-            _ if key == keys::LOCAL_SIZE || key == keys::NODE_SIZE => Some(count(ranks.len())),
+            _ if key == keys::LOCAL_SIZE => Some(count(ranks.len())),
+            _ if key == keys::NODE_SIZE => Some(Value::Uint32(node.procs)),
             _ if key == keys::LOCAL_LEADER => {
                 let first = ranks.first().copied().map(PmixRank);
                 Some(Value::Rank(first.unwrap_or(PmixRank::INVALID)))
@@ -151,7 +156,8 @@ impl Namespace {
                 };
                 Some(Value::procs(ranks.iter().map(proc).collect()))
             }
-            _ if key == keys::OVERSUBSCRIBED => Some(Value::Bool(node.oversubscribed)),
+            // Open MPI 5 looks whether it is there, and not what it says.
+            _ if key == keys::OVERSUBSCRIBED => node.oversubscribed.then_some(Value::Bool(true)),
             _ => None,
         }
     }
@@ -201,6 +207,7 @@ impl Namespace {
                 path.extend_from_slice(format!("/{rank}").as_bytes());
                 Some(Value::String(CString::new(path).ok()))
             }
+            _ if key == keys::PROC_PID => self.pid(rank).map(Value::Pid),
             _ if key == keys::PARENT_ID => Some(Value::Proc(Box::new(job.parent.clone()?))),
             _ => None,
         }

@@ -223,7 +223,13 @@ impl Server {
         let reserved = key.is_some_and(|key| key.as_bytes().starts_with(RESERVED));
         let rank = match target.rank {
             PmixRank::WILDCARD => {
-                return found(buffers, target, job_facts(job, target.rank, key), format);
+                let facts = job_facts(job, target.rank, key);
+                let is_of_ranks = |key: &Key| job.rank_fact(PmixRank(0), key.as_c_str()).is_some();
+                // Who asks for a fact of the ranks of another job so, as libpmix 4 does, wants what they all have.
+                if facts.is_empty() && !buffers.is_empty() && key.is_some_and(is_of_ranks) {
+                    return Found::Buffers(buffers);
+                }
+                return found(buffers, target, facts, format);
             }
             // Whoever has put it.
             PmixRank::UNDEF if key.is_some() => match job.stored.who_has(wanted, View::Local) {

@@ -85,7 +85,9 @@ pub struct AppFacts {
 pub struct NodeFacts {
     pub name: CString,
     pub id: u32,
-    /// More processes run there than there are CPUs: libraries then let others run while they wait.
+    /// Processes of all jobs there, with this one's.
+    pub procs: u32,
+    /// More processes run there than it has slots: libraries then let others run while they wait.
     pub oversubscribed: bool,
 }
 
@@ -138,6 +140,8 @@ pub(super) struct Namespace {
     /// The host ends its processes.
     pub(super) is_ending: bool,
     local: BTreeMap<u32, Local>,
+    /// Those of whom no pid is known.
+    unstarted: usize,
     /// Its ranks by node.
     by_node: Vec<Vec<u32>>,
     pub(super) stored: Stored,
@@ -147,7 +151,7 @@ pub(super) struct Namespace {
 
 impl Namespace {
     pub(super) fn new(number: u32, job: Job) -> Self {
-        let local = (0..)
+        let local: BTreeMap<_, _> = (0..)
             .zip(&job.ranks)
             .filter(|(_, rank)| rank.node == job.here)
             .map(|(rank, _)| (rank, Local::default()))
@@ -162,6 +166,7 @@ impl Namespace {
             job,
             number,
             is_ending: false,
+            unstarted: local.len(),
             local,
             by_node,
             stored: Stored::default(),
@@ -199,9 +204,23 @@ impl Namespace {
     }
 
     pub(super) fn started(&mut self, rank: PmixRank, pid: u32) {
-        if let Some(local) = self.local.get_mut(&rank.0) {
-            local.pid = pid;
+        let Some(local) = self.local.get_mut(&rank.0) else {
+            return;
+        };
+        if local.pid == 0 {
+            self.unstarted -= 1;
+            // What was packed before has no pids of those who started later. To pack anew for each would take long.
+            if self.unstarted == 0 {
+                self.packed.clear();
+            }
         }
+        local.pid = pid;
+    }
+
+    /// The pid of a process here, once it has started.
+    pub(super) fn pid(&self, rank: PmixRank) -> Option<u32> {
+        let local = self.local.get(&rank.0)?;
+        (local.pid != 0).then_some(local.pid)
     }
 
     /// Where a process is to stop, if it is.

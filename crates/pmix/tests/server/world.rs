@@ -144,6 +144,7 @@ pub(crate) fn job(name: &str, ranks: u32) -> Job {
         nodes: vec![NodeFacts {
             name: CString::new("node").unwrap(),
             id: 0,
+            procs: ranks,
             oversubscribed: false,
         }],
         ranks: (0..ranks)

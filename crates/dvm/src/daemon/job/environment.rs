@@ -117,7 +117,7 @@ impl LocalJob {
     }
 }
 
-fn spaced(numbers: impl Iterator<Item = u32>) -> String {
+pub(crate) fn spaced(numbers: impl Iterator<Item = u32>) -> String {
     let words: Vec<String> = numbers.map(|number| number.to_string()).collect();
     words.join(" ")
 }
@@ -166,6 +166,7 @@ mod tests {
                 slots: 4,
                 said: None,
             },
+            slots: 4,
             offset: 0,
             parent: None,
             size: ranks,
@@ -296,7 +297,7 @@ mod tests {
         RALLY_RANK=1
         RALLY_SIZE=2
         ");
-        // Now there are five ranks for four CPUs, and the last one is the node's fifth.
+        // Now there are five ranks for four slots, and the last one is the node's fifth.
         let crowded = found(&mut daemon, launch(2, 3));
         for line in [
             "OMPI_COMM_WORLD_NODE_RANK=4",

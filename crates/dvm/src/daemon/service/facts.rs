@@ -10,7 +10,7 @@ use pmix::{
 };
 
 use super::{Company, Crowd, DaemonConfig, channels, hwloc, name};
-use crate::{proto::Launch, spec::HoldAt};
+use crate::{daemon::job::spaced, proto::Launch, spec::HoldAt};
 
 /// The topology of the node, as a fact that every process would otherwise find out by itself.
 fn topology(config: &DaemonConfig) -> Option<Kval> {
@@ -19,6 +19,27 @@ fn topology(config: &DaemonConfig) -> Option<Kval> {
         key: Key::new(keys::HWLOC_XML).ok()?,
         value: Value::String(Some(text)),
     })
+}
+
+/// The sizes and the first ranks of the programs, where there are several, as Open MPI 5 looks for them.
+fn programs(apps: &[AppFacts]) -> impl Iterator<Item = Kval> {
+    let lists = [
+        (c"OMPI_APP_SIZES", spaced(apps.iter().map(|app| app.size))),
+        (
+            c"OMPI_FIRST_RANKS",
+            spaced(apps.iter().map(|app| app.leader)),
+        ),
+    ];
+    let is_one = apps.len() <= 1;
+    lists
+        .into_iter()
+        .filter(move |_| !is_one)
+        .filter_map(|(key, list)| {
+            Some(Kval {
+                key: Key::new(key).ok()?,
+                value: Value::text(&list),
+            })
+        })
 }
 
 /// Where CPUs are, as libraries compare it: the numbers of the NUMA nodes, packages, caches, cores and threads that they
@@ -99,6 +120,7 @@ pub(super) fn facts(
                 .and_then(|cpus| CString::new(locality(&config.topology, cpus)).ok()),
         }
     });
+    let apps: Vec<AppFacts> = apps.collect();
     let parent = launch.parent.as_ref().map(|parent| Proc {
         nspace: name(&parent.nspace),
         rank: parent.proc.rank.into(),
@@ -109,10 +131,10 @@ pub(super) fn facts(
         session: 1,
         universe: launch.universe.size(),
         offset: launch.offset,
-        apps: apps.collect(),
         nodes: vec![NodeFacts {
             name: CString::new(config.host.as_str()).unwrap_or_default(),
             id: config.node.0,
+            procs: company.procs,
             oversubscribed: company.crowd == Crowd::Oversubscribed,
         }],
         ranks: ranks.collect(),
@@ -125,7 +147,11 @@ pub(super) fn facts(
         session_dir: None,
         job_dir: None,
         stop: stop(launch),
-        extra: topology(config).into_iter().collect(),
+        extra: topology(config)
+            .into_iter()
+            .chain(programs(&apps))
+            .collect(),
+        apps,
         nspace,
     }
 }

@@ -1,0 +1,107 @@
+//! What processes are told about jobs without having asked, and what they ask about.
+
+use pmix::{
+    codec::Format,
+    message::{Answer, Request},
+    server::Input,
+    value::{Status, Value},
+};
+
+use crate::world::{V3, V5, V6, V42, World, all, get, job, key, proc, text, values_of};
+
+/// Who has spawned a job knows it before both connect: libpmix 4 asks for the facts of its ranks as for those of the job.
+#[test]
+fn a_spawner_knows_the_job() {
+    for tongue in [V3, V42, V5, V6] {
+        let mut world = World::new(&[("a", 1), ("child", 2)]);
+        let conn = world.connect_as("a", 0, tongue);
+        let spawn = Request::Spawn {
+            infos: Vec::new(),
+            apps: Vec::new(),
+        };
+        let tag = world.send(conn, &spawn);
+        world.reply(Answer::Spawned {
+            status: Status::SUCCESS,
+            nspace: text("child"),
+            facts: Vec::new(),
+        });
+        let Some(Answer::Spawned { nspace, facts, .. }) = world.answer(conn, tag) else {
+            panic!("it is not told that it has spawned");
+        };
+        assert_eq!(nspace, text("child"));
+        let count = |wanted: &str| {
+            let facts = facts.iter().filter(|fact| fact.key == key(wanted));
+            facts.count()
+        };
+        let kinds = [
+            "pmix.job.size",
+            "pmix.node.arr",
+            "pmix.app.arr",
+            "pmix.pblob",
+        ];
+        assert_eq!(kinds.map(count), [1, 1, 1, 2]);
+        // A fact of its ranks of which it does not say whose it is, and one that nobody has.
+        let answer = world.ask(conn, &get(&all("child"), "pmix.lrank", Vec::new()));
+        let values = values_of(world.format(conn), &answer, &all("child"));
+        assert!(values.contains_key("pmix.pblob"), "{values:?}");
+        let unknown = get(&all("child"), "pmix.unknown", Vec::new());
+        assert_eq!(world.told(conn, &unknown), Status::NOT_FOUND);
+        // Of its own job it has them all.
+        let own = get(&all("a"), "pmix.lrank", Vec::new());
+        assert_eq!(world.told(conn, &own), Status::NOT_FOUND);
+        world.leave_nothing();
+    }
+}
+
+/// Libraries look whether it is there, and not what it says.
+#[test]
+fn a_node_is_said_to_be_oversubscribed_only_where_it_is() {
+    for crowded in [false, true] {
+        let mut world = World::new(&[]);
+        let mut one = job("a", 1);
+        one.nodes[0].oversubscribed = crowded;
+        one.nodes[0].procs = 3;
+        world.handle(Input::Register(Box::new(one)));
+        let conn = world.connect("a", 0);
+        let asked = get(&all("a"), "pmix.ndosub", Vec::new());
+        let answer = world.ask(conn, &asked);
+        if crowded {
+            let values = values_of(Format::V4, &answer, &all("a"));
+            assert_eq!(values["pmix.ndosub"], Value::Bool(true));
+        } else {
+            assert_eq!(answer.status(), Status::NOT_FOUND);
+        }
+        // Those of other jobs count among its processes.
+        let answer = world.ask(conn, &get(&all("a"), "pmix.node.size", Vec::new()));
+        let values = values_of(Format::V4, &answer, &all("a"));
+        assert_eq!(values["pmix.node.size"], Value::Uint32(3));
+        world.leave_nothing();
+    }
+}
+
+/// Once all processes have started.
+#[test]
+fn pids_are_facts() {
+    let (mut world, conns) = World::of(2);
+    let pids_told = |world: &mut World| {
+        let Answer::JobInfo { facts, .. } = world.ask(conns[0], &Request::JobInfo) else {
+            panic!("no facts");
+        };
+        let text = format!("{facts:?}");
+        text.matches("pmix.ppid").count()
+    };
+    assert_eq!(pids_told(&mut world), 0);
+    for rank in 0..2 {
+        let ask = get(&proc("a", rank), "pmix.ppid", Vec::new());
+        assert_eq!(world.told(conns[0], &ask), Status::NOT_FOUND);
+        world.handle(Input::Started {
+            proc: proc("a", rank),
+            pid: 70 + rank,
+        });
+        let answer = world.ask(conns[0], &ask);
+        let values = values_of(Format::V4, &answer, &proc("a", rank));
+        assert_eq!(values["pmix.ppid"], Value::Pid(70 + rank));
+    }
+    assert_eq!(pids_told(&mut world), 2);
+    world.leave_nothing();
+}
