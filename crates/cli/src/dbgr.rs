@@ -144,9 +144,9 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
     let mut looker = live::Looker::new(detail);
     let finding = start.elapsed();
     let mut looking = Duration::ZERO;
-    let samples = looks::take(plan, &pids(&target), || {
+    let samples = looks::take(plan, &pids(&target), |around| {
         let begin = Instant::now();
-        let snapshot = look(&mut looker, &target);
+        let snapshot = look(&mut looker, &target, around);
         looking += begin.elapsed();
         snapshot
     });
@@ -180,8 +180,8 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
     Ok(report)
 }
 
-/// One look at every rank.
-fn look(looker: &mut live::Looker, target: &Target) -> Snapshot {
+/// One look at every rank, and at what is below them.
+fn look(looker: &mut live::Looker, target: &Target, around: &looks::Around) -> Snapshot {
     let look = |(&rank, proc): (&Rank, &Proc)| {
         let seen = match &proc.place {
             Whereabouts::Here { started } => looker.look(Pid::from_raw(proc.pid), *started),
@@ -195,6 +195,7 @@ fn look(looker: &mut live::Looker, target: &Target) -> Snapshot {
     let procs = target.procs.iter().map(look).collect();
     Snapshot {
         procs,
+        children: around.look(looker),
         ..Snapshot::default()
     }
 }

@@ -4,6 +4,7 @@
 //! comes from the debugged programs (names of functions, of files, of programs) may be anything: it is made harmless
 //! for each output ([`clean`] for text).
 
+mod children;
 mod folded;
 mod html;
 mod json;
@@ -28,6 +29,7 @@ use crate::{
 };
 
 pub use self::{
+    children::{ChildPlace, Children},
     folded::folded,
     html::html,
     json::{BadReport, VERSION, from_json, json},
@@ -94,6 +96,8 @@ pub struct Sample {
     pub tree: Tree,
     /// Threads that stand in no stack of the tree, because libraries keep them for themselves, or because they have ended.
     pub helpers: BTreeMap<String, Threads>,
+    /// Processes that ranks have started, by the names of their commands.
+    pub children: BTreeMap<String, Children>,
 }
 
 /// Ranks of which the same was seen.
@@ -253,6 +257,7 @@ impl Sample {
                 sample.tree.insert(&shown(thread), ending, rank);
             }
         }
+        sample.children = children::of(&snapshot.children, keeper, shown);
         let missing = missing.into_iter();
         let missing = missing.map(|(why, ranks)| Absent { ranks, why }).collect();
         (sample, missing)
@@ -355,7 +360,9 @@ impl Report {
             let (merged, missing) = Sample::of(sample.at, &sample.snapshot, keeper, shown);
             report.samples.push(merged);
             report.missing = missing;
-            for seen in sample.snapshot.procs.values() {
+            let children = sample.snapshot.children.values().flatten();
+            let children = children.map(|child| &child.seen);
+            for seen in sample.snapshot.procs.values().chain(children) {
                 if let Seen::Threads(threads) = seen {
                     stops.extend(threads.iter().map(|thread| thread.stopped));
                 }

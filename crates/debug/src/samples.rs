@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     company::{Company, Work},
     known::{self, Kind},
-    stack::{Activity, FrameId, Frames, Missing, Seen, Snapshot, Thread, Wait},
+    stack::{Activity, Child, FrameId, Frames, Missing, Seen, Snapshot, Thread, Wait},
 };
 
 pub use boundary::{Boundary, Cut, Spot};
@@ -96,10 +96,23 @@ pub struct RankTrack {
     pub helping: Duration,
     /// What processes below it have done.
     pub below: Work,
+    /// Those of them that were looked at in all looks, by their numbers.
+    pub children: BTreeMap<i32, ChildTrack>,
     /// Why nothing was seen of it, in each look; nothing where something was.
     pub missing: Vec<Option<Missing>>,
     /// Whether threads have come or gone.
     pub threads: Crew,
+}
+
+/// What was seen of a process below a rank.
+#[derive(Clone, Debug)]
+pub struct ChildTrack {
+    /// The name of its command.
+    pub name: String,
+    /// Who has started it.
+    pub parent: i32,
+    /// Its first thread; nothing of one that could not be seen.
+    pub main: Option<Track>,
 }
 
 /// Whether a rank has kept its threads.
@@ -166,7 +179,10 @@ impl Recording {
     pub fn is_whole(&self) -> bool {
         let known = |id: &FrameId| id.index() < self.frames.len();
         self.samples.iter().all(|sample| {
-            sample.snapshot.procs.values().all(|seen| match seen {
+            let children = sample.snapshot.children.values().flatten();
+            let children = children.map(|child| &child.seen);
+            let mut all = sample.snapshot.procs.values().chain(children);
+            all.all(|seen| match seen {
                 Seen::Threads(threads) => threads
                     .iter()
                     .all(|thread| thread.stack.frames.iter().all(known)),
@@ -193,6 +209,7 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
             .collect();
         let mut track = follow(frames, &seen, span, boundary);
         track.below = Company::below(samples, rank, span);
+        track.children = children(frames, samples, rank, span, boundary);
         ranks.insert(rank, track);
     }
     let several = samples
@@ -205,6 +222,36 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
         beside: Company::beside(samples, span),
         jobs: if several { Jobs::Several } else { Jobs::One },
     }
+}
+
+/// Follows each process below a rank that was there in all looks.
+fn children(
+    frames: &Frames,
+    samples: &[Sample],
+    rank: Rank,
+    span: Duration,
+    boundary: Boundary,
+) -> BTreeMap<i32, ChildTrack> {
+    let mut looks: BTreeMap<i32, Vec<&Child>> = BTreeMap::new();
+    for sample in samples {
+        for child in sample.snapshot.children.get(&rank).into_iter().flatten() {
+            looks.entry(child.pid).or_default().push(child);
+        }
+    }
+    let all = looks
+        .into_iter()
+        .filter(|(_, looks)| looks.len() == samples.len());
+    let tracks = all.filter_map(|(pid, looks)| {
+        let last = looks.last()?;
+        let seen: Vec<Option<&Seen>> = looks.iter().map(|child| Some(&child.seen)).collect();
+        let track = ChildTrack {
+            name: last.name.clone(),
+            parent: last.parent,
+            main: follow(frames, &seen, span, boundary).main,
+        };
+        Some((pid, track))
+    });
+    tracks.collect()
 }
 
 fn follow(

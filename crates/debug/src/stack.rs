@@ -203,6 +203,22 @@ pub struct Snapshot {
     /// Who else was there; nobody in a snapshot that stands alone, for it takes two to tell who works.
     #[serde(default)]
     pub company: Company,
+    /// What each rank has started, and what that has: in the order of their numbers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub children: BTreeMap<Rank, Vec<Child>>,
+}
+
+/// A process below a rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Child {
+    /// Its number.
+    pub pid: i32,
+    /// Who has started it: the rank, or another one below it.
+    pub parent: i32,
+    /// The name of its command, at most 15 bytes.
+    pub name: String,
+    /// What was seen of it.
+    pub seen: Seen,
 }
 
 /// What was seen of one process.

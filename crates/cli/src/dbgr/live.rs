@@ -95,6 +95,8 @@ pub(super) struct Looker {
     max_threads: usize,
     /// Processes that have had more, and how many in their largest look.
     crowded: BTreeMap<Pid, usize>,
+    /// Processes below ranks that were not looked at, of the look with the most.
+    left_out: usize,
 }
 
 /// A process in one look.
@@ -133,6 +135,7 @@ impl Looker {
             freezers: Freezers::find(),
             max_threads: MAX_THREADS,
             crowded: BTreeMap::new(),
+            left_out: 0,
         }
     }
 
@@ -142,12 +145,24 @@ impl Looker {
         self.crowded.retain(|&pid, _| wanted(pid));
     }
 
+    /// So many processes below ranks were not looked at.
+    pub(super) fn leave_out(&mut self, processes: usize) {
+        self.left_out = self.left_out.max(processes);
+    }
+
     /// What is not in the looks until now, in sentences.
     pub(super) fn doubts(&self) -> impl Iterator<Item = String> {
         let looked_at = self.max_threads;
-        self.crowded.iter().map(move |(pid, threads)| {
+        let crowded = self.crowded.iter().map(move |(pid, threads)| {
             format!("process {pid} has {threads} threads, of which {looked_at} were looked at")
-        })
+        });
+        let left_out = (self.left_out > 0).then(|| {
+            format!(
+                "of the processes that ranks have started, {} were not looked at",
+                self.left_out
+            )
+        });
+        crowded.chain(left_out)
     }
 
     /// Which builds of programs and of MPI the processes have that it has looked at.

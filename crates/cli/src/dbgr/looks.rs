@@ -17,7 +17,7 @@ use debug::{
     known::{self, Position},
     report::Detail,
     samples::{Boundary, Class, Recording, Sample},
-    stack::{FrameId, Frames, Missing, Seen, Snapshot},
+    stack::{Child, FrameId, Frames, Missing, Seen, Snapshot},
     verdict,
 };
 use os::Pid;
@@ -68,15 +68,17 @@ pub(super) fn verdict(args: &Args) -> u8 {
     let pids = procs.iter().map(|(&rank, &(pid, _))| (rank, pid.as_raw()));
     let pids = pids.collect();
     let mut looker = Looker::new(Detail::Folded);
-    let samples = take(plan, &pids, || {
+    let samples = take(plan, &pids, |around| {
         let mut look = |pid, started: Option<u64>| match started {
             Some(started) => looker.look(pid, started),
             None => Seen::Missing(Missing::Gone),
         };
         let procs = procs.iter();
         let procs = procs.map(|(&rank, &(pid, started))| (rank, look(pid, started)));
+        let procs = procs.collect();
         Snapshot {
-            procs: procs.collect(),
+            procs,
+            children: around.look(&mut looker),
             ..Snapshot::default()
         }
     });
@@ -105,7 +107,7 @@ pub(super) struct Plan {
 pub(super) fn take(
     plan: Plan,
     ranks: &BTreeMap<Rank, i32>,
-    mut look: impl FnMut() -> Snapshot,
+    mut look: impl FnMut(&Around) -> Snapshot,
 ) -> Vec<Sample> {
     let mut looks = Vec::new();
     let mut begin = Instant::now();
@@ -114,9 +116,10 @@ pub(super) fn take(
         os::rest(next.saturating_duration_since(Instant::now()));
         let mut at = begin.elapsed();
         let started = Instant::now();
-        let mut snapshot = look();
+        let around = Around::of(ranks);
+        let mut snapshot = look(&around);
         if plan.samples > 1 {
-            snapshot.company = company(ranks);
+            snapshot.company = around.company;
         }
         let took = started.elapsed();
         // The first look reads files, and its last rank is seen late: with its end the time begins.
@@ -135,19 +138,73 @@ pub(super) fn take(
     looks
 }
 
-/// Who is there beside these ranks, now.
-pub(super) fn company(ranks: &BTreeMap<Rank, i32>) -> Company {
-    let processes = os::all_processes().into_iter().filter_map(os::inspect);
-    let processes: Vec<Process> = processes
-        .filter(|info| !matches!(info.state, 'Z' | 'X'))
-        .map(|info| Process {
-            pid: info.pid.as_raw(),
-            parent: info.ppid.as_raw(),
-            name: info.name,
-            cpu: info.cpu,
-        })
-        .collect();
-    Company::of(&processes, ranks, os::current_pid().as_raw())
+/// Who is there beside these ranks, at one moment.
+#[derive(Debug)]
+pub(super) struct Around {
+    pub(super) company: Company,
+    /// All processes of that moment: who has one of their numbers later may be another.
+    processes: BTreeMap<i32, os::ProcessInfo>,
+}
+
+/// Processes below ranks that are looked at: of each rank, and of all.
+const MAX_CHILDREN: usize = 64;
+const MAX_ALL_CHILDREN: usize = 1024;
+
+impl Around {
+    /// Who is there now.
+    pub(super) fn of(ranks: &BTreeMap<Rank, i32>) -> Self {
+        let all = os::all_processes().into_iter().filter_map(os::inspect);
+        let living = all.filter(|info| !matches!(info.state, 'Z' | 'X'));
+        let processes: BTreeMap<i32, os::ProcessInfo> =
+            living.map(|info| (info.pid.as_raw(), info)).collect();
+        let listed: Vec<Process> = processes
+            .values()
+            .map(|info| Process {
+                pid: info.pid.as_raw(),
+                parent: info.ppid.as_raw(),
+                name: info.name.clone(),
+                cpu: info.cpu,
+            })
+            .collect();
+        Self {
+            company: Company::of(&listed, ranks, os::current_pid().as_raw()),
+            processes,
+        }
+    }
+
+    /// The processes below ranks, as far as they are looked at.
+    pub(super) fn children(&self) -> impl Iterator<Item = (Rank, &os::ProcessInfo)> {
+        let below = self.company.below.iter();
+        let below = below.flat_map(|(&rank, crowd)| {
+            let pids = crowd.pids.iter().take(MAX_CHILDREN);
+            pids.map(move |pid| (rank, pid))
+        });
+        let infos = below.filter_map(|(rank, pid)| Some((rank, self.processes.get(pid)?)));
+        infos.take(MAX_ALL_CHILDREN)
+    }
+
+    /// Looks at the processes below ranks.
+    pub(super) fn look(&self, looker: &mut Looker) -> BTreeMap<Rank, Vec<Child>> {
+        let all = self.company.below.values().map(|crowd| crowd.pids.len());
+        let mut left_out: usize = all.sum();
+        let mut children: BTreeMap<Rank, Vec<Child>> = BTreeMap::new();
+        for (rank, info) in self.children() {
+            left_out = left_out.saturating_sub(1);
+            let seen = looker.look(info.pid, info.start_time);
+            // It has come and gone: there is nothing to say of it.
+            if matches!(seen, Seen::Missing(Missing::Gone | Missing::Zombie)) {
+                continue;
+            }
+            children.entry(rank).or_default().push(Child {
+                pid: info.pid.as_raw(),
+                parent: info.ppid.as_raw(),
+                name: info.name.clone(),
+                seen,
+            });
+        }
+        looker.leave_out(left_out);
+        children
+    }
 }
 
 /// Classes, one a line, and the verdicts.

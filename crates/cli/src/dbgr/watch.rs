@@ -27,7 +27,7 @@ use os::{Clock, Event, Interest, Loop, Pid, Token};
 use super::{
     args::{self, MessageForm},
     live::Looker,
-    looks,
+    looks::Around,
     machine::{self, Ask, Machine},
     messages::{self, Occasion},
     output,
@@ -270,10 +270,13 @@ impl<'a> Watcher<'a> {
         }
         let target = self.target.as_ref()?;
         let at = self.begin.elapsed();
-        let pids: BTreeSet<i32> = target.procs.values().map(|proc| proc.pid).collect();
+        let ranks = super::pids(target);
+        let around = Around::of(&ranks);
+        let children = around.children().map(|(_, info)| info.pid.as_raw());
+        let pids: BTreeSet<i32> = ranks.into_values().chain(children).collect();
         self.looker.keep(|pid| pids.contains(&pid.as_raw()));
-        let mut snapshot = super::look(&mut self.looker, target);
-        snapshot.company = looks::company(&super::pids(target));
+        let mut snapshot = super::look(&mut self.looker, target, &around);
+        snapshot.company = around.company;
         os::rest(Duration::ZERO);
         let deeds = deeds(target);
         self.spent += self.begin.elapsed().saturating_sub(at);

@@ -238,6 +238,35 @@ fn wrappers_are_no_ranks() {
 }
 
 #[test]
+fn what_ranks_have_started_is_below_them() {
+    let trial = Trial::plain();
+    let script = r#""$0" "$1" & "$0" "$1" & wait; exit 0"#;
+    let mut command = trial.sandbox.rally(&["run", "-n", "2", "sh", "-c", script]);
+    let job = trial.start(command.args([&trial.program, &trial.go]), 4);
+    let pid = job.pid.to_string();
+    let found = trial.dbgr(&["--width=300", &pid]).expect_code(0);
+    let text = found.out();
+    let pids: Vec<String> = trial.pids().iter().map(i32::to_string).collect();
+    let (_, below) = text.split_once("below these ranks: ").expect(&text);
+    let (numbers, stacks) = below.split_once('\n').unwrap();
+    let mut numbers: Vec<&str> = numbers.split(", ").collect();
+    numbers.sort_unstable();
+    let mut expected: Vec<&str> = pids.iter().map(String::as_str).collect();
+    expected.sort_unstable();
+    assert_eq!(numbers, expected, "{text}");
+    assert!(
+        stacks.starts_with("2 [0-1] (2 threads each) main") && stacks.contains("wait_here"),
+        "{text}"
+    );
+    let json = trial.dbgr(&["--json", &pid]).expect_code(0).out();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let children = &json["samples"][0]["children"][0];
+    assert_eq!(children["processes"].as_array().unwrap().len(), 4);
+    assert_eq!(children["stacks"][0]["threads"][0]["each"], 2);
+    trial.let_go(job);
+}
+
+#[test]
 fn a_shell_loop() {
     let trial = Trial::plain();
     // One after the other, so that their numbers are certain.

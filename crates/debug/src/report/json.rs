@@ -6,11 +6,11 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Absent, Class, Part, Place, Report, Sample, Timing};
+use super::{Absent, ChildPlace, Children, Class, Part, Place, Report, Sample, Timing};
 use crate::{
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, Frames},
-    tree::{Ending, Threads},
+    tree::{Ending, Threads, Tree},
     verdict::{Cite, RuleId, Sureness, Verdict},
 };
 
@@ -70,6 +70,16 @@ struct Looked {
     at_us: u64,
     stacks: Vec<Stacked>,
     helpers: Vec<Helpers>,
+    #[serde(default)]
+    children: Vec<Below>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Below {
+    name: String,
+    processes: Vec<ChildPlace>,
+    unseen: usize,
+    stacks: Vec<Stacked>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -139,6 +149,9 @@ pub fn json(report: &Report) -> String {
     };
     for sample in &report.samples {
         sample.tree.each(|stack, _, _| take(stack));
+        for children in sample.children.values() {
+            children.tree.each(|stack, _, _| take(stack));
+        }
     }
     report.classes.iter().for_each(|class| take(&class.frames));
     for cite in report.verdicts.iter().flat_map(|verdict| &verdict.cites) {
@@ -152,6 +165,16 @@ pub fn json(report: &Report) -> String {
         ids.iter()
             .map(|&id| number(report.frames.get(id)))
             .collect()
+    };
+    let stacks = |tree: &Tree| -> Vec<Stacked> {
+        let stacks = tree.stacks(&report.frames).into_iter();
+        let stacked = stacks.map(|(stack, ending, threads)| Stacked {
+            frames: stack.into_iter().map(number).collect(),
+            activity: ending.activity,
+            end: ending.end,
+            threads: counts(&threads),
+        });
+        stacked.collect()
     };
     let document = Document {
         format: FORMAT.to_owned(),
@@ -176,23 +199,23 @@ pub fn json(report: &Report) -> String {
             .iter()
             .map(|sample| Looked {
                 at_us: micros(sample.at),
-                stacks: sample
-                    .tree
-                    .stacks(&report.frames)
-                    .into_iter()
-                    .map(|(stack, ending, threads)| Stacked {
-                        frames: stack.into_iter().map(number).collect(),
-                        activity: ending.activity,
-                        end: ending.end,
-                        threads: counts(&threads),
-                    })
-                    .collect(),
+                stacks: stacks(&sample.tree),
                 helpers: sample
                     .helpers
                     .iter()
                     .map(|(kind, threads)| Helpers {
                         kind: kind.clone(),
                         threads: counts(threads),
+                    })
+                    .collect(),
+                children: sample
+                    .children
+                    .iter()
+                    .map(|(name, children)| Below {
+                        name: name.clone(),
+                        processes: children.procs.clone(),
+                        unseen: children.unseen,
+                        stacks: stacks(&children.tree),
                     })
                     .collect(),
             })
@@ -277,13 +300,26 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
             at: Duration::from_micros(looked.at_us),
             ..Sample::default()
         };
-        for stacked in looked.stacks {
-            let ending = Ending {
-                activity: stacked.activity,
-                end: stacked.end,
+        let add = |tree: &mut Tree, stacks: Vec<Stacked>| -> Result<(), BadReport> {
+            for stacked in stacks {
+                let ending = Ending {
+                    activity: stacked.activity,
+                    end: stacked.end,
+                };
+                let threads = threads(&stacked.threads);
+                tree.add(&named(&stacked.frames)?, ending, &threads);
+            }
+            Ok(())
+        };
+        add(&mut sample.tree, looked.stacks)?;
+        for below in looked.children {
+            let mut children = Children {
+                procs: below.processes,
+                unseen: below.unseen,
+                tree: Tree::default(),
             };
-            let threads = threads(&stacked.threads);
-            sample.tree.add(&named(&stacked.frames)?, ending, &threads);
+            add(&mut children.tree, below.stacks)?;
+            sample.children.insert(below.name, children);
         }
         for helpers in looked.helpers {
             let threads = threads(&helpers.threads);

@@ -14,7 +14,8 @@ use std::fmt::Write as _;
 use base::RankSet;
 
 use super::{
-    Class, Report, bracketed, clean, counted, loop_lines, motion_word, reason, sureness_word,
+    Children, Class, Report, bracketed, clean, counted, loop_lines, motion_word, reason,
+    sureness_word,
 };
 use crate::tree::Threads;
 
@@ -115,6 +116,10 @@ pub fn text(report: &Report, look: &Look) -> String {
         page.tree(report, &sample.tree);
         for (kind, threads) in &sample.helpers {
             page.helpers(kind, threads);
+        }
+        for (name, children) in &sample.children {
+            page.out.push('\n');
+            page.children(report, name, children);
         }
     }
     for absent in &report.missing {
@@ -289,6 +294,17 @@ impl Page {
         let text = format!("{sign} {classes}, {ranks}: --full");
         let rest = " ".repeat(prefix.chars().count() + 2);
         self.words((prefix, &rest), &plain(&text));
+    }
+
+    fn children(&mut self, report: &Report, name: &str, children: &Children) {
+        let ranks = children.ranks();
+        let mut words = vec![
+            vec![(Style::Strong, ranks.len().to_string())],
+            vec![(Style::Ranks, self.ranks(&ranks))],
+        ];
+        words.extend(plain(&clean(&children.sentence(name))));
+        self.words(("", "  "), &words);
+        self.tree(report, &children.tree);
     }
 
     fn helpers(&mut self, kind: &str, threads: &Threads) {

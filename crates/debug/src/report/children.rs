@@ -1,0 +1,207 @@
+//! Processes that ranks have started: workers of a data loader, of a pool, what a shell runs. They stand below the ranks, by
+//! the names of their commands.
+
+use std::collections::BTreeMap;
+
+use base::{Rank, RankSet};
+use serde::{Deserialize, Serialize};
+
+use super::{Keeper, counted};
+use crate::{
+    stack::{Activity, Child, FrameId, Seen, Thread},
+    tree::{Ending, Threads, Tree},
+};
+
+/// Those with one name, in one look.
+#[derive(Clone, Debug, Default)]
+pub struct Children {
+    /// All of them, by their ranks and in the order of their numbers.
+    pub procs: Vec<ChildPlace>,
+    /// The stacks of those that were seen.
+    pub tree: Tree,
+    /// How many were not seen.
+    pub unseen: usize,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildPlace {
+    /// Below which rank.
+    pub rank: Rank,
+    /// Its number.
+    pub pid: i32,
+    /// Who has started it.
+    pub parent: i32,
+}
+
+/// Those of all ranks, by name.
+pub(super) fn of(
+    children: &BTreeMap<Rank, Vec<Child>>,
+    mut keeper: impl FnMut(&Thread) -> Keeper,
+    mut shown: impl FnMut(&Thread) -> Vec<FrameId>,
+) -> BTreeMap<String, Children> {
+    let mut named: BTreeMap<String, Children> = BTreeMap::new();
+    for (&rank, children) in children {
+        for child in children {
+            let of_name = named.entry(child.name.clone()).or_default();
+            of_name.procs.push(ChildPlace {
+                rank,
+                pid: child.pid,
+                parent: child.parent,
+            });
+            let Seen::Threads(threads) = &child.seen else {
+                of_name.unseen += 1;
+                continue;
+            };
+            let living = threads.iter().filter(|it| it.activity != Activity::Ended);
+            for (index, thread) in living.enumerate() {
+                if index > 0 && keeper(thread) != Keeper::Program {
+                    continue;
+                }
+                let ending = Ending {
+                    activity: thread.activity,
+                    end: thread.stack.end.clone(),
+                };
+                of_name.tree.insert(&shown(thread), ending, rank);
+            }
+        }
+    }
+    named
+}
+
+impl Children {
+    /// Below which ranks they are.
+    #[must_use]
+    pub fn ranks(&self) -> RankSet {
+        self.procs.iter().map(|child| child.rank).collect()
+    }
+
+    /// `4 processes of python3 below these ranks, 2 each`, or of a few their numbers.
+    pub(super) fn sentence(&self, name: &str) -> String {
+        let mut threads = Threads::default();
+        self.procs
+            .iter()
+            .for_each(|child| threads.insert(child.rank));
+        let each: Vec<u32> = threads.by_count().map(|(each, _)| each).collect();
+        let processes = counted(self.procs.len() as u64, "process");
+        let numbers: Vec<String> = self.procs.iter().map(|it| it.pid.to_string()).collect();
+        let more = match each[..] {
+            _ if numbers.len() <= NUMBERED => format!(": {}", numbers.join(", ")),
+            [each] if each > 1 => format!(", {each} each"),
+            _ => String::new(),
+        };
+        let unseen = match self.unseen {
+            0 => String::new(),
+            unseen => format!("; {unseen} could not be looked at"),
+        };
+        let these = if threads.ranks().len() == 1 {
+            "this rank"
+        } else {
+            "these ranks"
+        };
+        format!("{processes} of `{name}` below {these}{more}{unseen}")
+    }
+}
+
+/// Processes that are named one by one.
+const NUMBERED: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        report::{Colour, Detail, Guides, Look, Report, from_json, html, json, text},
+        samples::{Boundary, Motion, Recording, script},
+        stack::{Missing, Snapshot},
+    };
+
+    /// Ranks 10 and above of what is written are workers of rank 0, and those from 20 on of rank 1.
+    fn looks(written: &str) -> Recording {
+        let mut recording = script::looks(Duration::from_secs(1), &[written, written, written]);
+        for sample in &mut recording.samples {
+            let Snapshot {
+                procs, children, ..
+            } = &mut sample.snapshot;
+            for (rank, seen) in procs.split_off(&Rank(10)) {
+                let pid = 1000 + i32::try_from(rank.0).unwrap();
+                children.entry(Rank(rank.0 / 20)).or_default().push(Child {
+                    pid,
+                    parent: 7,
+                    name: "worker\u{1b}".to_owned(),
+                    seen,
+                });
+            }
+        }
+        recording
+    }
+
+    fn shown(recording: Recording) -> String {
+        let look = Look {
+            width: 100,
+            detail: Detail::Folded,
+            colour: Colour::Never,
+            guides: Guides::Unicode,
+        };
+        let report = Report::of(recording, Detail::Folded);
+        assert!(html(&report).contains("below th"));
+        let text = text(&report, &look);
+        let written = json(&report);
+        let again = from_json(&written).unwrap();
+        assert_eq!(json(&again), written);
+        assert_eq!(text, super::super::text(&again, &look));
+        text.split_once("\n\n").unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn below_their_ranks() {
+        insta::assert_snapshot!(shown(looks(
+            "0-1: main@a.c:5 > read!libc.so = read 0\n\
+             10-12,20-22: main@w.c:1 > sem_wait!libc.so = futex 0\n\
+             23: not permitted"
+        )), @r"
+    2 [0-1] reading, stuck, 0% cpu: read < main (a.c:5)
+
+    2 [0-1] main (a.c:5) > read · reading
+
+    2 [0-1] 7 processes of `worker�` below these ranks; 1 could not be looked at
+    2 [0-1] (3 threads each) main (w.c:1) > sem_wait · futex
+    ");
+        insta::assert_snapshot!(shown(looks(
+            "0: main@a.c:5 > read!libc.so = read 0\n10: main@w.c:1 > work = running 9"
+        )), @r"
+    1 [0] reading, stuck, 0% cpu: read < main (a.c:5)
+
+    1 [0] main (a.c:5) > read · reading
+
+    1 [0] 1 process of `worker�` below this rank: 1010
+    1 [0] main (w.c:1) > work · running
+    ");
+    }
+
+    #[test]
+    fn each_is_followed_through_the_looks() {
+        let mut recording = looks(
+            "0: main@a.c:5 > read!libc.so = read 0\n\
+             10: main@w.c:1 > sem_wait!libc.so = futex 0\n\
+             11: not permitted\n12: main = running 0",
+        );
+        let last = recording.samples.last_mut().unwrap();
+        let children = last.snapshot.children.get_mut(&Rank(0)).unwrap();
+        // One has ended meanwhile.
+        children.pop();
+        assert!(recording.is_whole());
+        let all = recording.observe(Boundary::Known);
+        let children = &all.ranks[&Rank(0)].children;
+        assert_eq!(children.keys().copied().collect::<Vec<_>>(), [1010, 1011]);
+        let worker = children[&1010].main.as_ref().unwrap();
+        assert_eq!(worker.motion, Motion::Stuck);
+        assert!(children[&1011].main.is_none());
+        let unseen = recording.samples[0].snapshot.children[&Rank(0)].get(1);
+        assert!(matches!(
+            unseen.map(|child| &child.seen),
+            Some(Seen::Missing(Missing::NotPermitted))
+        ));
+    }
+}
