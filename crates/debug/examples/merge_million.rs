@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use base::Rank;
 use debug::{
     stack::{Activity, End, Frame, FrameKind, Frames, Source, Wait},
-    tree::{Ending, Tree},
+    tree::{Ending, Tree, Which},
 };
 
 const RANKS: u32 = 1_000_000;
@@ -79,6 +79,7 @@ fn node(first: u32, classes: Classes) -> (Tree, Frames) {
             .map(|depth| frames.intern(frame(class, depth)))
             .collect();
         let ending = Ending {
+            thread: Which::First,
             activity: Activity::Waiting(Wait::Futex),
             end: End::Start,
         };

@@ -174,7 +174,7 @@ fn plain(name: &str) -> &str {
 pub fn is_system(frame: &Frame) -> bool {
     let file = frame.source.as_ref().map_or("", |source| &source.file);
     let function = frame.function.as_deref().unwrap_or_default();
-    // What Cython makes is between a user's Python and a library, as that of mpi4py is.
+    // What Cython makes for itself.
     if SYSTEM_FILES.iter().any(|part| file.contains(part)) || function.starts_with("__pyx_") {
         return true;
     }

@@ -10,6 +10,7 @@ mod html;
 mod json;
 mod outline;
 mod text;
+mod view;
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +22,10 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    known,
+    known::{self, Owner},
     samples::{Boundary, Motion, Recording},
     stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen, Snapshot, Thread},
-    tree::{Ending, Threads, Tree},
+    tree::{Ending, Threads, Tree, Which},
     verdict::{self, Sureness, Verdict},
 };
 
@@ -122,7 +123,7 @@ const fn motion_word(motion: Motion) -> Option<&'static str> {
     match motion {
         Motion::Unknown => None,
         Motion::Stuck => Some("stuck"),
-        Motion::Spinning => Some("spinning"),
+        Motion::Spinning => Some("polling"),
         Motion::Looping => Some("looping"),
         Motion::Moving => Some("moving"),
     }
@@ -251,6 +252,7 @@ impl Sample {
                     continue;
                 }
                 let ending = Ending {
+                    thread: Which::nth(index),
                     activity: thread.activity,
                     end: thread.stack.end.clone(),
                 };
@@ -430,21 +432,41 @@ impl Report {
         part.is_finite().then(|| percent(part))
     }
 
-    /// Where a class is: its innermost function, and the nearest place with a line.
+    /// Where a class is: its innermost function, and the nearest place that the user has written.
     fn place(&self, frames: &[FrameId]) -> String {
-        let Some((&inner, outer)) = frames.split_last() else {
+        self.places(frames, 2)
+    }
+
+    /// Where a class is: its innermost function, and those that the user has written, the innermost first, as many as
+    /// `most` says in all.
+    fn places(&self, frames: &[FrameId], most: usize) -> String {
+        let stack: Vec<&Frame> = frames.iter().map(|&id| self.frames.get(id)).collect();
+        let Some((inner, outer)) = stack.split_last() else {
             return "??".to_owned();
         };
-        let inner = self.frames.get(inner);
-        let mut said = clean(&inner.to_string());
-        if inner.source.as_ref().is_none_or(|source| source.line == 0) {
-            let lined = |frame: &&Frame| frame.source.as_ref().is_some_and(|it| it.line > 0);
-            let mut outer = outer.iter().rev().map(|&id| self.frames.get(id));
-            if let Some(caller) = outer.find(lined) {
-                let _ = write!(said, " < {}", clean(&caller.to_string()));
-            }
-        }
-        said
+        let has_line = |frame: &Frame| frame.source.as_ref().is_some_and(|it| it.line > 0);
+        let owner = outer.iter().map(|frame| known::owner(frame)).max();
+        let is_own = |frame: &&&Frame| match owner {
+            Some(owner) if owner > Owner::System => known::owner(frame) == owner,
+            // Where nothing is anybody's, what has a line says most.
+            _ => has_line(frame),
+        };
+        let inner_is_told = has_line(inner) && known::owner(inner) > Owner::System;
+        let cited = known::own(outer.iter().copied()).unwrap_or(outer.len());
+        let callers = outer
+            .iter()
+            .enumerate()
+            .rev()
+            .filter(|&(at, frame)| at <= cited && is_own(&frame))
+            .map(|(_, frame)| frame);
+        // One place is enough where that is the user's own line.
+        let callers = callers.take(match (inner_is_told, most) {
+            (true, 2) => 0,
+            _ => most - 1,
+        });
+        let said = std::iter::once(inner).chain(callers);
+        let said: Vec<String> = said.map(|frame| clean(&frame.to_string())).collect();
+        said.join(" < ")
     }
 }
 

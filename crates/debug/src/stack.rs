@@ -399,11 +399,18 @@ impl fmt::Display for Frame {
     }
 }
 
+impl Source {
+    /// The file's name without directories.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.file.rsplit('/').next().unwrap_or(&self.file)
+    }
+}
+
 impl fmt::Display for Source {
     /// The file's name without directories, and the line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.file.rsplit('/').next().unwrap_or(&self.file);
-        write!(f, "{name}:{}", self.line)
+        write!(f, "{}:{}", self.name(), self.line)
     }
 }
 

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use base::{Rank, RankSet};
+use serde::{Deserialize, Serialize};
 
 use crate::stack::{Activity, End, Frame, FrameId, Frames};
 
@@ -31,10 +32,36 @@ pub struct NodeId(u32);
 /// How a stack ends on its inner side, and whether its outer one is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ending {
+    /// Which thread of its process it is.
+    pub thread: Which,
     /// What the thread did.
     pub activity: Activity,
     /// Whether its outer frames are all there.
     pub end: End,
+}
+
+/// Which thread of its process one is.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Which {
+    /// The first, or where that has ended the first that lives.
+    #[default]
+    First,
+    /// Another.
+    Other,
+}
+
+impl Which {
+    /// The thread at this place among those of its process that live.
+    #[must_use]
+    pub const fn nth(place: usize) -> Self {
+        match place {
+            0 => Self::First,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// Threads, as ranks with the number that each has: `0-1022` with one, `1023` with three.
@@ -267,6 +294,20 @@ impl Tree {
             passing[at] = all;
         }
         passing
+    }
+
+    /// For each node whether first threads of processes are in it or below it.
+    #[must_use]
+    pub fn with_first_threads(&self) -> Vec<bool> {
+        let mut with = vec![false; self.nodes.len()];
+        // A child is always made after its parent.
+        for at in (0..self.nodes.len()).rev() {
+            let mut ends = self.nodes[at].ends.keys();
+            let mut below = self.nodes[at].children.iter();
+            with[at] = ends.any(|ending| ending.thread == Which::First)
+                || below.any(|(_, child)| with[child.index()]);
+        }
+        with
     }
 
     /// Every stack with its threads, in an order that depends on nothing but what they say.

@@ -15,6 +15,7 @@ pub(super) fn readable(raw: &str, language: Option<DwLang>) -> String {
     let mut name = rust(name)
         .or_else(|| cpp(name))
         .or_else(|| fortran(name, language))
+        .or_else(|| cython(name))
         .unwrap_or_else(|| name.to_owned());
     if let Some((end, _)) = name.char_indices().nth(MAX_NAME) {
         name.truncate(end);
@@ -63,6 +64,48 @@ fn cpp(name: &str) -> Option<String> {
     symbol.demangle_with_options(&show).ok()
 }
 
+/// What Cython has made of a function or method: `__pyx_pw_6mpi4py_3MPI_4Comm_123allreduce` is `Comm.allreduce`.
+fn cython(name: &str) -> Option<String> {
+    /// Of what Python calls, and of what stands behind that, each with a number before its name.
+    const NUMBERED: [&str; 2] = ["__pyx_pw_", "__pyx_pf_"];
+    /// Of what only Cython calls.
+    const PLAIN: &str = "__pyx_f_";
+    let numbered = NUMBERED.iter().find_map(|start| name.strip_prefix(start));
+    let mut rest = numbered.or_else(|| name.strip_prefix(PLAIN))?;
+    let mut scope = None;
+    while let Some((part, after)) = cython_scope(rest) {
+        let own = match numbered {
+            Some(_) => {
+                after
+                    .trim_start_matches(|letter: char| letter.is_ascii_digit())
+                    .len()
+                    < after.len()
+            }
+            None => true,
+        };
+        // It is the name itself that only looks like one more scope.
+        if !own {
+            break;
+        }
+        scope = Some(part);
+        rest = after;
+    }
+    let function = match numbered {
+        Some(_) => rest.trim_start_matches(|letter: char| letter.is_ascii_digit()),
+        None => rest,
+    };
+    let scope = scope.filter(|_| !function.is_empty())?;
+    Some(format!("{scope}.{function}"))
+}
+
+/// A name with its length before it, and what follows after an underscore.
+fn cython_scope(text: &str) -> Option<(&str, &str)> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
+    let length: usize = text[..digits].parse().ok()?;
+    let end = digits.checked_add(length)?;
+    Some((text.get(digits..end)?, text.get(end..)?.strip_prefix('_')?))
+}
+
 fn fortran(name: &str, language: Option<DwLang>) -> Option<String> {
     if let Some((module, procedure)) = name
         .strip_prefix("__")
@@ -107,6 +150,25 @@ mod tests {
             ("exchange_", Some(gimli::DW_LANG_Fortran95), "exchange"),
             ("exchange_", None, "exchange_"),
             ("_Znonsense", None, "_Znonsense"),
+            (
+                "__pyx_pw_6mpi4py_3MPI_4Comm_123allreduce",
+                None,
+                "Comm.allreduce",
+            ),
+            (
+                "__pyx_pf_6mpi4py_3MPI_4Comm_5Abort_now",
+                None,
+                "Comm.Abort_now",
+            ),
+            ("__pyx_pw_6mpi4py_3MPI_23Init.constprop.0", None, "MPI.Init"),
+            (
+                "__pyx_f_6mpi4py_3MPI_PyMPI_bcast_p2p",
+                None,
+                "MPI.PyMPI_bcast_p2p",
+            ),
+            ("__pyx_f_4heat_4Grid_step", None, "Grid.step"),
+            ("__pyx_pymod_exec_MPI", None, "__pyx_pymod_exec_MPI"),
+            ("__pyx_pw_99heat", None, "__pyx_pw_99heat"),
             ("_Zmore", None, "_Zmore"),
         ] {
             assert_eq!(readable(raw, language), expected, "{raw}");

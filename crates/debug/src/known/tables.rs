@@ -201,7 +201,7 @@ pub(super) const HELPER_NAMES: [(&str, &str); 6] = [
 ];
 
 /// Libraries whose frames are never a user's.
-pub(super) const SYSTEM: [&str; 26] = [
+pub(super) const SYSTEM: [&str; 27] = [
     "libc.",
     "libc-",
     "libpthread",
@@ -215,6 +215,8 @@ pub(super) const SYSTEM: [&str; 26] = [
     "[vdso]",
     "libmpi",
     "libmpich",
+    // The module of mpi4py, which stands between a user's Python and MPI.
+    "MPI.",
     "libopen-pal",
     "libopen-rte",
     "libpmix",

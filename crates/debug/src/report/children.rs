@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Keeper, counted};
 use crate::{
     stack::{Activity, Child, FrameId, Seen, Thread},
-    tree::{Ending, Threads, Tree},
+    tree::{Ending, Threads, Tree, Which},
 };
 
 /// Those with one name, in one look.
@@ -59,6 +59,7 @@ pub(super) fn of(
                     continue;
                 }
                 let ending = Ending {
+                    thread: Which::nth(index),
                     activity: thread.activity,
                     end: thread.stack.end.clone(),
                 };

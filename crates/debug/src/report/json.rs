@@ -10,7 +10,7 @@ use super::{Absent, ChildPlace, Children, Class, Part, Place, Report, Sample, Ti
 use crate::{
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, Frames},
-    tree::{Ending, Threads, Tree},
+    tree::{Ending, Threads, Tree, Which},
     verdict::{Cite, RuleId, Sureness, Verdict},
 };
 
@@ -85,6 +85,8 @@ struct Below {
 #[derive(Debug, Serialize, Deserialize)]
 struct Stacked {
     frames: Vec<usize>,
+    #[serde(default)]
+    thread: Which,
     activity: Activity,
     end: End,
     threads: Vec<Counted>,
@@ -170,6 +172,7 @@ pub fn json(report: &Report) -> String {
         let stacks = tree.stacks(&report.frames).into_iter();
         let stacked = stacks.map(|(stack, ending, threads)| Stacked {
             frames: stack.into_iter().map(number).collect(),
+            thread: ending.thread,
             activity: ending.activity,
             end: ending.end,
             threads: counts(&threads),
@@ -303,6 +306,7 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
         let add = |tree: &mut Tree, stacks: Vec<Stacked>| -> Result<(), BadReport> {
             for stacked in stacks {
                 let ending = Ending {
+                    thread: stacked.thread,
                     activity: stacked.activity,
                     end: stacked.end,
                 };

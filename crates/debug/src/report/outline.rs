@@ -1,4 +1,5 @@
-//! A tree as it is shown: what does not branch is one segment, the largest come first, and of very many only some.
+//! A tree as it is shown: what does not branch is one segment, of very many only some are there, and those of first threads
+//! come first, the largest before the others.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -43,31 +44,18 @@ const FEW: usize = 20;
 /// Of more odd ones none is.
 pub(super) const MAX_ODD: usize = 8;
 
-/// Functions that stand below every program's own.
-const STARTUP: [&str; 11] = [
-    "_start",
-    "__libc_start_main",
-    "__libc_start_main_impl",
-    "__libc_start_call_main",
-    "start_thread",
-    "clone",
-    "clone3",
-    "__clone",
-    "__clone3",
-    "__GI___clone",
-    "__GI___clone3",
-];
-
-/// The stacks without what every program begins with.
-pub(super) fn without_startup(tree: &Tree, frames: &Frames) -> Tree {
-    let is_startup = |id: &FrameId| {
-        let function = frames.get(*id).function.as_deref();
-        function.is_some_and(|function| STARTUP.contains(&function))
-    };
-    tree.mapped(|stack| {
-        let first = stack.iter().position(|id| !is_startup(id)).unwrap_or(0);
-        stack[first..].to_vec()
-    })
+/// How the threads end whose stacks end at a node, whichever threads of their processes they are.
+fn ends_of(tree: &Tree, at: NodeId) -> Vec<(Ending, Threads)> {
+    let mut ends: Vec<(Ending, Threads)> = Vec::new();
+    for (ending, threads) in tree.ends(at) {
+        let mut known = ends.iter_mut();
+        let known = known.find(|(it, _)| (it.activity, &it.end) == (ending.activity, &ending.end));
+        match known {
+            Some((_, all)) => all.merge(threads),
+            None => ends.push((ending.clone(), threads.clone())),
+        }
+    }
+    ends
 }
 
 impl Outline {
@@ -75,13 +63,14 @@ impl Outline {
     pub(super) fn of(tree: &Tree, frames: &Frames, limit: usize) -> Self {
         let passing = tree.passing();
         let size = |node: NodeId| passing[node.index()].ranks().len();
+        let first = tree.with_first_threads();
         // Depth first, the callee with the most ranks first, and else by what they say.
         let mut order = Vec::with_capacity(tree.len());
         let mut below = BTreeMap::new();
         let mut open = vec![Tree::ROOT];
         while let Some(at) = open.pop() {
             let mut children = tree.children(at, frames);
-            children.sort_by_cached_key(|&(_, child)| Reverse(size(child)));
+            children.sort_by_cached_key(|&(_, child)| Reverse((first[child.index()], size(child))));
             open.extend(children.iter().rev().map(|&(_, child)| child));
             order.push(at);
             below.insert(at, children);
@@ -147,10 +136,7 @@ impl Outline {
                 at = child;
             }
             if own[at.index()] {
-                segment.ends = tree
-                    .ends(at)
-                    .map(|(ending, threads)| (ending.clone(), threads.clone()))
-                    .collect();
+                segment.ends = ends_of(tree, at);
             }
             let place = if at == Tree::ROOT {
                 outline.segments[0] = segment;

@@ -17,7 +17,7 @@ use super::{
     Children, Class, Report, bracketed, clean, counted, loop_lines, motion_word, reason,
     sureness_word,
 };
-use crate::tree::Threads;
+use crate::{samples::Motion, tree::Threads};
 
 /// How a text looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -325,7 +325,9 @@ impl Page {
 
 /// Activity, motion and load of a class: `running,` `spinning,` `98% cpu:`.
 fn state(report: &Report, class: &Class, ellipsis: &str) -> Vec<String> {
-    let mut words = vec![class.activity.to_string()];
+    // Who polls runs now and sleeps then: what it did in one look says nothing.
+    let activity = (class.motion != Motion::Spinning).then(|| class.activity.to_string());
+    let mut words: Vec<String> = activity.into_iter().collect();
     words.extend(
         motion_word(class.motion).map(|word| match loop_lines(class, ellipsis) {
             Some(lines) => format!("{word} {lines}"),

@@ -88,7 +88,11 @@ fn said() -> impl Strategy<Value = Said> {
     (0_u32..24, vec(0_u8..6, 0..6), activity, end).prop_map(|(rank, frames, activity, end)| Said {
         rank,
         frames,
-        ending: Ending { activity, end },
+        ending: Ending {
+            thread: Which::First,
+            activity,
+            end,
+        },
     })
 }
 
@@ -193,6 +197,7 @@ fn frames_that_no_table_has_are_left_out() {
         rank: 0,
         frames: vec![1],
         ending: Ending {
+            thread: Which::First,
             activity: Activity::Running,
             end: End::Start,
         },

@@ -7,7 +7,7 @@ use debug::{
     report::{Absent, Class, Part, Place, Report, Sample, Timing},
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, FrameKind, Frames, Missing, Source, Wait},
-    tree::{Ending, Threads},
+    tree::{Ending, Threads, Which},
     verdict::{Cite, RuleId, Sureness, Verdict},
 };
 
@@ -73,7 +73,12 @@ pub(crate) fn add(
     words: &str,
 ) -> Vec<FrameId> {
     let frames = stack(&mut report.frames, words);
-    let ending = Ending { activity, end };
+    let thread = Which::First;
+    let ending = Ending {
+        thread,
+        activity,
+        end,
+    };
     report.samples[sample]
         .tree
         .add(&frames, ending, &threads(1, ranks));

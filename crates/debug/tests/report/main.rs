@@ -12,6 +12,7 @@ use debug::{
     },
     samples::Motion,
     stack::{Activity, End, Missing, Wait},
+    tree::{Ending, Which},
 };
 use made::{add, four, look, many, set, stack, threads};
 
@@ -105,7 +106,7 @@ fn four_ranks_in_two_classes() {
     likely: 3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block
       (io.c:41), in disk wait in 3 of 3 looks
 
-    3 [0-2] running, spinning, 98% cpu: MPI_Allreduce < solve (solver.c:88)
+    3 [0-2] polling, 98% cpu: MPI_Allreduce < solve (solver.c:88)
     1 [3] in disk wait, stuck, 0% cpu: read < read_block (io.c:41)
 
     4 [0-3] main (solver.c:120)
@@ -127,7 +128,7 @@ fn four_ranks_in_two_classes() {
       (solver.c:88); rank 3 is in read_block
       (io.c:41), in disk wait in 3 of 3 looks
 
-    3 [0-2] running, spinning, 98% cpu: MPI_Allreduce
+    3 [0-2] polling, 98% cpu: MPI_Allreduce
       < solve (solver.c:88)
     1 [3] in disk wait, stuck, 0% cpu: read
       < read_block (io.c:41)
@@ -150,7 +151,7 @@ fn four_ranks_in_two_classes() {
     mpirun ./solver (pid 4711): 4 ranks, 3 looks in 2.0 s
     likely: 3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41), in disk wait in 3 of 3 looks
 
-    3 [0-2] running, spinning, 98% cpu: MPI_Allreduce < solve (solver.c:88)
+    3 [0-2] polling, 98% cpu: MPI_Allreduce < solve (solver.c:88)
     1 [3] in disk wait, stuck, 0% cpu: read < read_block (io.c:41)
 
     4 [0-3] _start in solver
@@ -177,7 +178,7 @@ fn four_ranks_in_two_classes() {
     ^[1;31mlikely:^[0m 3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block
       (io.c:41), in disk wait in 3 of 3 looks
 
-    ^[1m3^[0m ^[36m[0-2]^[0m ^[33mrunning,^[0m ^[33mspinning,^[0m ^[33m98% cpu:^[0m MPI_Allreduce < solve (solver.c:88)
+    ^[1m3^[0m ^[36m[0-2]^[0m ^[33mpolling,^[0m ^[33m98% cpu:^[0m MPI_Allreduce < solve (solver.c:88)
     ^[1m1^[0m ^[36m[3]^[0m ^[33min disk wait,^[0m ^[33mstuck,^[0m ^[33m0% cpu:^[0m read < read_block (io.c:41)
 
     ^[1m4^[0m ^[36m[0-3]^[0m main^[2m (solver.c:120)^[0m
@@ -376,8 +377,8 @@ fn a_narrow_terminal() {
       (io.c:41), in disk wait in 3 of 3
       looks
 
-    3 [0-2] running, spinning, 98% cpu:
-      MPI_Allreduce < solve (solver.c:88)
+    3 [0-2] polling, 98% cpu: MPI_Allreduce
+      < solve (solver.c:88)
     1 [3] in disk wait, stuck, 0% cpu: read
       < read_block (io.c:41)
 
@@ -427,7 +428,8 @@ fn what_is_not_plain_is_marked() {
     );
     report.samples[0].tree.add(
         &stack(&mut report.frames, "main@a.c:9 train@loop.py:31 matmul"),
-        debug::tree::Ending {
+        Ending {
+            thread: Which::First,
             activity: Activity::Running,
             end: End::Start,
         },
@@ -451,6 +453,46 @@ fn what_is_not_plain_is_marked() {
     1 [2] again (b.c:2) · running (incomplete: too deep) ◀ 1 of 6
     1 [1] inner (b.c:2) > read · stopped by a debugger (incomplete) ◀ 1 of 6
     missing: 1 [7] process 99 debugs it
+    "#);
+}
+
+/// Threads of libraries stand below those of the program, however many they are; what looks the same is one line.
+#[test]
+fn first_threads_come_first() {
+    let mut report = look(&[(
+        "3",
+        Activity::Waiting(Wait::Read),
+        "_start main@a.c:9 load@io.c:4 read",
+    )]);
+    for (ranks, activity, file, thread) in [
+        ("0-2", Activity::Waiting(Wait::Futex), "a.c", Which::First),
+        ("0-3", Activity::Waiting(Wait::Futex), "w.c", Which::Other),
+        (
+            "0-3",
+            Activity::Waiting(Wait::Poll),
+            "old/w.c",
+            Which::Other,
+        ),
+    ] {
+        let words = match thread {
+            Which::First => format!("_start main@{file}:7 pthread_join"),
+            Which::Other => format!("clone3 start_thread worker@{file}:3 take"),
+        };
+        let frames = stack(&mut report.frames, &words);
+        let ending = Ending {
+            thread,
+            activity,
+            end: End::Start,
+        };
+        let threads = threads(2, &set(ranks));
+        report.samples[0].tree.add(&frames, ending, &threads);
+    }
+    insta::assert_snapshot!(shown(&report, 80), @r#"
+    mpirun ./solver (pid 4711): 4 ranks
+
+    3 [0-2] (2 threads each) main (a.c:7) > pthread_join · futex
+    1 [3] main (a.c:9) > load (io.c:4) > read · reading ◀ 1 of 4
+    4 [0-3] (4 threads each) worker (w.c:3) > take · futex 8 [0-3], poll 8 [0-3]
     "#);
 }
 
@@ -478,7 +520,7 @@ fn sets_of_ranks_are_cut_between_items() {
 #[test]
 fn json_is_read_back() {
     let report = four();
-    insta::assert_snapshot!(json(&look(&[("0-2", Activity::Running, "main@a.c:1 f")])), @r#"{"format":"dbgr.stacks","version":1,"title":"mpirun ./solver (pid 4711)","found":[],"doubts":[],"host":"","date":"","versions":[],"placement":[],"frames":[{"function":"f","module":"solver","source":null,"kind":"native"},{"function":"main","module":"solver","source":{"file":"/src/a.c","line":1},"kind":"native"}],"samples":[{"at_us":0,"stacks":[{"frames":[1,0],"activity":"running","end":"start","threads":[{"each":1,"ranks":"0-2"}]}],"helpers":[],"children":[]}],"classes":[],"missing":[],"verdicts":[],"timing":{"total_us":0,"stops":0,"stopped_median_us":0,"stopped_longest_us":0}}"#);
+    insta::assert_snapshot!(json(&look(&[("0-2", Activity::Running, "main@a.c:1 f")])), @r#"{"format":"dbgr.stacks","version":1,"title":"mpirun ./solver (pid 4711)","found":[],"doubts":[],"host":"","date":"","versions":[],"placement":[],"frames":[{"function":"f","module":"solver","source":null,"kind":"native"},{"function":"main","module":"solver","source":{"file":"/src/a.c","line":1},"kind":"native"}],"samples":[{"at_us":0,"stacks":[{"frames":[1,0],"thread":"first","activity":"running","end":"start","threads":[{"each":1,"ranks":"0-2"}]}],"helpers":[],"children":[]}],"classes":[],"missing":[],"verdicts":[],"timing":{"total_us":0,"stops":0,"stopped_median_us":0,"stopped_longest_us":0}}"#);
     for report in [report, many(50), look(&[])] {
         let said = json(&report);
         let read = from_json(&said).unwrap();

@@ -13,6 +13,7 @@ use super::{
     escaped,
 };
 use crate::{
+    samples::Motion,
     stack::{Activity, End, FrameId},
     tree::Ending,
 };
@@ -104,7 +105,8 @@ struct Row {
 
 /// What a class did over time, with its lines if it ran in circles.
 fn motion(class: &Class) -> String {
-    let word = motion_word(class.motion).unwrap_or("–");
+    let word = motion_word(class.motion).filter(|_| class.motion != Motion::Spinning);
+    let word = word.unwrap_or("–");
     let lines = loop_lines(class, "…");
     [Some(word.to_owned()), lines]
         .into_iter()
@@ -121,7 +123,10 @@ fn rows(report: &Report) -> Vec<Row> {
         .map(|class| Row {
             ranks: class.ranks.clone(),
             frames: class.frames.clone(),
-            activity: class.activity.to_string(),
+            activity: match class.motion {
+                Motion::Spinning => "polling".to_owned(),
+                _ => class.activity.to_string(),
+            },
             motion: motion(class),
             load: report.load(class),
         })
@@ -196,11 +201,9 @@ fn table(report: &Report, rows: &[Row], odd: impl Fn(&Row) -> &'static str, page
     page.push_str("</table></div>\n");
 }
 
-/// The innermost frames of a stack, the innermost first.
+/// Where a stack ends, and the functions of the user that have led there, the innermost first.
 fn callers(report: &Report, frames: &[FrameId]) -> String {
-    let inner = frames.iter().rev().take(CALLERS);
-    let inner = inner.map(|&id| report.frames.get(id).to_string());
-    inner.collect::<Vec<_>>().join(" < ")
+    report.places(frames, CALLERS)
 }
 
 fn rest(rows: usize, what: &str, page: &mut String) {

@@ -2,7 +2,7 @@
 
 use super::{Detail, MIN_ROOM, Page, Style, Word};
 use crate::{
-    report::{clean, name},
+    report::{clean, name, view::GAP},
     stack::{Frame, FrameKind},
 };
 
@@ -21,7 +21,10 @@ impl Page {
             (false, true) => format!(" ({place}, inlined)"),
         };
         let room = room.saturating_sub(place.chars().count()).max(MIN_ROOM / 2);
-        let name = self.shortened(&name(frame), room);
+        let name = match name(frame) {
+            gap if gap == GAP => self.sign(GAP, "...").to_owned(),
+            name => self.shortened(&name, room),
+        };
         vec![(Style::Plain, name), (Style::Place, place)]
     }
 

@@ -4,7 +4,8 @@ use super::{Detail, MAX_STACKS, MIN_ROOM, Page, Style, Word};
 use crate::{
     report::{
         Report, clean,
-        outline::{self, Outline, Segment},
+        outline::{Outline, Segment},
+        view::View,
     },
     stack::{End, FrameId, Frames},
 };
@@ -17,12 +18,19 @@ const MIN_REPEATS: usize = 3;
 
 impl Page {
     pub(super) fn tree(&mut self, report: &Report, tree: &crate::tree::Tree) {
-        let frames = &report.frames;
-        let outline = match self.look.detail {
+        let view;
+        let (frames, outline) = match self.look.detail {
             Detail::Folded => {
-                Outline::of(&outline::without_startup(tree, frames), frames, MAX_STACKS)
+                view = View::of(tree, &report.frames);
+                (
+                    &view.frames,
+                    Outline::of(&view.tree, &view.frames, MAX_STACKS),
+                )
             }
-            Detail::Full => Outline::of(tree, frames, usize::MAX),
+            Detail::Full => {
+                let frames = &report.frames;
+                (frames, Outline::of(tree, frames, usize::MAX))
+            }
         };
         let mut open = vec![Step::Segment(0, Prefixes::default(), 1)];
         while let Some(step) = open.pop() {

@@ -6,9 +6,10 @@ use super::{MIDDLE, SHORT, colour, ended, escaped};
 use crate::{
     report::{
         Report, bracketed, counted, name,
-        outline::{self, Outline, Segment},
+        outline::{Outline, Segment},
+        view::View,
     },
-    stack::Frame,
+    stack::{Frame, Frames},
 };
 
 /// Stacks in the picture.
@@ -24,8 +25,8 @@ pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
     let Some(sample) = report.samples.last() else {
         return;
     };
-    let tree = outline::without_startup(&sample.tree, &report.frames);
-    let outline = Outline::of(&tree, &report.frames, MAX_DRAWN);
+    let view = View::of(&sample.tree, &report.frames);
+    let outline = Outline::of(&view.tree, &view.frames, MAX_DRAWN);
     let looks = if report.samples.len() > 1 {
         " in the last look"
     } else {
@@ -54,7 +55,7 @@ pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
         };
         let segment = &outline.segments[at];
         if at > 0 {
-            open_segment(report, &outline, at, weights[at], page);
+            open_segment(&view.frames, &outline, at, weights[at], page);
             open.push(Piece::Close);
         }
         if !segment.children.is_empty() || segment.folded.is_some() && at == 0 {
@@ -125,7 +126,7 @@ fn remainder(segment: &Segment, page: &mut String) {
     }
 }
 
-fn open_segment(report: &Report, outline: &Outline, at: usize, weight: usize, page: &mut String) {
+fn open_segment(frames: &Frames, outline: &Outline, at: usize, weight: usize, page: &mut String) {
     let segment = &outline.segments[at];
     let mut class = "s".to_owned();
     if let (Some((ending, _)), true) = (segment.ends.first(), segment.children.is_empty()) {
@@ -145,16 +146,16 @@ fn open_segment(report: &Report, outline: &Outline, at: usize, weight: usize, pa
         let _ = write!(page, ", {}", ended(ending));
     }
     page.push_str("\">");
-    let frames = segment.frames.len();
+    let all = segment.frames.len();
     let (outer, inner) = DRAWN;
     for (index, &id) in segment.frames.iter().enumerate() {
-        if frames > outer + inner + 1 && index >= outer && index < frames - inner {
+        if all > outer + inner + 1 && index >= outer && index < all - inner {
             if index == outer {
-                let _ = write!(page, "<b>… {} frames</b>", frames - outer - inner);
+                let _ = write!(page, "<b>… {} frames</b>", all - outer - inner);
             }
             continue;
         }
-        frame(report.frames.get(id), page);
+        frame(frames.get(id), page);
     }
     if segment.children.is_empty() {
         remainder(segment, page);
