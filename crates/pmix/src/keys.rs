@@ -48,6 +48,16 @@ keys! {
     WORKING_DIR = c"pmix.wdir",
     // What is spawned.
     HOST = c"pmix.host",
+    COLOCATE_PROCS = c"pmix.colproc",
+    COLOCATE_PER_PROC = c"pmix.colnum.proc",
+    COLOCATE_PER_NODE = c"pmix.colnum.node",
+    SET_ENVAR = c"pmix.envar.set",
+    ADD_ENVAR = c"pmix.envar.add",
+    UNSET_ENVAR = c"pmix.envar.unset",
+    PREPEND_ENVAR = c"pmix.envar.prepnd",
+    APPEND_ENVAR = c"pmix.envar.appnd",
+    NOTIFY_COMPLETION = c"pmix.notecomp",
+    PERSONALITY = c"pmix.pers",
     // Ours: where to look for a program before anywhere else; and of a job that was spawned by PMI, what its key-value
     // space begins with.
     SPAWN_PATH = c"rally.path",
@@ -69,6 +79,15 @@ keys! {
     PARENT_ID = c"pmix.parent",
     // Directives.
     COLLECT_DATA = c"pmix.collect",
+    COLLECT_JOB_INFO = c"pmix.collect.gen",
+    OPTIONAL = c"pmix.optional",
+    GET_REFRESH_CACHE = c"pmix.get.refresh",
+    GET_STATIC_VALUES = c"pmix.get.static",
+    GET_POINTER_VALUES = c"pmix.get.pntrs",
+    SESSION_INFO = c"pmix.ssn.info",
+    JOB_INFO = c"pmix.job.info",
+    APP_INFO = c"pmix.app.info",
+    NODE_INFO = c"pmix.node.info",
     TIMEOUT = c"pmix.timeout",
     IMMEDIATE = c"pmix.immediate",
     WAIT = c"pmix.wait",
@@ -108,6 +127,7 @@ keys! {
     GROUP_ADD_MEMBERS = c"pmix.grp.add",
     GROUP_FINAL_ORDER = c"pmix.grp.finord",
     // Queries.
+    QUERY_REFRESH_CACHE = c"pmix.qry.rfsh",
     QUERY_NAMESPACES = c"pmix.qry.ns",
     QUERY_NAMESPACE_INFO = c"pmix.qry.nsinfo",
     QUERY_PROC_TABLE = c"pmix.qry.ptable",
@@ -126,7 +146,11 @@ keys! {
     LOG_MESSAGE = c"pmix.log.msg",
     LOG_STDERR = c"pmix.log.stderr",
     LOG_STDOUT = c"pmix.log.stdout",
+    // Who logs, and when, is known.
+    LOG_SOURCE = c"pmix.log.source",
+    LOG_TIMESTAMP = c"pmix.log.tstmp",
     // Job control.
+    JOB_CTRL_ID = c"pmix.jctrl.id",
     JOB_CTRL_KILL = c"pmix.jctrl.kill",
     JOB_CTRL_SIGNAL = c"pmix.jctrl.sig",
     JOB_CTRL_TERMINATE = c"pmix.jctrl.term",

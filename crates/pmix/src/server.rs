@@ -48,6 +48,7 @@ mod assembly;
 mod collective;
 mod construct;
 mod credential;
+mod directive;
 mod environment;
 mod event;
 mod exchange;
@@ -430,6 +431,9 @@ impl Server {
 
     /// Carries out one request of a connection.
     fn on_request(&mut self, now: Time, reply: ReplyTo, from: &Proc, request: Request) {
+        if directive::is_too_much(&request) {
+            return self.status(reply, Status::NOT_SUPPORTED);
+        }
         match request {
             Request::JobInfo => self.tell_job(reply, &from.nspace),
             Request::Commit { buckets } => self.on_commit(now, reply, from, &buckets),

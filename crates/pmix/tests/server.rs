@@ -12,6 +12,8 @@ mod bounds;
 mod collectives;
 #[path = "server/commands.rs"]
 mod commands;
+#[path = "server/directives.rs"]
+mod directives;
 #[path = "server/events.rs"]
 mod events;
 #[path = "server/facts.rs"]

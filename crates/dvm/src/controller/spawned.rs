@@ -1,5 +1,6 @@
 //! Jobs that procs spawn by PMIx: what they are made of, and who hears of their beginning and end.
 
+mod beside;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use pmix::{
     value::{App as SpawnedApp, Envar, Info, Key, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
+use self::beside::Beside;
 use super::{Asker, Controller, Job, MAX_JOBS, Origin, Phase, Puts};
 use crate::{
     alloc::LocalNames,
@@ -46,7 +48,10 @@ impl Controller {
             .find(|(_, share)| share.ranks.contains(by.rank))
             .and_then(|(node, _)| self.allocation.nodes.get(node.0 as usize));
         let here = LocalNames::new(here.map_or("", |node| node.name.as_str()));
-        match spec(&here, &spawner.spec, infos, apps) {
+        let spec = self
+            .beside(infos, &apps)
+            .and_then(|beside| spec(&here, &spawner.spec, beside, infos, apps));
+        match spec {
             Ok(spec) => {
                 let asker = Some(asker);
                 let origin = Origin::Spawned {
@@ -247,6 +252,7 @@ impl Controller {
 fn spec(
     here: &LocalNames,
     spawner: &JobSpec,
+    beside: Option<Beside>,
     infos: &[Info],
     apps: Vec<SpawnedApp>,
 ) -> Result<JobSpec, Status> {
@@ -274,10 +280,22 @@ fn spec(
     let mut programs = Vec::new();
     let held: Vec<Info> = apps.iter().flat_map(|app| app.info.clone()).collect();
     for app in apps {
-        let count = u32::try_from(app.maxprocs).map_err(|_| Status::BAD_PARAM)?;
+        let most = u32::try_from(app.maxprocs).map_err(|_| Status::BAD_PARAM)?;
+        // With so many for each of the others the number of procs follows; what is said besides can only lower it.
+        let count = match beside.as_ref().and_then(|beside| beside.count) {
+            Some(count) if most == 0 => count,
+            Some(count) => count.min(most),
+            None => most,
+        };
+        let nodes = match (&beside, hosts(here, infos, &app)?) {
+            (None, said) => said,
+            (Some(beside), None) => Some(beside.hosts.clone()),
+            // Two answers to one question.
+            (Some(_), Some(_)) => return Err(Status::BAD_PARAM),
+        };
         request.apps.push(AppRequest {
             count: Some(count),
-            hosts: hosts(here, infos, &app)?,
+            hosts: nodes,
             ..AppRequest::default()
         });
         programs.push(program(base, infos, app)?);
@@ -402,8 +420,13 @@ fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, Status> {
         );
     }
     for info in job.iter().chain(&app.info) {
-        if let Value::Envar(envar) = &info.value {
-            change(&mut env, info, envar);
+        match &info.value {
+            Value::Envar(envar) => change(&mut env, info, envar),
+            Value::String(Some(name)) if info.key == *keys::UNSET_ENVAR => {
+                let name = OsStr::from_bytes(name.as_bytes());
+                env.retain(|(other, _)| other != name);
+            }
+            _ => {}
         }
     }
     let directive = find(&app.info, keys::WORKING_DIR).or_else(|| find(job, keys::WORKING_DIR));
@@ -462,12 +485,23 @@ fn change(env: &mut Vec<(OsString, OsString)>, info: &Info, envar: &Envar) {
         .find(|(other, _)| other == name)
         .map(|(_, value)| value.as_bytes().to_vec());
     let joined = |first: &[u8], second: &[u8]| [first, &[envar.separator], second].concat();
-    let new = match (info.key.as_bytes(), old) {
-        (b"pmix.envar.unset", _) => return env.retain(|(other, _)| other != name),
-        (b"pmix.envar.addv", Some(_)) => return,
-        (b"pmix.envar.prepnd", Some(old)) => joined(value, &old),
-        (b"pmix.envar.appnd", Some(old)) => joined(&old, value),
-        _ => value.to_vec(),
+    let key = info.key.as_c_str();
+    let new = match old {
+        _ if key == keys::UNSET_ENVAR => return env.retain(|(other, _)| other != name),
+        Some(_) if key == keys::ADD_ENVAR => return,
+        Some(old) if key == keys::PREPEND_ENVAR => joined(value, &old),
+        Some(old) if key == keys::APPEND_ENVAR => joined(&old, value),
+        _ if [
+            keys::SET_ENVAR,
+            keys::ADD_ENVAR,
+            keys::PREPEND_ENVAR,
+            keys::APPEND_ENVAR,
+        ]
+        .contains(&key) =>
+        {
+            value.to_vec()
+        }
+        _ => return,
     };
     set(env, name, OsStr::from_bytes(&new));
 }

@@ -2,18 +2,12 @@
 
 use std::ffi::CStr;
 
-use super::{ReplyTo, Server, facts::joined, find, info};
+use super::{ReplyTo, Server, directive, facts::joined, find, info};
 use crate::{
     keys,
     message::Answer,
     value::{DataType, Elements, Info, Nspace, PmixRank, Proc, Query, Status, Value},
 };
-
-/// What a spawn may ask for, as attributes.
-const SPAWN_SUPPORT: &str = "pmix.wdir,pmix.host,pmix.hostfile,pmix.mapby,pmix.rankby,pmix.bindto,\
-pmix.stdin,pmix.fwd.stdin,pmix.fwd.stdout,pmix.fwd.stderr";
-/// How a job may be held, as attributes.
-const DEBUG_SUPPORT: &str = "pmix.dbg.exec,pmix.dbg.init,pmix.dbg.notify";
 
 impl Server {
     pub(super) fn on_query(&mut self, reply: ReplyTo, from: &Proc, queries: &[Query]) {
@@ -35,8 +29,13 @@ impl Server {
     }
 
     fn fact_for(&self, from: &Proc, key: &CStr, qualifiers: &[Info]) -> Option<Value> {
+        let whose = match find(qualifiers, keys::PROC_ID) {
+            Some(Value::Proc(proc)) => Some(&**proc),
+            _ => None,
+        };
         let nspace = find(qualifiers, keys::NSPACE)
             .and_then(name_of)
+            .or_else(|| Some(whose?.nspace.clone()))
             .unwrap_or_else(|| from.nspace.clone());
         let job = self.jobs.get(&nspace);
         if key == keys::QUERY_NAMESPACES {
@@ -60,10 +59,10 @@ impl Server {
             return Some(Value::array(DataType::PROC_INFO, job?.table()));
         }
         if key == keys::QUERY_SPAWN_SUPPORT {
-            return Some(Value::text(SPAWN_SUPPORT));
+            return Some(Value::String(joined(directive::OF_SPAWN, b',')));
         }
         if key == keys::QUERY_DEBUG_SUPPORT {
-            return Some(Value::text(DEBUG_SUPPORT));
+            return Some(Value::String(joined(directive::OF_HOLD, b',')));
         }
         // Nobody can define sets of processes here: there are none.
         if key == keys::QUERY_NUM_PSETS {
@@ -91,6 +90,7 @@ impl Server {
                 .and_then(|rank| u32::try_from(rank).ok())
                 .map(PmixRank),
         });
+        let rank = rank.or_else(|| Some(whose?.rank));
         let fact = match rank {
             Some(rank) if rank.is_number() => job.rank_fact(rank, key),
             _ => job.job_fact(key),

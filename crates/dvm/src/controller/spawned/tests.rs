@@ -441,3 +441,143 @@ fn a_program_that_cannot_be_started_is_an_answer_and_nothing_else() {
     assert_eq!(world.reply(), Some(refused));
     assert_eq!(world.ended(), [2]);
 }
+
+/// How many ranks a spawn that asks by PMIx gets, or why none: rank 0 of the job of the front asks, which has spawned a job
+/// of two before.
+fn spawned_with(infos: Vec<Info>, maxprocs: i32) -> Result<u32, Status> {
+    let mut world = World::new(OnFailure::EndJob);
+    world.spawn(FIRST, spawn(&[], &[]));
+    let request = pmix::message::Request::Spawn {
+        infos,
+        apps: vec![SpawnedApp {
+            command: CString::new("./a").ok(),
+            maxprocs,
+            ..SpawnedApp::default()
+        }],
+    };
+    let mut writer = Writer::new(Format::V4);
+    request.encode(&mut writer);
+    let before = world.outputs.len();
+    world.daemon(ToController::Ask {
+        proc: ProcId {
+            job: FIRST,
+            rank: Rank(0),
+        },
+        ticket: AskId::Pmix(7),
+        request: writer.into_bytes().into(),
+    });
+    let shape = pmix::message::Shape::Spawned;
+    for output in &world.outputs[before..] {
+        if let ControllerOutput::Daemon(_, ToDaemon::Launch(launch)) = output {
+            return Ok(launch.size);
+        }
+        if let ControllerOutput::Daemon(_, ToDaemon::Answer { answer, .. }) = output {
+            return Err(Answer::decode(Format::V4, shape, answer).unwrap().status());
+        }
+    }
+    panic!("the spawn is not answered");
+}
+
+#[test]
+fn as_many_beside_others_as_is_said() {
+    let procs = |procs: &[(&str, PmixRank)]| {
+        let procs = procs.iter().map(|(name, rank)| Proc {
+            nspace: Nspace::from_text(name).unwrap(),
+            rank: *rank,
+        });
+        directive(keys::COLOCATE_PROCS, Value::procs(procs.collect()))
+    };
+    let per_proc = |count| directive(keys::COLOCATE_PER_PROC, Value::Uint16(count));
+    let per_node = |count| directive(keys::COLOCATE_PER_NODE, Value::Uint16(count));
+    let both = [("test@2", PmixRank(0)), ("test@2", PmixRank(1))];
+    let whole = [("test@2", PmixRank::WILDCARD), ("test@2", PmixRank(1))];
+    let other = [("test@1", PmixRank(0)), ("test@2", PmixRank(1))];
+    let bad = Err(Status::BAD_PARAM);
+    let cases = [
+        (vec![procs(&both), per_proc(3)], 0, Ok(6)),
+        (vec![procs(&whole), per_proc(2)], 0, Ok(4)),
+        (vec![procs(&other), per_proc(1)], 0, Ok(2)),
+        (vec![procs(&whole), per_node(3)], 0, Ok(3)),
+        // So many at most, and so many where nothing else is said.
+        (vec![procs(&both), per_proc(3)], 4, Ok(4)),
+        (vec![procs(&both)], 2, Ok(2)),
+        (vec![procs(&both)], 0, Err(Status::JOB_FAILED_TO_MAP)),
+        // It must be said beside whom, once how many, and neither none nor nowhere.
+        (vec![per_proc(1)], 2, bad),
+        (vec![procs(&both), per_proc(1), per_node(1)], 0, bad),
+        (vec![procs(&both), per_proc(0)], 2, bad),
+        (
+            vec![
+                procs(&both),
+                directive(keys::HOST, Value::text("localhost")),
+            ],
+            2,
+            bad,
+        ),
+        (
+            vec![directive(keys::COLOCATE_PROCS, Value::Bool(true))],
+            2,
+            bad,
+        ),
+        (vec![procs(&[]), per_proc(1)], 0, Err(Status::NOT_FOUND)),
+        (
+            vec![procs(&[("test@2", PmixRank(2))]), per_proc(1)],
+            0,
+            Err(Status::NOT_FOUND),
+        ),
+        (
+            vec![procs(&[("elsewhere@2", PmixRank(0))]), per_proc(1)],
+            0,
+            Err(Status::NOT_FOUND),
+        ),
+    ];
+    for (infos, maxprocs, expected) in cases {
+        let text = format!("{infos:?} {maxprocs}");
+        assert_eq!(spawned_with(infos, maxprocs), expected, "{text}");
+    }
+}
+
+#[test]
+fn variables_change_as_directives_say() {
+    let envar = |key, name: &str, value: &str| {
+        let envar = Envar {
+            name: CString::new(name).ok(),
+            value: CString::new(value).ok(),
+            separator: b':',
+        };
+        directive(key, Value::Envar(Box::new(envar)))
+    };
+    let base = App {
+        program: "a".into(),
+        args: Vec::new(),
+        env: vec![("A".into(), "1".into()), ("B".into(), "2".into())],
+        directory: "/".into(),
+        search: "/bin".into(),
+        umask: None,
+        tracers: crate::spec::Tracers::Ancestors,
+    };
+    let cases = [
+        (envar(keys::SET_ENVAR, "A", "3"), "B=2 A=3"),
+        (envar(keys::ADD_ENVAR, "A", "3"), "A=1 B=2"),
+        (envar(keys::ADD_ENVAR, "C", "3"), "A=1 B=2 C=3"),
+        (envar(keys::PREPEND_ENVAR, "A", "3"), "B=2 A=3:1"),
+        (envar(keys::APPEND_ENVAR, "A", "3"), "B=2 A=1:3"),
+        (envar(keys::APPEND_ENVAR, "C", "3"), "A=1 B=2 C=3"),
+        (envar(keys::UNSET_ENVAR, "A", ""), "B=2"),
+        (directive(keys::UNSET_ENVAR, Value::text("A")), "B=2"),
+        (envar(keys::HOST, "A", "3"), "A=1 B=2"),
+    ];
+    for (info, expected) in cases {
+        let app = SpawnedApp {
+            command: CString::new("a").ok(),
+            ..SpawnedApp::default()
+        };
+        let text = format!("{info:?}");
+        let app = program(&base, &[info], app).unwrap();
+        let variables = app.env.iter();
+        let line: Vec<String> = variables
+            .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+            .collect();
+        assert_eq!(line.join(" "), expected, "{text}");
+    }
+}
