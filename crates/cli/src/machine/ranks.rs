@@ -2,6 +2,7 @@
 
 mod channels;
 mod program;
+mod relocated;
 
 use std::{
     collections::BTreeMap,

