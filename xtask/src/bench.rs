@@ -4,6 +4,7 @@
 //! busier for a while is so for everybody. Reported are medians, and ratios of medians with a 95% interval from a
 //! bootstrap over the rounds.
 
+mod busy;
 mod hold;
 mod launch;
 mod memory;
@@ -55,6 +56,8 @@ enum What {
     /// MPI programs, and what `hold` measures.
     Mpi,
     Hold,
+    /// MPI on a machine that others use.
+    Busy,
     /// What `dbgr` does with stacks.
     Stacks,
 }
@@ -120,6 +123,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if wanted(What::Mpi) || args.what == What::Hold {
         report.section("hold", hold::measure(&bench)?);
+    }
+    if wanted(What::Busy) {
+        report.section("busy", busy::measure(&bench)?);
     }
     if wanted(What::Place) {
         report.section("place", place::measure()?);

@@ -59,8 +59,8 @@ pub use private::{make_private_dir, random_number, remove_private_dir, write_pri
 pub use process::{
     Forked, Loaded, Pid, ProcessInfo, all_processes, become_subreaper, bytes_written, children,
     close_on_exec_from, current_pid, descendants, effective_gid, effective_uid, end_of,
-    environment_of, exit_at_once, fork, host_name, inspect, kill, kill_group, limit, new_session,
-    raise_descriptor_limit, start_time, tracer,
+    environment_of, exit_at_once, fork, host_name, inspect, kill, kill_group, leaves_to_default,
+    limit, new_session, raise_descriptor_limit, start_time, tracer,
 };
 pub use publish::{NotWritten, publish};
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
@@ -70,9 +70,7 @@ pub use socket::{
     AcceptOutcome, Accepted, ConnectOutcome, PeerIdentity, SocketOwners, UnknownPeer, accept,
     accept_at, ask_at, connect_loopback, connect_outcome, listen_at, listen_loopback, unused_port,
 };
-pub use spawn::{
-    ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers,
-};
+pub use spawn::{Resource, Session, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers};
 pub use terminal::{
     RawMode, Standing, WindowSize, has_hung_up, is_terminal, open_output_pty, open_pty,
     set_window_size, standing, window_size,

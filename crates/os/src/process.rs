@@ -285,6 +285,23 @@ pub fn start_time(pid: Pid) -> Option<u64> {
     inspect(pid).map(|info| info.start_time)
 }
 
+/// Whether `pid` leaves a signal to its default action: neither handles, ignores nor blocks it. `false` when it is gone.
+#[must_use]
+pub fn leaves_to_default(pid: Pid, signal: Signal) -> bool {
+    let bit = u32::try_from(signal.0 - 1).map_or(0, |place| 1_u64.checked_shl(place).unwrap_or(0));
+    let Some(status) = read_proc(pid, "status") else {
+        return false;
+    };
+    let text = String::from_utf8_lossy(&status);
+    ["SigBlk:", "SigIgn:", "SigCgt:"].into_iter().all(|name| {
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
+        let mask = lines
+            .next()
+            .map(|mask| u64::from_str_radix(mask.trim(), 16));
+        matches!(mask, Some(Ok(mask)) if mask & bit == 0)
+    })
+}
+
 /// Who traces `pid`; `None` when nobody does, or it is gone.
 ///
 /// # Errors

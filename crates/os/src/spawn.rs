@@ -74,20 +74,22 @@ pub struct SpawnSpec<'a> {
     pub tracers: Tracers,
     /// Resource limits: which, soft, hard.
     pub limits: &'a [(Resource, u64, u64)],
-    /// Whether it gets a session and a terminal of its own.
-    pub terminal: ControllingTerminal,
+    /// Whose session it is in.
+    pub session: Session,
     /// Whether it stops at its first instruction.
     pub trace: Trace,
 }
 
-/// Whether a program gets a session and a terminal of its own.
+/// Whose session a program is in. It leads a process group of its own in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ControllingTerminal {
-    /// A process group of its own in our session.
+pub enum Session {
+    /// Ours.
     #[default]
-    None,
-    /// A session of its own, with the terminal on descriptor 0 as its controlling terminal.
-    Take,
+    Ours,
+    /// One of its own: the kernel may share out the processors among sessions (`docs/decisions/0013-sessions.md`).
+    Own,
+    /// One of its own, with the terminal on descriptor 0 as its controlling terminal.
+    WithTerminal,
 }
 
 /// Whether a program is traced by us when it starts.
@@ -247,7 +249,7 @@ impl Spawner {
         })
     }
 
-    /// Starts a program and returns when it runs, or has failed: about 100 us. It is in a process group of its own
+    /// Starts a program and returns when it runs, or has failed: about 100 us. It leads a process group of its own
     /// whose number is its pid, gets SIGKILL when this thread ends, blocks no signal, ignores none that we ignore
     /// ourselves.
     ///
@@ -420,9 +422,9 @@ enum Never {}
 impl Child<'_> {
     fn become_program(&mut self) -> Result<Never, c_int> {
         self.enter(SpawnStep::ProcessGroup);
-        match self.spec.terminal {
-            ControllingTerminal::None => raw(libc::SYS_setpgid, [0, 0, 0, 0])?,
-            ControllingTerminal::Take => raw(libc::SYS_setsid, [0; 4])?,
+        match self.spec.session {
+            Session::Ours => raw(libc::SYS_setpgid, [0, 0, 0, 0])?,
+            Session::Own | Session::WithTerminal => raw(libc::SYS_setsid, [0; 4])?,
         };
         self.enter(SpawnStep::ParentDeath);
         self.die_with_parent()?;
@@ -430,7 +432,7 @@ impl Child<'_> {
         self.leave_our_table()?;
         self.move_descriptors()?;
         self.enter(SpawnStep::Terminal);
-        if self.spec.terminal == ControllingTerminal::Take {
+        if self.spec.session == Session::WithTerminal {
             raw(libc::SYS_ioctl, [0, word(libc::TIOCSCTTY), 0, 0])?;
         }
         self.enter(SpawnStep::Affinity);

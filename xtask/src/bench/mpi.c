@@ -2,12 +2,20 @@
  * What `cargo xtask bench mpi` runs.
  *
  * hello      MPI_Init, the rank, MPI_Finalize.
+ * steps N    N times some work of its own, a millisecond or so, and a barrier.
  * spawn N R  spawns R ranks of this program N times, one after another; rank 0 prints the seconds of all of them.
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static void compute(void)
+{
+    volatile double value = 1;
+    for (int i = 0; i < 500000; i++)
+        value = value * 1.0000001;
+}
 
 int main(int argc, char **argv)
 {
@@ -24,6 +32,11 @@ int main(int argc, char **argv)
             MPI_Comm_disconnect(&other);
         }
         printf("%f\n", MPI_Wtime() - begin);
+    } else if (argc == 3 && strcmp(argv[1], "steps") == 0) {
+        for (int i = atoi(argv[2]); i > 0; i--) {
+            compute();
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
     } else {
         int rank, size;
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);

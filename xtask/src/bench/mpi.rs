@@ -177,8 +177,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     writeln!(
         text,
         "\nMedians in milliseconds: of the whole run, of all spawns together in the last row; {} rounds. Both sides have the \
-         same environment. Hydra gives every rank a session of its own: on a machine that is busy with something else, the \
-         kernel shares the CPUs among sessions (autogroup), and Hydra's ranks get more of them.",
+         same environment.",
         CASES
             .map(|(_, _, enough, _)| bench.rounds(enough).to_string())
             .join(", ")

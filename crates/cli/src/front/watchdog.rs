@@ -23,8 +23,8 @@ use std::{
 
 use base::{Signal, Time};
 use os::{
-    Clock, ControllingTerminal, Interest, Loop, Pid, ReadOutcome, SpawnError, SpawnSpec, Spawner,
-    Token, Trace, Tracers,
+    Clock, Interest, Loop, Pid, ReadOutcome, Session, SpawnError, SpawnSpec, Spawner, Token, Trace,
+    Tracers,
 };
 
 use crate::{
@@ -130,7 +130,7 @@ impl Watchdog {
             umask: None,
             tracers: Tracers::Ancestors,
             limits: &[],
-            terminal: ControllingTerminal::None,
+            session: Session::Ours,
             trace: Trace::No,
         };
         let pid = Spawner::new()?.spawn(&spec)?;

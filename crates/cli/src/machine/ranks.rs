@@ -22,8 +22,8 @@ use dvm::{
     spec::{App, HoldAt, WindowSize},
 };
 use os::{
-    ControllingTerminal, Interest, Loop, Pid, Resource, SpawnSpec, SpawnStep, Spawner, Token,
-    Trace, WriteOutcome,
+    Interest, Loop, Pid, Resource, Session, SpawnSpec, SpawnStep, Spawner, Token, Trace,
+    WriteOutcome,
 };
 
 use self::{
@@ -176,10 +176,10 @@ impl Ranks {
                 self.descriptors.0,
                 self.descriptors.1,
             )],
-            terminal: if order.pty_size.is_some() {
-                ControllingTerminal::Take
+            session: if order.pty_size.is_some() {
+                Session::WithTerminal
             } else {
-                ControllingTerminal::None
+                Session::Own
             },
             trace: match order.hold {
                 HoldAt::Nowhere | HoldAt::Init | HoldAt::App => Trace::No,
@@ -293,6 +293,9 @@ impl Ranks {
             // Its whole group; the group may have been left by the rank itself, so that the pid is tried as well.
             if os::kill_group(pid, signal).is_err() {
                 let _ = os::kill(pid, signal);
+            }
+            if signal == Signal::TSTP {
+                stop_those_it_does_not(pid);
             }
         }
     }
@@ -520,6 +523,18 @@ impl Ranks {
             }
         }
         self.apps.remove(&job);
+    }
+}
+
+/// After SIGTSTP was sent to a rank's group. The kernel stops nobody by its default action in a group whose parents are all
+/// in other sessions, for it takes them for nobody's children: those who leave it to the default are stopped otherwise.
+fn stop_those_it_does_not(leader: Pid) {
+    let below = os::descendants(leader);
+    for pid in [leader].into_iter().chain(below) {
+        let is_in_group = os::inspect(pid).is_some_and(|info| info.pgrp == leader);
+        if is_in_group && os::leaves_to_default(pid, Signal::TSTP) {
+            let _ = os::kill(pid, Signal::STOP);
+        }
     }
 }
 

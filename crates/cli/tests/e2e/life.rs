@@ -197,6 +197,7 @@ fn a_rank_starts_in_a_clean_state() {
             field("pgid"),
             "a process group of its own: {line}"
         );
+        assert_eq!(field("pid"), field("sid"), "a session of its own: {line}");
         assert!(line.contains(&directory), "{line}");
         assert_eq!(field("umask"), "0027");
         assert_eq!(field("blocked"), "0000000000000000");

@@ -160,3 +160,39 @@ fn tests_do_not_pass_on_what_they_were_told_to_ignore() {
         assert!(said.contains("1 passed"), "{test}: {said}");
     }
 }
+
+/// The kernel itself would stop nobody whose parent is in another session.
+#[test]
+fn a_stop_from_a_process_stops_those_who_do_not_handle_it() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.start(&mut sandbox.rally(&[
+        "run",
+        "-n",
+        "1",
+        "mischief",
+        "trap",
+        "1",
+        "0",
+        "SIGTSTP",
+        ":",
+        "-n",
+        "1",
+        "sh",
+        "-c",
+        "echo ready; sleep 1000; exit 1",
+    ]));
+    run.expect_times(Stream::Stdout, "ready\n", 2);
+    let asleep = || (sandbox.find("sleep 1000").len() == 2).then_some(());
+    eventually(DEADLINE, asleep).expect("the second rank sleeps");
+    run.signal(Signal::SIGTSTP);
+    run.expect(Stream::Stdout, "SIGTSTP\n");
+    let stopped = |text: &str| {
+        let found = sandbox.find(text);
+        found.len() == 2 && found.iter().all(|process| process.state == 'T')
+    };
+    eventually(DEADLINE, || stopped("sleep 1000").then_some(())).expect("both processes stop");
+    run.signal(Signal::SIGCONT);
+    eventually(DEADLINE, || (!stopped("sleep 1000")).then_some(())).expect("they run on");
+    run.signal(Signal::SIGTERM);
+    run.end().expect_code(143);
+}

@@ -323,7 +323,7 @@ const fn step_text(step: StartStep) -> &'static str {
         StartStep::Channels => "make the channels for input and output",
         StartStep::OutputFile => "open the output file",
         StartStep::Fork => "fork",
-        StartStep::ProcessGroup => "make a process group",
+        StartStep::ProcessGroup => "make a session",
         StartStep::ParentDeath => "arm the parent-death signal",
         StartStep::Affinity => "bind to the chosen PUs",
         StartStep::Limits => "set the resource limits",

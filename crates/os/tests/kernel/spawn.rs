@@ -10,7 +10,7 @@ use std::{
 };
 
 use base::{CpuSet, ExitStatus, Signal};
-use os::{ControllingTerminal, Resource, SpawnError, SpawnSpec, SpawnStep, Trace};
+use os::{Resource, Session, SpawnError, SpawnSpec, SpawnStep, Trace};
 
 use crate::{
     Test,
@@ -190,7 +190,7 @@ fn failures_say_their_step_and_leave_nothing() {
         (
             SpawnSpec {
                 fds: &not_a_terminal,
-                terminal: ControllingTerminal::Take,
+                session: Session::WithTerminal,
                 ..base()
             },
             SpawnStep::Terminal,
@@ -447,7 +447,7 @@ fn a_terminal_can_be_the_programs_own() {
     let spec = SpawnSpec {
         fds: &fds,
         envp: &envp,
-        terminal: ControllingTerminal::Take,
+        session: Session::WithTerminal,
         ..spec(c"/bin/sh", &argv)
     };
     let pid = world.spawner.spawn(&spec).unwrap();

@@ -12,10 +12,7 @@ use std::{
 };
 
 use base::ExitStatus;
-use os::{
-    ChildEvent, Clock, ControllingTerminal, Event, Loop, Pid, ReadOutcome, SpawnSpec, Spawner,
-    Trace,
-};
+use os::{ChildEvent, Clock, Event, Loop, Pid, ReadOutcome, Session, SpawnSpec, Spawner, Trace};
 
 /// Far longer than anything here takes: who meets it has found a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -102,7 +99,7 @@ pub(crate) const fn spec<'a>(program: &'a CStr, argv: &'a [CString]) -> SpawnSpe
         umask: None,
         tracers: os::Tracers::Ancestors,
         limits: &[],
-        terminal: ControllingTerminal::None,
+        session: Session::Ours,
         trace: Trace::No,
     }
 }

@@ -216,8 +216,8 @@ fn steps_have_names() {
       step: open the output file
     job/not-started Error: cannot start `./a.out` on `n1`: cannot fork: input/output error
       step: fork
-    job/not-started Error: cannot start `./a.out` on `n1`: cannot make a process group: input/output error
-      step: make a process group
+    job/not-started Error: cannot start `./a.out` on `n1`: cannot make a session: input/output error
+      step: make a session
     job/not-started Error: cannot start `./a.out` on `n1`: cannot arm the parent-death signal: input/output error
       step: arm the parent-death signal
     start/cannot-bind Error: cannot start `./a.out` on `n1`: cannot bind to the chosen PUs: input/output error
