@@ -132,6 +132,8 @@ pub(super) struct Claim {
     pub(super) pid: i32,
     pub(super) started: u64,
     pub(super) evidence: Evidence,
+    /// The launcher that it is below, where one was looked for: not all of them give their jobs names.
+    pub(super) launcher: Option<i32>,
 }
 
 /// The ranks of one job.
@@ -139,6 +141,7 @@ pub(super) struct Claim {
 pub(super) struct Job {
     pub(super) family: Family,
     pub(super) name: String,
+    pub(super) launcher: Option<i32>,
     pub(super) size: Option<usize>,
     pub(super) ranks: BTreeMap<u32, i32>,
     /// A rank, who was taken for it, and who else says to be it.
@@ -149,7 +152,7 @@ pub(super) struct Job {
 /// Sorts claims into jobs, the oldest first. Of processes that say the same the oldest is believed.
 pub(super) fn jobs(mut claims: Vec<Claim>) -> Vec<Job> {
     claims.sort_by_key(|claim| (claim.started, claim.pid));
-    let mut jobs: BTreeMap<(Family, String), Job> = BTreeMap::new();
+    let mut jobs: BTreeMap<(Family, String, Option<i32>), Job> = BTreeMap::new();
     for claim in claims {
         let Evidence {
             family,
@@ -157,9 +160,11 @@ pub(super) fn jobs(mut claims: Vec<Claim>) -> Vec<Job> {
             rank,
             size,
         } = claim.evidence;
-        let job = jobs.entry((family, job.clone())).or_insert_with(|| Job {
+        let key = (family, job.clone(), claim.launcher);
+        let job = jobs.entry(key).or_insert_with(|| Job {
             family,
             name: job,
+            launcher: claim.launcher,
             size: None,
             ranks: BTreeMap::new(),
             doubles: Vec::new(),

@@ -17,7 +17,7 @@ use super::{
     environment::{self, Claim, Evidence, Family, Job},
     names::{file_name, matches},
     parentage,
-    wrappers::is_proxy,
+    wrappers::{is_launcher, is_proxy},
 };
 
 /// The processes of one moment, and what was found among them.
@@ -110,12 +110,16 @@ impl<'a> Search<'a> {
             return Err(NotFound::NotPermitted { pid });
         }
         if let Some((how, rows)) = self.table(pid) {
+            if let How::OwnTable { launcher, .. } | How::Table { launcher, .. } = how {
+                self.other_launchers(pid, Some(launcher));
+            }
             return Ok(self.of_rows(pid, how, rows));
         }
         if let Some((how, rows)) = self.answer(pid) {
             return Ok(self.of_rows(pid, how, rows));
         }
         if let Some((how, job)) = self.variables(pid) {
+            self.other_launchers(pid, job.launcher);
             let procs = self.of_job(job);
             return Ok(self.finish(how, procs));
         }
@@ -242,6 +246,7 @@ impl<'a> Search<'a> {
     fn variables(&mut self, pid: i32) -> Option<(How, Job)> {
         if let Some((family, mut jobs)) = self.below(pid) {
             let job = jobs.remove(0);
+            jobs.retain(|other| other.launcher == job.launcher);
             self.others(&jobs);
             let how = How::Environment {
                 variables: family.variables(),
@@ -332,34 +337,43 @@ impl<'a> Search<'a> {
     /// The jobs of the processes below a launcher: of those with a variable that the launcher itself does not have, or has
     /// with another value, the nearest to it.
     fn below(&self, root: i32) -> Option<(Family, Vec<Job>)> {
-        let own = self.says(root).unwrap_or_default();
         Family::ALL.into_iter().find_map(|family| {
-            let inherited = own.iter().find(|evidence| evidence.family == family);
-            let (mut claims, mut alike) = (Vec::new(), Vec::new());
-            let mut next = self.children(root);
-            while let Some(pid) = next.pop() {
-                match self.claim(pid, family) {
-                    Some(claim) if Some(&claim.evidence) != inherited => claims.push(claim),
-                    claim => {
-                        alike.extend(claim);
-                        next.extend(self.children(pid));
-                    }
+            let jobs = self.below_of(root, family);
+            (!jobs.is_empty()).then_some((family, jobs))
+        })
+    }
+
+    /// As [`Self::below`], by the variables of one family.
+    fn below_of(&self, root: i32, family: Family) -> Vec<Job> {
+        let own = self.says(root).unwrap_or_default();
+        let inherited = own.iter().find(|evidence| evidence.family == family);
+        let (mut claims, mut alike) = (Vec::new(), Vec::new());
+        let mut next = self.children(root);
+        while let Some(pid) = next.pop() {
+            match self.claim(pid, family) {
+                Some(claim) if Some(&claim.evidence) != inherited => claims.push(claim),
+                claim => {
+                    alike.extend(claim);
+                    next.extend(self.children(pid));
                 }
             }
-            // A launcher that is itself rank 0 of something may have started a rank 0.
-            let parents: BTreeSet<Option<i32>> =
-                claims.iter().map(|claim| self.parent(claim.pid)).collect();
-            let missing = |claim: &Claim| {
-                let same = |other: &Claim| {
-                    (other.evidence.rank, &other.evidence.job)
-                        == (claim.evidence.rank, &claim.evidence.job)
-                };
-                parents.contains(&self.parent(claim.pid)) && !claims.iter().any(same)
+        }
+        // A launcher that is itself rank 0 of something may have started a rank 0.
+        let parents: BTreeSet<Option<i32>> =
+            claims.iter().map(|claim| self.parent(claim.pid)).collect();
+        let missing = |claim: &Claim| {
+            let same = |other: &Claim| {
+                (other.evidence.rank, &other.evidence.job)
+                    == (claim.evidence.rank, &claim.evidence.job)
             };
-            let more: Vec<Claim> = alike.into_iter().filter(missing).collect();
-            claims.extend(more);
-            (!claims.is_empty()).then(|| (family, environment::jobs(claims)))
-        })
+            parents.contains(&self.parent(claim.pid)) && !claims.iter().any(same)
+        };
+        let more: Vec<Claim> = alike.into_iter().filter(missing).collect();
+        claims.extend(more);
+        for claim in &mut claims {
+            claim.launcher = self.launcher_of(claim.pid, root);
+        }
+        environment::jobs(claims)
     }
 
     /// Among all processes of the user, the outermost of those that say something.
@@ -378,6 +392,7 @@ impl<'a> Search<'a> {
                     pid: process.pid,
                     started: process.started,
                     evidence,
+                    launcher: None,
                 })
             })
             .collect()
@@ -392,15 +407,53 @@ impl<'a> Search<'a> {
             pid,
             started: self.processes.get(&pid)?.started,
             evidence,
+            launcher: None,
         })
     }
 
+    /// Names other jobs of the same launcher.
     fn others(&mut self, jobs: &[Job]) {
-        let others = jobs.iter().map(|job| Note::OtherJob {
+        let named = jobs.iter().filter(|job| !job.name.is_empty());
+        let others = named.map(|job| Note::OtherJob {
             job: job.name.clone(),
             ranks: job.ranks.len(),
         });
         self.notes.extend(others);
+    }
+
+    /// Names the launchers below a process that are neither this one nor named yet.
+    fn other_launchers(&mut self, root: i32, chosen: Option<i32>) {
+        if chosen.is_some_and(|chosen| !self.is_above(root, chosen)) {
+            return;
+        }
+        for family in Family::ALL {
+            for job in self.below_of(root, family) {
+                let is_named = |note: &Note| matches!(note, Note::OtherLauncher { pid, .. } if Some(*pid) == job.launcher);
+                if job.launcher == chosen || self.notes.iter().any(is_named) {
+                    continue;
+                }
+                if let Some(pid) = job.launcher {
+                    self.notes.push(Note::OtherLauncher {
+                        pid,
+                        program: file_name(&self.program(pid)).to_owned(),
+                        ranks: job.ranks.len(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// The outermost launcher between a process and one above it, which may be that one itself.
+    fn launcher_of(&self, pid: i32, root: i32) -> Option<i32> {
+        let mut launcher = None;
+        let mut at = pid;
+        while at != root {
+            at = self.parent(at)?;
+            if is_launcher(self.command(at)) && !is_proxy(self.command(at)) {
+                launcher = Some(at);
+            }
+        }
+        launcher
     }
 }
 

@@ -52,6 +52,50 @@ fn variables_below_a_proxy() {
 }
 
 #[test]
+fn several_launchers_below_one_script() {
+    let mut world = World::default();
+    world.add(10, 1, "/bin/bash", "");
+    for (launcher, ranks) in [(20, 2), (30, 1)] {
+        world.add(launcher, 10, "/usr/bin/mpiexec", "");
+        world.add(launcher + 1, launcher, "/usr/bin/hydra_pmi_proxy", "");
+        for rank in 0..ranks {
+            let environment = format!("PMI_RANK={rank} PMI_SIZE={ranks}");
+            let pid = 100 + launcher + rank;
+            world.add(pid, launcher + 1, "/home/u/solver", &environment);
+        }
+    }
+    // Hydra gives its jobs no names, and is no PMIx server.
+    insta::assert_snapshot!(world.find(10), @r"
+    2 ranks of `solver`
+    found by:
+      - a table for debuggers (MPIR): none in 5 processes
+      + `PMI_RANK` in the environment of the processes below process 10
+    ranks:
+      0: process 120, `/home/u/solver`
+      1: process 121, `/home/u/solver`
+    note: there is another launcher, `mpiexec`, with 1 rank: `dbgr stacks 30`
+    ");
+    assert_eq!(world.pids(30), [(0, 130)]);
+    assert_eq!(world.pids(121), [(0, 120), (1, 121)]);
+    // One with a table comes first, and the others are named all the same.
+    let rows = [("n1", "/home/u/other", 140)];
+    let job = "rally-n1-0badcafe-40@1";
+    give_table(world.add(40, 10, "/usr/bin/rally", ""), Some(job), &rows);
+    let environment = format!("PMIX_NAMESPACE={job} PMIX_RANK=0 PMI_RANK=0");
+    world.add(140, 40, "/home/u/other", &environment);
+    insta::assert_snapshot!(world.find(10), @r"
+    job `rally-n1-0badcafe-40@1`: 1 rank of `other`
+    found by:
+      + the table of `rally`, process 40: job `rally-n1-0badcafe-40@1`
+    ranks:
+      0: process 140, `/home/u/other`
+    note: there is another launcher, `mpiexec`, with 2 ranks: `dbgr stacks 20`
+    note: there is another launcher, `mpiexec`, with 1 rank: `dbgr stacks 30`
+    note: the launcher is process 40, `rally`
+    ");
+}
+
+#[test]
 fn a_launcher_that_is_a_rank_itself() {
     let mut world = World::default();
     // The script of a batch job is rank 0 of a step of its own; and so are all that it starts.

@@ -76,10 +76,20 @@ pub(super) fn is_starter(program: &str, name: &str) -> bool {
     is_wrapper(program, name) || STARTERS.contains(&file_name(program)) || STARTERS.contains(&name)
 }
 
-/// Whether a process may be a PMIx server that answers tools.
-pub(super) fn may_answer(program: &str, name: &str) -> bool {
-    const SERVERS: [&str; 5] = ["prterun", "prte", "mpirun", "mpiexec", "orterun"];
-    SERVERS.contains(&file_name(program)) || SERVERS.contains(&name)
+/// Whether a process is a PMIx server that answers tools; of some it shows only where they have the library for it.
+pub(super) fn may_answer(program: &str, name: &str, has_library: impl FnOnce() -> bool) -> bool {
+    const SERVERS: [&str; 2] = ["prterun", "prte"];
+    // Launchers of many have these names.
+    const PERHAPS: [&str; 3] = ["mpirun", "mpiexec", "orterun"];
+    let is = |names: &[&str]| names.contains(&file_name(program)) || names.contains(&name);
+    is(&SERVERS) || (is(&PERHAPS) && has_library())
+}
+
+/// Whether a library is of those that a PMIx server has.
+pub(super) fn is_pmix(file: &str) -> bool {
+    ["libpmix.", "libprrte.", "libopen-rte."]
+        .iter()
+        .any(|library| file.starts_with(library))
 }
 
 /// Whether it may have the table of ranks that it is not the ancestor of.
@@ -94,8 +104,15 @@ pub(super) fn starts_through_daemons(name: &str) -> bool {
 
 /// Whether a command of this name starts the ranks of jobs, or stands above what does.
 pub(super) fn is_launcher(name: &str) -> bool {
-    const MORE: [&str; 4] = ["rally", "mpiexec.hydra", "slurmstepd", "flux-shell"];
-    is_proxy(name) || is_remote_launcher(name) || may_answer("", name) || MORE.contains(&name)
+    const MORE: [&str; 6] = [
+        "rally",
+        "mpiexec.hydra",
+        "prterun",
+        "prte",
+        "slurmstepd",
+        "flux-shell",
+    ];
+    is_proxy(name) || is_remote_launcher(name) || MORE.contains(&name)
 }
 
 /// Whether it stands between the launcher and its ranks on a node.

@@ -10,7 +10,7 @@ use crate::target::{
     environment::Evidence,
     mpir::{self, Miss, Tables},
     names::file_name,
-    wrappers::{is_remote_launcher, may_answer},
+    wrappers::{is_pmix, is_remote_launcher, may_answer},
 };
 
 /// Processes whose files are searched for a table below the one that was named.
@@ -82,7 +82,14 @@ impl Search<'_> {
                     else {
                         return true;
                     };
-                    !self.is_above(launcher, *helper) || self.program(*helper) != program
+                    let is_helper_of = |launcher: i32| {
+                        self.is_above(launcher, *helper) && self.program(*helper) == program
+                    };
+                    let others = self.notes.iter().filter_map(|note| match note {
+                        Note::OtherLauncher { pid, .. } => Some(*pid),
+                        _ => None,
+                    });
+                    !others.chain([launcher]).any(is_helper_of)
                 });
                 self.tried = tried;
             }
@@ -107,7 +114,13 @@ impl Search<'_> {
     pub(in crate::target) fn answer(&mut self, pid: i32) -> Option<(How, Vec<RankRow>)> {
         for (launcher, standing) in self.launchers(pid) {
             let program = file_name(&self.program(launcher)).to_owned();
-            if standing == Standing::Beside || !may_answer(&program, self.command(launcher)) {
+            let has_library = || {
+                let mappings = self.system.mappings(launcher).unwrap_or_default();
+                mappings.iter().any(|it| is_pmix(file_name(&it.path)))
+            };
+            if standing == Standing::Beside
+                || !may_answer(&program, self.command(launcher), has_library)
+            {
                 continue;
             }
             let tables = match self.system.ask_launcher(launcher) {
