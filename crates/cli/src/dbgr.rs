@@ -11,7 +11,7 @@ mod watch;
 
 use std::{
     collections::BTreeMap,
-    fs,
+    env, fs,
     io::{self, Write},
     path::Path,
     process::ExitCode,
@@ -30,8 +30,8 @@ use dvm::messages::Message;
 use os::Pid;
 
 use self::{
-    args::{Command, CommandLine, TargetArgs},
-    looks::Plan,
+    args::{Command, CommandLine, Destination, TargetArgs},
+    looks::{Ended, Plan},
     machine::Machine,
 };
 use crate::{args::MessageFormat, exit, report};
@@ -44,7 +44,7 @@ pub fn dbgr() -> ExitCode {
         say(&messages::foreign_numbers());
         return ExitCode::from(exit::ExitCode::Resources.code());
     }
-    let code = match CommandLine::try_parse() {
+    let code = match CommandLine::try_parse_from(args::words(env::args_os())) {
         Ok(line) => match line.command {
             Command::Stacks(args) => stacks(&args),
             Command::Verdict(args) => looks::verdict(&args),
@@ -76,7 +76,7 @@ fn stacks(args: &args::Stacks) -> u8 {
         args.looks.plan(1),
         output::detail(&args.output),
     ) {
-        Ok(report) => print(&output::shown(&report, &args.output)),
+        Ok((report, ended)) => ended.code(print(&output::shown(&report, &args.output))),
         Err(code) => code,
     }
 }
@@ -86,22 +86,31 @@ const REPORTED: u32 = 3;
 
 /// `dbgr report`: the page, and on stdout where it is.
 fn write_report(args: &args::Report) -> u8 {
-    if let Some(error) = no_directory(&args.output) {
+    let page = args.destination(|path| fs::symlink_metadata(path).is_err());
+    if let Destination::File(page) = &page
+        && let Some(error) = no_directory(page)
+    {
         say(&error);
         return exit::ExitCode::BadFile.code();
     }
-    let report = match seen(&args.target, args.looks.plan(REPORTED), Detail::Folded) {
-        Ok(report) => report,
+    let (report, ended) = match seen(&args.target, args.looks.plan(REPORTED), Detail::Folded) {
+        Ok(seen) => seen,
         Err(code) => return code,
     };
-    match os::publish(&args.output, debug::report::html(&report).as_bytes()) {
+    let html = debug::report::html(&report);
+    let page = match page {
+        Destination::Stdout => return ended.code(print(&html)),
+        Destination::File(page) => page,
+    };
+    match os::publish(&page, html.as_bytes()) {
         Ok(()) => {
             let verdicts = report.verdicts.iter().map(|verdict| format!("{verdict}\n"));
-            let written = format!("written: {}\n", args.output.display());
-            print_clean(&verdicts.chain([written]).collect::<String>())
+            let written = format!("written: {}\n", page.display());
+            let said = verdicts.chain([written]).collect::<String>();
+            ended.code(print_clean(&said))
         }
         Err(error) => {
-            say(&messages::not_written(&args.output, &error));
+            say(&messages::not_written(&page, &error));
             exit::ExitCode::BadFile.code()
         }
     }
@@ -128,7 +137,7 @@ fn find(args: &TargetArgs) -> Result<Target, u8> {
 }
 
 /// Looks at what the user means, and says what is in the way.
-fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
+fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended), u8> {
     let start = Instant::now();
     let target = find(args)?;
     target
@@ -144,12 +153,15 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
     let mut looker = live::Looker::new(detail);
     let finding = start.elapsed();
     let mut looking = Duration::ZERO;
-    let samples = looks::take(plan, &pids(&target), |around| {
+    let (samples, ended) = looks::take(plan, &pids(&target), |around| {
         let begin = Instant::now();
         let snapshot = look(&mut looker, &target, around);
         looking += begin.elapsed();
         snapshot
     });
+    if ended == Ended::Interrupted {
+        say(&messages::interrupted(samples.len(), plan.samples));
+    }
     let merging = Instant::now();
     let last = samples.iter().next_back();
     let forbidden: RankSet = last
@@ -177,7 +189,7 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<Report, u8> {
         looking: looking.saturating_sub(reading),
         merging: merging.elapsed(),
     });
-    Ok(report)
+    Ok((report, ended))
 }
 
 /// One look at every rank, and at what is below them.

@@ -8,6 +8,7 @@
 pub mod company;
 pub mod image;
 pub mod known;
+pub mod languages;
 pub mod maps;
 pub mod memory;
 pub mod python;

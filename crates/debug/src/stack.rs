@@ -331,6 +331,11 @@ impl Frames {
             .collect()
     }
 
+    /// Every frame.
+    pub fn iter(&self) -> impl Iterator<Item = &Frame> {
+        self.frames.iter().map(|(frame, _)| &**frame)
+    }
+
     /// How many different frames there are.
     #[must_use]
     pub fn len(&self) -> usize {

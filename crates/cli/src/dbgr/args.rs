@@ -1,6 +1,10 @@
 //! The command line of `dbgr`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use debug::target::Wish;
@@ -17,12 +21,25 @@ const HELP_WIDTH: usize = 80;
     name = "dbgr",
     version,
     about = "Says where the processes of a parallel job are",
+    after_help = "`dbgr PID` is `dbgr stacks PID`.",
     term_width = HELP_WIDTH,
     arg_required_else_help = true
 )]
 pub(super) struct CommandLine {
     #[command(subcommand)]
     pub(super) command: Command,
+}
+
+/// The words of the command line, in which `dbgr 4711` and `dbgr --name solver` mean `dbgr stacks`.
+pub(super) fn words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    let first = words.get(1).and_then(|word| word.to_str()).unwrap_or("");
+    let asks = matches!(first, "-h" | "--help" | "-V" | "--version");
+    let is_job = first.starts_with(|letter: char| letter.is_ascii_digit()) || first.contains('@');
+    if is_job || (first.starts_with('-') && !asks) {
+        words.insert(1, "stacks".into());
+    }
+    words
 }
 
 /// What to do.
@@ -60,9 +77,59 @@ pub(super) struct Report {
     pub(super) target: TargetArgs,
     #[command(flatten)]
     pub(super) looks: Looks,
-    /// The file to write: HTML that needs no other file and no network
+    /// The file to write: HTML that needs no other file and no network; - for stdout. If nothing is said it is named after
+    /// what is looked at, and no file is overwritten
     #[arg(short, long, value_name = "FILE")]
-    pub(super) output: PathBuf,
+    output: Option<PathBuf>,
+}
+
+/// Where a page goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// To stdout, and nothing else goes there.
+    Stdout,
+    /// To this file.
+    File(PathBuf),
+}
+
+impl Destination {
+    /// What `-o` means.
+    pub(super) fn of(path: &Path) -> Self {
+        if path == Path::new("-") {
+            Self::Stdout
+        } else {
+            Self::File(path.to_owned())
+        }
+    }
+}
+
+impl Report {
+    /// Where its page goes: where nothing was said, to the first of `dbgr-4711.html`, `dbgr-4711-2.html` and so on that is free.
+    pub(super) fn destination(&self, is_free: impl Fn(&Path) -> bool) -> Destination {
+        if let Some(output) = &self.output {
+            return Destination::of(output);
+        }
+        let first = PathBuf::from(format!("dbgr-{}.html", self.target.label()));
+        let mut names = (1..=MAX_NAMES).map(|number| numbered(&first, number));
+        Destination::File(names.find(|name| is_free(name)).unwrap_or(first))
+    }
+}
+
+/// Names of pages that are tried.
+const MAX_NAMES: u32 = 1000;
+
+/// `hang.html`, `hang-2.html`, and so on.
+pub(super) fn numbered(first: &Path, number: u32) -> PathBuf {
+    if number == 1 {
+        return first.to_owned();
+    }
+    let mut name = first.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{number}"));
+    if let Some(ending) = first.extension() {
+        name.push(".");
+        name.push(ending);
+    }
+    first.with_file_name(name)
 }
 
 /// `dbgr watch`.
@@ -76,7 +143,8 @@ pub(super) struct Watch {
     /// Something else ends the job after this time from now: report shortly before. Slurm's own limit is known without it
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) limit: Option<Duration>,
-    /// Write each report as a page too: the first to this file, the second to FILE-2 with the same ending, and so on
+    /// Write each report as a page too: the first to this file, the second to FILE-2 with the same ending, and so on; with - the
+    /// pages go to stdout, in the place of the stacks
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
     /// Form of the messages on stderr; with json nothing else is printed unless --json asks for the stacks
@@ -184,6 +252,19 @@ impl TargetArgs {
         }
     }
 
+    /// What the user has named, as a part of a file's name.
+    fn label(&self) -> String {
+        let named = self.target.as_ref().or(self.name.as_ref());
+        let letters = named.map_or("", String::as_str).chars().map(|letter| {
+            let harmless = letter.is_ascii_alphanumeric() || matches!(letter, '@' | '.' | '_');
+            if harmless { letter } else { '-' }
+        });
+        letters
+            .collect::<String>()
+            .trim_matches(['-', '.'])
+            .to_owned()
+    }
+
     /// What the user has named.
     pub(super) fn wish(&self) -> Wish {
         match (&self.target, &self.name) {
@@ -218,7 +299,60 @@ mod tests {
         assert_eq!(wish("12.0 --explain"), Ok(Wish::Job("12.0".into())));
         assert_eq!(wish("--name *.py"), Ok(Wish::Name("*.py".into())));
         assert!(wish("").is_err());
+        let same = |line: &str| {
+            let given = line.split_ascii_whitespace().map(OsString::from);
+            let given = ["dbgr".into()].into_iter().chain(given);
+            let words: Vec<String> = words(given)
+                .into_iter()
+                .map(|word| word.into_string().unwrap())
+                .collect();
+            words[1..].join(" ")
+        };
+        for (line, expected) in [
+            ("4711 --full", "stacks 4711 --full"),
+            ("4711@2", "stacks 4711@2"),
+            ("prterun-n1-7@1", "stacks prterun-n1-7@1"),
+            ("--name a", "stacks --name a"),
+            ("stacks 7", "stacks 7"),
+            ("--help", "--help"),
+            ("-V", "-V"),
+            ("stakcs 7", "stakcs 7"),
+            ("", ""),
+        ] {
+            assert_eq!(same(line), expected, "{line}");
+        }
         assert!(wish("--name a 7").is_err());
+    }
+
+    #[test]
+    fn pages_are_named() {
+        let name = |line: &str, taken: &[&str]| {
+            let words = format!("dbgr report {line}");
+            let parsed = CommandLine::try_parse_from(words.split_ascii_whitespace());
+            let Command::Report(report) = parsed.unwrap().command else {
+                panic!("{line}");
+            };
+            let is_free = |path: &Path| !taken.contains(&path.to_str().unwrap());
+            match report.destination(is_free) {
+                Destination::Stdout => "-".to_owned(),
+                Destination::File(path) => path.display().to_string(),
+            }
+        };
+        assert_eq!(name("4711", &[]), "dbgr-4711.html");
+        let taken = ["dbgr-4711.html", "dbgr-4711-2.html"];
+        assert_eq!(name("4711", &taken), "dbgr-4711-3.html");
+        assert_eq!(name("7@2", &[]), "dbgr-7@2.html");
+        assert_eq!(name("--name ../tra*n.py", &[]), "dbgr-tra-n.py.html");
+        assert_eq!(name("7 -o a/b.html", &[]), "a/b.html");
+        assert_eq!(name("7 -o -", &[]), "-");
+    }
+
+    #[test]
+    fn pages_are_numbered() {
+        let name = |first: &str, number| numbered(Path::new(first), number);
+        assert_eq!(name("hang.html", 1), Path::new("hang.html"));
+        assert_eq!(name("a/hang.html", 2), Path::new("a/hang-2.html"));
+        assert_eq!(name("hang", 10), Path::new("hang-10"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::Rank;
+use base::{Rank, Signal};
 use debug::{
     company::{Company, Process},
     known::{self, Position},
@@ -20,9 +20,10 @@ use debug::{
     stack::{Child, FrameId, Frames, Missing, Seen, Snapshot},
     verdict,
 };
-use os::Pid;
+use os::{Clock, Event, Loop, Pid};
 
 use super::live::Looker;
+use crate::exit;
 
 /// `dbgr verdict`.
 #[derive(Clone, Debug, clap::Args)]
@@ -68,7 +69,7 @@ pub(super) fn verdict(args: &Args) -> u8 {
     let pids = procs.iter().map(|(&rank, &(pid, _))| (rank, pid.as_raw()));
     let pids = pids.collect();
     let mut looker = Looker::new(Detail::Folded);
-    let samples = take(plan, &pids, |around| {
+    let (samples, ended) = take(plan, &pids, |around| {
         let mut look = |pid, started: Option<u64>| match started {
             Some(started) => looker.look(pid, started),
             None => Seen::Missing(Missing::Gone),
@@ -89,9 +90,9 @@ pub(super) fn verdict(args: &Args) -> u8 {
     if args.json {
         // Nothing in it can fail to be text.
         let json = serde_json::to_string(&recording).unwrap_or_default();
-        return super::print(&format!("{json}\n"));
+        return ended.code(super::print(&format!("{json}\n")));
     }
-    super::print_clean(&text(&recording))
+    ended.code(super::print_clean(&text(&recording)))
 }
 
 /// How often to look, and how far apart.
@@ -108,12 +109,17 @@ pub(super) fn take(
     plan: Plan,
     ranks: &BTreeMap<Rank, i32>,
     mut look: impl FnMut(&Around) -> Snapshot,
-) -> Vec<Sample> {
+) -> (Vec<Sample>, Ended) {
     let mut looks = Vec::new();
+    // Before the first look has come there is nothing to print, and who interrupts us ends us.
+    let mut breaks = Breaks::None;
     let mut begin = Instant::now();
     let mut next = begin;
     for number in 0..plan.samples {
-        os::rest(next.saturating_duration_since(Instant::now()));
+        if number > 0 && breaks.wait(next) == Ended::Interrupted {
+            breaks.end();
+            return (looks, Ended::Interrupted);
+        }
         let mut at = begin.elapsed();
         let started = Instant::now();
         let around = Around::of(ranks);
@@ -135,7 +141,78 @@ pub(super) fn take(
         };
     }
     os::rest(Duration::ZERO);
-    looks
+    breaks.end();
+    (looks, Ended::AsPlanned)
+}
+
+/// How looking has come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// All looks were taken.
+    AsPlanned,
+    /// By Ctrl-C, after one look at least.
+    Interrupted,
+}
+
+impl Ended {
+    /// The exit code, where that of printing what there is was this.
+    pub(super) const fn code(self, printed: u8) -> u8 {
+        match (self, printed) {
+            (Self::Interrupted, exit::SUCCESS) => INTERRUPTED,
+            (_, printed) => printed,
+        }
+    }
+}
+
+/// 128 + SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// The time between looks, which Ctrl-C ends.
+enum Breaks {
+    /// There was none yet.
+    None,
+    Some(Loop),
+    /// The signal cannot be waited for: it ends us as it always does.
+    Deaf,
+}
+
+impl Breaks {
+    /// Waits, and lets go meanwhile those who were late to stop.
+    fn wait(&mut self, until: Instant) -> Ended {
+        if let Self::None = self {
+            *self = Loop::new(&[Signal::INT]).map_or(Self::Deaf, Self::Some);
+        }
+        let left = || until.saturating_duration_since(Instant::now());
+        let Self::Some(events) = self else {
+            os::rest(left());
+            return Ended::AsPlanned;
+        };
+        let mut happened = Vec::new();
+        let deadline = Clock::now() + left();
+        loop {
+            os::rest(Duration::ZERO);
+            if events.wait(Some(deadline), &mut happened).is_err() {
+                os::rest(left());
+                return Ended::AsPlanned;
+            }
+            for event in happened.drain(..) {
+                match event {
+                    Event::Signal(info) if info.signal == Signal::INT => return Ended::Interrupted,
+                    Event::Deadline => return Ended::AsPlanned,
+                    // Who was late stands now.
+                    Event::Signal(_) | Event::Readable(_) | Event::Writable(_) => {}
+                }
+            }
+        }
+    }
+
+    /// From now on the signal ends us again.
+    fn end(self) {
+        if let Self::Some(events) = self {
+            drop(events);
+            let _ = os::unblock_signal(Signal::INT);
+        }
+    }
 }
 
 /// Who is there beside these ranks, at one moment.

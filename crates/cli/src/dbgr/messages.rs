@@ -74,6 +74,11 @@ link is not followed, and what belongs to another user is not overwritten: in a 
 have put it there to have us write somewhere else.",
 };
 
+const INTERRUPTED: Kind = Kind {
+    id: "dbgr/interrupted",
+    severity: Severity::Note,
+    explanation: "Ctrl-C between two looks ends the looking: what was seen until then is printed, and the exit code is 130.",
+};
 const HANG: Kind = Kind {
     id: "watch/hang",
     severity: Severity::Warning,
@@ -101,6 +106,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &NOTE,
     &OUTPUT_LOST,
     &NOT_WRITTEN,
+    &INTERRUPTED,
     &HANG,
     &LIMIT,
 ];
@@ -191,6 +197,14 @@ pub(super) fn not_written(path: &Path, why: &NotWritten) -> Message {
             .with_help("somebody else may write to that directory: name a file in one of your own"),
         NotWritten::NoFile | NotWritten::System(_) => message,
     }
+}
+
+/// Somebody has had enough.
+pub(super) fn interrupted(looks: usize, planned: u32) -> Message {
+    Message::new(
+        &INTERRUPTED,
+        format!("interrupted: {looks} of {planned} looks were taken"),
+    )
 }
 
 /// Why there is a report of a job that is watched.
@@ -304,6 +318,7 @@ mod tests {
         said.push(reported(Occasion::Verdict(minute), &[], None));
         let left = Duration::from_millis(4980);
         said.push(reported(Occasion::Limit(left), &[], None));
+        said.push(interrupted(2, 5));
         let text: String = said
             .iter()
             .map(|message| report::text(message, MessageFormat::Text))
@@ -347,6 +362,7 @@ mod tests {
       page:    `hang.html`
     warning: for 1 min some ranks have waited: the job may hang
     warning: the time limit ends the job in 4 s
+    note: interrupted: 2 of 5 looks were taken
     ");
     }
 }

@@ -9,6 +9,7 @@ use std::{
 
 use base::Rank;
 use debug::{
+    languages,
     report::{self, Colour, Detail, Guides, Look, Part, Place, Report},
     samples::Recording,
     stack::Seen,
@@ -54,6 +55,8 @@ pub(super) fn report(
     report.found = target.tried.iter().map(ToString::to_string).collect();
     report.found.push(target.how.to_string());
     report.doubts = target.doubts.iter().map(ToString::to_string).collect();
+    let unseen = languages::unseen(&report.frames).into_iter();
+    report.doubts.extend(unseen.map(str::to_owned));
     report.host = host;
     report.date = date(os::wall_clock());
     report.timing.total = took;

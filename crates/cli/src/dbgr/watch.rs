@@ -10,7 +10,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
-    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -25,7 +24,7 @@ use dvm::messages::Message;
 use os::{Clock, Event, Interest, Loop, Pid, Token};
 
 use super::{
-    args::{self, MessageForm},
+    args::{self, Destination, MessageForm, numbered},
     live::Looker,
     looks::Around,
     machine::{self, Ask, Machine},
@@ -343,11 +342,11 @@ impl<'a> Watcher<'a> {
         report.versions.extend(self.looker.versions());
         report.found.push(occasion.to_string());
         let verdicts: Vec<String> = report.verdicts.iter().map(ToString::to_string).collect();
-        let page = self
-            .args
-            .output
-            .as_deref()
-            .map(|first| numbered(first, self.reports));
+        let page = self.args.output.as_deref().map(Destination::of);
+        let page = page.map(|page| match page {
+            Destination::Stdout => Destination::Stdout,
+            Destination::File(first) => Destination::File(numbered(&first, self.reports)),
+        });
         // Of a job of which nothing is reported nothing needs to be known.
         let doubts = target.doubts.iter().map(messages::doubt);
         let notes = target.notes.iter().map(messages::note);
@@ -355,18 +354,25 @@ impl<'a> Watcher<'a> {
             self.say_once(&message);
         }
         let mut written = None;
-        if let Some(page) = &page {
+        if let Some(Destination::File(page)) = &page {
             match os::publish(page, debug::report::html(&report).as_bytes()) {
                 Ok(()) => written = Some(page.as_path()),
                 Err(error) => self.say(&messages::not_written(page, &error)),
             }
         }
-        let stacks = self.args.shown.json || self.args.message_format == MessageForm::Text;
+        let shown = self.args.shown.json || self.args.message_format == MessageForm::Text;
+        let stacks = shown && page != Some(Destination::Stdout);
         // The stacks repeat the verdicts.
         let told = if stacks { &[][..] } else { &verdicts };
         self.say(&messages::reported(occasion, told, written));
-        if stacks {
-            super::print(&output::shown(&report, &self.args.shown));
+        match page {
+            Some(Destination::Stdout) => {
+                super::print(&debug::report::html(&report));
+            }
+            _ if stacks => {
+                super::print(&output::shown(&report, &self.args.shown));
+            }
+            _ => {}
         }
     }
 
@@ -436,31 +442,4 @@ fn slurm_limit() -> Option<Duration> {
     let (now, _) = os::wall_clock();
     let left = u64::try_from(end.saturating_sub(now)).ok()?;
     Some(Duration::from_secs(left))
-}
-
-/// `hang.html`, `hang-2.html`, and so on.
-fn numbered(first: &Path, number: u32) -> PathBuf {
-    if number == 1 {
-        return first.to_owned();
-    }
-    let mut name = first.file_stem().unwrap_or_default().to_owned();
-    name.push(format!("-{number}"));
-    if let Some(ending) = first.extension() {
-        name.push(".");
-        name.push(ending);
-    }
-    first.with_file_name(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_are_numbered() {
-        let name = |first: &str, number| numbered(Path::new(first), number);
-        assert_eq!(name("hang.html", 1), Path::new("hang.html"));
-        assert_eq!(name("a/hang.html", 2), Path::new("a/hang-2.html"));
-        assert_eq!(name("hang", 10), Path::new("hang-10"));
-    }
 }

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use crate::harness::{
-    Finished, Running, Sandbox, Slurm, Stream, compiled, dbgr, rally, testdata, venv,
+    DEADLINE, Finished, Running, Sandbox, Slurm, Stream, compiled, dbgr, eventually, rally,
+    testdata, venv,
 };
 
 /// Ranks of a job.
@@ -382,6 +383,52 @@ fn what_was_found_in_every_form() {
     command.args(["report", &pid, "-o", "/nowhere/hang.html"]);
     let failed = trial.sandbox.run(&mut command);
     assert!(failed.err().contains("cannot write `/nowhere/hang.html`"));
+    trial.let_go(job);
+}
+
+#[test]
+fn what_is_typed_most_works() {
+    let trial = Trial::plain();
+    let job = trial.launch(&rally(), &["run", "-n", "3"]);
+    let pid = job.pid.to_string();
+    let said = |args: &[&str]| {
+        let mut command = trial.sandbox.command(dbgr());
+        trial.sandbox.run(command.args(args)).expect_code(0).out()
+    };
+    assert!(said(&[&pid]).contains("3 [0-2] main"));
+    // The page alone goes to stdout.
+    let page = said(&["report", &pid, "--every=50ms", "-o", "-"]);
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    let name = format!("dbgr-{pid}.html");
+    trial.sandbox.file(&name, "mine");
+    let written = said(&["report", &pid, "--every=50ms"]);
+    assert!(
+        written.contains(&format!("written: dbgr-{pid}-2.html\n")),
+        "{written}"
+    );
+    assert_eq!(trial.sandbox.read(&name), "mine");
+    trial.let_go(job);
+}
+
+#[test]
+fn who_has_seen_enough_gets_what_there_is() {
+    let trial = Trial::plain();
+    let job = trial.launch(&rally(), &["run", "-n", "3"]);
+    let mut command = trial.sandbox.command(dbgr());
+    command.args([&job.pid.to_string(), "--samples=1000", "--every=1h"]);
+    let looking = trial.sandbox.start(&mut command);
+    // Between the looks it waits for the signal, and blocks it: before, that would end it.
+    let blocks = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", looking.pid)).unwrap();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        let blocked = u64::from_str_radix(blocked.unwrap().trim(), 16).unwrap();
+        (blocked & 2 != 0).then_some(())
+    };
+    eventually(DEADLINE, blocks).expect("it waits for the next look");
+    looking.signal(nix::sys::signal::Signal::SIGINT);
+    let ended = looking.end().expect_code(130);
+    assert!(ended.out().contains("3 [0-2] main"), "{ended:?}");
+    ended.expect_err(&["note: interrupted: 1 of 1000 looks were taken"]);
     trial.let_go(job);
 }
 
