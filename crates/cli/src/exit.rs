@@ -194,6 +194,7 @@ mod tests {
             size: 4,
             ended: Vec::new(),
             not_started: RankSet::new(),
+            left: RankSet::new(),
             ended_by_us: RankSet::new(),
         }
     }

@@ -187,7 +187,8 @@ fn children_beside(inherited: &[Pid]) -> Vec<Pid> {
         return Vec::new();
     }
     let mut children = os::children();
-    children.retain(|pid| !inherited.contains(pid));
+    // What ranks left behind as another user we cannot end, and whoever may do so does not tell us.
+    children.retain(|pid| !inherited.contains(pid) && os::may_signal(*pid));
     children
 }
 

@@ -418,7 +418,12 @@ impl Machine {
                         .handle(now, Input::SpawnFailed { proc, failure }),
                 }
             }
-            Output::Signal { proc, signal } => self.ranks.signal(proc, signal),
+            Output::Signal { proc, signal } => {
+                if let ranks::Signalled::NotPermitted(pid) = self.ranks.signal(proc, signal) {
+                    let pid = pid.as_raw();
+                    self.daemon.handle(now, Input::NotPermitted { proc, pid });
+                }
+            }
             Output::Continue { proc } => self.ranks.let_run(now, proc),
             Output::Pause { proc, stream } => self.ranks.set_reading(
                 &mut self.events,
@@ -477,8 +482,13 @@ impl Machine {
             Output::RemoveFiles { paths } => os::remove_files(&paths),
             Output::Resize { proc, size } => self.ranks.resize(&self.events, proc, size),
             Output::Sweep { job, signal } => {
-                let left = self.ranks.sweep(job, signal);
-                self.daemon.handle(now, Input::Swept { job, left });
+                let (left, not_permitted) = self.ranks.sweep(job, signal);
+                let swept = Input::Swept {
+                    job,
+                    left,
+                    not_permitted,
+                };
+                self.daemon.handle(now, swept);
             }
             Output::Forget { job } => {
                 self.ranks.forget(job, &mut self.events, &mut self.sources);

@@ -115,6 +115,8 @@ struct Job {
     started: RankSet,
     ended_by_us: RankSet,
     leaky: RankSet,
+    /// Those that run on because nobody may end them.
+    left: RankSet,
     hold: Hold,
     stdin_given: u64,
     limit_at: Option<Time>,
@@ -184,6 +186,7 @@ impl Job {
             not_started: RankSet::range(0..self.size).difference(&self.started),
             ended: std::mem::take(&mut self.ended).into_iter().collect(),
             ended_by_us: std::mem::take(&mut self.ended_by_us),
+            left: std::mem::take(&mut self.left),
         }
     }
 }
@@ -331,6 +334,7 @@ impl Controller {
             started: RankSet::new(),
             ended_by_us: RankSet::new(),
             leaky: RankSet::new(),
+            left: RankSet::new(),
             hold: Hold::off(),
             stdin_given: 0,
             limit_at,
@@ -476,6 +480,7 @@ impl Controller {
                 self.on_stdin_credit(job, node, Some(bytes));
             }
             ToController::StdinClosed { job } => self.on_stdin_credit(job, node, None),
+            ToController::Left { job, ranks } => self.on_left(job, &ranks),
             ToController::Ended {
                 job,
                 rank,
@@ -723,6 +728,21 @@ impl Controller {
                     }
                 }
             }
+        }
+    }
+
+    /// These run on, and nobody can end them.
+    fn on_left(&mut self, id: JobId, ranks: &RankSet) {
+        for rank in ranks.iter() {
+            self.published_owner_ended(id, rank);
+            let Some(job) = self.jobs.get_mut(&id) else {
+                return;
+            };
+            job.settled.insert(rank);
+            job.left.insert(rank);
+            let news = job.hold.on_gone(rank);
+            self.announce(id, news);
+            self.let_go_of_orphans(id, rank);
         }
     }
 

@@ -7,6 +7,7 @@
 //! | dies | noticed by | answer |
 //! |---|---|---|
 //! | a proc | [`Input::Exited`] | reported once, after its output; what it left behind is ended with the job |
+//! | nobody: a proc that has become another user | [`Input::NotPermitted`] | when it has not ended by itself, it is named and left |
 //! | a proc's PMI connection | [`Input::PmiClosed`] | its pending fence is dropped; the proc lives on |
 //! | the controller | the caller, who owns the link | [`Daemon::controller_lost`]: everything is killed |
 //!
@@ -24,7 +25,7 @@ mod service;
 mod sweep;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     ffi::OsString,
     time::Duration,
 };
@@ -136,10 +137,17 @@ pub enum Input<'a> {
     ClientClosed {
         conn: Conn,
     },
-    /// Answers [`Output::Sweep`]: the processes of the job that are alive and are no procs.
+    /// The system does not let us kill a proc, whose pid this is.
+    NotPermitted {
+        proc: ProcId,
+        pid: i32,
+    },
+    /// Answers [`Output::Sweep`]: the processes of the job that are alive and are no procs, and those of them that we may not
+    /// signal.
     Swept {
         job: JobId,
         left: Vec<i32>,
+        not_permitted: BTreeSet<i32>,
     },
     /// A process that a proc had left behind has ended.
     StrayExited,
@@ -383,9 +391,18 @@ impl Daemon {
                     Ok(())
                 });
             }
-            Input::Swept { job, left } => {
+            Input::NotPermitted { proc, pid } => {
+                if let Some(job) = self.jobs.get_mut(&proc.job) {
+                    job.on_not_permitted(now, proc.rank, pid);
+                }
+            }
+            Input::Swept {
+                job,
+                left,
+                not_permitted,
+            } => {
                 if let Some(local) = self.jobs.get_mut(&job) {
-                    local.on_swept(now, &left, &mut self.outputs);
+                    local.on_swept(now, &left, not_permitted, &mut self.outputs);
                 }
             }
             Input::StrayExited => {

@@ -8,6 +8,10 @@
 //! | `Running` | bug | bug | bug | – | `Exited` | noted | – |
 //! | `Exited` | bug | bug | bug | – | bug | noted; last → `Done` whole | `Done` leaky |
 //! | `Done`, `Failed` | bug | bug | bug | – | bug | ignored | – |
+//! | `Left` | bug | bug | bug | – | ignored | ignored | – |
+//!
+//! A proc that we may not kill, because it has become another user, and that does not end by itself is `Left`: that is said, and
+//! nobody waits for it.
 //!
 //! A proc is done when it has exited *and* its output was read to the end; what still holds the output open
 //! [`LEAK_DELAY`] after the exit makes it leaky. Every fork ends in exactly one `Done`.
@@ -50,6 +54,8 @@ pub enum State {
         drained: Drained,
     },
     Failed,
+    /// It runs, and we may not end it.
+    Left,
 }
 
 /// One proc.
@@ -91,7 +97,7 @@ impl Life {
 
     #[must_use]
     pub const fn is_final(&self) -> bool {
-        matches!(self.state, State::Done { .. } | State::Failed)
+        matches!(self.state, State::Done { .. } | State::Failed | State::Left)
     }
 
     #[must_use]
@@ -166,11 +172,21 @@ impl Life {
                 self.settle();
                 Ok(())
             }
+            State::Left => Ok(()),
             state => Err(Unexpected {
                 state,
                 event: "exited",
             }),
         }
+    }
+
+    /// Nobody can end it; true when it was alive.
+    pub const fn on_given_up(&mut self) -> bool {
+        let alive = self.is_alive();
+        if alive {
+            self.state = State::Left;
+        }
+        alive
     }
 
     /// Bytes were read: what the proc itself wrote before it exited gives it more time.

@@ -281,6 +281,25 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
             )
             .with_help("such a process waits in the kernel, often for a file server or a device; `ps -o pid,stat,wchan` shows for what")
         }
+        Note::NotPermitted { node, pids } => {
+            let numbers = pids.iter().take(PIDS_MAX).map(ToString::to_string);
+            let left_out = pids.len().saturating_sub(PIDS_MAX);
+            let (them, belong, run) = match pids.len() {
+                1 => ("pid", "it belongs", "runs"),
+                _ => ("pids", "they belong", "run"),
+            };
+            Message::new(
+                &k::NOT_PERMITTED,
+                format!(
+                    "{} on {} {run} on: {belong} to another user, and we may not end {}",
+                    count(pids.len() as u64, "process", "processes"),
+                    scene.node(*node),
+                    if pids.len() == 1 { "it" } else { "them" },
+                ),
+            )
+            .fact(them, list(numbers, left_out))
+            .with_help("that user can end such a process, or root: `sudo kill PID`")
+        }
         Note::Refused(refused) => trouble::refused(refused, scene),
         Note::Missing { node, what, why } => trouble::missing(*node, *what, why, scene),
     }
@@ -338,6 +357,7 @@ pub fn cause(cause: &Cause, scene: &Scene<'_>) -> String {
         ended: Vec::new(),
         not_started: RankSet::new(),
         ended_by_us: RankSet::new(),
+        left: RankSet::new(),
     };
     let Some(message) = outcome(&nothing_known, scene).into_iter().next() else {
         return String::new();
@@ -591,6 +611,7 @@ fn effect(about: &RankSet, outcome: &Outcome, scene: &Scene<'_>) -> Option<Strin
             (OnFailure::EndJob, _) => format!("the other {others} ranks had ended by themselves"),
         });
     }
+    parts.extend(left(&outcome.left.difference(about)));
     if !not_started.is_empty() {
         parts.push(format!(
             "{} {} not started",
@@ -704,6 +725,12 @@ fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
     message.maybe("effect", ended_effect(outcome))
 }
 
+/// Ranks that nobody could end.
+fn left(ranks: &RankSet) -> Option<String> {
+    let run = if ranks.len() == 1 { "runs" } else { "run" };
+    (!ranks.is_empty()).then(|| format!("{} {run} on", ranks_text(ranks)))
+}
+
 /// How many ranks an end that no rank had caused has hit.
 fn ended_effect(outcome: &Outcome) -> Option<String> {
     let by_us = outcome.ended_by_us.len() as u64;
@@ -714,6 +741,12 @@ fn ended_effect(outcome: &Outcome) -> Option<String> {
         .sum::<u64>();
     let mut parts = Vec::new();
     match (by_us, ran) {
+        (0, _) if !outcome.left.is_empty() => {}
+        (by_us, ran) if !outcome.left.is_empty() => parts.push(format!(
+            "{by_us} of {} ranks {} ended",
+            ran + outcome.left.len() as u64,
+            if by_us == 1 { "was" } else { "were" },
+        )),
         (0, 0) => parts.push("no rank had been started".to_owned()),
         (0, _) => parts.push("no rank was left to be ended".to_owned()),
         (1, 1) => parts.push("its only rank was ended".to_owned()),
@@ -742,6 +775,7 @@ fn ended_effect(outcome: &Outcome) -> Option<String> {
     if !killed.is_empty() {
         parts.push(format!("{} needed SIGKILL", ranks_text(&killed)));
     }
+    parts.extend(left(&outcome.left));
     if !outcome.not_started.is_empty() && ran > 0 {
         parts.push(format!(
             "{} were not started",

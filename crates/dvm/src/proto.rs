@@ -190,6 +190,11 @@ pub enum Note {
         node: NodeId,
         pids: Vec<i32>,
     },
+    /// These could not be ended because they belong to another user.
+    NotPermitted {
+        node: NodeId,
+        pids: Vec<i32>,
+    },
     /// Connections to the PMIx port of a node were closed because of who made them or of what came over them.
     Refused(Refused),
     /// Something that the job does without.
@@ -237,11 +242,13 @@ pub enum Missing {
 pub struct Outcome {
     pub cause: Cause,
     pub size: u32,
-    /// How the procs that ran ended, merged: each rank stands in exactly one class here or in `not_started`.
+    /// How the procs that ran ended, merged: each rank stands in exactly one class here or in `not_started` or in `left`.
     pub ended: Vec<(ExitStatus, RankSet)>,
     pub not_started: RankSet,
     /// Of `ended`: the ranks that ended only after we had begun to end the job.
     pub ended_by_us: RankSet,
+    /// The ranks that run on because we may not end them.
+    pub left: RankSet,
 }
 
 /// What decided a job's end: the first thing that happened.
@@ -473,6 +480,11 @@ pub enum ToController {
     /// No rank of this node reads stdin any more.
     StdinClosed {
         job: JobId,
+    },
+    /// These procs run on: they have become another user, and we may not end them. Nothing more is said of them.
+    Left {
+        job: JobId,
+        ranks: RankSet,
     },
     /// A proc has ended; once for each. `leaky`: its output was still held open by something else.
     Ended {

@@ -100,6 +100,14 @@ pub fn kill(pid: Pid, signal: Signal) -> Result<(), Error> {
     check(OPERATION, unsafe { libc::kill(pid.0, signal.0) }).map(drop)
 }
 
+/// Whether the system lets us signal `pid`: it does not where the process belongs to another user.
+#[must_use]
+pub fn may_signal(pid: Pid) -> bool {
+    // SAFETY: signal 0 is sent to nobody, and the call touches no memory.
+    let refused = pid.0 >= 1 && unsafe { libc::kill(pid.0, 0) } != 0;
+    !(refused && nix::errno::Errno::last() == nix::errno::Errno::EPERM)
+}
+
 /// Sends `signal` to the process group that `leader` founded.
 ///
 /// # Errors

@@ -285,7 +285,14 @@ impl Node {
                 }
             }
             Event::Spawn { order, .. } => self.spawn(world, &order),
-            Event::Swept { job, left, .. } => self.tell(world, Input::Swept { job, left }),
+            Event::Swept { job, left, .. } => self.tell(
+                world,
+                Input::Swept {
+                    job,
+                    left,
+                    not_permitted: BTreeSet::new(),
+                },
+            ),
             Event::PmiToDaemon { rank, bytes, .. } if self.pmi_open.contains(&rank) => {
                 self.tell(
                     world,

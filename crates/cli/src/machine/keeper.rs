@@ -81,9 +81,15 @@ fn watch(controller: os::Pid, mut events: Loop) -> Result<u8, os::Error> {
                 }
                 return Ok(code);
             }
+            let mut waits = false;
             for pid in os::descendants(os::current_pid()) {
                 // It may have ended meanwhile; that is what we want.
                 let _ = os::kill(pid, Signal::KILL);
+                waits |= os::may_signal(pid);
+            }
+            if !waits {
+                // All of it belongs to another user, and was named.
+                until = Some(Clock::now());
             }
         }
         events.wait(until, &mut taken)?;

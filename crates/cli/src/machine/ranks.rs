@@ -5,7 +5,7 @@ mod program;
 mod relocated;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::{CString, OsStr, OsString},
     os::{
         fd::{AsFd, OwnedFd},
@@ -32,6 +32,8 @@ use self::{
 };
 use super::{Source, complaints::Complaints, debuggers::Debuggers, record::OWNER_VARIABLE};
 
+/// The error number for what belongs to another user.
+const EPERM: i32 = 1;
 /// An error number of Linux, the same on every architecture that we build for.
 const EINVAL: i32 = 22;
 /// The descriptor number at which a rank finds its PMI connection.
@@ -105,6 +107,14 @@ pub(super) enum Sent {
     Ok,
     /// The rank reads none of its answers: its connection is to be closed.
     TooMuch,
+}
+
+/// Whether a rank got a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signalled {
+    Ok,
+    /// It has become another user.
+    NotPermitted(Pid),
 }
 
 type Sources = BTreeMap<Token, Source>;
@@ -288,16 +298,23 @@ impl Ranks {
         }
     }
 
-    pub(super) fn signal(&self, proc: ProcId, signal: Signal) {
-        if let Some(pid) = self.pid(proc) {
-            // Its whole group; the group may have been left by the rank itself, so that the pid is tried as well.
-            if os::kill_group(pid, signal).is_err() {
-                let _ = os::kill(pid, signal);
-            }
-            if signal == Signal::TSTP {
-                stop_those_it_does_not(pid);
-            }
+    #[must_use]
+    pub(super) fn signal(&self, proc: ProcId, signal: Signal) -> Signalled {
+        let Some(pid) = self.pid(proc) else {
+            return Signalled::Ok;
+        };
+        // Its whole group; the group may have been left by the rank itself, so that the pid is tried as well. It may also
+        // have become another user with others of its group still ours: a second SIGKILL tells.
+        let group = os::kill_group(pid, signal);
+        if (group.is_err() || signal == Signal::KILL)
+            && os::kill(pid, signal).is_err_and(|error| error.errno() == EPERM)
+        {
+            return Signalled::NotPermitted(pid);
         }
+        if signal == Signal::TSTP {
+            stop_those_it_does_not(pid);
+        }
+        Signalled::Ok
     }
 
     /// Lets a held rank run, unless a debugger has it: then it is the debugger's to continue, and watched.
@@ -485,9 +502,10 @@ impl Ranks {
 
     /// Signals what a job has left behind, and says what of it lives: every descendant of this process that is no rank,
     /// and, while there are other jobs, that carries the number of the job.
-    pub(super) fn sweep(&self, job: JobId, signal: Option<Signal>) -> Vec<i32> {
+    /// Those of them that are another user's come second as well.
+    pub(super) fn sweep(&self, job: JobId, signal: Option<Signal>) -> (Vec<i32>, BTreeSet<i32>) {
         if !os::has_children() {
-            return Vec::new();
+            return (Vec::new(), BTreeSet::new());
         }
         let alone = self.apps.keys().all(|other| *other == job);
         let mark = format!("RALLY_JOB={job}");
@@ -513,7 +531,10 @@ impl Ranks {
                 }
             }
         }
-        strays.into_iter().map(Pid::as_raw).collect()
+        let not_permitted = strays.iter().filter(|pid| !os::may_signal(**pid));
+        let not_permitted = not_permitted.copied().map(Pid::as_raw).collect();
+        let left = strays.into_iter().map(Pid::as_raw).collect();
+        (left, not_permitted)
     }
 
     pub(super) fn forget(&mut self, job: JobId, events: &mut Loop, sources: &mut Sources) {

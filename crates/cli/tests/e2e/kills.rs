@@ -1,11 +1,19 @@
 //! Whoever is killed, nothing is left.
 
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, chown},
+    path::Path,
+};
+
 use nix::{
     sys::signal::{self, Signal},
     unistd::Pid,
 };
 
-use crate::harness::{CLEAN_WITHIN, DEADLINE, Running, Sandbox, Stream, eventually, rally};
+use crate::harness::{
+    CLEAN_WITHIN, DEADLINE, Running, Sandbox, Stream, compiled, eventually, rally, testdata,
+};
 
 /// Ranks that have left descendants behind and wait.
 const JOB: &str = r#""$MISCHIEF" double-fork; echo ready; exec sleep 1000"#;
@@ -149,4 +157,48 @@ fn the_controller_of_a_stopped_front() {
         .expect("ranks die with their controller, whatever the front does");
     job.front.signal(Signal::SIGCONT);
     assert_ne!(job.front.end().code(), 0);
+}
+
+/// Nobody but root can end it: it is named, and nobody waits for it.
+#[test]
+fn a_rank_that_becomes_another_user_is_named_and_left() {
+    const NOBODY: u32 = 65_534;
+    let sandbox = Sandbox::new();
+    let source = testdata("life/becomes_another_user.c");
+    let (program, ours) = (sandbox.path("becomes"), sandbox.path("rally"));
+    fs::copy(compiled(Path::new("gcc"), &source, &[]), &program).unwrap();
+    fs::copy(rally(), &ours).unwrap();
+    let is_root = nix::unistd::geteuid().is_root();
+    let mut command = if is_root {
+        // We are somebody else, and so is what belongs to this test.
+        let work = sandbox.work();
+        let own = |path: &Path| chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        for entry in fs::read_dir(work.parent().unwrap()).unwrap() {
+            own(&entry.unwrap().path());
+        }
+        own(work.parent().unwrap());
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+        let mut command = sandbox.command("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(ours);
+        command
+    } else {
+        sandbox.command(&ours)
+    };
+    command.args(["run", "--timeout", "1", "--grace", "0", "-n", "1"]);
+    let run = sandbox.run(command.arg(program)).expect_code(124);
+    let said = run.out();
+    let (who, pid) = said.trim().split_once(' ').unwrap();
+    // Where files give nobody another user, it is the same one as before.
+    if who == "same" {
+        run.expect_err(&["effect: its only rank was ended; rank 0 needed SIGKILL"]);
+    } else {
+        signal::kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();
+        run.expect_err(&[
+            "error: 1 process on ",
+            "runs on: it belongs to another user, and we may not end it",
+            pid,
+            "effect: rank 0 runs on",
+        ]);
+    }
 }

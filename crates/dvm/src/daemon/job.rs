@@ -4,12 +4,13 @@
 mod attendance;
 mod environment;
 mod fence;
+mod left;
 mod pushed;
 mod start;
 mod streams;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -100,6 +101,8 @@ pub(super) struct LocalJob {
     /// What its procs are told about PMIx.
     environment: Option<Environment>,
     phase: Phase,
+    /// Procs, with their pids, that we may not kill, and how long they may take to end by themselves.
+    not_permitted: Option<(Time, BTreeMap<Rank, i32>)>,
     audience: Audience,
     sweep: Sweep,
     /// No timer of a proc is due before.
@@ -212,6 +215,7 @@ impl LocalJob {
             attendance: Attendance::default(),
             environment,
             phase: Phase::Running,
+            not_permitted: None,
             audience: Audience::Present,
             sweep: Sweep::new(),
             check_at: None,
@@ -244,7 +248,8 @@ impl LocalJob {
             Phase::Ending { kill_at } => Some(kill_at),
             Phase::Running | Phase::Killing => None,
         };
-        [kill_at, self.sweep.deadline(), self.check_at]
+        let leave_at = self.not_permitted.as_ref().map(|(until, _)| *until);
+        [kill_at, leave_at, self.sweep.deadline(), self.check_at]
             .into_iter()
             .flatten()
             .min()
@@ -338,6 +343,9 @@ impl LocalJob {
         }
         if self.check_at.is_some_and(|at| at <= now) {
             self.check_procs(now, out);
+        }
+        if let Some((_, ranks)) = self.not_permitted.take_if(|(until, _)| *until <= now) {
+            self.leave(now, ranks, out);
         }
         let action = self.sweep.on_tick(now);
         self.carry_out(action, out);
@@ -443,8 +451,14 @@ impl LocalJob {
         }
     }
 
-    pub(super) fn on_swept(&mut self, now: Time, left: &[i32], out: &mut Out) {
-        let action = self.sweep.on_swept(now, left);
+    pub(super) fn on_swept(
+        &mut self,
+        now: Time,
+        left: &[i32],
+        not_permitted: BTreeSet<i32>,
+        out: &mut Out,
+    ) {
+        let action = self.sweep.on_swept(now, left, not_permitted);
         self.carry_out(action, out);
     }
 
@@ -459,17 +473,20 @@ impl LocalJob {
         match action {
             Action::Nothing => {}
             Action::Sweep(signal) => out.push_back(Output::Sweep { job, signal }),
-            Action::Report { count, signal } => {
-                let note = Note::LeftBehind { node, count };
-                out.push_back(Output::Send(ToController::Note { job, note }));
-                out.push_back(Output::Sweep {
-                    job,
-                    signal: Some(signal),
+            Action::Report {
+                ended: count,
+                stuck,
+                not_permitted,
+            } => {
+                let ended = (count > 0).then_some(Note::LeftBehind { node, count });
+                let stuck = (!stuck.is_empty()).then_some(Note::Stuck { node, pids: stuck });
+                let others = (!not_permitted.is_empty()).then_some(Note::NotPermitted {
+                    node,
+                    pids: not_permitted,
                 });
-            }
-            Action::GiveUp(pids) => {
-                let note = Note::Stuck { node, pids };
-                out.push_back(Output::Send(ToController::Note { job, note }));
+                for note in [ended, stuck, others].into_iter().flatten() {
+                    out.push_back(Output::Send(ToController::Note { job, note }));
+                }
             }
         }
     }

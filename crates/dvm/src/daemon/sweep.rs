@@ -4,12 +4,12 @@
 //! | stage | swept: none | swept: some | a stray exited | deadline |
 //! |---|---|---|---|---|
 //! | `Idle` | – | – | – | – |
-//! | `Counting` | `Clean` | said; TERM → `Asking` (or KILL → `Killing`) | count again | – |
-//! | `Asking` | `Clean` | – | count again | KILL → `Killing` |
-//! | `Killing` | `Clean` | – | KILL again (there may be new ones) | *stuck*, said → `Clean` |
+//! | `Counting` | `Clean` | TERM → `Asking` (or KILL → `Killing`) | count again | – |
+//! | `Asking` | said → `Clean` | – | count again | KILL → `Killing` |
+//! | `Killing` | said → `Clean` | – | KILL again (there may be new ones) | said, with those that are *left* → `Clean` |
 //! | `Clean` | – | – | – | – |
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use base::{Signal, Time};
 
@@ -35,13 +35,13 @@ pub(super) enum Stage {
 pub(super) enum Action {
     Nothing,
     Sweep(Option<Signal>),
-    /// Say that so many were left behind, and sweep.
+    /// Say that so many were left behind and ended, and that these could not be: SIGKILL has not ended the former, and we may
+    /// not signal the latter.
     Report {
-        count: u32,
-        signal: Signal,
+        ended: u32,
+        stuck: Vec<i32>,
+        not_permitted: Vec<i32>,
     },
-    /// Say that these cannot be ended.
-    GiveUp(Vec<i32>),
 }
 
 /// How hard the sweep begins.
@@ -56,6 +56,10 @@ pub(super) struct Sweep {
     stage: Stage,
     manner: Manner,
     left: Vec<i32>,
+    /// Those of them that we may not signal.
+    not_permitted: BTreeSet<i32>,
+    /// How many there were at first.
+    found: usize,
 }
 
 impl Sweep {
@@ -64,6 +68,8 @@ impl Sweep {
             stage: Stage::Idle,
             manner: Manner::Kill,
             left: Vec::new(),
+            not_permitted: BTreeSet::new(),
+            found: 0,
         }
     }
 
@@ -85,38 +91,56 @@ impl Sweep {
         Action::Sweep(None)
     }
 
-    pub(super) fn on_swept(&mut self, now: Time, left: &[i32]) -> Action {
+    pub(super) fn on_swept(
+        &mut self,
+        now: Time,
+        left: &[i32],
+        not_permitted: BTreeSet<i32>,
+    ) -> Action {
         if matches!(self.stage, Stage::Idle | Stage::Clean) {
             return Action::Nothing;
         }
         left.clone_into(&mut self.left);
+        self.not_permitted = not_permitted;
         if left.is_empty() || planted::is(Bug::SweepGivesUpAtFirstCount) {
-            self.stage = Stage::Clean;
-            return Action::Nothing;
+            self.left.clear();
+            return self.report();
         }
         if self.stage != Stage::Counting {
             return Action::Nothing;
         }
-        let count = u32::try_from(left.len()).unwrap_or(u32::MAX);
+        self.found = left.len();
         match self.manner {
             Manner::Ask { grace } => {
                 self.stage = Stage::Asking {
                     until: now + grace.min(ASK_MAX),
                 };
-                Action::Report {
-                    count,
-                    signal: Signal::TERM,
-                }
+                Action::Sweep(Some(Signal::TERM))
             }
             Manner::Kill => {
                 self.stage = Stage::Killing {
                     until: now + KILL_MAX,
                 };
-                Action::Report {
-                    count,
-                    signal: Signal::KILL,
-                }
+                Action::Sweep(Some(Signal::KILL))
             }
+        }
+    }
+
+    /// It is over: what it came to.
+    fn report(&mut self) -> Action {
+        self.stage = Stage::Clean;
+        if self.found == 0 {
+            return Action::Nothing;
+        }
+        let left = std::mem::take(&mut self.left);
+        let ended = self.found.saturating_sub(left.len());
+        let (not_permitted, stuck) = left
+            .into_iter()
+            .partition(|pid| self.not_permitted.contains(pid));
+        Action::Report {
+            ended: u32::try_from(ended).unwrap_or(u32::MAX),
+            stuck,
+            not_permitted,
         }
     }
 
@@ -153,10 +177,7 @@ impl Sweep {
     pub(super) fn on_tick(&mut self, now: Time) -> Action {
         match self.stage {
             Stage::Asking { until } if until <= now => self.harden(now),
-            Stage::Killing { until } if until <= now => {
-                self.stage = Stage::Clean;
-                Action::GiveUp(std::mem::take(&mut self.left))
-            }
+            Stage::Killing { until } if until <= now => self.report(),
             _ => Action::Nothing,
         }
     }
@@ -166,6 +187,8 @@ impl Sweep {
 mod tests {
     use super::*;
 
+    const NONE: BTreeSet<i32> = BTreeSet::new();
+
     fn at(millis: u64) -> Time {
         Time::ZERO + Duration::from_millis(millis)
     }
@@ -174,7 +197,7 @@ mod tests {
     fn nothing_left_is_clean_at_once() {
         let mut sweep = Sweep::new();
         assert_eq!(sweep.begin(Manner::Kill), Action::Sweep(None));
-        assert_eq!(sweep.on_swept(at(0), &[]), Action::Nothing);
+        assert_eq!(sweep.on_swept(at(0), &[], NONE), Action::Nothing);
         assert!(sweep.is_clean());
     }
 
@@ -185,20 +208,25 @@ mod tests {
             grace: Duration::from_secs(9),
         });
         assert_eq!(
-            sweep.on_swept(at(0), &[7, 8]),
-            Action::Report {
-                count: 2,
-                signal: Signal::TERM
-            }
+            sweep.on_swept(at(0), &[7, 8, 9], NONE),
+            Action::Sweep(Some(Signal::TERM))
         );
-        assert_eq!(sweep.on_swept(at(0), &[7, 8]), Action::Nothing);
+        assert_eq!(sweep.on_swept(at(0), &[7, 8, 9], NONE), Action::Nothing);
         assert_eq!(sweep.on_stray_exited(), Action::Sweep(None));
-        assert_eq!(sweep.on_swept(at(1), &[8]), Action::Nothing);
+        assert_eq!(sweep.on_swept(at(1), &[8, 9], NONE), Action::Nothing);
         assert_eq!(sweep.deadline(), Some(at(1_000)));
         assert_eq!(sweep.on_tick(at(999)), Action::Nothing);
         assert_eq!(sweep.on_tick(at(1_000)), Action::Sweep(Some(Signal::KILL)));
         assert_eq!(sweep.on_stray_exited(), Action::Sweep(Some(Signal::KILL)));
-        assert_eq!(sweep.on_tick(at(3_000)), Action::GiveUp(vec![8]));
+        assert_eq!(sweep.on_swept(at(2), &[8, 9], [9].into()), Action::Nothing);
+        assert_eq!(
+            sweep.on_tick(at(3_000)),
+            Action::Report {
+                ended: 1,
+                stuck: vec![8],
+                not_permitted: vec![9],
+            }
+        );
         assert!(sweep.is_clean());
     }
 
@@ -208,8 +236,16 @@ mod tests {
         sweep.begin(Manner::Ask {
             grace: Duration::from_secs(1),
         });
-        sweep.on_swept(at(0), &[7]);
+        sweep.on_swept(at(0), &[7], NONE);
         assert_eq!(sweep.harden(at(1)), Action::Sweep(Some(Signal::KILL)));
         assert_eq!(sweep.harden(at(1)), Action::Nothing);
+        assert_eq!(
+            sweep.on_swept(at(2), &[], NONE),
+            Action::Report {
+                ended: 1,
+                stuck: Vec::new(),
+                not_permitted: Vec::new(),
+            }
+        );
     }
 }

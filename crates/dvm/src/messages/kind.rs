@@ -145,6 +145,11 @@ over, SIGKILL."
 in a system call that cannot be interrupted (state `D`), mostly for a file server that does not answer or for a device. \
 They end when that call returns. Nothing that a launcher can do ends them sooner."
 
+    NOT_PERMITTED: Error "job/not-permitted"
+"Processes of the job have become another user, for example by `sudo` or by a program with the setuid bit. Only that user and root \
+may send signals to them, so that they could not be ended with the job. They got 2 s to end by themselves: some programs pass on \
+the SIGTERM that their own children get."
+
     REFUSED: Warning "pmix/refused"
 "Every node of a job has a port on 127.0.0.1 at which its ranks find PMIx. Any process of the machine can connect to it, but only \
 processes of the job's own user are heard: the kernel says whose a connection is, and others are closed before a byte is read. A \

@@ -91,6 +91,15 @@ fn ended(cause: Cause, classes: &[(ExitStatus, &str)], by_us: &str, not_started:
         ended,
         not_started,
         ended_by_us: maybe(by_us),
+        left: RankSet::new(),
+    }
+}
+
+/// As [`ended`], with ranks that run on.
+fn left(outcome: Outcome, ranks: &str) -> Outcome {
+    Outcome {
+        left: set(ranks),
+        ..outcome
     }
 }
 
@@ -533,6 +542,27 @@ fn other_ends() {
             ),
         ),
         (
+            "time, all run on",
+            &limited,
+            left(
+                ended(Cause::Ended(EndReason::TimeLimit), &[], "", ""),
+                "0-1",
+            ),
+        ),
+        (
+            "time, one runs on",
+            &limited,
+            left(
+                ended(
+                    Cause::Ended(EndReason::TimeLimit),
+                    &[(TERMINATED, "1-2")],
+                    "1-2",
+                    "",
+                ),
+                "0",
+            ),
+        ),
+        (
             "terminal",
             &small,
             ended(
@@ -638,6 +668,12 @@ fn other_ends() {
     job/input-lost Error: the job was ended because its input cannot be read: input/output error
       effect: all 8 ranks were ended
       help: with `--stdin none` nobody reads it
+    -- time, all run on
+    job/time-limit Error: the job did not end within its time limit of 1 h 30 min
+      effect: ranks 0-1 run on
+    -- time, one runs on
+    job/time-limit Error: the job did not end within its time limit of 1 h 30 min
+      effect: 2 of 3 ranks were ended; rank 0 runs on
     -- terminal
     job/terminal-lost Error: the job was ended because the launcher's terminal is gone
       effect: all 8 ranks were ended
@@ -779,6 +815,20 @@ fn notes() {
                 pids: (1..=20).collect(),
             },
         ),
+        (
+            &small,
+            Note::NotPermitted {
+                node: NodeId(0),
+                pids: vec![4711],
+            },
+        ),
+        (
+            &small,
+            Note::NotPermitted {
+                node: NodeId(0),
+                pids: vec![4711, 4712],
+            },
+        ),
     ];
     let text = cases.map(|(job, note)| shown(&super::note(&note, &job.scene())));
     insta::assert_snapshot!(text.concat(), @"
@@ -810,6 +860,12 @@ fn notes() {
       step: SIGKILL was sent, the kernel has not carried it out
       pids: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 4 more
       help: such a process waits in the kernel, often for a file server or a device; `ps -o pid,stat,wchan` shows for what
+    job/not-permitted Error: 1 process on `n1` runs on: it belongs to another user, and we may not end it
+      pid: 4711
+      help: that user can end such a process, or root: `sudo kill PID`
+    job/not-permitted Error: 2 processes on `n1` run on: they belong to another user, and we may not end them
+      pids: 4711, 4712
+      help: that user can end such a process, or root: `sudo kill PID`
     ");
 }
 
