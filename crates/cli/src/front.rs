@@ -107,6 +107,8 @@ struct Front {
     failed_output: Option<i32>,
     /// What the system has refused to the controller, which is gone therefore.
     failed_controller: Option<String>,
+    /// The controller, when it was stopped at the last look.
+    stopped_controller: Option<Pid>,
     give_up: Option<u8>,
 }
 
@@ -190,6 +192,19 @@ fn children_beside(inherited: &[Pid]) -> Vec<Pid> {
     // What ranks left behind as another user we cannot end, and whoever may do so does not tell us.
     children.retain(|pid| !inherited.contains(pid) && os::may_signal(*pid));
     children
+}
+
+/// The controller, if it is stopped: our child's child, or our child where the keeper is gone. It is a copy of us in the
+/// keeper's group; each rank has a group of its own.
+fn stopped_controller(children: &[Pid]) -> Option<Pid> {
+    let name = os::inspect(os::current_pid())?.name;
+    let below = children.iter().flat_map(|child| os::descendants(*child));
+    let processes = children.iter().copied().chain(below);
+    let controller = processes.filter_map(os::inspect).find(|info| {
+        let is_near = children.contains(&info.pid) || children.contains(&info.ppid);
+        is_near && info.name == name && info.pgrp != info.pid
+    })?;
+    (controller.state == 'T').then_some(controller.pid)
 }
 
 /// Runs a job and gives the exit code of this process.
@@ -296,6 +311,7 @@ impl Front {
             raw_mode: None,
             failed_output: None,
             failed_controller: None,
+            stopped_controller: None,
             give_up: None,
         };
         front.take_terminal();
@@ -398,6 +414,19 @@ impl Front {
             if dropped > 0 {
                 self.say(&messages::output_dropped(dropped));
             }
+            self.look_at_controller();
+        }
+    }
+
+    /// The job should have ended: a controller that is stopped cannot end it. One that stands at two looks, a moment apart,
+    /// was not stopped by accident.
+    fn look_at_controller(&mut self) {
+        let stopped = matches!(self.state, State::Running)
+            .then(|| stopped_controller(&self.children()))
+            .flatten();
+        let before = std::mem::replace(&mut self.stopped_controller, stopped);
+        if before.is_some() && before == stopped {
+            self.lose_controller();
         }
     }
 
@@ -580,9 +609,10 @@ impl Front {
                 until: Clock::now() + ORPHANS_MAX,
             };
             self.kill_orphans();
-            let message = match &self.failed_controller {
-                Some(why) => messages::controller_failed(why),
-                None => messages::controller_lost(),
+            let message = match (&self.failed_controller, self.stopped_controller) {
+                (Some(why), _) => messages::controller_failed(why),
+                (None, Some(pid)) => messages::controller_stopped(pid),
+                (None, None) => messages::controller_lost(),
             };
             self.show_abort(&message.headline);
             self.say(&message);

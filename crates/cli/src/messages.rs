@@ -40,6 +40,12 @@ const CONTROLLER_LOST: Kind = Kind {
     explanation: "The process that holds the controller and the ranks' parent ended without a word: somebody killed it, or the \
 machine ran out of memory. Its ranks were ended by the kernel, and what they left behind by `rally`.",
 };
+const CONTROLLER_STOPPED: Kind = Kind {
+    id: "front/controller-stopped",
+    severity: Severity::Error,
+    explanation: "The job had to end (a time limit, a signal to `rally`), and the process that ends it was stopped, by SIGSTOP or \
+by a whole process group that was stopped. It was killed instead, and with it everything that it had started.",
+};
 const OUTPUT_LOST: Kind = Kind {
     id: "front/output-lost",
     severity: Severity::Error,
@@ -78,6 +84,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &INTERRUPTED,
     &GAVE_UP,
     &CONTROLLER_LOST,
+    &CONTROLLER_STOPPED,
     &OUTPUT_LOST,
     &OUTPUT_DROPPED,
     &INTERNAL,
@@ -154,6 +161,16 @@ pub(crate) fn controller_lost() -> Message {
         .with_help("look for the out-of-memory killer in the kernel's log")
 }
 
+pub(crate) fn controller_stopped(pid: os::Pid) -> Message {
+    Message::new(
+        &CONTROLLER_STOPPED,
+        "the job had to end, and the controller is stopped: it was killed",
+    )
+    .fact("pid", pid.to_string())
+    .fact("effect", "every rank was ended")
+    .with_help("SIGCONT in time would have let it end the job")
+}
+
 pub(crate) fn output_lost(stream: Stream, errno: i32) -> Message {
     let name = match stream {
         Stream::Stdout => "stdout",
@@ -224,6 +241,7 @@ mod tests {
             gave_up(&[80, 81]),
             gave_up(&[]),
             controller_lost(),
+            controller_stopped(os::Pid::from_raw(4711)),
             started(&[
                 row(0, "n1", 4711, "./a"),
                 row(1, "n1", 4712, "./a"),

@@ -28,8 +28,13 @@ struct Job {
 }
 
 fn start(sandbox: &Sandbox) -> Job {
-    let front = sandbox.start(&mut sandbox.rally(&["run", "-n", "4", "sh", "-c", JOB]));
-    front.expect_times(Stream::Stdout, "ready\n", 4);
+    let mut command = sandbox.rally(&["run", "-n", "4", "sh", "-c", JOB]);
+    started(sandbox, &mut command, 4)
+}
+
+fn started(sandbox: &Sandbox, command: &mut std::process::Command, ranks: usize) -> Job {
+    let front = sandbox.start(command);
+    front.expect_times(Stream::Stdout, "ready\n", ranks);
     let ours = sandbox
         .alive()
         .into_iter()
@@ -157,6 +162,24 @@ fn the_controller_of_a_stopped_front() {
         .expect("ranks die with their controller, whatever the front does");
     job.front.signal(Signal::SIGCONT);
     assert_ne!(job.front.end().code(), 0);
+}
+
+#[test]
+fn a_stopped_controller_does_not_outlast_the_time_limit() {
+    // The limit ends the first job, a signal to the front the second.
+    for options in [&["--timeout", "3"][..], &[]] {
+        let sandbox = Sandbox::new();
+        let mut command = sandbox.rally(&["run", "-n", "2", "--grace", "0.1"]);
+        let job = started(&sandbox, command.args(options).args(["sh", "-c", JOB]), 2);
+        signal::kill(Pid::from_raw(job.controller), Signal::SIGSTOP).unwrap();
+        if options.is_empty() {
+            job.front.signal(Signal::SIGTERM);
+        }
+        job.front.end().expect_code(125).expect_err(&[
+            "error: the job had to end, and the controller is stopped: it was killed",
+        ]);
+        sandbox.expect_clean();
+    }
 }
 
 /// Nobody but root can end it: it is named, and nobody waits for it.
