@@ -69,6 +69,10 @@ fn what_a_job_does_without() {
         shown(&super::note(&note, &small.scene()))
     });
     insta::assert_snapshot!(text.concat(), @"
+    job/without Warning: new PMIx connections on `n1` wait until others end
+      reason: cannot do so: Too many open files
+      help: `ulimit -n` shows the limit on open files
+    job/without Warning: a PMIx connection on `n1` was not taken
       reason: cannot do so: Too many open files
     job/without Warning: `rally release` does not find this job
       reason: cannot do so: Too many open files
