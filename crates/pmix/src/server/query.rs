@@ -33,10 +33,14 @@ impl Server {
             Some(Value::Proc(proc)) => Some(&**proc),
             _ => None,
         };
-        let nspace = find(qualifiers, keys::NSPACE)
+        let named = find(qualifiers, keys::NSPACE)
             .and_then(name_of)
-            .or_else(|| Some(whose?.nspace.clone()))
-            .unwrap_or_else(|| from.nspace.clone());
+            .or_else(|| Some(whose?.nspace.clone()));
+        // Who asks about a job that there is not gets nothing, whatever else there would be to say.
+        if named.as_ref().is_some_and(|name| !self.knows(name)) {
+            return None;
+        }
+        let nspace = named.unwrap_or_else(|| from.nspace.clone());
         let job = self.jobs.get(&nspace);
         if key == keys::QUERY_NAMESPACES {
             let names = self.jobs.keys().map(Nspace::as_c_str);

@@ -218,5 +218,16 @@ fn a_query_names_a_process() {
         panic!("no infos");
     };
     assert_eq!(infos[0].value, Value::Uint16(1));
+    // Of one that there is not nothing is said, not even what has nothing to do with it.
+    let whose = Value::Proc(Box::new(proc("elsewhere", 1)));
+    for key in ["pmix.lrank", "pmix.qry.ns", "pmix.qry.spawn"] {
+        let query = Request::Query {
+            queries: vec![Query {
+                keys: vec![text(key)],
+                qualifiers: vec![info(keys::PROC_ID, whose.clone())],
+            }],
+        };
+        assert_eq!(world.told(conns[0], &query), Status::NOT_FOUND, "{key}");
+    }
     world.leave_nothing();
 }
