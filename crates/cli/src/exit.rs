@@ -95,7 +95,7 @@ pub(crate) fn signal(signal: Signal) -> u8 {
 /// The code of a job that was not run.
 pub(crate) const fn refused(refusal: &Refusal) -> u8 {
     match refusal {
-        Refusal::Placement(_) => ExitCode::Placement.code(),
+        Refusal::Placement(_) | Refusal::TooFewGpus { .. } => ExitCode::Placement.code(),
         Refusal::Pattern(_) | Refusal::NoSuchRank { .. } => ExitCode::Usage.code(),
     }
 }
@@ -126,7 +126,7 @@ fn code_of_cause(cause: &Cause) -> u8 {
         Cause::Ended(reason) => match reason {
             EndReason::Signal(number) => signal(*number),
             EndReason::OutputLost => ExitCode::OutputLost.code(),
-            EndReason::TimeLimit => ExitCode::TimeLimit.code(),
+            EndReason::TimeLimit | EndReason::Waited => ExitCode::TimeLimit.code(),
             EndReason::TerminalLost => signal(Signal::HUP),
             EndReason::InputLost(_) => ExitCode::Resources.code(),
             EndReason::FrontLost | EndReason::SpawnerEnded | EndReason::DebuggerLost => INTERNAL,

@@ -37,7 +37,7 @@ use self::{
     watchdog::Watchdog,
 };
 use crate::{
-    args::{FrontOptions, MessageFormat, Verbosity},
+    args::{ExitCodes, FrontOptions, MessageFormat, Verbosity},
     config::OnLoss,
     exit,
     link::{FrontLink, Received},
@@ -635,7 +635,7 @@ impl Front {
             let _ = raw_mode.restore();
             self.printers.set_raw(None);
         }
-        let (messages, code) = match &self.state {
+        let (mut messages, code) = match &self.state {
             State::Ended(Ending::Refused(refusal)) => (
                 vec![dvm::messages::refused(refusal)],
                 exit::refused(refusal),
@@ -662,6 +662,11 @@ impl Front {
             (Some(_), code) if code == nobody.code() => full,
             (Some(_), code) => code,
         };
+        if let State::Ended(Ending::Outcome(outcome)) = &self.state
+            && self.options.exit_codes == ExitCodes::Printed
+        {
+            messages.push(messages::exit_codes(outcome));
+        }
         for message in &messages {
             let told = self.failed_output.is_some() && code == full;
             if !told {

@@ -31,7 +31,7 @@ use std::{
 
 pub use dbgr::dbgr;
 
-use args::{Detail, MessageFormat, Request, RunRequest, Show, Verbosity, World};
+use args::{Detail, MessageFormat, PidChannel, Request, RunRequest, Show, Verbosity, World};
 use dvm::{
     messages::{Kind, Message},
     spec::{FrontInput, WindowSize},
@@ -97,6 +97,9 @@ fn terminal_size(stream: impl AsFd) -> Option<WindowSize> {
     })
 }
 
+/// What `srun --mpi=list` prints: scripts look for a word in it. Ranks find all of them, whichever is named.
+const MPI_TYPES: &str = "MPI plugin types are...\n  none\n  pmi2\n  pmix\n";
+
 /// The processes for a job, where they were started already.
 type EarlyCrew = Option<Result<front::Crew, os::Error>>;
 
@@ -141,6 +144,7 @@ fn carry_out(request: Request, world: &World, crew: EarlyCrew) -> u8 {
             concat!("rally ", env!("CARGO_PKG_VERSION"), "\n"),
             MessageFormat::Text,
         ),
+        Request::MpiTypes => print(MPI_TYPES, MessageFormat::Text),
     }
 }
 
@@ -176,6 +180,12 @@ fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
         front,
         ..
     } = request;
+    if let Some(channel) = &front.report_pid
+        && let Err(error) = report_pid(channel)
+    {
+        say(&error.message(), format);
+        return error.exit().code();
+    }
     let crew = crew.unwrap_or_else(|| front::Crew::start(&world.host, format));
     match crew.and_then(|crew| front::run(spec, &allocation, front, crew)) {
         Ok(code) => code,
@@ -184,6 +194,22 @@ fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
             exit::ExitCode::Resources.code()
         }
     }
+}
+
+/// Tells whoever wants to signal us later who we are.
+fn report_pid(channel: &PidChannel) -> Result<(), args::Error> {
+    let text = format!("{}\n", std::process::id());
+    match channel {
+        PidChannel::Stdout => drop(io::stdout().write_all(text.as_bytes())),
+        PidChannel::Stderr => drop(io::stderr().write_all(text.as_bytes())),
+        PidChannel::File(path) => {
+            std::fs::write(path, text).map_err(|error| args::Error::Unwritable {
+                path: path.clone(),
+                problem: error.into(),
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// Prints what was asked for. Nobody reading it is no failure, as with any filter.

@@ -3,7 +3,7 @@
 use base::RankSet;
 use dvm::{
     messages::{Kind, Message, Severity},
-    proto::{Stream, TableRow},
+    proto::{Outcome, Stream, TableRow},
     spec::HoldAt,
 };
 
@@ -59,6 +59,12 @@ const OUTPUT_DROPPED: Kind = Kind {
 not be printed because nobody reads it: a pipe whose reader sleeps, a terminal stopped by Ctrl-S. `rally` does not wait for that \
 reader any longer.",
 };
+const EXIT_CODES: Kind = Kind {
+    id: "front/exit-codes",
+    severity: Severity::Note,
+    explanation: "`--print-exit-codes` asks how every rank has ended. Ranks that ended alike stand together. The exit code of \
+`rally` itself is that of the first rank that failed (`rally help exit-codes`).",
+};
 const INTERNAL: Kind = Kind {
     id: "front/internal",
     severity: Severity::Error,
@@ -87,6 +93,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &CONTROLLER_STOPPED,
     &OUTPUT_LOST,
     &OUTPUT_DROPPED,
+    &EXIT_CODES,
     &INTERNAL,
     &NOT_WATCHED,
     &SYSTEM,
@@ -212,6 +219,21 @@ pub(crate) fn controller_failed(why: &str) -> Message {
 
 pub(crate) fn system(error: &os::Error) -> Message {
     Message::new(&SYSTEM, error.to_string()).with_help("`ulimit -a` shows the limits of this shell")
+}
+
+/// How every rank has ended.
+pub(crate) fn exit_codes(outcome: &Outcome) -> Message {
+    let ends: Vec<_> = outcome
+        .ended
+        .iter()
+        .map(|(status, ranks)| format!("{ranks} {status}"))
+        .collect();
+    let what = if ends.is_empty() {
+        "no rank has ended".to_owned()
+    } else {
+        format!("how the ranks have ended: {}", ends.join("; "))
+    };
+    Message::new(&EXIT_CODES, what)
 }
 
 #[cfg(test)]

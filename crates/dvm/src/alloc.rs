@@ -6,6 +6,7 @@
 mod error;
 mod hostfile;
 mod hosts;
+mod slurm;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ pub use self::{
     error::{AllocError, Problem, RemoteNodes},
     hostfile::{MAX_HOSTFILE, hostfile, sequence},
     hosts::hosts,
+    slurm::{SlurmTexts, Text, slurm},
 };
 
 /// The nodes and slots that a job may use. A node's place in the list is its `NodeId`.

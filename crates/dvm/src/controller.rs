@@ -42,7 +42,9 @@ use crate::{
         Cause, Chunk, Drained, EndReason, FromFront, Launch, Note, Outcome, RankChoice, Refusal,
         StartFailure, Stream, TableRow, ToController, ToDaemon, ToFront, Universe,
     },
-    spec::{Destination, JobSpec, OnFailure, Pattern, PatternFacts, StdinTarget},
+    spec::{
+        Destination, JobSpec, OnFailure, Pattern, PatternFacts, StdinTarget, UniverseSize, Warning,
+    },
     stdio::{self, STDIN_WINDOW},
 };
 
@@ -120,6 +122,10 @@ struct Job {
     hold: Hold,
     stdin_given: u64,
     limit_at: Option<Time>,
+    /// When its procs get the signal that comes before the limit.
+    warn_at: Option<Time>,
+    /// When it ends because its first proc has ended.
+    wait_at: Option<Time>,
     /// When it is said which ranks have not come to their holding point.
     hold_note_at: Option<Time>,
     /// Who has spawned it, and waits to hear of its start.
@@ -246,9 +252,14 @@ impl Controller {
                     .push_back(ControllerOutput::Answer { ticket, reply });
             }
             ControllerInput::Tick => {
+                self.warn(now);
                 let over = |job: &Job| job.limit_at.is_some_and(|at| at <= now);
                 if self.jobs.values().any(over) {
                     self.end_all(now, EndReason::TimeLimit);
+                }
+                let waited = |job: &Job| job.wait_at.is_some_and(|at| at <= now);
+                if self.jobs.values().any(waited) {
+                    self.end_all(now, EndReason::Waited);
                 }
                 self.note_missing(now);
                 self.expire_lookups(now);
@@ -267,7 +278,7 @@ impl Controller {
     pub fn deadline(&self) -> Option<Time> {
         let running = self.jobs.values().filter(|job| job.phase < Phase::Ending);
         running
-            .flat_map(|job| [job.limit_at, job.hold_note_at])
+            .flat_map(|job| [job.limit_at, job.warn_at, job.wait_at, job.hold_note_at])
             .flatten()
             .chain(self.published.deadline())
             .min()
@@ -313,6 +324,8 @@ impl Controller {
     /// Takes a job, and launches it as soon as the daemons are there.
     fn add(&mut self, now: Time, spec: Box<JobSpec>, origin: Origin) {
         let limit_at = spec.end.time_limit.map(|limit| now + limit);
+        let warn_at = spec.end.time_limit.zip(spec.end.warning);
+        let warn_at = warn_at.map(|(limit, warning)| now + limit.saturating_sub(warning.before));
         let id = JobId(self.next_job);
         self.next_job += 1;
         let job = Job {
@@ -338,6 +351,8 @@ impl Controller {
             hold: Hold::off(),
             stdin_given: 0,
             limit_at,
+            warn_at,
+            wait_at: None,
             hold_note_at: None,
             groups: GroupFences::default(),
             spec,
@@ -374,6 +389,9 @@ impl Controller {
         if let Some(refusal) = check_ranks(&job.spec, map.ranks()) {
             return self.refuse(id, refusal);
         }
+        if let Some(refusal) = check_gpus(&job.spec, &map) {
+            return self.refuse(id, refusal);
+        }
         job.phase = Phase::Launching;
         job.size = map.ranks();
         job.hold = Hold::gathering(job.spec.hold.among(job.size));
@@ -381,7 +399,11 @@ impl Controller {
         let mapping = pmix::pmi::process_mapping(nodes);
         let universe = Universe {
             slots: slots(&self.allocation, &self.nodes),
-            said: job.spec.universe,
+            said: match job.spec.universe {
+                Some(UniverseSize::Procs(size)) => Some(size),
+                Some(UniverseSize::Slots) => Some(slots(&self.allocation, &self.nodes)),
+                Some(UniverseSize::Unknown) | None => None,
+            },
         };
         let notes = map
             .notes()
@@ -429,6 +451,7 @@ impl Controller {
                 process_mapping: mapping.clone(),
                 front_pid: self.front_pid,
                 variables: job.spec.variables.clone(),
+                gpus: job.spec.gpus.clone(),
             };
             self.outputs.push_back(ControllerOutput::Daemon(
                 node,
@@ -710,6 +733,9 @@ impl Controller {
         if drained == Drained::Leaky {
             job.leaky.insert(rank);
         }
+        if job.wait_at.is_none() {
+            job.wait_at = job.spec.end.wait.map(|wait| now + wait);
+        }
         let news = job.hold.on_gone(rank);
         let decides = !status.is_success() && job.cause.is_none();
         let policy = job.spec.end.on_failure;
@@ -759,6 +785,22 @@ impl Controller {
             }
         }
         self.end_one(id, cause);
+    }
+
+    /// Sends the signals that come before a time limit.
+    fn warn(&mut self, now: Time) {
+        for id in self.living() {
+            let Some(job) = self.jobs.get_mut(&id) else {
+                continue;
+            };
+            if job.warn_at.is_none_or(|at| at > now) {
+                continue;
+            }
+            job.warn_at = None;
+            if let Some(Warning { signal, .. }) = job.spec.end.warning {
+                self.each_node(id, |job| ToDaemon::Signal { job, signal });
+            }
+        }
     }
 
     fn end_all(&mut self, now: Time, reason: EndReason) {
@@ -988,6 +1030,22 @@ fn check_ranks(spec: &JobSpec, size: u32) -> Option<Refusal> {
     named.into_iter().find_map(|(what, rank)| {
         let rank = rank.filter(|rank| rank.0 >= size)?;
         Some(Refusal::NoSuchRank { what, rank, size })
+    })
+}
+
+/// Whether every node has the GPUs that its procs are to have.
+fn check_gpus(spec: &JobSpec, map: &place::JobMap) -> Option<Refusal> {
+    let plan = spec.gpus.as_ref()?;
+    let available = u32::try_from(plan.available.len()).unwrap_or(u32::MAX);
+    map.nodes().find_map(|node| {
+        let procs = u32::try_from(map.ranks_on(node).len()).unwrap_or(u32::MAX);
+        let needed = plan.needed(procs);
+        (needed > u64::from(available)).then_some(Refusal::TooFewGpus {
+            needed,
+            available,
+            procs,
+            share: plan.share,
+        })
     })
 }
 

@@ -271,6 +271,8 @@ pub enum StreamPlan {
     Lines(LineTerminal),
     /// A file, created where missing and appended to; relative to the app's directory.
     File(OsString),
+    /// The same, and what it has is removed first.
+    NewFile(OsString),
     /// The same as stdout.
     WithStdout,
 }

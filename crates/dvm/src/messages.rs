@@ -31,7 +31,7 @@ pub use self::{
 use crate::{
     place,
     proto::{Cause, EndReason, Note, Outcome, RankChoice, Refusal, StartStep, TableRow},
-    spec::{App, EndPolicy, HoldAt, OnFailure},
+    spec::{App, EndPolicy, GpuShare, HoldAt, OnFailure},
 };
 
 /// Ways to fail that get a message of their own; what is beyond is counted in one more message.
@@ -189,6 +189,28 @@ pub fn refused(refusal: &Refusal) -> Message {
             format!("cannot make a file name for the output: {}", plain(what)),
         )
         .fact("effect", NOT_STARTED),
+        Refusal::TooFewGpus {
+            needed,
+            available,
+            procs,
+            share,
+        } => {
+            let gpus = |number: u64| format!("{number} GPU{}", if number == 1 { "" } else { "s" });
+            let what = format!(
+                "the job needs {}, and this node has {available}",
+                gpus(*needed)
+            );
+            let message = Message::new(&k::TOO_FEW_GPUS, what);
+            match share {
+                GpuShare::Together(_) => message,
+                GpuShare::Each(each) => {
+                    let each = gpus(u64::from(*each));
+                    message.fact("ranks", format!("{procs} on the node, with {each} each"))
+                }
+            }
+            .fact("effect", NOT_STARTED)
+            .with_help("ask for fewer, or start fewer ranks")
+        }
         Refusal::NoSuchRank { what, rank, size } => Message::new(
             &k::NO_SUCH_RANK,
             match what {
@@ -707,6 +729,16 @@ fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
                     )
                 }
                 None => "the job did not end within its time limit".to_owned(),
+            },
+        ),
+        EndReason::Waited => Message::new(
+            &k::WAITED,
+            match scene.end.wait {
+                Some(wait) => format!(
+                    "the job was ended because it went on for {} after its first rank had ended",
+                    duration(wait)
+                ),
+                None => "the job was ended because its first rank had ended".to_owned(),
             },
         ),
         EndReason::SpawnerEnded => Message::new(

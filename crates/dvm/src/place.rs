@@ -38,7 +38,7 @@ mod topologies;
 
 use std::collections::BTreeMap;
 
-use base::{HostList, NodeId, Rank, Topology};
+use base::{CpuSet, HostList, Level, NodeId, Rank, Topology};
 
 use self::{
     count::Room,
@@ -52,9 +52,9 @@ pub use self::{
     error::{Error, Note, SlotLimit},
     explain::{Explanation, explain},
     map::{AppPolicy, AppRanks, JobMap, Placed},
-    parse::{PolicyError, PolicyProblem, bind_to, map_by, map_by_file, rank_by},
+    parse::{PolicyError, PolicyProblem, bind_list, bind_to, map_by, map_by_file, rank_by},
     policy::{
-        AppRequest, BindTarget, BindTo, Cores, CpuUnit, HostRef, MapBy, MapTo, Overload,
+        AppRequest, BindList, BindTarget, BindTo, Cores, CpuUnit, HostRef, MapBy, MapTo, Overload,
         Oversubscribe, Per, RankBy, RankLine, Request, Sharing, SlotSpec, Span,
     },
     rankfile::{MAX_RANKFILE, RankfileError, RankfileProblem, rankfile},
@@ -130,6 +130,61 @@ struct Site<'a> {
     unit: CpuUnit,
 }
 
+/// The objects that are taken together, by their level and number.
+fn grouping(request: &Request) -> Result<Option<(Level, u32)>, Error> {
+    let map = request.map_by.as_ref().and_then(|map| match map.to {
+        Some(MapTo::Object(level)) => Some((level, map.group?)),
+        _ => None,
+    });
+    let bind = request.bind_to.and_then(|bind| match bind.target {
+        BindTarget::Object(level) => Some((level, bind.group?)),
+        BindTarget::None | BindTarget::List => None,
+    });
+    match (map, bind) {
+        (Some(map), Some(bind)) if map != bind => Err(Error::Conflict {
+            first: request
+                .map_by
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
+            second: request
+                .bind_to
+                .map_or_else(String::new, |bind| bind.to_string()),
+        }),
+        (map, bind) => Ok(map.or(bind)),
+    }
+}
+
+/// The name of a node of a kind, for messages.
+fn name_of(kind: u32, allocation: &Allocation, topologies: &Topologies) -> String {
+    let mut nodes = (0..).zip(&allocation.nodes);
+    let node = nodes.find(|(id, _)| topologies.kind(NodeId(*id)) == kind);
+    node.map_or_else(String::new, |(_, node)| node.name.clone())
+}
+
+/// What procs are bound to on a node. An error has what the user listed and nobody may use.
+fn list<'a>(bindings: &'a BindList, topology: &Topology) -> Result<Vec<CpuSet>, &'a CpuSet> {
+    let allowed = topology.allowed();
+    let usable = |listed: &'a CpuSet, set: CpuSet| {
+        let set = set.intersection(allowed);
+        if set.is_empty() { Err(listed) } else { Ok(set) }
+    };
+    match bindings {
+        BindList::Each => Ok(allowed
+            .iter()
+            .map(|number| std::iter::once(number).collect())
+            .collect()),
+        BindList::Pus(sets) => sets.iter().map(|set| usable(set, set.clone())).collect(),
+        BindList::Numa(sets) => {
+            let pus = |nodes: &CpuSet| {
+                let pus = topology.pus().iter();
+                let of = pus.filter(|pu| pu.numa.is_some_and(|node| nodes.contains(node)));
+                of.map(|pu| pu.os_index).collect()
+            };
+            sets.iter().map(|set| usable(set, pus(set))).collect()
+        }
+    }
+}
+
 impl<'a> Site<'a> {
     fn new(
         request: &Request,
@@ -138,20 +193,19 @@ impl<'a> Site<'a> {
         apps: &[Resolved],
     ) -> Result<Self, Error> {
         let unit = apps.first().map_or(CpuUnit::Core, |app| app.unit);
+        let grouping = grouping(request)?;
         let mut machines = Vec::with_capacity(topologies.kinds().len());
         for (kind, topology) in (0..).zip(topologies.kinds()) {
             let mut machine = Machine::new(topology, request.cpus.as_ref(), unit);
+            if let Some((level, size)) = grouping {
+                machine = machine.grouped(level, size);
+            }
             if let Some(MapTo::PeList { list, .. }) =
                 request.map_by.as_ref().and_then(|map| map.to.as_ref())
             {
                 let available = machine.len();
-                let name = || {
-                    let mut nodes = (0..).zip(&allocation.nodes);
-                    let node = nodes.find(|(id, _)| topologies.kind(NodeId(*id)) == kind);
-                    node.map_or_else(String::new, |(_, node)| node.name.clone())
-                };
                 let missing = |number| Error::NoSuchCpu {
-                    node: name(),
+                    node: name_of(kind, allocation, topologies),
                     number,
                     package: None,
                     available,
@@ -163,9 +217,17 @@ impl<'a> Site<'a> {
                 let wanted = units
                     .collect::<Result<Vec<_>, _>>()?
                     .into_iter()
-                    .flat_map(base::CpuSet::iter)
+                    .flat_map(CpuSet::iter)
                     .collect();
                 machine = Machine::new(topology, Some(&wanted), unit);
+            }
+            if let Some(bindings) = &request.bind_list {
+                let list = list(bindings, topology).map_err(|wanted| Error::NoUsablePus {
+                    node: name_of(kind, allocation, topologies),
+                    wanted: wanted.to_string(),
+                    usable: topology.allowed().to_string(),
+                })?;
+                machine = machine.with_list(list);
             }
             machines.push(machine);
         }
@@ -668,6 +730,10 @@ impl Resolved {
     const fn local(&self, count: u32) -> Local {
         let overload = self.policy.bind_to.overload;
         Local {
+            number_by: match self.policy.rank_by {
+                RankBy::Object(level) => Some(level),
+                RankBy::Slot | RankBy::Node | RankBy::Fill | RankBy::Span => None,
+            },
             scheme: self.scheme,
             each: self.each,
             bind: self.bind,

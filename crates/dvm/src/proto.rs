@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     place::Placed,
-    spec::{App, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, StdinTarget, StdioPlan, WindowSize},
+    spec::{
+        App, EndPolicy, Family, GpuPlan, GpuShare, HoldAt, HoldPlan, JobSpec, StdinTarget,
+        StdioPlan, WindowSize,
+    },
 };
 
 /// One of a proc's two output streams.
@@ -78,6 +81,8 @@ pub enum EndReason {
     OutputLost,
     /// The time limit of the job has passed.
     TimeLimit,
+    /// The first proc has ended, and the others have had the time that they were given then.
+    Waited,
     /// The front is gone.
     FrontLost,
     /// The job whose proc had spawned it ended.
@@ -142,6 +147,13 @@ pub enum Refusal {
     Placement(crate::place::Error),
     /// A file name pattern of the output plan is wrong.
     Pattern(String),
+    /// A node has fewer GPUs than its procs are to have.
+    TooFewGpus {
+        needed: u64,
+        available: u32,
+        procs: u32,
+        share: GpuShare,
+    },
     /// A rank that the user named, of a job that has fewer.
     NoSuchRank {
         what: RankChoice,
@@ -415,6 +427,7 @@ pub struct Launch {
     pub process_mapping: Option<String>,
     pub front_pid: u32,
     pub variables: BTreeSet<Family>,
+    pub gpus: Option<GpuPlan>,
 }
 
 /// The proc that has spawned a job.

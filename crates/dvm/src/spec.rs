@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ffi::OsString, time::Duration};
 
-use base::{Rank, RankSet};
+use base::{Rank, RankSet, Signal};
 use serde::{Deserialize, Serialize};
 
 use crate::place;
@@ -15,12 +15,82 @@ pub struct JobSpec {
     /// How many ranks, where, bound to what.
     pub placement: place::Request,
     /// Procs that programs may think could run; absent where the user has not said it.
-    pub universe: Option<u32>,
+    pub universe: Option<UniverseSize>,
     pub stdin: StdinTarget,
     pub stdio: StdioPlan,
     pub end: EndPolicy,
     pub hold: HoldPlan,
     pub variables: BTreeSet<Family>,
+    pub gpus: Option<GpuPlan>,
+}
+
+/// How many procs a job may have together with those that it spawns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UniverseSize {
+    /// As many as the allocation has slots.
+    Slots,
+    /// Nobody counts.
+    Unknown,
+    Procs(u32),
+}
+
+/// Which GPUs procs find in their environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuPlan {
+    pub kind: GpuKind,
+    /// Those that may be given out, as their variable names them; the same on every node.
+    pub available: Vec<String>,
+    pub share: GpuShare,
+}
+
+/// Whose GPUs they are, and with that how programs are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GpuKind {
+    Nvidia,
+    Amd,
+}
+
+/// Who gets which GPUs of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GpuShare {
+    /// All procs find the first so many.
+    Together(u32),
+    /// Each proc has so many of its own.
+    Each(u32),
+}
+
+impl GpuKind {
+    /// The variable in which programs find the GPUs that they may use.
+    #[must_use]
+    pub const fn variable(self) -> &'static str {
+        match self {
+            Self::Nvidia => "CUDA_VISIBLE_DEVICES",
+            Self::Amd => "ROCR_VISIBLE_DEVICES",
+        }
+    }
+}
+
+impl GpuPlan {
+    /// What the proc with this local rank finds in its variable.
+    #[must_use]
+    pub fn of(&self, local_rank: u32) -> String {
+        let (from, count) = match self.share {
+            GpuShare::Together(count) => (0, count),
+            GpuShare::Each(count) => (u64::from(local_rank) * u64::from(count), count),
+        };
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let own = self.available.iter().skip(from).take(count as usize);
+        own.map(String::as_str).collect::<Vec<_>>().join(",")
+    }
+
+    /// How many GPUs so many procs on one node need.
+    #[must_use]
+    pub fn needed(&self, procs: u32) -> u64 {
+        match self.share {
+            GpuShare::Together(count) => u64::from(count),
+            GpuShare::Each(count) => u64::from(count) * u64::from(procs),
+        }
+    }
 }
 
 /// The launcher whose variables tell a rank who it is, beside our own and those of PMI and PMIx: wrapper scripts and
@@ -76,6 +146,7 @@ pub enum StdinTarget {
 pub struct StdioPlan {
     pub stdout: Destination,
     pub stderr: Destination,
+    pub open: OpenMode,
     /// The rank that gets a terminal of its own for stdin, stdout and stderr, with this size at the start.
     pub pty: Option<Pty>,
     /// The terminal that each proc gets for its stdout, where we read that; `None`: a pipe.
@@ -123,10 +194,21 @@ pub struct WindowSize {
     pub columns: u16,
 }
 
+/// What becomes of what is in a file of output before the job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OpenMode {
+    #[default]
+    Append,
+    /// The first proc of a node that opens a file empties it.
+    Truncate,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Destination {
     /// To the front, which prints it.
     Forward,
+    /// That of one rank to the front; that of the others is discarded.
+    ForwardOnly(Rank),
     /// To a file on the rank's own node; the pattern is expanded by [`Pattern::expand`].
     File(Pattern),
     /// Where stdout of the same rank goes (meaningful for stderr only).
@@ -148,7 +230,19 @@ pub struct EndPolicy {
     pub grace: Duration,
     /// The whole job may take this long, measured from its submission.
     pub time_limit: Option<Duration>,
+    /// What the procs get before the time limit.
+    pub warning: Option<Warning>,
+    /// How long the others may go on when the first proc has ended.
+    pub wait: Option<Duration>,
     pub on_debugger_loss: OnDebuggerLoss,
+}
+
+/// A signal before the time limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    pub signal: Signal,
+    /// So long before it.
+    pub before: Duration,
 }
 
 /// What the first proc that fails (code other than 0, or a signal) does to the others.
@@ -229,6 +323,8 @@ impl Default for EndPolicy {
             on_failure: OnFailure::EndJob,
             grace: Self::GRACE_DEFAULT,
             time_limit: None,
+            warning: None,
+            wait: None,
             on_debugger_loss: OnDebuggerLoss::Release,
         }
     }

@@ -13,6 +13,7 @@ mod event;
 mod files;
 mod foreign;
 mod freezer;
+mod gpus;
 mod namespace;
 mod permission;
 mod pipe;
@@ -45,6 +46,7 @@ pub use foreign::{
     processor_time, program_of, read_memory, rest, threads_of,
 };
 pub use freezer::Freezers;
+pub use gpus::{Gpus, gpus};
 pub use namespace::{PidNamespace, own_number, sees_own_processes, shares_network};
 pub use permission::{
     hides_processes, is_contained, is_guarded, kernel_release, may_trace_all, ptrace_scope,

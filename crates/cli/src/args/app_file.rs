@@ -9,7 +9,7 @@ use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::Path};
 use super::{
     Error, Personality, RunLine,
     compat::{Native, Translation, translate},
-    error::AppFileProblem,
+    error::{AppFileProblem, FileKind},
     read_segments,
 };
 
@@ -18,14 +18,15 @@ pub(super) const MAX_FILE: u64 = 1 << 24;
 
 /// One app's words and the number of the line that they begin on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Line {
-    number: usize,
-    words: Vec<OsString>,
+pub(super) struct Line {
+    pub(super) number: usize,
+    pub(super) words: Vec<OsString>,
 }
 
 /// Puts the apps of a file in the place of the command line's, which has no program then.
 pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine, Error> {
     let bad = |number, problem| Error::BadAppFile {
+        what: FileKind::AppFile,
         path: path.to_owned(),
         line: number,
         problem,
@@ -87,7 +88,7 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
 }
 
 /// Splits a text into lines and those into words. An error has the number of the line that it began on.
-fn split(text: &[u8]) -> Result<Vec<Line>, (usize, AppFileProblem)> {
+pub(super) fn split(text: &[u8]) -> Result<Vec<Line>, (usize, AppFileProblem)> {
     let mut lines = Vec::new();
     let mut line = Line::default();
     // Absent between words: an empty word is `''`.

@@ -6,6 +6,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use dvm::spec::{UniverseSize, Warning};
 
 use super::values::{self, HeldRanks};
 use crate::{
@@ -219,6 +220,10 @@ pub(crate) struct AppArgs {
     /// Procs on each node
     #[arg(long, value_name = "N", value_parser = values::procs, help_heading = "Placement")]
     pub(crate) per_node: Option<u32>,
+
+    /// So many procs on each node in turn, over and over: Hydra's `-ppn`
+    #[arg(long, value_name = "N", value_parser = values::procs, hide = true)]
+    pub(crate) deal: Option<u32>,
 }
 
 /// What holds for the whole job.
@@ -236,9 +241,47 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "RESOURCE", help_heading = "Placement")]
     pub(crate) bind_to: Option<String>,
 
+    /// Bind local ranks to these PUs in turn, by the kernel's numbers
+    ///
+    /// `0,2`, `0+1,2+3`; `numa:0,1` for NUMA nodes; `each` for every PU that may be used.
+    #[arg(
+        long,
+        value_name = "LIST",
+        overrides_with = "bind_to",
+        hide_short_help = true,
+        help_heading = "Placement"
+    )]
+    pub(crate) bind_list: Option<String>,
+
     /// Hosts and slots from a file
     #[arg(long, value_name = "FILE", help_heading = "Placement")]
     pub(crate) hostfile: Option<PathBuf>,
+
+    /// Hosts that are not to be used: srun's `-x`
+    #[arg(long, value_name = "HOSTS|FILE", action = ArgAction::Append, hide = true)]
+    pub(crate) exclude: Vec<String>,
+
+    /// Number of nodes, at least and at most: srun's `-N`
+    #[arg(long, value_name = "MIN[-MAX]", hide = true)]
+    pub(crate) nodes: Option<String>,
+
+    /// The allocation to run in: srun's
+    #[arg(long, value_name = "ID", hide = true)]
+    pub(crate) jobid: Option<String>,
+
+    /// GPUs that the ranks of the job see
+    ///
+    /// They find them in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES.
+    #[arg(long, value_name = "N", value_parser = values::gpus, hide_short_help = true, help_heading = "Placement")]
+    pub(crate) gpus: Option<u32>,
+
+    /// GPUs for each proc, and for no other
+    #[arg(long, value_name = "N", value_parser = values::gpus, hide_short_help = true, help_heading = "Placement")]
+    pub(crate) gpus_per_proc: Option<u32>,
+
+    /// Procs that the job is told it can grow to: N, slots, infinite
+    #[arg(long, value_name = "N", value_parser = values::universe, hide_short_help = true, help_heading = "Placement")]
+    pub(crate) universe: Option<UniverseSize>,
 
     /// Allow more procs than slots
     #[arg(
@@ -319,6 +362,30 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) stderr: Option<OsString>,
 
+    /// Whether files of output are written anew or added to
+    ///
+    /// [default: append; under srun: truncate]
+    #[arg(
+        hide_possible_values = true,
+        long,
+        value_name = "append|truncate",
+        hide_short_help = true,
+        help_heading = "Output and input"
+    )]
+    pub(crate) open_mode: Option<OpenModeChoice>,
+
+    /// Show the output of one rank only
+    #[arg(long, value_name = "RANK", value_parser = values::rank, hide_short_help = true, help_heading = "Output and input")]
+    pub(crate) only_from: Option<u32>,
+
+    /// stdout as srun's `-o` has it
+    #[arg(long, value_name = "MODE", hide = true)]
+    pub(crate) slurm_output: Option<OsString>,
+
+    /// stderr as srun's `-e` has it
+    #[arg(long, value_name = "MODE", hide = true)]
+    pub(crate) slurm_error: Option<OsString>,
+
     /// Send stderr where stdout goes
     #[arg(long, hide_short_help = true, help_heading = "Output and input")]
     pub(crate) merge_stderr: bool,
@@ -359,6 +426,16 @@ pub(crate) struct JobArgs {
     /// Seconds, or a number with ms, s, m or h: `90`, `1.5h`.
     #[arg(long, value_name = "SECONDS", value_parser = values::time, help_heading = "Life of the job")]
     pub(crate) timeout: Option<Duration>,
+
+    /// Send the ranks a signal before the time limit
+    ///
+    /// `USR1@90`: 90 seconds before it; 60 where no time is said.
+    #[arg(long, value_name = "SIGNAL[@SECONDS]", value_parser = values::warning, hide_short_help = true, help_heading = "Life of the job")]
+    pub(crate) warn: Option<Warning>,
+
+    /// End the job this long after its first rank has ended
+    #[arg(long, value_name = "SECONDS", value_parser = values::time, hide_short_help = true, help_heading = "Life of the job")]
+    pub(crate) wait: Option<Duration>,
 
     /// From SIGTERM to SIGKILL [default: 5]
     #[arg(long, value_name = "SECONDS", value_parser = values::time, help_heading = "Life of the job")]
@@ -472,6 +549,27 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) app_file: Option<PathBuf>,
 
+    /// The file of programs is one of srun's `--multi-prog`
+    #[arg(long, hide = true)]
+    pub(crate) multi_prog: bool,
+
+    /// MCA parameters and variables from files of Open MPI
+    #[arg(long, value_name = "FILES", action = ArgAction::Append, hide_short_help = true, help_heading = "General")]
+    pub(crate) tune: Vec<OsString>,
+
+    /// Write our process number to a file, to stdout (-) or stderr (+)
+    #[arg(
+        long,
+        value_name = "FILE",
+        hide_short_help = true,
+        help_heading = "General"
+    )]
+    pub(crate) report_pid: Option<OsString>,
+
+    /// Print the exit codes of all ranks at the end
+    #[arg(long, hide_short_help = true, help_heading = "General")]
+    pub(crate) print_exit_codes: bool,
+
     /// Follow the habits of rally, mpiexec, mpirun or srun
     ///
     /// Holds for the options after it.
@@ -537,6 +635,15 @@ impl FamilyChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Bootstrap {
     Fork,
+}
+
+/// What becomes of what is in a file of output already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OpenModeChoice {
+    #[value(alias = "a")]
+    Append,
+    #[value(alias = "t")]
+    Truncate,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

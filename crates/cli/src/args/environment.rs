@@ -63,6 +63,13 @@ const FOREIGN: [&str; 50] = [
     "SLURM_PROCID",
 ];
 
+/// Whether an enclosing launcher told its ranks so: it is nothing that a user wants to say to us.
+pub(super) fn is_of_an_enclosing_launcher(name: &str) -> bool {
+    FOREIGN
+        .iter()
+        .any(|foreign| NamePattern::new(foreign.as_bytes()).matches(OsStr::new(name)))
+}
+
 /// Our own environment, by name.
 pub(crate) type Variables = BTreeMap<OsString, OsString>;
 

@@ -90,8 +90,11 @@ pub(crate) enum Error {
         path: PathBuf,
         problem: ReadProblem,
     },
-    #[error("cannot read the app file `{path}`, line {line}: {problem}", path = .path.display())]
+    #[error("cannot write our process number to `{path}`: {problem}", path = .path.display())]
+    Unwritable { path: PathBuf, problem: ReadProblem },
+    #[error("cannot read {what} `{path}`, line {line}: {problem}", path = .path.display())]
     BadAppFile {
+        what: FileKind,
         path: PathBuf,
         line: usize,
         problem: AppFileProblem,
@@ -112,8 +115,12 @@ pub(crate) enum Error {
     Nodes(AllocError),
     #[error(transparent)]
     RemoteNodes(RemoteNodes),
+    #[error("the allocation of Slurm, job {job}, is `{nodes}`, and this machine is not part of it")]
+    AllocatedElsewhere { job: String, nodes: String },
     #[error("the current directory cannot be found: {problem}")]
     NoDirectory { problem: ReadProblem },
+    #[error("`{option} {count}` cannot be granted: no GPU was found on this node")]
+    NoGpus { option: String, count: u32 },
     #[error("no port is free for `--torch`: {problem}")]
     NoPort { problem: ReadProblem },
 }
@@ -141,14 +148,27 @@ pub(crate) struct Elsewhere {
 pub(crate) enum NotOffered {
     OneNode,
     Machine,
-    MultiProg,
+    LauncherAddress,
     SessionDirectory,
     RankMap,
+    Distance,
+    MemoryBinding,
+    IndexedNames,
     PrependPattern,
+    ProcTable,
     Xml,
     Xterm,
     Debugger,
+    LibraryTools,
     Bootstrap,
+    Queue,
+    OtherJob,
+    OtherUser,
+    Wrapped,
+    Container,
+    Restarts,
+    MpiType,
+    GpuChoice,
 }
 
 impl NotOffered {
@@ -156,9 +176,22 @@ impl NotOffered {
         Some(match self {
             Self::OneNode => "leave it out: all procs run on this node",
             Self::Machine => "every `rally run` starts what it needs; name hosts with `--host`",
-            Self::MultiProg => {
-                "separate the programs with `:`, or list them in a file for `--app` (`rally help mpmd`)"
+            Self::LauncherAddress => "leave it out: ranks of one job find each other without it",
+            Self::Distance => "use `--map-by numa` or `--map-by package`",
+            Self::MemoryBinding => {
+                "leave it out: memory comes from where it is used first; or start `numactl` before the program"
             }
+            Self::IndexedNames => "programs find their number in RALLY_RANK",
+            Self::ProcTable => "`dbgr` finds the procs of a running job by itself",
+            Self::LibraryTools => "leave it out, or use the launcher of Intel MPI",
+            Self::Queue => "start it when it is to run, for instance after `sleep` or by `at`",
+            Self::OtherJob => "start it inside of that job",
+            Self::OtherUser => "put `sudo -u USER` before the whole command",
+            Self::Wrapped => "start a script that does it: `./before-and-after.sh PROGRAM`",
+            Self::Container => "start the program of the container: `apptainer exec IMAGE PROGRAM`",
+            Self::Restarts => "leave it out, or say 0",
+            Self::MpiType => "leave it out; `srun --mpi=list` lists the known ones",
+            Self::GpuChoice => "use `--gpus-per-proc N`, or set CUDA_VISIBLE_DEVICES in a script",
             Self::SessionDirectory => "name a directory with `--wdir`",
             Self::RankMap => {
                 "write a rankfile and use `--map-by rankfile:FILE=NAME` (`rally help placement`)"
@@ -179,7 +212,20 @@ impl fmt::Display for NotOffered {
         f.write_str(match self {
             Self::OneNode => "this version runs jobs on one node",
             Self::Machine => "there is no machine that runs on between jobs yet",
-            Self::MultiProg => "the files of `srun --multi-prog` are not read",
+            Self::LauncherAddress => "the launcher has no address for other programs",
+            Self::Distance => "how far devices are is not known",
+            Self::MemoryBinding => "memory is not bound",
+            Self::IndexedNames => "a program has the same name in all its procs",
+            Self::ProcTable => "no table of procs is printed",
+            Self::LibraryTools => "it needs the tools of Intel MPI",
+            Self::Queue => "jobs begin at once, for there is no queue",
+            Self::OtherJob => "procs are started here, and not in another job's allocation",
+            Self::OtherUser => "procs run as the user who starts them",
+            Self::Wrapped => "nothing is run before or after the procs",
+            Self::Container => "procs are not put into containers",
+            Self::Restarts => "procs that have failed are not started again",
+            Self::MpiType => "ranks find PMI-1, PMI-2 and PMIx, and nothing else",
+            Self::GpuChoice => "GPUs are given out by number only",
             Self::SessionDirectory => "ranks have no session directory",
             Self::RankMap => "the rank maps of Hydra are not read",
             Self::PrependPattern => "labels have fixed forms",
@@ -208,6 +254,9 @@ pub(crate) enum FileKind {
     AppFile,
     RankFile,
     SequenceFile,
+    ProgramFile,
+    TuneFile,
+    ExcludeFile,
     Input,
 }
 
@@ -218,6 +267,9 @@ impl fmt::Display for FileKind {
             Self::AppFile => "the app file",
             Self::RankFile => "the rankfile",
             Self::SequenceFile => "the sequence file",
+            Self::ProgramFile => "the file of programs",
+            Self::TuneFile => "the file of parameters",
+            Self::ExcludeFile => "the file of hosts not to use",
             Self::Input => "the input file",
         })
     }
@@ -272,6 +324,12 @@ pub(crate) enum AppFileProblem {
     Nested,
     #[error("it names no program")]
     NoProgram,
+    #[error("a line of `--multi-prog` begins with ranks (`0,4-7`) or `*`")]
+    NotRanks,
+    #[error("no line is for rank {0}")]
+    RankMissing(u32),
+    #[error("a line is `-mca NAME VALUE`, `-x NAME=VALUE` or `NAME = VALUE`")]
+    NotTuning,
 }
 
 impl Error {
@@ -279,6 +337,7 @@ impl Error {
     pub(crate) const fn exit(&self) -> ExitCode {
         match self {
             Self::Unreadable { .. }
+            | Self::Unwritable { .. }
             | Self::BadAppFile { .. }
             | Self::Config(_)
             | Self::Rankfile(_) => ExitCode::BadFile,
@@ -288,7 +347,8 @@ impl Error {
             } => ExitCode::BadFile,
             Self::Nodes(error) if error.line.is_some() => ExitCode::BadFile,
             Self::NoDirectory { .. } | Self::NoPort { .. } => ExitCode::Resources,
-            Self::RemoteNodes(_) => ExitCode::Placement,
+            Self::NoGpus { .. } => ExitCode::Placement,
+            Self::RemoteNodes(_) | Self::AllocatedElsewhere { .. } => ExitCode::Placement,
             _ => ExitCode::Usage,
         }
     }
@@ -409,6 +469,9 @@ impl Error {
             Self::Unreadable { .. } => self
                 .of(&k::UNREADABLE)
                 .fact("effect", "the job was not started"),
+            Self::Unwritable { .. } => self
+                .of(&k::UNWRITABLE)
+                .fact("effect", "the job was not started"),
             Self::BadAppFile { problem, .. } => {
                 let message = self.of(&k::BAD_APP_FILE);
                 match problem {
@@ -426,7 +489,10 @@ impl Error {
             Self::Policy { error, from } => {
                 let message = from_lines(&k::BAD_POLICY, &error.to_string());
                 match from {
-                    Source::CommandLine(_) => message,
+                    Source::CommandLine(option) if option.starts_with('-') => message,
+                    Source::CommandLine(variable) => {
+                        message.fact("from", format!("environment, {variable}"))
+                    }
                     other => message.fact("from", other.to_string()),
                 }
             }
@@ -436,9 +502,15 @@ impl Error {
             Self::Rankfile(error) => from_lines(&k::BAD_RANKFILE, &error.to_string()),
             Self::Nodes(error) => from_lines(&k::BAD_NODES, &error.to_string()),
             Self::RemoteNodes(error) => from_lines(&k::REMOTE_NODES, &error.to_string()),
+            Self::AllocatedElsewhere { .. } => self.of(&k::ALLOCATED_ELSEWHERE).with_help(
+                "start it in a batch script; `--host localhost` uses this machine all the same",
+            ),
             Self::NoDirectory { .. } => self
                 .of(&k::NO_DIRECTORY)
                 .with_help("go to a directory that exists"),
+            Self::NoGpus { .. } => self.of(&k::NO_GPUS).with_help(
+                "leave it out, or list them in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
+            ),
             Self::NoPort { .. } => self
                 .of(&k::NO_PORT)
                 .with_help("choose one: `--set-env MASTER_PORT=NUMBER`"),

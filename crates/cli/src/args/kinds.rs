@@ -73,6 +73,10 @@ Options of a job are best given once, before the first program."
 "A file that the command line or a setting names could not be opened or read on the node where the launcher runs. \
 Relative names start at the current directory, not at that of `--wdir`."
 
+    UNWRITABLE: Error "cli/unwritable-file"
+"`--report-pid FILE` writes the process number of the launcher to a file before the job starts, and that file cannot be \
+written."
+
     BAD_APP_FILE: Error "cli/bad-app-file"
 "Each line of an app file holds what would stand between two `:` of a command line: options, a program, its arguments. \
 `#` begins a comment, `\\` at the end of a line joins the next one, quotes work as in a shell, and nothing is \
@@ -106,6 +110,21 @@ says: a setting `on-hangup` is the variable RALLY_ON_HANGUP. `rally config` show
     REMOTE_NODES: Error "alloc/remote-nodes"
 "The hosts that were named are not this machine. This version starts procs only on the node where it runs itself; \
 `localhost` and this machine's own names are fine."
+
+    NO_GPUS: Error "cli/no-gpus"
+"GPUs are given out from those that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES lists in our own environment; else from \
+the device files /dev/nvidia0, /dev/nvidia1, ... of NVIDIA's driver, and the nodes of AMD's below /sys/class/kfd. There are \
+none, so a program that wants one would fail later, or run without."
+
+    ALLOCATED_ELSEWHERE: Error "alloc/allocated-elsewhere"
+"SLURM_JOB_ID and SLURM_JOB_NODELIST say that this process belongs to an allocation of Slurm, and that none of its nodes \
+is this machine: the usual case is `salloc` on a login node. Jobs of an allocation do not belong on a login node, and \
+this version cannot start them on another one. Inside a batch script, or under `srun --pty bash`, this machine is a node \
+of the allocation."
+
+    UNUSED_NODES: Note "alloc/unused-nodes"
+"The allocation has several nodes. This version runs all ranks of a job on the node where it runs itself, and uses the \
+slots that the allocation has there."
 
     BAD_POLICY: Error "place/bad-policy"
 "The value of `--map-by`, `--rank-by` or `--bind-to` is not understood. `rally help placement` lists the policies and \

@@ -9,12 +9,18 @@ pub(crate) mod compat;
 mod define;
 mod environment;
 pub(crate) mod error;
+mod gpus;
 mod granted;
+mod inputs;
 pub(crate) mod kinds;
+mod multi_prog;
 mod personality;
 mod placement;
 mod request;
 mod resolve;
+mod slurm_files;
+mod stdio;
+mod tune;
 pub(crate) mod values;
 mod world;
 
@@ -36,9 +42,9 @@ pub(crate) use self::{
     error::{Error, ReadProblem},
     personality::Personality,
     request::{
-        ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, Format, FrontOptions, InputSource, Label,
-        MessageFormat, Notice, Report, Request, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps,
-        Verbosity,
+        ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, ExitCodes, Format, FrontOptions,
+        InputSource, Label, MessageFormat, Notice, PidChannel, Report, Request, RunRequest,
+        SINGLETON_ARGUMENT, Show, Timestamps, Verbosity,
     },
     resolve::resolve,
     values::ValueError,
@@ -63,6 +69,7 @@ pub(crate) enum Args {
     Help(HelpTopic),
     Generate(Generated),
     Version,
+    MpiTypes,
 }
 
 /// The command line of a job.
@@ -279,6 +286,7 @@ fn run_line(words: &[OsString], personality: Personality) -> Result<Args, Error>
         Some(Asks::FullHelp) => Args::Help(HelpTopic::RunFull),
         Some(Asks::Topic(name)) => Args::Help(HelpTopic::from_subject(&name)),
         Some(Asks::Version) => Args::Version,
+        Some(Asks::MpiTypes) => Args::MpiTypes,
         None => Args::Run(Box::new(read_segments(segments, ignored, personality)?)),
     })
 }
@@ -372,6 +380,13 @@ fn split_job_options(
         job.into_iter().map(|(_, option)| option).collect(),
         segments,
     ))
+}
+
+/// Whether an option holds for the whole job.
+fn is_of_the_job(flag: &str) -> bool {
+    command_of::<JobArgs>()
+        .get_arguments()
+        .any(|arg| arg.get_long() == Some(flag))
 }
 
 /// A parser of nothing but these options. One serves for all apps: to build it takes longer than to use it.

@@ -5,25 +5,44 @@ use std::path::{Path, PathBuf};
 
 use base::HostList;
 use dvm::{
-    alloc::{self, Allocation, MAX_HOSTFILE},
-    place::{self, AppRequest, MapBy, MapTo, Request},
+    alloc::{self, Allocation, MAX_HOSTFILE, SlurmTexts},
+    place::{self, AppRequest, HostRef, MapBy, MapTo, Request},
 };
 
-use super::{AppLine, Error, JobLine, Personality, World, error::FileKind, granted};
+use super::{
+    AppLine, Error, JobLine, Personality, World,
+    error::{FileKind, NotOffered},
+    granted, values,
+};
 use crate::config::{Oversubscribe, Setting, Settings, Source};
 
 /// Bytes that a rankfile may have.
 const MAX_RANKFILE: u64 = 1 << 26;
 
-/// The placement that a command line and the settings ask for, and the nodes that it may use.
+/// The placement that a command line and the settings ask for.
+#[derive(Debug)]
+pub(super) struct Placement {
+    pub(super) request: Request,
+    /// The nodes that it may use.
+    pub(super) allocation: Allocation,
+    /// Nodes of the same allocation that this version cannot use.
+    pub(super) unused: HostList,
+}
+
+/// Reads all that was said about placement.
 pub(super) fn resolve(
     apps: &[AppLine],
     job: &JobLine,
     personality: Personality,
     settings: &Settings,
     world: &World,
-) -> Result<(Request, Allocation), Error> {
-    let allocation = allocation(apps, settings, world)?;
+) -> Result<Placement, Error> {
+    check_nodes(job, world)?;
+    let Nodes {
+        allocation,
+        unused,
+        oversubscribe,
+    } = nodes(apps, personality, settings, world)?;
     let mut request = Request {
         apps: Vec::with_capacity(apps.len()),
         map_by: None,
@@ -32,9 +51,16 @@ pub(super) fn resolve(
         oversubscribe: match settings.oversubscribe.value {
             Oversubscribe::Yes => place::Oversubscribe::Allow,
             Oversubscribe::No => place::Oversubscribe::Refuse,
-            Oversubscribe::Auto => place::Oversubscribe::WhereImplicit,
+            Oversubscribe::Auto => oversubscribe,
         },
         cpus: None,
+        bind_list: match &job.args.bind_list {
+            Some(text) => Some(place::bind_list(text).map_err(|error| Error::Policy {
+                error: Box::new(error),
+                from: Source::CommandLine(job.typed("bind-list")),
+            })?),
+            None => None,
+        },
     };
     for (position, app) in apps.iter().enumerate() {
         let default = settings.map_by.value.as_deref().filter(|_| position == 0);
@@ -61,19 +87,85 @@ pub(super) fn resolve(
     }
     request.rank_by = policy(job, "rank-by", &settings.rank_by, place::rank_by)?;
     request.bind_to = policy(job, "bind-to", &settings.bind_to, place::bind_to)?;
-    Ok((request, allocation))
+    Ok(Placement {
+        request,
+        allocation,
+        unused,
+    })
 }
 
 /// How many procs an app has; `srun` starts one where nobody says, neither in all nor for each node.
 fn count(app: &AppLine, personality: Personality) -> Option<u32> {
-    app.args.procs.or(match (personality, app.args.per_node) {
-        (Personality::Srun, None) => Some(1),
-        _ => None,
-    })
+    app.args
+        .procs
+        .or(match (personality, app.args.per_node, app.args.deal) {
+            (Personality::Srun, None, None) => Some(1),
+            _ => None,
+        })
 }
 
-/// The nodes: those of the host file, else those that `--host` names, else this one.
-fn allocation(apps: &[AppLine], settings: &Settings, world: &World) -> Result<Allocation, Error> {
+/// Refuses what only several nodes, or other ones, could do.
+fn check_nodes(job: &JobLine, world: &World) -> Result<(), Error> {
+    let not_here = |flag: &str, value: &str| Error::NotOffered {
+        option: format!("{} {value}", job.typed(flag)),
+        why: NotOffered::OneNode,
+    };
+    if let Some(text) = &job.args.nodes {
+        let least = text.split('-').next().unwrap_or_default();
+        let least = values::procs(least).map_err(|reason| Error::BadValue {
+            option: job.typed("nodes"),
+            value: text.clone(),
+            reason,
+        })?;
+        if least > 1 {
+            return Err(not_here("nodes", text));
+        }
+    }
+    let names = world.names();
+    for text in &job.args.exclude {
+        let hosts = if text.contains('/') {
+            let path = Path::new(text);
+            let max = u64::try_from(MAX_HOSTFILE).unwrap_or(u64::MAX);
+            let list = world.read_text(path, FileKind::ExcludeFile, max)?;
+            alloc::hostfile(&list, &format!("`{text}`"), &names)
+        } else {
+            alloc::hosts(text, &format!("`{}`", job.typed("exclude")), &names)
+        };
+        let hosts = hosts.map_err(Error::Nodes)?;
+        if hosts.nodes.iter().any(|node| names.contains(&node.name)) {
+            return Err(not_here("exclude", text));
+        }
+    }
+    Ok(())
+}
+
+/// The nodes that a job may use, and those that belong to its allocation but cannot be used yet.
+#[derive(Debug)]
+struct Nodes {
+    allocation: Allocation,
+    unused: HostList,
+    /// What holds where nobody says it.
+    oversubscribe: place::Oversubscribe,
+}
+
+impl From<Allocation> for Nodes {
+    fn from(allocation: Allocation) -> Self {
+        Self {
+            allocation,
+            unused: HostList::new(),
+            oversubscribe: place::Oversubscribe::WhereImplicit,
+        }
+    }
+}
+
+/// The nodes: those of the host file, else those that `--host` names, else those of an allocation of Slurm, else this
+/// one.
+fn nodes(
+    apps: &[AppLine],
+    personality: Personality,
+    settings: &Settings,
+    world: &World,
+) -> Result<Nodes, Error> {
     let names = world.names();
     let mut allocation = if let Some(path) = &settings.hostfile.value {
         let max = u64::try_from(MAX_HOSTFILE).unwrap_or(u64::MAX);
@@ -92,7 +184,7 @@ fn allocation(apps: &[AppLine], settings: &Settings, world: &World) -> Result<Al
             // An app without hosts of its own may use this node, whatever the others may.
             Some(typed) => alloc::hosts(&texts.join(","), &format!("`{typed}`"), &names)
                 .map_err(Error::Nodes)?,
-            None => Allocation::local(&names),
+            None => return of_slurm(personality, world),
         }
     };
     allocation
@@ -101,7 +193,63 @@ fn allocation(apps: &[AppLine], settings: &Settings, world: &World) -> Result<Al
     if let [node] = allocation.nodes.as_mut_slice() {
         node.granted = granted::on_this_node(|name| world.variable(name));
     }
-    Ok(allocation)
+    Ok(allocation.into())
+}
+
+/// What an allocation of Slurm has of this node; without one, this node.
+fn of_slurm(personality: Personality, world: &World) -> Result<Nodes, Error> {
+    let names = world.names();
+    let job = world.variable("SLURM_JOB_ID");
+    let list = world
+        .variable("SLURM_JOB_NODELIST")
+        .or_else(|| world.variable("SLURM_NODELIST"));
+    let (Some(job), Some(list)) = (job, list) else {
+        let mut local = Allocation::local(&names);
+        if let [node] = local.nodes.as_mut_slice() {
+            node.granted = granted::on_this_node(|name| world.variable(name));
+        }
+        return Ok(local.into());
+    };
+    // srun gives away CPUs; for launchers of MPI a slot is a task.
+    let counts = match personality {
+        Personality::Srun => "SLURM_JOB_CPUS_PER_NODE",
+        Personality::Rally | Personality::Mpiexec | Personality::Mpirun => "SLURM_TASKS_PER_NODE",
+    };
+    let texts = SlurmTexts {
+        nodes: list,
+        counts: world.variable(counts).map(|text| alloc::Text {
+            text,
+            origin: counts,
+        }),
+        here: world.variable("SLURMD_NODENAME"),
+    };
+    let mut allocation = alloc::slurm(&texts, &names).map_err(Error::Nodes)?;
+    let unused = allocation
+        .nodes
+        .extract_if(.., |node| !names.contains(&node.name))
+        .map(|node| node.name)
+        .collect();
+    if let [node] = allocation.nodes.as_mut_slice() {
+        node.granted = granted::on_this_node(|name| world.variable(name));
+    }
+    if allocation.nodes.is_empty() {
+        return Err(Error::AllocatedElsewhere {
+            job: job.to_owned(),
+            nodes: list.to_owned(),
+        });
+    }
+    // Hydra starts as many as it is told to, whatever the allocation.
+    let oversubscribe = match personality {
+        Personality::Mpiexec => place::Oversubscribe::Allow,
+        Personality::Rally | Personality::Mpirun | Personality::Srun => {
+            place::Oversubscribe::WhereImplicit
+        }
+    };
+    Ok(Nodes {
+        allocation,
+        unused,
+        oversubscribe,
+    })
 }
 
 /// The hosts of one app.
@@ -132,18 +280,39 @@ fn map_text(app: &AppLine, default: Option<&str>) -> Result<Option<String>, Erro
         .find(":file=")
         .map(|at| text.split_off(at))
         .unwrap_or_default();
-    for qualifiers in said.iter().filter(|text| text.starts_with(':')) {
-        text.push_str(qualifiers);
+    let kind = |qualifier: &str| {
+        let name = qualifier.split('=').next().unwrap_or_default();
+        name.to_ascii_lowercase()
+    };
+    // Of those that stand alone, the last of a kind counts.
+    let alone: Vec<&str> = said
+        .iter()
+        .filter_map(|text| text.strip_prefix(':'))
+        .flat_map(|text| text.split(':'))
+        .collect();
+    for (position, qualifier) in alone.iter().enumerate() {
+        let later = alone.get(position + 1..).unwrap_or_default();
+        if later.iter().all(|other| kind(other) != kind(qualifier)) {
+            text.push(':');
+            text.push_str(qualifier);
+        }
     }
     text.push_str(&file);
-    if let Some(count) = app.args.per_node {
+    // Dealt to one node over and over, all go there; how many there are is said by the share of the node where nothing
+    // else says it.
+    let deal = app.args.deal.filter(|_| app.args.procs.is_none());
+    if let Some(count) = app.args.per_node.or(deal) {
         let (word, qualifiers) = match text.find(':') {
             Some(at) => text.split_at(at),
             None => (text.as_str(), ""),
         };
         if !matches!(word.to_ascii_lowercase().as_str(), "" | "slot" | "node") {
             return Err(Error::Together {
-                first: app.typed("per-node"),
+                first: app.typed(if app.args.per_node.is_some() {
+                    "per-node"
+                } else {
+                    "deal"
+                }),
                 second: format!("{} {text}", app.typed("map-by")),
                 why: "use `--map-by ppr:N:RESOURCE` alone, or leave one of them out",
             });
@@ -154,7 +323,7 @@ fn map_text(app: &AppLine, default: Option<&str>) -> Result<Option<String>, Erro
 }
 
 fn map_source(app: &AppLine, setting: &Setting<Option<String>>) -> Source {
-    if app.args.map_by.is_empty() && app.args.per_node.is_none() {
+    if app.args.map_by.is_empty() && app.args.per_node.is_none() && app.args.deal.is_none() {
         setting.source.clone()
     } else {
         Source::CommandLine(app.typed("map-by"))
@@ -176,6 +345,12 @@ fn map_by(text: &str, source: Source, settings: &Settings, world: &World) -> Res
             };
             let text = world.read_text(&path, FileKind::RankFile, MAX_RANKFILE)?;
             *lines = place::rankfile(&text, &origin(&path)).map_err(Error::Rankfile)?;
+            let names = world.names();
+            for line in lines {
+                if let HostRef::Name(name) = &mut line.host {
+                    *name = names.canonical(name).to_owned();
+                }
+            }
         }
         // Without a file of its own, the sequence is that of the host file.
         Some(MapTo::Sequence(names)) => {

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, path::PathBuf};
 
+use base::HostList;
 use dvm::{alloc::Allocation, messages::Message, spec::JobSpec};
 
 use super::{Generated, kinds as k};
@@ -25,6 +26,8 @@ pub(crate) enum Request {
     Help(HelpTopic),
     Generate(Generated),
     Version,
+    /// What ranks can speak with their launcher, in the form of `srun --mpi=list`.
+    MpiTypes,
 }
 
 /// The argument that makes our own program a rank of the demo.
@@ -84,6 +87,24 @@ pub(crate) struct FrontOptions {
     pub(crate) on_output_closed: OnLoss,
     pub(crate) verbosity: Verbosity,
     pub(crate) message_format: MessageFormat,
+    /// Who is told our process number.
+    pub(crate) report_pid: Option<PidChannel>,
+    pub(crate) exit_codes: ExitCodes,
+}
+
+/// Where our process number goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PidChannel {
+    Stdout,
+    Stderr,
+    File(PathBuf),
+}
+
+/// Whether the codes of all ranks are printed at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExitCodes {
+    Kept,
+    Printed,
 }
 
 /// What the ranks' stdin is made of.
@@ -157,6 +178,8 @@ pub(crate) enum Notice {
     Ignored(Vec<String>),
     /// Variables that were to be passed on but are not set.
     NotSet(Vec<String>),
+    /// Nodes of our allocation that this version cannot use.
+    UnusedNodes(HostList),
 }
 
 /// Names that a notice lists in full; the rest is counted.
@@ -167,6 +190,12 @@ impl fmt::Display for Notice {
         let (before, names, after) = match self {
             Self::Ignored(names) => ("ignored, since it has no effect here: ", names, ""),
             Self::NotSet(names) => ("cannot pass on ", names, ": not set in our environment"),
+            Self::UnusedNodes(nodes) => {
+                return write!(
+                    f,
+                    "`{nodes}` of Slurm's allocation stays idle: this version runs jobs on one node"
+                );
+            }
         };
         f.write_str(before)?;
         for (position, name) in names.iter().take(LISTED).enumerate() {
@@ -186,6 +215,7 @@ impl Notice {
         let kind = match self {
             Self::Ignored(_) => &k::IGNORED,
             Self::NotSet(_) => &k::NOT_SET,
+            Self::UnusedNodes(_) => &k::UNUSED_NODES,
         };
         Message::new(kind, self.to_string())
     }

@@ -3,29 +3,30 @@
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-use base::Rank;
+use base::HostList;
 use dvm::spec::{
-    App, Destination, EndPolicy, Family, FrontInput, HoldAt, HoldPlan, JobSpec, LineTerminal,
-    OnDebuggerLoss, OnFailure, Pattern, PatternFacts, Pty, StdinTarget, StdioPlan, Tracers,
-    WithoutTerminal,
+    App, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, OnDebuggerLoss, OnFailure, StdinTarget,
+    Tracers,
 };
 
 use super::{
-    AppLine, Args, ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, Error, Format, FrontOptions,
-    InputSource, JobLine, Label, MessageFormat, Notice, Personality, Report, Request, RunLine,
-    RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, ValueError, Verbosity, World, app_file,
-    define::{DisplayChoice, FamilyChoice, MessageFormatChoice, StdinChoice},
-    error::FileKind,
-    parse, placement,
+    AppLine, Args, ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, Error, ExitCodes, Format,
+    FrontOptions, InputSource, JobLine, Label, MessageFormat, Notice, Personality, PidChannel,
+    Report, Request, RunLine, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, Verbosity, World,
+    app_file,
+    define::{DisplayChoice, FamilyChoice, MessageFormatChoice},
+    error::{FileKind, NotOffered},
+    gpus, inputs, multi_prog, parse,
+    placement::{self, Placement},
+    stdio::{stdin, stdio},
+    tune,
     values::HeldRanks,
-    world::read_probe,
 };
 use crate::config::{
-    DebuggerLoss, LabelChoice, Layers, LineBuffered, OnHang, Setting, Settings, Source, Switch,
-    apply_file,
+    DebuggerLoss, LabelChoice, Layers, OnHang, Setting, Settings, Source, Switch, apply_file,
 };
 use crate::release::ReleaseRequest;
 
@@ -81,6 +82,7 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
         Args::Help(topic) => Request::Help(topic.clone()),
         Args::Generate(what) => Request::Generate(*what),
         Args::Version => Request::Version,
+        Args::MpiTypes => Request::MpiTypes,
     })
 }
 
@@ -189,6 +191,17 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         }
         None => line,
     };
+    let with_files = tune::with_files(line, world)?;
+    let line = with_files.as_ref().unwrap_or(line);
+    let with_variables = inputs::with_variables(line, world)?;
+    let line = with_variables.as_ref().unwrap_or(line);
+    let with_programs;
+    let line = if line.job.args.multi_prog {
+        with_programs = with_programs_of_ranks(line, world)?;
+        &with_programs
+    } else {
+        line
+    };
     let RunLine {
         personality,
         apps,
@@ -196,7 +209,11 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         ignored,
     } = line;
     let settings = decide(job, world)?;
-    let (placement, allocation) = placement::resolve(apps, job, *personality, &settings, world)?;
+    let Placement {
+        request: placement,
+        allocation,
+        unused,
+    } = placement::resolve(apps, job, *personality, &settings, world)?;
     let (stdin, input) = stdin(job, *personality, world)?;
     let families = families(job, *personality)?;
     let mut programs = apps
@@ -215,10 +232,9 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     let spec = JobSpec {
         apps: programs,
         placement,
-        universe: None,
         variables: families,
         stdin,
-        stdio: stdio(job, &settings, world)?,
+        stdio: stdio(job, apps, *personality, &settings, world)?,
         end: EndPolicy {
             on_failure: match settings.kill_on_bad_exit.value {
                 Switch::Yes => OnFailure::EndJob,
@@ -227,20 +243,50 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
             grace: settings.grace.value,
             // Zero means "none" to the launchers that scripts are written for.
             time_limit: settings.timeout.value.filter(|limit| !limit.is_zero()),
+            warning: job.args.warn,
+            wait: job.args.wait.filter(|wait| !wait.is_zero()),
             on_debugger_loss: match settings.on_debugger_loss.value {
                 DebuggerLoss::Kill => OnDebuggerLoss::Kill,
                 DebuggerLoss::Release => OnDebuggerLoss::Release,
             },
         },
         hold: hold(job),
+        universe: job.args.universe,
+        gpus: gpus::resolve(job, world)?,
     };
+    if let Some(jobid) = &job.args.jobid
+        && world.variable("SLURM_JOB_ID") != Some(jobid.as_str())
+    {
+        return Err(Error::NotOffered {
+            option: format!("{} {jobid}", job.typed("jobid")),
+            why: NotOffered::OtherJob,
+        });
+    }
     Ok(RunRequest {
         spec,
         allocation,
         front: front(job, &settings, input),
         show: show(job),
-        notices: notices(apps, ignored, world),
+        notices: notices(apps, ignored, &unused, world),
     })
+}
+
+/// `srun --multi-prog FILE`: the file stands where the program would.
+fn with_programs_of_ranks(line: &RunLine, world: &World) -> Done<RunLine> {
+    let file = line.apps.first().and_then(|app| app.program.first());
+    let path = PathBuf::from(file.cloned().unwrap_or_default());
+    if let [_, other, ..] = line.apps.as_slice() {
+        let program = other.program.first();
+        return Err(Error::Together {
+            first: line.job.typed("multi-prog"),
+            second: program
+                .map(|name| name.display().to_string())
+                .unwrap_or_default(),
+            why: "the file has all programs: leave the others out",
+        });
+    }
+    let text = world.read(&path, FileKind::ProgramFile, app_file::MAX_FILE)?;
+    multi_prog::expand(line, &path, &text)
 }
 
 fn with_app_file(line: &RunLine, path: &Path, world: &World) -> Done<RunLine> {
@@ -362,129 +408,6 @@ fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: String) {
     env.push((name.into(), value.into()));
 }
 
-/// Who reads our stdin, and what that is.
-fn stdin(
-    job: &JobLine,
-    personality: Personality,
-    world: &World,
-) -> Done<(StdinTarget, InputSource)> {
-    let target = match (job.args.stdin, job.args.pty, personality) {
-        (Some(StdinChoice::None), ..) => StdinTarget::None,
-        (Some(StdinChoice::All), ..) => StdinTarget::All,
-        (Some(StdinChoice::Rank(rank)), ..) => StdinTarget::Rank(Rank(rank)),
-        // Who has a terminal is who we talk to.
-        (None, Some(rank), _) => StdinTarget::Rank(Rank(rank)),
-        (None, None, Personality::Srun) => StdinTarget::All,
-        (None, None, _) => StdinTarget::Rank(Rank(0)),
-    };
-    let source = match (&job.args.input, target) {
-        (_, StdinTarget::None) => InputSource::Null,
-        (None, _) => InputSource::Inherit,
-        (Some(path), _) => {
-            let path = world.absolute(path)?;
-            read_probe(&path).map_err(|problem| Error::Unreadable {
-                what: FileKind::Input,
-                path: path.clone(),
-                problem,
-            })?;
-            InputSource::File(path)
-        }
-    };
-    Ok((target, source))
-}
-
-fn stdio(job: &JobLine, settings: &Settings, world: &World) -> Done<StdioPlan> {
-    let stderr = match (&job.args.stderr, job.args.merge_stderr) {
-        (Some(_), true) => {
-            return Err(Error::Together {
-                first: job.typed("merge-stderr"),
-                second: job.typed("error-file"),
-                why: "merged, both go where stdout goes: leave one of them out",
-            });
-        }
-        (None, true) => Destination::WithStdout,
-        (pattern, false) => destination(job, "error-file", pattern.as_ref())?,
-    };
-    let stdout = destination(job, "output-file", job.args.stdout.as_ref())?;
-    if job.args.pty.is_some() && stdout != Destination::Forward {
-        return Err(Error::Together {
-            first: job.typed("pty"),
-            second: job.typed("output-file"),
-            why: "the output of a terminal is shown here: leave one of them out",
-        });
-    }
-    let talks_to_another = match (job.args.pty, job.args.stdin) {
-        (Some(pty), Some(StdinChoice::Rank(rank))) => rank != pty,
-        (Some(_), Some(StdinChoice::None | StdinChoice::All)) => true,
-        (None, _) | (_, None) => false,
-    };
-    if talks_to_another {
-        return Err(Error::Together {
-            first: job.typed("pty"),
-            second: job.typed("stdin"),
-            why: "what is typed goes to the rank with the terminal: leave one of them out",
-        });
-    }
-    let pty = job.args.pty.map(|rank| Pty {
-        rank: Rank(rank),
-        size: world.window,
-    });
-    Ok(StdioPlan {
-        stdout,
-        stderr,
-        pty,
-        lines: lines(settings, world),
-        input: match (&job.args.input, job.args.pty) {
-            (None, None) => world.input,
-            // A terminal can be read whatever we were given.
-            (Some(_), _) | (None, Some(_)) => FrontInput::Readable,
-        },
-    })
-}
-
-/// Whether ranks get a terminal for their stdout. The size is that of ours; the size of the keyboard's terminal, or a
-/// usual one, where ours is none.
-fn lines(settings: &Settings, world: &World) -> Option<LineTerminal> {
-    let (size, without) = match (settings.line_buffered.value, world.screen) {
-        (LineBuffered::No, _) | (LineBuffered::Auto, None) => return None,
-        (LineBuffered::Auto, Some(size)) => (size, WithoutTerminal::Pipe),
-        (LineBuffered::Yes, screen) => (screen.unwrap_or(world.window), WithoutTerminal::Fail),
-    };
-    Some(LineTerminal { size, without })
-}
-
-fn destination(job: &JobLine, flag: &str, pattern: Option<&OsString>) -> Done<Destination> {
-    let Some(pattern) = pattern else {
-        return Ok(Destination::Forward);
-    };
-    if pattern == "none" {
-        return Ok(Destination::Discard);
-    }
-    let pattern = Pattern(pattern.clone());
-    // Any rank will do to see whether the pattern can be expanded.
-    let facts = PatternFacts {
-        rank: 0,
-        size: 1,
-        local_rank: 0,
-        app: 0,
-        job: 0,
-        front_pid: 0,
-        host: "",
-    };
-    let bad = |reason| Error::BadValue {
-        option: job.typed(flag),
-        value: pattern.0.to_string_lossy().into_owned(),
-        reason,
-    };
-    if pattern.0.is_empty() {
-        return Err(bad(ValueError::Empty));
-    }
-    pattern
-        .expand(&facts)
-        .map_err(|problem| bad(ValueError::OwnPattern(problem)))?;
-    Ok(Destination::File(pattern))
-}
-
 fn front(job: &JobLine, settings: &Settings, input: InputSource) -> FrontOptions {
     let json = job.args.json;
     FrontOptions {
@@ -510,6 +433,20 @@ fn front(job: &JobLine, settings: &Settings, input: InputSource) -> FrontOptions
         message_format: match (job.args.message_format, json) {
             (Some(MessageFormatChoice::Json), _) | (None, true) => MessageFormat::Json,
             (Some(MessageFormatChoice::Text), _) | (None, false) => MessageFormat::Text,
+        },
+        report_pid: job
+            .args
+            .report_pid
+            .as_ref()
+            .map(|channel| match channel.to_str() {
+                Some("-") => PidChannel::Stdout,
+                Some("+") => PidChannel::Stderr,
+                _ => PidChannel::File(channel.into()),
+            }),
+        exit_codes: if job.args.print_exit_codes {
+            ExitCodes::Printed
+        } else {
+            ExitCodes::Kept
         },
     }
 }
@@ -539,8 +476,11 @@ fn show(job: &JobLine) -> Show {
     }
 }
 
-fn notices(apps: &[AppLine], ignored: &[String], world: &World) -> Vec<Notice> {
+fn notices(apps: &[AppLine], ignored: &[String], unused: &HostList, world: &World) -> Vec<Notice> {
     let mut notices = Vec::new();
+    if !unused.is_empty() {
+        notices.push(Notice::UnusedNodes(unused.clone()));
+    }
     if !ignored.is_empty() {
         let mut once = Vec::new();
         for option in ignored {

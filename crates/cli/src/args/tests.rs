@@ -1,3 +1,4 @@
+mod inputs;
 mod sentences;
 mod variables;
 
@@ -47,6 +48,7 @@ impl Place {
             screen: None,
             input: dvm::spec::FrontInput::Readable,
             site_config: directory.path().join("site.toml"),
+            gpus: || os::Gpus { nvidia: 2, amd: 0 },
             unused_port: || Ok(20_001),
         };
         Self { directory, world }
@@ -177,6 +179,8 @@ fn every_option_arrives() {
             on_output_closed: OnLoss::Continue,
             verbosity: Verbosity::Verbose,
             message_format: MessageFormat::Json,
+            report_pid: None,
+            exit_codes: ExitCodes::Kept,
         }
     );
 }

@@ -2,7 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use base::RankSet;
+use base::{RankSet, Signal};
+use dvm::spec::{UniverseSize, Warning};
 use thiserror::Error;
 
 use crate::{config::OnHang, release::JobName};
@@ -46,6 +47,12 @@ pub(crate) enum ValueError {
     IdleTooShort,
     #[error("it is not an octal mask between 0 and 777")]
     NotAMask,
+    #[error("it is not a list of PUs for each rank (`0,2`, `0+1,2+3`, `numa:0,1`, or `each`)")]
+    NotBindings,
+    #[error("it is not `SIGNAL` or `SIGNAL@SECONDS`")]
+    NotAWarning,
+    #[error("it is neither a number of procs nor `slots` nor `infinite`")]
+    NotAUniverse,
     #[error("known values are {}", Alternatives(.0))]
     NotOneOf(Vec<String>),
     #[error("the name of a variable may not be empty or contain `=`")]
@@ -133,6 +140,62 @@ pub(crate) fn on_hang(text: &str) -> Result<OnHang, ValueError> {
 pub(crate) fn job(text: &str) -> Result<JobName, ValueError> {
     JobName::read(text).ok_or(ValueError::NotAJob)
 }
+
+/// GPUs that a node may have.
+pub(crate) const MAX_GPUS: u32 = 1 << 12;
+
+/// A number of GPUs.
+pub(crate) fn gpus(text: &str) -> Result<u32, ValueError> {
+    let max = u64::from(MAX_GPUS);
+    u32::try_from(number(text, max)?).map_err(|_| ValueError::TooMany { max })
+}
+
+/// How many procs a job may grow to: a number, `slots`, or `infinite`.
+pub(crate) fn universe(text: &str) -> Result<UniverseSize, ValueError> {
+    match text {
+        "slots" => Ok(UniverseSize::Slots),
+        "infinite" => Ok(UniverseSize::Unknown),
+        number => match procs(number) {
+            Ok(size) => Ok(UniverseSize::Procs(size)),
+            Err(ValueError::NotANumber) => Err(ValueError::NotAUniverse),
+            Err(other) => Err(other),
+        },
+    }
+}
+
+/// How long before the time limit the signal comes where nobody says, as in Slurm.
+const WARNING: Duration = Duration::from_secs(60);
+
+/// A signal that comes before the time limit: `USR1`, `TERM@90`, and with `R:` or `B:` as Slurm has them.
+pub(crate) fn warning(text: &str) -> Result<Warning, ValueError> {
+    let text = text
+        .strip_prefix("R:")
+        .or_else(|| text.strip_prefix("r:"))
+        .unwrap_or(text);
+    let (name, before) = match text.split_once('@') {
+        Some((name, before)) => (name, time(before)?),
+        None => (text, WARNING),
+    };
+    let signal = signal(name).ok_or(ValueError::NotAWarning)?;
+    Ok(Warning { signal, before })
+}
+
+/// A signal by its name, with or without `SIG`, or by its number.
+fn signal(name: &str) -> Option<Signal> {
+    if let Ok(number) = name.parse::<i32>() {
+        return (1..=LAST_SIGNAL)
+            .contains(&number)
+            .then_some(Signal(number));
+    }
+    let name = name.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name).to_owned();
+    (1..=LAST_SIGNAL)
+        .map(Signal)
+        .find(|signal| signal.to_string().strip_prefix("SIG") == Some(&name))
+}
+
+/// The last signal of Linux that has a meaning of its own or is free for programs.
+const LAST_SIGNAL: i32 = 64;
 
 /// A number of procs, from 1 to [`MAX_PROCS`].
 pub(crate) fn procs(text: &str) -> Result<u32, ValueError> {

@@ -47,6 +47,8 @@ pub(crate) struct World {
     /// Whether our stdin can be read; see [`World::capture`].
     pub(crate) input: FrontInput,
     pub(crate) site_config: PathBuf,
+    /// The GPUs that the node shows.
+    pub(crate) gpus: fn() -> os::Gpus,
     /// Finds a TCP port for a server of the ranks, or says why there is none.
     pub(crate) unused_port: fn() -> Result<u16, ReadProblem>,
 }
@@ -65,6 +67,7 @@ impl World {
             screen: None,
             input: FrontInput::Readable,
             site_config: PathBuf::from(SITE_CONFIG),
+            gpus: os::gpus,
             unused_port: || {
                 let seed = std::process::id();
                 os::unused_port(seed).map_err(|error| ReadProblem::Kernel(error.errno()))

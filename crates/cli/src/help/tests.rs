@@ -86,7 +86,7 @@ fn short_help_of_run() {
 
 #[test]
 fn full_help_of_run() {
-    insta::assert_snapshot!(page(&HelpTopic::RunFull), @r"
+    insta::assert_snapshot!(page(&HelpTopic::RunFull), @"
     Start a program in parallel
 
     Usage: rally run [OPTIONS] PROGRAM [ARGS]... [: [OPTIONS] PROGRAM [ARGS]...]...
@@ -157,8 +157,25 @@ fn full_help_of_run() {
               job's alone or the mapping names them; none elsewhere, and with more
               procs than cores]
 
+          --bind-list <LIST>
+              Bind local ranks to these PUs in turn, by the kernel's numbers
+
+              `0,2`, `0+1,2+3`; `numa:0,1` for NUMA nodes; `each` for every PU that
+              may be used.
+
           --hostfile <FILE>
               Hosts and slots from a file
+
+          --gpus <N>
+              GPUs that the ranks of the job see
+
+              They find them in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES.
+
+          --gpus-per-proc <N>
+              GPUs for each proc, and for no other
+
+          --universe <N>
+              Procs that the job is told it can grow to: N, slots, infinite
 
           --oversubscribe[=<yes|no>]
               Allow more procs than slots
@@ -200,6 +217,14 @@ fn full_help_of_run() {
       -e, --error-file <PATTERN>
               stderr to a file per rank
 
+          --open-mode <append|truncate>
+              Whether files of output are written anew or added to
+
+              [default: append; under srun: truncate]
+
+          --only-from <RANK>
+              Show the output of one rank only
+
           --merge-stderr
               Send stderr where stdout goes
 
@@ -225,6 +250,14 @@ fn full_help_of_run() {
               End the job after this time
 
               Seconds, or a number with ms, s, m or h: `90`, `1.5h`.
+
+          --warn <SIGNAL[@SECONDS]>
+              Send the ranks a signal before the time limit
+
+              `USR1@90`: 90 seconds before it; 60 where no time is said.
+
+          --wait <SECONDS>
+              End the job this long after its first rank has ended
 
           --grace <SECONDS>
               From SIGTERM to SIGKILL [default: 5]
@@ -290,6 +323,15 @@ fn full_help_of_run() {
     General:
           --app <FILE>
               Read the apps from a file, one per line
+
+          --tune <FILES>
+              MCA parameters and variables from files of Open MPI
+
+          --report-pid <FILE>
+              Write our process number to a file, to stdout (-) or stderr (+)
+
+          --print-exit-codes
+              Print the exit codes of all ranks at the end
 
           --personality <NAME>
               Follow the habits of rally, mpiexec, mpirun or srun

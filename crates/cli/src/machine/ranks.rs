@@ -159,6 +159,7 @@ impl Ranks {
             });
         };
         let program = app.program.clone()?;
+        app.leave_out(&order.env);
         let mut channels = Channels::open(order, &app.directory)?;
         let mut extra: Vec<CString> = order
             .env

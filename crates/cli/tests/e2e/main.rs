@@ -14,6 +14,7 @@ mod containers;
 mod debugger;
 mod errors;
 mod faces;
+mod habits;
 mod hangs;
 mod harness;
 mod holding;

@@ -309,14 +309,19 @@ fn spec(
             pty: None,
             // It is pushed by processes, and not what the front reads.
             input: FrontInput::Readable,
+            // The spawner's procs write to the same files.
+            open: crate::spec::OpenMode::Append,
             ..spawner.stdio.clone()
         },
         end: crate::spec::EndPolicy {
             time_limit: None,
+            warning: None,
+            wait: None,
             ..spawner.end
         },
         hold: hold(infos, &held)?,
         variables: spawner.variables.clone(),
+        gpus: None,
     })
 }
 

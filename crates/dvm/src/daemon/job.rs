@@ -11,6 +11,8 @@ mod streams;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ffi::OsString,
+    path::PathBuf,
     time::Duration,
 };
 
@@ -76,6 +78,10 @@ pub(super) struct LocalJob {
     /// Procs whose end was not reported and that may still run.
     unsettled: usize,
     to_start: VecDeque<Rank>,
+    /// The working directories of its apps.
+    directories: Vec<OsString>,
+    /// Files of output that a proc of it has opened, where the first to do so empties them.
+    opened: BTreeSet<PathBuf>,
     /// The proc that is being started, and whether it was ordered to be held.
     starting: Option<(Rank, HoldAt)>,
     launched: bool,
@@ -140,6 +146,7 @@ impl LocalJob {
         if environment.is_some() {
             choose_pmi(&mut apps);
         }
+        let directories = apps.iter().map(|app| app.directory.clone()).collect();
         out.push_back(Output::Prepare { job, apps });
         let placed = std::mem::take(&mut launch.procs);
         let shares = environment::shares(&placed);
@@ -198,6 +205,8 @@ impl LocalJob {
             unsettled: procs.len(),
             procs,
             to_start,
+            directories,
+            opened: BTreeSet::new(),
             starting: None,
             launched: false,
             table: Vec::new(),

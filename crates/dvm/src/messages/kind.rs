@@ -97,6 +97,10 @@ same, unless `--on-hangup=continue` or `nohup` says otherwise. The exit code is 
 "The job was still running when its time limit passed. Its ranks got SIGTERM and, when the grace was over, SIGKILL. \
 The exit code is 124, as with `timeout(1)`."
 
+    WAITED: Error "job/waited"
+"`--wait` says how long the other ranks may go on when the first one has ended, whatever its exit code. They have had that \
+time. The exit code is 124."
+
     FRONT_LOST: Error "job/front-lost"
 "The process that the user had started, which reads stdin and prints the output, is gone, for example by SIGKILL. The \
 controller noticed and ended the job, so that nothing is left behind."
@@ -167,6 +171,10 @@ such thing is told once."
 "The name for the ranks' output files is a pattern: `%r` is the rank, `%s` the number of ranks, `%l` the rank within its \
 node, `%a` the app, `%j` the job, `%h` the host name, `%p` the launcher's process number and `%%` a percent sign. Digits \
 before the letter fill up with zeros: `out.%4r` makes `out.0007`."
+
+    TOO_FEW_GPUS: Error "job/too-few-gpus"
+"`--gpus-per-proc N` gives each rank N GPUs of its own, `--gpus N` the same N to all ranks of the node. The node has fewer: \
+those that CUDA_VISIBLE_DEVICES (or ROCR_VISIBLE_DEVICES) lists where it is set, else those that the driver shows."
 
     NO_SUCH_RANK: Error "job/no-such-rank"
 "An option names a rank that the job does not have: ranks are counted from 0, so that a job of 4 has the ranks 0 to 3. \
@@ -279,6 +287,9 @@ Slots that nobody has counted never refuse: without a number more ranks than cor
 
     PLACE_NO_SUCH_CPU: Error "place/no-such-cpu"
 "A rankfile or a PE list names a core or hardware thread that the node does not have, or that we may not use. Numbers are logical: 0 is the first that we may use, whatever number the kernel gives it."
+
+    PLACE_NO_USABLE_PUS: Error "place/no-usable-pus"
+"`--bind-list`, srun's `--cpu-bind=map_cpu:` and its relatives, and `-bind-to user:` of Hydra name hardware threads (or NUMA nodes) by the kernel's numbers. One of the entries has none that we may use: the machine does not have it, or the cpuset leaves it out."
 
     PLACE_NO_SUCH_NODE: Error "place/no-such-node"
 "A host was given by number, as in `+n7`, and the allocation has fewer nodes. Numbers begin with 0."

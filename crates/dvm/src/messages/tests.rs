@@ -1028,3 +1028,26 @@ fn why_a_job_is_being_ended_in_one_line() {
     the job did not end within its time limit
     ");
 }
+
+#[test]
+fn gpus_and_waiting() {
+    let refusal = |share| {
+        shown(&refused(&Refusal::TooFewGpus {
+            needed: 4,
+            available: 2,
+            procs: 4,
+            share,
+        }))
+    };
+    insta::assert_snapshot!(refusal(GpuShare::Together(4)), @"
+    job/too-few-gpus Error: the job needs 4 GPUs, and this node has 2
+      effect: the job was not started
+      help: ask for fewer, or start fewer ranks
+    ");
+    insta::assert_snapshot!(refusal(GpuShare::Each(1)), @"
+    job/too-few-gpus Error: the job needs 4 GPUs, and this node has 2
+      ranks: 4 on the node, with 1 GPU each
+      effect: the job was not started
+      help: ask for fewer, or start fewer ranks
+    ");
+}

@@ -83,6 +83,12 @@ pub enum Error {
         available: u32,
         unit: CpuUnit,
     },
+    /// A list of bindings has an entry of which no PU may be used.
+    NoUsablePus {
+        node: String,
+        wanted: String,
+        usable: String,
+    },
     /// The hosts were given by number (`+n7`) and there are fewer.
     NoSuchNode {
         number: u32,
@@ -146,6 +152,7 @@ impl Error {
             Self::RankMissing { .. } => "place/rank-missing",
             Self::RankTwice { .. } => "place/rank-twice",
             Self::NoSuchCpu { .. } => "place/no-such-cpu",
+            Self::NoUsablePus { .. } => "place/no-usable-pus",
             Self::NoSuchNode { .. } => "place/no-such-node",
             Self::NotPerApp { .. } => "place/not-per-app",
             Self::Conflict { .. } => "place/conflict",
@@ -239,6 +246,9 @@ impl Error {
                     unit.word(1)
                 )
             }
+            Self::NoUsablePus { node, wanted, .. } => {
+                format!("none of `{wanted}` in the list of bindings may be used on `{node}`")
+            }
             Self::NoSuchNode { number, nodes } => {
                 format!("there is no node `+n{number}`: the allocation has {nodes}")
             }
@@ -266,6 +276,9 @@ impl Error {
                     "usable",
                     format!("{available} {}, numbered from 0", unit.word(*available)),
                 )]
+            }
+            Self::NoUsablePus { usable, .. } => {
+                vec![("usable", format!("hardware threads {usable}"))]
             }
             _ => Vec::new(),
         }

@@ -155,6 +155,9 @@ fn why(
         .or(request.map_by.as_ref());
     let mapped = match asked {
         Some(asked) => format!("map as asked: `--map-by {asked}`"),
+        None if request.bind_list.is_some() => {
+            "map by slot: `--bind-list` says the rest".to_owned()
+        }
         None if request.bind_to.is_some() => "map to what procs are bound to".to_owned(),
         None => "map by core: the default".to_owned(),
     };
@@ -169,6 +172,7 @@ fn why(
     let is_short = map.notes().iter().any(is_over);
     let (bind_to, nodes) = (app.policy.bind_to, map.node_count());
     let bound = match (request.bind_to, bind_to.target) {
+        (_, BindTarget::List) => "bind as asked: `--bind-list`".to_owned(),
         (None, BindTarget::None) => {
             format!("do not bind: {tenancy} (`--bind-to core` binds all the same)")
         }

@@ -17,6 +17,8 @@ pub(super) struct Machine<'a> {
     units: Vec<CpuSet>,
     /// The first of them, which tells the objects that the unit is part of.
     first: Vec<&'a Pu>,
+    /// What procs are bound to in turn, where the user lists that.
+    list: Vec<CpuSet>,
     /// By level, made when they are asked for: a job needs one or two of them.
     levels: [OnceCell<Objects>; LEVELS],
 }
@@ -40,6 +42,8 @@ pub(super) struct Local {
     /// Units for each proc.
     pub(super) each: u32,
     pub(super) bind: Bind,
+    /// The level whose objects procs are numbered by, where it is not that of the mapping.
+    pub(super) number_by: Option<Level>,
     pub(super) overload: Overload,
     pub(super) count: u32,
 }
@@ -66,6 +70,8 @@ pub(super) enum Bind {
     Object(Level),
     /// To everything that can be used.
     All,
+    /// To what the node's list has for each proc.
+    List,
 }
 
 /// One proc on a node.
@@ -164,8 +170,21 @@ impl<'a> Machine<'a> {
         Self {
             units,
             first: first.into_iter().flatten().collect(),
+            list: Vec::new(),
             levels: [const { OnceCell::new() }; LEVELS],
         }
+    }
+
+    /// The same, with so many objects of a level taken together as one.
+    pub(super) fn grouped(mut self, level: Level, size: u32) -> Self {
+        let objects = Objects::new(level, &self.first, &self.units).grouped(size.max(1) as usize);
+        self.levels[level as usize] = OnceCell::from(objects);
+        self
+    }
+
+    /// The same, with a list of what procs are bound to.
+    pub(super) fn with_list(self, list: Vec<CpuSet>) -> Self {
+        Self { list, ..self }
     }
 
     fn level(&self, level: Level) -> &Objects {
@@ -241,6 +260,20 @@ impl Objects {
         }
         Self { members, of, pus }
     }
+
+    fn grouped(self, size: usize) -> Self {
+        let members = self.members.chunks(size).map(<[_]>::concat).collect();
+        let pus = self
+            .pus
+            .chunks(size)
+            .map(|sets| sets.iter().fold(CpuSet::new(), |all, set| all.union(set)));
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        Self {
+            members,
+            of: self.of.iter().map(|object| object / size).collect(),
+            pus: pus.collect(),
+        }
+    }
 }
 
 impl Scheme {
@@ -264,6 +297,7 @@ pub(super) fn place(machine: &Machine<'_>, wanted: &[Local]) -> Placement {
     let mut state = State {
         machine,
         used: vec![false; machine.units.len()],
+        bound: 0,
         fit: Fit::Fits,
     };
     let mut bindings = BTreeMap::new();
@@ -289,6 +323,8 @@ pub(super) fn place(machine: &Machine<'_>, wanted: &[Local]) -> Placement {
 struct State<'a> {
     machine: &'a Machine<'a>,
     used: Vec<bool>,
+    /// Procs that were bound by the list.
+    bound: usize,
     fit: Fit,
 }
 
@@ -343,6 +379,13 @@ impl State<'_> {
             let (object, units) =
                 taken.unwrap_or_else(|| (deal.anywhere(local.scheme, cursors.len()), Vec::new()));
             let binding = match (local.bind, units.first()) {
+                (Bind::List, _) => {
+                    let list = &machine.list;
+                    let turn = self.bound.checked_rem(list.len());
+                    let set = turn.and_then(|turn| list.get(turn));
+                    self.bound += 1;
+                    set.map(|set| number(bindings, set.clone()))
+                }
                 // Whoever names the CPUs of all procs means all procs, however many there are.
                 (Bind::All, _) => all,
                 (Bind::None | Bind::Withheld, _) | (_, None) => None,
@@ -366,11 +409,17 @@ impl State<'_> {
                 }
             };
             // Only a mapping to objects numbers procs by object.
-            let object = if local.scheme == Scheme::Whole {
-                0
-            } else {
-                object
+            let object = match (local.number_by, units.first()) {
+                (Some(level), Some(unit)) => {
+                    let object = machine.level(level).of.get(*unit as usize);
+                    object.map_or(0, |object| *object as usize)
+                }
+                _ if local.scheme == Scheme::Whole => 0,
+                _ => object,
             };
+            if turns.len() <= object {
+                turns.resize(object + 1, 0);
+            }
             let turn = turns.get_mut(object).map_or(0, |turn| {
                 *turn += 1;
                 *turn - 1
@@ -489,7 +538,7 @@ impl Fit {
     /// A proc that is not bound anyway needs no units of its own.
     const fn worse(self, bind: Bind) -> Self {
         match bind {
-            Bind::None | Bind::All => self,
+            Bind::None | Bind::All | Bind::List => self,
             Bind::Withheld | Bind::Units | Bind::Object(_) => Self::TooMany,
         }
     }

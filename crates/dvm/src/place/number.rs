@@ -24,14 +24,14 @@ pub(super) fn order(procs: &mut [Proc], rank_by: RankBy) {
     match rank_by {
         RankBy::Slot | RankBy::Node => {}
         RankBy::Fill => procs.sort_by_key(|proc| proc.object),
-        RankBy::Span => procs.sort_by_key(|proc| (proc.turn, proc.object)),
+        RankBy::Span | RankBy::Object(_) => procs.sort_by_key(|proc| (proc.turn, proc.object)),
     }
 }
 
 /// How many ordered procs belong to each round over the nodes; empty where numbering is node by node.
 pub(super) fn rounds(procs: &[Proc], rank_by: RankBy) -> Vec<u32> {
     match rank_by {
-        RankBy::Slot | RankBy::Fill | RankBy::Node => Vec::new(),
+        RankBy::Slot | RankBy::Fill | RankBy::Node | RankBy::Object(_) => Vec::new(),
         RankBy::Span => {
             let mut rounds = Vec::new();
             for proc in procs {
@@ -58,7 +58,7 @@ pub(super) fn number(
 ) {
     let look = |index: u32| looks.get(index as usize);
     match rank_by {
-        RankBy::Slot | RankBy::Fill => {
+        RankBy::Slot | RankBy::Fill | RankBy::Object(_) => {
             let mut rank = first;
             for (node, index) in nodes {
                 let Some(look) = look(*index) else { continue };

@@ -20,8 +20,8 @@ use thiserror::Error;
 use super::{
     nearest::nearest,
     policy::{
-        BindTarget, BindTo, CpuUnit, MapBy, MapTo, Overload, Oversubscribe, Per, RankBy, Sharing,
-        Span,
+        BindList, BindTarget, BindTo, CpuUnit, MapBy, MapTo, Overload, Oversubscribe, Per, RankBy,
+        Sharing, Span,
     },
 };
 
@@ -109,7 +109,8 @@ const LEVEL_WORDS: [&str; 9] = [
 ];
 const LEVELS_KNOWN: &str = "node, core, hwthread, l1cache, l2cache, l3cache, numa, package";
 const RANK_WORDS: [&str; 4] = ["slot", "node", "fill", "span"];
-const RANK_KNOWN: &str = "slot, node, fill, span";
+const RANK_KNOWN: &str =
+    "slot, node, fill, span, core, hwthread, l1cache, l2cache, l3cache, numa, package";
 const BIND_WORDS: [&str; 9] = [
     "none", "core", "hwthread", "l1cache", "l2cache", "l3cache", "numa", "package", "socket",
 ];
@@ -223,6 +224,7 @@ fn read_map_by(text: &str) -> Result<MapBy, PolicyProblem> {
     let mut map = MapBy {
         to,
         cpus_per_proc: None,
+        group: None,
         span: Span::PerNode,
         unit: None,
         oversubscribe: None,
@@ -241,12 +243,13 @@ fn read_map_by(text: &str) -> Result<MapBy, PolicyProblem> {
             ("ordered", "") => return Err(not_here(word, policy)),
             // Jobs do not inherit policies from jobs here.
             ("inherit" | "noinherit" | "", "") => {}
-            (digits, "") if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                if !matches!(map.to, Some(MapTo::Object(Level::Core | Level::Pu))) {
-                    return Err(not_here(word, policy));
+            (digits, "") if digits.bytes().all(|byte| byte.is_ascii_digit()) => match map.to {
+                Some(MapTo::Object(Level::Core | Level::Pu)) => {
+                    set(&mut map.cpus_per_proc, number(digits)?, word)?;
                 }
-                set(&mut map.cpus_per_proc, number(digits)?, word)?;
-            }
+                Some(MapTo::Object(_)) => set(&mut map.group, number(digits)?, word)?,
+                _ => return Err(not_here(word, policy)),
+            },
             _ => return Err(unknown(word, &MODIFIERS, MODIFIERS_KNOWN)),
         }
     }
@@ -290,6 +293,7 @@ pub fn rank_by(text: &str) -> Result<RankBy, PolicyError> {
         "node" => Ok(RankBy::Node),
         "fill" => Ok(RankBy::Fill),
         "span" => Ok(RankBy::Span),
+        word if level(word).is_some() => Ok(level(word).map_or(RankBy::Slot, RankBy::Object)),
         word => {
             let problem = unknown(word, &RANK_WORDS, RANK_KNOWN);
             Err(PolicyError {
@@ -299,6 +303,43 @@ pub fn rank_by(text: &str) -> Result<RankBy, PolicyError> {
             })
         }
     }
+}
+
+/// Entries of a list of bindings.
+const MAX_BINDINGS: usize = 1 << 16;
+
+/// Reads `--bind-list`: `each`, or `[numa:]ITEM,…` with items such as `2`, `0-3` and `0+2`, in the kernel's numbers.
+///
+/// # Errors
+///
+/// [`PolicyError`] with the part that is not understood.
+pub fn bind_list(text: &str) -> Result<BindList, PolicyError> {
+    read_bind_list(text).map_err(|problem| PolicyError {
+        option: "bind-list",
+        text: text.to_owned(),
+        problem,
+    })
+}
+
+fn read_bind_list(text: &str) -> Result<BindList, PolicyProblem> {
+    if text == "each" {
+        return Ok(BindList::Each);
+    }
+    let numa = text.strip_prefix("numa:");
+    let item = |item: &str| {
+        let set = item.replace('+', ",").parse::<CpuSet>();
+        let set = set.map_err(PolicyProblem::List)?;
+        if set.is_empty() {
+            return Err(PolicyProblem::EmptyList);
+        }
+        Ok(set)
+    };
+    let sets = numa.unwrap_or(text).split(',').take(MAX_BINDINGS).map(item);
+    let sets = sets.collect::<Result<Vec<_>, _>>()?;
+    Ok(match numa {
+        Some(_) => BindList::Numa(sets),
+        None => BindList::Pus(sets),
+    })
 }
 
 /// Reads `--bind-to`. `machine`, `board` and `node` bind to everything, which is `none`.
@@ -335,8 +376,10 @@ fn read_bind_to(text: &str) -> Result<BindTo, PolicyProblem> {
                 BindTarget::Object(Level::Core | Level::Pu) => {
                     set(&mut bind.count, number(digits)?, word)?
                 }
-                BindTarget::Object(_) if digits == "1" => {}
-                BindTarget::Object(_) | BindTarget::None => return Err(not_here(word, policy)),
+                BindTarget::Object(_) => set(&mut bind.group, number(digits)?, word)?,
+                BindTarget::None | BindTarget::List => {
+                    return Err(not_here(word, policy));
+                }
             },
             word => return Err(unknown(word, &BIND_MODIFIERS, BIND_MODIFIERS_KNOWN)),
         }
@@ -409,9 +452,9 @@ mod tests {
         cannot read `--bind-to cores:overload`: `overload` is not known
           help:   known are N, overload-allowed, no-overload, if-supported
         ");
-        insta::assert_snapshot!(rank_by("core").unwrap_err(), @"
-        cannot read `--rank-by core`: `core` is not known
-          help:   known are slot, node, fill, span
+        insta::assert_snapshot!(rank_by("gpu").unwrap_err(), @"
+        cannot read `--rank-by gpu`: `gpu` is not known
+          help:   known are slot, node, fill, span, core, hwthread, l1cache, l2cache, l3cache, numa, package
         ");
     }
 }

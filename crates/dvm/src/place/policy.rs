@@ -16,6 +16,18 @@ pub struct Request {
     pub oversubscribe: Oversubscribe,
     /// Only these PUs, by the kernel's number, of those that are allowed anyway.
     pub cpus: Option<CpuSet>,
+    /// What procs are bound to by their number on the node; it overrides `bind_to`.
+    pub bind_list: Option<BindList>,
+}
+
+/// What the procs of a node are bound to, in turn and over again. Numbers are the kernel's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BindList {
+    /// Each PU that may be used.
+    Each,
+    Pus(Vec<CpuSet>),
+    /// All PUs of these NUMA nodes.
+    Numa(Vec<CpuSet>),
 }
 
 /// The share of one app.
@@ -36,6 +48,8 @@ pub struct MapBy {
     pub to: Option<MapTo>,
     /// Cores (or PUs, see `unit`) for each proc: `PE=n`.
     pub cpus_per_proc: Option<u32>,
+    /// So many objects of the level that is mapped by, taken together (`numa:2`).
+    pub group: Option<u32>,
     pub span: Span,
     /// What counts as a CPU, absent for the default (a core).
     pub unit: Option<CpuUnit>,
@@ -47,6 +61,7 @@ impl From<MapTo> for MapBy {
         Self {
             to: Some(to),
             cpus_per_proc: None,
+            group: None,
             span: Span::PerNode,
             unit: None,
             oversubscribe: None,
@@ -181,6 +196,8 @@ pub enum RankBy {
     Fill,
     /// One per object in turn, over all nodes.
     Span,
+    /// Node by node, one per object of this level in turn.
+    Object(Level),
 }
 
 /// What procs are bound to: `--bind-to`.
@@ -189,6 +206,8 @@ pub struct BindTo {
     pub target: BindTarget,
     /// So many cores or PUs in a row (`core:2`), absent for one.
     pub count: Option<u32>,
+    /// So many objects of a wider level, taken together (`numa:2`).
+    pub group: Option<u32>,
     pub overload: Overload,
 }
 
@@ -197,6 +216,7 @@ impl From<BindTarget> for BindTo {
         Self {
             target,
             count: None,
+            group: None,
             overload: Overload::Refuse,
         }
     }
@@ -206,6 +226,8 @@ impl From<BindTarget> for BindTo {
 pub enum BindTarget {
     None,
     Object(Level),
+    /// To what [`Request::bind_list`] has for each.
+    List,
 }
 
 /// May procs be bound to the same core when there are more procs than cores?
@@ -263,6 +285,9 @@ impl fmt::Display for MapBy {
         if let Some(to) = &self.to {
             write!(f, "{to}")?;
         }
+        if let Some(count) = self.group {
+            write!(f, ":{count}")?;
+        }
         if let Some(count) = self.cpus_per_proc {
             write!(f, ":PE={count}")?;
         }
@@ -289,6 +314,7 @@ impl fmt::Display for RankBy {
             Self::Node => "node",
             Self::Fill => "fill",
             Self::Span => "span",
+            Self::Object(level) => level_word(*level),
         })
     }
 }
@@ -298,6 +324,7 @@ impl fmt::Display for BindTarget {
         f.write_str(match self {
             Self::None => "none",
             Self::Object(level) => level_word(*level),
+            Self::List => "list",
         })
     }
 }
@@ -305,7 +332,7 @@ impl fmt::Display for BindTarget {
 impl fmt::Display for BindTo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.target)?;
-        if let Some(count) = self.count {
+        if let Some(count) = self.count.or(self.group) {
             write!(f, ":{count}")?;
         }
         match self.overload {

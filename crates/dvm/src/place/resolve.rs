@@ -70,12 +70,15 @@ pub(super) fn resolve(
     let several = each.is_some_and(|each| each > 1);
     // Whoever says how many cores a proc has gets that many, also where it is one.
     let counted = each.is_some();
-    let target = request.bind_to.map(|bind| bind.target);
+    let target = match &request.bind_list {
+        Some(_) => Some(BindTarget::List),
+        None => request.bind_to.map(|bind| bind.target),
+    };
     let to = asked
         .and_then(|map| map.to.clone())
         .unwrap_or(match target {
             _ if several => MapTo::Slot,
-            Some(BindTarget::None) => MapTo::Slot,
+            Some(BindTarget::None | BindTarget::List) => MapTo::Slot,
             Some(BindTarget::Object(level)) => MapTo::Object(level),
             None => MapTo::Object(Level::Core),
         });
@@ -120,6 +123,7 @@ pub(super) fn resolve(
     let bind = match (target, &to) {
         _ if is_withheld => Bind::Withheld,
         (BindTarget::None, _) => Bind::None,
+        (BindTarget::List, _) => Bind::List,
         (
             BindTarget::Object(_),
             MapTo::PeList {
@@ -180,6 +184,7 @@ pub(super) fn resolve(
     let map_by = MapBy {
         to: Some(to),
         cpus_per_proc: each,
+        group: asked.and_then(|map| map.group),
         span,
         unit: (unit == CpuUnit::Pu).then_some(unit),
         oversubscribe: (oversubscribe != Oversubscribe::WhereImplicit).then_some(oversubscribe),
@@ -204,7 +209,7 @@ pub(super) fn resolve(
         each: each.unwrap_or(1).max(1),
         unit,
         bind,
-        bind_asked: if request.bind_to.is_some() || counted {
+        bind_asked: if request.bind_to.is_some() || request.bind_list.is_some() || counted {
             Asked::ByUser
         } else {
             Asked::Default

@@ -8,8 +8,8 @@ use dvm::{
     place::{AppRequest, MapTo, Request},
     proto::{EndReason, StartFailure, StartStep},
     spec::{
-        App, Destination, EndPolicy, FrontInput, HoldAt, HoldPlan, JobSpec, OnFailure, Pty,
-        StdinTarget, StdioPlan, Tracers, WindowSize,
+        App, Destination, EndPolicy, FrontInput, HoldAt, HoldPlan, JobSpec, OnFailure, OpenMode,
+        Pty, StdinTarget, StdioPlan, Tracers, WindowSize,
     },
 };
 
@@ -137,6 +137,7 @@ impl Maker<'_> {
                 end,
                 hold: plan,
                 variables: [dvm::spec::Family::OpenMpi].into(),
+                gpus: None,
             },
             scripts,
             unstartable,
@@ -456,6 +457,7 @@ impl Maker<'_> {
         StdioPlan {
             stdout: Destination::Forward,
             stderr,
+            open: OpenMode::Append,
             pty,
             lines: None,
             input: FrontInput::Readable,

@@ -18,7 +18,7 @@ use std::{
 
 use clap::Args as _;
 
-use self::table::{Means, SPELLINGS, Spelling};
+use self::table::{Means, Spelling, spellings};
 use super::{Error, Personality, define::RunArgs, error::Elsewhere, nearest};
 use crate::help;
 
@@ -63,6 +63,8 @@ pub(crate) enum Asks {
     FullHelp,
     Topic(String),
     Version,
+    /// `srun --mpi=list`.
+    MpiTypes,
 }
 
 /// A command line in our own spelling.
@@ -88,6 +90,8 @@ pub(super) enum Takes {
     Attached,
     /// One that is attached, or a number in the next word; no program has a number for its name.
     Number,
+    /// One that is attached, or ranks in the next word: `all`, `none`, or numbers.
+    Readers,
 }
 
 /// Our own options, as clap defines them.
@@ -136,6 +140,12 @@ impl Native {
         })
     }
 
+    /// Whether there is an option of this name, ours or another's.
+    #[cfg(test)]
+    pub(crate) fn knows(&self, name: &str, personality: Personality) -> bool {
+        self.find(name).is_some() || spellings().any(|spelling| spelling.is(name, personality))
+    }
+
     fn names(&self) -> impl Iterator<Item = &str> {
         self.options.iter().map(|option| option.flag.as_str())
     }
@@ -144,7 +154,9 @@ impl Native {
 /// An option that was found, with its values: what the functions of the table work on.
 #[derive(Debug)]
 pub(super) struct Given<'a> {
-    /// With its hyphens.
+    /// Without hyphens.
+    pub(super) option: &'a str,
+    /// With its hyphens, or the name of the variable that stands for it.
     pub(super) typed: &'a str,
     pub(super) values: Vec<OsString>,
     /// The number of the segment it stands in, from 0.
@@ -191,9 +203,11 @@ impl Emit<'_> {
     /// An option without effect.
     pub(super) fn ignored(&mut self, given: &Given<'_>) {
         let mut text = given.typed.to_owned();
-        for value in &given.values {
-            text.push(' ');
-            text.push_str(&value.to_string_lossy());
+        if given.typed.starts_with('-') {
+            for value in &given.values {
+                text.push(' ');
+                text.push_str(&value.to_string_lossy());
+            }
         }
         self.ignored.push(text);
     }
@@ -213,6 +227,70 @@ impl Found<'_> {
             Self::Native(option) => option.takes,
         }
     }
+
+    /// Refuses what cannot be meant, whatever its value.
+    fn check(&self, typed: &str) -> Result<(), Error> {
+        let Self::Spelling(spelling) = self else {
+            return Ok(());
+        };
+        match spelling.means {
+            Means::Conflict(meanings) => Err(Error::TwoMeanings {
+                option: typed.to_owned(),
+                meanings,
+            }),
+            Means::Refused(why) => Err(Error::NotOffered {
+                option: typed.to_owned(),
+                why,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A variable that stands for an option.
+#[derive(Debug)]
+pub(crate) struct Variable<'a> {
+    pub(crate) name: &'a str,
+    /// Without hyphens.
+    pub(crate) option: &'a str,
+    pub(crate) values: Vec<OsString>,
+}
+
+/// What a variable becomes.
+#[derive(Debug)]
+pub(crate) struct OfVariable {
+    pub(crate) options: Vec<Canonical>,
+    pub(crate) ignored: Vec<String>,
+}
+
+/// Translates a variable as if its option had been typed.
+///
+/// # Errors
+///
+/// As [`translate`], in the name of the variable.
+pub(crate) fn translate_variable(
+    variable: Variable<'_>,
+    personality: Personality,
+    native: &Native,
+) -> Result<OfVariable, Error> {
+    let mut translator = Translator::new(&[], personality, native);
+    let Some(found) = translator.find(variable.option) else {
+        return Err(translator.unknown(variable.name, variable.option));
+    };
+    found.check(variable.name)?;
+    let given = Given {
+        option: variable.option,
+        typed: variable.name,
+        values: variable.values,
+        segment: 0,
+    };
+    translator.emit(&found, &given)?;
+    let mut options = translator.everywhere;
+    options.append(&mut translator.current.options);
+    Ok(OfVariable {
+        options,
+        ignored: translator.ignored,
+    })
 }
 
 /// Translates what follows the command's name.
@@ -226,16 +304,7 @@ pub(crate) fn translate(
     personality: Personality,
     native: &Native,
 ) -> Result<Translation, Error> {
-    let mut translator = Translator {
-        native,
-        personality,
-        tokens: line.iter().peekable(),
-        segments: Vec::new(),
-        current: Segment::default(),
-        everywhere: Vec::new(),
-        ignored: Vec::new(),
-        asks: None,
-    };
+    let mut translator = Translator::new(line, personality, native);
     translator.run()?;
     let Translator {
         personality,
@@ -281,6 +350,19 @@ struct Translator<'a> {
 }
 
 impl<'a> Translator<'a> {
+    fn new(line: &'a [OsString], personality: Personality, native: &'a Native) -> Self {
+        Self {
+            native,
+            personality,
+            tokens: line.iter().peekable(),
+            segments: Vec::new(),
+            current: Segment::default(),
+            everywhere: Vec::new(),
+            ignored: Vec::new(),
+            asks: None,
+        }
+    }
+
     fn run(&mut self) -> Result<(), Error> {
         while let Some(token) = self.tokens.next() {
             let bytes = token.as_bytes();
@@ -336,7 +418,7 @@ impl<'a> Translator<'a> {
         if let Some(found) = self.find(name) {
             return self.apply(&found, &typed, attached);
         }
-        if hyphens == 1 && self.cluster(bytes)? {
+        if hyphens == 1 && (self.cluster(bytes)? || self.counted(name, attached)?) {
             return Ok(());
         }
         Err(self.unknown(&typed, name))
@@ -344,7 +426,14 @@ impl<'a> Translator<'a> {
 
     /// Answers options that ask something; true if this was one.
     fn asks(&mut self, name: &str, hyphens: usize, attached: Option<&OsStr>) -> bool {
+        let value = attached.or_else(|| self.tokens.peek().map(|token| token.as_os_str()));
         let asked = match name {
+            "mpi" if self.personality == Personality::Srun && value == Some(OsStr::new("list")) => {
+                Asks::MpiTypes
+            }
+            "cpu-bind" | "cpu_bind" | "mem-bind" if value == Some(OsStr::new("help")) => {
+                Asks::Topic("placement".to_owned())
+            }
             "V" | "version" | "info" => Asks::Version,
             "h" if hyphens == 1 => Asks::ShortHelp,
             "help" | "h" | "?" | "usage" => {
@@ -362,9 +451,7 @@ impl<'a> Translator<'a> {
     }
 
     fn find(&self, name: &str) -> Option<Found<'a>> {
-        let spelling = SPELLINGS
-            .iter()
-            .find(|spelling| spelling.is(name, self.personality));
+        let spelling = spellings().find(|spelling| spelling.is(name, self.personality));
         spelling
             .map(Found::Spelling)
             .or_else(|| self.native.find(name).map(Found::Native))
@@ -376,34 +463,21 @@ impl<'a> Translator<'a> {
         typed: &str,
         attached: Option<&OsStr>,
     ) -> Result<(), Error> {
-        if let Found::Spelling(Spelling {
-            means: Means::Conflict(meanings),
-            ..
-        }) = found
-        {
-            return Err(Error::TwoMeanings {
-                option: typed.to_owned(),
-                meanings,
-            });
-        }
-        if let Found::Spelling(Spelling {
-            means: Means::Refused(why),
-            ..
-        }) = found
-        {
-            return Err(Error::NotOffered {
-                option: typed.to_owned(),
-                why: *why,
-            });
-        }
+        found.check(typed)?;
         let values = self.values(found.takes(), typed, attached)?;
         let given = Given {
+            option: typed.trim_start_matches('-'),
             typed,
             values,
             segment: self.segments.len(),
         };
+        self.emit(found, &given)
+    }
+
+    /// Makes of an option with its values what it becomes.
+    fn emit(&mut self, found: &Found<'_>, given: &Given<'_>) -> Result<(), Error> {
         let mut emit = Emit {
-            typed: typed.to_owned(),
+            typed: given.typed.to_owned(),
             here: &mut self.current.options,
             everywhere: &mut self.everywhere,
             ignored: &mut self.ignored,
@@ -424,13 +498,14 @@ impl<'a> Translator<'a> {
                         ),
                     })?;
             }
-            Found::Native(option) => native(&option.flag, &given, &mut emit),
+            Found::Native(option) => native(&option.flag, given, &mut emit),
             Found::Spelling(spelling) => match spelling.means {
-                Means::Same(flag) => native(flag, &given, &mut emit),
+                Means::Same(flag) => native(flag, given, &mut emit),
                 Means::Fixed(flag, value) => emit.here(flag, value),
                 Means::Plain(flag) => emit.plain(flag),
-                Means::Each(rewrite) => rewrite(&given, &mut emit)?,
-                Means::Ignored => emit.ignored(&given),
+                Means::Each(rewrite) => rewrite(given, &mut emit)?,
+                Means::Ignored => emit.ignored(given),
+                Means::Only(values, why) => only(values, why, given)?,
                 Means::Silent | Means::Conflict(_) | Means::Refused(_) => {}
             },
         }
@@ -449,6 +524,18 @@ impl<'a> Translator<'a> {
         };
         match (takes, attached) {
             (Takes::None | Takes::Attached, None) => Ok(Vec::new()),
+            (Takes::Readers, None) => {
+                let is_readers = |word: &&OsString| {
+                    matches!(word.as_bytes(), b"all" | b"none")
+                        || word.as_bytes().first().is_some_and(u8::is_ascii_digit)
+                            && word
+                                .as_bytes()
+                                .iter()
+                                .all(|byte| byte.is_ascii_digit() || b",-".contains(byte))
+                };
+                let value = self.tokens.next_if(is_readers);
+                Ok(value.cloned().into_iter().collect())
+            }
             (Takes::None, Some(value)) => Err(Error::UnexpectedValue {
                 option: typed.to_owned(),
                 value: value.to_string_lossy().into_owned(),
@@ -464,7 +551,7 @@ impl<'a> Translator<'a> {
                     .into_iter()
                     .collect())
             }
-            (Takes::Attached | Takes::Number | Takes::One, Some(value)) => {
+            (Takes::Attached | Takes::Number | Takes::Readers | Takes::One, Some(value)) => {
                 Ok(vec![value.to_owned()])
             }
             (Takes::One, None) => Ok(vec![self.value().ok_or_else(missing)?]),
@@ -524,7 +611,7 @@ impl<'a> Translator<'a> {
             rest = tail;
             let attached = match found.takes() {
                 Takes::None => None,
-                Takes::Attached | Takes::Number => {
+                Takes::Attached | Takes::Number | Takes::Readers => {
                     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
                     let (value, tail) = rest.split_at_checked(digits).unwrap_or((&[], rest));
                     rest = tail;
@@ -558,16 +645,30 @@ impl<'a> Translator<'a> {
         Ok(true)
     }
 
+    /// Reads `-np4`: a number of procs behind the name of its option. False if it is none of those.
+    fn counted(&mut self, name: &str, attached: Option<&OsStr>) -> Result<bool, Error> {
+        let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let number = name.get(letters.len()..).unwrap_or_default();
+        let is_count = matches!(letters, "np" | "ppn" | "npernode" | "perhost");
+        if number.is_empty() || attached.is_some() || !is_count {
+            return Ok(false);
+        }
+        let Some(found) = self.find(letters) else {
+            return Ok(false);
+        };
+        self.apply(&found, &format!("-{letters}"), Some(OsStr::new(number)))?;
+        Ok(true)
+    }
+
     fn unknown(&self, typed: &str, name: &str) -> Error {
         let elsewhere = Personality::ALL.into_iter().find_map(|other| {
-            let spelling = SPELLINGS.iter().find(|spelling| spelling.is(name, other))?;
+            let spelling = spellings().find(|spelling| spelling.is(name, other))?;
             Some(Elsewhere {
                 personality: other,
                 meaning: spelling.meaning(),
             })
         });
-        let here = SPELLINGS
-            .iter()
+        let here = spellings()
             .filter(|spelling| spelling.under(self.personality) && spelling.is_offered());
         let names = here
             .flat_map(|spelling| spelling.names.iter().copied())
@@ -585,6 +686,19 @@ impl<'a> Translator<'a> {
             elsewhere,
         }
     }
+}
+
+/// An option that is accepted with a few values only.
+fn only(values: &[&str], why: super::error::NotOffered, given: &Given<'_>) -> Result<(), Error> {
+    let value = given.values.first().map(|value| value.to_string_lossy());
+    let value = value.unwrap_or_default();
+    if values.iter().any(|known| *known == value) {
+        return Ok(());
+    }
+    Err(Error::NotOffered {
+        option: format!("{} {value}", given.typed),
+        why,
+    })
 }
 
 /// An option that keeps its values.

@@ -6,7 +6,15 @@ use std::{
 };
 
 use super::{Emit, Error, Given, split_once};
-use crate::args::values::{self, PatternError, ValueError};
+use crate::args::{
+    error::NotOffered,
+    values::{self, PatternError, ValueError},
+};
+
+mod placement;
+mod resources;
+
+pub(super) use self::{placement::*, resources::*};
 
 type Done = Result<(), Error>;
 
@@ -39,18 +47,20 @@ fn bad(given: &Given<'_>, reason: ValueError) -> Error {
     }
 }
 
+/// Refuses an option with the value that it was given.
+fn refused(given: &Given<'_>, why: NotOffered) -> Error {
+    let value = value(given, 0).to_string_lossy();
+    Error::NotOffered {
+        option: format!("{} {value}", given.typed),
+        why,
+    }
+}
+
 fn not_one_of(given: &Given<'_>, known: &[&str]) -> Error {
     bad(
         given,
         ValueError::NotOneOf(known.iter().map(|word| (*word).to_owned()).collect()),
     )
-}
-
-/// The text of a count that was checked to be one.
-fn count(given: &Given<'_>) -> Result<String, Error> {
-    values::procs(text(given)?)
-        .map(|count| count.to_string())
-        .map_err(|reason| bad(given, reason))
 }
 
 fn joined(parts: &[&OsStr]) -> OsString {
@@ -63,121 +73,12 @@ fn joined(parts: &[&OsStr]) -> OsString {
     )
 }
 
-// Numbers and placement.
-
-pub(super) fn cpus_per_proc(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    emit.here("map-by", format!(":PE={}", count(given)?));
-    Ok(())
-}
-
-pub(super) fn per_package(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    emit.here("map-by", format!("ppr:{}:package", count(given)?));
-    Ok(())
-}
-
-pub(super) fn per_core(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    emit.here("map-by", format!("ppr:{}:core", count(given)?));
-    Ok(())
-}
-
-/// `srun -N MIN[-MAX]`: one node is what we have; to ask for more is to ask for another machine.
-pub(super) fn nodes(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    let least = text(given)?.split('-').next().unwrap_or_default();
-    match values::procs(least) {
-        Ok(1) => emit.ignored(given),
-        Ok(_) => {
-            let why = crate::args::error::NotOffered::OneNode;
-            return Err(Error::NotOffered {
-                option: format!("{} {}", given.typed, text(given)?),
-                why,
-            });
-        }
-        Err(reason) => return Err(bad(given, reason)),
-    }
-    Ok(())
-}
-
-pub(super) fn rankfile(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    emit.here(
-        "map-by",
-        joined(&[OsStr::new("rankfile:FILE="), value(given, 0)]),
-    );
-    Ok(())
-}
-
-pub(super) fn cpu_list(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    emit.here("map-by", joined(&[OsStr::new("pe-list="), value(given, 0)]));
-    Ok(())
-}
-
-/// `srun -m NODES[:PACKAGES[:CORES]]`. On a node the second field decides; cyclic over nodes is `node`.
-pub(super) fn distribution(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    const KNOWN: [&str; 4] = ["block", "cyclic", "block:cyclic", "block:block"];
-    let words = text(given)?.to_ascii_lowercase();
-    let (shape, _extra) = words.split_once(',').unwrap_or((&words, ""));
-    let mut fields = shape.split(':');
-    let nodes = fields.next().unwrap_or_default();
-    let packages = fields.next().unwrap_or("*");
-    let policy = match (nodes, packages) {
-        ("block" | "*", "block" | "*") => "slot",
-        ("block" | "*", "cyclic" | "fcyclic") => "package",
-        ("cyclic", _) => "node",
-        _ => return Err(not_one_of(given, &KNOWN)),
-    };
-    emit.here("map-by", policy);
-    Ok(())
-}
-
-/// `srun --cpu-bind=[verbose,]TYPE`.
-pub(super) fn cpu_bind(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    const KNOWN: [&str; 8] = [
-        "none",
-        "cores",
-        "threads",
-        "sockets",
-        "ldoms",
-        "map_cpu:ASCENDING-LIST",
-        "verbose",
-        "quiet",
-    ];
-    let words = text(given)?;
-    let mut rest = words;
-    while !rest.is_empty() {
-        if let Some(list) = rest
-            .strip_prefix("map_cpu:")
-            .or_else(|| rest.strip_prefix("map_cpu="))
-        {
-            // A list of ours has no order of its own: one that goes up and down would be another list.
-            let numbers: Result<Vec<u32>, _> = list.split(',').map(str::parse).collect();
-            if numbers.is_ok_and(|numbers| !numbers.is_sorted()) {
-                return Err(not_one_of(given, &KNOWN));
-            }
-            emit.here("map-by", format!("pe-list={list}:ORDERED"));
-            break;
-        }
-        let (word, tail) = rest.split_once(',').unwrap_or((rest, ""));
-        rest = tail;
-        match word {
-            "v" | "verbose" => emit.here("display", "bindings"),
-            "q" | "quiet" => {}
-            "none" | "no" => emit.here("bind-to", "none"),
-            "cores" | "core" => emit.here("bind-to", "core"),
-            "threads" | "thread" => emit.here("bind-to", "hwthread"),
-            "sockets" | "socket" => emit.here("bind-to", "package"),
-            "ldoms" | "ldom" | "rank_ldom" => emit.here("bind-to", "numa"),
-            "rank" => emit.here("map-by", "hwthread"),
-            _ => return Err(not_one_of(given, &KNOWN)),
-        }
-    }
-    Ok(())
-}
-
 /// Open MPI's `--display`, whose words may be shortened.
 pub(super) fn display(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     const KNOWN: [&str; 3] = ["map", "bindings", "allocation"];
     for word in text(given)?.split(',') {
         let word = word
-            .split(':')
+            .split([':', '='])
             .next()
             .unwrap_or_default()
             .to_ascii_lowercase();
@@ -233,8 +134,7 @@ pub(super) fn runtime_options(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
             | "report-state-on-timeout"
             | "report-child-jobs-separately"
             | "aggregate-help-messages"
-            | "fwd-environment"
-            | "max-restarts" => {
+            | "fwd-environment" => {
                 let typed = format!("{} {word}", given.typed);
                 emit.ignored(&Given {
                     typed: &typed,
@@ -242,6 +142,8 @@ pub(super) fn runtime_options(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
                     ..*given
                 });
             }
+            "max-restarts" if said == "0" => {}
+            "max-restarts" => return Err(refused(given, NotOffered::Restarts)),
             _ => return Err(not_one_of(given, &KNOWN)),
         }
     }
@@ -269,13 +171,23 @@ pub(super) fn mca(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
         "orte_abort_on_non_zero_status" | "prte_abort_on_non_zero_status" => {
             emit.here("kill-on-bad-exit", if yes { "yes" } else { "no" });
         }
-        "orte_tag_output" | "prte_tag_output" if yes => emit.here("label", "rank"),
-        "orte_timestamp_output" | "prte_timestamp_output" if yes => emit.here("timestamps", "yes"),
-        "hwloc_base_report_bindings" | "orte_report_bindings" if yes => {
-            emit.here("display", "bindings")
+        "orte_tag_output" | "prte_tag_output" => {
+            emit.here("label", if yes { "rank" } else { "none" })
         }
-        "orte_display_map" if yes => emit.here("display", "map"),
-        _ if is_of_a_launcher(given.typed, &name) => emit.ignored(given),
+        "orte_timestamp_output" | "prte_timestamp_output" => {
+            emit.here("timestamps", if yes { "yes" } else { "no" });
+        }
+        "hwloc_base_report_bindings" | "orte_report_bindings" => {
+            if yes {
+                emit.here("display", "bindings");
+            }
+        }
+        "orte_display_map" | "rmaps_base_display_map" => {
+            if yes {
+                emit.here("display", "map");
+            }
+        }
+        _ if is_of_a_launcher(given.option, &name) => emit.ignored(given),
         // Open MPI's launcher gives the others to its library in this way.
         _ => {
             let variable = joined(&[
@@ -313,7 +225,6 @@ fn is_of_a_launcher(option: &str, name: &str) -> bool {
         "errmgr", "ess", "filem", "grpcomm", "iof", "odls", "oob", "orte", "plm", "prte", "ras",
         "regx", "rmaps", "rml", "routed", "rtc", "schizo", "state",
     ];
-    let option = option.trim_start_matches('-');
     let framework = name.split('_').next().unwrap_or_default();
     !matches!(option, "mca" | "omca" | "gmca") || FRAMEWORKS.contains(&framework)
 }
@@ -499,6 +410,8 @@ pub(super) fn output_directives(given: &Given<'_>, emit: &mut Emit<'_>) -> Done 
             emit.here("timestamps", "yes");
         } else if !name.is_empty() && "merge-stderr-to-stdout".starts_with(name) {
             emit.plain("merge-stderr");
+        } else if name == "xml" {
+            return Err(refused(given, NotOffered::Xml));
         } else if matches!(name, "raw" | "nocopy") {
             // Partial lines are passed on anyway, and a file never gets a copy on the terminal.
         } else {
@@ -541,6 +454,11 @@ fn pattern(
                     known,
                 })
             })?;
+            if ours.is_ascii_digit() {
+                // It is the same for all: the digit takes the place of the letter with all that belongs to it.
+                let sign = out.iter().rposition(|byte| *byte == b'%');
+                out.truncate(sign.unwrap_or(out.len()));
+            }
             out.extend_from_slice(ours.encode_utf8(&mut [0; 4]).as_bytes());
             break;
         }
@@ -549,12 +467,9 @@ fn pattern(
 }
 
 fn mpich_pattern(given: &Given<'_>) -> Result<OsString, Error> {
-    pattern(
-        given,
-        "mpiexec",
-        "%r %g %h",
-        &[('r', 'r'), ('g', 'j'), ('h', 'h'), ('%', '%')],
-    )
+    // There is one proxy, that of this node.
+    let letters = [('r', 'r'), ('g', 'j'), ('h', 'h'), ('p', '0'), ('%', '%')];
+    pattern(given, "mpiexec", "%r %g %p %h", &letters)
 }
 
 pub(super) fn outfile_pattern(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
@@ -565,31 +480,6 @@ pub(super) fn outfile_pattern(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
 pub(super) fn errfile_pattern(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     emit.here("error-file", mpich_pattern(given)?);
     Ok(())
-}
-
-fn slurm_pattern(given: &Given<'_>) -> Result<OsString, Error> {
-    if value(given, 0) == "all" {
-        return Ok(OsString::from("all"));
-    }
-    let letters = [('t', 'r'), ('N', 'h'), ('j', 'j'), ('%', '%')];
-    pattern(given, "srun", "%t %N %j", &letters)
-}
-
-fn slurm_output(given: &Given<'_>, emit: &mut Emit<'_>, flag: &str) -> Done {
-    let name = slurm_pattern(given)?;
-    // `all` is what happens without the option.
-    if name != "all" {
-        emit.here(flag, name);
-    }
-    Ok(())
-}
-
-pub(super) fn slurm_stdout(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    slurm_output(given, emit, "output-file")
-}
-
-pub(super) fn slurm_stderr(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    slurm_output(given, emit, "error-file")
 }
 
 /// `srun -i all|none|RANK|FILE`.
@@ -606,8 +496,8 @@ pub(super) fn slurm_input(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
 
 pub(super) fn slurm_time(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let limit = values::slurm_time(text(given)?).map_err(|reason| bad(given, reason))?;
-    if let Some(limit) = limit {
-        emit.here("timeout", limit.as_secs().to_string());
-    }
+    // No limit is said as well: it overrules the variables and settings.
+    let seconds = limit.map_or(0, |limit| limit.as_secs());
+    emit.here("timeout", seconds.to_string());
     Ok(())
 }

@@ -40,14 +40,14 @@ fn mistakes_in_options() {
         "rally run --append-env A a",
         "rally run -o o.%x a",
         "rally run -o o.% a",
-        "mpiexec -outfile-pattern o.%p a",
+        "mpiexec -outfile-pattern o.%x a",
         "rally run --personality mpirum a",
         "rally demo -n 0",
         "rally demo --nn 2",
         "rally config --jsn",
         "rally __generate",
         "rally __generate ksh",
-    ]), @r#"
+    ]), @"
     $ rally
     error: no command was given
       help: `rally run -n 4 PROGRAM`; `rally -h` for more
@@ -115,8 +115,8 @@ fn mistakes_in_options() {
 
     $ rally run -w h a
     error: there is no option `-w`
-      srun: there it means `--host`
-      help: use `--host`, or `--personality srun` before it
+      srun: has an option of this name
+      help: put `--personality srun` before it
     [120 cli/unknown-option]
 
     $ rally run -n
@@ -211,8 +211,8 @@ fn mistakes_in_options() {
       help: `rally help output` lists the letters of patterns
     [120 cli/bad-value]
 
-    $ mpiexec -outfile-pattern o.%p a
-    error: `-outfile-pattern` cannot be `o.%p`: `%p` of mpiexec has no equivalent here (known: %r %g %h)
+    $ mpiexec -outfile-pattern o.%x a
+    error: `-outfile-pattern` cannot be `o.%x`: `%x` of mpiexec has no equivalent here (known: %r %g %p %h)
       help: `rally help output` lists the letters of patterns
     [120 cli/bad-value]
 
@@ -245,7 +245,7 @@ fn mistakes_in_options() {
     $ rally __generate ksh
     error: `<WHAT>` cannot be `ksh`: known values are `man`, `bash`, `zsh`, `fish`, `elvish`
     [120 cli/bad-value]
-    "#);
+    ");
 }
 
 #[test]
@@ -299,7 +299,8 @@ fn spellings_with_two_meanings() {
 fn options_that_are_not_offered() {
     let place = Place::new();
     insta::assert_snapshot!(place.complaints(&[
-        "mpiexec -launcher ssh a",
+        "mpiexec -launcher alps a",
+        "rally run --bootstrap ssh a",
         "mpiexec -gdb a",
         "mpiexec -rankmap 0,1 a",
         "mpiexec -prepend-pattern %r a",
@@ -307,11 +308,30 @@ fn options_that_are_not_offered() {
         "mpirun --xterm 0 a",
         "mpirun --dvm x a",
         "mpirun --set-cwd-to-session-dir a",
+        "mpirun --report-uri - a",
+        "mpirun --map-by dist:span a",
+        "mpirun --index-argv-by-rank a",
+        "mpirun --output-proctable a",
+        "mpirun --max-restarts 2 a",
+        "mpiexec -membind bind:numa a",
+        "mpiexec -check_mpi a",
         "srun -N 2 a",
-        "srun --multi-prog f",
-    ]), @r#"
-    $ mpiexec -launcher ssh a
-    error: `-launcher ssh` is not offered: this version starts daemons by `fork` only
+        "srun -x localhost a",
+        "srun --begin=16:00 a",
+        "srun --jobid=9 a",
+        "srun --uid=1 a",
+        "srun --task-prolog=./p a",
+        "srun --container=c a",
+        "srun --mpi=x a",
+        "srun --gpu-bind=closest a",
+    ]), @"
+    $ mpiexec -launcher alps a
+    error: `-launcher alps` is not offered: this version starts daemons by `fork` only
+      help: leave it out, or use `fork`
+    [120 cli/not-offered]
+
+    $ rally run --bootstrap ssh a
+    error: `--bootstrap ssh` is not offered: this version starts daemons by `fork` only
       help: leave it out, or use `fork`
     [120 cli/not-offered]
 
@@ -350,16 +370,158 @@ fn options_that_are_not_offered() {
       help: name a directory with `--wdir`
     [120 cli/not-offered]
 
+    $ mpirun --report-uri - a
+    error: `--report-uri` is not offered: the launcher has no address for other programs
+      help: leave it out: ranks of one job find each other without it
+    [120 cli/not-offered]
+
+    $ mpirun --map-by dist:span a
+    error: `--map-by dist:span` is not offered: how far devices are is not known
+      help: use `--map-by numa` or `--map-by package`
+    [120 cli/not-offered]
+
+    $ mpirun --index-argv-by-rank a
+    error: `--index-argv-by-rank` is not offered: a program has the same name in all its procs
+      help: programs find their number in RALLY_RANK
+    [120 cli/not-offered]
+
+    $ mpirun --output-proctable a
+    error: `--output-proctable` is not offered: no table of procs is printed
+      help: `dbgr` finds the procs of a running job by itself
+    [120 cli/not-offered]
+
+    $ mpirun --max-restarts 2 a
+    error: `--max-restarts 2` is not offered: procs that have failed are not started again
+      help: leave it out, or say 0
+    [120 cli/not-offered]
+
+    $ mpiexec -membind bind:numa a
+    error: `-membind bind:numa` is not offered: memory is not bound
+      help: leave it out: memory comes from where it is used first; or start `numactl` before the program
+    [120 cli/not-offered]
+
+    $ mpiexec -check_mpi a
+    error: `-check_mpi` is not offered: it needs the tools of Intel MPI
+      help: leave it out, or use the launcher of Intel MPI
+    [120 cli/not-offered]
+
     $ srun -N 2 a
     error: `-N 2` is not offered: this version runs jobs on one node
       help: leave it out: all procs run on this node
     [120 cli/not-offered]
 
-    $ srun --multi-prog f
-    error: `--multi-prog` is not offered: the files of `srun --multi-prog` are not read
-      help: separate the programs with `:`, or list them in a file for `--app` (`rally help mpmd`)
+    $ srun -x localhost a
+    error: `-x localhost` is not offered: this version runs jobs on one node
+      help: leave it out: all procs run on this node
     [120 cli/not-offered]
-    "#);
+
+    $ srun --begin=16:00 a
+    error: `--begin 16:00` is not offered: jobs begin at once, for there is no queue
+      help: start it when it is to run, for instance after `sleep` or by `at`
+    [120 cli/not-offered]
+
+    $ srun --jobid=9 a
+    error: `--jobid 9` is not offered: procs are started here, and not in another job's allocation
+      help: start it inside of that job
+    [120 cli/not-offered]
+
+    $ srun --uid=1 a
+    error: `--uid` is not offered: procs run as the user who starts them
+      help: put `sudo -u USER` before the whole command
+    [120 cli/not-offered]
+
+    $ srun --task-prolog=./p a
+    error: `--task-prolog ./p` is not offered: nothing is run before or after the procs
+      help: start a script that does it: `./before-and-after.sh PROGRAM`
+    [120 cli/not-offered]
+
+    $ srun --container=c a
+    error: `--container` is not offered: procs are not put into containers
+      help: start the program of the container: `apptainer exec IMAGE PROGRAM`
+    [120 cli/not-offered]
+
+    $ srun --mpi=x a
+    error: `--mpi x` is not offered: ranks find PMI-1, PMI-2 and PMIx, and nothing else
+      help: leave it out; `srun --mpi=list` lists the known ones
+    [120 cli/not-offered]
+
+    $ srun --gpu-bind=closest a
+    error: `--gpu-bind closest` is not offered: GPUs are given out by number only
+      help: use `--gpus-per-proc N`, or set CUDA_VISIBLE_DEVICES in a script
+    [120 cli/not-offered]
+    ");
+}
+
+#[test]
+fn values_that_cannot_be() {
+    let place = Place::new()
+        .file("ranks", "0 ./a\n2 ./b\n")
+        .file("bad", "x ./a\n")
+        .file("tune", "-mca btl self\n--host x\n")
+        .variable("SLURM_TASK_PROLOG", "./p")
+        .variable("OMPI_MCA_hwloc_base_binding_policy", "cro");
+    let mut place = place;
+    place.world.gpus = || os::Gpus { nvidia: 0, amd: 0 };
+    insta::assert_snapshot!(place.complaints(&[
+        "srun a",
+        "mpirun a",
+        "mpiexec -usize many a",
+        "rally run --bind-list 0,x a",
+        "rally run --warn SIGFOO a",
+        "rally run --gpus-per-proc 1 a",
+        "rally run --multi-prog -n 3 ranks",
+        "rally run --multi-prog bad",
+        "rally run --tune tune a",
+        "rally run --tune missing a",
+    ]), @"
+    $ srun a
+    error: `SLURM_TASK_PROLOG ./p` is not offered: nothing is run before or after the procs
+      help: start a script that does it: `./before-and-after.sh PROGRAM`
+    [120 cli/not-offered]
+
+    $ mpirun a
+    error: cannot read `--bind-to cro`: `cro` is not known
+      from: environment, OMPI_MCA_hwloc_base_binding_policy
+      help: known are none, core, hwthread, l1cache, l2cache, l3cache, numa, package
+    [120 place/bad-policy]
+
+    $ mpiexec -usize many a
+    error: `-usize` cannot be `many`: it is neither a number of procs nor `slots` nor `infinite`
+    [120 cli/bad-value]
+
+    $ rally run --bind-list 0,x a
+    error: cannot read `--bind-list 0,x`: expected a number at position 0
+    [120 place/bad-policy]
+
+    $ rally run --warn SIGFOO a
+    error: `--warn` cannot be `SIGFOO`: it is not `SIGNAL` or `SIGNAL@SECONDS`
+    [120 cli/bad-value]
+
+    $ rally run --gpus-per-proc 1 a
+    error: `--gpus-per-proc 1` cannot be granted: no GPU was found on this node
+      help: leave it out, or list them in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES
+    [122 cli/no-gpus]
+
+    $ rally run --multi-prog -n 3 ranks
+    error: cannot read the file of programs `ranks`, line 2: no line is for rank 1
+      help: `rally help mpmd` shows the form
+    [121 cli/bad-app-file]
+
+    $ rally run --multi-prog bad
+    error: cannot read the file of programs `bad`, line 1: a line of `--multi-prog` begins with ranks (`0,4-7`) or `*`
+      help: `rally help mpmd` shows the form
+    [121 cli/bad-app-file]
+
+    $ rally run --tune tune a
+    error: cannot read the file of parameters `tune`, line 2: a line is `-mca NAME VALUE`, `-x NAME=VALUE` or `NAME = VALUE`
+      help: `rally help mpmd` shows the form
+    [121 cli/bad-app-file]
+
+    $ rally run --tune missing a
+    error: cannot read the file of parameters `missing`: No such file or directory (os error 2)
+      effect: the job was not started
+    [121 cli/unreadable-file]
+    ");
 }
 
 #[test]
@@ -643,7 +805,7 @@ fn no_port_is_told_and_none_stands_alone() {
 fn notices_are_one_line_each() {
     let place = Place::new();
     let run = place.run(
-        "mpirun --prtemca btl tcp --mca plm_x ob1 -rmk user --prtemca btl tcp -prefix /x --tune t -x A -x NO -x NEITHER a",
+        "mpirun --prtemca btl tcp --mca plm_x ob1 -rmk user --prtemca btl tcp -prefix /x --tmpdir t -x A -x NO -x NEITHER a",
     );
     let texts: Vec<_> = run
         .notices

@@ -73,6 +73,7 @@ impl Channels {
             StreamPlan::Unreadable => (os::unreadable_input().map_err(failed)?, None),
             StreamPlan::Null
             | StreamPlan::File(_)
+            | StreamPlan::NewFile(_)
             | StreamPlan::WithStdout
             | StreamPlan::Lines(_) => (os::dev_null().map_err(failed)?, None),
         };
@@ -90,7 +91,10 @@ impl Channels {
                 }
             }
             (StreamPlan::Pty, _) => Ok((slave(&terminal)?, None)),
-            (StreamPlan::File(name), _) => Ok((open_output(name, directory)?, None)),
+            (StreamPlan::File(name), _) => Ok((open_output(name, directory, Content::Kept)?, None)),
+            (StreamPlan::NewFile(name), _) => {
+                Ok((open_output(name, directory, Content::Removed)?, None))
+            }
             (StreamPlan::WithStdout, Some(stdout)) => {
                 Ok((os::duplicate(stdout).map_err(failed)?, None))
             }
@@ -114,15 +118,32 @@ impl Channels {
     }
 }
 
+/// What becomes of what a file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    Kept,
+    Removed,
+}
+
 /// Opens a rank's output file for appending, so that ranks that share it do not overwrite each other.
-fn open_output(name: &OsStr, directory: &CString) -> Result<OwnedFd, StartFailure> {
+fn open_output(
+    name: &OsStr,
+    directory: &CString,
+    content: Content,
+) -> Result<OwnedFd, StartFailure> {
     let path = Path::new(OsStr::from_bytes(directory.to_bytes())).join(name);
-    let open = || {
-        fs::OpenOptions::new()
+    let open = || -> std::io::Result<fs::File> {
+        let file = fs::OpenOptions::new()
             .append(true)
             .create(true)
             .mode(0o666)
-            .open(&path)
+            .open(&path)?;
+        match content {
+            // A terminal or a pipe has nothing that could be removed.
+            Content::Removed if file.metadata()?.is_file() => file.set_len(0)?,
+            Content::Removed | Content::Kept => {}
+        }
+        Ok(file)
     };
     open()
         .or_else(|error| match (error.kind(), path.parent()) {

@@ -1,7 +1,8 @@
 //! What to execute: the search for a program, its arguments and environment, and scripts that the kernel does not know.
 
 use std::{
-    ffi::{CStr, CString, OsStr},
+    collections::BTreeSet,
+    ffi::{CStr, CString, OsStr, OsString},
     fs,
     io::Read,
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -36,6 +37,8 @@ pub(super) struct Prepared {
     /// The arguments of a shell that runs it, when the kernel did not know the file and it turned out to be a script.
     pub(super) shell: Option<Vec<CString>>,
     pub(super) envp: Vec<CString>,
+    /// Whether `envp` has lost what each rank has a value of its own for.
+    has_own: bool,
     pub(super) directory: CString,
     pub(super) umask: Option<u32>,
     pub(super) tracers: os::Tracers,
@@ -58,6 +61,7 @@ impl Prepared {
             argv,
             shell: None,
             envp,
+            has_own: false,
             directory: c_string(app.directory.as_bytes().to_vec()),
             umask: app.umask,
             tracers: match app.tracers {
@@ -65,6 +69,21 @@ impl Prepared {
                 Tracers::SameUser => os::Tracers::SameUser,
             },
         }
+    }
+}
+
+impl Prepared {
+    /// Leaves out what ranks have values of their own for: a name that is there twice means one thing to a shell and
+    /// another to a program. The names are the same for all ranks of an app.
+    pub(super) fn leave_out(&mut self, own: &[(String, OsString)]) {
+        if std::mem::replace(&mut self.has_own, true) {
+            return;
+        }
+        let names: BTreeSet<&[u8]> = own.iter().map(|(name, _)| name.as_bytes()).collect();
+        self.envp.retain(|variable| {
+            let name = variable.as_bytes().split(|byte| *byte == b'=').next();
+            !names.contains(name.unwrap_or_default())
+        });
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     alloc::{AllocatedNode, Allocation, Slots},
     controller::{ControllerInput, ControllerOutput, FIRST},
     proto::{AskId, FromFront, TableRow, ToController, ToDaemon},
-    spec::{Destination, EndPolicy, FrontInput, OnFailure, StdioPlan},
+    spec::{Destination, EndPolicy, FrontInput, OnFailure, OpenMode, StdioPlan},
 };
 
 fn directive(key: &std::ffi::CStr, value: Value) -> Info {
@@ -92,6 +92,7 @@ fn job(on_failure: OnFailure) -> JobSpec {
         stdio: StdioPlan {
             stdout: Destination::Forward,
             stderr: Destination::Forward,
+            open: OpenMode::Append,
             pty: None,
             lines: None,
             input: FrontInput::Readable,
@@ -102,6 +103,7 @@ fn job(on_failure: OnFailure) -> JobSpec {
         },
         hold: HoldPlan::NOWHERE,
         variables: std::collections::BTreeSet::new(),
+        gpus: None,
     }
 }
 

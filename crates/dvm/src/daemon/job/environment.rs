@@ -92,6 +92,13 @@ impl LocalJob {
                 }
             }
         }
+        if let Some(gpus) = &launch.gpus {
+            let names = gpus.of(placed.local_rank);
+            set(gpus.kind.variable(), names.clone());
+            if launch.variables.contains(&Family::Slurm) {
+                set("SLURM_STEP_GPUS", names);
+            }
+        }
         let pmi = pmi::environment(
             rank,
             launch.size,
@@ -131,7 +138,10 @@ mod tests {
         daemon::{Daemon, DaemonConfig, Input, Output, ServiceConfig},
         place::Placed,
         proto::{Launch, ToDaemon, Universe},
-        spec::{App, Destination, EndPolicy, Family, FrontInput, HoldPlan, StdinTarget, StdioPlan},
+        spec::{
+            App, Destination, EndPolicy, Family, FrontInput, HoldPlan, OpenMode, StdinTarget,
+            StdioPlan,
+        },
     };
     use base::Rank;
 
@@ -184,6 +194,7 @@ mod tests {
             stdio: StdioPlan {
                 stdout: Destination::Discard,
                 stderr: Destination::Discard,
+                open: OpenMode::Append,
                 pty: None,
                 lines: None,
                 input: FrontInput::Readable,
@@ -193,6 +204,7 @@ mod tests {
             process_mapping: None,
             front_pid: 77,
             variables: [Family::OpenMpi].into(),
+            gpus: None,
         }
     }
 

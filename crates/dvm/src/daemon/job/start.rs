@@ -1,6 +1,6 @@
 //! Starting procs one after another, and holding and releasing them.
 
-use std::{collections::BTreeMap, ffi::OsString};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 use base::{Rank, RankSet, Signal, Time};
 use pmix::pmi;
@@ -12,8 +12,8 @@ use crate::{
     planted::{self, Bug},
     proto::{Launch, StartFailure, StartStep, Stream, TableRow, ToController},
     spec::{
-        Destination, FrontInput, HoldAt, LineTerminal, OnDebuggerLoss, PatternFacts, StdinTarget,
-        WithoutTerminal,
+        Destination, FrontInput, HoldAt, LineTerminal, OnDebuggerLoss, OpenMode, PatternFacts,
+        StdinTarget, WithoutTerminal,
     },
     stdio::Flow,
 };
@@ -81,32 +81,58 @@ impl LocalJob {
         }
     }
 
-    pub(super) fn order(&self, rank: Rank) -> Option<SpawnOrder> {
-        let proc = self.procs.get(&rank)?;
-        let placed = &proc.placed;
-        let plan = |stream| match self.launch.stream_plan(rank, stream) {
-            Plan::Null => StreamPlan::Null,
-            Plan::WithStdout => StreamPlan::WithStdout,
-            Plan::Read if self.launch.has_pty(rank) => StreamPlan::Pty,
-            Plan::Read => self
-                .line_terminal(rank, stream)
-                .map_or(StreamPlan::Pipe, StreamPlan::Lines),
+    /// A file of output: the first proc that opens it empties it, where that is wanted.
+    fn file(&mut self, app: u32, name: OsString) -> StreamPlan {
+        if self.launch.stdio.open == OpenMode::Append {
+            return StreamPlan::File(name);
+        }
+        let directory = self.directories.get(app as usize);
+        let path = directory
+            .map_or_else(PathBuf::new, PathBuf::from)
+            .join(&name);
+        if self.opened.insert(path) {
+            StreamPlan::NewFile(name)
+        } else {
+            StreamPlan::File(name)
+        }
+    }
+
+    /// What a stream of a proc is connected to.
+    fn stream(&mut self, rank: Rank, stream: Stream) -> StreamPlan {
+        let Some(proc) = self.procs.get(&rank) else {
+            return StreamPlan::Null;
+        };
+        let app = proc.placed.app;
+        let name = match self.launch.stream_plan(rank, stream) {
+            Plan::Null => return StreamPlan::Null,
+            Plan::WithStdout => return StreamPlan::WithStdout,
+            Plan::Read if self.launch.has_pty(rank) => return StreamPlan::Pty,
+            Plan::Read => {
+                return self
+                    .line_terminal(rank, stream)
+                    .map_or(StreamPlan::Pipe, StreamPlan::Lines);
+            }
             Plan::File(pattern) => {
                 let facts = PatternFacts {
                     rank: rank.0,
                     size: self.launch.size,
-                    local_rank: placed.local_rank,
-                    app: placed.app,
+                    local_rank: proc.placed.local_rank,
+                    app,
                     job: self.launch.job.0,
                     front_pid: self.launch.front_pid,
                     host: &self.host,
                 };
-                // The controller has expanded every pattern once already, so that a bad one is refused before a start.
-                pattern
-                    .expand(&facts)
-                    .map_or(StreamPlan::Null, StreamPlan::File)
+                pattern.expand(&facts)
             }
         };
+        // The controller has expanded every pattern once already, so that a bad one is refused before a start.
+        name.map_or(StreamPlan::Null, |name| self.file(app, name))
+    }
+
+    pub(super) fn order(&mut self, rank: Rank) -> Option<SpawnOrder> {
+        let [stdout, stderr] = Stream::BOTH.map(|stream| self.stream(rank, stream));
+        let proc = self.procs.get(&rank)?;
+        let placed = &proc.placed;
         let env = self.variables(rank, placed);
         Some(SpawnOrder {
             proc: proc_id(self.launch.job, rank),
@@ -117,8 +143,8 @@ impl LocalJob {
                 (None, false) if self.launch.is_reader(rank) => StreamPlan::Unreadable,
                 (None, false) => StreamPlan::Null,
             },
-            stdout: plan(Stream::Stdout),
-            stderr: plan(Stream::Stderr),
+            stdout,
+            stderr,
             pty_size: self
                 .launch
                 .stdio
@@ -408,6 +434,8 @@ impl Launch {
         };
         match destination {
             Destination::Forward => Plan::Read,
+            Destination::ForwardOnly(only) if *only == rank => Plan::Read,
+            Destination::ForwardOnly(_) => Plan::Null,
             Destination::Discard => Plan::Null,
             Destination::WithStdout => Plan::WithStdout,
             Destination::File(pattern) => Plan::File(pattern),

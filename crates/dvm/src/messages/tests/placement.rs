@@ -70,6 +70,11 @@ fn place_errors() -> Vec<place::Error> {
             available: 4,
             unit,
         },
+        Error::NoUsablePus {
+            node: node(),
+            wanted: "99".to_owned(),
+            usable: "0-3".to_owned(),
+        },
         Error::NoSuchNode {
             number: 7,
             nodes: 2,
@@ -157,6 +162,9 @@ fn jobs_that_cannot_be_placed() {
       effect: the job was not started
     place/no-such-cpu Error: package 1 of `n1` has no core number 9
       usable: 4 cores, numbered from 0
+      effect: the job was not started
+    place/no-usable-pus Error: none of `99` in the list of bindings may be used on `n1`
+      usable: hardware threads 0-3
       effect: the job was not started
     place/no-such-node Error: there is no node `+n7`: the allocation has 2
       effect: the job was not started

@@ -385,3 +385,39 @@ fn one_node_that_others_may_use_leaves_all_ranks_unbound() {
     let map = place(&request, &allocation, &Topologies::uniform(dual())).unwrap();
     insta::assert_snapshot!(shown(&map, &allocation), @"a 0:- 1:- 2:- 3:- | b 4:- 5:- 6:- 7:-");
 }
+
+#[test]
+fn bindings_by_list() {
+    let listed = |count, text: &str| Request {
+        bind_list: Some(bind_list(text).unwrap()),
+        ..request(Some(count), "", "", "")
+    };
+    insta::assert_snapshot!(placed(&listed(3, "0+8,4"), &LOCAL), @"a 0:0,8 1:4 2:0,8");
+    // A small job has another default.
+    insta::assert_snapshot!(placed(&listed(2, "3,3"), &LOCAL), @"a 0:3 1:3");
+    insta::assert_snapshot!(placed(&listed(3, "each"), &LOCAL), @"a 0:0 1:1 2:2");
+    insta::assert_snapshot!(placed(&listed(3, "numa:1,0"), &LOCAL), @"a 0:4-7,12-15 1:0-3,8-11 2:4-7,12-15");
+    // More procs than cores, and a list that says what each has.
+    insta::assert_snapshot!(placed(&listed(9, "1-3"), &[Slots::Explicit(9)]), @"a 0:1-3 1:1-3 2:1-3 3:1-3 4:1-3 5:1-3 6:1-3 7:1-3 8:1-3");
+    insta::assert_snapshot!(refused(&listed(1, "0,99"), &LOCAL), @"
+    none of `99` in the list of bindings may be used on `a`
+      usable: hardware threads 0-15
+    ");
+    insta::assert_snapshot!(bind_list("0,,1").unwrap_err(), @"cannot read `--bind-list 0,,1`: the list is empty");
+    insta::assert_snapshot!(bind_list("numa:x").unwrap_err(), @"cannot read `--bind-list numa:x`: expected a number at position 0");
+}
+
+#[test]
+fn numbers_by_object() {
+    insta::assert_snapshot!(placed(&request(Some(4), "package", "core", "core"), &LOCAL), @"a 0:0,8 1:1,9 2:4,12 3:5,13");
+    insta::assert_snapshot!(placed(&request(Some(4), "core", "package", "core"), &LOCAL), @"a 0:0,8 1:1,9 2:2,10 3:3,11");
+    insta::assert_snapshot!(placed(&request(Some(6), "slot", "package", "core"), &LOCAL), @"a 0:0,8 1:4,12 2:1,9 3:5,13 4:2,10 5:3,11");
+}
+
+#[test]
+fn objects_taken_together() {
+    insta::assert_snapshot!(placed(&request(Some(3), "l1cache:2", "", ""), &LOCAL), @"a 0:0-1,8-9 1:2-3,10-11 2:4-5,12-13");
+    insta::assert_snapshot!(placed(&request(Some(3), "numa:2", "", "core"), &LOCAL), @"a 0:0,8 1:1,9 2:2,10");
+    insta::assert_snapshot!(placed(&request(Some(3), "", "", "package:2"), &LOCAL), @"a 0:0-15 1:0-15 2:0-15");
+    insta::assert_snapshot!(refused(&request(Some(3), "numa:2", "", "numa:1"), &LOCAL), @"`numa:2` and `numa:1` exclude each other");
+}

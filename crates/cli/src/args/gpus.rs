@@ -1,0 +1,53 @@
+//! Which GPUs the ranks find: those that our own environment leaves us, else those that the node has.
+
+use dvm::spec::{GpuKind, GpuPlan, GpuShare};
+
+use super::{Error, JobLine, World};
+
+/// Who gets which GPUs; `None` where nobody asked.
+pub(super) fn resolve(job: &JobLine, world: &World) -> Result<Option<GpuPlan>, Error> {
+    let share = match (job.args.gpus, job.args.gpus_per_proc) {
+        (None, None) => return Ok(None),
+        // `--gpus 4 --gpus-per-proc 1` says twice how many there are in all.
+        (_, Some(each)) => GpuShare::Each(each),
+        (Some(count), None) => GpuShare::Together(count),
+    };
+    let count = match share {
+        GpuShare::Together(count) | GpuShare::Each(count) => count,
+    };
+    for kind in [GpuKind::Nvidia, GpuKind::Amd] {
+        if let Some(listed) = world.variable(kind.variable()) {
+            // Whatever follows what is no device is not seen, as the drivers have it.
+            let available = listed
+                .split(',')
+                .map(str::trim)
+                .take_while(|name| !name.is_empty() && *name != "-1" && *name != "NoDevFiles");
+            return Ok(Some(GpuPlan {
+                kind,
+                available: available.map(str::to_owned).collect(),
+                share,
+            }));
+        }
+    }
+    let found = (world.gpus)();
+    let (kind, number) = match (found.nvidia, found.amd) {
+        (0, 0) if count == 0 => return Ok(None),
+        (0, 0) => {
+            let flag = match share {
+                GpuShare::Together(_) => "gpus",
+                GpuShare::Each(_) => "gpus-per-proc",
+            };
+            return Err(Error::NoGpus {
+                option: job.typed(flag),
+                count,
+            });
+        }
+        (0, number) => (GpuKind::Amd, number),
+        (number, _) => (GpuKind::Nvidia, number),
+    };
+    Ok(Some(GpuPlan {
+        kind,
+        available: (0..number).map(|gpu| gpu.to_string()).collect(),
+        share,
+    }))
+}

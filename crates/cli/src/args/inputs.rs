@@ -1,0 +1,344 @@
+//! Input variables: what the environment says under the names of other launchers.
+//!
+//! Each variable stands for an option of the launcher that reads it, and goes through the same table. So it is honored
+//! where the option is, refused where the option is, and named in the note where the option has no effect. The command
+//! line is stronger, whatever its order; the settings are weaker.
+//!
+//! `srun` reads `SLURM_*` and `SRUN_*`; `mpiexec` and `mpirun` read `OMPI_MCA_*` and `PRTE_MCA_*`, and `HYDRA_*` and
+//! `MPIEXEC_*`. `rally run` has variables of its own, and reads none of them.
+
+use std::ffi::OsString;
+
+use self::Stands::{Flag, InAllocation, Needless, SameAs, Unheard};
+use super::{
+    Error, Personality, RunLine, World,
+    compat::{Canonical, Native, Segment, Variable, translate_variable},
+    environment::is_of_an_enclosing_launcher,
+    is_of_the_job, read_segments,
+};
+
+/// What a variable stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stands {
+    /// This option, with the variable's value.
+    SameAs(&'static str),
+    /// This option without a value, where the variable is empty, `yes` or a number other than 0.
+    Flag(&'static str),
+    /// An option about an allocation: within one it was granted already, elsewhere it is this option.
+    InAllocation(&'static str),
+    /// It asks for what is always so here, or it is read where it is used.
+    Needless,
+    /// It has a meaning for the other launcher and none here, and there is no option either: it is named in the note.
+    Unheard,
+}
+
+/// The variables that `srun` of Slurm 22.05 reads, in the order of its manual page. Of several for one option the later
+/// one counts.
+const SRUN: &[(&str, Stands)] = &[
+    ("PMI_FANOUT", Needless),
+    ("PMI_FANOUT_OFF_HOST", Needless),
+    ("PMI_TIME", Needless),
+    ("SLURM_ACCOUNT", InAllocation("account")),
+    ("SLURM_ACCTG_FREQ", InAllocation("acctg-freq")),
+    ("SLURM_BCAST", SameAs("bcast")),
+    ("SLURM_BCAST_EXCLUDE", SameAs("bcast-exclude")),
+    ("SLURM_BURST_BUFFER", InAllocation("bb")),
+    ("SLURM_CLUSTERS", InAllocation("clusters")),
+    ("SLURM_COMPRESS", SameAs("compress")),
+    // Slurm's own file: there is nothing in it for us.
+    ("SLURM_CONF", Needless),
+    ("SLURM_CONSTRAINT", InAllocation("constraint")),
+    ("SLURM_CORE_SPEC", InAllocation("core-spec")),
+    ("SLURM_CPU_BIND", SameAs("cpu-bind")),
+    ("SLURM_CPU_FREQ_REQ", SameAs("cpu-freq")),
+    ("SLURM_CPUS_PER_GPU", SameAs("cpus-per-gpu")),
+    ("SRUN_CPUS_PER_TASK", SameAs("cpus-per-task")),
+    ("SLURM_DEBUG", Flag("verbose")),
+    ("SLURM_DEBUG_FLAGS", Unheard),
+    ("SLURM_DELAY_BOOT", InAllocation("delay-boot")),
+    ("SLURM_DEPENDENCY", InAllocation("dependency")),
+    ("SLURM_DISABLE_STATUS", Flag("disable-status")),
+    // Procs on one node are in one block, whatever its size.
+    ("SLURM_DIST_PLANESIZE", Needless),
+    ("SLURM_DISTRIBUTION", SameAs("distribution")),
+    ("SLURM_EPILOG", SameAs("epilog")),
+    ("SLURM_EXACT", Flag("exact")),
+    ("SLURM_EXCLUSIVE", InAllocation("exclusive")),
+    ("SLURM_EXIT_ERROR", Unheard),
+    ("SLURM_EXIT_IMMEDIATE", Unheard),
+    ("SLURM_EXPORT_ENV", SameAs("export")),
+    ("SRUN_EXPORT_ENV", SameAs("export")),
+    ("SLURM_GPU_BIND", SameAs("gpu-bind")),
+    ("SLURM_GPU_FREQ", SameAs("gpu-freq")),
+    ("SLURM_GPUS", InAllocation("gpus")),
+    ("SLURM_GPUS_PER_NODE", InAllocation("gpus-per-node")),
+    ("SLURM_GPUS_PER_TASK", SameAs("gpus-per-task")),
+    ("SLURM_GRES", InAllocation("gres")),
+    ("SLURM_STEP_GRES", SameAs("gres")),
+    ("SLURM_GRES_FLAGS", InAllocation("gres-flags")),
+    ("SLURM_HINT", SameAs("hint")),
+    ("SLURM_IMMEDIATE", InAllocation("immediate")),
+    ("SLURM_JOB_ID", Needless),
+    ("SLURM_JOB_NAME", InAllocation("job-name")),
+    ("SLURM_JOB_NUM_NODES", SameAs("nodes")),
+    ("SLURM_NNODES", SameAs("nodes")),
+    ("SLURM_KILL_BAD_EXIT", SameAs("kill-on-bad-exit")),
+    ("SLURM_LABELIO", Flag("label")),
+    ("SLURM_MEM_BIND", SameAs("mem-bind")),
+    ("SLURM_MEM_PER_CPU", InAllocation("mem-per-cpu")),
+    ("SLURM_MEM_PER_GPU", InAllocation("mem-per-gpu")),
+    ("SLURM_MEM_PER_NODE", InAllocation("mem")),
+    ("SLURM_MPI_TYPE", SameAs("mpi")),
+    ("SLURM_NETWORK", InAllocation("network")),
+    ("SLURM_NO_KILL", InAllocation("no-kill")),
+    ("SLURM_NPROCS", SameAs("ntasks")),
+    ("SLURM_NTASKS", SameAs("ntasks")),
+    ("SLURM_NTASKS_PER_CORE", SameAs("ntasks-per-core")),
+    ("SLURM_NTASKS_PER_GPU", SameAs("ntasks-per-gpu")),
+    ("SLURM_NTASKS_PER_NODE", SameAs("ntasks-per-node")),
+    ("SLURM_NTASKS_PER_SOCKET", SameAs("ntasks-per-socket")),
+    ("SLURM_OPEN_MODE", SameAs("open-mode")),
+    ("SLURM_OVERCOMMIT", Flag("overcommit")),
+    ("SLURM_OVERLAP", Flag("overlap")),
+    ("SLURM_PARTITION", InAllocation("partition")),
+    ("SLURM_PMI_KVS_NO_DUP_KEYS", Needless),
+    ("SLURM_POWER", InAllocation("power")),
+    ("SLURM_PROFILE", InAllocation("profile")),
+    ("SLURM_PROLOG", SameAs("prolog")),
+    ("SLURM_QOS", InAllocation("qos")),
+    ("SLURM_REMOTE_CWD", SameAs("chdir")),
+    ("SLURM_WORKING_DIR", SameAs("chdir")),
+    ("SLURM_REQ_SWITCH", InAllocation("switches")),
+    ("SLURM_RESERVATION", InAllocation("reservation")),
+    ("SLURM_RESV_PORTS", SameAs("resv-ports")),
+    ("SLURM_SEND_LIBS", SameAs("send-libs")),
+    ("SLURM_SIGNAL", SameAs("signal")),
+    ("SLURM_SPREAD_JOB", InAllocation("spread-job")),
+    // Ranks that ended alike are in one message anyway.
+    ("SLURM_SRUN_REDUCE_TASK_EXIT_MSG", Needless),
+    ("SLURM_STDERRMODE", SameAs("error")),
+    ("SLURM_STDINMODE", SameAs("input")),
+    ("SLURM_STDOUTMODE", SameAs("output")),
+    ("SLURM_STEP_KILLED_MSG_NODE_ID", Needless),
+    ("SLURM_TASK_EPILOG", SameAs("task-epilog")),
+    ("SLURM_TASK_PROLOG", SameAs("task-prolog")),
+    // Programs are always looked for before the first is started.
+    ("SLURM_TEST_EXEC", Needless),
+    ("SLURM_THREAD_SPEC", InAllocation("thread-spec")),
+    ("SLURM_THREADS", SameAs("threads")),
+    ("SLURM_THREADS_PER_CORE", SameAs("threads-per-core")),
+    ("SLURM_TIMELIMIT", SameAs("time")),
+    // Batch scripts have it, and with it the umask itself, which the ranks and their files inherit.
+    ("SLURM_UMASK", Needless),
+    ("SLURM_UNBUFFEREDIO", Flag("unbuffered")),
+    ("SLURM_USE_MIN_NODES", InAllocation("use-min-nodes")),
+    ("SLURM_WAIT", SameAs("wait")),
+    ("SLURM_WAIT4SWITCH", InAllocation("switches")),
+    ("SLURM_WCKEY", InAllocation("wckey")),
+    ("SLURMD_DEBUG", SameAs("slurmd-debug")),
+    ("SRUN_CONTAINER", SameAs("container")),
+];
+
+/// The variables of Hydra, of its programs and of the other process managers of MPICH.
+const HYDRA: &[(&str, Stands)] = &[
+    ("HYDRA_HOST_FILE", SameAs("f")),
+    ("HYDRA_BINDING", SameAs("bind-to")),
+    ("HYDRA_MAPPING", SameAs("map-by")),
+    ("HYDRA_MEMBIND", SameAs("membind")),
+    // Everything is inherited anyway.
+    ("HYDRA_ENV", Needless),
+    ("HYDRA_DEBUG", Flag("verbose")),
+    ("HYDRA_TOPO_DEBUG", Flag("report-bindings")),
+    ("HYDRA_CONFIG_FILE", Unheard),
+    ("HYDRA_LAUNCHER", SameAs("launcher")),
+    ("HYDRA_BOOTSTRAP", SameAs("launcher")),
+    ("HYDRA_LAUNCHER_EXEC", Unheard),
+    ("HYDRA_BOOTSTRAP_EXEC", Unheard),
+    ("HYDRA_LAUNCHER_EXTRA_ARGS", Unheard),
+    ("HYDRA_LAUNCHER_AUTOFORK", Unheard),
+    ("HYDRA_LAUNCHER_SSH_ENABLE_WARNINGS", Unheard),
+    ("HYDRA_LAUNCHER_SSH_LIMIT", Unheard),
+    ("HYDRA_LAUNCHER_SSH_LIMIT_TIME", Unheard),
+    ("HYDRA_PROXY_RETRY_COUNT", Unheard),
+    ("HYDRA_HOSTNAME_PROPAGATION", Unheard),
+    ("HYDRA_IFACE", Unheard),
+    ("HYDRA_RMK", Unheard),
+    ("HYDRA_TOPOLIB", Unheard),
+    ("HYDRA_USE_LOCALHOST", Unheard),
+    ("HYDRA_DEMUX", Unheard),
+    // What the programs of Hydra tell each other.
+    ("HYDRA_USER_PROVIDED_BINDING", Needless),
+    ("MPIEXEC_PORTRANGE", Unheard),
+    ("MPIEXEC_PORT_RANGE", Unheard),
+    ("MPIEXEC_TIMEOUT", Needless),
+    ("MPIEXEC_UNIVERSE_SIZE", SameAs("usize")),
+    ("MPIEXEC_PREFIX_DEFAULT", Flag("label")),
+];
+
+/// Variables of Hydra that are not in the table are named in the note.
+const HYDRA_PREFIXES: [&str; 2] = ["HYDRA_", "MPIEXEC_"];
+/// Variables that are an MCA parameter each, and the option that gives one.
+const MCA_PREFIXES: [(&str, &str); 2] = [("OMPI_MCA_", "mca"), ("PRTE_MCA_", "prtemca")];
+
+/// What the variables of an environment say, as options.
+#[derive(Debug, Default)]
+struct Said {
+    options: Vec<Canonical>,
+    ignored: Vec<String>,
+}
+
+/// A command line with what the input variables of its name say before it; `None` where they say nothing.
+///
+/// # Errors
+///
+/// A variable with a value that its option cannot have, or one whose option is refused.
+pub(super) fn with_variables(line: &RunLine, world: &World) -> Result<Option<RunLine>, Error> {
+    let mut said = match line.personality {
+        Personality::Rally => return Ok(None),
+        Personality::Mpiexec | Personality::Mpirun => of_mpi(line.personality, world)?,
+        Personality::Srun => of_table(SRUN, Personality::Srun, world)?,
+    };
+    let has = |flag: &str| {
+        let of_job = line.job.typed.iter();
+        let of_apps = line.apps.iter().flat_map(|app| &app.typed);
+        of_job.chain(of_apps).any(|option| option.flag == flag)
+    };
+    // Both name the nodes, and of two that differ in strength only the stronger is meant.
+    if has("host") {
+        said.options.retain(|option| option.flag != "hostfile");
+    }
+    // On one node these only limit the number of procs: whoever says that number needs no limit.
+    if has("np") || said.options.iter().any(|option| option.flag == "np") {
+        said.options.retain(|option| option.flag != "per-node");
+    }
+    // The number is that of all procs, and several apps have numbers of their own.
+    if line.apps.len() > 1 {
+        said.options.retain(|option| option.flag != "np");
+    }
+    if said.options.is_empty() && said.ignored.is_empty() {
+        return Ok(None);
+    }
+    with_options(line, &said.options, said.ignored).map(Some)
+}
+
+/// A command line with options before its own, which are stronger.
+pub(super) fn with_options(
+    line: &RunLine,
+    options: &[Canonical],
+    ignored: Vec<String>,
+) -> Result<RunLine, Error> {
+    let (job, app): (Vec<Canonical>, Vec<Canonical>) = options
+        .iter()
+        .cloned()
+        .partition(|option| is_of_the_job(&option.flag));
+    let segments = line.apps.iter().enumerate().map(|(position, own)| {
+        let first = position == 0;
+        let of_job = job.iter().chain(&line.job.typed).filter(|_| first);
+        Segment {
+            options: of_job.chain(&app).chain(&own.typed).cloned().collect(),
+            program: own.program.clone(),
+        }
+    });
+    let ignored = line.ignored.iter().cloned().chain(ignored).collect();
+    read_segments(segments.collect(), ignored, line.personality)
+}
+
+/// What the variables of a table say.
+fn of_table(
+    table: &[(&str, Stands)],
+    personality: Personality,
+    world: &World,
+) -> Result<Said, Error> {
+    let native = Native::of_run();
+    let mut said = Said::default();
+    let is_in_allocation = world.variable("SLURM_JOB_ID").is_some();
+    for (name, stands) in table {
+        let Some(value) = world.variables.get(OsString::from(*name).as_os_str()) else {
+            continue;
+        };
+        let (option, values) = match stands {
+            Needless => continue,
+            InAllocation(_) if is_in_allocation => continue,
+            Unheard => {
+                said.ignored.push((*name).to_owned());
+                continue;
+            }
+            Flag(option) => match value.to_str() {
+                Some(text) if is_yes(text) => (option, Vec::new()),
+                _ => continue,
+            },
+            SameAs(_) | InAllocation(_) if value.is_empty() => continue,
+            SameAs(option) | InAllocation(option) => (option, vec![value.clone()]),
+        };
+        let variable = Variable {
+            name,
+            option,
+            values,
+        };
+        let translation = translate_variable(variable, personality, &native)?;
+        said.options.extend(translation.options);
+        said.ignored.extend(translation.ignored);
+    }
+    Ok(said)
+}
+
+/// What the variables of Open MPI, PRRTE and Hydra say.
+fn of_mpi(personality: Personality, world: &World) -> Result<Said, Error> {
+    let mut said = of_table(HYDRA, personality, world)?;
+    let native = Native::of_run();
+    for (name, value) in &world.variables {
+        let Some(name) = name.to_str() else { continue };
+        if is_of_an_enclosing_launcher(name) {
+            continue;
+        }
+        let is_unknown = HYDRA_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            && HYDRA.iter().all(|(known, _)| *known != name);
+        if is_unknown {
+            said.ignored.push(name.to_owned());
+        }
+        let parameter = MCA_PREFIXES
+            .iter()
+            .find_map(|(prefix, option)| Some((name.strip_prefix(prefix)?, *option)));
+        let Some((parameter, option)) = parameter else {
+            continue;
+        };
+        let variable = Variable {
+            name,
+            option,
+            values: vec![parameter.into(), value.clone()],
+        };
+        let translation = translate_variable(variable, personality, &native)?;
+        // The parameters of the library reach the ranks with the rest of the environment.
+        let ours = translation.options.into_iter();
+        said.options
+            .extend(ours.filter(|option| option.flag != "set-env"));
+        said.ignored.extend(translation.ignored);
+    }
+    Ok(said)
+}
+
+/// How `srun` reads a variable that stands for an option without a value.
+fn is_yes(text: &str) -> bool {
+    match text.parse::<i64>() {
+        Ok(number) => number != 0,
+        Err(_) => matches!(text, "" | "yes"),
+    }
+}
+
+#[cfg(test)]
+pub(super) fn check_tables() {
+    let native = Native::of_run();
+    let tables = [(SRUN, Personality::Srun), (HYDRA, Personality::Mpiexec)];
+    for (table, personality) in tables {
+        for (name, stands) in table {
+            let option = match stands {
+                SameAs(option) | Flag(option) | InAllocation(option) => option,
+                Needless | Unheard => continue,
+            };
+            assert!(
+                native.knows(option, personality),
+                "{name} stands for `{option}`, which is not known"
+            );
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `srun --multi-prog FILE`: a line for each set of ranks, with the program that they run.
+//!
+//! ```text
+//! 0      ./server
+//! 1-3,7  ./client rank %t, number %o of these
+//! *      ./rest
+//! ```
+//!
+//! `%t` is the rank, `%o` its number among those of the line. The first line that names a rank counts, and `*` has all that
+//! no line names.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::Path,
+};
+
+use base::{Rank, RankSet};
+
+use super::{
+    AppLine, Error, RunLine, app_file,
+    error::{AppFileProblem, FileKind},
+};
+
+/// A line: who runs what.
+struct Row {
+    /// Absent for `*`.
+    ranks: Option<RankSet>,
+    words: Vec<OsString>,
+}
+
+/// Puts the programs of a file in the place of its name: one app for each run of ranks that start the same.
+pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine, Error> {
+    let bad = |number, problem| Error::BadAppFile {
+        what: FileKind::ProgramFile,
+        path: path.to_owned(),
+        line: number,
+        problem,
+    };
+    let lines = app_file::split(text).map_err(|(number, problem)| bad(number, problem))?;
+    let mut rows = Vec::with_capacity(lines.len());
+    let last = lines.last().map_or(1, |line| line.number);
+    for app_file::Line { number, words } in lines {
+        let mut words = words.into_iter();
+        let ranks = words.next().unwrap_or_default();
+        let ranks = match ranks.to_str() {
+            Some("*") => None,
+            Some(text) => match text.parse::<RankSet>() {
+                Ok(set) if !set.is_empty() => Some(set),
+                _ => return Err(bad(number, AppFileProblem::NotRanks)),
+            },
+            None => return Err(bad(number, AppFileProblem::NotRanks)),
+        };
+        if words.len() == 0 {
+            return Err(bad(number, AppFileProblem::NoProgram));
+        }
+        rows.push(Row {
+            ranks,
+            words: words.collect(),
+        });
+    }
+    let Some(base) = line.apps.first() else {
+        return Ok(line.clone());
+    };
+    // The words after the file's name are arguments of every program.
+    let more = base.program.get(1..).unwrap_or_default();
+    let size = base.args.procs.unwrap_or(1);
+    let mut apps: Vec<AppLine> = Vec::new();
+    let mut before: Option<(usize, Vec<OsString>)> = None;
+    for rank in 0..size {
+        let row = rows.iter().position(|row| {
+            let ranks = row.ranks.as_ref();
+            ranks.is_some_and(|ranks| ranks.contains(Rank(rank)))
+        });
+        let row = row.or_else(|| rows.iter().position(|row| row.ranks.is_none()));
+        let Some((index, row)) = row.and_then(|index| Some((index, rows.get(index)?))) else {
+            return Err(bad(last, AppFileProblem::RankMissing(rank)));
+        };
+        let offset = row.ranks.as_ref().map_or(rank, |ranks| {
+            let before = ranks.iter().take_while(|other| other.0 < rank).count();
+            u32::try_from(before).unwrap_or(u32::MAX)
+        });
+        let words: Vec<OsString> = row
+            .words
+            .iter()
+            .map(|word| fill_in(word, rank, offset))
+            .chain(more.iter().cloned())
+            .collect();
+        let goes_on = before
+            .as_ref()
+            .is_some_and(|(other, said)| *other == index && *said == words);
+        match apps.last_mut().filter(|_| goes_on) {
+            Some(app) => app.args.procs = app.args.procs.map(|procs| procs + 1),
+            None => {
+                let mut app = base.clone();
+                app.args.procs = Some(1);
+                app.program.clone_from(&words);
+                if !apps.is_empty() {
+                    // What the first one says about places holds for all.
+                    app.args.map_by.clear();
+                    app.args.per_node = None;
+                    app.args.deal = None;
+                }
+                apps.push(app);
+            }
+        }
+        before = Some((index, words));
+    }
+    Ok(RunLine {
+        apps,
+        ..line.clone()
+    })
+}
+
+/// A word with its numbers.
+fn fill_in(word: &OsStr, rank: u32, offset: u32) -> OsString {
+    let mut out = Vec::with_capacity(word.len());
+    let mut bytes = word.as_bytes().iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        match (byte, bytes.peek()) {
+            (b'%', Some(b't')) => out.extend(rank.to_string().into_bytes()),
+            (b'%', Some(b'o')) => out.extend(offset.to_string().into_bytes()),
+            _ => {
+                out.push(byte);
+                continue;
+            }
+        }
+        bytes.next();
+    }
+    OsString::from_vec(out)
+}

@@ -1,0 +1,162 @@
+//! Where the ranks' input comes from and where their output goes.
+
+use std::ffi::OsString;
+
+use base::Rank;
+use dvm::spec::{
+    Destination, FrontInput, LineTerminal, OpenMode, Pattern, PatternFacts, Pty, StdinTarget,
+    StdioPlan, WithoutTerminal,
+};
+
+use super::{
+    AppLine, Error, InputSource, JobLine, Personality, ValueError, World,
+    define::{OpenModeChoice, StdinChoice},
+    error::FileKind,
+    slurm_files,
+    world::read_probe,
+};
+use crate::config::{LineBuffered, Settings};
+
+type Done<T> = Result<T, Error>;
+
+/// Who reads our stdin, and what that is.
+pub(super) fn stdin(
+    job: &JobLine,
+    personality: Personality,
+    world: &World,
+) -> Done<(StdinTarget, InputSource)> {
+    let target = match (job.args.stdin, job.args.pty, personality) {
+        (Some(StdinChoice::None), ..) => StdinTarget::None,
+        (Some(StdinChoice::All), ..) => StdinTarget::All,
+        (Some(StdinChoice::Rank(rank)), ..) => StdinTarget::Rank(Rank(rank)),
+        // Who has a terminal is who we talk to.
+        (None, Some(rank), _) => StdinTarget::Rank(Rank(rank)),
+        (None, None, Personality::Srun) => StdinTarget::All,
+        (None, None, _) => StdinTarget::Rank(Rank(0)),
+    };
+    let source = match (&job.args.input, target) {
+        (_, StdinTarget::None) => InputSource::Null,
+        (None, _) => InputSource::Inherit,
+        (Some(path), _) => {
+            let path = world.absolute(path)?;
+            read_probe(&path).map_err(|problem| Error::Unreadable {
+                what: FileKind::Input,
+                path: path.clone(),
+                problem,
+            })?;
+            InputSource::File(path)
+        }
+    };
+    Ok((target, source))
+}
+
+pub(super) fn stdio(
+    job: &JobLine,
+    apps: &[AppLine],
+    personality: Personality,
+    settings: &Settings,
+    world: &World,
+) -> Done<StdioPlan> {
+    let (slurm_stdout, slurm_stderr) = slurm_files::destinations(job, apps, world)?;
+    let stderr = match (&job.args.stderr, job.args.merge_stderr) {
+        (Some(_), true) => {
+            return Err(Error::Together {
+                first: job.typed("merge-stderr"),
+                second: job.typed("error-file"),
+                why: "merged, both go where stdout goes: leave one of them out",
+            });
+        }
+        (None, true) => Destination::WithStdout,
+        (None, false) => slurm_stderr.unwrap_or(Destination::Forward),
+        (pattern, false) => destination(job, "error-file", pattern.as_ref())?,
+    };
+    let stdout = match slurm_stdout {
+        Some(destination) => destination,
+        None => destination(job, "output-file", job.args.stdout.as_ref())?,
+    };
+    let [stdout, stderr] = [stdout, stderr].map(|destination| match job.args.only_from {
+        Some(rank) if destination == Destination::Forward => Destination::ForwardOnly(Rank(rank)),
+        _ => destination,
+    });
+    if job.args.pty.is_some() && stdout != Destination::Forward {
+        return Err(Error::Together {
+            first: job.typed("pty"),
+            second: job.typed("output-file"),
+            why: "the output of a terminal is shown here: leave one of them out",
+        });
+    }
+    let talks_to_another = match (job.args.pty, job.args.stdin) {
+        (Some(pty), Some(StdinChoice::Rank(rank))) => rank != pty,
+        (Some(_), Some(StdinChoice::None | StdinChoice::All)) => true,
+        (None, _) | (_, None) => false,
+    };
+    if talks_to_another {
+        return Err(Error::Together {
+            first: job.typed("pty"),
+            second: job.typed("stdin"),
+            why: "what is typed goes to the rank with the terminal: leave one of them out",
+        });
+    }
+    let pty = job.args.pty.map(|rank| Pty {
+        rank: Rank(rank),
+        size: world.window,
+    });
+    Ok(StdioPlan {
+        stdout,
+        stderr,
+        open: match (job.args.open_mode, personality) {
+            (Some(OpenModeChoice::Truncate), _) | (None, Personality::Srun) => OpenMode::Truncate,
+            (Some(OpenModeChoice::Append), _) | (None, _) => OpenMode::Append,
+        },
+        pty,
+        lines: lines(settings, world),
+        input: match (&job.args.input, job.args.pty) {
+            (None, None) => world.input,
+            // A terminal can be read whatever we were given.
+            (Some(_), _) | (None, Some(_)) => FrontInput::Readable,
+        },
+    })
+}
+
+/// Whether ranks get a terminal for their stdout. The size is that of ours; the size of the keyboard's terminal, or a
+/// usual one, where ours is none.
+fn lines(settings: &Settings, world: &World) -> Option<LineTerminal> {
+    let (size, without) = match (settings.line_buffered.value, world.screen) {
+        (LineBuffered::No, _) | (LineBuffered::Auto, None) => return None,
+        (LineBuffered::Auto, Some(size)) => (size, WithoutTerminal::Pipe),
+        (LineBuffered::Yes, screen) => (screen.unwrap_or(world.window), WithoutTerminal::Fail),
+    };
+    Some(LineTerminal { size, without })
+}
+
+fn destination(job: &JobLine, flag: &str, pattern: Option<&OsString>) -> Done<Destination> {
+    let Some(pattern) = pattern else {
+        return Ok(Destination::Forward);
+    };
+    if pattern == "none" {
+        return Ok(Destination::Discard);
+    }
+    let pattern = Pattern(pattern.clone());
+    // Any rank will do to see whether the pattern can be expanded.
+    let facts = PatternFacts {
+        rank: 0,
+        size: 1,
+        local_rank: 0,
+        app: 0,
+        job: 0,
+        front_pid: 0,
+        host: "",
+    };
+    let bad = |reason| Error::BadValue {
+        option: job.typed(flag),
+        value: pattern.0.to_string_lossy().into_owned(),
+        reason,
+    };
+    if pattern.0.is_empty() {
+        return Err(bad(ValueError::Empty));
+    }
+    pattern
+        .expand(&facts)
+        .map_err(|problem| bad(ValueError::OwnPattern(problem)))?;
+    Ok(Destination::File(pattern))
+}

@@ -1,0 +1,249 @@
+//! What launchers of other names read from the environment.
+
+use dvm::place::Oversubscribe;
+
+use super::*;
+
+/// The environment of a batch script of `#SBATCH -n 3`.
+const BATCH: &str = "SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node7 SLURM_JOB_NUM_NODES=1 SLURM_NNODES=1 \
+     SLURM_NTASKS=3 SLURM_NPROCS=3 SLURM_TASKS_PER_NODE=3 SLURM_JOB_CPUS_PER_NODE=4 SLURM_JOB_NAME=x \
+     SLURM_MEM_PER_NODE=100 SLURMD_NODENAME=node7 SLURM_CONF=/x SLURM_UMASK=0022";
+
+fn place(variables: &str) -> Place {
+    variables
+        .split_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .fold(Place::new(), |place, (name, value)| {
+            place.variable(name, value)
+        })
+}
+
+/// What a job becomes, as far as variables change it.
+fn shown(place: &Place, line: &str) -> String {
+    let run = match place.request(line) {
+        Ok(Request::Run(run)) => run,
+        Ok(other) => return format!("{other:?}"),
+        Err(error) => return format!("error: {error}"),
+    };
+    let mut parts = Vec::new();
+    for app in &run.spec.placement.apps {
+        let count = app
+            .count
+            .map_or_else(|| "-".to_owned(), |count| count.to_string());
+        parts.push(format!("n={count}"));
+    }
+    for node in &run.allocation.nodes {
+        if let Slots::Explicit(slots) = node.slots {
+            parts.push(format!("slots={slots}"));
+        }
+    }
+    let request = &run.spec.placement;
+    parts.extend(request.map_by.as_ref().map(|map| format!("map={map}")));
+    parts.extend(request.rank_by.map(|rank| format!("rank={rank}")));
+    parts.extend(request.bind_to.map(|bind| format!("bind={bind}")));
+    if request.oversubscribe != Oversubscribe::WhereImplicit {
+        parts.push(format!("over={:?}", request.oversubscribe));
+    }
+    let limit = run.spec.end.time_limit;
+    parts.extend(limit.map(|limit| format!("limit={}", limit.as_secs())));
+    if run.spec.end.on_failure == OnFailure::Continue {
+        parts.push("continue".to_owned());
+    }
+    if run.front.label != Label::None {
+        parts.push("label".to_owned());
+    }
+    if run.front.verbosity == Verbosity::Verbose {
+        parts.push("verbose".to_owned());
+    }
+    if run.spec.stdio.stdout != Destination::Forward {
+        parts.push(format!("stdout={:?}", run.spec.stdio.stdout));
+    }
+    if let Show::RunAndReport(reports) = &run.show {
+        parts.push(format!("show={reports:?}"));
+    }
+    parts.extend(run.notices.iter().map(|notice| format!("[{notice}]")));
+    parts.join(" ")
+}
+
+fn check(cases: &[(&str, &str, &str)]) {
+    for (variables, line, expected) in cases {
+        assert_eq!(
+            shown(&place(variables), line),
+            *expected,
+            "{variables}: {line}"
+        );
+    }
+}
+
+#[test]
+fn srun_does_what_the_batch_job_asked_for() {
+    let batch = |more: &str| format!("{BATCH} {more}");
+    let cases: &[(&str, &str, &str)] = &[
+        ("", "srun a", "n=3 slots=4"),
+        ("", "srun -n 2 a", "n=2 slots=4"),
+        ("", "mpirun a", "n=- slots=3"),
+        ("", "rally run a", "n=- slots=3"),
+        ("", "mpiexec -n 4 a", "n=4 slots=3 over=Allow"),
+        ("", "mpiexec -n 4 -hosts localhost a", "n=4"),
+    ];
+    for (more, line, expected) in cases {
+        assert_eq!(
+            shown(&place(&batch(more)), line),
+            *expected,
+            "{more}: {line}"
+        );
+    }
+}
+
+#[test]
+fn variables_of_srun() {
+    check(&[
+        ("SLURM_NTASKS=3", "srun a", "n=3"),
+        ("SLURM_NTASKS=3", "srun -n 2 a", "n=2"),
+        ("SLURM_NTASKS=3", "srun a : b", "n=1 n=1"),
+        (
+            "SLURM_NTASKS=x",
+            "srun a",
+            "error: `SLURM_NTASKS` cannot be `x`: it is not a whole number",
+        ),
+        ("SLURM_NTASKS_PER_NODE=2", "srun a", "n=- map=ppr:2:node"),
+        ("SLURM_NTASKS_PER_NODE=2 SLURM_NTASKS=4", "srun a", "n=4"),
+        (
+            "SLURM_NNODES=2",
+            "srun a",
+            "error: `SLURM_NNODES 2` is not offered: this version runs jobs on one node",
+        ),
+        ("SLURM_NNODES=2", "srun -N 1 a", "n=1"),
+        ("SRUN_CPUS_PER_TASK=2", "srun a", "n=1 map=:PE=2"),
+        (
+            "SRUN_CPUS_PER_TASK=2",
+            "srun -c 3 -m cyclic a",
+            "n=1 map=node:PE=3",
+        ),
+        ("SLURM_CPU_BIND=cores", "srun a", "n=1 bind=core"),
+        (
+            "SLURM_CPU_BIND=cores",
+            "srun --cpu-bind=none a",
+            "n=1 bind=none",
+        ),
+        ("SLURM_DISTRIBUTION=cyclic", "srun a", "n=1 map=node"),
+        ("SLURM_KILL_BAD_EXIT=0", "srun a", "n=1 continue"),
+        ("SLURM_KILL_BAD_EXIT=0", "srun -K a", "n=1"),
+        ("SLURM_LABELIO=1", "srun a", "n=1 label"),
+        ("SLURM_LABELIO=", "srun a", "n=1 label"),
+        ("SLURM_LABELIO=0", "srun a", "n=1"),
+        ("SLURM_OVERCOMMIT=1", "srun a", "n=1 over=Allow"),
+        ("SLURM_DEBUG=1", "srun a", "n=1 verbose"),
+        ("SLURM_TIMELIMIT=2", "srun a", "n=1 limit=120"),
+        ("SLURM_TIMELIMIT=2", "srun -t 1 a", "n=1 limit=60"),
+        ("SLURM_STDOUTMODE=none", "srun a", "n=1 stdout=Discard"),
+        ("SLURM_PARTITION=debug SLURM_JOB_ID=7", "srun a", "n=1"),
+        (
+            "SLURM_PARTITION=debug",
+            "srun a",
+            "n=1 [ignored, since it has no effect here: `SLURM_PARTITION`]",
+        ),
+        (
+            "SLURM_EXIT_ERROR=9",
+            "srun a",
+            "n=1 [ignored, since it has no effect here: `SLURM_EXIT_ERROR`]",
+        ),
+        ("SLURM_NTASKS=3", "mpirun a", "n=-"),
+        ("SLURM_NTASKS=3", "rally run a", "n=-"),
+    ]);
+}
+
+#[test]
+fn variables_of_open_mpi_and_hydra() {
+    check(&[
+        (
+            "OMPI_MCA_rmaps_base_mapping_policy=node",
+            "mpirun a",
+            "n=- map=node",
+        ),
+        (
+            "OMPI_MCA_rmaps_base_mapping_policy=node",
+            "mpirun --map-by core a",
+            "n=- map=core",
+        ),
+        (
+            "OMPI_MCA_rmaps_base_mapping_policy=node",
+            "rally run a",
+            "n=-",
+        ),
+        (
+            "PRTE_MCA_rmaps_default_mapping_policy=node",
+            "mpirun a",
+            "n=- map=node",
+        ),
+        (
+            "PRTE_MCA_hwloc_default_binding_policy=none",
+            "mpiexec a",
+            "n=- bind=none",
+        ),
+        (
+            "OMPI_MCA_hwloc_base_report_bindings=1",
+            "mpirun a",
+            "n=- show={Bindings}",
+        ),
+        ("OMPI_MCA_hwloc_base_report_bindings=0", "mpirun a", "n=-"),
+        ("OMPI_MCA_btl=self", "mpirun a", "n=-"),
+        (
+            "OMPI_MCA_plm_rsh_agent=ssh",
+            "mpirun a",
+            "n=- [ignored, since it has no effect here: `OMPI_MCA_plm_rsh_agent`]",
+        ),
+        ("OMPI_MCA_orte_hnp_uri=1", "mpirun a", "n=-"),
+        ("HYDRA_BINDING=core", "mpiexec a", "n=- bind=core"),
+        (
+            "HYDRA_MAPPING=socket HYDRA_BINDING=core",
+            "mpiexec -bind-to none a",
+            "n=- map=package bind=none",
+        ),
+        (
+            "HYDRA_IFACE=eth0",
+            "mpiexec a",
+            "n=- [ignored, since it has no effect here: `HYDRA_IFACE`]",
+        ),
+        (
+            "HYDRA_SOMETHING=1",
+            "mpiexec a",
+            "n=- [ignored, since it has no effect here: `HYDRA_SOMETHING`]",
+        ),
+        (
+            "HYDRA_HOST_FILE=missing",
+            "mpiexec -hosts localhost a",
+            "n=-",
+        ),
+        (
+            "HYDRA_HOST_FILE=missing",
+            "mpiexec a",
+            "error: cannot read the host file `missing`: No such file or directory (os error 2)",
+        ),
+        (
+            "HYDRA_BINDING=cro",
+            "mpiexec a",
+            "error: cannot read `--bind-to cro`: `cro` is not known\n  help:   known are none, core, hwthread, l1cache, l2cache, l3cache, numa, package",
+        ),
+    ]);
+}
+
+#[test]
+fn allocations_of_slurm() {
+    let other = place("SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n[1-2]");
+    insta::assert_snapshot!(other.complaint("mpirun a"), @"
+    $ mpirun a
+    error: the allocation of Slurm, job 7, is `n[1-2]`, and this machine is not part of it
+      help: start it in a batch script; `--host localhost` uses this machine all the same
+    [122 alloc/allocated-elsewhere]
+    ");
+    let several = place(
+        "SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n[6-8] SLURMD_NODENAME=n7 SLURM_TASKS_PER_NODE=1,2(x2)",
+    );
+    insta::assert_snapshot!(shown(&several, "mpirun a"), @"n=- slots=2 [`n[6,8]` of Slurm's allocation stays idle: this version runs jobs on one node]");
+}
+
+#[test]
+fn every_variable_stands_for_an_option() {
+    crate::args::inputs::check_tables();
+}
