@@ -36,6 +36,7 @@ use dvm::{
     messages::{Kind, Message},
     spec::{FrontInput, WindowSize},
 };
+use plan::Notes;
 
 /// Every message that `rally help ID` explains.
 const TABLES: &[&[&Kind]] = &[
@@ -160,12 +161,12 @@ fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
         Show::RunAndReport(_) => {
             // On stderr: what the ranks print on stdout must stay what it is. A job that cannot be placed is refused by
             // the controller, in the same words.
-            if let Ok(text) = plan::explain(&request, Detail::Map) {
+            if let Ok(text) = plan::explain(&request, Detail::Map, Notes::Apart) {
                 let _ = io::stderr().write_all(shown(&text, format).as_bytes());
             }
         }
         Show::DryRun { detail, .. } => {
-            return match plan::explain(&request, detail) {
+            return match plan::explain(&request, detail, Notes::Shown) {
                 Ok(text) => print(&text, format),
                 Err(plan::Unplaced { message, code }) => {
                     say(&message, format);

@@ -19,8 +19,20 @@ pub(crate) struct Unplaced {
     pub(crate) code: u8,
 }
 
+/// Whether the map says what is worth knowing about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notes {
+    Shown,
+    /// The controller says so when it has made the same map.
+    Apart,
+}
+
 /// The map of a job, for people or as JSON.
-pub(crate) fn explain(request: &RunRequest, detail: Detail) -> Result<String, Unplaced> {
+pub(crate) fn explain(
+    request: &RunRequest,
+    detail: Detail,
+    notes: Notes,
+) -> Result<String, Unplaced> {
     let topology = machine::topology().map_err(|error| Unplaced {
         message: messages::system(&error),
         code: exit::ExitCode::Resources.code(),
@@ -42,6 +54,9 @@ pub(crate) fn explain(request: &RunRequest, detail: Detail) -> Result<String, Un
         for app in &mut explanation.apps {
             app.why.clear();
         }
+    }
+    if notes == Notes::Apart {
+        explanation.notes.clear();
     }
     Ok(match request.front.message_format {
         MessageFormat::Text => explanation.to_string(),

@@ -468,3 +468,21 @@ fn packaging_gets_its_files() {
         assert!(!text.contains("__generate") || what != Generated::Man);
     }
 }
+
+/// The guide and the help say the same about what is read.
+#[test]
+fn guide_and_help_agree_on_input() {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let guide = words(include_str!("../../../../docs/user-guide.md")).replace('`', "");
+    let help = words(include_str!("topics/input.txt")).replace('`', "");
+    let ahead = dvm::stdio::STDIN_WINDOW / (1024 * 1024);
+    for sentence in [
+        &format!("We read ahead of ranks that read, {ahead} MiB at most;"),
+        "of what they do not read we take two pipes full (128 KiB).",
+        "That is more than most lists, so a loop such as while read line; do rally run",
+        "ended with code 123",
+    ] {
+        assert!(guide.contains(sentence), "the guide lacks: {sentence}");
+        assert!(help.contains(sentence), "the help lacks: {sentence}");
+    }
+}

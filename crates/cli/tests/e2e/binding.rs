@@ -111,3 +111,16 @@ fn a_job_beside_another_in_one_allocation_is_not_bound() {
     first.signal(nix::sys::signal::Signal::SIGTERM);
     first.end();
 }
+
+/// What is worth knowing about a map is said once, beside the map and beside the job.
+#[test]
+fn a_map_that_is_shown_says_its_notes_once() {
+    let sandbox = Sandbox::new();
+    for options in [&["--display", "map"][..], &["--dry-run"], &["--explain"]] {
+        let mut command = sandbox.rally(&["run", "-n", "1000"]);
+        let run = sandbox.run(command.args(options).arg("true")).expect_code(0);
+        let said = [run.out(), run.err()].concat();
+        assert_eq!(said.matches("note: ").count(), 1, "{options:?}: {run:?}");
+        assert!(!said.contains("  bind to"), "{options:?}: {run:?}");
+    }
+}

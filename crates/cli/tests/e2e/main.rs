@@ -13,6 +13,7 @@ mod binding;
 mod containers;
 mod debugger;
 mod errors;
+mod examples;
 mod faces;
 mod habits;
 mod hangs;
