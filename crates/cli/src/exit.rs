@@ -78,7 +78,7 @@ impl ExitCode {
             }
             Self::TimeLimit => "the job ran into its time limit",
             Self::Internal => {
-                "a part of ours was lost or failed, or the debugger of `--on-debugger-loss=kill`, or a rank broke the protocol that ranks start with, or ended without the `MPI_Init` in which others waited"
+                "a part of ours was lost or failed, or the debugger of `--on-debugger-loss=kill`, or a rank broke the protocol that ranks start with, or ended without the `MPI_Init` in which others waited, or without `MPI_Finalize` while others were at work"
             }
             Self::NotExecutable => "a program was found but cannot be executed",
             Self::NotFound => "a program, or the interpreter that it names, was not found",
@@ -121,7 +121,7 @@ fn code_of_cause(cause: &Cause) -> u8 {
             .iter()
             .min_by_key(|(_, ranks)| ranks.first())
             .map_or(INTERNAL, |(failure, _)| not_started(failure).code()),
-        Cause::Protocol { .. } | Cause::Absent(_) => INTERNAL,
+        Cause::Protocol { .. } | Cause::Absent(_) | Cause::Unfinished(_) => INTERNAL,
         Cause::Spawned { cause, .. } => code_of_cause(cause),
         Cause::Ended(reason) => match reason {
             EndReason::Signal(number) => signal(*number),
@@ -244,6 +244,7 @@ mod tests {
                 125,
             ),
             (Cause::Absent(RankSet::range(0..1)), 125),
+            (Cause::Unfinished(RankSet::range(0..1)), 125),
             (
                 Cause::Spawned {
                     job: JobId(2),

@@ -492,7 +492,6 @@ impl Machine {
             }
             Output::Forget { job } => {
                 self.ranks.forget(job, &mut self.events, &mut self.sources);
-                self.record.clear();
             }
             Output::Log(what) => self.admit(&what),
         }
@@ -544,7 +543,13 @@ impl Machine {
         while let Some(event) = os::reap() {
             match event {
                 ChildEvent::Exited { pid, status } => match self.ranks.on_exited(pid) {
-                    Some(proc) => self.daemon.handle(now, Input::Exited { proc, status }),
+                    Some(proc) => {
+                        // Its last words may not have been read yet, and an exit is the end of them.
+                        if let Some(token) = self.ranks.pmi(proc) {
+                            self.read_pmi(now, token, proc);
+                        }
+                        self.daemon.handle(now, Input::Exited { proc, status });
+                    }
                     None => self.daemon.handle(now, Input::StrayExited),
                 },
                 ChildEvent::Stopped { pid, signal } => {

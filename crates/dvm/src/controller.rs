@@ -536,6 +536,9 @@ impl Controller {
                 self.end(now, job, Cause::Protocol { rank, what });
             }
             ToController::Absent { job, ranks } => self.end(now, job, Cause::Absent(ranks)),
+            ToController::Unfinished { job, ranks } => {
+                self.end(now, job, Cause::Unfinished(ranks));
+            }
             ToController::Note { note, .. } => self.tell(ToFront::Note(note)),
             ToController::DebuggerLost { job, ranks } => self.on_debugger_lost(now, job, ranks),
             ToController::Clean { job } => {

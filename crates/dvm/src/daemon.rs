@@ -577,21 +577,21 @@ impl Daemon {
 
     fn forget_clean(&mut self, now: Time) {
         let clean = self.jobs.extract_if(.., |_, job| job.is_clean());
-        let clean: Vec<JobId> = clean.map(|(id, _)| id).collect();
-        for (number, id) in clean.iter().enumerate() {
-            let left = self.jobs.len() + clean.len() - 1 - number;
-            let notes = self
-                .service
-                .as_mut()
-                .map(|service| service.last_words(*id, left));
-            for note in notes.into_iter().flatten() {
-                let note = ToController::Note { job: *id, note };
+        let clean: Vec<(JobId, LocalJob)> = clean.collect();
+        let count = clean.len();
+        for (number, (id, mut job)) in clean.into_iter().enumerate() {
+            let left = self.jobs.len() + count - 1 - number;
+            let service = self.service.as_mut();
+            let closed = service.map(|service| service.last_words(id, left));
+            let notes = job.unfinished().into_iter();
+            for note in notes.chain(closed.into_iter().flatten()) {
+                let note = ToController::Note { job: id, note };
                 self.outputs.push_back(Output::Send(note));
             }
-            let clean = ToController::Clean { job: *id };
+            let clean = ToController::Clean { job: id };
             self.outputs.push_back(Output::Send(clean));
-            self.outputs.push_back(Output::Forget { job: *id });
-            self.serve(now, |service, now| service.forget(now, *id));
+            self.outputs.push_back(Output::Forget { job: id });
+            self.serve(now, |service, now| service.forget(now, id));
         }
     }
 }

@@ -322,6 +322,7 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
             .fact(them, list(numbers, left_out))
             .with_help("that user can end such a process, or root: `sudo kill PID`")
         }
+        Note::Unfinished(ranks) => trouble::unfinished(ranks, scene),
         Note::Refused(refused) => trouble::refused(refused, scene),
         Note::Missing { node, what, why } => trouble::missing(*node, *what, why, scene),
     }
@@ -364,6 +365,7 @@ pub fn outcome(outcome: &Outcome, scene: &Scene<'_>) -> Vec<Message> {
         } => vec![aborted(*rank, *code, message, outcome, scene)],
         Cause::Protocol { rank, what } => vec![protocol(*rank, what, outcome, scene)],
         Cause::Absent(ranks) => vec![absent(ranks, outcome, scene)],
+        Cause::Unfinished(ranks) => vec![trouble::left_alone(ranks, outcome, scene)],
         Cause::Spawned { job, cause } => vec![ended_with_spawned(*job, cause, outcome)],
         Cause::Ended(reason) => vec![ended(*reason, outcome, scene)],
     }
@@ -557,6 +559,9 @@ fn spawned_end(cause: &Cause) -> String {
             format!("its rank {rank} broke the rules of the process management interface")
         }
         Cause::Absent(ranks) => format!("its {} ended without `MPI_Init`", ranks_text(ranks)),
+        Cause::Unfinished(ranks) => {
+            format!("its {} ended without `MPI_Finalize`", ranks_text(ranks))
+        }
         Cause::NotStarted(classes) => match classes.first() {
             Some((failure, ranks)) => {
                 let program = match (failure.step, failure.subject.as_deref()) {

@@ -207,6 +207,8 @@ pub enum Note {
         node: NodeId,
         pids: Vec<i32>,
     },
+    /// These ranks have ended with code 0 between `MPI_Init` and `MPI_Finalize`.
+    Unfinished(RankSet),
     /// Connections to the PMIx port of a node were closed because of who made them or of what came over them.
     Refused(Refused),
     /// Something that the job does without.
@@ -288,6 +290,8 @@ pub enum Cause {
     },
     /// Procs ended well without having begun with the process management interface, and others waited for them there.
     Absent(RankSet),
+    /// Procs ended well without having finished with the process management interface, and others were still there.
+    Unfinished(RankSet),
     Ended(EndReason),
     /// A job that a proc had spawned by PMI ended so: the two are one MPI program.
     Spawned {
@@ -532,6 +536,11 @@ pub enum ToController {
     },
     /// These have ended without having begun with PMI, and others have waited for them there for some time.
     Absent {
+        job: JobId,
+        ranks: RankSet,
+    },
+    /// These have ended without having finished with PMI or PMIx, and others are there for some time more.
+    Unfinished {
         job: JobId,
         ranks: RankSet,
     },

@@ -126,6 +126,7 @@ impl Verdict {
                 });
             }
             ToController::Absent { ranks, .. } => self.end(Cause::Absent(ranks.clone())),
+            ToController::Unfinished { ranks, .. } => self.end(Cause::Unfinished(ranks.clone())),
             _ => {}
         }
     }

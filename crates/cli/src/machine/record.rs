@@ -98,13 +98,6 @@ impl Record {
         }
     }
 
-    /// Removes what the libraries of ranks that are gone have left.
-    pub(crate) fn clear(&self) {
-        if let Some((_, file)) = &self.file {
-            remove_leftovers(file);
-        }
-    }
-
     pub(crate) fn owner(&self) -> &str {
         &self.owner
     }
@@ -117,8 +110,9 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // The lock is held until the file is gone.
-        if let Some((path, _)) = &self.file {
+        // The lock is held until the file is gone. All ranks are gone by now.
+        if let Some((path, file)) = &self.file {
+            remove_leftovers(file);
             os::remove_files(&[session(path)]);
             remove(path);
         }

@@ -118,7 +118,9 @@ fn a_map_that_is_shown_says_its_notes_once() {
     let sandbox = Sandbox::new();
     for options in [&["--display", "map"][..], &["--dry-run"], &["--explain"]] {
         let mut command = sandbox.rally(&["run", "-n", "1000"]);
-        let run = sandbox.run(command.args(options).arg("true")).expect_code(0);
+        let run = sandbox
+            .run(command.args(options).arg("true"))
+            .expect_code(0);
         let said = [run.out(), run.err()].concat();
         assert_eq!(said.matches("note: ").count(), 1, "{options:?}: {run:?}");
         assert!(!said.contains("  bind to"), "{options:?}: {run:?}");

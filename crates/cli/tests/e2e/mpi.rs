@@ -239,6 +239,26 @@ with_each_library! {
         }
     };
 
+    a_rank_leaves_others_alone: |trial| {
+        let program = trial.library.program("leaves");
+        trial.run(&["-n", "3", &program]).expect_code(125).expect_err(&[
+            "error: rank 1 on ",
+            " ended with code 0, but without `MPI_Finalize`, and others were still at work",
+            "effect: the other 2 ranks were ended",
+        ]);
+    };
+
+    all_ranks_leave: |trial| {
+        let program = trial.library.program("leaves");
+        let run = trial.run(&["-n", "3", &program, "all"]).expect_code(0).expect_err(&[
+            "warning: ranks 0-2 on ",
+            " ended with code 0, but without `MPI_Finalize`",
+        ]);
+        assert!(!run.err().contains("error: "), "{run:?}");
+        let run = trial.run(&["-q", "-n", "3", &program, "all"]).expect_code(0);
+        assert_eq!(run.err(), "");
+    };
+
     one_sided: |trial| {
         trial.expect("rma", "4", &["fences: right", "locks: right", "shared memory: right"]);
     };

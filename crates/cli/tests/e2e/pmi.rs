@@ -206,6 +206,7 @@ fn a_spawn_has_several_programs_and_arguments_of_several_lines() {
         echo "rank $PMI_RANK of $PMI_SIZE, app $(ask cmd=get_appnum | grep -o '[0-9]*$'), in $PWD: $1"
         ask "cmd=get kvsname=$kvs key=PORT"
         echo "spawned: $PMI_SPAWNED"
+        quietly cmd=finalize
         "#,
     );
     let script = r#"
@@ -219,6 +220,7 @@ fn a_spawn_has_several_programs_and_arguments_of_several_lines() {
         printf 'info_num=2\ninfo_key_0=wdir\ninfo_val_0=/\ninfo_key_1=host\ninfo_val_1=localhost\nendcmd\n' >&$PMI_FD
         part 2 2 'y z'
         ask $'info_num=1\ninfo_key_0=wdir\ninfo_val_0=/usr\nendcmd'
+        quietly cmd=finalize
         "#;
     let script = one(&sandbox, "script", &script.replace("CHILD", &child));
     let run = sandbox

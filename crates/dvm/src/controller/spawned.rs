@@ -542,6 +542,10 @@ fn exit_code(cause: &Cause) -> i32 {
         },
         Cause::Aborted { code, .. } => i32::from(*code),
         Cause::Spawned { cause, .. } => exit_code(cause),
-        Cause::NotStarted(_) | Cause::Protocol { .. } | Cause::Absent(_) | Cause::Ended(_) => 1,
+        Cause::NotStarted(_)
+        | Cause::Protocol { .. }
+        | Cause::Absent(_)
+        | Cause::Unfinished(_)
+        | Cause::Ended(_) => 1,
     }
 }

@@ -5,6 +5,7 @@ mod attendance;
 mod environment;
 mod fence;
 mod left;
+mod partings;
 mod pushed;
 mod start;
 mod streams;
@@ -20,7 +21,7 @@ use base::{ExitStatus, Rank, RankSet, Signal, Time};
 use pmix::pmi;
 
 pub(super) use self::environment::spaced;
-use self::{attendance::Attendance, environment::Share, start::Plan};
+use self::{attendance::Attendance, environment::Share, partings::Partings, start::Plan};
 use super::{
     Company, DaemonConfig, Output, proc_id,
     service::{Environment, Pushed},
@@ -104,6 +105,7 @@ pub(super) struct LocalJob {
     /// Procs that will never come to the fence in which others wait, and when those are told at the latest.
     fence_broken: Option<(Vec<Rank>, Time)>,
     attendance: Attendance,
+    partings: Partings,
     /// What its procs are told about PMIx.
     environment: Option<Environment>,
     phase: Phase,
@@ -222,6 +224,7 @@ impl LocalJob {
             asked: BTreeMap::new(),
             fence_broken: None,
             attendance: Attendance::default(),
+            partings: Partings::default(),
             environment,
             phase: Phase::Running,
             not_permitted: None,
@@ -245,6 +248,11 @@ impl LocalJob {
     pub(super) fn behind(&self) -> u32 {
         let procs = u32::try_from(self.procs.len()).unwrap_or(u32::MAX);
         self.company.first.saturating_add(procs)
+    }
+
+    /// The ranks that have ended well from inside of MPI, where that has not ended the job.
+    pub(super) fn unfinished(&mut self) -> Option<Note> {
+        self.partings.take().map(Note::Unfinished)
     }
 
     pub(super) const fn is_clean(&self) -> bool {
@@ -283,6 +291,8 @@ impl LocalJob {
             self.attendance.on_ended_well(now, rank);
             self.wake_at(self.attendance.deadline());
         }
+        self.partings.on_ended(now, rank, status);
+        self.wake_at(self.partings.deadline());
         self.fail_broken_fence(now, out);
         self.report_if_done(now, rank, out);
         Ok(())
@@ -309,6 +319,7 @@ impl LocalJob {
         if self.phase != Phase::Running {
             return;
         }
+        self.partings.on_ending();
         let ignored = planted::is(Bug::GraceIgnored);
         let grace = if ignored { Duration::ZERO } else { grace };
         self.phase = Phase::Ending {
@@ -384,6 +395,8 @@ impl LocalJob {
         self.wake_at(until);
         self.tell_absent(now, out);
         self.wake_at(self.attendance.deadline());
+        self.tell_unfinished(now, out);
+        self.wake_at(self.partings.deadline());
     }
 
     fn check_leak(&mut self, now: Time, rank: Rank, out: &mut Out) {

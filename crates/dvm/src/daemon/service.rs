@@ -83,6 +83,9 @@ pub(super) enum What {
     Say(Stream, Bytes),
     /// A signal to some procs of the job.
     Signal(Vec<Rank>, Signal),
+    /// The proc has begun with PMIx, or finished.
+    Begun,
+    Finished,
     /// The proc waits for its debugger.
     Ready,
     /// A tool has let these procs go.
@@ -355,7 +358,11 @@ impl Service {
                         None => self.closed.stranger(&error),
                     }
                 }
-                FromServer::Connected { proc } => self.make_directory(&proc, out),
+                FromServer::Connected { proc } => {
+                    self.make_directory(&proc, out);
+                    self.demand(&proc, What::Begun);
+                }
+                FromServer::Finalized { proc } => self.demand(&proc, What::Finished),
                 FromServer::Wanted { nspace, channels } => {
                     if let Some(job) = self.jobs.get(&nspace) {
                         self.wanted.insert(*job, channels);
@@ -379,9 +386,9 @@ impl Service {
                     }),
                     Err(status) => self.reply(now, ticket, Answer::Status(status)),
                 },
-                // Whether a proc said goodbye decides nothing here: its exit does. And what concerns other nodes
-                // concerns nobody as long as there are none.
-                FromServer::Finalized { .. } | FromServer::Lost { .. } => {}
+                // That contact is lost decides nothing: the exit of the proc does. And what concerns other nodes concerns
+                // nobody as long as there are none.
+                FromServer::Lost { .. } => {}
                 FromServer::Event(event) if event.status == Status::DEBUGGER_RELEASE => {
                     self.released(&event);
                 }

@@ -68,6 +68,20 @@ not done so after 3 s, the job was ended.
 A program without MPI beside one with MPI, in one job (`:`), is a frequent reason, or a rank that leaves before `MPI_Init`. \
 Start the other program as a job of its own. `--kill-on-bad-exit=no` lets the ranks wait."
 
+    UNFINISHED: Warning "job/no-finalize"
+"The ranks called `MPI_Init` (or `PMIx_Init`), did not call `MPI_Finalize`, and ended with code 0, which says that all is well. A \
+call of `exit` in the midst of a program does that, a `STOP` in Fortran, or a library that ends the process. MPI requires \
+`MPI_Finalize`; without it, what other ranks were to get may be missing.
+
+The exit code is not changed: every rank has ended with 0. Where others were still at work 3 s later, the job is ended instead."
+
+    LEFT_ALONE: Error "job/left-alone"
+"Some ranks called `MPI_Init` (or `PMIx_Init`) and ended with code 0 without `MPI_Finalize`, and 3 s later others had neither finalized \
+nor ended. What concerns all ranks cannot be finished any more, and some libraries wait for ever, so the job was ended. \
+`mpirun` and Hydra's `mpiexec` do so at once. `--kill-on-bad-exit=no` lets the others go on.
+
+A call of `exit` in the midst of a program does that, a `STOP` in Fortran, or a library that ends the process."
+
     NOT_STARTED: Error "job/not-started"
 "Some ranks could not be started. `step` says how far we came and the headline what the kernel answered. A parallel \
 job needs all its ranks, so those that had been started were ended."

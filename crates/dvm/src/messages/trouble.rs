@@ -1,12 +1,43 @@
 //! Sentences about what goes wrong around a job and does not end it.
 
-use base::NodeId;
+use base::{NodeId, RankSet};
 
 use super::{
-    Message, Scene, kind as k,
+    Message, Scene, effect, kind as k,
     words::{count, plain, ranks_text},
 };
-use crate::proto::{Missing, Refused};
+use crate::proto::{Missing, Outcome, Refused};
+
+/// Ranks that have ended with code 0 from inside of MPI, and the job went its way.
+pub(super) fn unfinished(ranks: &RankSet, scene: &Scene<'_>) -> Message {
+    Message::new(&k::UNFINISHED, unfinished_headline(ranks, scene))
+        .maybe("program", scene.program(ranks))
+        .fact("effect", "none on the exit code: they ended with code 0")
+        .with_help(FINALIZE)
+}
+
+/// The same, and the job was ended for that.
+pub(super) fn left_alone(ranks: &RankSet, outcome: &Outcome, scene: &Scene<'_>) -> Message {
+    let headline = unfinished_headline(ranks, scene);
+    Message::new(
+        &k::LEFT_ALONE,
+        format!("{headline}, and others were still at work"),
+    )
+    .maybe("program", scene.program(ranks))
+    .maybe("effect", effect(ranks, outcome, scene))
+    .with_help(FINALIZE)
+}
+
+const FINALIZE: &str =
+    "a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed";
+
+fn unfinished_headline(ranks: &RankSet, scene: &Scene<'_>) -> String {
+    format!(
+        "{}{} ended with code 0, but without `MPI_Finalize`",
+        ranks_text(ranks),
+        scene.on(ranks)
+    )
+}
 
 /// Connections to the PMIx port that were closed.
 pub(super) fn refused(refused: &Refused, scene: &Scene<'_>) -> Message {

@@ -77,6 +77,14 @@ impl LocalJob {
         match what {
             // What is held depends on the service as well.
             What::Ready => {}
+            What::Begun => {
+                self.partings.on_begun(now, rank);
+                self.wake_at(self.partings.deadline());
+            }
+            What::Finished => {
+                self.partings.on_finished(now, rank);
+                self.wake_at(self.partings.deadline());
+            }
             What::Released(ranks) => {
                 out.push_back(Output::Send(ToController::Released { job, ranks }))
             }
@@ -153,6 +161,17 @@ impl LocalJob {
                 job: self.launch.job,
                 ranks,
             }));
+        }
+    }
+
+    /// Those who have left others alone are the cause of the job's end, unless others are to go on.
+    pub(super) fn tell_unfinished(&mut self, now: Time, out: &mut Out) {
+        if self.partings.overdue(now)
+            && self.launch.end.on_failure == OnFailure::EndJob
+            && let Some(ranks) = self.partings.take()
+        {
+            let job = self.launch.job;
+            out.push_back(Output::Send(ToController::Unfinished { job, ranks }));
         }
     }
 
@@ -239,14 +258,20 @@ impl LocalJob {
                 }
                 pmi::Output::Event(pmi::Event::Initialized { client }) => {
                     self.attendance.on_begun(now, client);
+                    self.partings.on_begun(now, client);
                 }
-                // Whether a proc said goodbye decides nothing here: its exit does.
-                pmi::Output::Event(
-                    pmi::Event::Finalized { client } | pmi::Event::Lost { client },
-                ) => self.attendance.on_left(now, client),
+                pmi::Output::Event(pmi::Event::Finalized { client }) => {
+                    self.attendance.on_left(now, client);
+                    self.partings.on_finished(now, client);
+                }
+                // That the connection is gone decides nothing: the exit of the proc does.
+                pmi::Output::Event(pmi::Event::Lost { client }) => {
+                    self.attendance.on_left(now, client);
+                }
             }
         }
         self.wake_at(check);
         self.wake_at(self.attendance.deadline());
+        self.wake_at(self.partings.deadline());
     }
 }

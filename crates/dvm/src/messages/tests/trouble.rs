@@ -89,3 +89,42 @@ fn what_a_job_does_without() {
       reason: cannot do so: Too many open files
     ");
 }
+
+#[test]
+fn ranks_that_leave_without_finalize() {
+    let small = Job::small();
+    let wide = Job::wide();
+    let cases = [
+        (&small, Note::Unfinished(set("3"))),
+        (&wide, Note::Unfinished(set("0-1,6"))),
+    ];
+    let notes = cases.map(|(job, note)| shown(&super::note(&note, &job.scene())));
+    insta::assert_snapshot!(notes.concat(), @"
+    job/no-finalize Warning: rank 3 on `n1` ended with code 0, but without `MPI_Finalize`
+      effect: none on the exit code: they ended with code 0
+      help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
+    job/no-finalize Warning: ranks 0-1,6 on `n[08,11]` ended with code 0, but without `MPI_Finalize`
+      effect: none on the exit code: they ended with code 0
+      help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
+    ");
+    let outcome = Outcome {
+        cause: Cause::Unfinished(set("1")),
+        size: 8,
+        ended: vec![
+            (TERMINATED, set("0,2-7")),
+            (ExitStatus::Exited(0), set("1")),
+        ],
+        not_started: RankSet::new(),
+        ended_by_us: set("0,2-7"),
+        left: RankSet::new(),
+    };
+    let said: Vec<String> = super::outcome(&outcome, &small.scene())
+        .iter()
+        .map(shown)
+        .collect();
+    insta::assert_snapshot!(said.concat(), @"
+    job/left-alone Error: rank 1 on `n1` ended with code 0, but without `MPI_Finalize`, and others were still at work
+      effect: the other 7 ranks were ended
+      help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
+    ");
+}

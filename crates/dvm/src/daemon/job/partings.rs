@@ -1,0 +1,127 @@
+//! Ranks that end with code 0 between `MPI_Init` and `MPI_Finalize`, in the words of PMI or of PMIx.
+//!
+//! Their code says that all went well, and nobody else says otherwise; but those who are left cannot finish what concerns all,
+//! and some wait for ever in memory that ranks share ([0014](../../../../../docs/decisions/0014-no-finalize.md)).
+//!
+//! | others that have begun and not finished | what happens |
+//! |---|---|
+//! | some, [`PARTING_DELAY`] later as well | the job ends: these ranks are the cause |
+//! | none, or the user has said that others go on | a warning when the job is over |
+
+use std::{collections::BTreeSet, time::Duration};
+
+use base::{ExitStatus, Rank, RankSet, Time};
+
+/// How long others may be inside: a program whose ranks all leave so is not ended before the last of them has left.
+pub(super) const PARTING_DELAY: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Default)]
+pub(super) struct Partings {
+    /// Who has begun and neither finished nor ended.
+    inside: BTreeSet<Rank>,
+    /// Who has ended well from inside, and was not told of yet.
+    left: RankSet,
+    until: Option<Time>,
+}
+
+impl Partings {
+    pub(super) fn on_begun(&mut self, now: Time, rank: Rank) {
+        self.inside.insert(rank);
+        self.reconsider(now);
+    }
+
+    pub(super) fn on_finished(&mut self, now: Time, rank: Rank) {
+        self.inside.remove(&rank);
+        self.reconsider(now);
+    }
+
+    pub(super) fn on_ended(&mut self, now: Time, rank: Rank, status: ExitStatus) {
+        if self.inside.remove(&rank) && status.is_success() {
+            self.left.insert(rank);
+        }
+        self.reconsider(now);
+    }
+
+    /// The job is being ended: how ranks leave now means nothing.
+    pub(super) fn on_ending(&mut self) {
+        self.inside.clear();
+        self.until = None;
+    }
+
+    fn reconsider(&mut self, now: Time) {
+        if self.inside.is_empty() || self.left.is_empty() {
+            self.until = None;
+        } else if self.until.is_none() {
+            self.until = Some(now + PARTING_DELAY);
+        }
+    }
+
+    /// When [`Self::overdue`] is to be asked.
+    pub(super) const fn deadline(&self) -> Option<Time> {
+        self.until
+    }
+
+    /// Others have gone on for too long without these.
+    pub(super) fn overdue(&mut self, now: Time) -> bool {
+        self.until.take_if(|until| *until <= now).is_some()
+    }
+
+    /// Who has left so, told once.
+    pub(super) fn take(&mut self) -> Option<RankSet> {
+        let left = std::mem::take(&mut self.left);
+        (!left.is_empty()).then_some(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WELL: ExitStatus = ExitStatus::Exited(0);
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn inside(ranks: u32) -> Partings {
+        let mut partings = Partings::default();
+        for rank in 0..ranks {
+            partings.on_begun(at(0), Rank(rank));
+        }
+        partings
+    }
+
+    #[test]
+    fn who_leaves_others_alone_ends_the_job_after_some_time() {
+        let mut partings = inside(3);
+        partings.on_ended(at(1), Rank(1), WELL);
+        assert_eq!(partings.deadline(), Some(at(4)));
+        assert!(!partings.overdue(at(3)));
+        assert!(partings.overdue(at(4)));
+        assert!(!partings.overdue(at(5)));
+        assert_eq!(partings.take(), Some(RankSet::single(Rank(1))));
+        assert_eq!(partings.take(), None);
+    }
+
+    #[test]
+    fn where_all_leave_so_it_is_told_and_nothing_ends() {
+        let mut partings = inside(2);
+        partings.on_ended(at(1), Rank(0), WELL);
+        partings.on_ended(at(2), Rank(1), WELL);
+        assert_eq!(partings.deadline(), None);
+        assert_eq!(partings.take(), Some(RankSet::range(0..2)));
+    }
+
+    #[test]
+    fn who_finishes_fails_or_is_ended_is_no_case_of_it() {
+        let mut partings = inside(4);
+        partings.on_finished(at(1), Rank(0));
+        partings.on_ended(at(1), Rank(0), WELL);
+        partings.on_ended(at(1), Rank(1), ExitStatus::Exited(1));
+        partings.on_ending();
+        partings.on_ended(at(1), Rank(2), WELL);
+        partings.on_ended(at(1), Rank(7), WELL);
+        assert_eq!(partings.deadline(), None);
+        assert_eq!(partings.take(), None);
+    }
+}

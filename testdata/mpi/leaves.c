@@ -1,0 +1,16 @@
+/* Rank 1, or every rank with the argument `all`, ends with code 0 and without MPI_Finalize. Others work on for very long. */
+#include <unistd.h>
+
+#include "check.h"
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    int all = argc > 1 && strcmp(argv[1], "all") == 0;
+    say(MPI_COMM_WORLD, "all are here");
+    if (all || rank_in(MPI_COMM_WORLD) == 1)
+        _exit(0);
+    sleep(1000);
+    MPI_Finalize();
+    return 0;
+}
