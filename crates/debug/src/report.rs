@@ -52,6 +52,8 @@ pub struct Report {
     pub date: String,
     /// What took part: our version, the kernel, and which builds of programs and of MPI.
     pub versions: Vec<Part>,
+    /// What ranks were started with, the first ranks first.
+    pub commands: Vec<Command>,
     /// Where each rank is.
     pub placement: BTreeMap<Rank, Place>,
     /// Every frame that is meant below.
@@ -75,6 +77,15 @@ pub struct Part {
     pub of: String,
     /// A version or a build id.
     pub version: String,
+}
+
+/// A command line, and the ranks that have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// Who.
+    pub ranks: RankSet,
+    /// The arguments, the program first, with spaces between them.
+    pub line: String,
 }
 
 /// Where a rank runs.

@@ -10,7 +10,7 @@ use std::{
 use base::Rank;
 use debug::{
     languages,
-    report::{self, Colour, Detail, Guides, Look, Part, Place, Report},
+    report::{self, Colour, Command, Detail, Guides, Look, Part, Place, Report},
     samples::Recording,
     stack::Seen,
     target::Target,
@@ -51,6 +51,7 @@ pub(super) fn report(
     let placement = places.collect();
     let mut report = Report::of(recording, detail);
     report.placement = placement;
+    report.commands = commands(target);
     report.title.clone_from(&target.title);
     report.found = target.tried.iter().map(ToString::to_string).collect();
     report.found.push(target.how.to_string());
@@ -69,6 +70,39 @@ pub(super) fn report(
         .versions
         .extend(os::kernel_release().map(|release| version("Linux", release)));
     report
+}
+
+/// Ranks of which the command line is read.
+const COMMANDS: usize = 64;
+/// Letters of a command line that are kept.
+const MAX_COMMAND: usize = 1_000;
+
+/// What the first ranks of this host were started with.
+fn commands(target: &Target) -> Vec<Command> {
+    let mut commands: Vec<Command> = Vec::new();
+    let here = target
+        .procs
+        .iter()
+        .filter(|(_, proc)| proc.host().is_none());
+    for (&rank, proc) in here.take(COMMANDS) {
+        let Some(arguments) = os::arguments_of(os::Pid::from_raw(proc.pid)) else {
+            continue;
+        };
+        let words = String::from_utf8_lossy(&arguments);
+        let words: Vec<&str> = words.trim_end_matches('\0').split('\0').collect();
+        let line: String = words.join(" ").chars().take(MAX_COMMAND).collect();
+        if line.is_empty() {
+            continue;
+        }
+        match commands.iter_mut().find(|known| known.line == line) {
+            Some(known) => known.ranks.insert(rank),
+            None => commands.push(Command {
+                ranks: base::RankSet::single(rank),
+                line,
+            }),
+        }
+    }
+    commands
 }
 
 /// How much is asked for.

@@ -34,7 +34,9 @@ pub fn html(report: &Report) -> String {
             let _ = write!(page, " · {word} {}", escaped(what));
         }
     }
-    page.push_str("</p></header>\n");
+    page.push_str("</p>\n");
+    parts::processes(report, &mut page);
+    page.push_str("</header>\n");
     for part in [
         parts::verdicts,
         parts::missing,

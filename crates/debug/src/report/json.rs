@@ -6,7 +6,7 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Absent, ChildPlace, Children, Class, Part, Place, Report, Sample, Timing};
+use super::{Absent, ChildPlace, Children, Class, Command, Part, Place, Report, Sample, Timing};
 use crate::{
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, Frames},
@@ -49,6 +49,8 @@ struct Document {
     host: String,
     date: String,
     versions: Vec<Part>,
+    #[serde(default)]
+    commands: Vec<Command>,
     placement: Vec<Placed>,
     frames: Vec<Frame>,
     samples: Vec<Looked>,
@@ -183,6 +185,7 @@ pub fn json(report: &Report) -> String {
         format: FORMAT.to_owned(),
         version: VERSION,
         title: report.title.clone(),
+        commands: report.commands.clone(),
         found: report.found.clone(),
         doubts: report.doubts.clone(),
         host: report.host.clone(),
@@ -366,6 +369,7 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
     }
     Ok(Report {
         title: document.title,
+        commands: document.commands,
         found: document.found,
         doubts: document.doubts,
         host: document.host,

@@ -30,6 +30,8 @@ pub(super) struct Segment {
     pub(super) ends: Vec<(Ending, Threads)>,
     pub(super) children: Vec<usize>,
     pub(super) folded: Option<Folded>,
+    /// Whether first threads of processes are in it.
+    pub(super) first: bool,
 }
 
 /// Stacks below a segment that are not shown.
@@ -63,14 +65,16 @@ impl Outline {
     pub(super) fn of(tree: &Tree, frames: &Frames, limit: usize) -> Self {
         let passing = tree.passing();
         let size = |node: NodeId| passing[node.index()].ranks().len();
-        let first = tree.with_first_threads();
+        let first_threads = tree.with_first_threads();
         // Depth first, the callee with the most ranks first, and else by what they say.
         let mut order = Vec::with_capacity(tree.len());
         let mut below = BTreeMap::new();
         let mut open = vec![Tree::ROOT];
         while let Some(at) = open.pop() {
             let mut children = tree.children(at, frames);
-            children.sort_by_cached_key(|&(_, child)| Reverse((first[child.index()], size(child))));
+            children.sort_by_cached_key(|&(_, child)| {
+                Reverse((first_threads[child.index()], size(child)))
+            });
             open.extend(children.iter().rev().map(|&(_, child)| child));
             order.push(at);
             below.insert(at, children);
@@ -121,6 +125,7 @@ impl Outline {
                 frames: first.into_iter().collect(),
                 threads: passing[at.index()].clone(),
                 ranks: passing[at.index()].ranks(),
+                first: first_threads[at.index()],
                 ..Segment::default()
             };
             loop {

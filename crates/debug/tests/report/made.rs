@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::{Rank, RankSet};
 use debug::{
-    report::{Absent, Class, Part, Place, Report, Sample, Timing},
+    report::{Absent, Class, Command, Part, Place, Report, Sample, Timing},
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, FrameKind, Frames, Missing, Source, Wait},
     tree::{Ending, Threads, Which},
@@ -109,6 +109,10 @@ fn base(title: &str, ranks: u32, of_host: u32) -> Report {
             version("Linux", "6.18.44"),
             version("solver", "build id 3f1c7be09a"),
         ],
+        commands: vec![Command {
+            ranks: RankSet::range(0..ranks.min(64)),
+            line: "./solver --grid 512 --steps 1000 input.toml".to_owned(),
+        }],
         placement: placed(ranks, of_host),
         samples: (0..3)
             .map(|sample| Sample {
@@ -299,6 +303,10 @@ pub(crate) fn hostile() -> Report {
     )]);
     report.title = "</title><script>document.title='owned'</script>'\"".to_owned();
     report.host = "<img/src=x/onerror=alert(1)>".to_owned();
+    report.commands.push(Command {
+        ranks: set("0-2"),
+        line: "</p><script>document.title='owned'</script>\u{1b}[2J".to_owned(),
+    });
     report.samples[0]
         .helpers
         .insert("</div><script>".to_owned(), threads(1, &set("0")));

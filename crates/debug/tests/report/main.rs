@@ -496,6 +496,37 @@ fn first_threads_come_first() {
     "#);
 }
 
+/// The page says at its top what runs where, has the threads of libraries below those of the program, and a line for each box
+/// that is too narrow for its text.
+#[test]
+fn a_page_says_what_its_boxes_cannot() {
+    let mut report = four();
+    let ranks = set("0-3");
+    let frames = stack(&mut report.frames, "clone3 start_thread worker@w.c:3 take");
+    let ending = Ending {
+        thread: Which::Other,
+        activity: Activity::Waiting(Wait::Futex),
+        end: End::Start,
+    };
+    report.samples[2]
+        .tree
+        .add(&frames, ending, &threads(2, &ranks));
+    let page = html(&report);
+    let at = |part: &str| {
+        page.find(part)
+            .unwrap_or_else(|| panic!("no {part}: {page}"))
+    };
+    assert!(at("<code>./solver --grid 512") < at("</header>"));
+    assert!(at("pids [0-3] 40211-40214") < at("</header>"));
+    assert!(at("<b>MPI_Allreduce</b>") < at("other threads of these processes"));
+    assert!(at("other threads of these processes") < at("<b>worker <i>w.c:3</i></b>"));
+    assert!(page.contains("<td class=f>MPI_Allreduce &lt; solve (solver.c:88)"));
+    assert!(!page.contains("class=labels"));
+    let page = html(&many(50));
+    assert_eq!(page.matches("<b class=l>").count(), 9);
+    assert_eq!(page.matches("<li value=").count(), 9);
+}
+
 #[test]
 fn names_cannot_command_the_terminal() {
     let report = look(&[("0", Activity::Running, "main\u{1b}[2J\u{202e}x@a\u{7}.c:1")]);
@@ -520,7 +551,7 @@ fn sets_of_ranks_are_cut_between_items() {
 #[test]
 fn json_is_read_back() {
     let report = four();
-    insta::assert_snapshot!(json(&look(&[("0-2", Activity::Running, "main@a.c:1 f")])), @r#"{"format":"dbgr.stacks","version":1,"title":"mpirun ./solver (pid 4711)","found":[],"doubts":[],"host":"","date":"","versions":[],"placement":[],"frames":[{"function":"f","module":"solver","source":null,"kind":"native"},{"function":"main","module":"solver","source":{"file":"/src/a.c","line":1},"kind":"native"}],"samples":[{"at_us":0,"stacks":[{"frames":[1,0],"thread":"first","activity":"running","end":"start","threads":[{"each":1,"ranks":"0-2"}]}],"helpers":[],"children":[]}],"classes":[],"missing":[],"verdicts":[],"timing":{"total_us":0,"stops":0,"stopped_median_us":0,"stopped_longest_us":0}}"#);
+    insta::assert_snapshot!(json(&look(&[("0-2", Activity::Running, "main@a.c:1 f")])), @r#"{"format":"dbgr.stacks","version":1,"title":"mpirun ./solver (pid 4711)","found":[],"doubts":[],"host":"","date":"","versions":[],"commands":[],"placement":[],"frames":[{"function":"f","module":"solver","source":null,"kind":"native"},{"function":"main","module":"solver","source":{"file":"/src/a.c","line":1},"kind":"native"}],"samples":[{"at_us":0,"stacks":[{"frames":[1,0],"thread":"first","activity":"running","end":"start","threads":[{"each":1,"ranks":"0-2"}]}],"helpers":[],"children":[]}],"classes":[],"missing":[],"verdicts":[],"timing":{"total_us":0,"stops":0,"stopped_median_us":0,"stopped_longest_us":0}}"#);
     for report in [report, many(50), look(&[])] {
         let said = json(&report);
         let read = from_json(&said).unwrap();

@@ -7,7 +7,7 @@
     const path = [];
     for (let at = box; at && at !== picture; at = at.parentElement)
       if (at.classList.contains("s"))
-        path.unshift([...at.children].filter(it => it.tagName === "B").map(it => it.title || it.textContent).join(" > "));
+        path.unshift([...at.children].filter(it => it.tagName === "B" && it.className !== "l").map(it => it.title || it.textContent).join(" > "));
     return box.title + "\n" + path.join(" > ");
   };
   const show = box => { panel.textContent = box ? said(box) : first; };

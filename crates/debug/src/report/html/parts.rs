@@ -15,7 +15,7 @@ use super::{
 use crate::{
     samples::Motion,
     stack::{Activity, End, FrameId},
-    tree::Ending,
+    tree::{Ending, Which},
 };
 
 pub(super) use picture::picture;
@@ -64,6 +64,36 @@ pub(super) fn verdicts(report: &Report, page: &mut String) {
     }
 }
 
+/// Command lines and process numbers, at the top: what a person needs to look further.
+pub(super) fn processes(report: &Report, page: &mut String) {
+    for command in report.commands.iter().take(MAX_COMMANDS) {
+        let _ = writeln!(
+            page,
+            "<p class=meta>{} <code>{}</code></p>",
+            bracketed(&command.ranks, SHORT, "…"),
+            escaped(&command.line)
+        );
+    }
+    let runs = runs(report);
+    if runs.is_empty() {
+        return;
+    }
+    let shown = runs.iter().take(MAX_PIDS).map(|run| {
+        format!(
+            "[{}] {}",
+            range(run.ranks.0.into(), run.ranks.1.into()),
+            range(run.pids.0.into(), run.pids.1.into())
+        )
+    });
+    let mut said: Vec<String> = shown.collect();
+    said.extend((runs.len() > MAX_PIDS).then(|| "…".to_owned()));
+    let _ = writeln!(page, "<p class=meta>pids {}</p>", said.join(" · "));
+}
+
+/// Command lines, and rows of process numbers, at the top of a page: the rest stands below it.
+const MAX_COMMANDS: usize = 4;
+const MAX_PIDS: usize = 8;
+
 pub(super) fn missing(report: &Report, page: &mut String) {
     for absent in &report.missing {
         let _ = writeln!(
@@ -101,6 +131,8 @@ struct Row {
     activity: String,
     motion: String,
     load: Option<u64>,
+    /// Which thread of their processes it is.
+    thread: Which,
 }
 
 /// What a class did over time, with its lines if it ran in circles.
@@ -129,6 +161,7 @@ fn rows(report: &Report) -> Vec<Row> {
             },
             motion: motion(class),
             load: report.load(class),
+            thread: Which::First,
         })
         .collect();
     if rows.is_empty()
@@ -141,10 +174,11 @@ fn rows(report: &Report) -> Vec<Row> {
                 activity: ended(ending),
                 motion: "–".to_owned(),
                 load: None,
+                thread: ending.thread,
             });
         });
     }
-    rows.sort_by_cached_key(|row| (Reverse(row.ranks.len()), row.ranks.first()));
+    rows.sort_by_cached_key(|row| (row.thread, Reverse(row.ranks.len()), row.ranks.first()));
     rows
 }
 
@@ -235,6 +269,10 @@ pub(super) fn looks(report: &Report, page: &mut String) {
     for sample in &report.samples {
         let mut now = BTreeMap::<Vec<FrameId>, (RankSet, Activity)>::new();
         sample.tree.each(|stack, ending, threads| {
+            // What the threads of libraries do is no news of the ranks.
+            if ending.thread == Which::Other {
+                return;
+            }
             let (ranks, _) = now
                 .entry(stack.to_vec())
                 .or_insert_with(|| (RankSet::new(), ending.activity));
@@ -322,7 +360,7 @@ struct Run<'a> {
     cpus: RankSet,
 }
 
-pub(super) fn placement(report: &Report, page: &mut String) {
+fn runs(report: &Report) -> Vec<Run<'_>> {
     let mut runs = Vec::<Run<'_>>::new();
     for (rank, place) in &report.placement {
         let cpu = place.cpu.map(base::Rank);
@@ -344,18 +382,25 @@ pub(super) fn placement(report: &Report, page: &mut String) {
             }),
         }
     }
+    runs
+}
+
+/// `4711-4714`.
+fn range(first: i64, last: i64) -> String {
+    if first == last {
+        first.to_string()
+    } else {
+        format!("{first}-{last}")
+    }
+}
+
+pub(super) fn placement(report: &Report, page: &mut String) {
+    let runs = runs(report);
     if runs.is_empty() {
         return;
     }
     page.push_str("<details><summary>Placement</summary>\n<div class=wide><table><tr><th>host<th>ranks<th>pids<th>processors");
     for run in runs.iter().take(MAX_ROWS) {
-        let range = |first: i64, last: i64| {
-            if first == last {
-                first.to_string()
-            } else {
-                format!("{first}-{last}")
-            }
-        };
         let _ = write!(
             page,
             "\n<tr><td>{}<td class=set>{}<td class=set>{}<td class=set>{}",

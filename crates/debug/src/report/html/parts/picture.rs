@@ -18,6 +18,13 @@ const MAX_DRAWN: usize = 60;
 /// The smallest part of the picture's width that a stack gets, as one of so many.
 const MIN_PART: usize = 90;
 
+/// A box is too narrow for its text that is less than one part of so many of its row: on a telephone that is 70 pixels.
+const NARROW: usize = 6;
+/// Boxes that have a number and a line below the picture: one digit fits into the narrowest.
+const MAX_LABELS: usize = 9;
+/// Frames on such a line.
+const LABEL_FRAMES: usize = 4;
+
 /// Frames of a segment that are drawn at its outer end and at its inner one.
 const DRAWN: (usize, usize) = (4, 9);
 
@@ -44,45 +51,33 @@ pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
         let below: usize = segment.children.iter().map(|&child| weights[child]).sum();
         weights[at] = below + ends_weight(segment, least) + folded_weight(segment, least);
     }
-    let mut open = vec![Piece::Open(0)];
-    while let Some(piece) = open.pop() {
-        let at = match piece {
-            Piece::Open(at) => at,
-            Piece::Close => {
-                page.push_str("</div>");
-                continue;
-            }
-        };
-        let segment = &outline.segments[at];
-        if at > 0 {
-            open_segment(&view.frames, &outline, at, weights[at], page);
-            open.push(Piece::Close);
+    let root = &outline.segments[0];
+    let is_first = |&&at: &&usize| outline.segments[at].first;
+    let (first, others): (Vec<usize>, Vec<usize>) =
+        root.children.iter().partition(|at| is_first(at));
+    let mut drawing = Drawing {
+        frames: &view.frames,
+        outline: &outline,
+        weights: &weights,
+        narrow: narrow(&outline, &weights),
+        labels: Vec::new(),
+    };
+    drawing.row(&first, Some(root), page);
+    if !others.is_empty() {
+        page.push_str("\n<p class=note>other threads of these processes</p>");
+        drawing.row(&others, None, page);
+    }
+    let labels = drawing.labels;
+    page.push_str("</div>\n");
+    if !labels.is_empty() {
+        page.push_str("<ol class=labels>");
+        for (number, &at) in labels.iter().enumerate() {
+            label(&view.frames, &outline.segments[at], number + 1, page);
         }
-        if !segment.children.is_empty() || segment.folded.is_some() && at == 0 {
-            page.push_str("<div class=k>");
-            open.push(Piece::Close);
-            let rest = weights[at]
-                - segment
-                    .children
-                    .iter()
-                    .map(|&child| weights[child])
-                    .sum::<usize>();
-            if rest > 0 {
-                let _ = write!(page, "<div class=s style=\"flex:{rest} 1 0;order:1\">");
-                remainder(segment, page);
-                page.push_str("</div>");
-            }
-            open.extend(
-                segment
-                    .children
-                    .iter()
-                    .rev()
-                    .map(|&child| Piece::Open(child)),
-            );
-        }
+        page.push_str("</ol>\n");
     }
     page.push_str(
-        "</div>\n<p class=panel id=panel>Point at a box for its ranks; click to keep it.</p>\n\
+        "<p class=panel id=panel>Point at a box for its ranks; click to keep it.</p>\n\
          <p class=\"note key\"><i class=r></i>running<i class=w></i>waiting<i class=d></i>in disk wait<i class=t></i>stopped",
     );
     for (kind, threads) in &sample.helpers {
@@ -126,7 +121,117 @@ fn remainder(segment: &Segment, page: &mut String) {
     }
 }
 
-fn open_segment(frames: &Frames, outline: &Outline, at: usize, weight: usize, page: &mut String) {
+/// A picture that is being drawn.
+struct Drawing<'a> {
+    frames: &'a Frames,
+    outline: &'a Outline,
+    weights: &'a [usize],
+    /// Segments that are too narrow for their text, and shall have a number.
+    narrow: Vec<usize>,
+    /// Those that have one, which is their place from 1.
+    labels: Vec<usize>,
+}
+
+impl Drawing<'_> {
+    /// Boxes beside each other with all that is below them. Beside them stands what is not drawn of `parent`.
+    fn row(&mut self, children: &[usize], parent: Option<&Segment>, page: &mut String) {
+        page.push_str("<div class=k>");
+        if let Some(parent) = parent.filter(|it| it.folded.is_some()) {
+            let all = self.weights[0];
+            let below: usize = self.outline.segments[0]
+                .children
+                .iter()
+                .map(|&it| self.weights[it])
+                .sum();
+            let rest = all.saturating_sub(below);
+            rest_of(parent, rest, page);
+        }
+        let mut open: Vec<Piece> = children.iter().rev().map(|&it| Piece::Open(it)).collect();
+        while let Some(piece) = open.pop() {
+            let Piece::Open(at) = piece else {
+                page.push_str("</div>");
+                continue;
+            };
+            let segment = &self.outline.segments[at];
+            let number = self.narrow.contains(&at).then(|| {
+                self.labels.push(at);
+                self.labels.len()
+            });
+            open_segment(
+                self.frames,
+                self.outline,
+                at,
+                (self.weights[at], number),
+                page,
+            );
+            open.push(Piece::Close);
+            if segment.children.is_empty() {
+                continue;
+            }
+            page.push_str("<div class=k>");
+            open.push(Piece::Close);
+            let below: usize = segment.children.iter().map(|&it| self.weights[it]).sum();
+            rest_of(segment, self.weights[at] - below, page);
+            open.extend(segment.children.iter().rev().map(|&it| Piece::Open(it)));
+        }
+        page.push_str("</div>");
+    }
+}
+
+/// The boxes that have a number because their text does not fit: of many those of the odd ranks, and the largest.
+fn narrow(outline: &Outline, weights: &[usize]) -> Vec<usize> {
+    // The first row is as wide as the others.
+    let row = outline.segments[0].children.iter();
+    let row = row.filter(|&&at| outline.segments[at].first);
+    let whole: usize = row.map(|&at| weights[at]).sum();
+    let is_narrow = |&at: &usize| {
+        let is_leaf = at > 0 && outline.segments[at].children.is_empty();
+        is_leaf && weights[at] * NARROW < whole
+    };
+    let mut narrow: Vec<usize> = (0..outline.segments.len()).filter(is_narrow).collect();
+    narrow.sort_by_key(|at| {
+        let ranks = outline.segments[*at].ranks.len();
+        (!outline.odd.contains(at), std::cmp::Reverse(ranks))
+    });
+    narrow.truncate(MAX_LABELS);
+    narrow
+}
+
+/// What of a segment stands beside its callees, in a box of its own.
+fn rest_of(segment: &Segment, weight: usize, page: &mut String) {
+    if weight > 0 {
+        let _ = write!(page, "<div class=s style=\"flex:{weight} 1 0;order:1\">");
+        remainder(segment, page);
+        page.push_str("</div>");
+    }
+}
+
+/// What a box would say if it were wider.
+fn label(frames: &Frames, segment: &Segment, number: usize, page: &mut String) {
+    let skipped = segment.frames.len().saturating_sub(LABEL_FRAMES);
+    let places = segment.frames[skipped..].iter();
+    let places: Vec<String> = places
+        .map(|&id| escaped(&frames.get(id).to_string()))
+        .collect();
+    let mut doing: Vec<String> = segment.ends.iter().map(|(it, _)| ended(it)).collect();
+    doing.dedup();
+    let _ = write!(
+        page,
+        "<li value={number}>{} {}: <code>{}</code> · {}",
+        counted(segment.ranks.len() as u64, "rank"),
+        bracketed(&segment.ranks, SHORT, "…"),
+        places.join(" &gt; "),
+        doing.join(", ")
+    );
+}
+
+fn open_segment(
+    frames: &Frames,
+    outline: &Outline,
+    at: usize,
+    (weight, number): (usize, Option<usize>),
+    page: &mut String,
+) {
     let segment = &outline.segments[at];
     let mut class = "s".to_owned();
     if let (Some((ending, _)), true) = (segment.ends.first(), segment.children.is_empty()) {
@@ -146,6 +251,9 @@ fn open_segment(frames: &Frames, outline: &Outline, at: usize, weight: usize, pa
         let _ = write!(page, ", {}", ended(ending));
     }
     page.push_str("\">");
+    if let Some(number) = number {
+        let _ = write!(page, "<b class=l>{number}</b>");
+    }
     let all = segment.frames.len();
     let (outer, inner) = DRAWN;
     for (index, &id) in segment.frames.iter().enumerate() {
