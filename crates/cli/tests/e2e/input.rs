@@ -60,7 +60,7 @@ fn what_cannot_be_read_does_not_end() {
     for input in ["</", "0>file"] {
         let sandbox = Sandbox::new();
         let script = format!(
-            r#""$RALLY" run -n 2 sh -c '[ $PMI_RANK = 1 ] || cat || echo "cannot read"; exit 5' {input}"#
+            r#""$RALLY" run -n 2 sh -c '[ $PMI_RANK = 1 ] && exit; cat || echo "cannot read"; exit 5' {input}"#
         );
         let run = sandbox.run(&mut sandbox.shell(&script)).expect_code(5);
         assert!(run.out().contains("cannot read"), "{input}: {run:?}");
