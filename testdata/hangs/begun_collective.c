@@ -1,0 +1,14 @@
+/* Three ranks have begun a collective and wait for its end, the fourth is in another one. */
+#include "begin.h"
+
+int main(void) {
+    int one = 1, sum;
+    MPI_Request request;
+    begin();
+    if (rank == 3)
+        MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Finalize();
+    return 0;
+}
