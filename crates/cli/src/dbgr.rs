@@ -31,7 +31,7 @@ use os::Pid;
 
 use self::{
     args::{Command, CommandLine, Destination, TargetArgs},
-    looks::{Ended, Plan},
+    looks::{Ended, Plan, Samples},
     machine::Machine,
 };
 use crate::{args::MessageFormat, exit, report};
@@ -73,7 +73,7 @@ fn stacks(args: &args::Stacks) -> u8 {
     }
     match seen(
         &args.target,
-        args.looks.plan(1),
+        args.looks.plan(Samples::Exactly(1)),
         output::detail(&args.output),
     ) {
         Ok((report, ended)) => ended.code(print(&output::shown(&report, &args.output))),
@@ -81,8 +81,8 @@ fn stacks(args: &args::Stacks) -> u8 {
     }
 }
 
-/// Looks of a report: with fewer nothing is said about what is stuck.
-const REPORTED: u32 = 3;
+/// How long a report looks at most for a verdict: for all but those that call a program slow.
+const REPORTED: Samples = Samples::AsNeeded(Duration::from_secs(15));
 
 /// `dbgr report`: the page, and on stdout where it is.
 fn write_report(args: &args::Report) -> u8 {
@@ -104,10 +104,13 @@ fn write_report(args: &args::Report) -> u8 {
     };
     match os::publish(&page, html.as_bytes()) {
         Ok(()) => {
-            let verdicts = report.verdicts.iter().map(|verdict| format!("{verdict}\n"));
-            let written = format!("written: {}\n", page.display());
-            let said = verdicts.chain([written]).collect::<String>();
-            ended.code(print_clean(&said))
+            let verdicts = report.verdicts.iter();
+            let mut said: Vec<_> = verdicts.map(|verdict| format!("{verdict}\n")).collect();
+            if said.is_empty() {
+                said.push(format!("{}\n", report.no_verdict()));
+            }
+            said.push(format!("written: {}\n", page.display()));
+            ended.code(print_clean(&said.concat()))
         }
         Err(error) => {
             say(&messages::not_written(&page, &error));
@@ -153,14 +156,14 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended)
     let mut looker = live::Looker::new(detail);
     let finding = start.elapsed();
     let mut looking = Duration::ZERO;
-    let (samples, ended) = looks::take(plan, &pids(&target), |around| {
+    let (samples, ended) = looks::take(plan, &pids(&target), &mut looker, |looker, around| {
         let begin = Instant::now();
-        let snapshot = look(&mut looker, &target, around);
+        let snapshot = look(looker, &target, around);
         looking += begin.elapsed();
         snapshot
     });
     if ended == Ended::Interrupted {
-        say(&messages::interrupted(samples.len(), plan.samples));
+        say(&messages::interrupted(samples.len(), plan.samples.number()));
     }
     let merging = Instant::now();
     let last = samples.iter().next_back();

@@ -26,7 +26,7 @@ use crate::{
     samples::{Boundary, Motion, Recording},
     stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen, Snapshot, Thread},
     tree::{Ending, Threads, Tree, Which},
-    verdict::{self, Sureness, Verdict},
+    verdict::{self, Outlook, Sureness, Verdict, Wanted},
 };
 
 pub use self::{
@@ -66,6 +66,8 @@ pub struct Report {
     pub missing: Vec<Absent>,
     /// What may be wrong, the surest first.
     pub verdicts: Vec<Verdict>,
+    /// What there is to say where that is nothing, and there were several looks; otherwise empty.
+    pub undecided: String,
     /// What looking has cost.
     pub timing: Timing,
 }
@@ -161,6 +163,28 @@ const fn sureness_word(sureness: Sureness) -> &'static str {
         Sureness::Likely => "likely",
         Sureness::Possible => "possible",
     }
+}
+
+/// What is said of looks in which nobody waits for others.
+const NOTHING_TOLD: &str = "nothing that was seen tells a program that hangs from a slow one";
+
+/// Why there is no verdict, and what more looks could tell.
+fn undecided(outlook: &Outlook) -> String {
+    let mut said = outlook
+        .odd
+        .clone()
+        .unwrap_or_else(|| NOTHING_TOLD.to_owned());
+    if let Some(Wanted { looks, span }) = outlook.wanted {
+        let gaps = u64::try_from(looks.saturating_sub(1)).unwrap_or(1).max(1);
+        let every = span.as_secs().div_ceil(gaps).max(1);
+        let _ = write!(
+            said,
+            "; {} over {} s can tell more (--samples {looks} --every {every}s)",
+            counted(looks as u64, "look"),
+            span.as_secs()
+        );
+    }
+    said
 }
 
 /// Ranks of which nothing was seen.
@@ -343,9 +367,15 @@ impl Report {
             })
             .collect();
         let verdicts = verdict::judge(&frames, &all);
+        let undecided = if verdicts.is_empty() && recording.samples.len() > 1 {
+            undecided(&verdict::outlook(&frames, &all))
+        } else {
+            String::new()
+        };
         let mut report = Self {
             classes,
             verdicts,
+            undecided,
             ..Self::default()
         };
         let mut stops = Vec::new();
@@ -427,12 +457,16 @@ impl Report {
     }
 
     /// What is said where there is no verdict.
-    fn no_verdict(&self) -> &'static str {
-        if self.samples.len() > 1 {
-            "no verdict: nothing that was seen tells a program that hangs from a slow one"
+    #[must_use]
+    pub fn no_verdict(&self) -> String {
+        let why = if self.samples.len() < 2 {
+            "one look does not tell what moves (--samples 3)"
+        } else if self.undecided.is_empty() {
+            NOTHING_TOLD
         } else {
-            "no verdict: one look does not tell what moves (--samples 3)"
-        }
+            &self.undecided
+        };
+        format!("no verdict: {why}")
     }
 
     /// Processor time as a part of one processor for each rank of a class.

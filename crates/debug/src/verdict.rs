@@ -4,6 +4,7 @@
 //! rule asks. What cannot be told from a slow program in the time that was looked is not said. The rules are a table
 //! ([`rules`]); docs/verdicts.md has them in words, and how often they were right and wrong.
 
+mod outlook;
 pub mod roles;
 pub mod rules;
 mod within;
@@ -27,7 +28,10 @@ use crate::{
     stack::{Activity, FrameId, Frames},
 };
 
-pub use self::rules::{RuleId, Sureness};
+pub use self::{
+    outlook::{Outlook, Wanted, outlook},
+    rules::{RuleId, Sureness},
+};
 
 /// One thing that may be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,30 +73,46 @@ fn from_text<'de, D: serde::Deserializer<'de>>(from: D) -> Result<RankSet, D::Er
 #[must_use]
 pub fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
     let mut verdicts = within::judge(frames, all);
-    let stances: BTreeMap<Rank, (Role, Manner)> = all
-        .ranks
-        .iter()
-        .map(|(&rank, track)| (rank, roles::role(track, all)))
-        .collect();
     let explained = within::ranks(&verdicts);
-    // The messages that ranks wait for may come from a job that they have spawned.
-    let is_alone = all.jobs == Jobs::One && all.beside == Work::Idle;
-    let of_job = rules::OF_JOBS
-        .iter()
-        .filter(|rule| is_alone || rule.holds_beside_others())
-        .find_map(|rule| apply(rule, frames, all, &stances));
+    let stances = stances(all);
+    let of_job = holding(all, &stances)
+        .find(|held| is_met(held.need, all))
+        .map(|held| verdict(frames, all, held));
     // That a rank is behind its lock is not said twice.
     verdicts.extend(of_job.filter(|it| it.rule != RuleId::BehindLock || explained.is_empty()));
     verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.sureness));
     verdicts
 }
 
-fn apply(
-    rule: &Rule,
-    frames: &Frames,
-    all: &Observation,
-    stances: &BTreeMap<Rank, (Role, Manner)>,
-) -> Option<Verdict> {
+/// What each rank does for its job, and how it waits.
+type Stances = BTreeMap<Rank, (Role, Manner)>;
+
+fn stances(all: &Observation) -> Stances {
+    let ranks = all.ranks.iter();
+    ranks
+        .map(|(&rank, track)| (rank, roles::role(track, all)))
+        .collect()
+}
+
+/// A rule that holds, if it was seen long enough.
+struct Held {
+    rule: &'static Rule,
+    need: &'static Need,
+    waiting: Vec<(Rank, Role)>,
+    odd: Vec<(Rank, Role)>,
+}
+
+/// The rules that hold of a job, in their order.
+fn holding<'a>(all: &'a Observation, stances: &'a Stances) -> impl Iterator<Item = Held> + 'a {
+    // The messages that ranks wait for may come from a job that they have spawned.
+    let is_alone = all.jobs == Jobs::One && all.beside == Work::Idle;
+    rules::OF_JOBS
+        .iter()
+        .filter(move |rule| is_alone || rule.holds_beside_others())
+        .filter_map(|rule| hold(rule, all, stances))
+}
+
+fn hold(rule: &'static Rule, all: &Observation, stances: &Stances) -> Option<Held> {
     let odd_roles = match rule.odd {
         Odd::In(roles) | Odd::Few(roles) => roles,
         Odd::Nobody(_) | Odd::DifferentCalls | Odd::Absent => &[],
@@ -123,12 +143,22 @@ fn apply(
             Odd::DifferentCalls => calls(all, &waiting) > 1,
         };
     let need = match manner {
-        Manner::Asleep => rule.asleep,
-        Manner::Polling => rule.polling,
+        Manner::Asleep => &rule.asleep,
+        Manner::Polling => &rule.polling,
     };
-    let need = need.filter(|need| holds && is_met(need, all))?;
-    let waiting = words::groups(frames, all, waiting.into_iter());
-    let odd = words::groups(frames, all, odd.into_iter());
+    let need = need.as_ref().filter(|_| holds)?;
+    Some(Held {
+        rule,
+        need,
+        waiting,
+        odd,
+    })
+}
+
+fn verdict(frames: &Frames, all: &Observation, held: Held) -> Verdict {
+    let rule = held.rule;
+    let waiting = words::groups(frames, all, held.waiting.into_iter());
+    let odd = words::groups(frames, all, held.odd.into_iter());
     let mut sentence = words::sentence(frames, all, &waiting);
     sentence.push_str(", ");
     sentence.push_str(&words::since(all.span));
@@ -142,12 +172,12 @@ fn apply(
     }
     let mut cites = words::cites(all, &waiting);
     cites.extend(words::cites(all, &odd));
-    Some(Verdict {
+    Verdict {
         rule: rule.id,
-        sureness: need.sureness,
+        sureness: held.need.sureness,
         sentence,
         cites,
-    })
+    }
 }
 
 fn is_met(need: &Need, all: &Observation) -> bool {

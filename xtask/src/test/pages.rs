@@ -134,7 +134,9 @@ fn real(place: &Path, page: &Path) -> Result<()> {
     ensure!(ready == 2, "the job has ended before its time");
     let mut report = Command::new(binaries.join("dbgr"));
     report.arg("report").arg(job.0.id().to_string());
-    report.args(["--every", "100ms", "-o"]).arg(page);
+    report
+        .args(["--samples", "3", "--every", "100ms", "-o"])
+        .arg(page);
     steps::execute(&mut report, LIMIT)?;
     let text = fs::read_to_string(page)?;
     for part in ["load", "exchange", "job.py:"] {

@@ -71,6 +71,8 @@ fn prepare(place: &Path) -> Result<Command> {
         // Of a program that is well and of one that runs for ever there is the same to be said, whoever looks.
         .args(["--skip", "hangs::corpus::"])
         .args(["--skip", "hangs::zoo::endless_loop"])
+        .args(["--skip", "hangs::zoo::more::"])
+        .args(["--skip", "hangs::zoo::open_mpi_5::more::"])
         .current_dir(place)
         .env("HOME", &temporary)
         .env("TMPDIR", &temporary)

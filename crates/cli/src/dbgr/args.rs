@@ -9,7 +9,10 @@ use std::{
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use debug::target::Wish;
 
-use super::{looks::Plan, machine::Ask};
+use super::{
+    looks::{Plan, Samples},
+    machine::Ask,
+};
 use crate::args::values::{idle, time};
 
 /// Columns that help is wrapped to, whatever the terminal's width.
@@ -166,13 +169,14 @@ pub(super) enum MessageForm {
 /// How often it is looked.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Looks {
-    /// How often to look: once for `stacks`, 3 times for `report` if nothing else is said. From two looks on it is said what
-    /// moves, what is stuck and what may be wrong
+    /// How often to look. If nothing else is said, `stacks` looks once, and `report` for as long as a verdict needs: 2 s, or
+    /// up to 15 s where more could be told then. From two looks on it is said what moves, what is stuck and what may be wrong
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_SAMPLES))]
     samples: Option<u32>,
-    /// Time from one look to the next, such as 200ms, 1s or 2m
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
-    every: Duration,
+    /// Time from one look to the next, such as 200ms, 1s or 2m: 1s if nothing else is said, and what suits a verdict for
+    /// `report`
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    every: Option<Duration>,
 }
 
 /// Looks that are taken at most: all of them are kept.
@@ -180,9 +184,9 @@ const MAX_SAMPLES: i64 = 1000;
 
 impl Looks {
     /// What is planned, where it is `usual` to look so often.
-    pub(super) fn plan(self, usual: u32) -> Plan {
+    pub(super) fn plan(self, usual: Samples) -> Plan {
         Plan {
-            samples: self.samples.unwrap_or(usual),
+            samples: self.samples.map_or(usual, Samples::Exactly),
             every: self.every,
         }
     }
@@ -385,13 +389,13 @@ mod tests {
               Say how the job was found, and look at nothing
 
           --samples <N>
-              How often to look: once for `stacks`, 3 times for `report` if nothing else is said. From
-              two looks on it is said what moves, what is stuck and what may be wrong
+              How often to look. If nothing else is said, `stacks` looks once, and `report` for as long
+              as a verdict needs: 2 s, or up to 15 s where more could be told then. From two looks on it
+              is said what moves, what is stuck and what may be wrong
 
           --every <TIME>
-              Time from one look to the next, such as 200ms, 1s or 2m
-              
-              [default: 1s]
+              Time from one look to the next, such as 200ms, 1s or 2m: 1s if nothing else is said, and
+              what suits a verdict for `report`
 
           --full
               Show every frame and every stack, also inside of libraries

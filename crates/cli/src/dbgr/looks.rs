@@ -16,7 +16,7 @@ use debug::{
     company::{Company, Process},
     known::{self, Position},
     report::Detail,
-    samples::{Boundary, Class, Recording, Sample},
+    samples::{Boundary, Class, Recording, Sample, observe},
     stack::{Child, FrameId, Frames, Missing, Seen, Snapshot},
     verdict,
 };
@@ -63,13 +63,13 @@ pub(super) fn verdict(args: &Args) -> u8 {
         procs.insert(rank, (pid, os::start_time(pid)));
     }
     let plan = Plan {
-        samples: args.samples,
-        every: Duration::from_millis(args.every.into()),
+        samples: Samples::Exactly(args.samples),
+        every: Some(Duration::from_millis(args.every.into())),
     };
     let pids = procs.iter().map(|(&rank, &(pid, _))| (rank, pid.as_raw()));
     let pids = pids.collect();
     let mut looker = Looker::new(Detail::Folded);
-    let (samples, ended) = take(plan, &pids, |around| {
+    let (samples, ended) = take(plan, &pids, &mut looker, |looker, around| {
         let mut look = |pid, started: Option<u64>| match started {
             Some(started) => looker.look(pid, started),
             None => Seen::Missing(Missing::Gone),
@@ -79,7 +79,7 @@ pub(super) fn verdict(args: &Args) -> u8 {
         let procs = procs.collect();
         Snapshot {
             procs,
-            children: around.look(&mut looker),
+            children: around.look(looker),
             ..Snapshot::default()
         }
     });
@@ -99,46 +99,107 @@ pub(super) fn verdict(args: &Args) -> u8 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     /// How often.
-    pub(super) samples: u32,
-    /// From the beginning of one look to that of the next.
-    pub(super) every: Duration,
+    pub(super) samples: Samples,
+    /// From the beginning of one look to that of the next; nothing where that is left to us.
+    pub(super) every: Option<Duration>,
+}
+
+/// How often to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Samples {
+    /// So often.
+    Exactly(u32),
+    /// As often as a verdict needs, for so long at most.
+    AsNeeded(Duration),
+}
+
+impl Samples {
+    /// How many, where that is known beforehand.
+    pub(super) const fn number(self) -> Option<u32> {
+        match self {
+            Self::Exactly(number) => Some(number),
+            Self::AsNeeded(_) => None,
+        }
+    }
+}
+
+/// The time from one look to the next, where nothing else is said or wanted.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
+/// Looks that are taken where a verdict is wanted, even if one is enough for it: they also tell what moves.
+const LEAST: usize = 3;
+/// The shortest time between looks that we choose: two that are closer find a program that polls at the same place too
+/// often.
+const CLOSEST: Duration = Duration::from_millis(250);
+/// What is added to it, so that many looks do not end just before the time that they need.
+const MARGIN: Duration = Duration::from_millis(5);
+
+impl Plan {
+    /// The time to the next look, after those that there are; nothing where they are enough.
+    fn next(self, frames: &Frames, looks: &[Sample]) -> Option<Duration> {
+        let limit = match self.samples {
+            Samples::Exactly(number) => {
+                let more = looks.len() < usize::try_from(number).unwrap_or(usize::MAX);
+                return more.then(|| self.every.unwrap_or(EVERY));
+            }
+            Samples::AsNeeded(limit) => limit,
+        };
+        let all = observe(frames, looks, Boundary::Known);
+        if all.span >= limit || (looks.len() >= LEAST && !verdict::judge(frames, &all).is_empty()) {
+            return None;
+        }
+        let wanted = verdict::outlook(frames, &all).wanted;
+        let wanted = wanted.filter(|wanted| wanted.span <= limit)?;
+        let more = wanted.looks.saturating_sub(looks.len()).max(1);
+        let time = wanted.span.saturating_sub(all.span);
+        let every = time / u32::try_from(more).unwrap_or(u32::MAX) + MARGIN;
+        Some(self.every.unwrap_or_else(|| every.max(CLOSEST)))
+    }
+
+    /// Whether one look is all.
+    const fn is_single(self) -> bool {
+        matches!(self.samples, Samples::Exactly(1))
+    }
 }
 
 /// Looks at these ranks as often as is planned.
 pub(super) fn take(
     plan: Plan,
     ranks: &BTreeMap<Rank, i32>,
-    mut look: impl FnMut(&Around) -> Snapshot,
+    looker: &mut Looker,
+    mut look: impl FnMut(&mut Looker, &Around) -> Snapshot,
 ) -> (Vec<Sample>, Ended) {
     let mut looks = Vec::new();
     // Before the first look has come there is nothing to print, and who interrupts us ends us.
     let mut breaks = Breaks::None;
     let mut begin = Instant::now();
-    let mut next = begin;
-    for number in 0..plan.samples {
-        if number > 0 && breaks.wait(next) == Ended::Interrupted {
-            breaks.end();
-            return (looks, Ended::Interrupted);
-        }
+    loop {
         let mut at = begin.elapsed();
         let started = Instant::now();
         let around = Around::of(ranks);
-        let mut snapshot = look(&around);
-        if plan.samples > 1 {
+        let mut snapshot = look(looker, &around);
+        if !plan.is_single() {
             snapshot.company = around.company;
         }
         let took = started.elapsed();
         // The first look reads files, and its last rank is seen late: with its end the time begins.
-        if number == 0 {
+        let is_first = looks.is_empty();
+        if is_first {
             (at, begin) = (Duration::ZERO, Instant::now());
         }
         looks.push(Sample { at, snapshot });
-        // A look that takes long would be followed by the next at once, in which nothing has had the time to move.
-        next = if number == 0 || took > plan.every / 2 {
-            Instant::now() + plan.every
-        } else {
-            started + plan.every
+        let Some(every) = plan.next(&looker.frames, &looks) else {
+            break;
         };
+        // A look that takes long would be followed by the next at once, in which nothing has had the time to move.
+        let from = if is_first || took > every / 2 {
+            Instant::now()
+        } else {
+            started
+        };
+        if breaks.wait(from + every) == Ended::Interrupted {
+            breaks.end();
+            return (looks, Ended::Interrupted);
+        }
     }
     os::rest(Duration::ZERO);
     breaks.end();

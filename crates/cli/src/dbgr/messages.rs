@@ -199,11 +199,12 @@ pub(super) fn not_written(path: &Path, why: &NotWritten) -> Message {
     }
 }
 
-/// Somebody has had enough.
-pub(super) fn interrupted(looks: usize, planned: u32) -> Message {
+/// Somebody has had enough; how many looks were planned, where that was known.
+pub(super) fn interrupted(looks: usize, planned: Option<u32>) -> Message {
+    let planned = planned.map_or_else(String::new, |planned| format!(" of {planned}"));
     Message::new(
         &INTERRUPTED,
-        format!("interrupted: {looks} of {planned} looks were taken"),
+        format!("interrupted: {looks}{planned} looks were taken"),
     )
 }
 
@@ -318,7 +319,7 @@ mod tests {
         said.push(reported(Occasion::Verdict(minute), &[], None));
         let left = Duration::from_millis(4980);
         said.push(reported(Occasion::Limit(left), &[], None));
-        said.push(interrupted(2, 5));
+        said.push(interrupted(2, Some(5)));
         let text: String = said
             .iter()
             .map(|message| report::text(message, MessageFormat::Text))

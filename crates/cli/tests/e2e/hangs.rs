@@ -212,9 +212,18 @@ mod zoo {
 
     zoo! {
         mismatched_tags ring_of_receives missing_collective mismatched_collectives all_but_one_finalize disk_wait
-        stopped dead endless_loop missing_fence unused_exposure missing_exposure neighbor_and_barrier missing_grid
-        split_and_dup begun_collective ring_of_sends nobody_to_probe one_request_too_many waits_at_the_end
-        locked_twice lost_signal never_posted lock_of_the_dead reader_becomes_writer stopped_before_a_file
+        stopped dead endless_loop
+    }
+
+    /// Of these, whoever looks has the same to say: they run once.
+    mod more {
+        use super::*;
+
+        zoo! {
+            missing_fence unused_exposure missing_exposure neighbor_and_barrier missing_grid split_and_dup
+            begun_collective ring_of_sends nobody_to_probe one_request_too_many waits_at_the_end locked_twice
+            lost_signal never_posted lock_of_the_dead reader_becomes_writer stopped_before_a_file
+        }
     }
 
     /// The same is said whatever MPI it is, though Open MPI waits in other ways.
@@ -235,9 +244,12 @@ mod zoo {
             )*};
         }
 
-        zoo! {
-            mismatched_tags missing_collective ring_of_receives mismatched_collectives dead missing_fence
-            neighbor_and_barrier begun_collective lost_signal
+        zoo! { mismatched_tags missing_collective ring_of_receives mismatched_collectives dead }
+
+        mod more {
+            use super::*;
+
+            zoo! { missing_fence neighbor_and_barrier begun_collective lost_signal }
         }
 
         /// It sleeps there, between looks of its own, and its `MPI_Finalize` is no frame any more.
@@ -288,6 +300,45 @@ mod zoo {
         let program = compiled(Path::new("g++"), &testdata("hangs/destructor.cc"), &["-g"]);
         hangs("destructor", &program);
     }
+}
+
+/// What `dbgr report` says of a job when it is told nothing but which job it is.
+fn reported(sandbox: &Sandbox, run: &Running) -> String {
+    let mut command = sandbox.command(dbgr());
+    command.args(["report", &run.pid.to_string(), "-o"]);
+    command.arg(sandbox.path("page.html"));
+    sandbox.run(&mut command).expect_code(0).out()
+}
+
+#[test]
+fn a_report_looks_for_as_long_as_a_verdict_needs() {
+    let sandbox = Sandbox::new();
+    let source = testdata("hangs/ring_of_receives.c");
+    let program = compiled(&mpi_compiler(), &source, &["-g"]);
+    let run = started(&sandbox, "4", &[program.to_str().unwrap()]);
+    let mut said = String::new();
+    let found = eventually(SETTLED_WITHIN, || {
+        said = reported(&sandbox, &run);
+        said.starts_with("possible: ranks 0-3 wait in MPI_Recv")
+            .then_some(())
+    });
+    stop(run);
+    assert!(found.is_some(), "{said}");
+}
+
+#[test]
+fn a_report_without_a_verdict_says_who_is_odd() {
+    let sandbox = Sandbox::new();
+    let program = programs(&mpi_compiler());
+    let run = started(&sandbox, "4", &[program.to_str().unwrap(), "reader"]);
+    let mut said = String::new();
+    let found = eventually(SETTLED_WITHIN, || {
+        said = reported(&sandbox, &run);
+        let is = |word: &str| said.contains(word);
+        (is("no verdict: rank 0 is in read") && is("ranks 1-3 wait in MPI_Bcast")).then_some(())
+    });
+    stop(run);
+    assert!(found.is_some(), "{said}");
 }
 
 mod corpus {

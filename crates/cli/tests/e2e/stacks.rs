@@ -373,7 +373,7 @@ fn what_was_found_in_every_form() {
     let page = trial.sandbox.path("hang.html");
     let mut command = trial.sandbox.command(dbgr());
     command
-        .args(["report", &pid, "--every", "50ms", "-o"])
+        .args(["report", &pid, "--samples", "3", "--every", "50ms", "-o"])
         .arg(&page);
     trial.sandbox.run(&mut command).expect_code(0);
     let page = fs::read_to_string(page).unwrap();

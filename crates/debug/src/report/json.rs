@@ -57,6 +57,8 @@ struct Document {
     classes: Vec<Classed>,
     missing: Vec<Absent>,
     verdicts: Vec<Judged>,
+    #[serde(default)]
+    undecided: String,
     timing: Cost,
 }
 
@@ -258,6 +260,7 @@ pub fn json(report: &Report) -> String {
                     .collect(),
             })
             .collect(),
+        undecided: report.undecided.clone(),
         timing: Cost {
             total_us: micros(report.timing.total),
             stops: report.timing.stops,
@@ -384,6 +387,7 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
         classes,
         missing: document.missing,
         verdicts,
+        undecided: document.undecided,
         timing: Timing {
             total: Duration::from_micros(document.timing.total_us),
             stops: document.timing.stops,

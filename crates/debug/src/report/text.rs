@@ -105,7 +105,7 @@ pub fn text(report: &Report, look: &Look) -> String {
         page.flow(&sureness, Style::Odd, &clean(&verdict.sentence));
     }
     if report.verdicts.is_empty() && report.samples.len() > 1 {
-        page.flow("", Style::Plain, report.no_verdict());
+        page.flow("", Style::Plain, &clean(&report.no_verdict()));
     }
     if report.samples.len() > 1 && !report.classes.is_empty() {
         page.out.push('\n');

@@ -117,7 +117,7 @@ const fn need(looks: usize, seconds: u64, sureness: Sureness) -> Option<Need> {
 }
 
 /// In a call of MPI that ends when another rank does something.
-const MPI: &[Role] = &[
+pub(super) const MPI: &[Role] = &[
     Role::Collective,
     Role::Start,
     Role::Finish,

@@ -2,6 +2,7 @@
 
 mod healthy;
 mod hung;
+mod undecided;
 
 use std::time::Duration;
 

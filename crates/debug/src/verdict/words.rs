@@ -1,6 +1,6 @@
 //! The sentences of verdicts.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use base::{Rank, RankSet};
 
@@ -83,6 +83,10 @@ fn part(frames: &Frames, all: &Observation, group: &Group) -> String {
         Role::Disk => format!("{who} {is} in {at}, in disk wait {looks}"),
         Role::Looping if one => format!("{who} runs in {at} {looks}"),
         Role::Looping => format!("{who} run in {at} {looks}"),
+        Role::Alive | Role::Call => match main.wait() {
+            Some(wait) => format!("{who} {is} in {}{}", wait.name, caller(frames, main)),
+            None => format!("{who} {is} in {at}"),
+        },
         _ => waits(frames, Who::Ranks(&group.ranks), main),
     }
 }
@@ -106,22 +110,23 @@ pub(super) fn waits(frames: &Frames, who: Who<'_>, track: &Track) -> String {
     };
     match track.wait() {
         Some(wait) => {
-            let mut text = format!("{who} {verb} in {}", wait.name);
-            let caller = track.seen.last().and_then(|(cut, _)| cut.cited(frames));
-            if let Some(caller) = caller.map(|caller| frames.get(caller)) {
-                match (&caller.source, &caller.function) {
-                    (Some(source), _) if source.line > 0 => {
-                        let _ = write!(text, " ({source})");
-                    }
-                    (_, Some(function)) => {
-                        let _ = write!(text, ", called by {function}");
-                    }
-                    _ => {}
-                }
-            }
-            text
+            let caller = caller(frames, track);
+            format!("{who} {verb} in {}{caller}", wait.name)
         }
         None => format!("{who} {verb} in {}", place(frames, track)),
+    }
+}
+
+/// ` (solver.c:88)`: from where the user's code has called what a thread is in, where that is known.
+fn caller(frames: &Frames, track: &Track) -> String {
+    let caller = track.seen.last().and_then(|(cut, _)| cut.cited(frames));
+    let Some(caller) = caller.map(|caller| frames.get(caller)) else {
+        return String::new();
+    };
+    match (&caller.source, &caller.function) {
+        (Some(source), _) if source.line > 0 => format!(" ({source})"),
+        (_, Some(function)) => format!(", called by {function}"),
+        _ => String::new(),
     }
 }
 
@@ -134,6 +139,11 @@ fn place(frames: &Frames, track: &Track) -> String {
         Some(frame) => frames.get(frame).to_string(),
         None => "an unknown place".to_owned(),
     }
+}
+
+/// Whether these groups are a single rank.
+pub(super) fn is_one(groups: &[Group]) -> bool {
+    matches!(groups, [group] if group.ranks.len() == 1)
 }
 
 /// `rank 3` or `ranks 0-2`.

@@ -551,7 +551,7 @@ fn sets_of_ranks_are_cut_between_items() {
 #[test]
 fn json_is_read_back() {
     let report = four();
-    insta::assert_snapshot!(json(&look(&[("0-2", Activity::Running, "main@a.c:1 f")])), @r#"{"format":"dbgr.stacks","version":1,"title":"mpirun ./solver (pid 4711)","found":[],"doubts":[],"host":"","date":"","versions":[],"commands":[],"placement":[],"frames":[{"function":"f","module":"solver","source":null,"kind":"native"},{"function":"main","module":"solver","source":{"file":"/src/a.c","line":1},"kind":"native"}],"samples":[{"at_us":0,"stacks":[{"frames":[1,0],"thread":"first","activity":"running","end":"start","threads":[{"each":1,"ranks":"0-2"}]}],"helpers":[],"children":[]}],"classes":[],"missing":[],"verdicts":[],"timing":{"total_us":0,"stops":0,"stopped_median_us":0,"stopped_longest_us":0}}"#);
+    insta::assert_snapshot!(json(&look(&[("0-2", Activity::Running, "main@a.c:1 f")])), @r#"{"format":"dbgr.stacks","version":1,"title":"mpirun ./solver (pid 4711)","found":[],"doubts":[],"host":"","date":"","versions":[],"commands":[],"placement":[],"frames":[{"function":"f","module":"solver","source":null,"kind":"native"},{"function":"main","module":"solver","source":{"file":"/src/a.c","line":1},"kind":"native"}],"samples":[{"at_us":0,"stacks":[{"frames":[1,0],"thread":"first","activity":"running","end":"start","threads":[{"each":1,"ranks":"0-2"}]}],"helpers":[],"children":[]}],"classes":[],"missing":[],"verdicts":[],"undecided":"","timing":{"total_us":0,"stops":0,"stopped_median_us":0,"stopped_longest_us":0}}"#);
     for report in [report, many(50), look(&[])] {
         let said = json(&report);
         let read = from_json(&said).unwrap();

@@ -38,7 +38,7 @@ pub(super) fn verdicts(report: &Report, page: &mut String) {
         let _ = writeln!(
             page,
             "<p class=verdict>{}</p>",
-            escaped(report.no_verdict())
+            escaped(&report.no_verdict())
         );
         return;
     }

@@ -1,0 +1,109 @@
+//! What is said where no rule speaks: who is where the others are not, and what more looks could tell.
+
+use std::time::Duration;
+
+use base::{Rank, RankSet};
+
+use super::{
+    Stances, holding, is_met,
+    roles::Role,
+    rules::{MPI, OF_THREADS},
+    stances, words,
+};
+use crate::{
+    company::Work,
+    samples::{Jobs, Observation},
+    stack::Frames,
+};
+
+/// What is not a verdict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// Who is odd, as a sentence without a full stop; nothing where nobody waits for others.
+    pub odd: Option<String>,
+    /// What a rule needs that would hold then.
+    pub wanted: Option<Wanted>,
+}
+
+/// So many looks over at least so much time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// How many, with those that there are.
+    pub looks: usize,
+    /// From the first to the last.
+    pub span: Duration,
+}
+
+/// What to say of looks on which there is no verdict.
+#[must_use]
+pub fn outlook(frames: &Frames, all: &Observation) -> Outlook {
+    let stances = stances(all);
+    Outlook {
+        odd: odd(frames, all, &stances),
+        wanted: wanted(all, &stances),
+    }
+}
+
+/// The least that a rule asks for which holds, but was not seen long enough; at first what every rule asks for.
+fn wanted(all: &Observation, stances: &Stances) -> Option<Wanted> {
+    if !is_met(&OF_THREADS, all) {
+        return Some(Wanted {
+            looks: OF_THREADS.looks,
+            span: OF_THREADS.span,
+        });
+    }
+    let unmet = holding(all, stances).filter(|held| !is_met(held.need, all));
+    let least = unmet.min_by_key(|held| (held.need.span, held.need.looks))?;
+    Some(Wanted {
+        looks: least.need.looks,
+        span: least.need.span,
+    })
+}
+
+fn odd(frames: &Frames, all: &Observation, stances: &Stances) -> Option<String> {
+    let all_of = |waits: bool| {
+        let ranks = stances.iter().map(|(&rank, &(role, _))| (rank, role));
+        ranks.filter(move |(_, role)| MPI.contains(role) == waits)
+    };
+    let waiting = words::groups(frames, all, all_of(true));
+    if waiting.is_empty() {
+        return None;
+    }
+    let odd = words::groups(frames, all, all_of(false));
+    let mut said = words::sentence(frames, all, &waiting);
+    if !odd.is_empty() {
+        let (who, one) = (words::sentence(frames, all, &odd), words::is_one(&odd));
+        said = format!(
+            "{who}; {said}, perhaps for {}",
+            if one { "it" } else { "them" }
+        );
+    }
+    if let Some(more) = company(all, stances) {
+        said.push_str("; ");
+        said.push_str(&more);
+    }
+    Some(said)
+}
+
+/// Whose work keeps us from a verdict.
+fn company(all: &Observation, stances: &Stances) -> Option<String> {
+    let works = |rank: &Rank| {
+        let track = all.ranks.get(rank);
+        track.is_some_and(|track| track.below == Work::AtWork)
+    };
+    let alive = stances.iter().filter(|(_, (role, _))| *role == Role::Alive);
+    let parents: RankSet = alive.map(|(&rank, _)| rank).filter(works).collect();
+    if parents.first().is_some() {
+        let who = words::who(&parents);
+        return Some(format!("processes that {who} started are at work"));
+    }
+    match (all.jobs, all.beside) {
+        (Jobs::Several, _) => {
+            Some("their launcher has other jobs, which they may wait for".to_owned())
+        }
+        (Jobs::One, Work::AtWork) => {
+            Some("processes that were started beside them are at work".to_owned())
+        }
+        (Jobs::One, Work::Idle) => None,
+    }
+}

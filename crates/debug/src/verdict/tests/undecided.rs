@@ -1,0 +1,62 @@
+//! What is said where there is no verdict.
+
+use std::time::Duration;
+
+use super::{SECOND, verdicts_every};
+use crate::{
+    report::{Detail, Report},
+    samples::script::looks,
+};
+
+fn said(every: Duration, texts: &[&str]) -> String {
+    assert!(verdicts_every(every, texts).is_empty());
+    Report::of(looks(every, texts), Detail::Folded).no_verdict()
+}
+
+fn said_of(text: &str) -> String {
+    said(SECOND, &[text; 3])
+}
+
+const BARRIER: &str = "0-1,3: main@io.c:9 > MPI_Barrier!libmpi.so = running 99\n";
+
+#[test]
+fn who_is_where_the_others_are_not() {
+    let sentences = [
+        format!("{BARRIER}2: main@io.c:4 > load@io.c:5 > open!libc.so.6 = read 0"),
+        format!("{BARRIER}2: main@io.c:4 > work@io.c:7 = running 99"),
+        format!("{BARRIER}2: main@io.c:9 > MPI_Bcast!libmpi.so = running 99"),
+        format!("{BARRIER}2: main@io.c:4 > sem_timedwait!libc.so.6 = timed 0"),
+        format!("{BARRIER}2: main@io.c:4 > sem_wait!libc.so.6 = shared 0\nbelow 2: 80"),
+        format!("{BARRIER}2: not permitted"),
+        format!("{BARRIER}2,4: main@io.c:4 > fgets!libc.so.6 > read!libc.so.6 = read 0\njob: 0"),
+        "0-3: main@io.c:9 > MPI_Barrier!libmpi.so = running 99".to_owned(),
+        "0-3: main@io.c:9 > MPI_Recv!libmpi.so = running 99".to_owned(),
+        "0-3: main@io.c:9 > MPI_Recv!libmpi.so = running 99\njob: 100".to_owned(),
+        "0: main@io.c:9 > read!libc.so.6 = read 0".to_owned(),
+    ];
+    let said: String = sentences.iter().map(|text| said_of(text) + "\n").collect();
+    insta::assert_snapshot!(said, @"
+    no verdict: rank 2 is in open (io.c:5); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
+    no verdict: rank 2 runs in work (io.c:7) in 3 of 3 samples; ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it; 5 looks over 30 s can tell more (--samples 5 --every 8s)
+    no verdict: ranks 0-1,3 wait in MPI_Barrier (io.c:9); rank 2 waits in MPI_Bcast (io.c:9); 5 looks over 4 s can tell more (--samples 5 --every 1s)
+    no verdict: rank 2 is in sem_timedwait (io.c:4); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
+    no verdict: rank 2 is in sem_wait (io.c:4); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it; processes that rank 2 started are at work
+    no verdict: rank 2 could not be looked at; ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
+    no verdict: ranks 2,4 are in read (io.c:4); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for them; their launcher has other jobs, which they may wait for
+    no verdict: ranks 0-3 wait in MPI_Barrier (io.c:9)
+    no verdict: ranks 0-3 wait in MPI_Recv (io.c:9); 10 looks over 4 s can tell more (--samples 10 --every 1s)
+    no verdict: ranks 0-3 wait in MPI_Recv (io.c:9); their launcher has other jobs, which they may wait for
+    no verdict: nothing that was seen tells a program that hangs from a slow one
+    ");
+}
+
+#[test]
+fn where_more_looks_can_tell_no_more() {
+    let texts: Vec<String> = (0..5)
+        .map(|line| format!("{BARRIER}2: main@io.c:4 > work{line}@io.c:7 = running 99"))
+        .collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    insta::assert_snapshot!(said(8 * SECOND, &texts), @"no verdict: rank 2 is in work4 (io.c:7); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it");
+    insta::assert_snapshot!(said(SECOND, &[BARRIER; 2]), @"no verdict: ranks 0-1,3 wait in MPI_Barrier (io.c:9); 3 looks over 2 s can tell more (--samples 3 --every 1s)");
+    insta::assert_snapshot!(said(SECOND, &[BARRIER]), @"no verdict: one look does not tell what moves (--samples 3)");
+}
