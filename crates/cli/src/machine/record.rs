@@ -123,20 +123,20 @@ fn create_file(
     owner: &str,
     make: &dyn Fn() -> Result<PathBuf, Unusable>,
 ) -> Result<(PathBuf, File), Unusable> {
-    let mut failure = None;
+    let mut path = make()?.join(owner);
     for _ in 0..CREATE_TRIES {
-        let path = make()?.join(owner);
         match try_create(&path) {
             Ok(Made::Locked(path, file)) => return Ok((path, file)),
             Ok(Made::Removed) => thread::park_timeout(CREATE_PAUSE),
+            // The directory is gone again: it must not be made once more.
             Err(error) => {
-                failure = Some(error);
-                break;
+                let errno = error.raw_os_error().unwrap_or_default();
+                return Err(Unusable::System { path, errno });
             }
         }
+        path = make()?.join(owner);
     }
-    let path = make()?.join(owner);
-    let errno = failure.map_or(EBUSY, |error| error.raw_os_error().unwrap_or_default());
+    let errno = EBUSY;
     Err(Unusable::System { path, errno })
 }
 
