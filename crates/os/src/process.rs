@@ -9,6 +9,7 @@ use std::{
         fd::{FromRawFd, OwnedFd},
         unix::fs::MetadataExt,
     },
+    path::Path,
     time::Duration,
 };
 
@@ -293,21 +294,42 @@ pub fn start_time(pid: Pid) -> Option<u64> {
     inspect(pid).map(|info| info.start_time)
 }
 
-/// Whether `pid` leaves a signal to its default action: neither handles, ignores nor blocks it. `false` when it is gone.
+/// Whether a signal to `pid` would have its default action: the process neither handles nor ignores it, and it has a thread
+/// that neither blocks it nor waits for it. `false` when the process is gone.
+///
+/// A thread in `sigwait` shows what it waits for as not blocked, so its system call has to be looked at. Where the kernel
+/// does not tell that call, the thread counts as one that does not wait. Ask before the signal is sent: a thread that it
+/// has woken may be anywhere.
 #[must_use]
 pub fn leaves_to_default(pid: Pid, signal: Signal) -> bool {
-    let bit = u32::try_from(signal.0 - 1).map_or(0, |place| 1_u64.checked_shl(place).unwrap_or(0));
-    let Some(status) = read_proc(pid, "status") else {
-        return false;
+    let place = u32::try_from(signal.0 - 1).unwrap_or(u32::MAX);
+    let bit = 1_u64.checked_shl(place).unwrap_or(0);
+    let lacks = |status: &[u8], names: &[&str]| {
+        let text = String::from_utf8_lossy(status);
+        names.iter().all(|name| {
+            let mask = text
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+            mask.is_some_and(|mask| mask & bit == 0)
+        })
     };
-    let text = String::from_utf8_lossy(&status);
-    ["SigBlk:", "SigIgn:", "SigCgt:"].into_iter().all(|name| {
-        let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
-        let mask = lines
-            .next()
-            .map(|mask| u64::from_str_radix(mask.trim(), 16));
-        matches!(mask, Some(Ok(mask)) if mask & bit == 0)
+    if !read_proc(pid, "status").is_some_and(|status| lacks(&status, &["SigIgn:", "SigCgt:"])) {
+        return false;
+    }
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    threads.into_iter().flatten().flatten().any(|thread| {
+        let blocks_not =
+            fs::read(thread.path().join("status")).is_ok_and(|status| lacks(&status, &["SigBlk:"]));
+        blocks_not && !waits_for_signals(&thread.path())
     })
+}
+
+/// Whether the thread with this directory in `/proc` is in `sigwait`, `sigwaitinfo` or `sigtimedwait`.
+fn waits_for_signals(thread: &Path) -> bool {
+    let call = fs::read_to_string(thread.join("syscall")).unwrap_or_default();
+    let number = call.split_whitespace().next();
+    number.and_then(|number| number.parse().ok()) == Some(libc::SYS_rt_sigtimedwait)
 }
 
 /// Who traces `pid`; `None` when nobody does, or it is gone.

@@ -304,6 +304,10 @@ impl Ranks {
         let Some(pid) = self.pid(proc) else {
             return Signalled::Ok;
         };
+        let to_stop = match signal {
+            Signal::TSTP => not_stopped_by_default(pid),
+            _ => Vec::new(),
+        };
         // Its whole group; the group may have been left by the rank itself, so that the pid is tried as well. It may also
         // have become another user with others of its group still ours: a second SIGKILL tells.
         let group = os::kill_group(pid, signal);
@@ -312,8 +316,8 @@ impl Ranks {
         {
             return Signalled::NotPermitted(pid);
         }
-        if signal == Signal::TSTP {
-            stop_those_it_does_not(pid);
+        for pid in to_stop {
+            let _ = os::kill(pid, Signal::STOP);
         }
         Signalled::Ok
     }
@@ -553,16 +557,16 @@ impl Ranks {
     }
 }
 
-/// After SIGTSTP was sent to a rank's group. The kernel stops nobody by its default action in a group whose parents are all
-/// in other sessions, for it takes them for nobody's children: those who leave it to the default are stopped otherwise.
-fn stop_those_it_does_not(leader: Pid) {
-    let below = os::descendants(leader);
-    for pid in [leader].into_iter().chain(below) {
+/// The processes of a rank's group that SIGTSTP is to stop and the kernel will not: it applies the default action in no
+/// group whose parents are all in other sessions, which it takes for an orphaned one.
+fn not_stopped_by_default(leader: Pid) -> Vec<Pid> {
+    let mut found = vec![leader];
+    found.extend(os::descendants(leader));
+    found.retain(|&pid| {
         let is_in_group = os::inspect(pid).is_some_and(|info| info.pgrp == leader);
-        if is_in_group && os::leaves_to_default(pid, Signal::TSTP) {
-            let _ = os::kill(pid, Signal::STOP);
-        }
-    }
+        is_in_group && os::leaves_to_default(pid, Signal::TSTP)
+    });
+    found
 }
 
 fn remove(events: &mut Loop, sources: &mut Sources, token: Option<Token>) {
