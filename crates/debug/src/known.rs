@@ -2,7 +2,7 @@
 //!
 //! Names come from the interfaces that programs are written against: the MPI standard's C and Fortran bindings with their
 //! profiling names, NCCL, Gloo and c10d of PyTorch, POSIX threads and system calls. No name of an implementation's
-//! internals is needed, but where a public function has left its frame to one ([`mpi`]).
+//! internals is needed, but where a public function has left its frame to one (`mpi`).
 
 mod mpi;
 mod owner;
