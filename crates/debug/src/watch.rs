@@ -27,8 +27,9 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Parts of the idle time, at the end of each of which is looked.
-pub const PARTS: u32 = 6;
+/// Parts of the idle time, at the end of each of which is looked. Some rules need ten looks at ranks that poll; looks that
+/// come late make the window hold fewer.
+pub const PARTS: u32 = 12;
 /// Looks that are kept at most, where they come faster than they should.
 const MAX_LOOKS: usize = 64;
 

@@ -2,7 +2,7 @@
 //!
 //! | when | what |
 //! |---|---|
-//! | a sixth of the idle time is over | it is looked for the job, and at it; a report where [`debug::watch`] has news |
+//! | a twelfth of the idle time is over | it is looked for the job, and at it; a report where [`debug::watch`] has news |
 //! | what the user has named ends, or a rank | it is looked for the job at once: where nothing of it is left, that is the end |
 //! | shortly before the time limit | some looks, and a report |
 //! | a signal | the end, between two looks: nobody is left standing |

@@ -3,7 +3,10 @@ use std::{collections::BTreeMap, time::Duration};
 use base::Rank;
 
 use super::{Cause, Deeds, Look, Watch};
-use crate::samples::script::looks;
+use crate::{
+    samples::{Boundary, script::looks},
+    verdict::{self, RuleId},
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -106,6 +109,27 @@ fn while_it_is_stopped_or_debugged_time_stands() {
     assert_eq!(told(&texts, &[]), [(7, Cause::Idle)]);
     let one = "0-2: main@a.c:1 > MPI_Barrier!libmpi.so = poll 0\n3: main@a.c:1 > f = stopped 0";
     assert_eq!(told(&[one; 5], &[]), [(3, Cause::Idle)]);
+}
+
+#[test]
+fn ranks_that_poll_are_seen_often_enough_for_a_verdict() {
+    let idle = 60 * SECOND;
+    let every = Watch::new(idle).every();
+    let texts = ["0-3: main@a.c:1 > MPI_Recv!libmpi.so > poll!libc.so.6 = running 100"; 20];
+    // Each look may come late.
+    for late in [Duration::ZERO, SECOND, 2 * SECOND] {
+        let recording = looks(every + late, &texts);
+        let mut watch = Watch::new(idle);
+        let told = recording.samples.into_iter().find_map(|sample| {
+            let deeds = BTreeMap::new();
+            watch.see(&recording.frames, Look { sample, deeds })
+        });
+        assert_eq!(told, Some(Cause::Idle));
+        let kept = watch.recording(&recording.frames);
+        let verdicts = verdict::judge(&kept.frames, &kept.observe(Boundary::Known));
+        let rules: Vec<RuleId> = verdicts.iter().map(|it| it.rule).collect();
+        assert_eq!(rules, [RuleId::NobodySends], "{late:?} late");
+    }
 }
 
 #[test]
