@@ -4,6 +4,7 @@
 //! rule asks. What cannot be told from a slow program in the time that was looked is not said. The rules are a table
 //! ([`rules`]); docs/verdicts.md has them in words, and how often they were right and wrong.
 
+mod below;
 mod outlook;
 pub mod roles;
 pub mod rules;

@@ -10,7 +10,8 @@
 //!
 //! Ranks, after a slash the name of a further thread; frames, outermost first, with source and module, or `py:` before
 //! a function of Python; what the thread does; the processor time that it uses, in percent. Instead of a rank `below N`,
-//! `beside` and `job`: a process that is none, and the processor time that it uses.
+//! `beside` and `job`: a process that is none, and the processor time that it uses. Instead of a rank `child N PID PARENT
+//! NAME`: a process below a rank, of which the first thread is shown.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,7 +20,7 @@ use base::{Rank, RankSet};
 use super::{Recording, Sample};
 use crate::company::Company;
 use crate::stack::{
-    Activity, End, Frame, FrameKind, Missing, Seen, Snapshot, Source, Stack, Thread, Wait,
+    Activity, Child, End, Frame, FrameKind, Missing, Seen, Snapshot, Source, Stack, Thread, Wait,
 };
 
 /// Looks that are as long apart as `every` says.
@@ -36,6 +37,29 @@ pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
                 joins(&mut snapshot.company, who, cpu);
                 continue;
             }
+            if let Some(child) = who.strip_prefix("child ") {
+                let [rank, pid, parent, name] = child.split(' ').collect::<Vec<_>>()[..] else {
+                    panic!("{line}");
+                };
+                let pid: i32 = pid.parse().unwrap();
+                let seen = missing(what).map_or_else(
+                    || {
+                        let rank = Rank(u32::try_from(pid).unwrap());
+                        let used = used.entry((rank, "child".to_owned())).or_default();
+                        let thread = thread(&mut recording, what, (pid, name), (every, used));
+                        Seen::Threads(vec![thread])
+                    },
+                    Seen::Missing,
+                );
+                let rank = Rank(rank.parse().unwrap());
+                snapshot.children.entry(rank).or_default().push(Child {
+                    pid,
+                    parent: parent.parse().unwrap(),
+                    name: name.to_owned(),
+                    seen,
+                });
+                continue;
+            }
             let (ranks, name) = who.split_once('/').unwrap_or((who, "main"));
             let ranks: RankSet = ranks.parse().unwrap();
             for rank in ranks.iter() {
@@ -43,35 +67,46 @@ pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
                     snapshot.procs.insert(rank, Seen::Missing(missing));
                     continue;
                 }
-                let (frames, state) = what.rsplit_once(" = ").unwrap();
-                let (activity, percent) = state.rsplit_once(' ').unwrap();
-                let cpu = used.entry((rank, name.to_owned())).or_default();
-                *cpu += every.mul_f64(percent.parse::<f64>().unwrap() / 100.0);
-                let frames = frames
-                    .split(" > ")
-                    .map(|text| recording.frames.intern(frame(text)))
-                    .collect();
+                let used = used.entry((rank, name.to_owned())).or_default();
+                let thread = thread(&mut recording, what, (tid(rank, name), name), (every, used));
                 let entry = snapshot.procs.entry(rank);
                 let seen = entry.or_insert_with(|| Seen::Threads(Vec::new()));
                 let Seen::Threads(threads) = seen else {
                     panic!("{line}: seen and missing");
                 };
-                threads.push(Thread {
-                    tid: tid(rank, name),
-                    name: name.to_owned(),
-                    stack: Stack {
-                        frames,
-                        end: End::Start,
-                    },
-                    activity: doing(activity),
-                    cpu: *cpu,
-                    stopped: Duration::ZERO,
-                });
+                threads.push(thread);
             }
         }
         recording.samples.push(Sample { at, snapshot });
     }
     recording
+}
+
+/// A thread with its number and name, as `what` tells, after one more step in which it has used a processor.
+fn thread(
+    recording: &mut Recording,
+    what: &str,
+    (tid, name): (i32, &str),
+    (every, used): (Duration, &mut Duration),
+) -> Thread {
+    let (frames, state) = what.rsplit_once(" = ").unwrap();
+    let (activity, percent) = state.rsplit_once(' ').unwrap();
+    *used += every.mul_f64(percent.parse::<f64>().unwrap() / 100.0);
+    let frames = frames
+        .split(" > ")
+        .map(|text| recording.frames.intern(frame(text)))
+        .collect();
+    Thread {
+        tid,
+        name: name.to_owned(),
+        stack: Stack {
+            frames,
+            end: End::Start,
+        },
+        activity: doing(activity),
+        cpu: *used,
+        stopped: Duration::ZERO,
+    }
 }
 
 fn joins(company: &mut Company, who: &str, cpu: Duration) {

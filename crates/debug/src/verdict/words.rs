@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::{Rank, RankSet};
 
-use super::{Cite, roles::Role};
+use super::{
+    Cite,
+    below::{self, Below},
+    roles::Role,
+};
 use crate::{
     samples::{Observation, Spot, Track},
     stack::Frames,
@@ -83,11 +87,27 @@ fn part(frames: &Frames, all: &Observation, group: &Group) -> String {
         Role::Disk => format!("{who} {is} in {at}, in disk wait {looks}"),
         Role::Looping if one => format!("{who} runs in {at} {looks}"),
         Role::Looping => format!("{who} run in {at} {looks}"),
-        Role::Alive | Role::Call => match main.wait() {
-            Some(wait) => format!("{who} {is} in {}{}", wait.name, caller(frames, main)),
-            None => format!("{who} {is} in {at}"),
+        Role::Alive | Role::Call => match (main.wait(), below::of_group(frames, all, group)) {
+            (Some(_), Some(Below::Awaited(child))) => {
+                waits(frames, Who::Ranks(&group.ranks), main) + &child
+            }
+            (Some(wait), below) => {
+                let caller = caller(frames, main);
+                format!("{who} {is} in {}{caller}{}", wait.name, said(below))
+            }
+            (None, _) => format!("{who} {is} in {at}"),
         },
-        _ => waits(frames, Who::Ranks(&group.ranks), main),
+        _ => {
+            let below = below::of_group(frames, all, group);
+            waits(frames, Who::Ranks(&group.ranks), main) + &said(below)
+        }
+    }
+}
+
+fn said(below: Option<Below>) -> String {
+    match below {
+        Some(Below::Awaited(said) | Below::Had(said)) => said,
+        None => String::new(),
     }
 }
 
@@ -118,7 +138,7 @@ pub(super) fn waits(frames: &Frames, who: Who<'_>, track: &Track) -> String {
 }
 
 /// ` (solver.c:88)`: from where the user's code has called what a thread is in, where that is known.
-fn caller(frames: &Frames, track: &Track) -> String {
+pub(super) fn caller(frames: &Frames, track: &Track) -> String {
     let caller = track.seen.last().and_then(|(cut, _)| cut.cited(frames));
     let Some(caller) = caller.map(|caller| frames.get(caller)) else {
         return String::new();
@@ -131,7 +151,7 @@ fn caller(frames: &Frames, track: &Track) -> String {
 }
 
 /// The innermost frame that the user has written, or what there is.
-fn place(frames: &Frames, track: &Track) -> String {
+pub(super) fn place(frames: &Frames, track: &Track) -> String {
     let Some((cut, _)) = track.seen.last() else {
         return "an unknown place".to_owned();
     };

@@ -229,6 +229,35 @@ fn a_data_loader() {
 }
 
 #[test]
+fn the_processes_of_a_data_loader() {
+    let waits = "0-1: py:main@train.py:9 > py:all_reduce@/x/torch/distributed/distributed_c10d.py:7 > poll!libc.so.6 = poll 0
+         3: py:main@train.py:5 > py:_try_get_data@/x/torch/utils/data/dataloader.py:9 > poll!libc.so.6 = poll 0\n";
+    let idle = "py:_worker_loop@w.py:3 > poll!libc.so.6 = poll 0";
+    let sentences = [
+        format!(
+            "{waits}child 3 4712 7 pt_data_worker: py:load@data.py:3 > open!libc.so.6 = disk 0"
+        ),
+        format!(
+            "{waits}child 3 4711 7 python3: {idle}
+             child 3 4712 7 python3: {idle}
+             child 3 4713 7 python3: py:load@data.py:3 > pthread_mutex_lock!libc.so.6 = futex 0"
+        ),
+        (4711..4720)
+            .map(|pid| format!("child 3 {pid} 7 python3: {idle}\n"))
+            .fold(waits.to_owned(), |all, one| all + &one),
+    ];
+    let said: Vec<String> = sentences
+        .iter()
+        .flat_map(|text| verdicts_every(Duration::from_secs(5), &[text.as_str(); 3]))
+        .collect();
+    insta::assert_snapshot!(said.join("\n"), @"
+    possible: ranks 0-1 wait in all_reduce (train.py:9), for at least 10 s; rank 3 waits in DataLoader (train.py:5), and its data loader's process 4712 `pt_data_worker` is in disk wait in load (data.py:3): the workers of its data loader are slow, or hang
+    possible: ranks 0-1 wait in all_reduce (train.py:9), for at least 10 s; rank 3 waits in DataLoader (train.py:5), and its data loader's process 4713 `python3` is in pthread_mutex_lock (data.py:3), and its data loader's processes 4711, 4712 `python3` are in poll (w.py:3): the workers of its data loader are slow, or hang
+    possible: ranks 0-1 wait in all_reduce (train.py:9), for at least 10 s; rank 3 waits in DataLoader (train.py:5), and its data loader's 9 processes `python3` are in poll (w.py:3): the workers of its data loader are slow, or hang
+    ");
+}
+
+#[test]
 fn an_endless_loop() {
     let text = |line| {
         format!(

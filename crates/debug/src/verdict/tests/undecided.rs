@@ -60,3 +60,52 @@ fn where_more_looks_can_tell_no_more() {
     insta::assert_snapshot!(said(SECOND, &[BARRIER; 2]), @"no verdict: ranks 0-1,3 wait in MPI_Barrier (io.c:9); 3 looks over 2 s can tell more (--samples 3 --every 1s)");
     insta::assert_snapshot!(said(SECOND, &[BARRIER]), @"no verdict: one look does not tell what moves (--samples 3)");
 }
+
+#[test]
+fn what_a_rank_has_started_is_cited() {
+    let system = "2: main@io.c:4 > system!libc.so.6 > waitpid!libc.so.6 = child 0\n";
+    let sentences = [
+        format!("{system}child 2 4711 7 sh: main@sh.c:3 > read!libc.so.6 = read 0"),
+        format!(
+            "{system}child 2 4711 7 sh: main@sh.c:3 > waitpid!libc.so.6 = child 0
+             child 2 4712 4711 cp: copy@cp.c:3 > write!libc.so.6 = disk 0"
+        ),
+        format!("{system}child 2 4711 7 solver: main@s.c:3 > step@s.c:9 = running 90"),
+        // Which of two it waits for is not known.
+        format!(
+            "{system}child 2 4711 7 sh: main@sh.c:3 > read!libc.so.6 = read 0
+             child 2 4712 7 cp: main@cp.c:3 = stopped 0"
+        ),
+        // Nothing was seen of it.
+        format!("{system}child 2 4711 7 sh: not permitted"),
+        // A pool, and what Python keeps for itself.
+        "2: py:main@p.py:4 > py:map@/usr/lib/python3.11/multiprocessing/pool.py:367 > sem_wait!libc.so.6 = shared 0
+         child 2 4700 7 python3: py:main@/usr/lib/python3.11/multiprocessing/resource_tracker.py:9 > read!libc.so.6 = read 0
+         child 2 4711 7 python3: py:work@p.py:9 > read!libc.so.6 = read 0
+         child 2 4712 7 python3: py:worker@p.py:1 > sem_wait!libc.so.6 = shared 0
+         child 2 4713 7 python3: py:worker@p.py:1 > sem_wait!libc.so.6 = shared 0
+         below 2: 80"
+            .to_owned(),
+        // Who waits in MPI does not wait for its own processes, and nor does who computes.
+        "2: main@io.c:9 > MPI_Barrier!libmpi.so = running 99
+         child 2 4711 7 sh: main@sh.c:3 > read!libc.so.6 = read 0"
+            .to_owned(),
+        "2: main@io.c:4 > work@io.c:7 = running 99
+         child 2 4711 7 sh: main@sh.c:3 > read!libc.so.6 = read 0"
+            .to_owned(),
+    ];
+    let said: String = sentences
+        .iter()
+        .map(|text| said(SECOND, &[format!("{BARRIER}{text}").as_str(); 3]) + "\n")
+        .collect();
+    insta::assert_snapshot!(said, @"
+    no verdict: rank 2 waits in system (io.c:4) for process 4711 `sh`, which is in read (sh.c:3); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
+    no verdict: rank 2 waits in system (io.c:4) for process 4711 `sh`, which waits for 4712 `cp`, which is in disk wait in copy (cp.c:3); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
+    no verdict: rank 2 waits in system (io.c:4) for process 4711 `solver`, which runs in step (s.c:9); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
+    no verdict: rank 2 is in system (io.c:4), and its process 4712 `cp` is stopped by a signal, and its process 4711 `sh` is in read (sh.c:3); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
+    no verdict: rank 2 is in system (io.c:4); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
+    no verdict: rank 2 is in sem_wait (p.py:4), and its process 4711 `python3` is in read (p.py:9), and its processes 4712, 4713 `python3` are in sem_wait (p.py:1); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it; processes that rank 2 started are at work
+    no verdict: ranks 0-3 wait in MPI_Barrier (io.c:9)
+    no verdict: rank 2 runs in work (io.c:7) in 3 of 3 samples; ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it; 5 looks over 30 s can tell more (--samples 5 --every 8s)
+    ");
+}

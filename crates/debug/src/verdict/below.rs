@@ -1,0 +1,188 @@
+//! What the processes below a rank do, which it waits for or has started: workers of a data loader, of a pool, what a
+//! shell runs.
+
+use std::collections::BTreeMap;
+
+use base::Rank;
+
+use super::{roles::Role, words};
+use crate::{
+    known::Kind,
+    samples::{ChildTrack, Motion, Observation, Track},
+    stack::{Activity, Frames},
+};
+
+/// Kinds of doing that are told apart in a sentence.
+const DOINGS: usize = 2;
+/// Processes that are named one by one; more of them are counted.
+const NUMBERED: usize = 3;
+/// Sources of processes that Python starts for its own housekeeping.
+const KEEPERS: [&str; 2] = ["/resource_tracker.py", "/forkserver.py"];
+
+/// How a sentence goes on about the processes below a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Below {
+    /// ` for process 4711 `sh`, which is in read`: it waits for the end of this one.
+    Awaited(String),
+    /// `, and its process 4712 `python3` is in disk wait`.
+    Had(String),
+}
+
+/// What is said of the processes below some ranks that do the same; nothing where that has no bearing on what these do.
+pub(super) fn of_group(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below> {
+    if !has_bearing(group.role) {
+        return None;
+    }
+    let first = group.ranks.first()?;
+    let kind = all.ranks.get(&first)?.main.as_ref()?.wait()?.kind;
+    let one = group.ranks.len() == 1;
+    if kind == Kind::Child && one {
+        return awaited(frames, all, first).or_else(|| had(frames, all, group));
+    }
+    had(frames, all, group)
+}
+
+/// Whether a rank in this role may wait for processes that it has started: what MPI, a debugger or the kernel holds does not.
+const fn has_bearing(role: Role) -> bool {
+    matches!(
+        role,
+        Role::Alive | Role::Data | Role::Shared | Role::Lock | Role::Threads
+    )
+}
+
+type Children = BTreeMap<i32, ChildTrack>;
+
+/// Of a rank with one child, that and what it has started in turn, if each of them has one child.
+fn awaited(frames: &Frames, all: &Observation, rank: Rank) -> Option<Below> {
+    let children = &all.ranks.get(&rank)?.children;
+    let is_direct = |child: &&ChildTrack| !children.contains_key(&child.parent);
+    let mut direct = children.iter().filter(|(_, child)| is_direct(child));
+    let (&pid, child) = direct.next().filter(|_| direct.next().is_none())?;
+    let mut said = format!(" for process {pid} `{}`", child.name);
+    let (mut pid, mut child) = (pid, child);
+    // A child is above itself in no recording that is to be believed.
+    for _ in 0..children.len() {
+        let Some((next, below)) = waited_by(children, pid, child) else {
+            break;
+        };
+        said.push_str(&format!(", which waits for {next} `{}`", below.name));
+        (pid, child) = (next, below);
+    }
+    let main = child.main.as_ref()?;
+    said.push_str(", which ");
+    said.push_str(&does(frames, main, Number::One));
+    Some(Below::Awaited(said))
+}
+
+/// The only child of a process that waits for it.
+fn waited_by<'a>(
+    children: &'a Children,
+    pid: i32,
+    child: &ChildTrack,
+) -> Option<(i32, &'a ChildTrack)> {
+    let wait = child.main.as_ref()?.wait()?;
+    if wait.kind != Kind::Child {
+        return None;
+    }
+    let mut below = children.iter().filter(|(_, it)| it.parent == pid);
+    let (&next, below) = below.next().filter(|_| below.next().is_none())?;
+    Some((next, below))
+}
+
+/// What those below do, the fewest first: they are the odd ones, and what many do is mostly waiting for work.
+fn had(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below> {
+    let mut alike: BTreeMap<(bool, &str, String), Vec<i32>> = BTreeMap::new();
+    let mut plural: BTreeMap<String, String> = BTreeMap::new();
+    for rank in group.ranks.iter() {
+        for (&pid, child) in all.ranks.get(&rank).iter().flat_map(|it| &it.children) {
+            let Some(main) = &child.main else { continue };
+            if keeps_house(frames, main) {
+                continue;
+            }
+            let one = does(frames, main, Number::One);
+            plural
+                .entry(one.clone())
+                .or_insert_with(|| does(frames, main, Number::Many));
+            let key = (!is_held(main), &*child.name, one);
+            alike.entry(key).or_default().push(pid);
+        }
+    }
+    let mut alike: Vec<_> = alike.into_iter().collect();
+    alike.sort_by_key(|((free, ..), pids)| (*free, pids.len(), pids.first().copied()));
+    let their = if group.ranks.len() == 1 {
+        "its"
+    } else {
+        "their"
+    };
+    let loader = match (group.role, group.ranks.len()) {
+        (Role::Data, 1) => " data loader's",
+        (Role::Data, _) => " data loaders'",
+        _ => "",
+    };
+    let rest: usize = alike.iter().skip(DOINGS).map(|(_, pids)| pids.len()).sum();
+    let said = alike.iter().take(DOINGS).map(|((_, name, one), pids)| {
+        let (who, doing) = match pids[..] {
+            [pid] => (format!("process {pid} `{name}`"), one),
+            _ if pids.len() <= NUMBERED => {
+                let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
+                (
+                    format!("processes {} `{name}`", pids.join(", ")),
+                    &plural[one],
+                )
+            }
+            _ => (format!("{} processes `{name}`", pids.len()), &plural[one]),
+        };
+        format!(", and {their}{loader} {who} {doing}")
+    });
+    let mut said: String = said.collect();
+    if rest > 0 {
+        said.push_str(&format!(", and {rest} more do something else"));
+    }
+    (!said.is_empty()).then_some(Below::Had(said))
+}
+
+/// Whether it is one of those that Python keeps for itself.
+fn keeps_house(frames: &Frames, main: &Track) -> bool {
+    let mut sources = main
+        .frames()
+        .iter()
+        .filter_map(|&id| frames.get(id).source.as_ref());
+    sources.any(|source| KEEPERS.iter().any(|keeper| source.file.ends_with(keeper)))
+}
+
+/// Whether it stands by no choice of its own.
+fn is_held(main: &Track) -> bool {
+    matches!(
+        main.activity(),
+        Some(Activity::Disk | Activity::Stopped | Activity::Frozen | Activity::Traced)
+    )
+}
+
+/// Of how many processes something is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Number {
+    One,
+    Many,
+}
+
+/// `is in read (io.c:3)`, as the processor time and all looks together say.
+fn does(frames: &Frames, main: &Track, number: Number) -> String {
+    let (is, runs) = match number {
+        Number::One => ("is", "runs"),
+        Number::Many => ("are", "run"),
+    };
+    match main.activity() {
+        Some(Activity::Disk) => format!("{is} in disk wait in {}", words::place(frames, main)),
+        Some(Activity::Stopped) => format!("{is} stopped by a signal"),
+        Some(Activity::Frozen) => format!("{is} frozen by the control group"),
+        Some(Activity::Traced) => format!("{is} held by a debugger"),
+        _ => match (main.wait(), main.motion) {
+            (Some(wait), _) => format!("{is} in {}{}", wait.name, words::caller(frames, main)),
+            (None, Motion::Looping) => format!("{runs} in {}", words::place(frames, main)),
+            (None, Motion::Moving) => {
+                format!("{is} at work, last in {}", words::place(frames, main))
+            }
+            (None, _) => format!("{is} in {}", words::place(frames, main)),
+        },
+    }
+}
