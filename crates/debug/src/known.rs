@@ -79,6 +79,26 @@ pub enum Kind {
     Data,
 }
 
+impl Kind {
+    /// Whether a thread that runs in such a wait polls: libraries of MPI do, until something comes.
+    #[must_use]
+    pub const fn is_polled(self) -> bool {
+        matches!(
+            self,
+            Self::Collective
+                | Self::Start
+                | Self::Finish
+                | Self::Receive
+                | Self::Send
+                | Self::Exchange
+                | Self::Completion
+                | Self::Epoch
+                | Self::Window
+                | Self::Outside
+        )
+    }
+}
+
 /// A known function, as its table names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Known {

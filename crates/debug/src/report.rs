@@ -22,7 +22,7 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    known::{self, Owner},
+    known::{self, Owner, Position},
     samples::{Boundary, Motion, Recording},
     stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen, Snapshot, Thread},
     tree::{Ending, Threads, Tree, Which},
@@ -131,14 +131,29 @@ pub struct Class {
     pub lines: Vec<u32>,
 }
 
+/// Who waits and uses the processor for it.
+const POLLING: &str = "polling";
+
 /// What ranks did over time, in a word; none where it is not known.
 const fn motion_word(motion: Motion) -> Option<&'static str> {
     match motion {
         Motion::Unknown => None,
         Motion::Stuck => Some("stuck"),
-        Motion::Spinning => Some("polling"),
+        Motion::Spinning => Some(POLLING),
         Motion::Looping => Some("looping"),
         Motion::Moving => Some("moving"),
+    }
+}
+
+/// What a thread did whose stack, as it is shown, ends in this frame: who runs in a wait polls.
+fn doing(frames: &Frames, inner: Option<FrameId>, activity: Activity) -> String {
+    let waits = || {
+        let known = known::known(frames.get(inner?), Position::Outer);
+        known.filter(|known| known.kind.is_polled())
+    };
+    match activity {
+        Activity::Running if waits().is_some() => POLLING.to_owned(),
+        _ => activity.to_string(),
     }
 }
 

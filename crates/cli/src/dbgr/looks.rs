@@ -16,7 +16,7 @@ use debug::{
     company::{Company, Process},
     known::{self, Position},
     report::Detail,
-    samples::{Boundary, Class, Recording, Sample, observe},
+    samples::{Boundary, Class, Motion, Recording, Sample, observe},
     stack::{Child, FrameId, Frames, Missing, Seen, Snapshot},
     verdict,
 };
@@ -362,7 +362,7 @@ fn text(recording: &Recording) -> String {
     text
 }
 
-/// `0-2 [spinning, running] main > solve > MPI_Allreduce`: the user's functions and the wait.
+/// `0-2 [polling] main > solve > MPI_Allreduce`: the user's functions and the wait.
 fn line(frames: &Frames, class: &Class) -> String {
     let last = class.frames.len().saturating_sub(1);
     let own = |&(at, &id): &(usize, &FrameId)| at == last || !known::is_system(frames.get(id));
@@ -382,6 +382,7 @@ fn line(frames: &Frames, class: &Class) -> String {
         .filter(|name| **name != *"_start")
         .collect();
     let doing = match &class.activity {
+        Ok(_) if class.motion == Motion::Spinning => "polling".to_owned(),
         Ok(activity) => format!("{:?}, {activity}", class.motion).to_lowercase(),
         Err(missing) => format!("{missing:?}").to_lowercase(),
     };

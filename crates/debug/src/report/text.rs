@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 1024 [0-1023] main (solver.c:120) > run (solver.c:99)
-//! ├─ 1023 [0-36,38-1023] solve (solver.c:88) > MPI_Allreduce · running
+//! ├─ 1023 [0-36,38-1023] solve (solver.c:88) > MPI_Allreduce · polling
 //! └─    1 [37] load (io.c:12) > read_block (io.c:41) · in disk wait ◀ 1 of 1024
 //! ```
 
@@ -323,7 +323,7 @@ impl Page {
     }
 }
 
-/// Activity, motion and load of a class: `running,` `spinning,` `98% cpu:`.
+/// Activity, motion and load of a class: `looping,` or `polling,` `98% cpu:`.
 fn state(report: &Report, class: &Class, ellipsis: &str) -> Vec<String> {
     // Who polls runs now and sleeps then: what it did in one look says nothing.
     let activity = (class.motion != Motion::Spinning).then(|| class.activity.to_string());

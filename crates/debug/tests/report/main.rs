@@ -111,7 +111,7 @@ fn four_ranks_in_two_classes() {
 
     4 [0-3] main (solver.c:120)
     ├─ 3 [0-2] run (solver.c:99) > advance (step.h:31, inlined)
-    │      > solve (solver.c:88) > MPI_Allreduce · running
+    │      > solve (solver.c:88) > MPI_Allreduce · polling
     └─ 1 [3] run (solver.c:97) > load (io.c:12) > read_block (io.c:41) > read
            · in disk wait ◀ 1 of 4
     4 [0-3] 2 threads: PMIx progress
@@ -137,7 +137,7 @@ fn four_ranks_in_two_classes() {
     |- 3 [0-2] run (solver.c:99)
     |      > advance (step.h:31, inlined)
     |      > solve (solver.c:88) > MPI_Allreduce
-    |      - running
+    |      - polling
     `- 1 [3] run (solver.c:97) > load (io.c:12)
            > read_block (io.c:41) > read
            - in disk wait <- 1 of 4
@@ -159,7 +159,7 @@ fn four_ranks_in_two_classes() {
     ├─ 3 [0-2] run (solver.c:99) in solver
     │      advance (step.h:31, inlined)
     │      solve (solver.c:88) in solver
-    │      MPI_Allreduce in solver · running
+    │      MPI_Allreduce in solver · polling
     └─ 1 [3] run (solver.c:97) in solver
            load (io.c:12) in solver
            read_block (io.c:41) in solver
@@ -183,7 +183,7 @@ fn four_ranks_in_two_classes() {
 
     ^[1m4^[0m ^[36m[0-3]^[0m main^[2m (solver.c:120)^[0m
     ^[2m├─ ^[0m^[1m3^[0m ^[36m[0-2]^[0m run^[2m (solver.c:99)^[0m ^[2m> ^[0madvance^[2m (step.h:31, inlined)^[0m
-    ^[2m│      ^[0m^[2m> ^[0msolve^[2m (solver.c:88)^[0m ^[2m> ^[0mMPI_Allreduce ^[2m·^[0m ^[33mrunning^[0m
+    ^[2m│      ^[0m^[2m> ^[0msolve^[2m (solver.c:88)^[0m ^[2m> ^[0mMPI_Allreduce ^[2m·^[0m ^[33mpolling^[0m
     ^[2m└─ ^[0m^[1m1^[0m ^[36m[3]^[0m run^[2m (solver.c:97)^[0m ^[2m> ^[0mload^[2m (io.c:12)^[0m ^[2m> ^[0mread_block^[2m (io.c:41)^[0m ^[2m> ^[0mread
            ^[2m·^[0m ^[33min disk wait^[0m ^[1;31m◀ 1 of 4^[0m
     ^[1m4^[0m ^[36m[0-3]^[0m 2 threads: PMIx progress
@@ -202,7 +202,7 @@ fn ten_thousand_ranks() {
     9935 [0-639,704-9000,9002-9999] main (solver.c:120)
     ├─ 9322 [0-14,16-18,20-30,32-37,…] run (solver.c:99)
     │      > advance (step.h:31, inlined) > solve (solver.c:88) > MPI_Allreduce
-    │      · running
+    │      · polling
     └─  613 [15,19,31,38-39,75,80,…] run (solver.c:97) > load (io.c:2)
            > read_block (io.c:41) > read · in disk wait
     9935 [0-639,704-9000,9002-9999] 2 threads: PMIx progress
@@ -217,7 +217,7 @@ fn ten_thousand_ranks() {
     9935 [0-639,704-9000,9002-9999] main (solver.c:120)
     ├─ 9322 [0-14,16-18,20-30,32-37,…] run (solver.c:99)
     │      > advance (step.h:31, inlined) > solve (solver.c:88) > MPI_Allreduce
-    │      · running
+    │      · polling
     ├─  211 [31,38-39,80,93,100,179,…] run (solver.c:97)
     │  ├─ 10 [312,495,1523,1773,3147,…] load (io.c:182) > read_block (io.c:41)
     │  │      > read · in disk wait
@@ -386,7 +386,7 @@ fn a_narrow_terminal() {
     ├─ 3 [0-2] run (solver.c:99)
     │      > advance (step.h:31, inlined)
     │      > solve (solver.c:88)
-    │      > MPI_Allreduce · running
+    │      > MPI_Allreduce · polling
     └─ 1 [3] run (solver.c:97)
            > load (io.c:12)
            > read_block (io.c:41) > read

@@ -8,13 +8,14 @@ use base::RankSet;
 
 use super::{
     super::{
-        Class, Report, bracketed, counted, loop_lines, motion_word, outline, reason, sureness_word,
+        Class, Report, bracketed, counted, doing, loop_lines, motion_word, outline, reason,
+        sureness_word,
     },
     escaped,
 };
 use crate::{
     samples::Motion,
-    stack::{Activity, End, FrameId},
+    stack::{Activity, End, FrameId, Frames},
     tree::{Ending, Which},
 };
 
@@ -116,12 +117,12 @@ const fn colour(activity: Activity) -> &'static str {
     }
 }
 
-fn ended(ending: &Ending) -> String {
+fn ended(frames: &Frames, inner: Option<FrameId>, ending: &Ending) -> String {
     let incomplete = match ending.end {
         End::Start => "",
         End::Lost | End::Bound => " (incomplete)",
     };
-    format!("{}{incomplete}", ending.activity)
+    format!("{}{incomplete}", doing(frames, inner, ending.activity))
 }
 
 /// A row of the table of classes.
@@ -171,7 +172,7 @@ fn rows(report: &Report) -> Vec<Row> {
             rows.push(Row {
                 ranks: threads.ranks(),
                 frames: stack.to_vec(),
-                activity: ended(ending),
+                activity: ended(&report.frames, stack.last().copied(), ending),
                 motion: "–".to_owned(),
                 load: None,
                 thread: ending.thread,

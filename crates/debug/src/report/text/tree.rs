@@ -3,7 +3,7 @@
 use super::{Detail, MAX_STACKS, MIN_ROOM, Page, Style, Word};
 use crate::{
     report::{
-        Report, clean,
+        Report, clean, doing,
         outline::{Outline, Segment},
         view::View,
     },
@@ -125,7 +125,7 @@ impl Page {
             self.sign("│", "|")
         };
         let rest = format!("{below}{line:<4}");
-        let mut tail = self.ends(segment);
+        let mut tail = self.ends(segment, frames);
         if outline.odd.contains(&at) {
             let of = format!("{} of {}", segment.ranks.len(), outline.ranks.len());
             let sign = self.sign("◀", "<-");
@@ -163,11 +163,11 @@ impl Page {
     }
 
     /// What the threads do whose stacks end here.
-    fn ends(&self, segment: &Segment) -> Vec<Word> {
+    fn ends(&self, segment: &Segment, frames: &Frames) -> Vec<Word> {
         let mut words = Vec::new();
         let alone = segment.ends.len() == 1 && segment.children.is_empty();
         for (index, (ending, threads)) in segment.ends.iter().enumerate() {
-            let mut said = ending.activity.to_string();
+            let mut said = doing(frames, segment.frames.last().copied(), ending.activity);
             match ending.end {
                 End::Start => {}
                 End::Lost => said.push_str(" (incomplete)"),

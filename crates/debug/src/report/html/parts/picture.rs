@@ -213,7 +213,11 @@ fn label(frames: &Frames, segment: &Segment, number: usize, page: &mut String) {
     let places: Vec<String> = places
         .map(|&id| escaped(&frames.get(id).to_string()))
         .collect();
-    let mut doing: Vec<String> = segment.ends.iter().map(|(it, _)| ended(it)).collect();
+    let mut doing: Vec<String> = segment
+        .ends
+        .iter()
+        .map(|(it, _)| ended(frames, segment.frames.last().copied(), it))
+        .collect();
     doing.dedup();
     let _ = write!(
         page,
@@ -248,7 +252,11 @@ fn open_segment(
         bracketed(&segment.ranks, MIDDLE, "…"),
     );
     for (ending, _) in &segment.ends {
-        let _ = write!(page, ", {}", ended(ending));
+        let _ = write!(
+            page,
+            ", {}",
+            ended(frames, segment.frames.last().copied(), ending)
+        );
     }
     page.push_str("\">");
     if let Some(number) = number {
