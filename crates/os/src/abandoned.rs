@@ -10,14 +10,19 @@ use std::{
 
 use nix::sys::stat::{major, minor};
 
-use crate::process::{Pid, all_processes, effective_uid};
+use crate::{
+    namespace::{is_nested, sees_own_processes},
+    process::{Pid, all_processes, effective_uid},
+};
 
 /// A file, whatever it is called: its device, in two parts as the kernel prints them, and its number there.
 type Identity = (u64, u64, u64);
 
 /// The files in `directory` that are ours, whose names begin with one of `prefixes`, that were made at `since` or later, and
-/// that no process has open or mapped. A process into which we may not look has more rights than we have, or other ones, and
-/// none of our files.
+/// that no process has open or mapped.
+///
+/// None where that cannot be known: where a process of our user cannot be looked into (it is not dumpable, or in another
+/// user namespace), and where `/proc` does not show all processes because we are in a pid namespace of our own.
 #[must_use]
 pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -> Vec<PathBuf> {
     let user = effective_uid();
@@ -34,12 +39,18 @@ pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -
             is_ours.then(|| (entry.path(), identity(&metadata)))
         })
         .collect();
+    if found.is_empty() || is_nested() || !sees_own_processes() {
+        return Vec::new();
+    }
     for pid in all_processes() {
+        match held_by(pid) {
+            Held::Known(held) => found.retain(|(_, identity)| !held.contains(identity)),
+            Held::Unknown if may_hold_files_of(pid, user) => return Vec::new(),
+            Held::Unknown => {}
+        }
         if found.is_empty() {
             break;
         }
-        let held = held_by(pid).unwrap_or_default();
-        found.retain(|(_, identity)| !held.contains(identity));
     }
     found.into_iter().map(|(path, _)| path).collect()
 }
@@ -54,19 +65,43 @@ fn identity(metadata: &Metadata) -> Identity {
     (major(device), minor(device), metadata.ino())
 }
 
-/// What a process has open or mapped; `None` when that may not be seen, or it is gone.
-///
+/// What a process has open or mapped.
+enum Held {
+    Known(BTreeSet<Identity>),
+    /// We may not look, or the process is gone.
+    Unknown,
+}
+
 /// Descriptors come first: a file is mapped before its descriptor is closed.
-fn held_by(pid: Pid) -> Option<BTreeSet<Identity>> {
-    let mut held = BTreeSet::new();
-    for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
-        if let Ok(metadata) = fs::metadata(entry.path()) {
-            held.insert(identity(&metadata));
-        }
+fn held_by(pid: Pid) -> Held {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd"));
+    let maps = fs::read(format!("/proc/{pid}/maps"));
+    let (Ok(entries), Ok(maps)) = (entries, maps) else {
+        return Held::Unknown;
+    };
+    let open = entries
+        .flatten()
+        .filter_map(|entry| fs::metadata(entry.path()).ok())
+        .map(|metadata| identity(&metadata));
+    let mapped = maps.split(|byte| *byte == b'\n').filter_map(mapped);
+    Held::Known(open.chain(mapped).collect())
+}
+
+/// Whether a process into which we may not look can have files of `user` that others may not open: it lives, and one of
+/// its user ids is that one. Everybody may read its status. The first process of the machine is nobody's rank.
+fn may_hold_files_of(pid: Pid, user: u32) -> bool {
+    if pid.as_raw() == 1 {
+        return false;
     }
-    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
-    held.extend(maps.split(|byte| *byte == b'\n').filter_map(mapped));
-    Some(held)
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
+        return false;
+    };
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    // A first thread that has ended shows no memory, though others may run on.
+    let is_over = field("State:").is_some_and(|state| state.trim_start().starts_with(['Z', 'X']))
+        && field("Threads:").is_some_and(|threads| threads.trim() == "1");
+    let ids = field("Uid:").unwrap_or_default();
+    !is_over && ids.split_whitespace().any(|id| id.parse() == Ok(user))
 }
 
 /// The file of a line of `maps`: `ADDRESSES PERMISSIONS OFFSET MAJOR:MINOR NUMBER NAME`.
@@ -103,6 +138,16 @@ mod tests {
         ] {
             assert_eq!(mapped(line.as_bytes()), expected, "{line}");
         }
+    }
+
+    /// Whether somebody may look into it is the kernel's business; what counts is whose it is, and that it lives.
+    #[test]
+    fn who_lives_and_is_of_the_user_may_hold_files() {
+        let (own, user) = (crate::process::current_pid(), effective_uid());
+        assert!(may_hold_files_of(own, user));
+        assert!(!may_hold_files_of(own, user + 1));
+        assert!(!may_hold_files_of(Pid::from_raw(1), 0));
+        assert!(!may_hold_files_of(Pid::from_raw(i32::MAX), user));
     }
 
     #[test]
