@@ -204,9 +204,9 @@ fn report_pid(channel: &PidChannel) -> Result<(), args::Error> {
         PidChannel::Stdout => drop(io::stdout().write_all(text.as_bytes())),
         PidChannel::Stderr => drop(io::stderr().write_all(text.as_bytes())),
         PidChannel::File(path) => {
-            std::fs::write(path, text).map_err(|error| args::Error::Unwritable {
+            os::publish(path, text.as_bytes()).map_err(|why| args::Error::Unwritable {
                 path: path.clone(),
-                problem: error.into(),
+                problem: why.to_string(),
             })?;
         }
     }

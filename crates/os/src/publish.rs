@@ -56,19 +56,26 @@ impl From<Errno> for NotWritten {
     }
 }
 
-/// Files that are open in this process, by names that are links.
-const OPEN_FILES: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/"];
+/// Whether a path names a file that is open in this process. Such names are links.
+fn is_open_file(path: &Path) -> bool {
+    let Some(path) = path.to_str() else {
+        return false;
+    };
+    let number = ["/dev/fd/", "/proc/self/fd/"]
+        .into_iter()
+        .find_map(|directory| path.strip_prefix(directory));
+    matches!(path, "/dev/stdout" | "/dev/stderr")
+        || number.is_some_and(|number| {
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
+}
 
 /// Writes a file: it appears whole or not at all.
 ///
 /// # Errors
 /// See [`NotWritten`].
 pub fn publish(path: &Path, bytes: &[u8]) -> Result<(), NotWritten> {
-    if OPEN_FILES.iter().any(|open| {
-        path.as_os_str()
-            .as_encoded_bytes()
-            .starts_with(open.as_bytes())
-    }) {
+    if is_open_file(path) {
         return Ok(File::options().append(true).open(path)?.write_all(bytes)?);
     }
     let name = path.file_name().ok_or(NotWritten::NoFile)?;
@@ -191,6 +198,23 @@ mod tests {
         match publish(path, b"new") {
             Ok(()) => "written".to_owned(),
             Err(why) => why.to_string(),
+        }
+    }
+
+    #[test]
+    fn files_that_are_open_have_these_names_and_no_others() {
+        for (path, expected) in [
+            ("/dev/stdout", true),
+            ("/dev/stderr", true),
+            ("/dev/fd/3", true),
+            ("/proc/self/fd/12", true),
+            ("/dev/stdoutX", false),
+            ("/dev/fd/", false),
+            ("/dev/fd/../../tmp/x", false),
+            ("/proc/self/fd/1/x", false),
+            ("/tmp/x", false),
+        ] {
+            assert_eq!(is_open_file(Path::new(path)), expected, "{path}");
         }
     }
 

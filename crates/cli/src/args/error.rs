@@ -91,7 +91,11 @@ pub(crate) enum Error {
         problem: ReadProblem,
     },
     #[error("cannot write our process number to `{path}`: {problem}", path = .path.display())]
-    Unwritable { path: PathBuf, problem: ReadProblem },
+    Unwritable {
+        path: PathBuf,
+        /// As [`os::NotWritten`] says it.
+        problem: String,
+    },
     #[error("cannot read {what} `{path}`, line {line}: {problem}", path = .path.display())]
     BadAppFile {
         what: FileKind,
