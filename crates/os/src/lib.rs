@@ -52,9 +52,9 @@ pub use permission::{
     hides_processes, is_contained, is_guarded, kernel_release, may_trace_all, ptrace_scope,
 };
 pub use pipe::{
-    Direction, MAX_SLICES, ReadOutcome, WriteOutcome, dev_null, duplicate, duplicate_inherited,
-    is_readable, is_regular_or_null, is_same_file, let_go_of_standard_stream, pipe, read,
-    reopen_nonblocking, set_nonblocking, set_pipe_size, socket_pair, standard_streams,
+    Direction, MAX_SLICES, ReadOutcome, WriteOutcome, append_to, dev_null, duplicate,
+    duplicate_inherited, is_readable, is_regular_or_null, is_same_file, let_go_of_standard_stream,
+    pipe, read, reopen_nonblocking, set_nonblocking, set_pipe_size, socket_pair, standard_streams,
     unreadable_input, write, write_if_room, write_vectored,
 };
 pub use private::{make_private_dir, random_number, remove_private_dir, write_private_file};

@@ -3,11 +3,12 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::IoSlice,
+    io::{self, IoSlice},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     },
+    path::Path,
 };
 
 use nix::{
@@ -95,6 +96,24 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), Error> {
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))
         .map(drop)
         .map_err(Error::nix("make a descriptor non-blocking"))
+}
+
+/// Opens a file to append to it, and makes it where it is missing. Does not wait: a named pipe must have a reader.
+///
+/// # Errors
+/// What the kernel says; `ENXIO` for a pipe that nobody reads.
+pub fn append_to(path: &Path) -> io::Result<File> {
+    let file = File::options()
+        .append(true)
+        .create(true)
+        .mode(0o666)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)?;
+    // Who gets it writes to it as to any file.
+    fcntl(&file, FcntlArg::F_GETFL)
+        .map(OFlag::from_bits_retain)
+        .and_then(|flags| fcntl(&file, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK)))?;
+    Ok(file)
 }
 
 fn file_flags(fd: BorrowedFd<'_>) -> Result<OFlag, Error> {

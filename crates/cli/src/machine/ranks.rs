@@ -453,13 +453,13 @@ impl Ranks {
         remove(events, sources, rank.stdin.take());
     }
 
-    /// Sends an answer to what a rank asked.
-    #[must_use]
     /// The connection of a rank to PMI, as long as it is open.
     pub(super) fn pmi(&self, proc: ProcId) -> Option<Token> {
         self.ranks.get(&proc)?.pmi
     }
 
+    /// Sends an answer to what a rank asked.
+    #[must_use]
     pub(super) fn send_pmi(&mut self, events: &mut Loop, proc: ProcId, bytes: &[u8]) -> Sent {
         let Some(rank) = self.ranks.get_mut(&proc) else {
             return Sent::Ok;

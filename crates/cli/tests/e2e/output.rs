@@ -180,6 +180,18 @@ fn output_can_be_json() {
     }
 }
 
+/// The controller opens the files, and whoever waits there keeps no time limit.
+#[test]
+fn a_pipe_that_nobody_reads_is_an_error_not_a_hang() {
+    let sandbox = Sandbox::new();
+    let script = r#"mkfifo p; exec "$RALLY" run -n 2 --output-file p echo hi"#;
+    let run = sandbox
+        .run(&mut sandbox.shell(script))
+        .expect_err(&["error:", "/work/p`"]);
+    assert_ne!(run.code(), 0, "{run:?}");
+    sandbox.expect_clean();
+}
+
 #[test]
 fn each_rank_can_have_files() {
     let sandbox = Sandbox::new();

@@ -5,7 +5,7 @@ use std::{
     fs,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+        unix::ffi::OsStrExt,
     },
     path::Path,
 };
@@ -125,7 +125,8 @@ enum Content {
     Removed,
 }
 
-/// Opens a rank's output file for appending, so that ranks that share it do not overwrite each other.
+/// Opens a rank's output file for appending, so that ranks that share it do not overwrite each other. A pipe that nobody
+/// reads is refused (ENXIO): to wait for its reader would stop the controller, and with it every time limit.
 fn open_output(
     name: &OsStr,
     directory: &CString,
@@ -133,11 +134,7 @@ fn open_output(
 ) -> Result<OwnedFd, StartFailure> {
     let path = Path::new(OsStr::from_bytes(directory.to_bytes())).join(name);
     let open = || -> std::io::Result<fs::File> {
-        let file = fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o666)
-            .open(&path)?;
+        let file = os::append_to(&path)?;
         match content {
             // A terminal or a pipe has nothing that could be removed.
             Content::Removed if file.metadata()?.is_file() => file.set_len(0)?,
