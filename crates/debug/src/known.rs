@@ -16,8 +16,8 @@ use std::sync::Arc;
 use crate::stack::{Frame, FrameKind};
 pub use owner::{Owner, is_prologue, own, owner};
 use tables::{
-    ALIASES, ENDINGS, HELPER_NAMES, HELPERS, IDLE_OPENMP, LIBC, Listed, PREFIXES, PYTHON, SYSTEM,
-    SYSTEM_FILES,
+    ALIASES, ENDINGS, HELPER_NAMES, HELPERS, IDLE_OPENMP, LIBC, Listed, PREFIXES, PYTHON_PACKAGES,
+    STANDARD_PYTHON, SYSTEM, SYSTEM_FILES,
 };
 
 /// For what a function waits.
@@ -119,16 +119,20 @@ impl From<Listed> for Known {
 
 impl Known {
     /// The same, where these frames are below it: `Event.wait` of Python waits for ever or for some time, which the function of
-    /// the C library below tells.
+    /// the C library below tells. What reads, writes or waits for a child there waits for no thread.
     pub(crate) fn given<'a>(self, below: impl Iterator<Item = &'a Frame>) -> Self {
         if !matches!(self.kind, Kind::Lock | Kind::Condition | Kind::Join) {
             return self;
         }
         let mut kinds = below.filter_map(|frame| Some(known(frame, Position::Inner)?.kind));
-        let kind = match kinds.find(|kind| matches!(kind, Kind::Sleep | Kind::Semaphore)) {
-            Some(Kind::Sleep) => Kind::Sleep,
-            Some(_) if self.kind == Kind::Condition => Kind::Semaphore,
-            _ => self.kind,
+        let telling = |kind: &Kind| {
+            use Kind::{Child, Poll, Read, Semaphore, Sleep, Write};
+            matches!(kind, Sleep | Semaphore | Read | Write | Poll | Child)
+        };
+        let kind = match kinds.find(telling) {
+            Some(Kind::Semaphore) if self.kind == Kind::Condition => Kind::Semaphore,
+            None | Some(Kind::Semaphore) => self.kind,
+            Some(kind) => kind,
         };
         Self { kind, ..self }
     }
@@ -141,10 +145,16 @@ pub fn known(frame: &Frame, position: Position) -> Option<Known> {
     if frame.kind == FrameKind::Python {
         let file = frame.source.as_ref()?.file.as_ref();
         let function = name.rsplit('.').next().unwrap_or(name);
-        let row = PYTHON
+        let standard = owner::standard_file(file);
+        let mut rows = STANDARD_PYTHON
             .iter()
-            .find(|(end, known, _)| file.ends_with(end) && *known == function)?;
-        return Some(row.2.into());
+            .filter(|(own, _, _)| standard == Some(own))
+            .chain(
+                PYTHON_PACKAGES
+                    .iter()
+                    .filter(|(end, _, _)| file.ends_with(end)),
+            );
+        return rows.find(|row| row.1 == function).map(|row| row.2.into());
     }
     if let Some(known) = mpi::known(name, frame.module.as_deref()) {
         return Some(known);

@@ -27,8 +27,10 @@ const PACKAGES: [&str; 5] = [
     "/cargo/registry/src/",
     "/.cargo/git/",
 ];
-/// Parts of the paths of what comes with Python.
-const PYTHON: [&str; 3] = ["/lib/python3", "/lib64/python3", "<frozen "];
+/// Parts of the paths of what comes with Python: its directories, which the rest of its version ends.
+const PYTHON: [&str; 2] = ["/lib/python3", "/lib64/python3"];
+/// Part of the name of a file that Python holds inside itself.
+const FROZEN: &str = "<frozen ";
 /// Namespaces of what comes with Rust and C++.
 const LANGUAGE: [&str; 6] = ["std", "core", "alloc", "__gnu_cxx", "__cxxabiv1", "__rustc"];
 /// Crates that run other people's functions.
@@ -85,7 +87,7 @@ pub fn owner(frame: &Frame) -> Owner {
         return Owner::Package;
     }
     if frame.kind == FrameKind::Python {
-        return if PYTHON.iter().any(|part| file.contains(part)) {
+        return if PYTHON.iter().any(|part| file.contains(part)) || file.contains(FROZEN) {
             Owner::System
         } else {
             Owner::User
@@ -111,6 +113,15 @@ pub fn owner(frame: &Frame) -> Owner {
     } else {
         Owner::User
     }
+}
+
+/// The name of a file that lies in a directory of Python's own, not below it: packages have files of the same names.
+pub(super) fn standard_file(file: &str) -> Option<&str> {
+    let rest = PYTHON
+        .iter()
+        .find_map(|part| Some(file.split_once(part)?.1));
+    let (_version, name) = rest?.split_once('/')?;
+    (!name.contains('/')).then_some(name)
 }
 
 /// Whether a function stands between the kernel and the program, in every thread alike.

@@ -112,28 +112,8 @@ pub(super) const PREFIXES: [(&str, Listed); 19] = [
     ("take_gil", of(Kind::Interpreter, "take_gil")),
 ];
 
-/// Functions of Python, with the end of their file's name.
-pub(super) const PYTHON: [(&str, &str, Listed); 12] = [
-    (
-        "distributed_c10d.py",
-        "all_reduce",
-        collective("all_reduce"),
-    ),
-    (
-        "distributed_c10d.py",
-        "all_gather",
-        collective("all_gather"),
-    ),
-    ("distributed_c10d.py", "barrier", collective("barrier")),
-    ("distributed_c10d.py", "broadcast", collective("broadcast")),
-    (
-        "distributed_c10d.py",
-        "reduce_scatter",
-        collective("reduce_scatter"),
-    ),
-    ("dataloader.py", "_try_get_data", data("DataLoader")),
-    ("dataloader.py", "_get_data", data("DataLoader")),
-    ("dataloader.py", "_next_data", data("DataLoader")),
+/// Functions of what comes with Python, with the name of the file that lies in its own directory.
+pub(super) const STANDARD_PYTHON: [(&str, &str, Listed); 4] = [
     ("threading.py", "join", of(Kind::Join, "Thread.join")),
     (
         "threading.py",
@@ -143,6 +123,21 @@ pub(super) const PYTHON: [(&str, &str, Listed); 12] = [
     ("queue.py", "get", of(Kind::Condition, "Queue.get")),
     ("subprocess.py", "wait", of(Kind::Child, "Popen.wait")),
 ];
+
+/// Functions of packages of Python, with the end of their file's path: the whole path within the package.
+pub(super) const PYTHON_PACKAGES: [(&str, &str, Listed); 8] = [
+    (C10D, "all_reduce", collective("all_reduce")),
+    (C10D, "all_gather", collective("all_gather")),
+    (C10D, "barrier", collective("barrier")),
+    (C10D, "broadcast", collective("broadcast")),
+    (C10D, "reduce_scatter", collective("reduce_scatter")),
+    (DATALOADER, "_try_get_data", data("DataLoader")),
+    (DATALOADER, "_get_data", data("DataLoader")),
+    (DATALOADER, "_next_data", data("DataLoader")),
+];
+
+const C10D: &str = "/torch/distributed/distributed_c10d.py";
+const DATALOADER: &str = "/torch/utils/data/dataloader.py";
 
 /// Functions below which a program ends.
 pub(super) const ENDINGS: [&str; 10] = [

@@ -1,5 +1,5 @@
 use super::{Kind, Position, known};
-use crate::stack::{Frame, FrameKind};
+use crate::stack::{Frame, FrameKind, Source};
 
 fn frame(text: &str) -> Frame {
     let (function, module) = text.split_once('!').unwrap_or((text, "a.out"));
@@ -106,5 +106,63 @@ fn a_wait_for_some_time_is_a_sleep() {
         ("__pthread_clockjoin_ex!libc.so.6", Kind::Join),
     ] {
         assert_eq!(outer(name).map(|it| it.1), Some(kind), "{name}");
+    }
+}
+
+#[test]
+fn functions_of_python_by_their_files() {
+    for (function, file, expected) in [
+        (
+            "Queue.get",
+            "/usr/lib/python3.11/queue.py",
+            Some(Kind::Condition),
+        ),
+        (
+            "Thread.join",
+            "/opt/conda/lib/python3.13t/threading.py",
+            Some(Kind::Join),
+        ),
+        (
+            "Popen.wait",
+            "/usr/lib64/python3.9/subprocess.py",
+            Some(Kind::Child),
+        ),
+        (
+            "_SingleProcessDataLoaderIter._next_data",
+            "/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py",
+            Some(Kind::Data),
+        ),
+        (
+            "barrier",
+            "/home/u/src/torch/distributed/distributed_c10d.py",
+            Some(Kind::Collective),
+        ),
+        ("get", "/u/job_queue.py", None),
+        ("get", "/u/queue.py", None),
+        ("get", "queue.py", None),
+        (
+            "Queue.get",
+            "/v/lib/python3.11/site-packages/ray/util/queue.py",
+            None,
+        ),
+        (
+            "Runner.wait",
+            "/usr/lib/python3.11/asyncio/subprocess.py",
+            None,
+        ),
+        ("_get_data", "/u/my_dataloader.py", None),
+        ("barrier", "/u/distributed_c10d.py", None),
+    ] {
+        let frame = Frame {
+            function: Some(function.into()),
+            module: None,
+            source: Some(Source {
+                file: file.into(),
+                line: 7,
+            }),
+            kind: FrameKind::Python,
+        };
+        let found = known(&frame, Position::Outer).map(|it| it.kind);
+        assert_eq!(found, expected, "{function} of {file}");
     }
 }

@@ -247,6 +247,22 @@ fn waits_for_some_time() {
 }
 
 #[test]
+fn python_that_waits_for_another_program() {
+    for wait in [
+        // Files of users and packages have names that those of Python have too.
+        "py:get@/u/job_queue.py:3 > recv!libc.so.6 = read 0",
+        "py:get@/v/lib/python3.11/site-packages/ray/util/queue.py:3 > recv!libc.so.6 = read 0",
+        // What is below the wait tells for what it is.
+        "py:get@/usr/lib/python3.11/queue.py:3 > py:own@/u/b.py:7 > recv!libc.so.6 = read 0",
+        "py:get@/usr/lib/python3.11/queue.py:3 > py:own@/u/b.py:7 > send!libc.so.6 = write 0",
+        "py:join@/usr/lib/python3.11/threading.py:3 > py:own@/u/b.py:7 > poll!libc.so.6 = poll 0",
+        "py:join@/usr/lib/python3.11/threading.py:3 > py:own@/u/b.py:7 > wait4!libc.so.6 = child 0",
+    ] {
+        quiet_at(&format!("0: py:main@/u/a.py:9 > {wait}"));
+    }
+}
+
+#[test]
 fn a_semaphore_in_a_process_that_computes() {
     let waits = format!("{BARRIER}3: main@a.c:9 > sem_wait!libc.so.6 = futex 0");
     quiet_at(&waits);
