@@ -2,8 +2,8 @@
 //!
 //! Semaphores and locks in shared memory are let go by other processes, and a job waits for the messages of those that it has
 //! spawned. *Below* a rank is what it has started: workers of a data loader, a pool, a shell. *Beside* the ranks is what their
-//! launcher has started too, or where there is no launcher their parent: spawned jobs above all. The launcher itself does not
-//! count.
+//! launcher has started too, or where there is no launcher their parent: spawned jobs above all. Neither the launcher counts nor
+//! what stands between it and a rank, such as a proxy, a shell or `time`: they wait for the rank.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -78,7 +78,9 @@ impl Company {
             std::iter::successors(parent(&pid), parent).take(MAX_DEPTH)
         };
         let is_launcher = |pid: i32| all.get(&pid).is_some_and(|it| is_launcher(&it.name));
-        let ours: BTreeSet<i32> = above(own).chain([own]).collect();
+        let ours = above(own).chain([own]);
+        let waiting: BTreeSet<i32> = ranks.values().flat_map(|&pid| above(pid)).collect();
+        let nobody: BTreeSet<i32> = ours.chain(waiting).collect();
         let roots: BTreeSet<i32> = ranks
             .values()
             .filter_map(|&pid| root(above(pid), &is_launcher))
@@ -86,7 +88,7 @@ impl Company {
         let mut company = Self::default();
         for process in processes {
             let pid = process.pid;
-            if by_pid.contains_key(&pid) || is_launcher(pid) || ours.contains(&pid) {
+            if by_pid.contains_key(&pid) || is_launcher(pid) || nobody.contains(&pid) {
                 continue;
             }
             let below = above(pid).find_map(|pid| by_pid.get(&pid));
@@ -207,6 +209,36 @@ mod tests {
         );
         assert_eq!(pids(&found.beside), [12, 13]);
         assert_eq!(found.jobs, [12].into());
+    }
+
+    #[test]
+    fn what_stands_between_a_launcher_and_a_rank_is_nobody() {
+        let found = company(
+            &[
+                (5, 1, "mpiexec"),
+                (6, 5, "hydra_pmi_proxy"),
+                (9, 6, "sh"),
+                (10, 9, "a.out"),
+                (11, 6, "time"),
+                (12, 11, "sh"),
+                (13, 12, "a.out"),
+            ],
+            &[10, 13],
+        );
+        assert_eq!(found, Company::default());
+        // What a wrapper has started beside its rank is somebody, and no job.
+        let found = company(
+            &[
+                (5, 1, "mpiexec"),
+                (6, 5, "hydra_pmi_proxy"),
+                (9, 6, "sh"),
+                (10, 9, "a.out"),
+                (11, 9, "monitor"),
+            ],
+            &[10],
+        );
+        assert_eq!(pids(&found.beside), [11]);
+        assert_eq!(found.jobs, BTreeSet::new());
     }
 
     #[test]
