@@ -10,7 +10,8 @@
 //! | nothing, or it may not be read | proved, unless the launcher is process 1 or starts ranks through daemons, or the host has another name | not proved |
 //! | another rank of whatever job | not proved | not proved |
 //!
-//! What is not proved is looked for among the processes that say which rank they are, and left alone where that fails.
+//! What is not proved is looked for among the processes that say which rank they are, and left alone where that fails. They have
+//! to name the launcher's job, or be below it where one of the two names none.
 
 use std::collections::BTreeMap;
 
@@ -143,9 +144,11 @@ impl Search<'_> {
         let named = self.claims(|_, said| witness.knows(said));
         let job: Option<Job> = match environment::jobs(named).into_iter().next() {
             Some(job) => Some(job),
-            None => self
-                .below(witness.launcher)
-                .and_then(|(_, jobs)| jobs.into_iter().next()),
+            // A launcher may have jobs of other names, which ranks have spawned: their ranks have the same numbers.
+            None => self.below(witness.launcher).and_then(|(_, jobs)| {
+                let may_be = |job: &Job| witness.jobs.is_empty() || job.name.is_empty();
+                jobs.into_iter().find(may_be)
+            }),
         };
         let ranks = job.map(|job| job.ranks).unwrap_or_default();
         for row in rows {

@@ -112,6 +112,35 @@ fn a_number_that_another_process_has_by_now() {
       3: process 103, `/home/u/solver`
     unsure: the launcher has process numbers for ranks 1-2 (101 for the first), and nothing shows which processes here they are: they are left alone
     ");
+    // A job that a rank has spawned has ranks of the same numbers below the same launcher.
+    for (said, places) in [
+        (
+            "PMIX_NAMESPACE=rally-n1-0badcafe-11@2",
+            [Whereabouts::Unproved, Whereabouts::Unproved],
+        ),
+        (
+            "PMIX_NAMESPACE=rally-n1-0badcafe-11@1",
+            [
+                Whereabouts::Here { started: 200 },
+                Whereabouts::Here { started: 201 },
+            ],
+        ),
+    ] {
+        let mut world = World::default();
+        give_table(
+            world.add(10, 1, "/usr/bin/rally", ""),
+            Some(job),
+            &rows[..2],
+        );
+        for rank in 0..2 {
+            world.add(100 + rank, 1, "/bin/bystander", "");
+            let said = format!("{said} PMIX_RANK={rank}");
+            world.add(200 + rank, 10, "/home/u/child", &said);
+        }
+        let procs = find(&world, &Wish::Process(10)).unwrap().procs;
+        let found: Vec<Whereabouts> = procs.into_values().map(|proc| proc.place).collect();
+        assert_eq!(found, places, "{said}");
+    }
 }
 
 #[test]
