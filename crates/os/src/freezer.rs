@@ -1,7 +1,7 @@
 //! Whether a process is frozen by its control group, as batch systems and `docker pause` do it. Of version 1 it looks like
 //! one that waits for a disk, of version 2 like one that sleeps.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::{
     cgroup::{MEMBERSHIP, MOUNTS, USUAL_MOUNT, Version, cgroup_mount, group},
@@ -56,8 +56,12 @@ impl Freezers {
         let membership = read_small(&self.root.join(own)).unwrap_or_default();
         let is_frozen = |(version, part, point): &(Version, PathBuf, PathBuf)| {
             let group = group(&membership, *version, CONTROLLER)?;
-            // What is outside of our part of the tree begins with `..`.
             let below = Path::new(group).strip_prefix(part).ok()?;
+            // To a process in a cgroup namespace the kernel names what is outside of it by `..`. From our mount that path leads
+            // to some other directory.
+            if below.components().any(|it| it == Component::ParentDir) {
+                return None;
+            }
             let directory = point.join(below);
             Some(match version {
                 Version::One => {
@@ -96,6 +100,7 @@ mod tests {
         const TWO: &str = "30 1 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n";
         let one = "sys/fs/cgroup/freezer/job/1/freezer.state";
         let two = "sys/fs/cgroup/job/1/cgroup.events";
+        let outside = "sys/fs/other/cgroup.events";
         let (in_one, in_two) = ("6:freezer:/job/1\n0::/\n", "0::/job/1\n");
         for (mounts, group, file, content, expected) in [
             (ONE, in_one, one, "FROZEN\n", true),
@@ -103,7 +108,8 @@ mod tests {
             (ONE, in_one, one, "THAWED\n", false),
             (TWO, in_two, two, "populated 1\nfrozen 1\n", true),
             (TWO, in_two, two, "populated 1\nfrozen 0\n", false),
-            (TWO, "0::/../other\n", two, "populated 1\nfrozen 1\n", false),
+            (TWO, "0::/../other\n", outside, "frozen 1\n", false),
+            (TWO, "0::/job/../../other\n", outside, "frozen 1\n", false),
             (TWO, in_one, two, "populated 1\nfrozen 1\n", false),
             ("", in_two, two, "populated 1\nfrozen 1\n", true),
             ("", "", two, "populated 1\nfrozen 1\n", false),
@@ -115,6 +121,7 @@ mod tests {
                 fs::write(path, content).unwrap();
             };
             let pid = Pid::from_raw(i32::MAX);
+            fs::create_dir_all(root.path().join("sys/fs/cgroup/job")).unwrap();
             put(MOUNTS, mounts);
             put(&format!("proc/{pid}/cgroup"), group);
             put(file, content);
