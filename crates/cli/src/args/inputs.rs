@@ -80,8 +80,9 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_IMMEDIATE", InAllocation("immediate")),
     ("SLURM_JOB_ID", Needless),
     ("SLURM_JOB_NAME", InAllocation("job-name")),
-    ("SLURM_JOB_NUM_NODES", SameAs("nodes")),
-    ("SLURM_NNODES", SameAs("nodes")),
+    // Slurm sets them in every allocation. Which of its nodes stay idle is said when it is read.
+    ("SLURM_JOB_NUM_NODES", InAllocation("nodes")),
+    ("SLURM_NNODES", InAllocation("nodes")),
     ("SLURM_KILL_BAD_EXIT", SameAs("kill-on-bad-exit")),
     ("SLURM_LABELIO", Flag("label")),
     ("SLURM_MEM_BIND", SameAs("mem-bind")),
