@@ -1,5 +1,7 @@
 //! Which GPUs the ranks find: those that our own environment leaves us, else those that the node has.
 
+use std::{borrow::Cow, ffi::OsStr};
+
 use dvm::spec::{GpuKind, GpuPlan, GpuShare};
 
 use super::{Error, JobLine, World};
@@ -15,21 +17,19 @@ pub(super) fn resolve(job: &JobLine, world: &World) -> Result<Option<GpuPlan>, E
     let count = match share {
         GpuShare::Together(count) | GpuShare::Each(count) => count,
     };
-    for kind in [GpuKind::Nvidia, GpuKind::Amd] {
-        if let Some(listed) = world.variable(kind.variable()) {
-            // Whatever follows what is no device is not seen, as the drivers have it.
-            let available = listed
-                .split(',')
-                .map(str::trim)
-                .take_while(|name| !name.is_empty() && *name != "-1" && *name != "NoDevFiles");
-            return Ok(Some(GpuPlan {
-                kind,
-                available: available.map(str::to_owned).collect(),
-                share,
-            }));
-        }
-    }
     let found = (world.gpus)();
+    if let Some((kind, listed)) = listed(&found, world) {
+        // Whatever follows what is no device is not seen, as the drivers have it.
+        let available = listed
+            .split(',')
+            .map(str::trim)
+            .take_while(|name| !name.is_empty() && *name != "-1" && *name != "NoDevFiles");
+        return Ok(Some(GpuPlan {
+            kind,
+            available: available.map(str::to_owned).collect(),
+            share,
+        }));
+    }
     let (kind, number) = match (found.nvidia, found.amd) {
         (0, 0) if count == 0 => return Ok(None),
         (0, 0) => {
@@ -50,4 +50,18 @@ pub(super) fn resolve(job: &JobLine, world: &World) -> Result<Option<GpuPlan>, E
         available: (0..number).map(|gpu| gpu.to_string()).collect(),
         share,
     }))
+}
+
+/// The list that our own environment has. An empty one hides all GPUs. Of two lists, that of the GPUs which the node has
+/// counts.
+fn listed<'a>(found: &os::Gpus, world: &'a World) -> Option<(GpuKind, Cow<'a, str>)> {
+    let list = |kind: GpuKind| {
+        let value = world.variables.get(OsStr::new(kind.variable()))?;
+        Some((kind, value.to_string_lossy()))
+    };
+    match (list(GpuKind::Nvidia), list(GpuKind::Amd)) {
+        (Some(_), Some(amd)) if found.nvidia == 0 && found.amd > 0 => Some(amd),
+        (Some(nvidia), _) => Some(nvidia),
+        (None, amd) => amd,
+    }
 }

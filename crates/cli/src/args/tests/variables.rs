@@ -1,6 +1,6 @@
 //! What ranks are told beside our own names, and what all apps get.
 
-use dvm::spec::{App, Family};
+use dvm::spec::{App, Family, GpuKind};
 
 use super::*;
 
@@ -88,4 +88,56 @@ fn one_option_at_the_start_covers_all_apps() {
     let line = "rally run --global-env A=2 -n 1 a : --set-env A=3 -n 1 b : --unset-env A -n 1 c";
     let some = |text: &str| Some(text.to_owned());
     assert_eq!(of_apps(&place, line, "A"), [some("2"), some("3"), None]);
+}
+
+#[test]
+fn gpus_that_we_find_hidden_are_not_given_out() {
+    use GpuKind::{Amd, Nvidia};
+    let nvidia = || os::Gpus { nvidia: 2, amd: 0 };
+    let amd = || os::Gpus { nvidia: 0, amd: 2 };
+    let none = || os::Gpus { nvidia: 0, amd: 0 };
+    type Case = (
+        fn() -> os::Gpus,
+        &'static [(&'static str, &'static str)],
+        GpuKind,
+        &'static [&'static str],
+    );
+    let cases: [Case; 10] = [
+        (nvidia, &[], Nvidia, &["0", "1"]),
+        (amd, &[], Amd, &["0", "1"]),
+        (nvidia, &[("CUDA_VISIBLE_DEVICES", "")], Nvidia, &[]),
+        (nvidia, &[("CUDA_VISIBLE_DEVICES", "1")], Nvidia, &["1"]),
+        (none, &[("CUDA_VISIBLE_DEVICES", "1,-1,2")], Nvidia, &["1"]),
+        (amd, &[("ROCR_VISIBLE_DEVICES", "")], Amd, &[]),
+        (none, &[("ROCR_VISIBLE_DEVICES", "1")], Amd, &["1"]),
+        (
+            amd,
+            &[("CUDA_VISIBLE_DEVICES", "0"), ("ROCR_VISIBLE_DEVICES", "1")],
+            Amd,
+            &["1"],
+        ),
+        (
+            nvidia,
+            &[("CUDA_VISIBLE_DEVICES", "0"), ("ROCR_VISIBLE_DEVICES", "1")],
+            Nvidia,
+            &["0"],
+        ),
+        (
+            none,
+            &[("CUDA_VISIBLE_DEVICES", "0"), ("ROCR_VISIBLE_DEVICES", "1")],
+            Nvidia,
+            &["0"],
+        ),
+    ];
+    for (gpus, variables, kind, available) in cases {
+        let mut place = Place::new();
+        place.world.gpus = gpus;
+        for (name, value) in variables {
+            given(&mut place, name, value);
+        }
+        let plan = place.run("rally run --gpus 1 a").spec.gpus.unwrap();
+        let found = (plan.kind, plan.available);
+        let expected = (kind, available.iter().map(ToString::to_string).collect());
+        assert_eq!(found, expected, "{variables:?}");
+    }
 }
