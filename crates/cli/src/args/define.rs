@@ -348,6 +348,7 @@ pub(crate) struct JobArgs {
     #[arg(
         short = 'o',
         long = "output-file",
+        overrides_with = "slurm_output",
         value_name = "PATTERN",
         help_heading = "Output and input"
     )]
@@ -357,6 +358,7 @@ pub(crate) struct JobArgs {
     #[arg(
         short = 'e',
         long = "error-file",
+        overrides_with = "slurm_error",
         value_name = "PATTERN",
         help_heading = "Output and input"
     )]
@@ -387,7 +389,12 @@ pub(crate) struct JobArgs {
     pub(crate) slurm_error: Option<OsString>,
 
     /// Send stderr where stdout goes
-    #[arg(long, hide_short_help = true, help_heading = "Output and input")]
+    #[arg(
+        long,
+        overrides_with = "slurm_error",
+        hide_short_help = true,
+        help_heading = "Output and input"
+    )]
     pub(crate) merge_stderr: bool,
 
     /// The rank that reads stdin, or all, none

@@ -208,6 +208,11 @@ pub(super) fn with_variables(line: &RunLine, world: &World) -> Result<Option<Run
     if has("host") {
         said.options.retain(|option| option.flag != "hostfile");
     }
+    // Who reads and what is read are one option of srun.
+    if has("stdin") || has("input") {
+        said.options
+            .retain(|option| !matches!(option.flag.as_str(), "stdin" | "input"));
+    }
     // On one node these only limit the number of procs: whoever says that number needs no limit.
     if has("np") || said.options.iter().any(|option| option.flag == "np") {
         said.options.retain(|option| option.flag != "per-node");

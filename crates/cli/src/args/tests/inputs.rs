@@ -58,6 +58,9 @@ fn shown(place: &Place, line: &str) -> String {
     if run.spec.stdio.stdout != Destination::Forward {
         parts.push(format!("stdout={:?}", run.spec.stdio.stdout));
     }
+    if run.spec.stdio.stderr != Destination::Forward {
+        parts.push(format!("stderr={:?}", run.spec.stdio.stderr));
+    }
     if let Show::RunAndReport(reports) = &run.show {
         parts.push(format!("show={reports:?}"));
     }
@@ -137,7 +140,11 @@ fn variables_of_srun() {
         ("SLURM_DEBUG=1", "srun a", "n=1 verbose"),
         ("SLURM_TIMELIMIT=2", "srun a", "n=1 limit=120"),
         ("SLURM_TIMELIMIT=2", "srun -t 1 a", "n=1 limit=60"),
-        ("SLURM_STDOUTMODE=none", "srun a", "n=1 stdout=Discard"),
+        (
+            "SLURM_STDOUTMODE=none",
+            "srun a",
+            "n=1 stdout=Discard stderr=Discard",
+        ),
         ("SLURM_PARTITION=debug SLURM_JOB_ID=7", "srun a", "n=1"),
         (
             "SLURM_PARTITION=debug",
@@ -152,6 +159,69 @@ fn variables_of_srun() {
         ("SLURM_NTASKS=3", "mpirun a", "n=-"),
         ("SLURM_NTASKS=3", "rally run a", "n=-"),
     ]);
+}
+
+#[test]
+fn output_goes_where_the_command_line_says_last() {
+    const NONE: &str = "SLURM_STDOUTMODE=none";
+    const ERR: &str = "SLURM_STDERRMODE=none";
+    let (o, e) = (
+        r#"stdout=File(Pattern("o"))"#,
+        r#"stderr=File(Pattern("e"))"#,
+    );
+    let cases = [
+        (NONE, "--output-file o", o.to_owned()),
+        (NONE, "--error-file e", format!("stdout=Discard {e}")),
+        (
+            NONE,
+            "-o 1",
+            "stdout=ForwardOnly(Rank(1)) stderr=ForwardOnly(Rank(1))".to_owned(),
+        ),
+        (ERR, "--error-file e", e.to_owned()),
+        (ERR, "--output-file o", format!("{o} stderr=Discard")),
+        (ERR, "--merge-stderr", "stderr=WithStdout".to_owned()),
+        (ERR, "-e 1", "stderr=ForwardOnly(Rank(1))".to_owned()),
+        ("", "-o none --output-file o", o.to_owned()),
+        (
+            "",
+            "--output-file o -o none",
+            "stdout=Discard stderr=Discard".to_owned(),
+        ),
+        ("", "-e none --error-file e", e.to_owned()),
+        ("", "--error-file e -e none", "stderr=Discard".to_owned()),
+        ("", "--merge-stderr -e none", "stderr=Discard".to_owned()),
+        ("", "-e none --merge-stderr", "stderr=WithStdout".to_owned()),
+    ];
+    for (variables, options, expected) in cases {
+        let line = format!("srun {options} a");
+        let found = shown(&place(variables), &line);
+        assert_eq!(found, format!("n=1 {expected}"), "{variables}: {line}");
+    }
+}
+
+#[test]
+fn input_comes_from_where_the_command_line_says() {
+    let of = |mode: &str, line: &str| {
+        let place = Place::new().file("in", "").file("other", "");
+        let place = place.variable("SLURM_STDINMODE", mode);
+        let run = place.run(line);
+        let input = match &run.front.input {
+            InputSource::File(path) => path.file_name().unwrap().display().to_string(),
+            other => format!("{other:?}"),
+        };
+        format!("{:?} {input}", run.spec.stdin)
+    };
+    let cases = [
+        ("none", "srun a", "None Null"),
+        ("none", "srun -i in a", "All in"),
+        ("other", "srun a", "All other"),
+        ("other", "srun -i in a", "All in"),
+        ("other", "srun -i 1 a", "Rank(Rank(1)) Inherit"),
+        ("other", "srun -i none a", "None Null"),
+    ];
+    for (mode, line, expected) in cases {
+        assert_eq!(of(mode, line), expected, "{mode}: {line}");
+    }
 }
 
 #[test]
