@@ -10,7 +10,7 @@ use dvm::{
 };
 
 use super::{
-    AppLine, Error, JobLine, Personality, World,
+    AppLine, Error, JobLine, Personality, RunLine, World,
     error::{FileKind, NotOffered},
     granted, values,
 };
@@ -94,14 +94,40 @@ pub(super) fn resolve(
     })
 }
 
-/// How many procs an app has; `srun` starts one where nobody says, neither in all nor for each node.
+/// The counts of `srun --ntasks-per-node` as those of the only node. For srun they limit a number of procs, and are that
+/// number where nobody says it; they are no policy, so that one may stand beside them. Other launchers mean a policy.
+///
+/// # Errors
+///
+/// More procs than that.
+pub(super) fn with_counts_of_the_node(line: &RunLine) -> Result<Option<RunLine>, Error> {
+    let is_said = line.apps.iter().any(|app| app.args.per_node.is_some());
+    if line.personality != Personality::Srun || !is_said {
+        return Ok(None);
+    }
+    let mut line = line.clone();
+    for app in &mut line.apps {
+        let Some(limit) = app.args.per_node.take() else {
+            continue;
+        };
+        let procs = *app.args.procs.get_or_insert(limit);
+        if procs > limit {
+            return Err(Error::Together {
+                first: format!("{} {procs}", app.typed("np")),
+                second: format!("{} {limit}", app.typed("per-node")),
+                why: "this version runs jobs on one node: start fewer procs, or more on the node",
+            });
+        }
+    }
+    Ok(Some(line))
+}
+
+/// How many procs an app has; `srun` starts one where nobody says.
 fn count(app: &AppLine, personality: Personality) -> Option<u32> {
-    app.args
-        .procs
-        .or(match (personality, app.args.per_node, app.args.deal) {
-            (Personality::Srun, None, None) => Some(1),
-            _ => None,
-        })
+    app.args.procs.or(match (personality, app.args.deal) {
+        (Personality::Srun, None) => Some(1),
+        _ => None,
+    })
 }
 
 /// Refuses what only several nodes, or other ones, could do.

@@ -195,6 +195,8 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     let line = with_files.as_ref().unwrap_or(line);
     let with_variables = inputs::with_variables(line, world)?;
     let line = with_variables.as_ref().unwrap_or(line);
+    let with_counts = placement::with_counts_of_the_node(line)?;
+    let line = with_counts.as_ref().unwrap_or(line);
     let with_programs;
     let line = if line.job.args.multi_prog {
         with_programs = with_programs_of_ranks(line, world)?;

@@ -109,7 +109,12 @@ fn variables_of_srun() {
             "srun a",
             "error: `SLURM_NTASKS` cannot be `x`: it is not a whole number",
         ),
-        ("SLURM_NTASKS_PER_NODE=2", "srun a", "n=- map=ppr:2:node"),
+        ("SLURM_NTASKS_PER_NODE=2", "srun a", "n=2"),
+        (
+            "SLURM_NTASKS_PER_NODE=8 SLURM_DISTRIBUTION=block:cyclic",
+            "srun a",
+            "n=8 map=package",
+        ),
         ("SLURM_NTASKS_PER_NODE=2 SLURM_NTASKS=4", "srun a", "n=4"),
         (
             "SLURM_NNODES=2",
@@ -159,6 +164,50 @@ fn variables_of_srun() {
         ("SLURM_NTASKS=3", "mpirun a", "n=-"),
         ("SLURM_NTASKS=3", "rally run a", "n=-"),
     ]);
+}
+
+#[test]
+fn a_number_of_procs_for_each_node_is_no_policy_of_srun() {
+    check(&[
+        (
+            "",
+            "srun -n 8 --ntasks-per-node=8 -m block:cyclic a",
+            "n=8 map=package",
+        ),
+        (
+            "",
+            "srun -n 3 --ntasks-per-node=8 -m cyclic -c 2 a",
+            "n=3 map=node:PE=2",
+        ),
+        ("", "srun --ntasks-per-node=8 -m plane=2 a", "n=8 map=slot"),
+        ("", "srun --ntasks-per-node=2 a : -n 3 b", "n=2 n=3"),
+        (
+            "SLURM_DISTRIBUTION=block:cyclic",
+            "srun --ntasks-per-node=8 --cpu-bind=cores a",
+            "n=8 map=package bind=core",
+        ),
+        (
+            "",
+            "mpirun -n 2 --ntasks-per-node 2 a",
+            "n=2 map=ppr:2:node",
+        ),
+        (
+            "",
+            "srun -n 8 --ntasks-per-node=4 -m block:cyclic a",
+            "error: `-n 8` and `--ntasks-per-node 4` cannot be used together",
+        ),
+        (
+            "SLURM_NTASKS=8",
+            "srun --ntasks-per-node=4 a",
+            "error: `SLURM_NTASKS 8` and `--ntasks-per-node 4` cannot be used together",
+        ),
+    ]);
+    let programs = Place::new().file("f", "* ./a\n");
+    let line = "srun --ntasks-per-node=3 --cpu-bind=rank --multi-prog f";
+    let expected = shown(&Place::new(), "srun -n 3 --cpu-bind=rank a");
+    assert_eq!(shown(&programs, line), expected);
+    let limited = "srun -n 3 --ntasks-per-node=4 --cpu-bind=rank a";
+    assert_eq!(shown(&programs, limited), expected);
 }
 
 #[test]
