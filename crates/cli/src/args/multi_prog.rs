@@ -10,12 +10,13 @@
 //! no line names.
 
 use std::{
+    collections::BTreeMap,
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::Path,
 };
 
-use base::{Rank, RankSet};
+use base::RankSet;
 
 use super::{
     AppLine, Error, RunLine, app_file,
@@ -67,19 +68,28 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
     let size = base.args.procs.unwrap_or(1);
     let mut apps: Vec<AppLine> = Vec::new();
     let mut before: Option<(usize, Vec<OsString>)> = None;
+    let rest = rows.iter().enumerate().find(|(_, row)| row.ranks.is_none());
+    // The next rank of each line, how many came before it, and those after it.
+    let mut due = BTreeMap::new();
+    for (index, row) in rows.iter().enumerate() {
+        let mut later = row.ranks.iter().flat_map(RankSet::iter);
+        if let Some(first) = later.next() {
+            due.insert((first.0, index), (row, 0, later));
+        }
+    }
     for rank in 0..size {
-        let row = rows.iter().position(|row| {
-            let ranks = row.ranks.as_ref();
-            ranks.is_some_and(|ranks| ranks.contains(Rank(rank)))
-        });
-        let row = row.or_else(|| rows.iter().position(|row| row.ranks.is_none()));
-        let Some((index, row)) = row.and_then(|index| Some((index, rows.get(index)?))) else {
+        let mut named = None;
+        while let Some(entry) = due.first_entry().filter(|entry| entry.key().0 == rank) {
+            let ((_, index), (row, offset, mut later)) = entry.remove_entry();
+            named.get_or_insert((index, row, offset));
+            if let Some(next) = later.next() {
+                due.insert((next.0, index), (row, offset + 1, later));
+            }
+        }
+        let row = named.or_else(|| rest.map(|(index, row)| (index, row, rank)));
+        let Some((index, row, offset)) = row else {
             return Err(bad(last, AppFileProblem::RankMissing(rank)));
         };
-        let offset = row.ranks.as_ref().map_or(rank, |ranks| {
-            let before = ranks.iter().take_while(|other| other.0 < rank).count();
-            u32::try_from(before).unwrap_or(u32::MAX)
-        });
         let words: Vec<OsString> = row
             .words
             .iter()

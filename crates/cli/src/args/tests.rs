@@ -1,4 +1,5 @@
 mod inputs;
+mod multi_prog;
 mod sentences;
 mod variables;
 
