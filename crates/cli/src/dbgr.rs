@@ -156,7 +156,7 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended)
     let mut looker = live::Looker::new(detail);
     let finding = start.elapsed();
     let mut looking = Duration::ZERO;
-    let (samples, ended) = looks::take(plan, &pids(&target), &mut looker, |looker, around| {
+    let (samples, ended) = looks::take(plan, &here(&target), &mut looker, |looker, around| {
         let begin = Instant::now();
         let snapshot = look(looker, &target, around);
         looking += begin.elapsed();
@@ -215,11 +215,12 @@ fn look(looker: &mut live::Looker, target: &Target, around: &looks::Around) -> S
     }
 }
 
-/// The processes of the ranks of this node.
-fn pids(target: &Target) -> BTreeMap<Rank, i32> {
-    let here = |proc: &Proc| matches!(proc.place, Whereabouts::Here { .. });
-    let procs = target.procs.iter().filter(|(_, proc)| here(proc));
-    procs.map(|(&rank, proc)| (rank, proc.pid)).collect()
+/// The processes of the ranks of this node, with the times of their starts.
+fn here(target: &Target) -> BTreeMap<Rank, (Pid, u64)> {
+    let procs = target.procs.iter();
+    procs
+        .filter_map(|(&rank, proc)| Some((rank, (Pid::from_raw(proc.pid), proc.started()?))))
+        .collect()
 }
 
 /// Prints what was made of names that others have chosen, so that they move no cursor.

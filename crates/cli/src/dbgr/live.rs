@@ -414,4 +414,4 @@ fn missing(pid: Pid) -> Missing {
 #[cfg(test)]
 mod python_tests;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

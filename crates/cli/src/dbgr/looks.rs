@@ -66,10 +66,11 @@ pub(super) fn verdict(args: &Args) -> u8 {
         samples: Samples::Exactly(args.samples),
         every: Some(Duration::from_millis(args.every.into())),
     };
-    let pids = procs.iter().map(|(&rank, &(pid, _))| (rank, pid.as_raw()));
-    let pids = pids.collect();
+    let there = procs.iter();
+    let there = there.filter_map(|(&rank, &(pid, started))| Some((rank, (pid, started?))));
+    let there = there.collect();
     let mut looker = Looker::new(Detail::Folded);
-    let (samples, ended) = take(plan, &pids, &mut looker, |looker, around| {
+    let (samples, ended) = take(plan, &there, &mut looker, |looker, around| {
         let mut look = |pid, started: Option<u64>| match started {
             Some(started) => looker.look(pid, started),
             None => Seen::Missing(Missing::Gone),
@@ -161,10 +162,10 @@ impl Plan {
     }
 }
 
-/// Looks at these ranks as often as is planned.
+/// Looks at these ranks, of which the times of their starts are known, as often as is planned.
 pub(super) fn take(
     plan: Plan,
-    ranks: &BTreeMap<Rank, i32>,
+    ranks: &BTreeMap<Rank, (Pid, u64)>,
     looker: &mut Looker,
     mut look: impl FnMut(&mut Looker, &Around) -> Snapshot,
 ) -> (Vec<Sample>, Ended) {
@@ -289,8 +290,8 @@ const MAX_CHILDREN: usize = 64;
 const MAX_ALL_CHILDREN: usize = 1024;
 
 impl Around {
-    /// Who is there now.
-    pub(super) fn of(ranks: &BTreeMap<Rank, i32>) -> Self {
+    /// Who is there now. Ranks that have ended have no company: who has their numbers now is somebody else.
+    pub(super) fn of(ranks: &BTreeMap<Rank, (Pid, u64)>) -> Self {
         let all = os::all_processes().into_iter().filter_map(os::inspect);
         let living = all.filter(|info| !matches!(info.state, 'Z' | 'X'));
         let processes: BTreeMap<i32, os::ProcessInfo> =
@@ -304,8 +305,12 @@ impl Around {
                 cpu: info.cpu,
             })
             .collect();
+        // Whoever is still there was there when the processes were listed.
+        let there = ranks.iter();
+        let there = there.filter(|&(_, &(pid, started))| os::start_time(pid) == Some(started));
+        let ranks = there.map(|(&rank, &(pid, _))| (rank, pid.as_raw()));
         Self {
-            company: Company::of(&listed, ranks, os::current_pid().as_raw()),
+            company: Company::of(&listed, &ranks.collect(), os::current_pid().as_raw()),
             processes,
         }
     }
@@ -387,4 +392,27 @@ fn line(frames: &Frames, class: &Class) -> String {
         Err(missing) => format!("{missing:?}").to_lowercase(),
     };
     format!("{} [{doing}] {}", class.ranks, names.join(" > "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dbgr::live::tests::Running;
+
+    #[test]
+    fn who_has_the_number_of_a_rank_now_has_no_company() {
+        let child = Running::start("sleep", &["1000"]);
+        let own = os::current_pid();
+        let started = os::start_time(own).unwrap();
+        for (rank, expected) in [((own, started), true), ((own, started - 1), false)] {
+            let around = Around::of(&[(Rank(0), rank)].into());
+            let mut children = around.children().map(|(_, info)| info.pid);
+            assert_eq!(children.any(|pid| pid == child.pid()), expected, "{rank:?}");
+            assert_eq!(
+                around.company.below.contains_key(&Rank(0)),
+                expected,
+                "{rank:?}"
+            );
+        }
+    }
 }

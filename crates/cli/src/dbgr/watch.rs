@@ -269,11 +269,12 @@ impl<'a> Watcher<'a> {
         }
         let target = self.target.as_ref()?;
         let at = self.begin.elapsed();
-        let ranks = super::pids(target);
+        let ranks = super::here(target);
         let around = Around::of(&ranks);
-        let children = around.children().map(|(_, info)| info.pid.as_raw());
-        let pids: BTreeSet<i32> = ranks.into_values().chain(children).collect();
-        self.looker.keep(|pid| pids.contains(&pid.as_raw()));
+        let children = around.children().map(|(_, info)| info.pid);
+        let ranks = ranks.into_values().map(|(pid, _)| pid);
+        let pids: BTreeSet<Pid> = ranks.chain(children).collect();
+        self.looker.keep(|pid| pids.contains(&pid));
         let mut snapshot = super::look(&mut self.looker, target, &around);
         snapshot.company = around.company;
         os::rest(Duration::ZERO);
@@ -403,12 +404,20 @@ fn is_alive(proc: &target::Proc) -> bool {
 
 /// What each rank has done, with the processes below it: every process is looked up once, whatever number of ranks there is.
 fn deeds(target: &Target) -> BTreeMap<Rank, Deeds> {
-    let here = target
-        .procs
-        .iter()
-        .filter(|(_, proc)| proc.started().is_some());
-    let ranks: BTreeMap<Pid, Rank> = here
-        .map(|(&rank, proc)| (Pid::from_raw(proc.pid), rank))
+    let processes: BTreeMap<Pid, os::ProcessInfo> = os::all_processes()
+        .into_iter()
+        .filter_map(os::inspect)
+        .map(|info| (info.pid, info))
+        .collect();
+    // What is done by whoever has the number of a rank that has ended is none of its deeds.
+    let is_same = |pid: Pid, started| {
+        let info = processes.get(&pid);
+        info.is_some_and(|info| info.start_time == started)
+    };
+    let ranks: BTreeMap<Pid, Rank> = super::here(target)
+        .into_iter()
+        .filter(|&(_, (pid, started))| is_same(pid, started))
+        .map(|(rank, (pid, _))| (pid, rank))
         .collect();
     let written = |pid| os::bytes_written(pid).unwrap_or_default();
     let mut deeds: BTreeMap<Rank, Deeds> = ranks
@@ -419,15 +428,11 @@ fn deeds(target: &Target) -> BTreeMap<Rank, Deeds> {
             (rank, Deeds { written, below })
         })
         .collect();
-    let parents: BTreeMap<Pid, Pid> = os::all_processes()
-        .into_iter()
-        .filter_map(os::inspect)
-        .map(|info| (info.pid, info.ppid))
-        .collect();
-    for &pid in parents.keys().filter(|pid| !ranks.contains_key(pid)) {
+    let parent = |pid: &Pid| processes.get(pid).map(|info| info.ppid);
+    for &pid in processes.keys().filter(|pid| !ranks.contains_key(pid)) {
         // A number that is used again while we look could close a circle.
-        let above = std::iter::successors(parents.get(&pid), |pid| parents.get(pid));
-        let rank = above.take(MAX_DEPTH).find_map(|pid| ranks.get(pid));
+        let above = std::iter::successors(parent(&pid), parent);
+        let rank = above.take(MAX_DEPTH).find_map(|pid| ranks.get(&pid));
         if let Some(deeds) = rank.and_then(|rank| deeds.get_mut(rank)) {
             deeds.written += written(pid);
             deeds.below += os::processor_time(pid).unwrap_or_default();
@@ -442,4 +447,40 @@ fn slurm_limit() -> Option<Duration> {
     let (now, _) = os::wall_clock();
     let left = u64::try_from(end.saturating_sub(now)).ok()?;
     Some(Duration::from_secs(left))
+}
+
+#[cfg(test)]
+mod tests {
+    use debug::target::{How, Proc, Whereabouts};
+
+    use super::*;
+
+    #[test]
+    fn who_has_the_number_of_a_rank_now_does_nothing_for_it() {
+        let pid = os::current_pid();
+        let started = os::start_time(pid).unwrap();
+        let here = |started| Whereabouts::Here { started };
+        for (place, expected) in [
+            (here(started), true),
+            (here(started - 1), false),
+            (Whereabouts::Gone, false),
+            (Whereabouts::Unproved, false),
+            (Whereabouts::On("n2".to_owned()), false),
+        ] {
+            let proc = Proc {
+                pid: pid.as_raw(),
+                place,
+                program: String::new(),
+            };
+            let target = Target {
+                title: String::new(),
+                how: How::Alone,
+                procs: [(Rank(0), proc.clone())].into(),
+                tried: Vec::new(),
+                doubts: Vec::new(),
+                notes: Vec::new(),
+            };
+            assert_eq!(deeds(&target).contains_key(&Rank(0)), expected, "{proc:?}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ use super::*;
 use crate::dbgr::machine::{Ask, Machine};
 
 /// A process that is killed at the end.
-struct Running(Child);
+pub(in crate::dbgr) struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -27,11 +27,11 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn start(program: &str, arguments: &[&str]) -> Self {
+    pub(in crate::dbgr) fn start(program: &str, arguments: &[&str]) -> Self {
         Self(Command::new(program).args(arguments).spawn().unwrap())
     }
 
-    fn pid(&self) -> Pid {
+    pub(in crate::dbgr) fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.0.id()).unwrap())
     }
 
