@@ -13,7 +13,7 @@ use debug::{
     report::{self, Colour, Command, Detail, Guides, Look, Part, Place, Report},
     samples::Recording,
     stack::Seen,
-    target::Target,
+    target::{Target, Whereabouts},
 };
 
 use super::args::{Output, When};
@@ -40,13 +40,16 @@ pub(super) fn report(
             Seen::Missing(_) => None,
         }
     };
-    let places = target.procs.iter().map(|(&rank, proc)| {
-        let place = Place {
-            host: proc.host().unwrap_or(&host).clone(),
-            pid: proc.pid,
-            cpu: processor(rank),
+    let places = target.procs.iter().filter_map(|(&rank, proc)| {
+        let (host, cpu) = match &proc.place {
+            Whereabouts::Here { .. } => (&host, processor(rank)),
+            Whereabouts::On(host) => (host, None),
+            // The number is that of somebody else, or of nobody.
+            Whereabouts::Unproved | Whereabouts::Gone => return None,
         };
-        (rank, place)
+        let host = host.clone();
+        let pid = proc.pid;
+        Some((rank, Place { host, pid, cpu }))
     });
     let placement = places.collect();
     let mut report = Report::of(recording, detail);
@@ -80,14 +83,14 @@ const MAX_COMMAND: usize = 1_000;
 /// What the first ranks of this host were started with.
 fn commands(target: &Target) -> Vec<Command> {
     let mut commands: Vec<Command> = Vec::new();
-    let here = target
-        .procs
-        .iter()
-        .filter(|(_, proc)| proc.host().is_none());
-    for (&rank, proc) in here.take(COMMANDS) {
-        let Some(arguments) = os::arguments_of(os::Pid::from_raw(proc.pid)) else {
+    for (rank, (pid, started)) in super::here(target).into_iter().take(COMMANDS) {
+        let Some(arguments) = os::arguments_of(pid) else {
             continue;
         };
+        // Who has the number of a rank that has ended may have been given a password.
+        if os::start_time(pid) != Some(started) {
+            continue;
+        }
         let words = String::from_utf8_lossy(&arguments);
         let words: Vec<&str> = words.trim_end_matches('\0').split('\0').collect();
         let line: String = words.join(" ").chars().take(MAX_COMMAND).collect();
@@ -182,7 +185,43 @@ fn date(time: WallClock) -> String {
 
 #[cfg(test)]
 mod tests {
+    use debug::target::{How, Proc};
+
     use super::*;
+
+    #[test]
+    fn of_processes_that_are_no_ranks_nothing_is_reported() {
+        let pid = os::current_pid();
+        let started = os::start_time(pid).unwrap();
+        let here = |started| Whereabouts::Here { started };
+        for (place, has_command, has_place) in [
+            (here(started), true, true),
+            // It has ended since the job was found: this was its number.
+            (here(started - 1), false, true),
+            (Whereabouts::Unproved, false, false),
+            (Whereabouts::Gone, false, false),
+            (Whereabouts::On("n2".to_owned()), false, true),
+        ] {
+            let proc = Proc {
+                pid: pid.as_raw(),
+                place,
+                program: String::new(),
+            };
+            let target = Target {
+                title: String::new(),
+                how: How::Alone,
+                procs: [(Rank(0), proc.clone())].into(),
+                tried: Vec::new(),
+                doubts: Vec::new(),
+                notes: Vec::new(),
+            };
+            let recording = Recording::default();
+            let report = report(&target, recording, Detail::Folded, Duration::ZERO);
+            assert_eq!(!report.commands.is_empty(), has_command, "{proc:?}");
+            let place = report.placement.get(&Rank(0));
+            assert_eq!(place.is_some(), has_place, "{proc:?}");
+        }
+    }
 
     #[test]
     fn dates() {
