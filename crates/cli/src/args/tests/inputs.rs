@@ -122,7 +122,11 @@ fn variables_of_srun() {
             "error: `SLURM_NNODES 2` is not offered: this version runs jobs on one node",
         ),
         ("SLURM_NNODES=2", "srun -N 1 a", "n=1"),
-        ("SLURM_JOB_ID=9 SLURM_NNODES=2 SLURM_NTASKS=4", "srun a", "n=4"),
+        (
+            "SLURM_JOB_ID=9 SLURM_NNODES=2 SLURM_NTASKS=4",
+            "srun a",
+            "n=4",
+        ),
         ("SRUN_CPUS_PER_TASK=2", "srun a", "n=1 map=:PE=2"),
         (
             "SRUN_CPUS_PER_TASK=2",
