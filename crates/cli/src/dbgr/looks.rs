@@ -198,13 +198,12 @@ pub(super) fn take(
             started
         };
         if breaks.wait(from + every) == Ended::Interrupted {
-            breaks.end();
+            let _ = breaks.end();
             return (looks, Ended::Interrupted);
         }
     }
     os::rest(Duration::ZERO);
-    breaks.end();
-    (looks, Ended::AsPlanned)
+    (looks, breaks.end())
 }
 
 /// How looking has come to its end.
@@ -268,12 +267,18 @@ impl Breaks {
         }
     }
 
-    /// From now on the signal ends us again.
-    fn end(self) {
+    /// From now on the signal ends us again. One that came during the last look is taken first: it would end us before
+    /// anything is printed.
+    fn end(mut self) -> Ended {
+        if let Self::None = self {
+            return Ended::AsPlanned;
+        }
+        let ended = self.wait(Instant::now());
         if let Self::Some(events) = self {
             drop(events);
             let _ = os::unblock_signal(Signal::INT);
         }
+        ended
     }
 }
 
@@ -413,6 +418,19 @@ mod tests {
                 expected,
                 "{rank:?}"
             );
+        }
+    }
+
+    #[test]
+    fn an_interrupt_during_the_last_look_ends_nobody() {
+        for (signals, expected) in [(0, Ended::AsPlanned), (1, Ended::Interrupted)] {
+            let mut breaks = Breaks::None;
+            assert_eq!(breaks.wait(Instant::now()), Ended::AsPlanned);
+            for _ in 0..signals {
+                // To this thread alone.
+                nix::sys::signal::raise(nix::sys::signal::Signal::SIGINT).unwrap();
+            }
+            assert_eq!(breaks.end(), expected, "{signals} signals");
         }
     }
 }
