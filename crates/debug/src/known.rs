@@ -16,8 +16,9 @@ use std::sync::Arc;
 use crate::stack::{Frame, FrameKind};
 pub use owner::{Owner, is_prologue, own, owner};
 use tables::{
-    ALIASES, ENDINGS, HELPER_NAMES, HELPERS, IDLE_OPENMP, LIBC, Listed, PREFIXES, PYTHON_PACKAGES,
-    STANDARD_PYTHON, SYSTEM, SYSTEM_FILES,
+    ALIASES, ENDINGS, EVENT_LOOP, HELPER_NAMES, HELPERS, IDLE_OPENMP, LIBC, Listed,
+    OWNERS_OF_EVENT_LOOPS, PREFIXES, PYTHON_PACKAGES, STANDARD_PYTHON, SYSTEM, SYSTEM_FILES,
+    UCX_THREAD,
 };
 
 /// For what a function waits.
@@ -231,16 +232,27 @@ pub fn helper<'a>(name: &str, frames: impl Iterator<Item = &'a Frame>) -> Option
     {
         return Some(known);
     }
+    if name == UCX_THREAD {
+        return Some("UCX");
+    }
     let mut found = None;
     let mut idle = false;
+    let (mut in_loop, mut of_library) = (false, false);
     for frame in frames {
         let function = frame.function.as_deref().unwrap_or_default();
+        let module = frame.module.as_deref().unwrap_or_default();
         idle |= IDLE_OPENMP.contains(&function);
+        in_loop |= function == EVENT_LOOP;
+        of_library |= OWNERS_OF_EVENT_LOOPS
+            .iter()
+            .any(|start| module.starts_with(start));
         found = found.or_else(|| {
             let row = HELPERS.iter().find(|(part, _)| function.contains(part));
             row.map(|(_, known)| *known)
         });
     }
     // Threads of OpenMP compute, as long as they do not stand at a barrier.
-    found.filter(|known| *known != "OpenMP" || idle)
+    found
+        .filter(|known| *known != "OpenMP" || idle)
+        .or_else(|| (in_loop && of_library).then_some("events"))
 }

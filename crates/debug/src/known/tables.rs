@@ -154,11 +154,10 @@ pub(super) const ENDINGS: [&str; 10] = [
 ];
 
 /// Functions in which threads of libraries wait or make progress: what they do says nothing about the program.
-pub(super) const HELPERS: [(&str, &str); 16] = [
+pub(super) const HELPERS: [(&str, &str); 15] = [
     ("progress_engine", "progress"),
     ("pmix_progress", "progress"),
     ("opal_progress_threads", "progress"),
-    ("event_base_loop", "events"),
     ("uct_async", "UCX"),
     ("ucs_async", "UCX"),
     ("ncclProxy", "NCCL proxy"),
@@ -173,6 +172,13 @@ pub(super) const HELPERS: [(&str, &str); 16] = [
     ("MPIR_Async_thread", "progress"),
 ];
 
+/// The loop of libevent, in which threads of libraries wait, and servers and clients that users have written.
+pub(super) const EVENT_LOOP: &str = "event_base_loop";
+
+/// Beginnings of the names of libraries whose threads wait in that loop and do nothing else.
+pub(super) const OWNERS_OF_EVENT_LOOPS: [&str; 4] =
+    ["libpmix", "libprrte", "libopen-pal", "libopen-rte"];
+
 /// Where threads of OpenMP stand between two parallel regions; in all other places they compute.
 pub(super) const IDLE_OPENMP: [&str; 8] = [
     "gomp_team_barrier_wait",
@@ -186,14 +192,16 @@ pub(super) const IDLE_OPENMP: [&str; 8] = [
 ];
 
 /// Names of threads, of which only the beginning counts.
-pub(super) const HELPER_NAMES: [(&str, &str); 6] = [
+pub(super) const HELPER_NAMES: [(&str, &str); 5] = [
     ("cuda-", "CUDA"),
     ("ucx_async", "UCX"),
-    ("async", "UCX"),
     ("pt_nccl_watchdg", "NCCL watchdog"),
     ("pt_autograd", "autograd"),
     ("jemalloc_bg_thd", "allocator"),
 ];
+
+/// The name of a thread of UCX: others begin like it.
+pub(super) const UCX_THREAD: &str = "async";
 
 /// Libraries whose frames are never a user's.
 pub(super) const SYSTEM: [&str; 27] = [

@@ -1,4 +1,4 @@
-use super::{Kind, Position, known};
+use super::{Kind, Position, helper, known};
 use crate::stack::{Frame, FrameKind, Source};
 
 fn frame(text: &str) -> Frame {
@@ -164,5 +164,39 @@ fn functions_of_python_by_their_files() {
         };
         let found = known(&frame, Position::Outer).map(|it| it.kind);
         assert_eq!(found, expected, "{function} of {file}");
+    }
+}
+
+#[test]
+fn threads_of_libraries() {
+    for (name, stack, expected) in [
+        ("async", "clone > epoll_wait!libc.so.6", Some("UCX")),
+        ("async-io", "clone > epoll_wait!libc.so.6", None),
+        ("async-std/runti", "clone > epoll_wait!libc.so.6", None),
+        ("cuda-EvtHandlr", "clone > poll!libc.so.6", Some("CUDA")),
+        (
+            "a.out",
+            "start_thread!libc.so.6 > progress_engine!libpmix.so.2 > event_base_loop!libevent_core-2.1.so.7",
+            Some("progress"),
+        ),
+        (
+            "a.out",
+            "start_thread!libc.so.6 > ??!libopen-pal.so.40 > event_base_loop!libevent_core-2.1.so.7",
+            Some("events"),
+        ),
+        (
+            "a.out",
+            "start_thread!libc.so.6 > ??!libpmix.so.2 > event_base_loop!libevent_core-2.1.so.7",
+            Some("events"),
+        ),
+        (
+            "a.out",
+            "start_thread!libc.so.6 > serve!a.out > event_base_loop!libevent_core-2.1.so.7",
+            None,
+        ),
+        ("a.out", "start_thread!libc.so.6 > wait!libpmix.so.2", None),
+    ] {
+        let frames: Vec<Frame> = stack.split(" > ").map(frame).collect();
+        assert_eq!(helper(name, frames.iter()), expected, "{name}: {stack}");
     }
 }
