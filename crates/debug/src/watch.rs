@@ -194,10 +194,12 @@ fn is_paused(all: &Observation) -> bool {
         })
     };
     let mut ranks = all.ranks.values();
+    // Where nobody was seen, nobody has stopped anything.
+    let somebody = ranks.clone().any(|track| track.main.is_some());
     ranks
         .clone()
         .any(|track| track.missing.iter().any(debugged))
-        || ranks.all(stopped)
+        || (somebody && ranks.all(stopped))
 }
 
 /// Whether nobody moves of all that were seen, and somebody was.

@@ -305,25 +305,40 @@ impl<'a> Watcher<'a> {
         Ok(Woken::Time)
     }
 
-    /// Where none of the ranks may be looked at there is nothing to be watched; where some may not, it is said.
+    /// Where none of the ranks may be looked at, or none is known to be one, there is nothing to be watched; where some may
+    /// not, it is said.
     fn refused(&mut self) -> Option<End> {
         let target = self.target.as_ref()?;
         let snapshot = self.watch.last()?;
-        let forbidden = |(&rank, seen): (&Rank, &Seen)| {
-            matches!(seen, Seen::Missing(Missing::NotPermitted)).then_some(rank)
+        let of = |wanted: &[Missing]| -> base::RankSet {
+            let is_wanted =
+                |seen: &Seen| matches!(seen, Seen::Missing(why) if wanted.contains(why));
+            let ranks = snapshot.procs.iter();
+            ranks
+                .filter(|(_, seen)| is_wanted(seen))
+                .map(|(&rank, _)| rank)
+                .collect()
         };
-        let ranks: base::RankSet = snapshot.procs.iter().filter_map(forbidden).collect();
+        let ranks = of(&[Missing::NotPermitted, Missing::Unproved]);
+        let forbidden = of(&[Missing::NotPermitted]);
         if ranks.len() < snapshot.procs.len() || ranks.is_empty() {
             self.refusals = 0;
             return None;
         }
         // A process that is just ending looks like one that may not be looked at.
         self.refusals += 1;
-        let pid = target.procs.get(&ranks.first()?)?.pid;
-        (self.refusals > 1).then(|| {
-            self.say(&messages::not_permitted(&ranks, &machine::situation(pid)));
-            End::Refused(exit::ExitCode::Resources.code())
-        })
+        if self.refusals == 1 {
+            return None;
+        }
+        // Of those that nothing proves, it was said when the job was found.
+        let pid = forbidden.first().and_then(|rank| target.procs.get(&rank));
+        if let Some(pid) = pid.map(|proc| proc.pid) {
+            self.say(&messages::not_permitted(
+                &forbidden,
+                &machine::situation(pid),
+            ));
+        }
+        Some(End::Refused(exit::ExitCode::Resources.code()))
     }
 
     /// Says where everybody is, and why now.

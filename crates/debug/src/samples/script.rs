@@ -186,6 +186,8 @@ fn missing(text: &str) -> Option<Missing> {
         "gone" => Missing::Gone,
         "zombie" => Missing::Zombie,
         "not permitted" => Missing::NotPermitted,
+        "unproved" => Missing::Unproved,
+        "traced by 7" => Missing::TracedBy(7),
         "unreachable" => Missing::Unreachable,
         _ => return None,
     })

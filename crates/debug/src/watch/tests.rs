@@ -156,6 +156,28 @@ fn who_cannot_be_seen_may_be_at_work() {
 }
 
 #[test]
+fn a_look_at_which_nobody_is_seen_is_kept() {
+    let debugged = "0-3: traced by 7";
+    let stopped = "0-2: main@a.c:1 > f = stopped 0\n3: gone";
+    for (text, is_kept) in [
+        ("0-3: not permitted", true),
+        ("0-3: unproved", true),
+        ("0-1: not permitted\n2-3: unproved", true),
+        ("0-3: gone", true),
+        (debugged, false),
+        (stopped, false),
+    ] {
+        let recording = looks(SECOND, &[text; 9]);
+        let mut watch = Watch::new(3 * SECOND);
+        for sample in recording.samples {
+            let deeds = BTreeMap::new();
+            watch.see(&recording.frames, Look { sample, deeds });
+        }
+        assert_eq!(watch.last().is_some(), is_kept, "{text}");
+    }
+}
+
+#[test]
 fn what_a_rank_has_started_works_for_it() {
     let waits = "0: main@a.c:1 > wait4!libc.so.6 = child 0";
     let told = |each: Duration| {
