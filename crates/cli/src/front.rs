@@ -679,6 +679,9 @@ impl Front {
 
     /// Waits until everything is printed, as long as somebody reads.
     fn drain(&mut self) {
+        // What was said just now has waited for nobody yet.
+        let least = Clock::now() + UNREAD_MAX;
+        self.bound = self.bound.map(|bound| bound.max(least));
         let mut events = Vec::new();
         while !self.printers.idle() && self.give_up.is_none() {
             if self.events.wait(self.bound, &mut events).is_err() {
