@@ -540,6 +540,7 @@ fn job(number: u8) -> Job {
         nodes: vec![NodeFacts {
             name: c"node".to_owned(),
             id: 0,
+            procs: RANKS.into(),
             oversubscribed: false,
         }],
         ranks: (0..RANKS)
