@@ -410,7 +410,7 @@ impl Front {
         self.watchdog.on_tick(now);
         if self.bound.is_some_and(|bound| bound <= now) {
             self.bound = Some(now + UNREAD_MAX);
-            let dropped = self.printers.drop_stuck(&mut self.events);
+            let dropped = self.printers.drop_stuck(&mut self.events, now, UNREAD_MAX);
             if dropped > 0 {
                 self.say(&messages::output_dropped(dropped));
             }
@@ -679,9 +679,6 @@ impl Front {
 
     /// Waits until everything is printed, as long as somebody reads.
     fn drain(&mut self) {
-        // What was said just now has waited for nobody yet.
-        let least = Clock::now() + UNREAD_MAX;
-        self.bound = self.bound.map(|bound| bound.max(least));
         let mut events = Vec::new();
         while !self.printers.idle() && self.give_up.is_none() {
             if self.events.wait(self.bound, &mut events).is_err() {

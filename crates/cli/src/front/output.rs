@@ -10,16 +10,17 @@ use std::{
     collections::VecDeque,
     io::IoSlice,
     os::fd::{AsFd, OwnedFd},
+    time::Duration,
 };
 
-use base::{JobId, Rank};
+use base::{JobId, Rank, Time};
 use bytes::{Bytes, BytesMut};
 use dvm::{
     messages::Message,
     proto::{Chunk, Stream, TableRow},
     stdio::{self, OUTPUT_WINDOW},
 };
-use os::{BlockingWriter, Interest, Loop, Token, WriteOutcome};
+use os::{BlockingWriter, Clock, Interest, Loop, Token, WriteOutcome};
 
 use crate::{
     args::{FrontOptions, MessageFormat},
@@ -70,6 +71,8 @@ struct Printer {
     way: Way,
     terminal: bool,
     waiting: VecDeque<Bytes>,
+    /// When it last stopped being idle.
+    busy_since: Time,
     debts: VecDeque<Debt>,
     /// By stream of the ranks.
     credit: [u64; 2],
@@ -214,10 +217,13 @@ impl Printers {
         self.stdout.idle() && self.stderr.as_ref().is_none_or(Printer::idle)
     }
 
-    /// Throws away what waits and whatever still comes for a place that nobody reads; gives the bytes that waited.
-    pub(super) fn drop_stuck(&mut self, events: &mut Loop) -> u64 {
+    /// Drops what waits, and whatever still comes, for each place that has not been idle for `patience` or longer. Returns
+    /// the number of bytes dropped. A place that became busy just now is not stuck: its reader has had no time yet.
+    pub(super) fn drop_stuck(&mut self, events: &mut Loop, now: Time, patience: Duration) -> u64 {
         let mut dropped = 0;
-        for printer in self.all().filter(|printer| !printer.idle()) {
+        let stuck =
+            |printer: &&mut Printer| !printer.idle() && printer.busy_since + patience <= now;
+        for printer in self.all().filter(stuck) {
             dropped += printer
                 .waiting
                 .iter()
@@ -282,6 +288,7 @@ impl Printer {
             way,
             terminal,
             waiting: VecDeque::new(),
+            busy_since: Clock::now(),
             debts: VecDeque::new(),
             credit: [0; 2],
             loss: None,
@@ -298,6 +305,9 @@ impl Printer {
     }
 
     fn push(&mut self, events: &mut Loop, stream: Stream, bytes: Bytes, cost: u64) {
+        if self.idle() {
+            self.busy_since = Clock::now();
+        }
         let printed = bytes.len() as u64;
         match self.debts.back_mut() {
             // Many small pieces share a debt; large ones get theirs back one by one.
