@@ -127,6 +127,11 @@ fn compare(sandbox: &Sandbox, name: &str, expected: &Expected, program: &str, ru
     assert_eq!(pids.len().to_string(), expected.ranks);
     // Before all else, what is to come must have come: what they do at one moment is what is expected in the end.
     if let Some((signal, rank)) = expected.signal {
+        // The rank may still be inside the call that said it was ready: stop it only once it is past that.
+        let of_rank = BTreeMap::from([(rank, pids[&rank])]);
+        let is_past = || !verdict(sandbox, "1", "0", &of_rank).contains("> begin");
+        eventually(SETTLED_WITHIN, || is_past().then_some(()))
+            .expect("the rank leaves its first call");
         signal::kill(Pid::from_raw(pids[&rank]), signal).unwrap();
     }
     let lines = expected.lines.join("\n");
