@@ -34,7 +34,8 @@ pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -
             prefixes.iter().any(|prefix| name.starts_with(prefix))
         })
         .filter_map(|entry| {
-            let metadata = fs::symlink_metadata(entry.path()).ok()?;
+            // Of the entry itself, as `lstat` has it: the directory may be full of such files.
+            let metadata = entry.metadata().ok()?;
             let is_ours = metadata.is_file() && metadata.uid() == user && made(&metadata)? >= since;
             is_ours.then(|| (entry.path(), identity(&metadata)))
         })

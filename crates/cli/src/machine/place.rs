@@ -5,8 +5,9 @@
 //! | `$XDG_RUNTIME_DIR`, where it is ours | `rally` |
 //! | `/dev/shm`, `$TMPDIR`, `/tmp`: everybody may write there | `rally-UID`, or `rally-UID.RANDOM` where that is not ours alone |
 //!
-//! The first that can be had is used. Whoever looks for jobs looks in all of them that are ours: another user can take a
-//! name that is known, but not give a directory to us.
+//! The first that can be had is used. A command that looks for jobs looks in all of them that are ours: another user can take
+//! a name that is known, but not give a directory to us. A start looks for a random name only where the known one is taken,
+//! because `/tmp` may hold very many files.
 
 use std::{
     fmt, fs, io,
@@ -19,6 +20,8 @@ use std::{
 pub(super) struct Places {
     /// Nobody else may write there.
     own: Option<PathBuf>,
+    /// What `own` is for the same user in a login session. A start without one (`su`, `cron`) uses another place.
+    session: Option<PathBuf>,
     shared: Vec<PathBuf>,
     user: u32,
 }
@@ -88,9 +91,12 @@ impl Places {
         let user = os::effective_uid();
         let variable = |name| std::env::var_os(name).map(PathBuf::from);
         let usable = |path: &PathBuf| path.is_absolute() && path.is_dir();
-        let own = variable("XDG_RUNTIME_DIR").filter(|path| {
+        let is_ours = |path: &PathBuf| {
             usable(path) && fs::metadata(path).is_ok_and(|metadata| metadata.uid() == user)
-        });
+        };
+        let own = variable("XDG_RUNTIME_DIR").filter(is_ours);
+        let session = Some(PathBuf::from(format!("/run/user/{user}")))
+            .filter(|path| own.as_ref() != Some(path) && is_ours(path));
         let mut shared: Vec<PathBuf> = Vec::new();
         let named = [
             Some(PathBuf::from("/dev/shm")),
@@ -102,7 +108,12 @@ impl Places {
                 shared.push(path);
             }
         }
-        Self { own, shared, user }
+        Self {
+            own,
+            session,
+            shared,
+            user,
+        }
     }
 
     /// Gives `use_it` one directory after the other until it has found one good; what was passed over before, at most
@@ -191,16 +202,33 @@ impl Places {
 
     /// Every directory of ours that is there.
     pub(super) fn all(&self) -> Vec<PathBuf> {
-        let own = self.own.iter().map(|parent| parent.join("rally"));
-        let shared = self.shared.iter().map(|parent| parent.join(self.name()));
-        let mut found: Vec<PathBuf> = own
-            .chain(shared)
-            .filter_map(|path| self.check(path).ok())
-            .collect();
+        let mut found = self.known();
         for parent in &self.shared {
             found.extend(self.unguessed(parent));
         }
         found
+    }
+
+    /// What a start looks in: the directories of ours with known names, and those with random ones in each parent where the
+    /// known name is taken now. It does not list a parent for nothing.
+    pub(super) fn likely(&self) -> Vec<PathBuf> {
+        let mut found = self.known();
+        for parent in &self.shared {
+            let name = parent.join(self.name());
+            if fs::symlink_metadata(&name).is_ok() && !found.contains(&name) {
+                found.extend(self.unguessed(parent));
+            }
+        }
+        found
+    }
+
+    fn known(&self) -> Vec<PathBuf> {
+        let own = self.own.iter().chain(&self.session);
+        let shared = self.shared.iter().map(|parent| parent.join(self.name()));
+        own.map(|parent| parent.join("rally"))
+            .chain(shared)
+            .filter_map(|path| self.check(path).ok())
+            .collect()
     }
 }
 
@@ -224,6 +252,7 @@ mod tests {
         };
         let places = Places {
             own: Some(parent("own")),
+            session: Some(root.path().join("session")),
             shared: vec![parent("shm"), parent("tmp")],
             user: os::effective_uid(),
         };
@@ -290,12 +319,25 @@ mod tests {
         let all = world.places.all();
         assert_eq!(all.len(), 1);
         assert!(all[0].starts_with(world.path("shm")), "{all:?}");
+        // A start finds it too, as long as the known name is taken.
+        assert_eq!(world.places.likely(), all);
         // Those who squat a name cannot do so with the others.
         directory(
             &world.path("shm").join(format!("{}.0", world.places.name())),
             0o755,
         );
         assert_eq!(world.places.all(), all);
+    }
+
+    #[test]
+    fn what_a_login_session_uses_is_found_without_one() {
+        let mut world = world();
+        directory(&world.path("session"), 0o700);
+        directory(&world.path("session/rally"), 0o700);
+        assert_eq!(world.places.all(), [world.path("session/rally")]);
+        assert_eq!(world.places.likely(), [world.path("session/rally")]);
+        world.places.own = None;
+        assert!(world.used().starts_with("/shm/rally-UID"), "never made");
     }
 
     #[test]

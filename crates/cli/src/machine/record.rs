@@ -193,7 +193,7 @@ fn remove(path: &Path) {
 
 /// Ends what controllers that died without a word have left behind, and removes their files.
 pub(crate) fn sweep_stale() {
-    for directory in Places::here().all() {
+    for directory in Places::here().likely() {
         let Ok(entries) = fs::read_dir(&directory) else {
             continue;
         };
@@ -228,7 +228,7 @@ pub(crate) fn topology() -> Result<Topology, os::Error> {
 
 /// Whether a controller lives that is neither this process nor one of its descendants.
 fn has_neighbours() -> bool {
-    let directories = Places::here().all();
+    let directories = Places::here().likely();
     let entries = directories
         .iter()
         .filter_map(|path| fs::read_dir(path).ok());
