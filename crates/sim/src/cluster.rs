@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use base::{NodeId, RankSet, Time, Topology};
+use base::{NodeId, ProcId, Rank, RankSet, Time, Topology};
 use dvm::{
-    Controller, ControllerInput, ControllerOutput, DaemonConfig,
+    Controller, ControllerInput, ControllerOutput, DaemonConfig, FIRST_JOB,
     life::{LEAK_DELAY, OWN_READS_MAX},
     proto::{Cause, FromFront, Outcome, ToDaemon, ToFront},
     spec::{HoldAt, HoldPlan},
@@ -12,11 +12,11 @@ use dvm::{
 
 use crate::{
     front::Front,
-    ledger::{Ledger, Reader},
-    node::{FRONT_PID, NAME, Node},
+    ledger::{Ledger, NAME, Reader, called},
+    node::{FRONT_PID, Node},
     rng::Rng,
     scenario::{Fault, Scenario},
-    verdict::Verdict,
+    verdict::{Verdict, Verdicts},
     world::{Carried, Event, Link, Links, Recorded, World},
 };
 
@@ -51,7 +51,7 @@ pub(crate) struct Cluster {
     headless: bool,
     nodes: BTreeMap<NodeId, Node>,
     front: Front,
-    verdict: Verdict,
+    verdicts: Verdicts,
     faults: Vec<(std::time::Duration, Fault)>,
     hold: HoldPlan,
     tick_for: Option<Time>,
@@ -117,7 +117,7 @@ impl Cluster {
         for (index, (when, _)) in scenario.faults.iter().enumerate() {
             world.after(*when, Event::Fault { index });
         }
-        let verdict = Verdict::new(&scenario.spec);
+        let verdicts = Verdicts::new(&scenario.spec);
         let hold = scenario.spec.hold.clone();
         world.hear_front(Carried::Message(FromFront::Submit(Box::new(scenario.spec))));
         let mut cluster = Self {
@@ -126,7 +126,7 @@ impl Cluster {
             headless: false,
             nodes,
             front,
-            verdict,
+            verdicts,
             faults: scenario.faults,
             hold,
             tick_for: None,
@@ -262,7 +262,7 @@ impl Cluster {
         match fault {
             Fault::LoseNode(id) => {
                 // A daemon that is lost before the launch is a matter of starting daemons, which is not built yet.
-                let launched = self.verdict.ranks.contains_key(&id);
+                let launched = self.first().ranks.contains_key(&id);
                 if let Some(node) = self
                     .nodes
                     .get_mut(&id)
@@ -276,8 +276,9 @@ impl Cluster {
                 }
             }
             Fault::KillRank(rank) => {
+                let job = FIRST_JOB;
                 for node in self.nodes.values_mut() {
-                    node.kill_rank(&mut self.world, rank);
+                    node.kill_rank(&mut self.world, ProcId { job, rank });
                 }
             }
             Fault::LoseController => {
@@ -303,7 +304,7 @@ impl Cluster {
         }
         self.world
             .note(|| "ctl".to_owned(), || format!("<- {input:?}"));
-        self.verdict.on_input(self.world.now, &input);
+        self.verdicts.on_input(self.world.now, &input);
         self.controller.handle(self.world.now, input);
         while let Some(output) = self.controller.poll() {
             self.carry_out(output);
@@ -317,6 +318,11 @@ impl Cluster {
         }
     }
 
+    /// The opinion about the front's job.
+    const fn first(&self) -> &Verdict {
+        self.verdicts.first()
+    }
+
     fn carry_out(&mut self, output: ControllerOutput) {
         self.world
             .note(|| "ctl".to_owned(), || format!("-> {output:?}"));
@@ -328,14 +334,13 @@ impl Cluster {
             ControllerOutput::Daemon(node, message) => {
                 match &message {
                     ToDaemon::Launch(launch) => {
-                        let ranks: RankSet =
-                            launch.procs.iter().map(|placed| placed.rank).collect();
-                        self.verdict.ranks.insert(node, ranks);
+                        self.verdicts.on_launch(node, launch);
                     }
-                    ToDaemon::End { .. } | ToDaemon::Kill { .. } => {
-                        let ending = self.verdict.ending;
+                    ToDaemon::End { job, .. } | ToDaemon::Kill { job } => {
+                        let verdict = self.verdicts.of(*job);
+                        let ending = verdict.is_some_and(|verdict| verdict.ending);
                         self.world
-                            .require(ending, || "the job is ended without a reason".to_owned());
+                            .require(ending, || format!("job {job} is ended without a reason"));
                     }
                     _ => {}
                 }
@@ -351,7 +356,7 @@ impl Cluster {
     }
 
     fn send_front(&mut self, message: ToFront) {
-        self.world.require(!self.verdict.front_lost, || {
+        self.world.require(!self.verdicts.front_lost, || {
             "a front that is gone is told something".to_owned()
         });
         let after = self.said_last;
@@ -360,18 +365,20 @@ impl Cluster {
         match &message {
             ToFront::AllHeld { held, dead } => {
                 let size: u32 = self
-                    .verdict
+                    .first()
                     .ranks
                     .values()
                     .map(|ranks| u32::try_from(ranks.len()).unwrap_or(0))
                     .sum();
-                let (all, gone) = (self.hold.among(size), self.verdict.gone());
-                let released = &self.verdict.released;
+                let (all, gone) = (self.hold.among(size), self.first().gone());
+                let released = self.first().released.clone();
                 let gone = gone.intersection(&all);
-                let whole = all.difference(&held.union(dead).union(released)).is_empty()
-                    && held.is_disjoint(&dead.union(released))
+                let whole = all
+                    .difference(&held.union(dead).union(&released))
+                    .is_empty()
+                    && held.is_disjoint(&dead.union(&released))
                     && dead.difference(&gone).is_empty()
-                    && gone.difference(&dead.union(released)).is_empty();
+                    && gone.difference(&dead.union(&released)).is_empty();
                 self.world.require(whole, || {
                     format!(
                         "held {held}, dead {dead}; of {all} are gone {gone}, released {released}"
@@ -392,7 +399,7 @@ impl Cluster {
     }
 
     fn check_outcome(&mut self, outcome: &Outcome) {
-        let expected = self.verdict.expected_cause();
+        let expected = self.first().expected_cause();
         self.world.require(outcome.cause == expected, || {
             format!(
                 "the cause is said to be {:?}, it is {expected:?}",
@@ -406,7 +413,7 @@ impl Cluster {
                 .require(twice.is_empty(), || format!("ranks {twice} end twice"));
             seen = seen.union(ranks);
             for rank in ranks.iter() {
-                let real = self.verdict.ended.get(&rank).copied();
+                let real = self.first().ended.get(&rank).copied();
                 self.world.require(real == Some(*status), || {
                     format!("rank {rank}: {status}, told was {real:?}")
                 });
@@ -416,7 +423,7 @@ impl Cluster {
         self.world.require(seen == all, || {
             format!("of ranks {all} only {seen} have an end")
         });
-        let by_us = self.verdict.by_us.clone();
+        let by_us = self.first().by_us.clone();
         self.world.require(outcome.ended_by_us == by_us, || {
             format!(
                 "ended by us are said to be {}, they are {by_us}",
@@ -435,7 +442,7 @@ impl Cluster {
             self.world.require(survivors.is_empty(), || {
                 format!("on node {id} are still alive {survivors:?}")
             });
-            let used = self.verdict.ranks.contains_key(id);
+            let used = self.first().ranks.contains_key(id);
             self.world.require(!used || node.is_clean(), || {
                 format!("daemon {id} has not forgotten the job")
             });
@@ -469,10 +476,10 @@ impl Cluster {
             .ledger
             .tapes
             .iter()
-            .filter(|((rank, _), _)| !lost.contains(*rank))
-            .find_map(|((rank, stream), tape)| {
+            .filter(|((proc, _), _)| !lost.contains(proc))
+            .find_map(|((proc, stream), tape)| {
                 tape.check(reader)
-                    .map(|wrong| format!("{stream:?} of rank {rank}: {wrong}"))
+                    .map(|wrong| format!("{stream:?} of {}: {wrong}", called(*proc)))
             });
         if let Some(wrong) = wrong {
             self.world.fault(wrong);
@@ -485,24 +492,30 @@ impl Cluster {
                 .world
                 .fault("the front was never told the end".to_owned());
         };
-        let started: RankSet = self.world.ledger.spawned.keys().copied().collect();
-        let claimed = outcome.not_started.intersection(&started).difference(&lost);
+        let is_lost = |rank| {
+            let job = FIRST_JOB;
+            lost.contains(&ProcId { job, rank })
+        };
+        let started: RankSet = ranks(self.world.ledger.spawned.keys()).collect();
+        let claimed = outcome.not_started.intersection(&started);
+        let claimed: RankSet = claimed.iter().filter(|rank| !is_lost(*rank)).collect();
         self.world.require(claimed.is_empty(), || {
             format!("ranks {claimed} were started")
         });
         if let Some(Cause::NotStarted(classes)) = self.front.cause() {
-            for (rank, failure) in &self.world.ledger.failed {
+            for (proc, failure) in &self.world.ledger.failed {
+                let rank = proc.rank;
                 let told = classes
                     .iter()
-                    .any(|(told, ranks)| told == failure && ranks.contains(*rank));
-                if !told && !lost.contains(*rank) {
+                    .any(|(told, ranks)| told == failure && ranks.contains(rank));
+                if !told && proc.job == FIRST_JOB && !is_lost(rank) {
                     self.world
                         .fault(format!("nobody is told why rank {rank} did not start"));
                     return;
                 }
             }
         }
-        if self.verdict.ranks.is_empty() {
+        if self.first().ranks.is_empty() {
             return;
         }
         let Some(table) = &self.front.told.table else {
@@ -511,10 +524,19 @@ impl Cluster {
                 .fault("the front was never told the launch".to_owned());
         };
         let told: BTreeMap<_, _> = table.iter().map(|row| (row.rank, row.pid)).collect();
-        let mut real = self.world.ledger.spawned.clone();
-        real.retain(|rank, _| !lost.contains(*rank) || told.contains_key(rank));
+        let spawned = self.world.ledger.spawned.iter();
+        let spawned = spawned.filter(|(proc, _)| proc.job == FIRST_JOB);
+        let mut real: BTreeMap<_, _> = spawned.map(|(proc, pid)| (proc.rank, *pid)).collect();
+        real.retain(|rank, _| !is_lost(*rank) || told.contains_key(rank));
         self.world.require(told == real, || {
             format!("the table says {told:?}, started were {real:?}")
         });
     }
+}
+
+/// The ranks of the front's job among procs.
+fn ranks<'a>(procs: impl Iterator<Item = &'a ProcId>) -> impl Iterator<Item = Rank> {
+    procs
+        .filter(|proc| proc.job == FIRST_JOB)
+        .map(|proc| proc.rank)
 }

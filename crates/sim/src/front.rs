@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::{Rank, RankSet, Time};
+use base::{ProcId, RankSet, Time};
 use bytes::Bytes;
 use dvm::{
     proto::{Cause, FromFront, Note, Outcome, Refusal, Stream, TableRow, ToFront},
@@ -10,6 +10,7 @@ use dvm::{
 };
 
 use crate::{
+    ledger::called,
     scenario::{Act, Eof, InputPlan, PrintPlan},
     world::{Carried, Event, World},
 };
@@ -133,7 +134,10 @@ impl Front {
             return;
         }
         match message {
-            ToFront::Output(chunk) => self.on_output(world, chunk.rank, chunk.stream, &chunk.bytes),
+            ToFront::Output(chunk) => {
+                let (job, rank) = (chunk.job, chunk.rank);
+                self.on_output(world, ProcId { job, rank }, chunk.stream, &chunk.bytes);
+            }
             ToFront::StdinCredit(bytes) => {
                 self.credit += bytes;
                 self.read_soon(world);
@@ -183,13 +187,13 @@ impl Front {
         }
     }
 
-    fn on_output(&mut self, world: &mut World, rank: Rank, stream: Stream, bytes: &Bytes) {
-        let wrong = match world.ledger.tapes.get_mut(&(rank, stream)) {
+    fn on_output(&mut self, world: &mut World, proc: ProcId, stream: Stream, bytes: &Bytes) {
+        let wrong = match world.ledger.tapes.get_mut(&(proc, stream)) {
             Some(tape) => tape.on_arrived(bytes),
             None => Some("nothing is connected to it".to_owned()),
         };
         if let Some(wrong) = wrong {
-            world.fault(format!("{stream:?} of rank {rank}: {wrong}"));
+            world.fault(format!("{stream:?} of {}: {wrong}", called(proc)));
         }
         let slot = stream as usize;
         let cost = stdio::cost(bytes.len());

@@ -14,7 +14,7 @@ mod process;
 
 use std::collections::BTreeMap;
 
-use base::{ExitStatus, Rank, Signal, Time};
+use base::{ExitStatus, JobId, ProcId, Signal, Time};
 use bytes::Bytes;
 use dvm::{proto::Stream, spec::HoldAt};
 use pmix::pmi;
@@ -57,11 +57,11 @@ pub(crate) enum Effect {
         pid: Pid,
     },
     PmiSent {
-        rank: Rank,
+        proc: ProcId,
         bytes: Vec<u8>,
     },
     PmiClosed {
-        rank: Rank,
+        proc: ProcId,
     },
     /// A process has read this from its stdin.
     Read {
@@ -82,7 +82,7 @@ pub(crate) struct Descriptors {
     pub(crate) stdin: Option<PipeId>,
     pub(crate) stdout: Option<PipeId>,
     pub(crate) stderr: Option<PipeId>,
-    pub(crate) pmi: Option<Rank>,
+    pub(crate) pmi: Option<ProcId>,
 }
 
 impl Descriptors {
@@ -100,22 +100,20 @@ pub(crate) struct Kernel {
     procs: BTreeMap<Pid, Process>,
     pipes: BTreeMap<PipeId, Pipe>,
     /// How many processes hold each rank's PMI connection open.
-    pmi: BTreeMap<Rank, u32>,
+    pmi: BTreeMap<ProcId, u32>,
     next_pid: Pid,
     next_pipe: u32,
-    kvs_name: String,
     effects: Vec<Effect>,
 }
 
 impl Kernel {
-    pub(crate) const fn new(first_pid: Pid, kvs_name: String) -> Self {
+    pub(crate) const fn new(first_pid: Pid) -> Self {
         Self {
             procs: BTreeMap::new(),
             pipes: BTreeMap::new(),
             pmi: BTreeMap::new(),
             next_pid: first_pid,
             next_pipe: 0,
-            kvs_name,
             effects: Vec::new(),
         }
     }
@@ -126,8 +124,15 @@ impl Kernel {
     }
 
     /// Starts a rank.
-    pub(crate) fn spawn(&mut self, now: Time, fds: Descriptors, ops: Vec<Op>, hold: HoldAt) -> Pid {
-        let pid = self.fork(DAEMON, None, fds, ops);
+    pub(crate) fn spawn(
+        &mut self,
+        now: Time,
+        job: JobId,
+        fds: Descriptors,
+        ops: Vec<Op>,
+        hold: HoldAt,
+    ) -> Pid {
+        let pid = self.fork(DAEMON, job, None, fds, ops);
         let Some(proc) = self.procs.get_mut(&pid) else {
             return pid;
         };
@@ -143,7 +148,14 @@ impl Kernel {
         pid
     }
 
-    fn fork(&mut self, parent: Pid, group: Option<Pid>, fds: Descriptors, ops: Vec<Op>) -> Pid {
+    fn fork(
+        &mut self,
+        parent: Pid,
+        job: JobId,
+        group: Option<Pid>,
+        fds: Descriptors,
+        ops: Vec<Op>,
+    ) -> Pid {
         let pid = self.next_pid;
         self.next_pid += 1;
         for pipe in [fds.stdout, fds.stderr].into_iter().flatten() {
@@ -152,11 +164,13 @@ impl Kernel {
         if let Some(pipe) = fds.stdin {
             self.pipe(pipe, |pipe| pipe.readers += 1);
         }
-        if let Some(rank) = fds.pmi {
-            *self.pmi.entry(rank).or_default() += 1;
+        if let Some(proc) = fds.pmi {
+            *self.pmi.entry(proc).or_default() += 1;
         }
-        self.procs
-            .insert(pid, Process::new(parent, group.unwrap_or(pid), fds, ops));
+        self.procs.insert(
+            pid,
+            Process::new(parent, job, group.unwrap_or(pid), fds, ops),
+        );
         pid
     }
 
@@ -235,22 +249,20 @@ impl Kernel {
         }
     }
 
-    /// Every living process that is no rank.
-    pub(crate) fn strays(&self) -> Vec<Pid> {
+    /// Every living process of a job that is no rank.
+    pub(crate) fn strays(&self, job: JobId) -> Vec<Pid> {
         let strays = self
             .procs
             .iter()
-            .filter(|(_, proc)| !proc.is_rank && proc.zombie.is_none());
+            .filter(|(_, proc)| proc.job == job && !proc.is_rank && proc.zombie.is_none());
         strays.map(|(pid, _)| *pid).collect()
     }
 
-    /// Every living process.
-    pub(crate) fn living(&self) -> Vec<Pid> {
-        self.procs
-            .iter()
-            .filter(|(_, proc)| proc.zombie.is_none())
-            .map(|(pid, _)| *pid)
-            .collect()
+    /// Every living process, with its job.
+    pub(crate) fn living(&self) -> impl Iterator<Item = (Pid, JobId)> {
+        let living = self.procs.iter();
+        let living = living.filter(|(_, proc)| proc.zombie.is_none());
+        living.map(|(pid, proc)| (*pid, proc.job))
     }
 
     pub(crate) fn is_alive(&self, pid: Pid) -> bool {
@@ -380,15 +392,15 @@ impl Kernel {
         }
     }
 
-    fn drop_pmi(&mut self, rank: Option<Rank>) {
-        let Some(rank) = rank else { return };
-        let Some(holders) = self.pmi.get_mut(&rank) else {
+    fn drop_pmi(&mut self, proc: Option<ProcId>) {
+        let Some(proc) = proc else { return };
+        let Some(holders) = self.pmi.get_mut(&proc) else {
             return;
         };
         *holders = holders.saturating_sub(1);
         if *holders == 0 {
-            self.pmi.remove(&rank);
-            self.effects.push(Effect::PmiClosed { rank });
+            self.pmi.remove(&proc);
+            self.effects.push(Effect::PmiClosed { proc });
         }
     }
 

@@ -5,9 +5,10 @@ use std::{
     time::Duration,
 };
 
-use base::{ExitStatus, NodeId, Rank, RankSet, Time};
+use base::{ExitStatus, JobId, NodeId, ProcId, Time};
 use bytes::Bytes;
 use dvm::{
+    FIRST_JOB,
     proto::{Chunk, ChunkEnd, StartFailure, Stream},
     stdio::{BLOCK, CUT_DELAY, Conduit, LINE_MAX, PARTIAL_DELAY},
 };
@@ -18,6 +19,24 @@ use crate::kernel::Pid;
 const PARTIAL_MAX: Duration = Duration::from_millis(50);
 /// As above, for one that a full buffer cut.
 const CUT_MAX: Duration = CUT_DELAY.saturating_add(PARTIAL_MAX);
+
+/// What the names of jobs begin with in PMIx and in PMI.
+pub(crate) const NAME: &str = "sim";
+
+/// The name of a job in PMIx and in PMI.
+pub(crate) fn nspace(job: JobId) -> String {
+    format!("{NAME}@{job}")
+}
+
+/// How a proc is called in what is found wrong.
+pub(crate) fn called(proc: ProcId) -> String {
+    let ProcId { job, rank } = proc;
+    if job == FIRST_JOB {
+        format!("rank {rank}")
+    } else {
+        format!("rank {rank} of job {job}")
+    }
+}
 
 /// What a daemon took in one go.
 #[derive(Debug)]
@@ -211,12 +230,12 @@ pub(crate) enum Reader {
 /// The facts of a run.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    pub(crate) tapes: BTreeMap<(Rank, Stream), Tape>,
-    pub(crate) spawned: BTreeMap<Rank, Pid>,
-    pub(crate) failed: BTreeMap<Rank, StartFailure>,
-    pub(crate) statuses: BTreeMap<Rank, ExitStatus>,
+    pub(crate) tapes: BTreeMap<(ProcId, Stream), Tape>,
+    pub(crate) spawned: BTreeMap<ProcId, Pid>,
+    pub(crate) failed: BTreeMap<ProcId, StartFailure>,
+    pub(crate) statuses: BTreeMap<ProcId, ExitStatus>,
     /// Ranks of nodes that were lost.
-    pub(crate) lost: RankSet,
+    pub(crate) lost: BTreeSet<ProcId>,
     pub(crate) lost_nodes: BTreeSet<NodeId>,
     /// Processes that a daemon has given up.
     pub(crate) stuck: BTreeSet<(NodeId, Pid)>,
@@ -227,7 +246,7 @@ pub(crate) struct Ledger {
     pub(crate) input_sent: u64,
     pub(crate) input_ended: bool,
     /// How far each rank has read it.
-    pub(crate) input_read: BTreeMap<Rank, u64>,
+    pub(crate) input_read: BTreeMap<ProcId, u64>,
 }
 
 impl Ledger {
@@ -237,7 +256,7 @@ impl Ledger {
             spawned: BTreeMap::new(),
             failed: BTreeMap::new(),
             statuses: BTreeMap::new(),
-            lost: RankSet::new(),
+            lost: BTreeSet::new(),
             lost_nodes: BTreeSet::new(),
             stuck: BTreeSet::new(),
             busy_until: Time::ZERO,
@@ -253,24 +272,26 @@ impl Ledger {
     }
 
     /// A rank has read this: says what is wrong with it, if anything.
-    pub(crate) fn on_input_read(&mut self, rank: Rank, bytes: &[u8]) -> Option<String> {
-        let read = self.input_read.entry(rank).or_default();
+    pub(crate) fn on_input_read(&mut self, proc: ProcId, bytes: &[u8]) -> Option<String> {
+        let read = self.input_read.entry(proc).or_default();
         let start = usize::try_from(*read).unwrap_or(usize::MAX);
         *read += bytes.len() as u64;
         if *read > self.input_sent || self.input.get(start..start + bytes.len()) != Some(bytes) {
             return Some(format!(
-                "rank {rank} reads other input than was sent, from offset {start}"
+                "{} reads other input than was sent, from offset {start}",
+                called(proc)
             ));
         }
         None
     }
 
     /// A rank has read end-of-file: says whether it came too early.
-    pub(crate) fn on_input_end(&self, rank: Rank) -> Option<String> {
-        let read = self.input_read.get(&rank).copied().unwrap_or(0);
+    pub(crate) fn on_input_end(&self, proc: ProcId) -> Option<String> {
+        let read = self.input_read.get(&proc).copied().unwrap_or(0);
         (!self.input_ended || read != self.input_sent).then(|| {
             format!(
-                "rank {rank} reads the end of its input after {read} of {} bytes",
+                "{} reads the end of its input after {read} of {} bytes",
+                called(proc),
                 self.input_sent
             )
         })

@@ -17,17 +17,13 @@ use dvm::{
 
 use crate::{
     kernel::{Effect, Kernel, Pid, PipeId, Taken},
-    ledger::TapeEnd,
+    ledger::{TapeEnd, called},
     script::Op,
     world::{Event, World},
 };
 
-/// The one job of a run.
-pub(crate) const JOB: JobId = JobId(1);
 /// The front's pid, which is part of the name of the job's key-value space.
 pub(crate) const FRONT_PID: u32 = 77;
-/// What the names of jobs begin with in PMIx and in PMI.
-pub(crate) const NAME: &str = "sim";
 /// Bytes read from a stream in one go.
 const READ_MAX: usize = 256 * 1024;
 /// What a pipe holds.
@@ -58,17 +54,33 @@ struct Feed {
 /// Which descriptor a pipe is.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    Output(Rank, Stream),
-    Stdin(Rank),
+    Output(ProcId, Stream),
+    Stdin(ProcId),
 }
 
-/// What a node knows about how the job is being ended on it.
+/// What a node knows about how a job is being ended on it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ending {
     /// When the grace is over.
     due: Option<Time>,
     killed: bool,
     strays_asked: bool,
+}
+
+/// What a node knows of a job.
+#[derive(Debug, Default)]
+struct Share {
+    ranks: BTreeSet<Rank>,
+    under_way: [u64; 2],
+    shut: [bool; 2],
+    ending: Ending,
+    forgot: bool,
+}
+
+impl Share {
+    fn is_clean(&self) -> bool {
+        self.forgot || self.ranks.is_empty()
+    }
 }
 
 #[derive(Debug)]
@@ -80,27 +92,25 @@ pub(crate) struct Node {
     on: bool,
     /// The controller is gone: nobody hears what is said.
     alone: bool,
+    /// Of the first job.
     scripts: BTreeMap<Rank, Vec<Op>>,
     unstartable: BTreeMap<Rank, StartFailure>,
-    ports: BTreeMap<(Rank, Stream), Port>,
-    feeds: BTreeMap<Rank, Feed>,
+    shares: BTreeMap<JobId, Share>,
+    ports: BTreeMap<(ProcId, Stream), Port>,
+    feeds: BTreeMap<ProcId, Feed>,
     ends: BTreeMap<PipeId, End>,
     /// Ranks that were not reaped.
-    pids: BTreeMap<Rank, Pid>,
-    pmi_open: BTreeSet<Rank>,
-    born: BTreeMap<Rank, Time>,
-    died: BTreeMap<Rank, Time>,
+    pids: BTreeMap<ProcId, Pid>,
+    pmi_open: BTreeSet<ProcId>,
+    born: BTreeMap<ProcId, Time>,
+    died: BTreeMap<ProcId, Time>,
     tick_for: Option<Time>,
     ticks: u64,
     inputs: u64,
-    under_way: [u64; 2],
-    shut: [bool; 2],
-    ranks: BTreeSet<Rank>,
     fed: u64,
-    readers: BTreeSet<Rank>,
-    ending: Ending,
-    said_ended: BTreeSet<Rank>,
-    forgot: bool,
+    /// Of the first job: no other has input.
+    readers: BTreeSet<ProcId>,
+    said_ended: BTreeSet<ProcId>,
 }
 
 impl Node {
@@ -113,11 +123,12 @@ impl Node {
         Self {
             id: config.node,
             daemon: Daemon::new(config),
-            kernel: Kernel::new(first_pid, format!("{NAME}@{JOB}")),
+            kernel: Kernel::new(first_pid),
             on: true,
             alone: false,
             scripts,
             unstartable,
+            shares: BTreeMap::new(),
             ports: BTreeMap::new(),
             feeds: BTreeMap::new(),
             ends: BTreeMap::new(),
@@ -128,14 +139,9 @@ impl Node {
             tick_for: None,
             ticks: 0,
             inputs: 0,
-            under_way: [0; 2],
-            shut: [false; 2],
-            ranks: BTreeSet::new(),
             fed: 0,
             readers: BTreeSet::new(),
-            ending: Ending::default(),
             said_ended: BTreeSet::new(),
-            forgot: false,
         }
     }
 
@@ -143,8 +149,9 @@ impl Node {
     pub(crate) fn power_off(&mut self, world: &mut World) {
         self.on = false;
         self.kernel.power_off();
-        for rank in &self.ranks {
-            world.ledger.lost.insert(*rank);
+        for (job, share) in &self.shares {
+            let procs = share.ranks.iter().map(|rank| proc(*job, *rank));
+            world.ledger.lost.extend(procs);
         }
         world.ledger.lost_nodes.insert(self.id);
         let now = world.now;
@@ -158,22 +165,24 @@ impl Node {
         }
         self.alone = true;
         let due = world.now + dvm::LOSS_GRACE;
-        self.ending.due = Some(self.ending.due.map_or(due, |before| before.min(due)));
+        for Share { ending, .. } in self.shares.values_mut() {
+            ending.due = Some(ending.due.map_or(due, |before| before.min(due)));
+        }
         self.daemon.controller_lost(world.now);
         self.pump(world);
     }
 
     /// A rank dies of what nobody here has done.
-    pub(crate) fn kill_rank(&mut self, world: &mut World, rank: Rank) {
-        if let Some(pid) = self.pids.get(&rank) {
+    pub(crate) fn kill_rank(&mut self, world: &mut World, proc: ProcId) {
+        if let Some(pid) = self.pids.get(&proc) {
             self.kernel.signal(world.now, *pid, Signal::KILL);
             self.absorb(world);
         }
     }
 
-    /// Nothing is left of the job.
+    /// Nothing is left of any job.
     pub(crate) fn is_clean(&self) -> bool {
-        !self.on || (self.daemon.is_idle() && (self.forgot || self.ranks.is_empty()))
+        !self.on || (self.daemon.is_idle() && self.shares.values().all(Share::is_clean))
     }
 
     pub(crate) const fn is_on(&self) -> bool {
@@ -181,14 +190,10 @@ impl Node {
     }
 
     /// Processes that are alive although nobody has given them up.
-    pub(crate) fn survivors(&self, world: &World) -> Vec<Pid> {
-        let mut living = self.kernel.living();
-        living.retain(|pid| !world.ledger.stuck.contains(&(self.id, *pid)));
-        living
-    }
-
-    const fn proc(rank: Rank) -> ProcId {
-        ProcId { job: JOB, rank }
+    pub(crate) fn survivors(&self, world: &World) -> Vec<(Pid, JobId)> {
+        let given_up = |pid| world.ledger.stuck.contains(&(self.id, pid));
+        let living = self.kernel.living();
+        living.filter(|(pid, _)| !given_up(*pid)).collect()
     }
 
     pub(crate) fn say_hello(&mut self, world: &mut World) {
@@ -204,34 +209,38 @@ impl Node {
             ToDaemon::Launch(launch) => self.on_launch(launch),
             ToDaemon::Stdin { bytes, .. } => {
                 self.fed += bytes.len() as u64;
-                let written = |rank: &Rank| self.feeds.get(rank).map_or(0, |feed| feed.written);
+                let written = |proc: &ProcId| self.feeds.get(proc).map_or(0, |feed| feed.written);
                 let slowest = self.readers.iter().map(written).min();
                 let waiting = slowest.map_or(0, |written| self.fed - written);
                 world.require(waiting <= STDIN_WINDOW, || {
                     format!("{waiting} bytes of input wait at a daemon")
                 });
-                let read = |rank: &Rank| world.ledger.input_read.get(rank).copied().unwrap_or(0);
+                let read = |proc: &ProcId| world.ledger.input_read.get(proc).copied().unwrap_or(0);
                 let (fed, bound) = (self.fed, 2 * PIPE_ROOM as u64);
-                let unread = self.readers.iter().any(|rank| read(rank) == 0);
+                let unread = self.readers.iter().any(|proc| read(proc) == 0);
                 world.require(!unread || fed <= bound, || {
                     format!("{fed} bytes of input are taken, and a rank reads nothing")
                 });
             }
-            ToDaemon::OutputCredit { stream, bytes, .. } => {
+            ToDaemon::OutputCredit { job, stream, bytes } => {
+                let share = self.shares.entry(*job).or_default();
                 let slot = *stream as usize;
-                if self.shut[slot] {
+                if share.shut[slot] {
                     let now = world.now;
                     world.ledger.busy(now);
                 }
-                self.under_way[slot] = self.under_way[slot].saturating_sub(*bytes);
-                if self.under_way[slot] <= OUTPUT_WINDOW / 2 {
-                    self.shut[slot] = false;
+                share.under_way[slot] = share.under_way[slot].saturating_sub(*bytes);
+                if share.under_way[slot] <= OUTPUT_WINDOW / 2 {
+                    share.shut[slot] = false;
                 }
             }
-            ToDaemon::End { grace, .. } => {
-                self.ending.due.get_or_insert(world.now + *grace);
+            ToDaemon::End { job, grace } => {
+                let share = self.shares.entry(*job).or_default();
+                share.ending.due.get_or_insert(world.now + *grace);
             }
-            ToDaemon::Kill { .. } => self.ending.killed = true,
+            ToDaemon::Kill { job } => {
+                self.shares.entry(*job).or_default().ending.killed = true;
+            }
             ToDaemon::StdinEof { .. }
             | ToDaemon::Signal { .. }
             | ToDaemon::Release { .. }
@@ -246,17 +255,16 @@ impl Node {
     }
 
     fn on_launch(&mut self, launch: &Launch) {
-        self.ranks = launch.procs.iter().map(|placed| placed.rank).collect();
-        self.readers = match launch.stdin {
-            StdinTarget::None => BTreeSet::new(),
-            StdinTarget::Rank(rank) => self
-                .ranks
-                .iter()
-                .copied()
-                .filter(|one| *one == rank)
-                .collect(),
-            StdinTarget::All => self.ranks.clone(),
+        let ranks: BTreeSet<Rank> = launch.procs.iter().map(|placed| placed.rank).collect();
+        let reads = |rank: &Rank| match launch.stdin {
+            StdinTarget::None => false,
+            StdinTarget::Rank(one) => one == *rank,
+            StdinTarget::All => true,
         };
+        let readers = ranks.iter().copied().filter(reads);
+        self.readers
+            .extend(readers.map(|rank| proc(launch.job, rank)));
+        self.shares.entry(launch.job).or_default().ranks = ranks;
     }
 
     /// One event of this node.
@@ -270,18 +278,13 @@ impl Node {
                 self.kernel.step(now, pid, token, &mut world.rng);
                 self.absorb(world);
             }
-            Event::Readable { rank, stream, .. } => self.read(world, rank, stream),
-            Event::FeedStdin { rank, .. } => self.feed(world, rank),
+            Event::Readable { proc, stream, .. } => self.read(world, proc, stream),
+            Event::FeedStdin { proc, .. } => self.feed(world, proc),
             Event::Reap { pid, .. } => self.reap(world, pid),
             Event::Trap { pid, .. } => {
-                if let Some(rank) = self.rank_of(pid).filter(|_| self.kernel.is_alive(pid)) {
+                if let Some(proc) = self.proc_of(pid).filter(|_| self.kernel.is_alive(pid)) {
                     self.kernel.leave_stopped(pid);
-                    self.tell(
-                        world,
-                        Input::Trapped {
-                            proc: Self::proc(rank),
-                        },
-                    );
+                    self.tell(world, Input::Trapped { proc });
                 }
             }
             Event::Spawn { order, .. } => self.spawn(world, &order),
@@ -293,25 +296,15 @@ impl Node {
                     not_permitted: BTreeSet::new(),
                 },
             ),
-            Event::PmiToDaemon { rank, bytes, .. } if self.pmi_open.contains(&rank) => {
-                self.tell(
-                    world,
-                    Input::Pmi {
-                        proc: Self::proc(rank),
-                        bytes: &bytes,
-                    },
-                );
+            Event::PmiToDaemon { proc, bytes, .. } if self.pmi_open.contains(&proc) => {
+                let bytes = &bytes;
+                self.tell(world, Input::Pmi { proc, bytes });
             }
-            Event::PmiClosed { rank, .. } if self.pmi_open.remove(&rank) => {
-                self.tell(
-                    world,
-                    Input::PmiClosed {
-                        proc: Self::proc(rank),
-                    },
-                );
+            Event::PmiClosed { proc, .. } if self.pmi_open.remove(&proc) => {
+                self.tell(world, Input::PmiClosed { proc });
             }
-            Event::PmiToRank { rank, bytes, .. } => {
-                if let Some(pid) = self.pids.get(&rank) {
+            Event::PmiToRank { proc, bytes, .. } => {
+                if let Some(pid) = self.pids.get(&proc) {
                     self.kernel.answer_pmi(now, *pid, &bytes);
                     self.absorb(world);
                 }
@@ -323,11 +316,11 @@ impl Node {
         }
     }
 
-    fn rank_of(&self, pid: Pid) -> Option<Rank> {
+    fn proc_of(&self, pid: Pid) -> Option<ProcId> {
         self.pids
             .iter()
             .find(|(_, own)| **own == pid)
-            .map(|(rank, _)| *rank)
+            .map(|(proc, _)| *proc)
     }
 
     pub(crate) fn tick(&mut self, world: &mut World) {
@@ -391,31 +384,32 @@ impl Node {
                     bytes,
                     by_rank,
                 } => {
-                    if let Some(End::Output(rank, stream)) = self.ends.get(&pipe)
-                        && let Some(tape) = world.ledger.tapes.get_mut(&(*rank, *stream))
+                    if let Some(End::Output(proc, stream)) = self.ends.get(&pipe)
+                        && let Some(tape) = world.ledger.tapes.get_mut(&(*proc, *stream))
                     {
                         tape.on_written(bytes, by_rank);
                     }
                 }
                 Effect::Readable(pipe) => {
-                    if let Some(End::Output(rank, stream)) = self.ends.get(&pipe).copied() {
-                        self.watch(world, rank, stream);
+                    if let Some(End::Output(proc, stream)) = self.ends.get(&pipe).copied() {
+                        self.watch(world, proc, stream);
                     }
                 }
                 Effect::Room(pipe) => {
-                    if let Some(End::Stdin(rank)) = self.ends.get(&pipe).copied() {
-                        self.watch_stdin(world, rank);
+                    if let Some(End::Stdin(proc)) = self.ends.get(&pipe).copied() {
+                        self.watch_stdin(world, proc);
                     }
                 }
                 Effect::Dead { pid, status } => {
-                    if let Some(rank) = self.rank_of(pid) {
-                        world.ledger.statuses.insert(rank, status);
-                        self.died.insert(rank, now);
+                    if let Some(proc) = self.proc_of(pid) {
+                        world.ledger.statuses.insert(proc, status);
+                        self.died.insert(proc, now);
                         world.ledger.busy(now);
                         let slack =
                             DEATH_SLACK + world.latency.spawn_max + world.latency.tick_late_max;
-                        let late = self.ending.due.is_some_and(|due| now > due + slack);
-                        world.require(!late, || format!("rank {rank} outlived its grace"));
+                        let due = self.ending(proc.job).due;
+                        let late = due.is_some_and(|due| now > due + slack);
+                        world.require(!late, || format!("{} outlived its grace", called(proc)));
                     }
                     let delay = world.delay(world.latency.io_max);
                     world.after(delay, Event::Reap { node: id, pid });
@@ -424,35 +418,35 @@ impl Node {
                     let delay = world.delay(world.latency.spawn_max);
                     world.after(delay, Event::Trap { node: id, pid });
                 }
-                Effect::PmiSent { rank, bytes } => {
+                Effect::PmiSent { proc, bytes } => {
                     let cut = world.rng.length(0, bytes.len());
                     for part in [&bytes[..cut], &bytes[cut..]] {
                         let event = Event::PmiToDaemon {
                             node: id,
-                            rank,
+                            proc,
                             bytes: part.to_vec(),
                         };
                         world.after(world.latency.pmi, event);
                     }
                 }
-                Effect::PmiClosed { rank } => {
-                    world.after(world.latency.pmi, Event::PmiClosed { node: id, rank })
+                Effect::PmiClosed { proc } => {
+                    world.after(world.latency.pmi, Event::PmiClosed { node: id, proc })
                 }
                 Effect::Read { pipe, bytes } => {
-                    if let Some(End::Stdin(rank)) = self.ends.get(&pipe)
-                        && let Some(wrong) = world.ledger.on_input_read(*rank, &bytes)
+                    if let Some(End::Stdin(proc)) = self.ends.get(&pipe)
+                        && let Some(wrong) = world.ledger.on_input_read(*proc, &bytes)
                     {
                         world.fault(wrong);
                     }
                 }
                 Effect::ReadEnd { pipe } => {
                     // What a rank has left behind reads the end when its rank has exited.
-                    if let Some(End::Stdin(rank)) = self.ends.get(&pipe)
+                    if let Some(End::Stdin(proc)) = self.ends.get(&pipe)
                         && self
                             .pids
-                            .get(rank)
+                            .get(proc)
                             .is_some_and(|pid| self.kernel.is_alive(*pid))
-                        && let Some(wrong) = world.ledger.on_input_end(*rank)
+                        && let Some(wrong) = world.ledger.on_input_end(*proc)
                     {
                         world.fault(wrong);
                     }
@@ -462,8 +456,8 @@ impl Node {
         }
     }
 
-    fn watch(&mut self, world: &mut World, rank: Rank, stream: Stream) {
-        let Some(port) = self.ports.get_mut(&(rank, stream)) else {
+    fn watch(&mut self, world: &mut World, proc: ProcId, stream: Stream) {
+        let Some(port) = self.ports.get_mut(&(proc, stream)) else {
             return;
         };
         if port.open && port.reading && !port.scheduled {
@@ -473,15 +467,15 @@ impl Node {
                 delay,
                 Event::Readable {
                     node: self.id,
-                    rank,
+                    proc,
                     stream,
                 },
             );
         }
     }
 
-    fn read(&mut self, world: &mut World, rank: Rank, stream: Stream) {
-        let Some(port) = self.ports.get_mut(&(rank, stream)) else {
+    fn read(&mut self, world: &mut World, proc: ProcId, stream: Stream) {
+        let Some(port) = self.ports.get_mut(&(proc, stream)) else {
             return;
         };
         port.scheduled = false;
@@ -494,10 +488,9 @@ impl Node {
         } else {
             world.rng.length(PIPE_ROOM, READ_MAX)
         };
-        let proc = Self::proc(rank);
         match self.kernel.take(world.now, pipe, max) {
             Taken::Bytes(bytes) => {
-                if let Some(tape) = world.ledger.tapes.get_mut(&(rank, stream)) {
+                if let Some(tape) = world.ledger.tapes.get_mut(&(proc, stream)) {
                     tape.on_read(world.now, bytes.len());
                 }
                 self.tell(
@@ -512,30 +505,30 @@ impl Node {
                     .kernel
                     .pipe(pipe, |pipe| !pipe.is_empty() || pipe.writers == 0);
                 if more == Some(true) {
-                    self.watch(world, rank, stream);
+                    self.watch(world, proc, stream);
                 }
             }
             Taken::Nothing => {}
             Taken::End => {
-                self.close_port(world, rank, stream, TapeEnd::Whole);
+                self.close_port(world, proc, stream, TapeEnd::Whole);
                 self.tell(world, Input::OutputEnded { proc, stream });
             }
         }
     }
 
-    fn close_port(&mut self, world: &mut World, rank: Rank, stream: Stream, end: TapeEnd) {
-        let Some(port) = self.ports.get_mut(&(rank, stream)).filter(|port| port.open) else {
+    fn close_port(&mut self, world: &mut World, proc: ProcId, stream: Stream, end: TapeEnd) {
+        let Some(port) = self.ports.get_mut(&(proc, stream)).filter(|port| port.open) else {
             return;
         };
         port.open = false;
         self.kernel.close_reader(world.now, port.pipe);
-        if let Some(tape) = world.ledger.tapes.get_mut(&(rank, stream)) {
+        if let Some(tape) = world.ledger.tapes.get_mut(&(proc, stream)) {
             tape.end = end;
         }
     }
 
-    fn watch_stdin(&mut self, world: &mut World, rank: Rank) {
-        let Some(feed) = self.feeds.get_mut(&rank) else {
+    fn watch_stdin(&mut self, world: &mut World, proc: ProcId) {
+        let Some(feed) = self.feeds.get_mut(&proc) else {
             return;
         };
         if feed.writing.is_some() && !feed.scheduled {
@@ -545,21 +538,20 @@ impl Node {
                 delay,
                 Event::FeedStdin {
                     node: self.id,
-                    rank,
+                    proc,
                 },
             );
         }
     }
 
-    fn feed(&mut self, world: &mut World, rank: Rank) {
-        let Some(feed) = self.feeds.get_mut(&rank) else {
+    fn feed(&mut self, world: &mut World, proc: ProcId) {
+        let Some(feed) = self.feeds.get_mut(&proc) else {
             return;
         };
         feed.scheduled = false;
         let Some(mut bytes) = feed.writing.take() else {
             return;
         };
-        let proc = Self::proc(rank);
         match self.kernel.put(world.now, feed.pipe, &mut bytes) {
             Some(put) => {
                 feed.written += put as u64;
@@ -571,36 +563,30 @@ impl Node {
                 }
             }
             None => {
-                self.close_feed(world, rank);
+                self.close_feed(world, proc);
                 self.tell(world, Input::StdinBroken { proc });
             }
         }
     }
 
-    fn close_feed(&mut self, world: &mut World, rank: Rank) {
-        if let Some(feed) = self.feeds.remove(&rank) {
+    fn close_feed(&mut self, world: &mut World, proc: ProcId) {
+        if let Some(feed) = self.feeds.remove(&proc) {
             self.kernel.close_writer(world.now, feed.pipe);
         }
     }
 
     fn reap(&mut self, world: &mut World, pid: Pid) {
-        let rank = self.rank_of(pid);
+        let proc = self.proc_of(pid);
         self.kernel.reap(pid);
-        match rank {
-            Some(rank) => {
-                self.pids.remove(&rank);
-                let Some(status) = world.ledger.statuses.get(&rank).copied() else {
+        match proc {
+            Some(proc) => {
+                self.pids.remove(&proc);
+                let Some(status) = world.ledger.statuses.get(&proc).copied() else {
                     return;
                 };
                 let id = self.id;
-                world.note(|| format!("d{id}"), || format!("rank {rank} {status}"));
-                self.tell(
-                    world,
-                    Input::Exited {
-                        proc: Self::proc(rank),
-                        status,
-                    },
-                );
+                world.note(|| format!("d{id}"), || format!("{} {status}", called(proc)));
+                self.tell(world, Input::Exited { proc, status });
             }
             None => self.tell(world, Input::StrayExited),
         }
@@ -608,25 +594,40 @@ impl Node {
 
     /// What may be under way to the front before reading must have stopped: one read for each stream, and what waits for
     /// the ends of lines.
-    fn window_bound(&self) -> u64 {
+    fn window_bound(&self, job: JobId) -> u64 {
         let each = LINE_MAX as u64 + 1_024;
-        OUTPUT_WINDOW + READ_MAX as u64 + each * self.ranks.len() as u64
+        OUTPUT_WINDOW
+            + READ_MAX as u64
+            + each * self.shares.get(&job).map_or(0, |share| share.ranks.len()) as u64
+    }
+
+    /// How a job is being ended here.
+    fn ending(&self, job: JobId) -> Ending {
+        let share = self.shares.get(&job);
+        share.map(|share| share.ending).unwrap_or_default()
     }
 
     /// A signal for a rank: checks that it is the time for it.
-    fn check_signal(&self, world: &mut World, rank: Rank, signal: Signal) {
-        if signal != Signal::KILL || self.ending.killed {
+    fn check_signal(&self, world: &mut World, proc: ProcId, signal: Signal) {
+        let ending = self.ending(proc.job);
+        if signal != Signal::KILL || ending.killed {
             return;
         }
-        world.require(self.ending.due.is_some_and(|due| due <= world.now), || {
-            format!("rank {rank} is killed before its grace is over")
+        world.require(ending.due.is_some_and(|due| due <= world.now), || {
+            format!("{} is killed before its grace is over", called(proc))
         });
         let deaf = self
             .pids
-            .get(&rank)
+            .get(&proc)
             .is_none_or(|pid| !self.kernel.is_alive(*pid) || self.kernel.is_stubborn(*pid));
         // Nobody asks a rank that is born after the grace.
-        let deaf = deaf || self.born.get(&rank) == Some(&world.now);
-        world.require(deaf, || format!("rank {rank} would have ended by SIGTERM"));
+        let deaf = deaf || self.born.get(&proc) == Some(&world.now);
+        world.require(deaf, || {
+            format!("{} would have ended by SIGTERM", called(proc))
+        });
     }
+}
+
+const fn proc(job: JobId, rank: Rank) -> ProcId {
+    ProcId { job, rank }
 }

@@ -1,25 +1,27 @@
 //! What the end of a job must be, by what has arrived at the controller: a second, simpler opinion.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use base::{ExitStatus, NodeId, Rank, RankSet, Signal, Time};
+use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal, Time};
 use dvm::{
-    ControllerInput,
-    proto::{Cause, EndReason, FromFront, StartFailure, ToController},
+    ControllerInput, FIRST_JOB,
+    proto::{Cause, EndReason, FromFront, Launch, StartFailure, ToController},
     spec::{JobSpec, OnFailure},
 };
 
-/// The opinion.
+/// The opinion about one job.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     on_failure: OnFailure,
-    limit_at: Option<Time>,
+    /// Whose proc has spawned it.
+    parent: Option<JobId>,
     pub(crate) cause: Option<Cause>,
     /// Somebody has asked for the end, or something has made it necessary.
     pub(crate) ending: bool,
-    pub(crate) front_lost: bool,
     /// What a node's ranks are, by its launch.
     pub(crate) ranks: BTreeMap<NodeId, RankSet>,
+    /// The nodes that have nothing more of it.
+    clean: BTreeSet<NodeId>,
     pub(crate) ended: BTreeMap<Rank, ExitStatus>,
     pub(crate) not_started: RankSet,
     pub(crate) by_us: RankSet,
@@ -29,14 +31,14 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    pub(crate) fn new(spec: &JobSpec) -> Self {
+    fn new(on_failure: OnFailure, parent: Option<JobId>) -> Self {
         Self {
-            on_failure: spec.end.on_failure,
-            limit_at: spec.end.time_limit.map(|limit| Time::ZERO + limit),
+            on_failure,
+            parent,
             cause: None,
             ending: false,
-            front_lost: false,
             ranks: BTreeMap::new(),
+            clean: BTreeSet::new(),
             ended: BTreeMap::new(),
             not_started: RankSet::new(),
             by_us: RankSet::new(),
@@ -51,101 +53,28 @@ impl Verdict {
         ended.union(&self.not_started)
     }
 
-    /// The controller is about to be told this.
-    pub(crate) fn on_input(&mut self, now: Time, input: &ControllerInput) {
-        match input {
-            ControllerInput::Front(FromFront::End(reason) | FromFront::Kill(reason)) => {
-                self.end(Cause::Ended(*reason));
-            }
-            ControllerInput::Front(FromFront::Release(Some(ranks))) => {
-                self.released = self.released.union(ranks);
-            }
-            // Others of the user ask only in tests of the whole.
-            ControllerInput::Front(_) | ControllerInput::Asked { .. } => {}
-            ControllerInput::FrontLost => {
-                self.front_lost = true;
-                self.end(Cause::Ended(EndReason::FrontLost));
-            }
-            ControllerInput::Daemon(node, message) => self.on_daemon(*node, message),
-            ControllerInput::DaemonLost(node) => {
-                let status = ExitStatus::Signaled {
-                    signal: Signal::KILL,
-                    core_dumped: false,
-                };
-                let lost = self
-                    .ranks
-                    .get(node)
-                    .cloned()
-                    .unwrap_or_default()
-                    .difference(&self.gone());
-                for rank in lost.iter() {
-                    self.on_ended(rank, status);
-                }
-            }
-            ControllerInput::Tick => {
-                if self.limit_at.is_some_and(|at| at <= now) {
-                    self.end(Cause::Ended(EndReason::TimeLimit));
-                }
-            }
-        }
+    /// Nothing of it is left, and what comes changes nothing.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.ranks.is_empty() && self.ranks.keys().all(|node| self.clean.contains(node))
     }
 
-    fn on_daemon(&mut self, node: NodeId, message: &ToController) {
-        match message {
-            ToController::Launched {
-                table, failures, ..
-            } => {
-                let started: RankSet = table.iter().map(|row| row.rank).collect();
-                let ranks = self.ranks.get(&node).cloned().unwrap_or_default();
-                self.not_started = self.not_started.union(&ranks.difference(&started));
-                for (failure, ranks) in failures {
-                    let merged = self.failures.entry(failure.clone()).or_default();
-                    *merged = merged.union(ranks);
-                }
-                if !failures.is_empty() {
-                    self.end(Cause::NotStarted(Vec::new()));
-                }
-            }
-            ToController::Ended { rank, status, .. } => self.on_ended(*rank, *status),
-            ToController::Abort {
-                rank,
-                code,
-                message,
-                ..
-            } => {
-                self.end(Cause::Aborted {
-                    rank: *rank,
-                    code: *code,
-                    message: message.clone(),
-                });
-            }
-            ToController::Protocol { rank, what, .. } => {
-                self.end(Cause::Protocol {
-                    rank: *rank,
-                    what: what.clone(),
-                });
-            }
-            ToController::Absent { ranks, .. } => self.end(Cause::Absent(ranks.clone())),
-            ToController::Unfinished { ranks, .. } => self.end(Cause::Unfinished(ranks.clone())),
-            _ => {}
-        }
-    }
-
-    fn on_ended(&mut self, rank: Rank, status: ExitStatus) {
+    /// The end of a rank; what it is the cause of, if of anything.
+    fn on_ended(&mut self, rank: Rank, status: ExitStatus) -> Option<Cause> {
         self.ended.insert(rank, status);
         if self.ending {
             self.by_us.insert(rank);
         }
         if status.is_success() {
-            return;
+            return None;
         }
         let cause = Cause::Failed { rank, status };
         match self.on_failure {
-            OnFailure::EndJob => self.end(cause),
+            OnFailure::EndJob => Some(cause),
             OnFailure::Continue => {
                 if self.cause.is_none() {
                     self.cause = Some(cause);
                 }
+                None
             }
         }
     }
@@ -163,5 +92,198 @@ impl Verdict {
             Cause::NotStarted(_) => Cause::NotStarted(self.failures.clone().into_iter().collect()),
             cause => cause,
         }
+    }
+}
+
+/// The opinion about all jobs.
+#[derive(Debug)]
+pub(crate) struct Verdicts {
+    limit_at: Option<Time>,
+    pub(crate) front_lost: bool,
+    /// The front's.
+    first: Verdict,
+    /// Those that procs have spawned.
+    spawned: BTreeMap<JobId, Verdict>,
+}
+
+impl Verdicts {
+    pub(crate) fn new(spec: &JobSpec) -> Self {
+        Self {
+            limit_at: spec.end.time_limit.map(|limit| Time::ZERO + limit),
+            front_lost: false,
+            first: Verdict::new(spec.end.on_failure, None),
+            spawned: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) const fn first(&self) -> &Verdict {
+        &self.first
+    }
+
+    pub(crate) fn of(&self, job: JobId) -> Option<&Verdict> {
+        if job == FIRST_JOB {
+            return Some(&self.first);
+        }
+        self.spawned.get(&job)
+    }
+
+    fn of_mut(&mut self, job: JobId) -> Option<&mut Verdict> {
+        if job == FIRST_JOB {
+            return Some(&mut self.first);
+        }
+        self.spawned.get_mut(&job)
+    }
+
+    /// A node is told to start its ranks of a job.
+    pub(crate) fn on_launch(&mut self, node: NodeId, launch: &Launch) {
+        let verdict = if launch.job == FIRST_JOB {
+            &mut self.first
+        } else {
+            let parent = launch.parent.as_ref().map(|parent| parent.proc.job);
+            self.spawned
+                .entry(launch.job)
+                .or_insert_with(|| Verdict::new(launch.end.on_failure, parent))
+        };
+        let ranks = launch.procs.iter().map(|placed| placed.rank).collect();
+        verdict.ranks.insert(node, ranks);
+    }
+
+    /// The controller is about to be told this.
+    pub(crate) fn on_input(&mut self, now: Time, input: &ControllerInput) {
+        match input {
+            ControllerInput::Front(FromFront::End(reason) | FromFront::Kill(reason)) => {
+                self.end(FIRST_JOB, Cause::Ended(*reason));
+            }
+            ControllerInput::Front(FromFront::Release(Some(ranks))) => {
+                self.first.released = self.first.released.union(ranks);
+            }
+            // Others of the user ask only in tests of the whole.
+            ControllerInput::Front(_) | ControllerInput::Asked { .. } => {}
+            ControllerInput::FrontLost => {
+                self.front_lost = true;
+                self.end(FIRST_JOB, Cause::Ended(EndReason::FrontLost));
+            }
+            ControllerInput::Daemon(node, message) => self.on_daemon(*node, message),
+            ControllerInput::DaemonLost(node) => {
+                let spawned = self.spawned.keys().copied();
+                for job in [FIRST_JOB].into_iter().chain(spawned).collect::<Vec<_>>() {
+                    self.on_lost(job, *node);
+                }
+            }
+            ControllerInput::Tick => {
+                if self.limit_at.is_some_and(|at| at <= now) {
+                    self.end(FIRST_JOB, Cause::Ended(EndReason::TimeLimit));
+                }
+            }
+        }
+    }
+
+    fn on_lost(&mut self, job: JobId, node: NodeId) {
+        let Some(verdict) = self.of_mut(job) else {
+            return;
+        };
+        verdict.clean.insert(node);
+        let ranks = verdict.ranks.get(&node).cloned().unwrap_or_default();
+        let lost = ranks.difference(&verdict.gone());
+        let status = ExitStatus::Signaled {
+            signal: Signal::KILL,
+            core_dumped: false,
+        };
+        for rank in lost.iter() {
+            self.on_ended(job, rank, status);
+        }
+    }
+
+    fn on_daemon(&mut self, node: NodeId, message: &ToController) {
+        match message {
+            ToController::Launched {
+                job,
+                table,
+                failures,
+            } => {
+                let started: RankSet = table.iter().map(|row| row.rank).collect();
+                let Some(verdict) = self.of_mut(*job) else {
+                    return;
+                };
+                let ranks = verdict.ranks.get(&node).cloned().unwrap_or_default();
+                verdict.not_started = verdict.not_started.union(&ranks.difference(&started));
+                for (failure, ranks) in failures {
+                    let merged = verdict.failures.entry(failure.clone()).or_default();
+                    *merged = merged.union(ranks);
+                }
+                if !failures.is_empty() {
+                    self.end(*job, Cause::NotStarted(Vec::new()));
+                }
+            }
+            ToController::Ended {
+                job, rank, status, ..
+            } => self.on_ended(*job, *rank, *status),
+            ToController::Abort {
+                job,
+                rank,
+                code,
+                message,
+            } => {
+                let cause = Cause::Aborted {
+                    rank: *rank,
+                    code: *code,
+                    message: message.clone(),
+                };
+                self.end(*job, cause);
+            }
+            ToController::Protocol { job, rank, what } => {
+                let cause = Cause::Protocol {
+                    rank: *rank,
+                    what: what.clone(),
+                };
+                self.end(*job, cause);
+            }
+            ToController::Absent { job, ranks } => self.end(*job, Cause::Absent(ranks.clone())),
+            ToController::Unfinished { job, ranks } => {
+                self.end(*job, Cause::Unfinished(ranks.clone()));
+            }
+            ToController::Clean { job } => {
+                if let Some(verdict) = self.of_mut(*job) {
+                    verdict.clean.insert(node);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_ended(&mut self, job: JobId, rank: Rank, status: ExitStatus) {
+        let verdict = self.of_mut(job);
+        if let Some(cause) = verdict.and_then(|verdict| verdict.on_ended(rank, status)) {
+            self.end(job, cause);
+        }
+    }
+
+    /// A job ends, and with it what its procs have spawned.
+    fn end(&mut self, job: JobId, cause: Cause) {
+        for child in self.spawned.keys().copied().collect::<Vec<_>>() {
+            let is_meant = self.descends(child, job);
+            if let Some(verdict) = self.of_mut(child).filter(|verdict| !verdict.is_over())
+                && is_meant
+            {
+                verdict.end(Cause::Ended(EndReason::SpawnerEnded));
+            }
+        }
+        if let Some(verdict) = self.of_mut(job) {
+            verdict.end(cause);
+        }
+    }
+
+    /// Whether a job was spawned by another one, or by one that lives and was spawned by that. All come from the front's.
+    fn descends(&self, job: JobId, ancestor: JobId) -> bool {
+        let mut next = self.of(job).and_then(|verdict| verdict.parent);
+        while let Some(one) = next {
+            if one == ancestor {
+                return true;
+            }
+            let lives = |verdict: &&Verdict| ancestor == FIRST_JOB || !verdict.is_over();
+            let between = self.of(one).filter(lives);
+            next = between.and_then(|verdict| verdict.parent);
+        }
+        false
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use base::{JobId, NodeId, Rank, Time};
+use base::{JobId, NodeId, ProcId, Time};
 use dvm::{
     SpawnOrder,
     proto::{FromFront, Stream, ToController, ToDaemon, ToFront},
@@ -23,12 +23,12 @@ pub(crate) enum Event {
     },
     Readable {
         node: NodeId,
-        rank: Rank,
+        proc: ProcId,
         stream: Stream,
     },
     FeedStdin {
         node: NodeId,
-        rank: Rank,
+        proc: ProcId,
     },
     Reap {
         node: NodeId,
@@ -49,16 +49,16 @@ pub(crate) enum Event {
     },
     PmiToDaemon {
         node: NodeId,
-        rank: Rank,
+        proc: ProcId,
         bytes: Vec<u8>,
     },
     PmiClosed {
         node: NodeId,
-        rank: Rank,
+        proc: ProcId,
     },
     PmiToRank {
         node: NodeId,
-        rank: Rank,
+        proc: ProcId,
         bytes: Vec<u8>,
     },
     DaemonTick {

@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
-use base::{ExitStatus, Rank, Signal, Time};
+use base::{ExitStatus, JobId, ProcId, Signal, Time};
 use bytes::Bytes;
 use dvm::proto::Stream;
 use pmix::pmi::{Answer, Dialect, Group, Kind, Members, Reach, Request};
 
 use super::{DAEMON, Descriptors, Effect, Kernel, Pid, PipeId, PmiClient, Taken, ended_by};
 use crate::{
+    ledger::{called, nspace},
     rng::Rng,
     script::{FENCE_REFUSED, Fork, Op, PmiOp},
 };
@@ -29,6 +30,8 @@ pub(super) enum Run {
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) parent: Pid,
+    /// The job that it was started for, or its parent was.
+    pub(super) job: JobId,
     pub(super) group: Pid,
     pub(super) is_rank: bool,
     pub(super) fds: Descriptors,
@@ -49,9 +52,10 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(parent: Pid, group: Pid, fds: Descriptors, ops: Vec<Op>) -> Self {
+    pub(super) fn new(parent: Pid, job: JobId, group: Pid, fds: Descriptors, ops: Vec<Op>) -> Self {
         Self {
             parent,
+            job,
             group,
             is_rank: false,
             fds,
@@ -165,13 +169,13 @@ impl Kernel {
             Op::Read(left) => self.read(pid, Some(left), rng),
             Op::ReadToEnd => self.read(pid, None, rng),
             Op::Fork(fork, ops) => {
-                let (fds, group) = (proc.fds, proc.group);
+                let (fds, job, group) = (proc.fds, proc.job, proc.group);
                 let (parent, group) = match fork {
                     Fork::Plain => (pid, Some(group)),
                     Fork::Session => (pid, None),
                     Fork::Twice => (DAEMON, None),
                 };
-                let child = self.fork(parent, group, fds, ops);
+                let child = self.fork(parent, job, group, fds, ops);
                 self.schedule(child, now + rng.micros(0, 50));
                 Next::Go
             }
@@ -251,13 +255,13 @@ impl Kernel {
     }
 
     fn pmi_step(&mut self, pid: Pid, op: PmiOp) -> Next {
-        let kvs = self.kvs_name.clone();
         let Some(proc) = self.procs.get_mut(&pid) else {
             return Next::Go;
         };
-        let Some(rank) = proc.fds.pmi else {
+        let Some(id) = proc.fds.pmi else {
             return Next::Over(ExitStatus::Exited(FENCE_REFUSED));
         };
+        let kvs = nspace(proc.job);
         if !proc.asked {
             if let PmiOp::Init(dialect) = op {
                 proc.pmi = PmiClient::new(dialect);
@@ -265,7 +269,7 @@ impl Kernel {
             return match op.request(&kvs) {
                 Some(request) => match proc.pmi.request(&request) {
                     Ok(bytes) => {
-                        self.effects.push(Effect::PmiSent { rank, bytes });
+                        self.effects.push(Effect::PmiSent { proc: id, bytes });
                         // An abort has no answer: whoever sent it waits for its end.
                         proc.asked = request.kind() != Kind::Abort;
                         if proc.asked {
@@ -274,18 +278,18 @@ impl Kernel {
                             Next::Go
                         }
                     }
-                    Err(error) => self.faulty(rank, &format!("cannot ask: {error}")),
+                    Err(error) => self.faulty(id, &format!("cannot ask: {error}")),
                 },
                 None if op == PmiOp::Garbage => {
                     self.effects.push(Effect::PmiSent {
-                        rank,
+                        proc: id,
                         bytes: b"what is this\n".to_vec(),
                     });
                     Next::Go
                 }
                 None => {
                     proc.fds.pmi = None;
-                    self.drop_pmi(Some(rank));
+                    self.drop_pmi(Some(id));
                     Next::Go
                 }
             };
@@ -302,29 +306,29 @@ impl Kernel {
                     (PmiOp::Get { key, value }, Answer::Get { value: got })
                         if got.as_ref() != Some(value) =>
                     {
-                        self.faulty(rank, &format!("`{key}` is {got:?} and should be `{value}`"))
+                        self.faulty(id, &format!("`{key}` is {got:?} and should be `{value}`"))
                     }
                     (PmiOp::Lookup { service, port }, Answer::Lookup { port: got })
                         if *port != got =>
                     {
                         self.faulty(
-                            rank,
+                            id,
                             &format!("`{service}` is at `{got}` and not at `{port}`"),
                         )
                     }
                     (_, Answer::Refused { kind, reason, .. }) => {
-                        self.faulty(rank, &format!("{kind:?} was refused: {reason}"))
+                        self.faulty(id, &format!("{kind:?} was refused: {reason}"))
                     }
                     _ => Next::Go,
                 }
             }
-            Err(error) => self.faulty(rank, &error.to_string()),
+            Err(error) => self.faulty(id, &error.to_string()),
         }
     }
 
-    fn faulty(&mut self, rank: Rank, what: &str) -> Next {
+    fn faulty(&mut self, proc: ProcId, what: &str) -> Next {
         self.effects
-            .push(Effect::Fault(format!("PMI of rank {rank}: {what}")));
+            .push(Effect::Fault(format!("PMI of {}: {what}", called(proc))));
         Next::Over(ExitStatus::Exited(FENCE_REFUSED))
     }
 }

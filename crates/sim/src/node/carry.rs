@@ -1,6 +1,6 @@
 //! Carrying out what a daemon asks for.
 
-use base::{Rank, Signal};
+use base::{ProcId, Signal};
 use dvm::{
     Input, Output, SpawnOrder, StreamPlan,
     life::LEAK_DELAY,
@@ -8,10 +8,10 @@ use dvm::{
     stdio,
 };
 
-use super::{End, Feed, Node, PIPE_ROOM, Port};
+use super::{End, Feed, Node, PIPE_ROOM, Port, proc};
 use crate::{
     kernel::Descriptors,
-    ledger::{Tape, TapeEnd},
+    ledger::{Tape, TapeEnd, called},
     world::{Carried, Event, World},
 };
 
@@ -27,57 +27,57 @@ impl Node {
                 world.after(delay, Event::Spawn { node: id, order });
             }
             Output::Signal { proc, signal } => {
-                self.check_signal(world, proc.rank, signal);
-                if let Some(pid) = self.pids.get(&proc.rank) {
+                self.check_signal(world, proc, signal);
+                if let Some(pid) = self.pids.get(&proc) {
                     self.kernel.signal_group(now, *pid, signal);
                 }
             }
             Output::Continue { proc } => {
-                if let Some(pid) = self.pids.get(&proc.rank) {
+                if let Some(pid) = self.pids.get(&proc) {
                     self.kernel.signal(now, *pid, Signal::CONT);
                 }
             }
             Output::Pause { proc, stream } => {
-                if let Some(port) = self.ports.get_mut(&(proc.rank, stream)) {
+                if let Some(port) = self.ports.get_mut(&(proc, stream)) {
                     port.reading = false;
-                    if let Some(tape) = world.ledger.tapes.get_mut(&(proc.rank, stream)) {
+                    if let Some(tape) = world.ledger.tapes.get_mut(&(proc, stream)) {
                         tape.on_paused();
                     }
                 }
             }
-            Output::Resume { proc, stream } => self.resume(world, proc.rank, stream),
+            Output::Resume { proc, stream } => self.resume(world, proc, stream),
             Output::CloseOutput { proc, stream } => {
-                let died = self.died.get(&proc.rank).copied();
+                let died = self.died.get(&proc).copied();
                 world.require(died.is_some_and(|at| now.since(at) >= LEAK_DELAY), || {
-                    format!("the output of rank {} is closed too early", proc.rank)
+                    format!("the output of {} is closed too early", called(proc))
                 });
-                self.close_port(world, proc.rank, stream, TapeEnd::Closed);
+                self.close_port(world, proc, stream, TapeEnd::Closed);
             }
             Output::WriteStdin { proc, bytes } => {
                 let busy = self
                     .feeds
-                    .get_mut(&proc.rank)
+                    .get_mut(&proc)
                     .and_then(|feed| feed.writing.replace(bytes));
                 world.require(busy.is_none(), || {
-                    format!("rank {} gets two writes at once", proc.rank)
+                    format!("{} gets two writes at once", called(proc))
                 });
-                self.watch_stdin(world, proc.rank);
+                self.watch_stdin(world, proc);
             }
             Output::CloseStdin { proc } => {
-                self.readers.remove(&proc.rank);
-                self.close_feed(world, proc.rank);
+                self.readers.remove(&proc);
+                self.close_feed(world, proc);
             }
             Output::PmiSend { proc, bytes } => {
                 let event = Event::PmiToRank {
                     node: id,
-                    rank: proc.rank,
+                    proc,
                     bytes,
                 };
                 world.after(world.latency.pmi, event);
             }
             Output::PmiClose { proc } => {
-                self.pmi_open.remove(&proc.rank);
-                if let Some(pid) = self.pids.get(&proc.rank) {
+                self.pmi_open.remove(&proc);
+                if let Some(pid) = self.pids.get(&proc) {
                     self.kernel.hang_up_pmi(now, *pid);
                 }
             }
@@ -89,16 +89,18 @@ impl Node {
                 world.require(false, || "PMIx is not served here".to_owned());
             }
             Output::Sweep { job, signal } => {
-                let left = self.kernel.strays();
+                let left = self.kernel.strays(job);
+                let ending = self.ending(job);
                 if signal == Some(Signal::KILL) {
-                    let over = self.ending.due.is_some_and(|due| due <= now);
-                    let allowed =
-                        self.ending.killed || over || self.ending.strays_asked || left.is_empty();
+                    let over = ending.due.is_some_and(|due| due <= now);
+                    let allowed = ending.killed || over || ending.strays_asked || left.is_empty();
                     world.require(allowed, || {
                         "what is left behind is killed before it was asked".to_owned()
                     });
                 }
-                self.ending.strays_asked |= signal == Some(Signal::TERM);
+                if let Some(share) = self.shares.get_mut(&job) {
+                    share.ending.strays_asked |= signal == Some(Signal::TERM);
+                }
                 for pid in signal.iter().flat_map(|_| &left) {
                     if let Some(signal) = signal {
                         self.kernel.signal(now, *pid, signal);
@@ -117,17 +119,17 @@ impl Node {
                     },
                 );
             }
-            Output::Forget { .. } => self.forgot = true,
+            Output::Forget { job } => self.shares.entry(job).or_default().forgot = true,
             Output::Log(what) => world.fault(format!("daemon {id} logs: {what}")),
         }
     }
 
-    fn resume(&mut self, world: &mut World, rank: Rank, stream: Stream) {
-        let Some(port) = self.ports.get_mut(&(rank, stream)) else {
+    fn resume(&mut self, world: &mut World, proc: ProcId, stream: Stream) {
+        let Some(port) = self.ports.get_mut(&(proc, stream)) else {
             return;
         };
         port.reading = true;
-        if let Some(tape) = world.ledger.tapes.get_mut(&(rank, stream)) {
+        if let Some(tape) = world.ledger.tapes.get_mut(&(proc, stream)) {
             tape.on_resumed(world.now);
         }
         let pipe = port.pipe;
@@ -135,7 +137,7 @@ impl Node {
             .kernel
             .pipe(pipe, |pipe| !pipe.is_empty() || pipe.writers == 0);
         if ready == Some(true) {
-            self.watch(world, rank, stream);
+            self.watch(world, proc, stream);
         }
     }
 
@@ -143,63 +145,67 @@ impl Node {
     fn send(&mut self, world: &mut World, message: ToController) {
         let id = self.id;
         match &message {
-            ToController::Output { chunk, .. } => {
+            ToController::Output { job, chunk } => {
                 let slot = chunk.stream as usize;
-                self.under_way[slot] += stdio::cost(chunk.bytes.len());
-                let (under_way, bound) = (self.under_way[slot], self.window_bound());
-                self.shut[slot] |= under_way >= stdio::OUTPUT_WINDOW;
-                let rank = chunk.rank;
+                let share = self.shares.entry(*job).or_default();
+                share.under_way[slot] += stdio::cost(chunk.bytes.len());
+                let under_way = share.under_way[slot];
+                share.shut[slot] |= under_way >= stdio::OUTPUT_WINDOW;
+                let bound = self.window_bound(*job);
+                let proc = proc(chunk.job, chunk.rank);
                 world.require(self.alone || under_way <= bound, || {
                     format!(
                         "{under_way} bytes of output are under way from daemon {id}, {bound} may be"
                     )
                 });
-                world.require(!self.said_ended.contains(&rank), || {
-                    format!("rank {rank} writes after its end was told")
+                world.require(!self.said_ended.contains(&proc), || {
+                    format!("{} writes after its end was told", called(proc))
                 });
                 let wrong = world
                     .ledger
                     .tapes
-                    .get_mut(&(rank, chunk.stream))
+                    .get_mut(&(proc, chunk.stream))
                     .and_then(|tape| tape.on_sent(world.now, chunk));
                 if let Some(wrong) = wrong {
-                    world.fault(format!("{:?} of rank {rank}: {wrong}", chunk.stream));
+                    world.fault(format!("{:?} of {}: {wrong}", chunk.stream, called(proc)));
                 }
             }
             ToController::Ended {
+                job,
                 rank,
                 status,
                 drained,
-                ..
             } => {
-                let first = self.said_ended.insert(*rank);
-                world.require(first, || format!("rank {rank} ends twice"));
-                let real = world.ledger.statuses.get(rank).copied();
+                let proc = proc(*job, *rank);
+                let name = called(proc);
+                let first = self.said_ended.insert(proc);
+                world.require(first, || format!("{name} ends twice"));
+                let real = world.ledger.statuses.get(&proc).copied();
                 world.require(
-                    !self.pids.contains_key(rank) && real == Some(*status),
-                    || format!("rank {rank} is said to have {status}, really: {real:?}"),
+                    !self.pids.contains_key(&proc) && real == Some(*status),
+                    || format!("{name} is said to have {status}, really: {real:?}"),
                 );
                 let mut closed = false;
                 for stream in Stream::BOTH {
-                    let Some(tape) = world.ledger.tapes.get(&(*rank, stream)) else {
+                    let Some(tape) = world.ledger.tapes.get(&(proc, stream)) else {
                         continue;
                     };
                     closed |= tape.end == TapeEnd::Closed;
                     let (open, all_sent) = (tape.end == TapeEnd::Open, tape.all_sent());
                     world.require(!open, || {
-                        format!("rank {rank} ends while its {stream:?} is open")
+                        format!("{name} ends while its {stream:?} is open")
                     });
                     world.require(self.alone || all_sent, || {
-                        format!("rank {rank} ends before all of its {stream:?} was sent")
+                        format!("{name} ends before all of its {stream:?} was sent")
                     });
                 }
                 world.require(closed == (*drained == Drained::Leaky), || {
-                    format!("rank {rank} is {drained:?}")
+                    format!("{name} is {drained:?}")
                 });
             }
-            ToController::Held { ranks, .. } => {
+            ToController::Held { job, ranks } => {
                 for rank in ranks.iter() {
-                    let still = self.pids.get(&rank).is_some_and(|pid| {
+                    let still = self.pids.get(&proc(*job, rank)).is_some_and(|pid| {
                         self.kernel.is_stopped(*pid) || !self.kernel.is_alive(*pid)
                     });
                     world.require(still, || {
@@ -219,8 +225,9 @@ impl Node {
                     world.ledger.stuck.insert((id, *pid));
                 }
             }
-            ToController::Clean { .. } => {
-                let survivors = self.survivors(world);
+            ToController::Clean { job } => {
+                let mut survivors = self.survivors(world);
+                survivors.retain(|(_, of)| of == job);
                 world.require(survivors.is_empty(), || {
                     format!("daemon {id} is clean, alive are {survivors:?}")
                 });
@@ -233,70 +240,64 @@ impl Node {
     }
 
     pub(super) fn spawn(&mut self, world: &mut World, order: &SpawnOrder) {
-        let (rank, now) = (order.proc.rank, world.now);
+        let (proc, now) = (order.proc, world.now);
         world.ledger.busy(now);
         let again =
-            world.ledger.spawned.contains_key(&rank) || world.ledger.failed.contains_key(&rank);
-        world.require(!again, || format!("rank {rank} is started twice"));
-        if let Some(failure) = self.unstartable.get(&rank).cloned() {
-            return self.refuse(world, rank, failure);
+            world.ledger.spawned.contains_key(&proc) || world.ledger.failed.contains_key(&proc);
+        world.require(!again, || format!("{} is started twice", called(proc)));
+        if let Some(failure) = self.unstartable.get(&proc.rank).cloned() {
+            return self.refuse(world, proc, failure);
         }
-        let stdin = self.open_stdin(rank, &order.stdin);
-        let stdout = self.open_output(world, rank, Stream::Stdout, &order.stdout);
+        let stdin = self.open_stdin(proc, &order.stdin);
+        let stdout = self.open_output(world, proc, Stream::Stdout, &order.stdout);
         let stderr = match order.stderr {
             StreamPlan::WithStdout => stdout,
-            _ => self.open_output(world, rank, Stream::Stderr, &order.stderr),
+            _ => self.open_output(world, proc, Stream::Stderr, &order.stderr),
         };
         let fds = Descriptors {
             stdin,
             stdout,
             stderr,
-            pmi: Some(rank),
+            pmi: Some(proc),
         };
-        let ops = self.scripts.remove(&rank).unwrap_or_default();
-        let pid = self.kernel.spawn(now, fds, ops, order.hold);
-        self.pids.insert(rank, pid);
-        self.born.insert(rank, now);
-        self.pmi_open.insert(rank);
-        world.ledger.spawned.insert(rank, pid);
+        let ops = self.scripts.remove(&proc.rank).unwrap_or_default();
+        let pid = self.kernel.spawn(now, proc.job, fds, ops, order.hold);
+        self.pids.insert(proc, pid);
+        self.born.insert(proc, now);
+        self.pmi_open.insert(proc);
+        world.ledger.spawned.insert(proc, pid);
         let id = self.id;
         world.note(
             || format!("d{id}"),
-            || format!("rank {rank} is process {pid}"),
+            || format!("{} is process {pid}", called(proc)),
         );
         self.tell(
             world,
             Input::Spawned {
-                proc: order.proc,
+                proc,
                 pid,
                 executable: "/bin/simulated".into(),
             },
         );
     }
 
-    fn refuse(&mut self, world: &mut World, rank: Rank, failure: StartFailure) {
-        world.ledger.failed.insert(rank, failure.clone());
-        self.readers.remove(&rank);
-        self.tell(
-            world,
-            Input::SpawnFailed {
-                proc: Self::proc(rank),
-                failure,
-            },
-        );
+    fn refuse(&mut self, world: &mut World, proc: ProcId, failure: StartFailure) {
+        world.ledger.failed.insert(proc, failure.clone());
+        self.readers.remove(&proc);
+        self.tell(world, Input::SpawnFailed { proc, failure });
     }
 
-    fn open_stdin(&mut self, rank: Rank, plan: &StreamPlan) -> Option<crate::kernel::PipeId> {
+    fn open_stdin(&mut self, proc: ProcId, plan: &StreamPlan) -> Option<crate::kernel::PipeId> {
         if !matches!(plan, StreamPlan::Pipe | StreamPlan::Pty) {
             return None;
         }
         let pipe = self.kernel.make_pipe(PIPE_ROOM);
         self.kernel.pipe(pipe, |pipe| pipe.writers = 1);
-        self.ends.insert(pipe, End::Stdin(rank));
+        self.ends.insert(pipe, End::Stdin(proc));
         // A terminal is there for its window size, too: without input of ours nobody ever types on it.
-        if self.readers.contains(&rank) {
+        if self.readers.contains(&proc) {
             self.feeds.insert(
-                rank,
+                proc,
                 Feed {
                     pipe,
                     writing: None,
@@ -311,7 +312,7 @@ impl Node {
     fn open_output(
         &mut self,
         world: &mut World,
-        rank: Rank,
+        proc: ProcId,
         stream: Stream,
         plan: &StreamPlan,
     ) -> Option<crate::kernel::PipeId> {
@@ -320,9 +321,9 @@ impl Node {
         }
         let pipe = self.kernel.make_pipe(PIPE_ROOM);
         self.kernel.pipe(pipe, |pipe| pipe.readers = 1);
-        self.ends.insert(pipe, End::Output(rank, stream));
+        self.ends.insert(pipe, End::Output(proc, stream));
         self.ports.insert(
-            (rank, stream),
+            (proc, stream),
             Port {
                 pipe,
                 reading: true,
@@ -330,7 +331,7 @@ impl Node {
                 open: true,
             },
         );
-        world.ledger.tapes.insert((rank, stream), Tape::new());
+        world.ledger.tapes.insert((proc, stream), Tape::new());
         Some(pipe)
     }
 }
