@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     known::{self, Owner, Position},
-    samples::{Boundary, Motion, Recording},
+    samples::{Boundary, Motion, Observation, Recording},
     stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen, Snapshot, Thread},
     tree::{Ending, Threads, Tree, Which},
     verdict::{self, Outlook, Sureness, Verdict, Wanted},
@@ -184,22 +184,32 @@ const fn sureness_word(sureness: Sureness) -> &'static str {
 const NOTHING_TOLD: &str = "nothing that was seen tells a program that hangs from a slow one";
 
 /// Why there is no verdict, and what more looks could tell.
-fn undecided(outlook: &Outlook) -> String {
+fn undecided(outlook: &Outlook, all: &Observation) -> String {
     let mut said = outlook
         .odd
         .clone()
         .unwrap_or_else(|| NOTHING_TOLD.to_owned());
-    if let Some(Wanted { looks, span }) = outlook.wanted {
-        let gaps = u64::try_from(looks.saturating_sub(1)).unwrap_or(1).max(1);
-        let every = span.as_secs().div_ceil(gaps).max(1);
-        let _ = write!(
-            said,
-            "; {} over {} s can tell more (--samples {looks} --every {every}s)",
-            counted(looks as u64, "look"),
-            span.as_secs()
-        );
+    if let Some(wanted) = outlook.wanted {
+        let _ = write!(said, "; {}", more_looks(wanted, all));
     }
     said
+}
+
+/// What to ask for next time. Where the looks were enough and only their time was not, no fewer are asked for than were
+/// taken, as far as they can be a second apart.
+fn more_looks(wanted: Wanted, all: &Observation) -> String {
+    let seconds = wanted.span.as_secs();
+    let most = usize::try_from(seconds).map_or(usize::MAX, |most| most.saturating_add(1));
+    let looks = wanted.looks.max(all.looks.min(most));
+    let gaps = u64::try_from(looks.saturating_sub(1)).unwrap_or(1).max(1);
+    let every = seconds.div_ceil(gaps).max(1);
+    let what = if wanted.looks > all.looks {
+        format!("{} over {seconds} s", counted(looks as u64, "look"))
+    } else {
+        let span = all.span.as_secs_f64();
+        format!("looks over {seconds} s, instead of {span:.1} s,")
+    };
+    format!("{what} can tell more (--samples {looks} --every {every}s)")
 }
 
 /// Ranks of which nothing was seen.
@@ -383,7 +393,7 @@ impl Report {
             .collect();
         let verdicts = verdict::judge(&frames, &all);
         let undecided = if verdicts.is_empty() && recording.samples.len() > 1 {
-            undecided(&verdict::outlook(&frames, &all))
+            undecided(&verdict::outlook(&frames, &all), &all)
         } else {
             String::new()
         };

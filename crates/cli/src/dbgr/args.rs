@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use debug::target::Wish;
 
 use super::{
-    looks::{Plan, Samples},
+    looks::{MAX_SAMPLES, Plan, Samples},
     machine::Ask,
 };
 use crate::args::values::{idle, time};
@@ -140,10 +140,12 @@ pub(super) fn numbered(first: &Path, number: u32) -> PathBuf {
 pub(super) struct Watch {
     #[command(flatten)]
     pub(super) target: TargetArgs,
-    /// How long nothing of the job may move, at least 1s: no thread of any rank, and no output
+    /// How long nothing of the job may move: no thread of any rank, and no output. Seconds, or a number with ms, s, m or h,
+    /// at least 1s
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = idle)]
     pub(super) idle: Duration,
-    /// Something else ends the job after this time from now: report shortly before. Slurm's own limit is known without it
+    /// Something else ends the job after this time from now: report shortly before. Seconds, or a number with ms, s, m or h.
+    /// Slurm's own limit is known without it
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) limit: Option<Duration>,
     /// Write each report as a page too: the first to this file, the second to FILE-2 with the same ending, and so on; with - the
@@ -170,17 +172,14 @@ pub(super) enum MessageForm {
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Looks {
     /// How often to look. If nothing else is said, `stacks` looks once, and `report` for as long as a verdict needs: 2 s, or
-    /// up to 15 s where more could be told then. From two looks on it is said what moves, what is stuck and what may be wrong
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_SAMPLES))]
+    /// up to 15 s where more could be told then. 1000 looks are the most. From two looks on it is said what moves, what is stuck and what may be wrong
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SAMPLES)))]
     samples: Option<u32>,
-    /// Time from one look to the next, such as 200ms, 1s or 2m: 1s if nothing else is said, and what suits a verdict for
-    /// `report`
+    /// From one look to the next: seconds, or a number with ms, s, m or h. 1s if nothing else is said, and what suits a
+    /// verdict for `report`
     #[arg(long, value_name = "TIME", value_parser = time)]
     every: Option<Duration>,
 }
-
-/// Looks that are taken at most: all of them are kept.
-const MAX_SAMPLES: i64 = 1000;
 
 impl Looks {
     /// What is planned, where it is `usual` to look so often.
@@ -390,12 +389,12 @@ mod tests {
 
           --samples <N>
               How often to look. If nothing else is said, `stacks` looks once, and `report` for as long
-              as a verdict needs: 2 s, or up to 15 s where more could be told then. From two looks on it
-              is said what moves, what is stuck and what may be wrong
+              as a verdict needs: 2 s, or up to 15 s where more could be told then. 1000 looks are the
+              most. From two looks on it is said what moves, what is stuck and what may be wrong
 
           --every <TIME>
-              Time from one look to the next, such as 200ms, 1s or 2m: 1s if nothing else is said, and
-              what suits a verdict for `report`
+              From one look to the next: seconds, or a number with ms, s, m or h. 1s if nothing else is
+              said, and what suits a verdict for `report`
 
           --full
               Show every frame and every stack, also inside of libraries

@@ -23,17 +23,17 @@ use debug::{
 use os::{Clock, Event, Loop, Pid};
 
 use super::live::Looker;
-use crate::exit;
+use crate::{args::values::time, exit};
 
 /// `dbgr verdict`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
     /// How often to look
-    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SAMPLES)))]
     samples: u32,
-    /// Milliseconds from one look to the next
-    #[arg(long, default_value = "1000", value_name = "MS")]
-    every: u32,
+    /// From one look to the next: seconds, or a number with ms, s, m or h
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = time)]
+    every: Duration,
     /// Say what was seen instead, as JSON
     #[arg(long)]
     json: bool,
@@ -64,7 +64,7 @@ pub(super) fn verdict(args: &Args) -> u8 {
     }
     let plan = Plan {
         samples: Samples::Exactly(args.samples),
-        every: Some(Duration::from_millis(args.every.into())),
+        every: Some(args.every),
     };
     let there = procs.iter();
     let there = there.filter_map(|(&rank, &(pid, started))| Some((rank, (pid, started?))));
@@ -110,7 +110,7 @@ pub(super) struct Plan {
 pub(super) enum Samples {
     /// So often.
     Exactly(u32),
-    /// As often as a verdict needs, for so long at most.
+    /// As often as a verdict needs, for so long at most, and no more often than [`MAX_SAMPLES`].
     AsNeeded(Duration),
 }
 
@@ -124,6 +124,8 @@ impl Samples {
     }
 }
 
+/// Looks that are taken at most: all of them are kept.
+pub(super) const MAX_SAMPLES: u32 = 1000;
 /// The time from one look to the next, where nothing else is said or wanted.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
 /// Looks that are taken where a verdict is wanted, even if one is enough for it: they also tell what moves.
@@ -137,11 +139,12 @@ const MARGIN: Duration = Duration::from_millis(5);
 impl Plan {
     /// The time to the next look, after those that there are; nothing where they are enough.
     fn next(self, frames: &Frames, looks: &[Sample]) -> Option<Duration> {
+        let taken = u32::try_from(looks.len()).unwrap_or(u32::MAX);
         let limit = match self.samples {
             Samples::Exactly(number) => {
-                let more = looks.len() < usize::try_from(number).unwrap_or(usize::MAX);
-                return more.then(|| self.every.unwrap_or(EVERY));
+                return (taken < number).then(|| self.every.unwrap_or(EVERY));
             }
+            Samples::AsNeeded(_) if taken >= MAX_SAMPLES => return None,
             Samples::AsNeeded(limit) => limit,
         };
         let all = observe(frames, looks, Boundary::Known);
@@ -418,6 +421,28 @@ mod tests {
                 expected,
                 "{rank:?}"
             );
+        }
+    }
+
+    #[test]
+    fn no_plan_is_without_an_end() {
+        let moment = |at| Sample {
+            at: Duration::from_millis(at),
+            snapshot: Snapshot::default(),
+        };
+        let every = Some(Duration::from_millis(1));
+        let most = u64::from(MAX_SAMPLES);
+        for (samples, looks, more) in [
+            (Samples::AsNeeded(Duration::from_secs(15)), 2, true),
+            (Samples::AsNeeded(Duration::from_secs(15)), most - 1, true),
+            (Samples::AsNeeded(Duration::from_secs(15)), most, false),
+            (Samples::Exactly(MAX_SAMPLES), most - 1, true),
+            (Samples::Exactly(MAX_SAMPLES), most, false),
+        ] {
+            let plan = Plan { samples, every };
+            let looks: Vec<Sample> = (0..looks).map(moment).collect();
+            let next = plan.next(&Frames::new(), &looks);
+            assert_eq!(next.is_some(), more, "{samples:?}, {} looks", looks.len());
         }
     }
 

@@ -62,6 +62,38 @@ fn where_more_looks_can_tell_no_more() {
 }
 
 #[test]
+fn looks_that_were_enough_are_not_asked_for_again() {
+    let loops = format!("{BARRIER}2: main@io.c:4 > work@io.c:7 = running 99");
+    let receive = "0-3: main@io.c:9 > MPI_Recv!libmpi.so = running 99";
+    let ms = Duration::from_millis;
+    let asked: String = [
+        (ms(1), 1000, BARRIER),
+        (ms(500), 4, BARRIER),
+        (ms(1200), 11, &loops),
+        (ms(1), 15, &loops),
+        (ms(400), 8, receive),
+        (ms(400), 10, receive),
+        (ms(5000), 4, receive),
+    ]
+    .into_iter()
+    .map(|(every, looks, text)| {
+        let said = said(every, &vec![text; looks]);
+        let (_, asked) = said.rsplit_once("; ").unwrap();
+        format!("{looks} every {} ms: {asked}\n", every.as_millis())
+    })
+    .collect();
+    insta::assert_snapshot!(asked, @"
+    1000 every 1 ms: looks over 2 s, instead of 1.0 s, can tell more (--samples 3 --every 1s)
+    4 every 500 ms: looks over 2 s, instead of 1.5 s, can tell more (--samples 3 --every 1s)
+    11 every 1200 ms: looks over 30 s, instead of 12.0 s, can tell more (--samples 11 --every 3s)
+    15 every 1 ms: looks over 2 s, instead of 0.0 s, can tell more (--samples 3 --every 1s)
+    8 every 400 ms: 10 looks over 4 s can tell more (--samples 10 --every 1s)
+    10 every 400 ms: looks over 4 s, instead of 3.6 s, can tell more (--samples 10 --every 1s)
+    4 every 5000 ms: 10 looks over 4 s can tell more (--samples 10 --every 1s)
+    ");
+}
+
+#[test]
 fn what_a_rank_has_started_is_cited() {
     let system = "2: main@io.c:4 > system!libc.so.6 > waitpid!libc.so.6 = child 0\n";
     let sentences = [
