@@ -310,6 +310,29 @@ static void lock_of_a_child(void) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* One of two processes waits for the other, and the rank for both. */
+static void lock_of_two_children(void) {
+    pthread_mutex_t *lock = shared();
+    volatile int *locked = (volatile int *)(lock + 1);
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(lock, &attributes);
+    if (rank == 3) {
+        if (begins_child()) {
+            pthread_mutex_lock(lock);
+            *locked = 1;
+            sleep(1000);
+        }
+        while (!*locked)
+            usleep(1000);
+        if (begins_child())
+            pthread_mutex_lock(lock);
+        wait(NULL);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static sem_t alarms;
 static void alarm_comes(int signal) { sem_post(&alarms); }
 
@@ -517,6 +540,7 @@ static const struct {
     {"timed_semaphore", timed_semaphore},
     {"semaphore_of_a_child", semaphore_of_a_child},
     {"lock_of_a_child", lock_of_a_child},
+    {"lock_of_two_children", lock_of_two_children},
     {"semaphore_of_a_timer", semaphore_of_a_timer},
     {"barrier_of_processes", barrier_of_processes},
     {"threads_of_a_library", threads_of_a_library},

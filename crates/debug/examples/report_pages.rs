@@ -19,6 +19,7 @@ fn main() {
     let directory = PathBuf::from(std::env::args_os().nth(1).expect("a directory"));
     for (name, report) in [
         ("four", made::four()),
+        ("helped", made::helped()),
         ("many", made::many(200)),
         ("hostile", made::hostile()),
     ] {

@@ -113,6 +113,10 @@ pub struct ChildTrack {
     pub parent: i32,
     /// Its first thread; nothing of one that could not be seen.
     pub main: Option<Track>,
+    /// Its other threads, without those that libraries keep for themselves.
+    pub others: Vec<Track>,
+    /// Whether threads have come or gone.
+    pub threads: Crew,
 }
 
 /// Whether a rank has kept its threads.
@@ -244,10 +248,13 @@ fn children(
     let tracks = all.filter_map(|(pid, looks)| {
         let last = looks.last()?;
         let seen: Vec<Option<&Seen>> = looks.iter().map(|child| Some(&child.seen)).collect();
+        let track = follow(frames, &seen, span, boundary);
         let track = ChildTrack {
             name: last.name.clone(),
             parent: last.parent,
-            main: follow(frames, &seen, span, boundary).main,
+            main: track.main,
+            others: track.others,
+            threads: track.threads,
         };
         Some((pid, track))
     });

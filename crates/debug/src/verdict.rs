@@ -53,6 +53,9 @@ pub struct Cite {
     /// Who; the frames are those of the first of them.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub ranks: RankSet,
+    /// The processes below these ranks that did it, ascending; none where the ranks themselves did.
+    #[serde(default)]
+    pub processes: Vec<i32>,
     /// In which looks, from 0.
     pub samples: Vec<usize>,
     /// Where, outermost first; nothing of a rank that has ended.
@@ -171,8 +174,8 @@ fn verdict(frames: &Frames, all: &Observation, held: Held) -> Verdict {
         sentence.push_str(": ");
         sentence.push_str(rule.means);
     }
-    let mut cites = words::cites(all, &waiting);
-    cites.extend(words::cites(all, &odd));
+    let mut cites = words::cites(frames, all, &waiting);
+    cites.extend(words::cites(frames, all, &odd));
     Verdict {
         rule: rule.id,
         sureness: held.need.sureness,

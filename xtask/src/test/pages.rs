@@ -88,10 +88,11 @@ fn all(browser: &Path, tally: &mut Tally) -> Result<()> {
     let pages = [
         page("four", "mpirun ./solver (pid 4711)"),
         page("many", "srun ./solver (job 400901.0)"),
+        page("helped", "mpirun ./solver (pid 4711)"),
         page("hostile", "&lt;script&gt;document.title='owned'"),
         page("real", "2 ranks of `python3"),
     ];
-    real(&place, &pages[3].file)?;
+    real(&place, &pages[4].file)?;
     for page in &pages {
         check(browser, page).with_context(|| page.file.display().to_string())?;
         tally.passed += 1;

@@ -88,10 +88,11 @@ fn ranks(sandbox: &Sandbox, program: &str) -> BTreeMap<u32, i32> {
     found
 }
 
-/// What `dbgr` says of these processes, without how long it has looked.
+/// What `dbgr` says of these processes, without how long it has looked and the numbers of processes.
 fn verdict(sandbox: &Sandbox, samples: &str, every: &str, ranks: &BTreeMap<u32, i32>) -> String {
     let mut command = sandbox.command(dbgr());
-    command.args(["verdict", "--samples", samples, "--every", every]);
+    let every = format!("{every}ms");
+    command.args(["verdict", "--samples", samples, "--every", &every]);
     for (rank, pid) in ranks {
         command.arg(format!("{rank}={pid}"));
     }
@@ -105,9 +106,23 @@ fn verdict(sandbox: &Sandbox, samples: &str, every: &str, ranks: &BTreeMap<u32, 
             }
             None => line.to_owned(),
         };
-        lines.push(line.trim_end().to_owned());
+        lines.push(without_numbers(line.trim_end()));
     }
     lines.join("\n")
+}
+
+/// A line with `PID` for each number that stands before the name of a program.
+fn without_numbers(line: &str) -> String {
+    let words: Vec<&str> = line.split(' ').collect();
+    let shown = words.iter().enumerate().map(|(at, word)| {
+        let is_named = words.get(at + 1).is_some_and(|next| next.starts_with('`'));
+        if is_named && word.parse::<u32>().is_ok() {
+            "PID"
+        } else {
+            word
+        }
+    });
+    shown.collect::<Vec<_>>().join(" ")
 }
 
 /// Runs a program of the zoo until it has come to its end, and compares.
@@ -227,7 +242,7 @@ mod zoo {
         zoo! {
             missing_fence unused_exposure missing_exposure neighbor_and_barrier missing_grid split_and_dup
             begun_collective ring_of_sends nobody_to_probe one_request_too_many waits_at_the_end locked_twice
-            lost_signal never_posted lock_of_the_dead reader_becomes_writer stopped_before_a_file
+            lost_signal never_posted lock_of_the_dead lock_of_a_helper reader_becomes_writer stopped_before_a_file
         }
     }
 
@@ -273,15 +288,25 @@ mod zoo {
         hangs("halo", &compiled(&mpi_compiler(), &source, &options));
     }
 
-    #[test]
-    fn data_loader() {
+    #[track_caller]
+    fn training_hangs(name: &str) {
         let sandbox = Sandbox::new();
-        let expected = expected("data_loader");
+        let expected = expected(name);
         let python = venv("mpi4py").join("bin/python3");
-        let script = testdata("hangs/data_loader/train.py");
+        let script = testdata(&format!("hangs/{name}/train.py"));
         let words = [python.to_str().unwrap(), script.to_str().unwrap()];
         let run = started(&sandbox, &expected.ranks, &words);
-        compare(&sandbox, "data_loader", &expected, words[1], run);
+        compare(&sandbox, name, &expected, words[1], run);
+    }
+
+    #[test]
+    fn data_loader() {
+        training_hangs("data_loader");
+    }
+
+    #[test]
+    fn data_loader_worker() {
+        training_hangs("data_loader_worker");
     }
 
     #[test]
@@ -355,6 +380,11 @@ mod corpus {
         timed_condition timed_locks timed_semaphore lock_of_a_child semaphore_of_a_timer barrier_of_processes
         threads_of_a_library spawned_job spawned_sleeper many_accesses lock_of_a_window epochs file_of_one neighbors halo
         two_collectives
+    }
+
+    #[test]
+    fn lock_of_two_children() {
+        is_well("lock_of_two_children", LONG);
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Children {
 }
 
 /// Processes that are named one by one.
-const NUMBERED: usize = 4;
+pub(super) const NUMBERED: usize = 4;
 
 #[cfg(test)]
 mod tests {

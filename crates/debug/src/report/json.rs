@@ -130,6 +130,9 @@ struct Judged {
 #[derive(Debug, Serialize, Deserialize)]
 struct Cited {
     ranks: RankSet,
+    /// Reports of earlier builds have none.
+    #[serde(default)]
+    processes: Vec<i32>,
     samples: Vec<usize>,
     frames: Vec<usize>,
     activity: Option<Activity>,
@@ -253,6 +256,7 @@ pub fn json(report: &Report) -> String {
                     .iter()
                     .map(|cite| Cited {
                         ranks: cite.ranks.clone(),
+                        processes: cite.processes.clone(),
                         samples: cite.samples.clone(),
                         frames: numbers(&cite.frames),
                         activity: cite.activity,
@@ -358,6 +362,7 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
         for cited in judged.cites {
             cites.push(Cite {
                 ranks: cited.ranks,
+                processes: cited.processes,
                 samples: cited.samples,
                 frames: named(&cited.frames)?,
                 activity: cited.activity,

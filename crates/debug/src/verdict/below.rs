@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use base::Rank;
+use base::{Rank, RankSet};
 
-use super::{roles::Role, words};
+use super::{Cite, roles::Role, words};
 use crate::{
     known::Kind,
     samples::{ChildTrack, Motion, Observation, Track},
@@ -21,11 +21,58 @@ const KEEPERS: [&str; 2] = ["/resource_tracker.py", "/forkserver.py"];
 
 /// How a sentence goes on about the processes below a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Below {
+pub(super) struct Below {
+    tie: Tie,
+    /// What is said of them, with what it is joined to the sentence by.
+    pub(super) said: String,
+    /// Those of which something is said, and below which ranks they are.
+    named: Vec<(Rank, i32)>,
+}
+
+/// What the processes are to their rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tie {
     /// ` for process 4711 `sh`, which is in read`: it waits for the end of this one.
-    Awaited(String),
+    Awaited,
     /// `, and its process 4712 `python3` is in disk wait`.
-    Had(String),
+    Had,
+}
+
+impl Below {
+    /// Whether the rank waits for the end of the first of them.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.tie == Tie::Awaited
+    }
+
+    /// What that is founded on; processes that did the same in the same looks are together.
+    pub(super) fn cites(&self, all: &Observation) -> Vec<Cite> {
+        let mut cites: Vec<Cite> = Vec::new();
+        for &(rank, pid) in &self.named {
+            let child = all.ranks.get(&rank).and_then(|it| it.children.get(&pid));
+            let main = child.and_then(|child| child.main.as_ref());
+            let of_one = main.map(|main| words::of_track(&RankSet::single(rank), main));
+            for cite in of_one.into_iter().flatten() {
+                let same = cites.iter_mut().find(|it| {
+                    (&it.frames, it.activity, &it.samples)
+                        == (&cite.frames, cite.activity, &cite.samples)
+                });
+                match same {
+                    Some(same) => {
+                        same.ranks.insert(rank);
+                        same.processes.push(pid);
+                    }
+                    None => cites.push(Cite {
+                        processes: vec![pid],
+                        ..cite
+                    }),
+                }
+            }
+        }
+        for cite in &mut cites {
+            cite.processes.sort_unstable();
+        }
+        cites
+    }
 }
 
 /// What is said of the processes below some ranks that do the same; nothing where that has no bearing on what these do.
@@ -46,7 +93,7 @@ pub(super) fn of_group(frames: &Frames, all: &Observation, group: &words::Group)
 const fn has_bearing(role: Role) -> bool {
     matches!(
         role,
-        Role::Alive | Role::Data | Role::Shared | Role::Lock | Role::Threads
+        Role::Alive | Role::Helper | Role::Data | Role::Shared | Role::Lock | Role::Threads
     )
 }
 
@@ -59,6 +106,7 @@ fn awaited(frames: &Frames, all: &Observation, rank: Rank) -> Option<Below> {
     let mut direct = children.iter().filter(|(_, child)| is_direct(child));
     let (&pid, child) = direct.next().filter(|_| direct.next().is_none())?;
     let mut said = format!(" for process {pid} `{}`", child.name);
+    let mut named = vec![(rank, pid)];
     let (mut pid, mut child) = (pid, child);
     // A child is above itself in no recording that is to be believed.
     for _ in 0..children.len() {
@@ -66,12 +114,17 @@ fn awaited(frames: &Frames, all: &Observation, rank: Rank) -> Option<Below> {
             break;
         };
         said.push_str(&format!(", which waits for {next} `{}`", below.name));
+        named.push((rank, next));
         (pid, child) = (next, below);
     }
     let main = child.main.as_ref()?;
     said.push_str(", which ");
     said.push_str(&does(frames, main, Number::One));
-    Some(Below::Awaited(said))
+    Some(Below {
+        tie: Tie::Awaited,
+        said,
+        named,
+    })
 }
 
 /// The only child of a process that waits for it.
@@ -89,9 +142,12 @@ fn waited_by<'a>(
     Some((next, below))
 }
 
+/// Whether a process may go on, its name, and what it does.
+type Doing<'a> = (bool, &'a str, String);
+
 /// What those below do, the fewest first: they are the odd ones, and what many do is mostly waiting for work.
 fn had(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below> {
-    let mut alike: BTreeMap<(bool, &str, String), Vec<i32>> = BTreeMap::new();
+    let mut alike: BTreeMap<Doing<'_>, Vec<(Rank, i32)>> = BTreeMap::new();
     let mut plural: BTreeMap<String, String> = BTreeMap::new();
     for rank in group.ranks.iter() {
         for (&pid, child) in all.ranks.get(&rank).iter().flat_map(|it| &it.children) {
@@ -104,11 +160,11 @@ fn had(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below
                 .entry(one.clone())
                 .or_insert_with(|| does(frames, main, Number::Many));
             let key = (!is_held(main), &*child.name, one);
-            alike.entry(key).or_default().push(pid);
+            alike.entry(key).or_default().push((rank, pid));
         }
     }
     let mut alike: Vec<_> = alike.into_iter().collect();
-    alike.sort_by_key(|((free, ..), pids)| (*free, pids.len(), pids.first().copied()));
+    alike.sort_by_key(|((free, ..), pids)| (*free, pids.len(), pids.first().map(|(_, pid)| *pid)));
     let their = if group.ranks.len() == 1 {
         "its"
     } else {
@@ -122,9 +178,9 @@ fn had(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below
     let rest: usize = alike.iter().skip(DOINGS).map(|(_, pids)| pids.len()).sum();
     let said = alike.iter().take(DOINGS).map(|((_, name, one), pids)| {
         let (who, doing) = match pids[..] {
-            [pid] => (format!("process {pid} `{name}`"), one),
+            [(_, pid)] => (format!("process {pid} `{name}`"), one),
             _ if pids.len() <= NUMBERED => {
-                let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
+                let pids: Vec<String> = pids.iter().map(|(_, pid)| pid.to_string()).collect();
                 (
                     format!("processes {} `{name}`", pids.join(", ")),
                     &plural[one],
@@ -136,9 +192,16 @@ fn had(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below
     });
     let mut said: String = said.collect();
     if rest > 0 {
-        said.push_str(&format!(", and {rest} more do something else"));
+        let does = if rest == 1 { "does" } else { "do" };
+        said.push_str(&format!(", and {rest} more {does} something else"));
     }
-    (!said.is_empty()).then_some(Below::Had(said))
+    let named = alike.iter().take(DOINGS).flat_map(|(_, pids)| pids);
+    let named = named.copied().collect();
+    (!said.is_empty()).then_some(Below {
+        tie: Tie::Had,
+        said,
+        named,
+    })
 }
 
 /// Whether it is one of those that Python keeps for itself.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     company::Work,
     known::Kind,
-    samples::{Crew, Motion, Observation, RankTrack, Track},
+    samples::{ChildTrack, Crew, Motion, Observation, RankTrack, Track},
     stack::{Activity, Missing},
 };
 
@@ -42,6 +42,8 @@ pub enum Role {
     Shared,
     /// It waits for its own threads, and none of them runs.
     Threads,
+    /// It waits for the end of a process that it has started, and this for a lock, its threads or a signal to go on.
+    Helper,
     /// It waits for the workers that prepare its data.
     Data,
     /// It waits until its files are on the disk.
@@ -109,6 +111,7 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
                 Role::Shared | Role::Data if track.below.max(all.beside) == Work::AtWork => {
                     Role::Alive
                 }
+                Role::Alive if is_behind_helper(main, track, all) => Role::Helper,
                 role => role,
             };
             // Who has run at all may have left the call and come back to the same line.
@@ -126,6 +129,25 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
 /// Whether no thread of a rank does anything but wait for threads.
 fn is_behind(track: &RankTrack, all: &Observation) -> bool {
     track.others.iter().all(is_held) && helpers_wait(track, all)
+}
+
+/// Whether a rank waits for a process, and all processes below it stand: each waits for the next one, or for what only
+/// another thread or process can let go.
+fn is_behind_helper(main: &Track, track: &RankTrack, all: &Observation) -> bool {
+    let stands = |thread: &Track| is_held(thread) || thread.activity() == Some(Activity::Stopped);
+    let waits = |thread: &Track| stands(thread) || thread.waits_for() == Some(Kind::Child);
+    let children = || track.children.values();
+    let has_no_way_on = |child: &ChildTrack| {
+        let mut threads = child.main.iter().chain(&child.others);
+        child.main.is_some()
+            && child.threads == Crew::Same
+            && threads.all(|thread| !works(thread, all) && waits(thread))
+    };
+    main.waits_for() == Some(Kind::Child)
+        && track.below.max(all.beside) == Work::Idle
+        && is_behind(track, all)
+        && children().all(has_no_way_on)
+        && children().any(|child| child.main.iter().chain(&child.others).any(stands))
 }
 
 /// Whether the threads of libraries use no processor: some of them compute for the program, and one waits for them.

@@ -42,7 +42,7 @@ pub enum RuleId {
     Finalize,
     /// Some are in a collective, others in a point-to-point call.
     NotInCollective,
-    /// A rank waits for a lock or its threads, and others for it.
+    /// A rank waits for a lock, its threads, or a process that does, and others for it.
     BehindLock,
     /// All wait to receive.
     NobodySends,
@@ -250,7 +250,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
     Rule {
         id: RuleId::BehindLock,
         waiting: MPI,
-        odd: Odd::In(&[Role::Shared, Role::Lock, Role::Threads]),
+        odd: Odd::In(&[Role::Shared, Role::Lock, Role::Threads, Role::Helper]),
         beside: &[],
         asleep: need(3, 10, Sureness::Possible),
         polling: need(3, 10, Sureness::Possible),

@@ -88,8 +88,8 @@ fn part(frames: &Frames, all: &Observation, group: &Group) -> String {
         Role::Looping if one => format!("{who} runs in {at} {looks}"),
         Role::Looping => format!("{who} run in {at} {looks}"),
         Role::Alive | Role::Call => match (main.wait(), below::of_group(frames, all, group)) {
-            (Some(_), Some(Below::Awaited(child))) => {
-                waits(frames, Who::Ranks(&group.ranks), main) + &child
+            (Some(_), Some(below)) if below.is_awaited() => {
+                waits(frames, Who::Ranks(&group.ranks), main) + &below.said
             }
             (Some(wait), below) => {
                 let caller = caller(frames, main);
@@ -106,7 +106,7 @@ fn part(frames: &Frames, all: &Observation, group: &Group) -> String {
 
 fn said(below: Option<Below>) -> String {
     match below {
-        Some(Below::Awaited(said) | Below::Had(said)) => said,
+        Some(below) => below.said,
         None => String::new(),
     }
 }
@@ -180,10 +180,10 @@ pub(super) fn since(span: Duration) -> String {
     format!("for at least {} s", span.as_secs())
 }
 
-/// What a sentence about these groups is founded on.
-pub(super) fn cites(all: &Observation, groups: &[Group]) -> Vec<Cite> {
+/// What a sentence about these groups is founded on: of those that it names also the processes below them.
+pub(super) fn cites(frames: &Frames, all: &Observation, groups: &[Group]) -> Vec<Cite> {
     let mut cites = Vec::new();
-    for group in groups {
+    for (at, group) in groups.iter().enumerate() {
         let main = group
             .ranks
             .first()
@@ -192,10 +192,15 @@ pub(super) fn cites(all: &Observation, groups: &[Group]) -> Vec<Cite> {
             Some(main) => cites.extend(of_track(&group.ranks, main)),
             None => cites.push(Cite {
                 ranks: group.ranks.clone(),
+                processes: Vec::new(),
                 samples: (0..all.looks).collect(),
                 frames: Vec::new(),
                 activity: None,
             }),
+        }
+        if at < PLACES {
+            let below = below::of_group(frames, all, group).into_iter();
+            cites.extend(below.flat_map(|below| below.cites(all)));
         }
     }
     cites
@@ -212,6 +217,7 @@ pub(super) fn of_track(ranks: &RankSet, track: &Track) -> Vec<Cite> {
             Some(cite) => cite.samples.push(look),
             None => cites.push(Cite {
                 ranks: ranks.clone(),
+                processes: Vec::new(),
                 samples: vec![look],
                 frames: cut.frames.clone(),
                 activity: Some(*activity),

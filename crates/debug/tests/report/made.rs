@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::{Rank, RankSet};
 use debug::{
-    report::{Absent, Class, Command, Part, Place, Report, Sample, Timing},
+    report::{Absent, ChildPlace, Children, Class, Command, Part, Place, Report, Sample, Timing},
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, FrameKind, Frames, Missing, Source, Wait},
     tree::{Ending, Threads, Which},
@@ -162,6 +162,7 @@ pub(crate) fn four() -> Report {
             .iter()
             .map(|(ranks, frames, activity)| Cite {
                 ranks: RankSet::clone(ranks),
+                processes: Vec::new(),
                 samples: vec![0, 1, 2],
                 frames: frames.clone(),
                 activity: Some(*activity),
@@ -192,6 +193,57 @@ pub(crate) fn four() -> Report {
         sentence: "3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41), in disk wait in 3 of 3 looks".to_owned(),
         sureness: Sureness::Likely,
         cites,
+    });
+    report
+}
+
+/// Four ranks, of which one waits for what it has started; all of them have a worker.
+pub(crate) fn helped() -> Report {
+    let mut report = four();
+    let sh = stack(&mut report.frames, "_start main@sh.c:3 waitpid");
+    let cp = stack(&mut report.frames, "_start main@cp.c:9 lock");
+    let worker = stack(&mut report.frames, "worker@pool.py:7 read");
+    let procs = |ranks: &[u32], first: i32| -> Vec<ChildPlace> {
+        let places = (first..).zip(ranks).map(|(pid, &rank)| ChildPlace {
+            rank: Rank(rank),
+            pid,
+            parent: 7,
+        });
+        places.collect()
+    };
+    let below = [
+        ("sh", procs(&[3], 4_711), Wait::Child, &sh),
+        ("cp", procs(&[3], 4_712), Wait::Futex, &cp),
+        (
+            "worker",
+            procs(&[0, 0, 1, 1, 2, 2, 3, 3], 4_720),
+            Wait::Read,
+            &worker,
+        ),
+    ];
+    for sample in &mut report.samples {
+        for (name, procs, wait, frames) in &below {
+            let mut children = Children {
+                procs: procs.clone(),
+                ..Children::default()
+            };
+            let ending = Ending {
+                thread: Which::First,
+                activity: Activity::Waiting(*wait),
+                end: End::Start,
+            };
+            let each = if procs.len() == 1 { 1 } else { 2 };
+            let threads = threads(each, &children.ranks());
+            children.tree.add(frames, ending, &threads);
+            sample.children.insert((*name).to_owned(), children);
+        }
+    }
+    report.verdicts[0].cites.push(Cite {
+        ranks: set("3"),
+        processes: vec![4_712],
+        samples: vec![0, 1, 2],
+        frames: cp,
+        activity: Some(Activity::Waiting(Wait::Futex)),
     });
     report
 }
@@ -310,5 +362,16 @@ pub(crate) fn hostile() -> Report {
     report.samples[0]
         .helpers
         .insert("</div><script>".to_owned(), threads(1, &set("0")));
+    let children = Children {
+        procs: vec![ChildPlace {
+            rank: Rank(1),
+            pid: 7,
+            parent: 6,
+        }],
+        unseen: 1,
+        ..Children::default()
+    };
+    let name = "</b></div><script>document.title='owned'</script>\"\u{1b}[2J";
+    report.samples[0].children.insert(name.to_owned(), children);
     report
 }

@@ -14,7 +14,7 @@ use debug::{
     stack::{Activity, End, Missing, Wait},
     tree::{Ending, Which},
 };
-use made::{add, four, look, many, set, stack, threads};
+use made::{add, four, helped, look, many, set, stack, threads};
 
 const PLAIN: Look = Look {
     width: 80,
@@ -527,6 +527,62 @@ fn a_page_says_what_its_boxes_cannot() {
     assert_eq!(page.matches("<li value=").count(), 9);
 }
 
+/// In the picture processes stand below the rank that has started them, and a cite says which of them it means.
+#[test]
+fn a_page_shows_processes_below_their_ranks() {
+    let mut report = helped();
+    let page = html(&report);
+    let at = |part: &str| {
+        page.find(part)
+            .unwrap_or_else(|| panic!("no {part}: {page}"))
+    };
+    assert!(page.contains(
+        "<li>process 4712 below 1 rank [3] in looks 1, 2, 3: <code>lock &lt; main (cp.c:9)</code>"
+    ));
+    // Of ranks 0 to 2, then of rank 3, each below the innermost frame of these.
+    assert!(at("<b>MPI_Allreduce</b>") < at("<b>6 processes of worker</b>"));
+    assert!(at("<b>6 processes of worker</b>") < at("<b>read</b><div class=\"k hs\">"));
+    assert!(at("<b>cp (4712)</b>") < at("<b>lock</b>"));
+    assert!(at("<b>sh (4711)</b>") < at("<b>2 processes of worker</b>"));
+    assert!(page.contains(r#"title="1 process of `cp` below this rank: 4712""#));
+    assert!(page.contains(r#"title="below 1 rank of 1 [3], futex""#));
+    assert!(page.contains("dotted: processes that the ranks above them have started"));
+    assert!(!page.contains("below other ranks"));
+    assert!(!html(&four()).contains("dotted: "));
+    // Of a rank that has ended there is no box.
+    for sample in &mut report.samples {
+        let children = sample.children.get_mut("cp").unwrap();
+        children.procs[0].rank = base::Rank(9);
+    }
+    let page = html(&report);
+    assert!(page.contains("<p class=note>processes below other ranks</p>"));
+    for page in [page, html(&helped()), html(&made::hostile())] {
+        let picture = page.split_once("id=picture>").unwrap().1;
+        let picture = picture.split_once("<p class=panel").unwrap().0;
+        let opened = picture.matches("<div").count();
+        assert_eq!(opened + 1, picture.matches("</div>").count(), "{picture}");
+    }
+}
+
+/// There may be very many.
+#[test]
+fn a_page_with_many_processes_is_small() {
+    let mut report = helped();
+    let worker = report.samples[2].children["worker"].clone();
+    for name in 0..500 {
+        let children = &mut report.samples[2].children;
+        children.insert(format!("worker{name}"), worker.clone());
+    }
+    let page = html(&report);
+    let picture = page.split_once("id=picture>").unwrap().1;
+    let picture = picture.split_once("</section>").unwrap().0;
+    assert!(picture.len() < 40_000, "{} bytes", picture.len());
+    assert!(
+        picture.contains("not drawn: 3856 processes below ranks"),
+        "{picture}"
+    );
+}
+
 #[test]
 fn names_cannot_command_the_terminal() {
     let report = look(&[("0", Activity::Running, "main\u{1b}[2J\u{202e}x@a\u{7}.c:1")]);
@@ -552,12 +608,19 @@ fn sets_of_ranks_are_cut_between_items() {
 fn json_is_read_back() {
     let report = four();
     insta::assert_snapshot!(json(&look(&[("0-2", Activity::Running, "main@a.c:1 f")])), @r#"{"format":"dbgr.stacks","version":1,"title":"mpirun ./solver (pid 4711)","found":[],"doubts":[],"host":"","date":"","versions":[],"commands":[],"placement":[],"frames":[{"function":"f","module":"solver","source":null,"kind":"native"},{"function":"main","module":"solver","source":{"file":"/src/a.c","line":1},"kind":"native"}],"samples":[{"at_us":0,"stacks":[{"frames":[1,0],"thread":"first","activity":"running","end":"start","threads":[{"each":1,"ranks":"0-2"}]}],"helpers":[],"children":[]}],"classes":[],"missing":[],"verdicts":[],"undecided":"","timing":{"total_us":0,"stops":0,"stopped_median_us":0,"stopped_longest_us":0}}"#);
-    for report in [report, many(50), look(&[])] {
+    for report in [report, many(50), look(&[]), helped()] {
         let said = json(&report);
         let read = from_json(&said).unwrap();
         assert_eq!(json(&read), said);
         assert_eq!(text(&read, &PLAIN), text(&report, &PLAIN));
     }
+    let said = json(&helped());
+    let cite = r#"{"ranks":"3","processes":[4712],"samples":[0,1,2],"#;
+    assert!(said.contains(cite), "{said}");
+    // Builds before had none.
+    let old = said.replace(r#""processes":[4712],"samples""#, r#""samples""#);
+    let cites = &from_json(&old).unwrap().verdicts[0].cites;
+    assert!(cites.iter().all(|cite| cite.processes.is_empty()));
 }
 
 #[test]
@@ -631,7 +694,7 @@ fn a_page_says_what_it_must() {
     for said in [
         "<title>mpirun ./solver (pid 4711): stacks</title>",
         "<em>likely</em> <strong>3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41)",
-        "1 rank [3] in look 1, 2, 3: <code>read &lt; read_block (io.c:41)</code>",
+        "1 rank [3] in looks 1, 2, 3: <code>read &lt; read_block (io.c:41)</code>",
         "title=\"1 rank of 4 [3], in disk wait\"",
         "nobody is elsewhere than before",
         "<td>n0000<td class=set>0-3<td class=set>40211-40214<td class=set>0-3",

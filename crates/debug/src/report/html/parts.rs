@@ -8,8 +8,8 @@ use base::RankSet;
 
 use super::{
     super::{
-        Class, Report, bracketed, counted, doing, loop_lines, motion_word, outline, reason,
-        sureness_word,
+        Class, Report, bracketed, children::NUMBERED, counted, doing, loop_lines, motion_word,
+        outline, reason, sureness_word,
     },
     escaped,
 };
@@ -17,6 +17,7 @@ use crate::{
     samples::Motion,
     stack::{Activity, End, FrameId, Frames},
     tree::{Ending, Which},
+    verdict::Cite,
 };
 
 pub(super) use picture::picture;
@@ -54,14 +55,27 @@ pub(super) fn verdicts(report: &Report, page: &mut String) {
             let looks: Vec<_> = cite.samples.iter().map(|at| (at + 1).to_string()).collect();
             let _ = write!(
                 page,
-                "<li>{} {} in look {}: <code>{}</code>",
-                counted(cite.ranks.len() as u64, "rank"),
-                bracketed(&cite.ranks, MIDDLE, "…"),
+                "<li>{} in {} {}: <code>{}</code>",
+                cited(cite),
+                if looks.len() == 1 { "look" } else { "looks" },
                 looks.join(", "),
                 escaped(&report.place(&cite.frames))
             );
         }
         page.push_str("</ul></div>\n");
+    }
+}
+
+/// Of whom something is cited: `3 ranks [0-2]`, or `process 4711 below rank 3`.
+fn cited(cite: &Cite) -> String {
+    let ranks = bracketed(&cite.ranks, MIDDLE, "…");
+    let ranks = format!("{} {ranks}", counted(cite.ranks.len() as u64, "rank"));
+    let numbers: Vec<String> = cite.processes.iter().map(i32::to_string).collect();
+    match numbers.len() {
+        0 => ranks,
+        1 => format!("process {} below {ranks}", numbers[0]),
+        count if count <= NUMBERED => format!("processes {} below {ranks}", numbers.join(", ")),
+        count => format!("{} below {ranks}", counted(count as u64, "process")),
     }
 }
 

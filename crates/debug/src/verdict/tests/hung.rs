@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{verdicts, verdicts_every};
+use super::{judge, looks, verdicts, verdicts_every};
+use crate::samples::Boundary;
 
 #[track_caller]
 fn check(text: &str, looks: usize, expected: &str) {
@@ -255,6 +256,92 @@ fn the_processes_of_a_data_loader() {
     possible: ranks 0-1 wait in all_reduce (train.py:9), for at least 10 s; rank 3 waits in DataLoader (train.py:5), and its data loader's process 4713 `python3` is in pthread_mutex_lock (data.py:3), and its data loader's processes 4711, 4712 `python3` are in poll (w.py:3): the workers of its data loader are slow, or hang
     possible: ranks 0-1 wait in all_reduce (train.py:9), for at least 10 s; rank 3 waits in DataLoader (train.py:5), and its data loader's 9 processes `python3` are in poll (w.py:3): the workers of its data loader are slow, or hang
     ");
+}
+
+#[test]
+fn a_process_that_a_rank_waits_for_is_behind_a_lock() {
+    let waits = "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = running 99
+         3: main@a.c:9 > system!libc.so.6 > waitpid!libc.so.6 = child 0\n";
+    let long = |below: &str| {
+        let text = format!("{waits}{below}");
+        let recording = looks(Duration::from_secs(5), &[text.as_str(); 3]);
+        let verdicts = judge(&recording.frames, &recording.observe(Boundary::Known));
+        let said: Vec<String> = verdicts
+            .iter()
+            .map(|verdict| {
+                let cites = verdict.cites.iter().map(|cite| {
+                    let inner = cite.frames.last().map(|&id| recording.frames.get(id));
+                    let inner = inner.map(ToString::to_string).unwrap_or_default();
+                    let (ranks, processes) = (&cite.ranks, &cite.processes);
+                    format!("\n  {ranks} {processes:?} {:?} {inner}", cite.samples)
+                });
+                format!("{verdict}{}", cites.collect::<String>())
+            })
+            .collect();
+        said.join("\n")
+    };
+    let sh = "child 3 4711 7 sh: main@sh.c:3 > waitpid!libc.so.6 = child 0\n";
+    let lock = "main@h.c:3 > pthread_mutex_lock!libc.so.6 = futex 0";
+    let said = [
+        format!("child 3 4711 7 helper: {lock}"),
+        format!("{sh}child 3 4712 4711 helper: {lock}"),
+        format!("{sh}child 3 4712 4711 helper: main@h.c:3 > read!libc.so.6 = stopped 0"),
+        format!("child 3 4711 7 helper: {lock}\nchild 3 4712 7 helper: {lock}"),
+    ];
+    let said: Vec<String> = said.iter().map(|below| long(below)).collect();
+    insta::assert_snapshot!(said.join("\n"), @"
+    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9) for process 4711 `helper`, which is in pthread_mutex_lock (h.c:3): none of its threads runs, and no process that it or its launcher has started
+      0-2 [] [0, 1, 2] MPI_Barrier
+      3 [] [0, 1, 2] system
+      3 [4711] [0, 1, 2] pthread_mutex_lock
+    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9) for process 4711 `sh`, which waits for 4712 `helper`, which is in pthread_mutex_lock (h.c:3): none of its threads runs, and no process that it or its launcher has started
+      0-2 [] [0, 1, 2] MPI_Barrier
+      3 [] [0, 1, 2] system
+      3 [4711] [0, 1, 2] waitpid
+      3 [4712] [0, 1, 2] pthread_mutex_lock
+    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9) for process 4711 `sh`, which waits for 4712 `helper`, which is stopped by a signal: none of its threads runs, and no process that it or its launcher has started
+      0-2 [] [0, 1, 2] MPI_Barrier
+      3 [] [0, 1, 2] system
+      3 [4711] [0, 1, 2] waitpid
+      3 [4712] [0, 1, 2] read
+    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9), and its processes 4711, 4712 `helper` are in pthread_mutex_lock (h.c:3): none of its threads runs, and no process that it or its launcher has started
+      0-2 [] [0, 1, 2] MPI_Barrier
+      3 [] [0, 1, 2] system
+      3 [4711, 4712] [0, 1, 2] pthread_mutex_lock
+    ");
+    for (what, below) in [
+        (
+            "it reads",
+            format!("{sh}child 3 4712 4711 cat: main@h.c:3 > read!libc.so.6 = read 0"),
+        ),
+        (
+            "it sleeps",
+            "child 3 4711 7 sleep: main@h.c:3 > nanosleep!libc.so.6 = sleep 0".to_owned(),
+        ),
+        (
+            "it waits for some time",
+            "child 3 4711 7 helper: main@h.c:3 > pthread_mutex_timedlock!libc.so.6 = timed 0"
+                .to_owned(),
+        ),
+        (
+            "one of two reads",
+            format!(
+                "child 3 4711 7 helper: {lock}\nchild 3 4712 7 cat: main@h.c:3 > read!libc.so.6 = read 0"
+            ),
+        ),
+        (
+            "one is not seen",
+            format!("child 3 4711 7 helper: {lock}\nchild 3 4712 7 cat: not permitted"),
+        ),
+        (
+            "it works",
+            format!("child 3 4711 7 helper: {lock}\nbelow 3: 80"),
+        ),
+        ("nobody has a lock", sh.to_owned()),
+        ("nothing is seen", String::new()),
+    ] {
+        assert_eq!(long(&below), "", "{what}");
+    }
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! The picture: a box for each frame, as wide as the ranks in it.
 
+mod below;
+
 use std::fmt::Write as _;
 
+use self::below::Below;
 use super::{MIDDLE, SHORT, colour, ended, escaped};
 use crate::{
     report::{
@@ -44,28 +47,30 @@ pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
         "<section><h2>Where they are{looks} <small>callers above, callees below; as wide as their ranks are many, \
          but few are drawn wider than they are</small></h2>\n<div class=pic id=picture>"
     );
-    // A parent stands before its children.
-    let least = (outline.ranks.len() / MIN_PART).max(1);
-    let mut weights = vec![0; outline.segments.len()];
-    for (at, segment) in outline.segments.iter().enumerate().rev() {
-        let below: usize = segment.children.iter().map(|&child| weights[child]).sum();
-        weights[at] = below + ends_weight(segment, least) + folded_weight(segment, least);
-    }
+    let weights = weights(&outline);
+    let helpers = Below::of(sample, &outline);
     let root = &outline.segments[0];
     let is_first = |&&at: &&usize| outline.segments[at].first;
     let (first, others): (Vec<usize>, Vec<usize>) =
         root.children.iter().partition(|at| is_first(at));
     let mut drawing = Drawing {
+        report,
         frames: &view.frames,
         outline: &outline,
         weights: &weights,
         narrow: narrow(&outline, &weights),
         labels: Vec::new(),
+        helpers: &helpers,
+        whose: "",
     };
     drawing.row(&first, Some(root), page);
     if !others.is_empty() {
         page.push_str("\n<p class=note>other threads of these processes</p>");
         drawing.row(&others, None, page);
+    }
+    if !helpers.of_others.is_empty() {
+        page.push_str("\n<p class=note>processes below other ranks</p>");
+        below::draw(report, &helpers.of_others, page);
     }
     let labels = drawing.labels;
     page.push_str("</div>\n");
@@ -73,6 +78,7 @@ pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
         page.push_str("<ol class=labels>");
         for (number, &at) in labels.iter().enumerate() {
             label(&view.frames, &outline.segments[at], number + 1, page);
+            page.push_str(&helpers.sentence(at));
         }
         page.push_str("</ol>\n");
     }
@@ -80,6 +86,13 @@ pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
         "<p class=panel id=panel>Point at a box for its ranks; click to keep it.</p>\n\
          <p class=\"note key\"><i class=r></i>running<i class=w></i>waiting<i class=d></i>in disk wait<i class=t></i>stopped",
     );
+    if helpers.are_drawn() {
+        page.push_str(" · dotted: processes that the ranks above them have started");
+    }
+    if helpers.hidden > 0 {
+        let hidden = counted(helpers.hidden as u64, "process");
+        let _ = write!(page, " · not drawn: {hidden} below ranks");
+    }
     for (kind, threads) in &sample.helpers {
         let _ = write!(
             page,
@@ -90,6 +103,18 @@ pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
         );
     }
     page.push_str("</p></section>\n");
+}
+
+/// How wide each segment is.
+fn weights(outline: &Outline) -> Vec<usize> {
+    // A parent stands before its children.
+    let least = (outline.ranks.len() / MIN_PART).max(1);
+    let mut weights = vec![0; outline.segments.len()];
+    for (at, segment) in outline.segments.iter().enumerate().rev() {
+        let below: usize = segment.children.iter().map(|&child| weights[child]).sum();
+        weights[at] = below + ends_weight(segment, least) + folded_weight(segment, least);
+    }
+    weights
 }
 
 fn ends_weight(segment: &Segment, least: usize) -> usize {
@@ -123,6 +148,7 @@ fn remainder(segment: &Segment, page: &mut String) {
 
 /// A picture that is being drawn.
 struct Drawing<'a> {
+    report: &'a Report,
     frames: &'a Frames,
     outline: &'a Outline,
     weights: &'a [usize],
@@ -130,6 +156,9 @@ struct Drawing<'a> {
     narrow: Vec<usize>,
     /// Those that have one, which is their place from 1.
     labels: Vec<usize>,
+    helpers: &'a Below,
+    /// What stands before the number of ranks: the stacks may be those of processes below them.
+    whose: &'a str,
 }
 
 impl Drawing<'_> {
@@ -145,6 +174,9 @@ impl Drawing<'_> {
                 .sum();
             let rest = all.saturating_sub(below);
             rest_of(parent, rest, page);
+            if rest > 0 {
+                page.push_str("</div>");
+            }
         }
         let mut open: Vec<Piece> = children.iter().rev().map(|&it| Piece::Open(it)).collect();
         while let Some(piece) = open.pop() {
@@ -157,24 +189,76 @@ impl Drawing<'_> {
                 self.labels.push(at);
                 self.labels.len()
             });
-            open_segment(
-                self.frames,
-                self.outline,
-                at,
-                (self.weights[at], number),
-                page,
-            );
+            self.open_segment(at, number, page);
             open.push(Piece::Close);
+            let helpers = self.helpers.of_segment.get(&at);
             if segment.children.is_empty() {
+                if let Some(helpers) = helpers {
+                    below::draw(self.report, helpers, page);
+                }
                 continue;
             }
             page.push_str("<div class=k>");
             open.push(Piece::Close);
             let below: usize = segment.children.iter().map(|&it| self.weights[it]).sum();
-            rest_of(segment, self.weights[at] - below, page);
+            let rest = self.weights[at] - below;
+            rest_of(segment, rest, page);
+            if rest > 0 {
+                if let Some(helpers) = helpers {
+                    below::draw(self.report, helpers, page);
+                }
+                page.push_str("</div>");
+            }
             open.extend(segment.children.iter().rev().map(|&it| Piece::Open(it)));
         }
         page.push_str("</div>");
+    }
+
+    /// The box of a segment, which is left open.
+    fn open_segment(&self, at: usize, number: Option<usize>, page: &mut String) {
+        let (frames, outline) = (self.frames, self.outline);
+        let segment = &outline.segments[at];
+        let mut class = "s".to_owned();
+        if let (Some((ending, _)), true) = (segment.ends.first(), segment.children.is_empty()) {
+            class = format!("{class} {}", colour(ending.activity));
+        }
+        if outline.odd.contains(&at) {
+            class.push_str(" o");
+        }
+        let _ = write!(
+            page,
+            "\n<div class=\"{class}\" style=\"flex:{} 1 0\" title=\"{}{} of {} {}",
+            self.weights[at],
+            self.whose,
+            counted(segment.ranks.len() as u64, "rank"),
+            outline.ranks.len(),
+            bracketed(&segment.ranks, MIDDLE, "…"),
+        );
+        for (ending, _) in &segment.ends {
+            let _ = write!(
+                page,
+                ", {}",
+                ended(frames, segment.frames.last().copied(), ending)
+            );
+        }
+        page.push_str("\">");
+        if let Some(number) = number {
+            let _ = write!(page, "<b class=l>{number}</b>");
+        }
+        let all = segment.frames.len();
+        let (outer, inner) = DRAWN;
+        for (index, &id) in segment.frames.iter().enumerate() {
+            if all > outer + inner + 1 && index >= outer && index < all - inner {
+                if index == outer {
+                    let _ = write!(page, "<b>… {} frames</b>", all - outer - inner);
+                }
+                continue;
+            }
+            frame(frames.get(id), page);
+        }
+        if segment.children.is_empty() {
+            remainder(segment, page);
+        }
     }
 }
 
@@ -197,12 +281,11 @@ fn narrow(outline: &Outline, weights: &[usize]) -> Vec<usize> {
     narrow
 }
 
-/// What of a segment stands beside its callees, in a box of its own.
+/// What of a segment stands beside its callees, in a box of its own, which is left open where there is one.
 fn rest_of(segment: &Segment, weight: usize, page: &mut String) {
     if weight > 0 {
         let _ = write!(page, "<div class=s style=\"flex:{weight} 1 0;order:1\">");
         remainder(segment, page);
-        page.push_str("</div>");
     }
 }
 
@@ -227,55 +310,6 @@ fn label(frames: &Frames, segment: &Segment, number: usize, page: &mut String) {
         places.join(" &gt; "),
         doing.join(", ")
     );
-}
-
-fn open_segment(
-    frames: &Frames,
-    outline: &Outline,
-    at: usize,
-    (weight, number): (usize, Option<usize>),
-    page: &mut String,
-) {
-    let segment = &outline.segments[at];
-    let mut class = "s".to_owned();
-    if let (Some((ending, _)), true) = (segment.ends.first(), segment.children.is_empty()) {
-        class = format!("{class} {}", colour(ending.activity));
-    }
-    if outline.odd.contains(&at) {
-        class.push_str(" o");
-    }
-    let _ = write!(
-        page,
-        "\n<div class=\"{class}\" style=\"flex:{weight} 1 0\" title=\"{} of {} {}",
-        counted(segment.ranks.len() as u64, "rank"),
-        outline.ranks.len(),
-        bracketed(&segment.ranks, MIDDLE, "…"),
-    );
-    for (ending, _) in &segment.ends {
-        let _ = write!(
-            page,
-            ", {}",
-            ended(frames, segment.frames.last().copied(), ending)
-        );
-    }
-    page.push_str("\">");
-    if let Some(number) = number {
-        let _ = write!(page, "<b class=l>{number}</b>");
-    }
-    let all = segment.frames.len();
-    let (outer, inner) = DRAWN;
-    for (index, &id) in segment.frames.iter().enumerate() {
-        if all > outer + inner + 1 && index >= outer && index < all - inner {
-            if index == outer {
-                let _ = write!(page, "<b>… {} frames</b>", all - outer - inner);
-            }
-            continue;
-        }
-        frame(frames.get(id), page);
-    }
-    if segment.children.is_empty() {
-        remainder(segment, page);
-    }
 }
 
 fn frame(frame: &Frame, page: &mut String) {

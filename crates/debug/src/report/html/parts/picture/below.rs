@@ -1,0 +1,147 @@
+//! The processes that ranks have started, below the boxes of these ranks.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use base::RankSet;
+
+use super::{Drawing, escaped, weights};
+use crate::{
+    report::{Children, Report, Sample, counted, outline::Outline, view::View},
+    tree::{Threads, Tree},
+};
+
+/// Boxes for processes of one name below one box.
+const MAX_BOXES: usize = 40;
+/// Stacks of those in one box.
+const MAX_STACKS: usize = 6;
+
+/// Processes of one name, below the same ranks.
+pub(super) type Named = (String, Children);
+
+/// Which of them stand where.
+#[derive(Default)]
+pub(super) struct Below {
+    /// Below the box of a segment.
+    pub(super) of_segment: BTreeMap<usize, Vec<Named>>,
+    /// Below ranks that have no box.
+    pub(super) of_others: Vec<Named>,
+    /// How many processes have no box themselves.
+    pub(super) hidden: usize,
+}
+
+impl Below {
+    /// Those of a look, of which this is the outline.
+    pub(super) fn of(sample: &Sample, outline: &Outline) -> Self {
+        let mut all = Self::default();
+        let mut boxes = 0;
+        for (name, children) in &sample.children {
+            let mut left = children.ranks();
+            let mut place = |children: Children| {
+                if boxes == MAX_BOXES {
+                    all.hidden += children.procs.len();
+                    return None;
+                }
+                boxes += 1;
+                Some((name.clone(), children))
+            };
+            for (at, segment) in outline.segments.iter().enumerate() {
+                let here = ranks_at(outline, at).intersection(&left);
+                if here.is_empty() || !segment.first {
+                    continue;
+                }
+                left = left.difference(&here);
+                if let Some(placed) = place(only(children, &here)) {
+                    all.of_segment.entry(at).or_default().push(placed);
+                }
+            }
+            if !left.is_empty() {
+                all.of_others.extend(place(only(children, &left)));
+            }
+        }
+        all
+    }
+
+    /// Whether any have a box.
+    pub(super) fn are_drawn(&self) -> bool {
+        !self.of_segment.is_empty() || !self.of_others.is_empty()
+    }
+
+    /// What is said beside the label of a segment.
+    pub(super) fn sentence(&self, at: usize) -> String {
+        let named = self.of_segment.get(&at).into_iter().flatten();
+        named
+            .map(|(name, children)| format!("; {}", escaped(&children.sentence(name))))
+            .collect()
+    }
+}
+
+/// The ranks whose stacks end in a segment.
+fn ranks_at(outline: &Outline, at: usize) -> RankSet {
+    let ends = outline.segments[at].ends.iter();
+    ends.fold(RankSet::new(), |all, (_, threads)| {
+        all.union(&threads.ranks())
+    })
+}
+
+/// Those below some of the ranks.
+fn only(children: &Children, ranks: &RankSet) -> Children {
+    let mut tree = Tree::new();
+    children.tree.each(|stack, ending, threads| {
+        let mut here = Threads::default();
+        for (each, of) in threads.by_count() {
+            let both = of.intersection(ranks);
+            if !both.is_empty() {
+                here.add(each, &both);
+            }
+        }
+        if !here.is_empty() {
+            tree.add(stack, ending.clone(), &here);
+        }
+    });
+    let procs = children.procs.iter().copied();
+    let procs: Vec<_> = procs.filter(|it| ranks.contains(it.rank)).collect();
+    // Which of them were not seen is not known.
+    let is_whole = procs.len() == children.procs.len();
+    Children {
+        unseen: if is_whole { children.unseen } else { 0 },
+        procs,
+        tree,
+    }
+}
+
+/// A box for those of each name, and in it where they are.
+pub(super) fn draw(report: &Report, named: &[Named], page: &mut String) {
+    page.push_str("<div class=\"k hs\">");
+    for (name, children) in named {
+        let said = match children.procs[..] {
+            [only] => format!("{name} ({})", only.pid),
+            _ => format!(
+                "{} of {name}",
+                counted(children.procs.len() as u64, "process")
+            ),
+        };
+        let _ = write!(
+            page,
+            "\n<div class=\"s h\" style=\"flex:{} 1 0\" title=\"{}\"><b>{}</b>",
+            children.procs.len(),
+            escaped(&children.sentence(name)),
+            escaped(&said)
+        );
+        let view = View::of(&children.tree, &report.frames);
+        let outline = Outline::of(&view.tree, &view.frames, MAX_STACKS);
+        let root = &outline.segments[0];
+        let mut drawing = Drawing {
+            report,
+            frames: &view.frames,
+            outline: &outline,
+            weights: &weights(&outline),
+            narrow: Vec::new(),
+            labels: Vec::new(),
+            helpers: &Below::default(),
+            whose: "below ",
+        };
+        drawing.row(&root.children, Some(root), page);
+        page.push_str("</div>");
+    }
+    page.push_str("</div>");
+}
