@@ -40,7 +40,7 @@ use crate::{
     planted::{self, Bug},
     proto::{
         Cause, Chunk, Drained, EndReason, FromFront, Launch, Note, Outcome, RankChoice, Refusal,
-        StartFailure, Stream, TableRow, ToController, ToDaemon, ToFront, Universe,
+        Rest, StartFailure, Stream, TableRow, ToController, ToDaemon, ToFront, Universe,
     },
     spec::{
         Destination, JobSpec, OnFailure, Pattern, PatternFacts, StdinTarget, UniverseSize, Warning,
@@ -539,6 +539,7 @@ impl Controller {
             ToController::Unfinished { job, ranks } => {
                 self.end(now, job, Cause::Unfinished(ranks));
             }
+            ToController::LeftEarly { job, ranks } => self.on_left_early(job, ranks),
             ToController::Note { note, .. } => self.tell(ToFront::Note(note)),
             ToController::DebuggerLost { job, ranks } => self.on_debugger_lost(now, job, ranks),
             ToController::Clean { job } => {
@@ -758,6 +759,13 @@ impl Controller {
                 }
             }
         }
+    }
+
+    /// These have ended well without having finished, and the job has come to its end since.
+    fn on_left_early(&mut self, id: JobId, ranks: RankSet) {
+        let well = self.jobs.get(&id).is_none_or(|job| job.cause.is_none());
+        let rest = if well { Rest::Well } else { Rest::Badly };
+        self.tell(ToFront::Note(Note::Unfinished { ranks, rest }));
     }
 
     /// These run on, and nobody can end them.

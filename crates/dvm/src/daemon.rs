@@ -583,8 +583,11 @@ impl Daemon {
             let left = self.jobs.len() + count - 1 - number;
             let service = self.service.as_mut();
             let closed = service.map(|service| service.last_words(id, left));
-            let notes = job.unfinished().into_iter();
-            for note in notes.chain(closed.into_iter().flatten()) {
+            if let Some(ranks) = job.unfinished() {
+                let left = ToController::LeftEarly { job: id, ranks };
+                self.outputs.push_back(Output::Send(left));
+            }
+            for note in closed.into_iter().flatten() {
                 let note = ToController::Note { job: id, note };
                 self.outputs.push_back(Output::Send(note));
             }

@@ -322,7 +322,7 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
             .fact(them, list(numbers, left_out))
             .with_help("that user can end such a process, or root: `sudo kill PID`")
         }
-        Note::Unfinished(ranks) => trouble::unfinished(ranks, scene),
+        Note::Unfinished { ranks, rest } => trouble::unfinished(ranks, *rest, scene),
         Note::Refused(refused) => trouble::refused(refused, scene),
         Note::Missing { node, what, why } => trouble::missing(*node, *what, why, scene),
     }

@@ -208,7 +208,10 @@ pub enum Note {
         pids: Vec<i32>,
     },
     /// These ranks have ended with code 0 between `MPI_Init` and `MPI_Finalize`.
-    Unfinished(RankSet),
+    Unfinished {
+        ranks: RankSet,
+        rest: Rest,
+    },
     /// Connections to the PMIx port of a node were closed because of who made them or of what came over them.
     Refused(Refused),
     /// Something that the job does without.
@@ -218,6 +221,14 @@ pub enum Note {
         /// What the system says.
         why: String,
     },
+}
+
+/// How a job ended apart from some of its ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rest {
+    Well,
+    /// Ranks failed or were ended, and the exit code says so.
+    Badly,
 }
 
 /// Connections to a PMIx port that were closed.
@@ -541,6 +552,11 @@ pub enum ToController {
     },
     /// These have ended without having finished with PMI or PMIx, and others are there for some time more.
     Unfinished {
+        job: JobId,
+        ranks: RankSet,
+    },
+    /// These have ended so, and that has not ended the job, which is over on this node.
+    LeftEarly {
         job: JobId,
         ranks: RankSet,
     },

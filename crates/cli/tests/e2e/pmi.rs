@@ -196,6 +196,27 @@ fn what_is_wrong_is_answered() {
     ");
 }
 
+/// The exit code is that of the rank that fails then, and the one that has left is no success of its own.
+#[test]
+fn a_rank_leaves_and_another_fails_for_it() {
+    let sandbox = Sandbox::new();
+    let pid = sandbox.path("pid").display().to_string();
+    let script = r#"
+        if [ "$PMI_RANK" = 0 ]; then echo $$ >"$1"; exit; fi
+        until [ -s "$1" ] && ! kill -0 "$(cat "$1")"; do :; done 2>/dev/null
+        exit 3
+        "#;
+    let script = one(&sandbox, "script", script);
+    let run = sandbox.run_rally(&["run", "-n", "2", "bash", &script, &pid]);
+    run.expect_code(3).expect_err(&[
+        "warning: rank 0 on ",
+        " ended with code 0, but without `MPI_Finalize`",
+        "effect: other ranks may have waited or failed because of it",
+        "error: rank 1 on ",
+        " exited with code 3",
+    ]);
+}
+
 #[test]
 fn a_spawn_has_several_programs_and_arguments_of_several_lines() {
     let sandbox = Sandbox::new();

@@ -251,8 +251,8 @@ impl LocalJob {
     }
 
     /// The ranks that have ended well from inside of MPI, where that has not ended the job.
-    pub(super) fn unfinished(&mut self) -> Option<Note> {
-        self.partings.take().map(Note::Unfinished)
+    pub(super) fn unfinished(&mut self) -> Option<RankSet> {
+        self.partings.take()
     }
 
     pub(super) const fn is_clean(&self) -> bool {

@@ -73,7 +73,8 @@ Start the other program as a job of its own. `--kill-on-bad-exit=no` lets the ra
 call of `exit` in the midst of a program does that, a `STOP` in Fortran, or a library that ends the process. MPI requires \
 `MPI_Finalize`; without it, what other ranks were to get may be missing.
 
-The exit code is not changed: every rank has ended with 0. Where others were still at work 3 s later, the job is ended instead."
+These ranks count as successful, and the exit code is what the others say. Where one of those fails because these have left, it is \
+that one's. Where others were still at work 3 s later, the job is ended instead (`rally help job/left-alone`)."
 
     LEFT_ALONE: Error "job/left-alone"
 "Some ranks called `MPI_Init` (or `PMIx_Init`) and ended with code 0 without `MPI_Finalize`, and 3 s later others had neither finalized \

@@ -6,13 +6,24 @@ use super::{
     Message, Scene, effect, kind as k,
     words::{count, plain, ranks_text},
 };
-use crate::proto::{Missing, Outcome, Refused};
+use crate::proto::{Missing, Outcome, Refused, Rest};
 
 /// Ranks that have ended with code 0 from inside of MPI, and the job went its way.
-pub(super) fn unfinished(ranks: &RankSet, scene: &Scene<'_>) -> Message {
+pub(super) fn unfinished(ranks: &RankSet, rest: Rest, scene: &Scene<'_>) -> Message {
+    let one = ranks.len() == 1;
+    let effect = match rest {
+        Rest::Well => format!(
+            "none on the exit code: {} ended with code 0",
+            if one { "it" } else { "they" },
+        ),
+        Rest::Badly => format!(
+            "other ranks may have waited or failed because of {}",
+            if one { "it" } else { "them" },
+        ),
+    };
     Message::new(&k::UNFINISHED, unfinished_headline(ranks, scene))
         .maybe("program", scene.program(ranks))
-        .fact("effect", "none on the exit code: they ended with code 0")
+        .fact("effect", effect)
         .with_help(FINALIZE)
 }
 

@@ -1,7 +1,7 @@
 //! What goes wrong around a job.
 
 use super::*;
-use crate::proto::{Missing, Refused};
+use crate::proto::{Missing, Refused, Rest};
 
 fn closed(ranks: Option<&str>, reasons: &[(&str, u64)], count: u64) -> Note {
     let reasons = reasons.iter();
@@ -95,16 +95,27 @@ fn ranks_that_leave_without_finalize() {
     let small = Job::small();
     let wide = Job::wide();
     let cases = [
-        (&small, Note::Unfinished(set("3"))),
-        (&wide, Note::Unfinished(set("0-1,6"))),
+        (&small, "3", Rest::Well),
+        (&wide, "0-1,6", Rest::Well),
+        (&small, "3", Rest::Badly),
+        (&wide, "0-1,6", Rest::Badly),
     ];
-    let notes = cases.map(|(job, note)| shown(&super::note(&note, &job.scene())));
+    let notes = cases.map(|(job, ranks, rest)| {
+        let ranks = set(ranks);
+        shown(&note(&Note::Unfinished { ranks, rest }, &job.scene()))
+    });
     insta::assert_snapshot!(notes.concat(), @"
     job/no-finalize Warning: rank 3 on `n1` ended with code 0, but without `MPI_Finalize`
-      effect: none on the exit code: they ended with code 0
+      effect: none on the exit code: it ended with code 0
       help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
     job/no-finalize Warning: ranks 0-1,6 on `n[08,11]` ended with code 0, but without `MPI_Finalize`
       effect: none on the exit code: they ended with code 0
+      help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
+    job/no-finalize Warning: rank 3 on `n1` ended with code 0, but without `MPI_Finalize`
+      effect: other ranks may have waited or failed because of it
+      help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
+    job/no-finalize Warning: ranks 0-1,6 on `n[08,11]` ended with code 0, but without `MPI_Finalize`
+      effect: other ranks may have waited or failed because of them
       help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
     ");
     let outcome = Outcome {
