@@ -8,16 +8,17 @@
 //! |---|---|---|
 //! | a proc | [`Input::Exited`] | reported once, after its output; what it left behind is ended with the job |
 //! | nobody: a proc that has become another user | [`Input::NotPermitted`] | when it has not ended by itself, it is named and left |
+//! | nobody: a proc that SIGKILL does not end | a deadline | it is named and left |
 //! | a proc's PMI connection | [`Input::PmiClosed`] | its pending fence is dropped; the proc lives on |
 //! | the controller | the caller, who owns the link | [`Daemon::controller_lost`]: everything is killed |
 //!
 //! Phases of a job on its node:
 //!
-//! | phase | all procs done | end | kill | grace over | swept |
+//! | phase | all procs done | end | kill | deadline | swept |
 //! |---|---|---|---|---|---|
 //! | `Running` | `Sweeping` | TERM → `Ending` | KILL → `Killing` | – | ignored |
 //! | `Ending` | `Sweeping` | ignored | KILL → `Killing` | KILL → `Killing` | ignored |
-//! | `Killing` | `Sweeping` | ignored | ignored | – | ignored |
+//! | `Killing` | `Sweeping` | ignored | ignored | the rest is *stuck*, and left | ignored |
 //! | `Sweeping` | – | ignored | KILL what is left | harder, then *stuck* | none left → `Clean` |
 
 mod job;

@@ -10,8 +10,8 @@
 //! | `Done`, `Failed` | bug | bug | bug | – | bug | ignored | – |
 //! | `Left` | bug | bug | bug | – | ignored | ignored | – |
 //!
-//! A proc that we may not kill, because it has become another user, and that does not end by itself is `Left`: that is said, and
-//! nobody waits for it.
+//! A proc that we cannot end is `Left`: it has become another user and does not end by itself, or sleeps in the kernel. That is
+//! said, and nobody waits for it.
 //!
 //! A proc is done when it has exited *and* its output was read to the end; what still holds the output open
 //! [`LEAK_DELAY`] after the exit makes it leaky. Every fork ends in exactly one `Done`.
@@ -54,7 +54,7 @@ pub enum State {
         drained: Drained,
     },
     Failed,
-    /// It runs, and we may not end it.
+    /// It is still there, and we cannot end it.
     Left,
 }
 

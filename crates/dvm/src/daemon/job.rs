@@ -4,6 +4,8 @@
 mod attendance;
 mod environment;
 mod fence;
+#[cfg(test)]
+mod fixture;
 mod left;
 mod partings;
 mod pushed;
@@ -21,7 +23,13 @@ use base::{ExitStatus, Rank, RankSet, Signal, Time};
 use pmix::pmi;
 
 pub(super) use self::environment::spaced;
-use self::{attendance::Attendance, environment::Share, partings::Partings, start::Plan};
+use self::{
+    attendance::Attendance,
+    environment::Share,
+    left::{PROC_KILL_MAX, Why},
+    partings::Partings,
+    start::Plan,
+};
 use super::{
     Company, DaemonConfig, Output, proc_id,
     service::{Environment, Pushed},
@@ -42,8 +50,13 @@ type Out = VecDeque<Output>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    Ending { kill_at: Time },
-    Killing,
+    Ending {
+        kill_at: Time,
+    },
+    /// SIGKILL was sent; procs that it has not ended by then are left.
+    Killing {
+        leave_at: Option<Time>,
+    },
 }
 
 /// Whether somebody hears what is sent.
@@ -64,6 +77,8 @@ struct Proc {
     feeder: Option<Feeder>,
     /// Its end was reported, or it was never started.
     settled: bool,
+    /// Of its process, once it has one.
+    pid: Option<i32>,
 }
 
 /// The procs of one job on this node.
@@ -189,6 +204,7 @@ impl LocalJob {
                     stderr: Assembler::default(),
                     feeder,
                     settled: false,
+                    pid: None,
                 };
                 (rank, proc)
             })
@@ -260,13 +276,14 @@ impl LocalJob {
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        let kill_at = match self.phase {
+        let due = match self.phase {
             Phase::Ending { .. } if planted::is(Bug::KillAfterGraceForgotten) => None,
             Phase::Ending { kill_at } => Some(kill_at),
-            Phase::Running | Phase::Killing => None,
+            Phase::Killing { leave_at } => leave_at,
+            Phase::Running => None,
         };
         let leave_at = self.not_permitted.as_ref().map(|(until, _)| *until);
-        [kill_at, leave_at, self.sweep.deadline(), self.check_at]
+        [due, leave_at, self.sweep.deadline(), self.check_at]
             .into_iter()
             .flatten()
             .min()
@@ -346,8 +363,10 @@ impl LocalJob {
 
     pub(super) fn kill(&mut self, now: Time, out: &mut Out) {
         self.cancel_starts(now, out);
-        if self.phase != Phase::Killing {
-            self.phase = Phase::Killing;
+        if !matches!(self.phase, Phase::Killing { .. }) {
+            self.phase = Phase::Killing {
+                leave_at: Some(now + PROC_KILL_MAX),
+            };
             self.signal(Signal::KILL, out);
         }
         let action = self.sweep.harden(now);
@@ -365,7 +384,12 @@ impl LocalJob {
             self.check_procs(now, out);
         }
         if let Some((_, ranks)) = self.not_permitted.take_if(|(until, _)| *until <= now) {
-            self.leave(now, ranks, out);
+            self.leave(now, &ranks, Why::NotPermitted, out);
+        }
+        if let Phase::Killing { leave_at } = &mut self.phase
+            && leave_at.take_if(|at| *at <= now).is_some()
+        {
+            self.leave(now, &self.alive(), Why::Stuck, out);
         }
         let action = self.sweep.on_tick(now);
         self.carry_out(action, out);
@@ -415,25 +439,7 @@ impl LocalJob {
             self.wake_at(next);
             return;
         }
-        for stream in Stream::BOTH {
-            let Some(proc) = self.procs.get_mut(&rank) else {
-                return;
-            };
-            if !proc.life.is_open(stream) {
-                continue;
-            }
-            let mut pieces = Vec::new();
-            proc.assembler(stream).finish(&mut pieces);
-            proc.life.on_stream_ended(stream);
-            out.push_back(Output::CloseOutput {
-                proc: proc_id(self.launch.job, rank),
-                stream,
-            });
-            self.pass_on(rank, stream, pieces, out);
-            if planted::is(Bug::EndedTwice) {
-                self.report_if_done(now, rank, out);
-            }
-        }
+        self.close_outputs(now, rank, out);
         self.report_if_done(now, rank, out);
     }
 
@@ -466,7 +472,7 @@ impl LocalJob {
                 Phase::Ending { kill_at } => Manner::Ask {
                     grace: kill_at.since(now),
                 },
-                Phase::Killing => Manner::Kill,
+                Phase::Killing { .. } => Manner::Kill,
             };
             let action = self.sweep.begin(manner);
             self.carry_out(action, out);

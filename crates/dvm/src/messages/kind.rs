@@ -162,7 +162,7 @@ over, SIGKILL."
     STUCK: Error "job/stuck"
 "Processes of the job do not end although they were sent SIGKILL. Only the kernel can keep a process alive then: it waits \
 in a system call that cannot be interrupted (state `D`), mostly for a file server that does not answer or for a device. \
-They end when that call returns. Nothing that a launcher can do ends them sooner."
+They end when that call returns. Nothing that a launcher can do ends them sooner. Ranks got 10 s, other processes 2 s."
 
     NOT_PERMITTED: Error "job/not-permitted"
 "Processes of the job have become another user, for example by `sudo` or by a program with the setuid bit. Only that user and root \

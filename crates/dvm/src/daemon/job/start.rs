@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 use base::{Rank, RankSet, Signal, Time};
 use pmix::pmi;
 
-use super::{LocalJob, Out, Phase, Proc, slot};
+use super::{LocalJob, Out, Phase, Proc, left::PROC_KILL_MAX, slot};
 use crate::{
     daemon::{Output, SpawnOrder, StreamPlan, proc_id},
     life::Unexpected,
@@ -181,6 +181,7 @@ impl LocalJob {
             .map_or(HoldAt::Nowhere, |(_, hold)| hold);
         if let Some(proc) = self.procs.get_mut(&rank) {
             proc.life.on_spawned(hold)?;
+            proc.pid = Some(pid);
             self.table.push(TableRow {
                 rank,
                 host: self.host.clone(),
@@ -196,10 +197,15 @@ impl LocalJob {
                     proc: id,
                     signal: Signal::TERM,
                 }),
-                Phase::Killing => out.push_back(Output::Signal {
-                    proc: id,
-                    signal: Signal::KILL,
-                }),
+                Phase::Killing { .. } => {
+                    self.phase = Phase::Killing {
+                        leave_at: Some(now + PROC_KILL_MAX),
+                    };
+                    out.push_back(Output::Signal {
+                        proc: id,
+                        signal: Signal::KILL,
+                    });
+                }
             }
             for stream in Stream::BOTH {
                 let shut = self.windows[slot(stream)].flow() == Flow::Shut;
