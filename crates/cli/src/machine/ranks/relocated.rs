@@ -4,21 +4,23 @@
 //! `OPAL_PREFIX` (its PMIx from `PMIX_PREFIX`). Its own launcher sets these for the ranks. Without them every error of MPI is
 //! told as "Sorry! You were supposed to get help". They are set only where a rank is known to load such a library: for any
 //! other Open MPI they would be wrong.
+//!
+//! Where the program itself is not linked with Open MPI, it may be what starts the one that is: a shell, `env`, `numactl`, a
+//! script, Python. Then all that its words name is looked at ([`words`]), and has to agree.
+
+mod linked;
+mod words;
 
 use std::{
-    ffi::{CString, OsStr, OsString},
-    fs::{self, File},
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    collections::BTreeSet,
+    ffi::{CString, OsStr},
+    fs,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
 use dvm::spec::App;
 use memchr::memmem;
-use object::{
-    Endianness, ReadCache, ReadRef as _,
-    elf::{self, FileHeader64},
-    read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _},
-};
 
 use super::program::variable;
 
@@ -28,9 +30,6 @@ const LIBRARY: &str = "libmpi.so.40";
 const COMPILED_IN: [&str; 3] = ["libopen-pal.so.80", "libopen-pal.so.40", LIBRARY];
 /// Bytes of a library that are searched; those of a release have 1 to 8 MiB.
 const MAX_LIBRARY: u64 = 256 << 20;
-/// Bytes of one name or list of directories in a program.
-const MAX_TEXT: u64 = 64 << 10;
-
 /// By this variable mpi4py is told which library to load.
 const OF_PYTHON: &str = "MPI4PY_LIBMPI";
 
@@ -81,120 +80,68 @@ fn names(library: &[u8], directory: &Path) -> bool {
     memmem::find(library, &text).is_some()
 }
 
-/// The directory from which ranks of an app load their Open MPI, as far as that can be told.
+/// The directory from which ranks of an app load their Open MPI, as far as that can be told: nothing where programs that they
+/// may run load different ones.
 fn library_directory(app: &App, program: &Path) -> Option<PathBuf> {
-    let has = |directory: &Path| directory.is_absolute() && directory.join(LIBRARY).is_file();
-    let listed = |list: &OsStr| {
-        let entries = list.as_bytes().split(|byte| *byte == b':');
-        entries
-            .map(|entry| PathBuf::from(OsStr::from_bytes(entry)))
-            .find(|entry| has(entry))
-    };
-    let linked = linked(program);
-    if let Some(linked) = &linked
-        && let Some(list) = &linked.before
-        && let Some(found) = listed(list)
-    {
-        return Some(found);
+    let mut loaded = BTreeSet::new();
+    for program in words::programs(app, program)? {
+        loaded.extend(loaded_by(app, &program));
     }
-    // What is set for Python counts for Python, and what is set for all counts for those behind a wrapper as well.
-    let named = variable_of(app, OF_PYTHON).map(Path::new);
-    let named = named
-        .filter(|file| linked.is_none() && file.ends_with(LIBRARY))
-        .and_then(|file| Some(file.parent()?.to_path_buf()))
-        .filter(|directory| has(directory));
-    let found = named.or_else(|| listed(variable_of(app, "LD_LIBRARY_PATH")?));
-    match linked {
-        _ if found.is_some() => found,
-        Some(linked) => listed(&linked.after?),
-        // The Python of a virtual environment loads what was installed into that.
-        None => {
+    let mut loaded = loaded.into_iter();
+    match (loaded.next(), loaded.next()) {
+        // What is set for all counts for those that are not found.
+        (None, _) => listed(variable_of(app, "LD_LIBRARY_PATH")?),
+        (Some(Loaded::From(directory)), None) => Some(directory),
+        (Some(Loaded::Elsewhere), None) | (Some(_), Some(_)) => None,
+    }
+}
+
+/// Which Open MPI a program loads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Loaded {
+    From(PathBuf),
+    /// One of the system, or nobody knows which.
+    Elsewhere,
+}
+
+/// Nothing for a program that is not linked with any, and is no Python beside one.
+fn loaded_by(app: &App, program: &Path) -> Option<Loaded> {
+    let for_all = || listed(variable_of(app, "LD_LIBRARY_PATH")?);
+    let Some(linked) = linked::linked(program) else {
+        // The Python of a virtual environment loads what was installed into that, unless it is told otherwise.
+        let beside = || {
             let beside = program.parent()?.parent()?.join("lib");
-            has(&beside).then_some(beside)
-        }
-    }
+            has_library(&beside).then_some(beside)
+        };
+        let named = || {
+            let file = Path::new(variable_of(app, OF_PYTHON)?);
+            let directory = file.parent().filter(|_| file.ends_with(LIBRARY))?;
+            has_library(directory).then(|| directory.to_path_buf())
+        };
+        let found = named().or_else(|| beside().map(|beside| for_all().unwrap_or(beside)));
+        return found.map(Loaded::From);
+    };
+    let before = linked.before.as_deref().and_then(listed);
+    let after = || listed(linked.after.as_deref()?);
+    let found = before.or_else(for_all).or_else(after);
+    Some(found.map_or(Loaded::Elsewhere, Loaded::From))
+}
+
+fn has_library(directory: &Path) -> bool {
+    directory.is_absolute() && directory.join(LIBRARY).is_file()
+}
+
+/// The first directory of a list that has the library.
+fn listed(list: &OsStr) -> Option<PathBuf> {
+    let entries = list.as_bytes().split(|byte| *byte == b':');
+    entries
+        .map(|entry| PathBuf::from(OsStr::from_bytes(entry)))
+        .find(|entry| has_library(entry))
 }
 
 fn variable_of<'a>(app: &'a App, name: &str) -> Option<&'a OsStr> {
     let known = app.env.iter().find(|(known, _)| known == name)?;
     Some(known.1.as_os_str()).filter(|value| !value.is_empty())
-}
-
-/// Where a program that is linked with the library looks for it.
-struct Linked {
-    /// Before `LD_LIBRARY_PATH`, and after it.
-    before: Option<OsString>,
-    after: Option<OsString>,
-}
-
-/// `None` for programs that are not linked with it, and for what is no program.
-fn linked(program: &Path) -> Option<Linked> {
-    let file = &ReadCache::new(File::open(program).ok()?);
-    let header = FileHeader64::<Endianness>::parse(file).ok()?;
-    let endian = header.endian().ok()?;
-    let headers = header.program_headers(endian, file).ok()?;
-    let dynamic = headers
-        .iter()
-        .find_map(|header| header.dynamic(endian, file).ok()?)?;
-    let value = |tag| {
-        let mut entries = dynamic.iter();
-        let entry = entries.find(|entry| entry.d_tag(endian) == tag)?;
-        Some(entry.d_val(endian))
-    };
-    let texts = value(elf::DT_STRTAB)?;
-    // The table's address is one in memory.
-    let at = headers.iter().find_map(|header| {
-        let inside = texts.checked_sub(header.p_vaddr(endian))?;
-        let is_there = header.p_type(endian) == elf::PT_LOAD && inside < header.p_filesz(endian);
-        is_there.then_some(header.p_offset(endian).checked_add(inside)?)
-    })?;
-    let end = file.len().ok()?;
-    let text = |offset: u64| {
-        let from = at.checked_add(offset)?;
-        let until = from.checked_add(MAX_TEXT)?.min(end);
-        file.read_bytes_at_until(from..until, 0).ok()
-    };
-    let mut needed = dynamic
-        .iter()
-        .filter(|entry| entry.d_tag(endian) == elf::DT_NEEDED)
-        .filter_map(|entry| text(entry.d_val(endian)));
-    needed.find(|name| *name == LIBRARY.as_bytes())?;
-    let list = |tag| Some(expanded(text(value(tag)?)?, program));
-    let after = list(elf::DT_RUNPATH);
-    Some(Linked {
-        // The older of the two lists, where the younger one is not.
-        before: list(elf::DT_RPATH).filter(|_| after.is_none()),
-        after,
-    })
-}
-
-/// A list of directories, with the program's own for `$ORIGIN`.
-fn expanded(list: &[u8], program: &Path) -> OsString {
-    let program = fs::canonicalize(program).unwrap_or_else(|_| program.to_path_buf());
-    let origin = program
-        .parent()
-        .map_or_else(|| OsStr::new("/"), Path::as_os_str);
-    let mut text = Vec::with_capacity(list.len());
-    let mut rest = list;
-    while let Some(at) = memchr::memchr(b'$', rest) {
-        let (before, from) = rest.split_at(at);
-        text.extend_from_slice(before);
-        let word = [&b"$ORIGIN"[..], b"${ORIGIN}"]
-            .into_iter()
-            .find(|word| from.starts_with(word));
-        match word {
-            Some(word) => {
-                text.extend_from_slice(origin.as_bytes());
-                rest = &from[word.len()..];
-            }
-            None => {
-                text.push(b'$');
-                rest = &from[1..];
-            }
-        }
-    }
-    text.extend_from_slice(rest);
-    OsString::from_vec(text)
 }
 
 #[cfg(test)]
@@ -204,9 +151,13 @@ mod tests {
     use super::*;
 
     fn app(env: &[(&str, String)]) -> App {
+        behind("./a", &[], env)
+    }
+
+    fn behind(program: &str, args: &[&str], env: &[(&str, String)]) -> App {
         App {
-            program: "./a".into(),
-            args: Vec::new(),
+            program: program.into(),
+            args: args.iter().map(Into::into).collect(),
             env: env
                 .iter()
                 .map(|(name, value)| ((*name).into(), value.into()))
@@ -227,7 +178,7 @@ mod tests {
         fs::write(prefix.join("lib/libmpi.so.40"), "nothing").unwrap();
         let text = format!("x\0--prefix={made_for} y\0{made_for}\0z");
         fs::write(prefix.join("lib/libopen-pal.so.80"), text).unwrap();
-        fs::write(prefix.join("bin/python3"), "no program").unwrap();
+        fs::write(prefix.join("bin/python3"), b"\x7fELF and no more").unwrap();
         prefix
     }
 
@@ -245,6 +196,7 @@ mod tests {
         let lib = |prefix: &Path| prefix.join("lib").display().to_string();
         let library = |prefix: &Path| prefix.join("lib/libmpi.so.40").display().to_string();
         let python = |prefix: &Path| prefix.join("bin/python3");
+        let text = |path: &Path| path.display().to_string();
         let path = |value| ("LD_LIBRARY_PATH", value);
         let sh = PathBuf::from("/bin/sh");
         let cases = [
@@ -275,6 +227,29 @@ mod tests {
                 sh.clone(),
             ),
             ("no such file", app(&[]), root.join("none")),
+            (
+                "python behind a shell",
+                behind(
+                    "sh",
+                    &["-c", &format!("exec {} x.py", python(&moved).display())],
+                    &[],
+                ),
+                sh.clone(),
+            ),
+            (
+                "behind two",
+                behind("sh", &[&text(&python(&moved)), &text(&python(&right))], &[]),
+                sh.clone(),
+            ),
+            (
+                "behind one that sets the path",
+                behind(
+                    "env",
+                    &["LD_LIBRARY_PATH=/x", &text(&python(&moved))],
+                    &[path(lib(&moved))],
+                ),
+                sh.clone(),
+            ),
         ];
         let found = cases.map(|(name, app, program)| {
             let variables = variables(&app, &program);
@@ -295,15 +270,9 @@ mod tests {
         what mpi4py loads: OPAL_PREFIX=/R/moved PMIX_PREFIX=/R/moved
         said already: PMIX_PREFIX=/R/moved
         no such file: -
+        python behind a shell: OPAL_PREFIX=/R/moved PMIX_PREFIX=/R/moved
+        behind two: -
+        behind one that sets the path: -
         ");
-    }
-
-    #[test]
-    fn where_a_program_is() {
-        let list = |text: &str| expanded(text.as_bytes(), Path::new("/nowhere/bin/a"));
-        assert_eq!(
-            list("$ORIGIN/../lib:/x:${ORIGIN}:$LIB/$"),
-            "/nowhere/bin/../lib:/x:/nowhere/bin:$LIB/$"
-        );
     }
 }

@@ -1,0 +1,302 @@
+//! The programs that an app may come to run.
+//!
+//! One that is linked with Open MPI is what it runs. Any other may start one: nobody has to know the options of `numactl`,
+//! `gdb --args` or `nice` to see which of their words are programs.
+//!
+//! | of | these words count |
+//! |---|---|
+//! | the command line | all; what follows `-c` is a text of words |
+//! | a script | those of its first line; all others where a shell reads it |
+//!
+//! Where one of them sets where libraries are looked for, nobody knows what is loaded.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io::Read,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use dvm::spec::App;
+use os::Found;
+
+use super::{super::program, linked};
+
+/// Words that are looked for in the file system.
+const MAX_WORDS: usize = 512;
+/// Bytes of a script that are read.
+const MAX_SCRIPT: u64 = 64 << 10;
+
+/// What changes where a program looks for its libraries, and commands of shells that may do so.
+const CHANGES: [&str; 2] = ["LD_LIBRARY_PATH", "LD_PRELOAD"];
+const MAY_CHANGE: [&str; 6] = [".", "source", "module", "ml", "conda", "spack"];
+
+const ELF: &[u8] = b"\x7fELF";
+
+/// Who reads a text without a first line that says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    Shell,
+    Unknown,
+}
+
+struct Walk {
+    directory: PathBuf,
+    search: OsString,
+    seen: BTreeSet<OsString>,
+    programs: Vec<PathBuf>,
+    libraries: Libraries,
+}
+
+/// Whether the programs look for their libraries where the environment of the app says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Libraries {
+    Known,
+    Unknown,
+}
+
+/// The program of an app, or what it may start; nothing is known of those whose libraries are somewhere else.
+pub(super) fn programs(app: &App, program: &Path) -> Option<Vec<PathBuf>> {
+    if linked::linked(program).is_some() {
+        return Some(vec![program.to_path_buf()]);
+    }
+    let directory = PathBuf::from(&app.directory);
+    let mut walk = Walk {
+        search: program::search_path(&directory, &app.search),
+        directory,
+        seen: BTreeSet::new(),
+        programs: Vec::new(),
+        libraries: Libraries::Known,
+    };
+    walk.file(program, Reader::Unknown);
+    let mut reader = reader_of(app.program.as_bytes());
+    let mut is_text = false;
+    for arg in &app.args {
+        let bytes = arg.as_bytes();
+        if is_text {
+            walk.text(bytes);
+        } else {
+            walk.word(bytes, reader);
+        }
+        is_text = bytes.starts_with(b"-") && bytes.ends_with(b"c");
+        if reader == Reader::Unknown {
+            reader = reader_of(bytes);
+        }
+    }
+    (walk.libraries == Libraries::Known).then_some(walk.programs)
+}
+
+/// What reads the text that follows a word.
+fn reader_of(word: &[u8]) -> Reader {
+    let name = word.rsplit(|byte| *byte == b'/').next().unwrap_or(word);
+    if name.ends_with(b"sh") && !name.contains(&b'.') {
+        Reader::Shell
+    } else {
+        Reader::Unknown
+    }
+}
+
+impl Walk {
+    fn text(&mut self, text: &[u8]) {
+        let lines = text.split(|byte| *byte == b'\n');
+        for line in lines.filter(|line| !line.trim_ascii_start().starts_with(b"#")) {
+            let mut reader = Reader::Unknown;
+            for word in line.split(|byte| b" \t\r;|&()<>{}\"'`=,".contains(byte)) {
+                if MAY_CHANGE.iter().any(|name| word == name.as_bytes()) {
+                    self.libraries = Libraries::Unknown;
+                }
+                self.word(word, reader);
+                if reader == Reader::Unknown {
+                    reader = reader_of(word);
+                }
+            }
+        }
+    }
+
+    /// Something that may be the name of a file.
+    fn word(&mut self, word: &[u8], reader: Reader) {
+        let name = word.split(|byte| *byte == b'=').next();
+        if CHANGES.iter().any(|known| name == Some(known.as_bytes())) {
+            self.libraries = Libraries::Unknown;
+        }
+        let odd = |byte: &u8| b"$*?[\0".contains(byte);
+        if word.is_empty() || word.starts_with(b"-") || word.iter().any(odd) {
+            return;
+        }
+        let word = OsStr::from_bytes(word);
+        if self.seen.len() == MAX_WORDS || !self.seen.insert(word.to_owned()) {
+            return;
+        }
+        let in_directory = self.directory.join(word);
+        if word.as_bytes().contains(&b'/') {
+            return self.file(&in_directory, reader);
+        }
+        if let Found::Program(found) = os::find_program(word, &self.search) {
+            self.file(&found, reader);
+        } else if reader == Reader::Shell {
+            // A shell finds its script there as well.
+            self.file(&in_directory, reader);
+        }
+    }
+
+    fn file(&mut self, path: &Path, reader: Reader) {
+        // Nobody opens a pipe for a look.
+        if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+            return;
+        }
+        let mut bytes = Vec::new();
+        let Ok(mut file) = File::open(path) else {
+            return;
+        };
+        let mut head = Read::by_ref(&mut file).take(ELF.len() as u64);
+        if head.read_to_end(&mut bytes).is_err() {
+            return;
+        }
+        if bytes == ELF {
+            let program = path.to_path_buf();
+            if !self.programs.contains(&program) {
+                self.programs.push(program);
+            }
+            return;
+        }
+        // Whoever cannot execute a text gives it to a shell.
+        let is_run = || os::is_executable(path) && program::is_script(path);
+        let reader = match reader {
+            Reader::Unknown if is_run() => Reader::Shell,
+            reader => reader,
+        };
+        let says_reader = bytes.starts_with(b"#!");
+        if !says_reader && reader == Reader::Unknown
+            || file.take(MAX_SCRIPT).read_to_end(&mut bytes).is_err()
+        {
+            return;
+        }
+        let first = bytes.split(|byte| *byte == b'\n').next();
+        let first = first.and_then(|line| line.strip_prefix(b"#!"));
+        let mut reader = reader;
+        if let Some(line) = first {
+            self.text(line);
+            let mut words = line.split(u8::is_ascii_whitespace);
+            let shell = words.any(|word| reader_of(word) == Reader::Shell);
+            reader = if shell {
+                Reader::Shell
+            } else {
+                Reader::Unknown
+            };
+        }
+        if reader == Reader::Shell {
+            self.text(&bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dvm::spec::Tracers;
+
+    use super::*;
+
+    /// What a command line may come to run, of the programs `solver`, `wrap` and `python3` in a directory with some scripts.
+    fn found(words: &[&str]) -> String {
+        let root = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(root.path()).unwrap();
+        let file = |name: &str, bytes: &[u8]| {
+            use std::os::unix::fs::PermissionsExt;
+            let path = root.join(name);
+            fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        for name in ["solver", "wrap", "python3", "bash", "env"] {
+            file(name, b"\x7fELF and no more");
+        }
+        let here = root.display();
+        file("run.sh", b"# ./wrap\nset -e\nN=1 exec ./solver \"$@\"\n");
+        file(
+            "run.py",
+            format!("#!{here}/env python3\nimport wrap\n").as_bytes(),
+        );
+        file(
+            "outer",
+            format!("#!{here}/bash\n(./run.sh; true)\n").as_bytes(),
+        );
+        file("loads", b"module load openmpi\n./solver\n");
+        file("itself", b"./itself; ./solver\n");
+        fs::write(root.join("input"), "./solver").unwrap();
+        let app = App {
+            program: words[0].into(),
+            args: words[1..].iter().map(Into::into).collect(),
+            env: Vec::new(),
+            directory: root.clone().into(),
+            search: ".".into(),
+            umask: None,
+            tracers: Tracers::Ancestors,
+        };
+        let Some(programs) = programs(&app, &root.join(words[0])) else {
+            return "nobody knows".to_owned();
+        };
+        let names = programs
+            .iter()
+            .map(|path| path.strip_prefix(&root).unwrap());
+        let names: Vec<_> = names.map(|name| name.display().to_string()).collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn what_a_command_line_may_start() {
+        let lines = [
+            "solver",
+            "wrap solver -x 3",
+            "wrap -n 10 ./solver input",
+            "wrap --opt=solver",
+            "bash -c|cd /tmp && N=1 ./solver >out",
+            "bash -lc|exec solver",
+            "bash run.sh",
+            "run.sh solver",
+            "bash input",
+            "wrap input",
+            "wrap bash input",
+            "run.py",
+            "env X=1 wrap ./run.py",
+            "outer",
+            "itself",
+            "loads",
+            "bash -c|. ./env.sh; ./solver",
+            "env LD_LIBRARY_PATH=/x ./solver",
+            "wrap missing /nowhere/solver $X/solver",
+        ];
+        let said = lines.map(|line| {
+            let (line, text) = line.split_once('|').unwrap_or((line, ""));
+            let words = line.split(' ').chain((!text.is_empty()).then_some(text));
+            let words: Vec<&str> = words.collect();
+            format!("{}: {}", words.join(" "), found(&words))
+        });
+        insta::assert_snapshot!(said.join("\n"), @"
+        solver: solver
+        wrap solver -x 3: wrap solver
+        wrap -n 10 ./solver input: wrap solver
+        wrap --opt=solver: wrap
+        bash -c cd /tmp && N=1 ./solver >out: bash solver
+        bash -lc exec solver: bash solver
+        bash run.sh: bash solver
+        run.sh solver: solver
+        bash input: bash solver
+        wrap input: wrap
+        wrap bash input: wrap bash solver
+        run.py: env python3
+        env X=1 wrap ./run.py: env wrap python3
+        outer: bash solver
+        itself: solver
+        loads: nobody knows
+        bash -c . ./env.sh; ./solver: nobody knows
+        env LD_LIBRARY_PATH=/x ./solver: nobody knows
+        wrap missing /nowhere/solver $X/solver: wrap
+        ");
+    }
+
+    #[test]
+    fn nobody_opens_a_pipe() {
+        assert_eq!(found(&["wrap", "/dev/null", "/proc/self/fd/0"]), "wrap");
+    }
+}
