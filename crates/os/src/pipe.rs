@@ -227,12 +227,19 @@ pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<ReadOutcome, Error>
         };
         match Errno::from_raw(error.errno()) {
             Errno::EINTR => {}
-            Errno::EAGAIN => return Ok(ReadOutcome::WouldBlock),
-            Errno::ECONNRESET => return Ok(ReadOutcome::Closed),
-            // A pseudo-terminal's master says this when nobody has the slave open; a disk says it when it fails.
-            Errno::EIO if terminal::is_terminal(fd) => return Ok(ReadOutcome::Closed),
-            _ => return Err(error),
+            errno => return without_bytes(fd, errno).ok_or(error),
         }
+    }
+}
+
+/// What a read that failed says about its source, unless it is an error.
+fn without_bytes(fd: BorrowedFd<'_>, errno: Errno) -> Option<ReadOutcome> {
+    match errno {
+        Errno::EAGAIN => Some(ReadOutcome::WouldBlock),
+        Errno::ECONNRESET => Some(ReadOutcome::Closed),
+        // A terminal says this while its other side goes away, and may have hung up since; a disk says it when it fails.
+        Errno::EIO if terminal::has_been_terminal(fd) => Some(ReadOutcome::Closed),
+        _ => None,
     }
 }
 
@@ -367,6 +374,21 @@ mod tests {
         for fd in [writer, directory, unreadable] {
             assert!(!is_readable(fd.as_fd()));
             read(fd.as_fd(), &mut [0]).unwrap_err();
+        }
+    }
+
+    /// A read may fail because the terminal closes, and the terminal be gone when it is asked whether it is one.
+    #[test]
+    fn a_terminal_that_closes_is_no_error() {
+        let (master, slave) = terminal::open_pty().unwrap();
+        let (reader, _writer) = pipe().unwrap();
+        let file = OwnedFd::from(File::open("/proc/self/exe").unwrap());
+        let closed = Some(ReadOutcome::Closed);
+        assert_eq!(without_bytes(slave.as_fd(), Errno::EIO), closed);
+        drop(master);
+        assert_eq!(without_bytes(slave.as_fd(), Errno::EIO), closed);
+        for fd in [reader, file] {
+            assert_eq!(without_bytes(fd.as_fd(), Errno::EIO), None);
         }
     }
 

@@ -34,6 +34,11 @@ pub fn is_terminal(fd: BorrowedFd<'_>) -> bool {
     unistd::isatty(fd).unwrap_or(false)
 }
 
+/// Whether `fd` is a terminal, or was one until it hung up. One that has hung up is no terminal to isatty(3).
+pub(crate) fn has_been_terminal(fd: BorrowedFd<'_>) -> bool {
+    unistd::isatty(fd) != Ok(false)
+}
+
 /// What a terminal is to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -206,6 +211,9 @@ mod tests {
         assert_eq!(window_size(writer.as_fd()), None);
         drop(master);
         assert!(has_hung_up(slave.as_fd()));
+        assert!(!is_terminal(slave.as_fd()));
+        assert!(has_been_terminal(slave.as_fd()));
+        assert!(!has_been_terminal(reader.as_fd()));
         assert_eq!(standing(slave.as_fd()), Standing::Elsewhere);
         assert_eq!(
             set_window_size(writer.as_fd(), size).unwrap_err().errno(),
