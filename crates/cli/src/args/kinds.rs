@@ -96,6 +96,11 @@ as it is."
 $XDG_CONFIG_HOME/rally/config.toml or ~/.config/rally/config.toml. They are TOML: `grace = 5`. A file with a mistake is \
 refused whole, because what it meant to say may matter. `rally config` shows what is in force."
 
+    SITE_CONFIG: Warning "config/site-unreadable"
+"The site's settings, /etc/rally/config.toml, are for all users, but cannot be read: the file is not readable for all, or it is no \
+file. The job runs without them. What is in the file and cannot be understood is an error all the same, and so is a file of the \
+user's own that cannot be read. `rally config` shows what is in force."
+
     BAD_SETTING: Error "config/bad-value"
 "A setting has a value that it cannot have. It came from a file or from a variable of the environment, as the message \
 says: a setting `on-hangup` is the variable RALLY_ON_HANGUP. `rally config` shows what is in force."

@@ -180,6 +180,8 @@ pub(crate) enum Notice {
     NotSet(Vec<String>),
     /// Nodes of our allocation that this version cannot use.
     UnusedNodes(HostList),
+    /// The site's configuration file, which says nothing then.
+    Unreadable(ConfigFile),
 }
 
 /// Names that a notice lists in full; the rest is counted.
@@ -195,6 +197,9 @@ impl fmt::Display for Notice {
                     f,
                     "`{nodes}` of Slurm's allocation stays idle: this version runs jobs on one node"
                 );
+            }
+            Self::Unreadable(_) => {
+                return f.write_str("cannot read the site's configuration file");
             }
         };
         f.write_str(before)?;
@@ -216,7 +221,21 @@ impl Notice {
             Self::Ignored(_) => &k::IGNORED,
             Self::NotSet(_) => &k::NOT_SET,
             Self::UnusedNodes(_) => &k::UNUSED_NODES,
+            Self::Unreadable(_) => &k::SITE_CONFIG,
         };
-        Message::new(kind, self.to_string())
+        let message = Message::new(kind, self.to_string());
+        match self {
+            Self::Unreadable(file) => {
+                let message = message.fact("from", file.path.display().to_string());
+                let message = match file.found {
+                    Found::Unreadable(problem) => message.fact("reason", problem.to_string()),
+                    Found::Yes | Found::No => message,
+                };
+                message
+                    .fact("effect", "what it says does not count")
+                    .with_help("whoever looks after this machine should make it readable for all")
+            }
+            Self::Ignored(_) | Self::NotSet(_) | Self::UnusedNodes(_) => message,
+        }
     }
 }

@@ -26,7 +26,8 @@ use super::{
     values::HeldRanks,
 };
 use crate::config::{
-    DebuggerLoss, LabelChoice, Layers, OnHang, Setting, Settings, Source, Switch, apply_file,
+    DebuggerLoss, Found, LabelChoice, Layers, OnHang, Owner, Setting, Settings, Source, Switch,
+    apply_file,
 };
 use crate::release::ReleaseRequest;
 
@@ -100,8 +101,10 @@ fn ourselves(mut words: Vec<OsString>, arguments: &[&str], world: &World) -> Don
 pub(crate) fn settings(world: &World) -> Done<(Layers, Vec<ConfigFile>)> {
     let mut layers = Layers::built_in();
     let mut files = Vec::new();
-    for path in std::iter::once(world.site_config.clone()).chain(world.user_config()) {
-        let found = apply_file(&mut layers, &path).map_err(Error::Config)?;
+    let site = (world.site_config.clone(), Owner::Site);
+    let user = world.user_config().map(|path| (path, Owner::User));
+    for (path, owner) in std::iter::once(site).chain(user) {
+        let found = apply_file(&mut layers, &path, owner).map_err(Error::Config)?;
         files.push(ConfigFile { path, found });
     }
     layers.environment(|name| world.variable(name));
@@ -111,9 +114,9 @@ pub(crate) fn settings(world: &World) -> Done<(Layers, Vec<ConfigFile>)> {
     Ok((layers, files))
 }
 
-/// All settings of a job.
-fn decide(job: &JobLine, world: &World) -> Done<Settings> {
-    let (layers, _) = settings(world)?;
+/// All settings of a job, and the files that were looked for.
+fn decide(job: &JobLine, world: &World) -> Done<(Settings, Vec<ConfigFile>)> {
+    let (layers, files) = settings(world)?;
     let mut settings = layers
         .settle()
         .map_err(|bad| Error::Config(Box::new(bad.into())))?;
@@ -170,7 +173,7 @@ fn decide(job: &JobLine, world: &World) -> Done<Settings> {
         args.quiet.then_some(Switch::Yes),
         || say("quiet"),
     );
-    Ok(settings)
+    Ok((settings, files))
 }
 
 fn over<T>(setting: &mut Setting<T>, value: Option<T>, source: impl FnOnce() -> Source) {
@@ -210,7 +213,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         job,
         ignored,
     } = line;
-    let settings = decide(job, world)?;
+    let (settings, files) = decide(job, world)?;
     let Placement {
         request: placement,
         allocation,
@@ -269,7 +272,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         allocation,
         front: front(job, &settings, input),
         show: show(job),
-        notices: notices(apps, ignored, &unused, world),
+        notices: notices(apps, ignored, &unused, &files, world),
     })
 }
 
@@ -478,8 +481,17 @@ fn show(job: &JobLine) -> Show {
     }
 }
 
-fn notices(apps: &[AppLine], ignored: &[String], unused: &HostList, world: &World) -> Vec<Notice> {
-    let mut notices = Vec::new();
+fn notices(
+    apps: &[AppLine],
+    ignored: &[String],
+    unused: &HostList,
+    files: &[ConfigFile],
+    world: &World,
+) -> Vec<Notice> {
+    let unreadable = files
+        .iter()
+        .filter(|file| matches!(file.found, Found::Unreadable(_)));
+    let mut notices: Vec<_> = unreadable.cloned().map(Notice::Unreadable).collect();
     if !unused.is_empty() {
         notices.push(Notice::UnusedNodes(unused.clone()));
     }

@@ -62,6 +62,12 @@ impl Place {
         self
     }
 
+    /// The directory, in this place, of the user's settings.
+    fn home(self, name: &str) -> Self {
+        let home = self.directory.path().join(name).display().to_string();
+        self.variable("XDG_CONFIG_HOME", &home)
+    }
+
     fn variable(mut self, name: &str, value: &str) -> Self {
         self.world.variables.insert(name.into(), value.into());
         self
@@ -356,8 +362,7 @@ fn the_stronger_source_decides() {
         .variable("RALLY_LABEL", "full")
         .variable("MPIEXEC_TIMEOUT", "7")
         .variable("RALLY_MAP_BY", "node");
-    let home = place.directory.path().join("home").display().to_string();
-    let place = place.variable("XDG_CONFIG_HOME", &home);
+    let place = place.home("home");
     let Ok(Request::Config(config)) = place.request("rally config") else {
         panic!()
     };

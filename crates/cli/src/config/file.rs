@@ -53,10 +53,24 @@ pub(crate) enum ConfigProblem {
 pub(crate) enum Found {
     Yes,
     No,
+    /// The system does not let us read it.
+    Unreadable(ReadProblem),
 }
 
-/// Puts what a file says over what was said before. A file that does not exist says nothing.
-pub(crate) fn apply_file(layers: &mut Layers, path: &Path) -> Result<Found, Box<ConfigError>> {
+/// Who can put a configuration file right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Site,
+    User,
+}
+
+/// Puts what a file says over what was said before. A file that does not exist says nothing, and so does one of the site that
+/// cannot be read: users cannot mend it, and must be able to work.
+pub(crate) fn apply_file(
+    layers: &mut Layers,
+    path: &Path,
+    owner: Owner,
+) -> Result<Found, Box<ConfigError>> {
     let fail = |problem| {
         Box::new(ConfigError {
             place: ConfigPlace::File {
@@ -69,6 +83,9 @@ pub(crate) fn apply_file(layers: &mut Layers, path: &Path) -> Result<Found, Box<
     let bytes = match read(path, MAX_FILE) {
         Ok(bytes) => bytes,
         Err(problem) if problem.is_absence() => return Ok(Found::No),
+        Err(problem @ ReadProblem::Kernel(_)) if owner == Owner::Site => {
+            return Ok(Found::Unreadable(problem));
+        }
         Err(problem) => return Err(fail(problem)),
     };
     let text = str::from_utf8(&bytes).map_err(|_| fail(ReadProblem::NotText))?;
@@ -166,6 +183,9 @@ impl ConfigError {
                 nearest: Some(nearest),
                 ..
             } => message.with_help(format!("did you mean `{nearest}`?")),
+            ConfigProblem::Unreadable(ReadProblem::Kernel(_)) => message.with_help(
+                "make it readable or move it away: what it says about your jobs may matter",
+            ),
             ConfigProblem::UnknownKey { nearest: None, .. } => {
                 message.with_help("`rally config` lists all settings")
             }

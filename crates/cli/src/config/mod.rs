@@ -8,7 +8,7 @@ mod file;
 mod settings;
 mod show;
 
-pub(crate) use file::{ConfigError, Found, apply_file};
+pub(crate) use file::{ConfigError, Found, Owner, apply_file};
 pub(crate) use settings::{
     DebuggerLoss, LabelChoice, Layers, LineBuffered, OnHang, OnLoss, Oversubscribe, Setting,
     Settings, Source, Switch,

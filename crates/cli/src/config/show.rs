@@ -23,8 +23,9 @@ pub(crate) fn text(layers: &Layers, files: &[ConfigFile]) -> String {
     out.push('\n');
     for file in files {
         let found = match file.found {
-            Found::Yes => "read",
-            Found::No => "not there",
+            Found::Yes => "read".to_owned(),
+            Found::No => "not there".to_owned(),
+            Found::Unreadable(problem) => format!("cannot be read: {problem}"),
         };
         let _ = writeln!(out, "{}: {found}", file.path.display());
     }

@@ -707,7 +707,9 @@ fn mistakes_in_settings() {
         Place::new().file("site.toml", "grace = \n"),
         Place::new().file("site.toml", "grace = [1]\n"),
         Place::new().file("site.toml", "map-by = 'nowhere'\n"),
-        Place::new().file("site.toml/x", ""),
+        Place::new()
+            .file("home/rally/config.toml/x", "")
+            .home("home"),
         Place::new().variable("RALLY_LABEL", "loud"),
         // A mistake counts although the variable overrules it.
         Place::new()
@@ -750,7 +752,8 @@ fn mistakes_in_settings() {
 
     $ rally run a
     error: cannot read the configuration file: Is a directory (os error 21)
-      from: DIR/site.toml
+      from: DIR/home/rally/config.toml
+      help: make it readable or move it away: what it says about your jobs may matter
     [121 config/bad-file]
 
     $ rally run a
@@ -763,6 +766,37 @@ fn mistakes_in_settings() {
       from: DIR/site.toml:1
     [121 config/bad-value]
     "#);
+}
+
+/// Users cannot mend the site's file, and can work without it.
+#[test]
+fn a_site_file_that_cannot_be_read_is_told() {
+    let place = Place::new().file("site.toml/x", "");
+    let shown = |text: String| text.replace(&place.directory.path().display().to_string(), "DIR");
+    let run = place.run("rally run a");
+    let notices = run.notices.iter();
+    let text: Vec<String> = notices
+        .map(|notice| report::text(&notice.message(), MessageFormat::Text))
+        .collect();
+    insta::assert_snapshot!(shown(text.concat()), @"
+    warning: cannot read the site's configuration file
+      from:   DIR/site.toml
+      reason: Is a directory (os error 21)
+      effect: what it says does not count
+      help:   whoever looks after this machine should make it readable for all
+    ");
+    let Ok(Request::Config(config)) = place.request("rally config") else {
+        panic!("no settings");
+    };
+    let text = crate::config::text(&config.layers, &config.files);
+    insta::assert_snapshot!(shown(text).lines().last().unwrap(), @"DIR/site.toml: cannot be read: Is a directory (os error 21)");
+    // What is there and cannot be understood is a mistake, whoever made it.
+    assert!(
+        Place::new()
+            .file("site.toml", "\u{0}")
+            .request("rally run a")
+            .is_err()
+    );
 }
 
 #[test]
