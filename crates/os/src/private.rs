@@ -47,7 +47,7 @@ pub fn make_private_dir(parent: &Path, prefix: &str) -> Result<PathBuf, Error> {
         tried += 1;
         match DirBuilder::new().mode(DIRECTORY_MODE).create(&path) {
             Ok(()) => {
-                return check_private(&path)
+                return check_private(&path, effective_uid())
                     .map_err(|failure| {
                         let _ = fs::remove_dir(&path);
                         Error::file(OPERATION, &path)(failure)
@@ -90,7 +90,7 @@ pub fn write_private_file(directory: &Path, name: &OsStr, bytes: &[u8]) -> Resul
 /// `EPERM` when it is not ours alone, and `ENOTDIR` or `ELOOP` when it is something else: nothing is removed then.
 /// Otherwise those of rmdir(2) and unlink(2), after which a part may be left.
 pub fn remove_private_dir(path: &Path) -> Result<(), Error> {
-    match check_private(path).and_then(|()| fs::remove_dir_all(path)) {
+    match check_private(path, effective_uid()).and_then(|()| fs::remove_dir_all(path)) {
         Err(failure) if failure.kind() != io::ErrorKind::NotFound => {
             Err(Error::file("remove the private directory", path)(failure))
         }
@@ -98,15 +98,15 @@ pub fn remove_private_dir(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses what is not a directory of ours that is closed to everybody else.
-fn check_private(path: &Path) -> io::Result<()> {
+/// Refuses what is not a directory of `user`, closed to everybody else.
+fn check_private(path: &Path, user: u32) -> io::Result<()> {
     let metadata = File::options()
         .read(true)
         .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
         .open(path)?
         .metadata()?;
     let permissions = metadata.mode() & 0o777;
-    if metadata.uid() == effective_uid() && permissions == DIRECTORY_MODE {
+    if metadata.uid() == user && permissions == DIRECTORY_MODE {
         Ok(())
     } else {
         Err(Errno::EPERM.into())
@@ -161,7 +161,7 @@ fn error(operation: &'static str, path: PathBuf, errno: Errno) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 
@@ -277,16 +277,11 @@ mod tests {
         fs::write(path("file"), "").unwrap();
         assert_eq!(refused("file"), libc::ENOTDIR);
         let mut left = vec!["file", "link"];
-        if effective_uid() == 0 {
-            chown(&private, Some(12_345), None).unwrap();
-            assert_eq!(
-                remove_private_dir(&private).unwrap_err().errno(),
-                libc::EPERM
-            );
-            chown(&private, Some(0), None).unwrap();
-        } else {
-            println!("only root can give a directory to another user");
-        }
+        // To another user, what is ours is somebody else's.
+        let user = effective_uid();
+        check_private(&private, user).unwrap();
+        let theirs = check_private(&private, user + 1).unwrap_err();
+        assert_eq!(theirs.raw_os_error(), Some(libc::EPERM));
         fs::set_permissions(&private, fs::Permissions::from_mode(0o750)).unwrap();
         assert_eq!(
             remove_private_dir(&private).unwrap_err().errno(),

@@ -75,6 +75,11 @@ fn is_open_file(path: &Path) -> bool {
 /// # Errors
 /// See [`NotWritten`].
 pub fn publish(path: &Path, bytes: &[u8]) -> Result<(), NotWritten> {
+    publish_of(effective_uid(), path, bytes)
+}
+
+/// What belongs to `user` is ours.
+fn publish_of(user: u32, path: &Path, bytes: &[u8]) -> Result<(), NotWritten> {
     if is_open_file(path) {
         return Ok(File::options().append(true).open(path)?.write_all(bytes)?);
     }
@@ -93,7 +98,7 @@ pub fn publish(path: &Path, bytes: &[u8]) -> Result<(), NotWritten> {
         Err(errno) => return Err(errno.into()),
     };
     let kind = SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits());
-    let ours = found.st_uid == effective_uid();
+    let ours = found.st_uid == user;
     match kind {
         SFlag::S_IFLNK => Err(NotWritten::Link),
         SFlag::S_IFCHR => write_to(directory, name, bytes),
@@ -187,10 +192,12 @@ mod tests {
     use std::{
         fs,
         os::unix::{
-            fs::{PermissionsExt, chown, symlink},
+            fs::{PermissionsExt, symlink},
             net::UnixListener,
         },
     };
+
+    use nix::unistd::mkfifo;
 
     use super::*;
 
@@ -240,13 +247,15 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(path("precious")).unwrap(), "precious");
         assert!(!path("nothing").exists());
-        if effective_uid() == 0 {
-            fs::write(path("others"), "others").unwrap();
-            chown(path("others"), Some(7), None).unwrap();
-            let why = "it is there already, and belongs to user 7";
-            assert_eq!(said(&path("others")), why);
-            assert_eq!(fs::read_to_string(path("others")).unwrap(), "others");
+        // To another user, what is ours is theirs.
+        let user = effective_uid();
+        let why = format!("it is there already, and belongs to user {user}");
+        mkfifo(&path("pipe"), Mode::S_IRWXU).unwrap();
+        for name in ["precious", "pipe"] {
+            let written = publish_of(user + 1, &path(name), b"new");
+            assert_eq!(written.unwrap_err().to_string(), why, "{name}");
         }
+        assert_eq!(fs::read_to_string(path("precious")).unwrap(), "precious");
         // Nor is anything left behind.
         let hidden = fs::read_dir(root.path()).unwrap().filter(|entry| {
             let name = entry.as_ref().unwrap().file_name();
