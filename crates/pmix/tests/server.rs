@@ -12,6 +12,9 @@ mod bounds;
 mod collectives;
 #[path = "server/commands.rs"]
 mod commands;
+#[path = "traces/dialogue.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod dialogue;
 #[path = "server/directives.rs"]
 mod directives;
 #[path = "server/events.rs"]
@@ -29,7 +32,6 @@ mod property;
 #[path = "server/published.rs"]
 mod published;
 #[path = "traces/recording.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
 mod recording;
 #[path = "server/replay.rs"]
 mod replay;

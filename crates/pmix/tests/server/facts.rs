@@ -2,12 +2,90 @@
 
 use pmix::{
     codec::Format,
-    message::{Answer, Request},
+    message::{Answer, Facts, Request},
     server::Input,
-    value::{Status, Value},
+    value::{Elements, Kval, PmixRank, Status, Value},
 };
 
-use crate::world::{V3, V5, V6, V42, World, all, get, job, key, proc, text, values_of};
+use crate::{
+    dialogue::{Dialogue, Message},
+    recording,
+    world::{V3, V5, V6, V42, World, all, get, job, key, proc, text, values_of},
+};
+
+/// Where the facts that a client gets at its start say the name of a host.
+fn places_of_hosts(format: Format, facts: &[Kval]) -> Vec<String> {
+    let hname = key("pmix.hname");
+    let mut places = Vec::new();
+    for fact in facts {
+        let said: Vec<Value> = match &fact.value {
+            Value::Array(array) => match &array.elements {
+                Elements::Values(values) => {
+                    let infos = values.iter().filter_map(|value| match value {
+                        Value::Info(info) => Some(info),
+                        _ => None,
+                    });
+                    let named = infos.filter(|info| info.key == hname);
+                    named.map(|info| info.value.clone()).collect()
+                }
+                _ => Vec::new(),
+            },
+            Value::ByteObject(bytes) if fact.key == key("pmix.pblob") => {
+                let facts = Facts::<PmixRank>::decode(format, bytes).unwrap().facts;
+                let named = facts.into_iter().filter(|fact| fact.key == hname);
+                named.map(|fact| fact.value).collect()
+            }
+            value if fact.key == hname => vec![value.clone()],
+            _ => Vec::new(),
+        };
+        for value in said {
+            places.push(format!("{}: {value}", fact.key));
+        }
+    }
+    places
+}
+
+/// Asked without a rank, libpmix 4.2.9 finds the name of its host neither among the facts of the node nor among its own.
+#[test]
+fn the_name_of_the_host_is_where_other_servers_say_it() {
+    let is_of_it = |name: &str| name.starts_with("cli-client4.2.9-server");
+    let recordings = recording::all();
+    let recordings = recordings
+        .iter()
+        .filter(|recording| is_of_it(&recording.name));
+    let mut told: Vec<Vec<String>> = Vec::new();
+    for recording in recordings {
+        let dialogue = Dialogue::of(recording);
+        let facts = dialogue
+            .entries
+            .iter()
+            .find_map(|entry| match &entry.message {
+                Message::Answer {
+                    answer: Answer::JobInfo { facts, .. },
+                    ..
+                } => Some(facts),
+                _ => None,
+            });
+        told.push(places_of_hosts(dialogue.format, facts.unwrap()));
+    }
+    assert_eq!(told.len(), 4);
+    let mut world = World::new(&[("a", 2)]);
+    let conn = world.connect_as("a", 0, V42);
+    let Answer::JobInfo { facts, .. } = world.ask(conn, &Request::JobInfo) else {
+        panic!("no job");
+    };
+    let ours = places_of_hosts(world.format(conn), &facts).join("\n");
+    insta::assert_snapshot!(ours, @r#"
+    pmix.hname: "node"
+    pmix.node.arr: "node"
+    pmix.pblob: "node"
+    pmix.pblob: "node"
+    "#);
+    for theirs in told {
+        assert_eq!(theirs.join("\n").replace("vm", "node"), ours);
+    }
+    world.leave_nothing();
+}
 
 /// Who has spawned a job knows it before both connect: libpmix 4 asks for the facts of its ranks as for those of the job.
 #[test]
