@@ -1,14 +1,21 @@
 //! What a spawned job is made of, and whose fate it shares.
 
 use base::{NodeId, Topology};
-use pmix::pmi;
+use pmix::{pmi, value::Envar};
 
-use super::*;
+use super::{
+    spec::{input, program},
+    *,
+};
 use crate::{
     alloc::{AllocatedNode, Allocation, Slots},
     controller::{ControllerInput, ControllerOutput, FIRST},
-    proto::{AskId, FromFront, TableRow, ToController, ToDaemon},
-    spec::{Destination, EndPolicy, FrontInput, OnFailure, OpenMode, StdioPlan},
+    place::{self, AppRequest},
+    proto::{AskId, FromFront, Stream, TableRow, ToController, ToDaemon},
+    spec::{
+        App, Destination, EndPolicy, FrontInput, HoldPlan, JobSpec, OnFailure, OpenMode,
+        StdinTarget, StdioPlan,
+    },
 };
 
 fn directive(key: &std::ffi::CStr, value: Value) -> Info {
