@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
     thread,
     time::{Duration, Instant},
 };
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use super::{
     Bench,
     report::{contestant_cell, ratio_cell},
-    sample::{Contestant, HANG, Samples, rounds, timed},
+    sample::{Contestant, HANG, Samples, rounds, silent, timed},
 };
 use crate::{
     env::{Wheel, root},
@@ -49,12 +49,7 @@ struct Busy(Child);
 
 impl Busy {
     fn start() -> Result<Self> {
-        let mut command = Command::new("setsid");
-        command
-            .args(["sh", "-c", "while :; do :; done"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        let mut command = silent("setsid", &["sh", "-c", "while :; do :; done"]);
         Ok(Self(command.spawn().context("setsid")?))
     }
 }
@@ -67,15 +62,11 @@ impl Drop for Busy {
 }
 
 fn job(launcher: &PathBuf, own: &[&str], ranks: usize, program: &PathBuf) -> Command {
-    let mut command = Command::new(launcher);
+    let mut command = silent(launcher, own);
     command
-        .args(own)
         .args(["-n", &ranks.to_string()])
         .arg(program)
-        .args(["steps", STEPS])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .args(["steps", STEPS]);
     command
 }
 

@@ -1,17 +1,13 @@
 //! How long a whole launch of `/bin/true` takes.
 
-use std::{
-    fmt::Write as _,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{fmt::Write as _, process::Command};
 
 use anyhow::Result;
 
 use super::{
     Bench,
     report::{contestant_cell, ratio_cell},
-    sample::{Contestant, Samples, rounds, timed},
+    sample::{Contestant, Samples, rounds, silent, timed},
 };
 use crate::{env::root, steps};
 
@@ -39,25 +35,21 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     );
     for (ranks, enough, of_hydra, of_floor) in CASES {
         let count = ranks.to_string();
-        let run = |program: &Path, args: &[&str]| {
-            let mut command = Command::new(program);
-            command
-                .args(args)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            command
-        };
         let mut contestants: Vec<Contestant<'_>> = vec![
             (
                 "rally",
-                Box::new(|| timed(&mut run(&bench.rally, &["run", "-n", &count, "/bin/true"]))),
+                Box::new(|| {
+                    timed(&mut silent(
+                        &bench.rally,
+                        &["run", "-n", &count, "/bin/true"],
+                    ))
+                }),
             ),
             (
                 "Hydra",
-                Box::new(|| timed(&mut run(&bench.hydra, &["-n", &count, "/bin/true"]))),
+                Box::new(|| timed(&mut silent(&bench.hydra, &["-n", &count, "/bin/true"]))),
             ),
-            ("C loop", Box::new(|| timed(&mut run(&floor, &[&count])))),
+            ("C loop", Box::new(|| timed(&mut silent(&floor, &[&count])))),
         ];
         if ranks <= OPEN_MPI_RANKS_MAX {
             let args = [
@@ -69,7 +61,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
             ];
             contestants.push((
                 "Open MPI",
-                Box::new(move || timed(&mut run(&bench.openmpi, &args))),
+                Box::new(move || timed(&mut silent(&bench.openmpi, &args))),
             ));
         }
         let all = rounds(bench.rounds(enough), contestants);

@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use super::{
     Bench,
     report::{contestant_cell, ratio_cell},
-    sample::{Contestant, HANG, Samples, finish_within, rounds, timed},
+    sample::{Contestant, HANG, Samples, finish_within, rounds, silent, timed},
 };
 use crate::{
     env::{Wheel, root},
@@ -101,9 +101,9 @@ impl Programs<'_> {
             }
         };
         let mut command = match launcher {
-            Launcher::Rally => launcher_command(&self.bench.rally, &["run", "-q"]),
-            Launcher::Own if case == Case::Mpich => launcher_command(own, &[]),
-            Launcher::Own => launcher_command(own, &["--allow-run-as-root", "--oversubscribe"]),
+            Launcher::Rally => silent(&self.bench.rally, &["run", "-q"]),
+            Launcher::Own if case == Case::Mpich => silent(own, &[]),
+            Launcher::Own => silent(own, &["--allow-run-as-root", "--oversubscribe"]),
         };
         if case == Case::Spawn {
             command
@@ -135,16 +135,6 @@ impl Programs<'_> {
         let seconds = text.trim().parse().with_context(|| text.clone())?;
         Ok(Duration::from_secs_f64(seconds))
     }
-}
-
-fn launcher_command(launcher: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(launcher);
-    command
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command
 }
 
 pub(super) fn measure(bench: &Bench) -> Result<String> {

@@ -1,8 +1,9 @@
 //! Samples of several contestants, taken in turns, and what they say.
 
 use std::{
+    ffi::OsStr,
     fmt,
-    process::Command,
+    process::{Command, Stdio},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -22,6 +23,17 @@ const BAD_MAX: usize = 3;
 
 /// How often the bootstrap draws.
 const DRAWS: usize = 2_000;
+
+/// A program that has nothing to read, and to which nobody listens.
+pub(super) fn silent(program: impl AsRef<OsStr>, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
 
 /// One contestant's samples in seconds; `None` where a run hung or failed.
 #[derive(Clone, Debug)]
