@@ -39,7 +39,7 @@ use self::{
 };
 pub(crate) use self::{
     keeper::keep,
-    record::{controls, sweep_stale, topology},
+    record::{SharedMemory, controls, sweep_stale, topology},
 };
 use crate::{
     args::MessageFormat,

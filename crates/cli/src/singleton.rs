@@ -21,7 +21,7 @@ use pmix::pmi::{
     wire::{Form, Framer, Message as Command},
 };
 
-use crate::{args::MessageFormat, report};
+use crate::{args::MessageFormat, machine::SharedMemory, report};
 
 /// What can go wrong here.
 pub(crate) const KINDS: &[&Kind] = &[&FAILED];
@@ -44,7 +44,7 @@ const CARRIED_MAX: usize = 16 * 1024;
 const FAILURE: u8 = 1;
 /// The exit code where nobody was served.
 const NOT_SERVED: u8 = crate::exit::INTERNAL;
-/// Between SIGTERM and SIGKILL of a program whose children have failed.
+/// Between SIGTERM and SIGKILL of a program whose children have failed, and how long it may take to end of the latter.
 const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the program is there.
 const LOOK: Duration = Duration::from_millis(10);
@@ -128,18 +128,21 @@ impl Caller {
         if code == crate::exit::SUCCESS || code == NOT_SERVED {
             return;
         }
+        // Who is ended cannot remove it.
+        let shared = SharedMemory::of(pid);
         // As long as it is our parent, the number is its own.
-        for (signal, wait) in [(Signal::TERM, GRACE), (Signal::KILL, Duration::ZERO)] {
+        for signal in [Signal::TERM, Signal::KILL] {
             if parent() != Some(pid) {
-                return;
+                break;
             }
             // Where it is gone in this moment, there is nothing to do.
             let _ = os::kill(pid, signal);
-            let end = Instant::now() + wait;
+            let end = Instant::now() + GRACE;
             while parent() == Some(pid) && Instant::now() < end {
                 std::thread::sleep(LOOK);
             }
         }
+        shared.remove_abandoned();
     }
 }
 

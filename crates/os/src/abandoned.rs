@@ -26,19 +26,9 @@ type Identity = (u64, u64, u64);
 #[must_use]
 pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -> Vec<PathBuf> {
     let user = effective_uid();
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut found: Vec<(PathBuf, Identity)> = entries
-        .filter(|entry| {
-            let name = entry.file_name();
-            let name = name.to_str().unwrap_or_default();
-            prefixes.iter().any(|prefix| name.starts_with(prefix))
-        })
-        .filter_map(|entry| {
-            // Of the entry itself, as `lstat` has it: the directory may be full of such files.
-            let metadata = entry.metadata().ok()?;
-            let is_ours = metadata.is_file() && metadata.uid() == user && made(&metadata)? >= since;
-            is_ours.then(|| (entry.path(), identity(&metadata)))
-        })
+    let mut found: Vec<(PathBuf, Identity)> = ours(directory, prefixes, user)
+        .filter(|(_, metadata)| made(metadata).is_some_and(|made| made >= since))
+        .map(|(path, metadata)| (path, identity(&metadata)))
         .collect();
     if found.is_empty() || is_nested() || !sees_own_processes() {
         return Vec::new();
@@ -54,6 +44,39 @@ pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -
         }
     }
     found.into_iter().map(|(path, _)| path).collect()
+}
+
+/// The files in `directory` that are ours, whose names begin with one of `prefixes`, and that a process has open or mapped.
+#[must_use]
+pub fn files_held_by(pid: Pid, directory: &Path, prefixes: &[&str]) -> Vec<PathBuf> {
+    let Held::Known(held) = held_by(pid) else {
+        return Vec::new();
+    };
+    ours(directory, prefixes, effective_uid())
+        .filter(|(_, metadata)| held.contains(&identity(metadata)))
+        .map(|(path, _)| path)
+        .collect()
+}
+
+/// The files of `user` in a directory whose names begin with one of `prefixes`.
+fn ours(
+    directory: &Path,
+    prefixes: &[&str],
+    user: u32,
+) -> impl Iterator<Item = (PathBuf, Metadata)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_str().unwrap_or_default();
+            prefixes.iter().any(|prefix| name.starts_with(prefix))
+        })
+        .filter_map(move |entry| {
+            // Of the entry itself, as `lstat` has it: the directory may be full of such files.
+            let metadata = entry.metadata().ok()?;
+            let is_ours = metadata.is_file() && metadata.uid() == user;
+            is_ours.then(|| (entry.path(), metadata))
+        })
 }
 
 /// When a file was made, or, where its file system does not know that, written last.

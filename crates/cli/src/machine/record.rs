@@ -10,7 +10,7 @@ use std::{
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use base::{Signal, Topology};
@@ -280,6 +280,32 @@ fn remove_leftovers(record: &File) {
     let made = record.metadata().and_then(|record| record.modified());
     if let Ok(made) = made {
         let left = os::abandoned_files(Path::new(SHARED_MEMORY), LIBRARIES, made);
+        os::remove_files(&left);
+    }
+}
+
+/// The shared memory of a program that is no rank of ours, but that we end.
+#[derive(Debug)]
+pub(crate) struct SharedMemory(Vec<PathBuf>);
+
+impl SharedMemory {
+    /// What a living program has.
+    pub(crate) fn of(program: os::Pid) -> Self {
+        Self(os::files_held_by(
+            program,
+            Path::new(SHARED_MEMORY),
+            LIBRARIES,
+        ))
+    }
+
+    /// Removes what nobody has any more.
+    pub(crate) fn remove_abandoned(self) {
+        if self.0.is_empty() {
+            return;
+        }
+        let ever = SystemTime::UNIX_EPOCH;
+        let mut left = os::abandoned_files(Path::new(SHARED_MEMORY), LIBRARIES, ever);
+        left.retain(|path| self.0.contains(path));
         os::remove_files(&left);
     }
 }

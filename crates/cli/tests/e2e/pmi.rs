@@ -3,11 +3,13 @@
 
 use std::{
     fs,
-    os::unix::fs::symlink,
+    os::unix::fs::{PermissionsExt as _, symlink},
     path::{Path, PathBuf},
 };
 
-use crate::harness::{Finished, Sandbox, compiled, rally, testdata, venv};
+use crate::harness::{
+    CLEAN_WITHIN, Finished, Sandbox, compiled, eventually, rally, testdata, venv,
+};
 
 /// A program for MPICH 5.
 fn mpich(name: &str) -> String {
@@ -33,11 +35,27 @@ fn text(path: &Path) -> String {
 fn alone(sandbox: &Sandbox, program: &str, arguments: &[&str]) -> Finished {
     let bin = sandbox.path("bin");
     fs::create_dir(&bin).unwrap();
-    symlink(rally(), bin.join("mpiexec")).unwrap();
+    symlink(rally(), sandbox.path("mpiexec")).unwrap();
+    // It is called while the program runs: what that has in memory is known then.
+    let script = format!(
+        "#!/bin/sh\ngrep -o '/dev/shm/[^ ]*' /proc/$PPID/maps >{}\nexec {} \"$@\"\n",
+        sandbox.path("shared").display(),
+        sandbox.path("mpiexec").display(),
+    );
+    let caller = bin.join("mpiexec");
+    fs::write(&caller, script).unwrap();
+    fs::set_permissions(&caller, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = sandbox.command(program);
     let path = format!("{}:/usr/bin:/bin", bin.display());
     command.args(arguments).env("PATH", path);
-    sandbox.run(&mut command)
+    let run = sandbox.run(&mut command);
+    let shared = sandbox.read("shared");
+    assert!(!shared.is_empty());
+    let is_left = |path: &&str| Path::new(path).exists();
+    let left = || shared.lines().filter(is_left).collect::<Vec<_>>();
+    let gone = eventually(CLEAN_WITHIN, || left().is_empty().then_some(()));
+    assert!(gone.is_some(), "{:?}", left());
+    run
 }
 
 /// A script that speaks PMI-1.
