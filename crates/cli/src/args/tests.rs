@@ -1,7 +1,9 @@
 mod inputs;
 mod multi_prog;
+mod peers;
 mod sentences;
 mod sources;
+mod surroundings;
 mod variables;
 
 use std::{fs, path::PathBuf, time::Duration};
