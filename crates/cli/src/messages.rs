@@ -214,12 +214,23 @@ pub(crate) fn not_watched(why: &NotWatched) -> Message {
 
 /// The controller's process has met what [`system`] is about.
 pub(crate) fn controller_failed(why: &str) -> Message {
-    Message::new(&SYSTEM, why).with_help("`ulimit -a` shows the limits of this shell")
+    Message::new(&SYSTEM, why).with_help(
+        "raise the limit that is reached: `ulimit -n 1024` for open files, `ulimit -u 1024` for processes",
+    )
 }
 
 pub(crate) fn system(error: &os::Error) -> Message {
-    Message::new(&SYSTEM, error.to_string()).with_help("`ulimit -a` shows the limits of this shell")
+    let message = Message::new(&SYSTEM, error.to_string());
+    match error.errno() {
+        EMFILE => message.with_help("raise the limit on open files: `ulimit -n 1024`"),
+        EAGAIN => message.with_help("raise the limit on processes: `ulimit -u 1024`"),
+        _ => message.with_help("`ulimit -a` shows the limits of this shell"),
+    }
 }
+
+/// Error numbers of Linux, the same on every architecture that we build for: too many processes, too many open files.
+const EAGAIN: i32 = 11;
+const EMFILE: i32 = 24;
 
 /// How every rank has ended.
 pub(crate) fn exit_codes(outcome: &Outcome) -> Message {
@@ -274,6 +285,14 @@ mod tests {
             system(&os::Error::Call {
                 operation: "create a socket pair",
                 errno: 24,
+            }),
+            system(&os::Error::Call {
+                operation: "create a process",
+                errno: 11,
+            }),
+            system(&os::Error::Call {
+                operation: "map memory",
+                errno: 12,
             }),
             controller_failed("cannot duplicate a descriptor: Too many open files"),
             internal("a queue overflowed"),

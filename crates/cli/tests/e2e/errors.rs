@@ -129,7 +129,7 @@ fn no_descriptors_for_ourselves_is_what_is_said() {
         let run = sandbox
             .run(&mut sandbox.shell(&script))
             .expect_code(123)
-            .expect_err(&["error: ", "ulimit"]);
+            .expect_err(&["error: ", "help: ", "ulimit -n"]);
         assert_eq!(run.err().matches("error: ").count(), 1, "{run:?}");
     }
 }
