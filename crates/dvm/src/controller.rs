@@ -1027,6 +1027,10 @@ fn check_ranks(spec: &JobSpec, size: u32) -> Option<Refusal> {
         StdinTarget::None | StdinTarget::All => None,
     };
     let terminal = spec.stdio.pty.map(|pty| pty.rank);
+    let shown = |destination: &Destination| match destination {
+        Destination::ForwardOnly(rank) => Some(*rank),
+        _ => None,
+    };
     // A terminal takes the input with it, so that it is named where both are.
     let held = spec
         .hold
@@ -1036,6 +1040,8 @@ fn check_ranks(spec: &JobSpec, size: u32) -> Option<Refusal> {
     let named = [
         (RankChoice::Terminal, terminal),
         (RankChoice::Input, input),
+        (RankChoice::Output, shown(&spec.stdio.stdout)),
+        (RankChoice::Output, shown(&spec.stdio.stderr)),
         (RankChoice::Held, held),
     ];
     named.into_iter().find_map(|(what, rank)| {

@@ -215,6 +215,9 @@ pub fn refused(refusal: &Refusal) -> Message {
             &k::NO_SUCH_RANK,
             match what {
                 RankChoice::Input => format!("there is no rank {rank} to read the input"),
+                RankChoice::Output => {
+                    format!("there is no rank {rank} whose output could be shown")
+                }
                 RankChoice::Terminal => format!("there is no rank {rank} to have a terminal"),
                 RankChoice::Held => format!("there is no rank {rank} to be held"),
             },

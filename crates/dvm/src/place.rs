@@ -55,7 +55,7 @@ pub use self::{
     parse::{PolicyError, PolicyProblem, bind_list, bind_to, map_by, map_by_file, rank_by},
     policy::{
         AppRequest, BindList, BindTarget, BindTo, Cores, CpuUnit, HostRef, MapBy, MapTo, Overload,
-        Oversubscribe, Per, RankBy, RankLine, Request, Sharing, SlotSpec, Span,
+        Oversubscribe, Per, RankBy, RankLine, Rankfile, Request, Sharing, SlotSpec, Span,
     },
     rankfile::{MAX_RANKFILE, RankfileError, RankfileProblem, rankfile},
     topologies::Topologies,
@@ -91,7 +91,7 @@ pub fn place(
     check_together(request, &apps)?;
     let site = Site::new(request, allocation, topologies, &apps)?;
     match request.map_by.as_ref().and_then(|map| map.to.as_ref()) {
-        Some(MapTo::Rankfile(lines)) => listed::rankfile(&site, request, apps, lines),
+        Some(MapTo::Rankfile(file)) => listed::rankfile(&site, request, apps, file),
         Some(MapTo::Sequence(names)) if !names.is_empty() => {
             listed::sequence(&site, request, apps, names)
         }

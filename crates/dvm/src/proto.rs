@@ -166,6 +166,8 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RankChoice {
     Input,
+    /// The only one whose output is shown.
+    Output,
     Terminal,
     Held,
 }

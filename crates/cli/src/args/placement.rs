@@ -365,14 +365,14 @@ fn map_by(text: &str, source: Source, settings: &Settings, world: &World) -> Res
     let file = place::map_by_file(text).map(PathBuf::from);
     let origin = |path: &Path| format!("`{}`", path.display());
     match &mut map.to {
-        Some(MapTo::Rankfile(lines)) => {
+        Some(MapTo::Rankfile(ranks)) => {
             let Some(path) = file else {
                 return Err(Error::MissingFile { policy: "rankfile" });
             };
             let text = world.read_text(&path, FileKind::RankFile, MAX_RANKFILE)?;
-            *lines = place::rankfile(&text, &origin(&path)).map_err(Error::Rankfile)?;
+            *ranks = place::rankfile(&text, &origin(&path)).map_err(Error::Rankfile)?;
             let names = world.names();
-            for line in lines {
+            for line in &mut ranks.lines {
                 if let HostRef::Name(name) = &mut line.host {
                     *name = names.canonical(name).to_owned();
                 }

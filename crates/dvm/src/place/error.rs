@@ -89,6 +89,14 @@ pub enum Error {
         wanted: String,
         usable: String,
     },
+    /// A file that says where ranks go asks for what is not possible.
+    InFile {
+        /// For messages, in quotes.
+        file: String,
+        /// Absent where the whole file is meant.
+        line: Option<u32>,
+        error: Box<Error>,
+    },
     /// The hosts were given by number (`+n7`) and there are fewer.
     NoSuchNode {
         number: u32,
@@ -149,6 +157,7 @@ impl Error {
             Self::ObjectTooSmall { .. } => "place/object-too-small",
             Self::NoCpus { .. } => "place/no-cpus",
             Self::UnknownHost { .. } => "place/unknown-host",
+            Self::InFile { error, .. } => error.id(),
             Self::RankMissing { .. } => "place/rank-missing",
             Self::RankTwice { .. } => "place/rank-twice",
             Self::NoSuchCpu { .. } => "place/no-such-cpu",
@@ -225,6 +234,7 @@ impl Error {
                 format!("the rankfile does not say where rank {rank} goes")
             }
             Self::RankTwice { rank } => format!("the rankfile names rank {rank} twice"),
+            Self::InFile { error, .. } => error.what(),
             Self::NoSuchCpu {
                 node,
                 number,
@@ -280,6 +290,15 @@ impl Error {
             Self::NoUsablePus { usable, .. } => {
                 vec![("usable", format!("hardware threads {usable}"))]
             }
+            Self::InFile { file, line, error } => {
+                let place = match line {
+                    Some(line) => format!("{file}, line {line}"),
+                    None => file.clone(),
+                };
+                let mut facts = error.facts();
+                facts.insert(0, ("file", place));
+                facts
+            }
             _ => Vec::new(),
         }
     }
@@ -332,6 +351,7 @@ impl Error {
                 ..
             } => format!("did you mean `{nearest}`?"),
             Self::RankMissing { .. } => "add a line for it, or pass a smaller `-n`".to_owned(),
+            Self::InFile { error, .. } => return error.help(),
             Self::NotPerApp { policy } => {
                 format!("pass `--map-by {policy}` before the first program")
             }

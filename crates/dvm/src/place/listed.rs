@@ -8,7 +8,7 @@ use super::{
     Builder, Error, MAX_RANKS, Notes, Request, Site,
     map::{AppRanks, Block, JobMap},
     node::{self, Fit, Machine},
-    policy::{BindTarget, Cores, HostRef, RankLine, SlotSpec},
+    policy::{BindTarget, Cores, HostRef, Rankfile, SlotSpec},
     resolve::{Asked, Resolved},
 };
 
@@ -69,13 +69,19 @@ pub(super) fn rankfile(
     site: &Site<'_>,
     request: &Request,
     apps: Vec<Resolved>,
-    lines: &[RankLine],
+    file: &Rankfile,
 ) -> Result<JobMap, Error> {
-    let total = total(request, lines.len())?;
+    let total = total(request, file.lines.len())?;
+    let bad = |line: Option<u32>, error: Error| Error::InFile {
+        file: file.origin.clone(),
+        line,
+        error: Box::new(error),
+    };
     let mut by_rank = BTreeMap::new();
-    for line in lines {
+    for line in &file.lines {
         if by_rank.insert(line.rank, line).is_some() {
-            return Err(Error::RankTwice { rank: line.rank });
+            let twice = Error::RankTwice { rank: line.rank };
+            return Err(bad(Some(line.number), twice));
         }
     }
     let known = nodes_by_name(site);
@@ -84,16 +90,20 @@ pub(super) fn rankfile(
     });
     let mut by_node = BTreeMap::<NodeId, (Vec<u32>, Vec<Option<CpuSet>>)>::new();
     for rank in (0..total).map(Rank) {
-        let line = by_rank.get(&rank).ok_or(Error::RankMissing { rank })?;
+        let line = by_rank
+            .get(&rank)
+            .ok_or_else(|| bad(None, Error::RankMissing { rank }))?;
+        let in_line = |error| bad(Some(line.number), error);
         let node = match &line.host {
-            HostRef::Name(name) => *known.get(name.as_str()).ok_or_else(|| site.unknown(name))?,
+            HostRef::Name(name) => {
+                let node = known.get(name.as_str());
+                *node.ok_or_else(|| in_line(site.unknown(name)))?
+            }
             HostRef::Relative(number) => {
                 let nodes = u32::try_from(site.allocation.nodes.len()).unwrap_or(u32::MAX);
                 if *number >= nodes {
-                    return Err(Error::NoSuchNode {
-                        number: *number,
-                        nodes,
-                    });
+                    let number = *number;
+                    return Err(in_line(Error::NoSuchNode { number, nodes }));
                 }
                 NodeId(*number)
             }
@@ -101,7 +111,7 @@ pub(super) fn rankfile(
         let cpus = if line.slots.is_empty() || unbound {
             None
         } else {
-            Some(cpus(site, node, &line.slots)?)
+            Some(cpus(site, node, &line.slots).map_err(in_line)?)
         };
         let (ranks, bound) = by_node.entry(node).or_default();
         ranks.push(rank.0);

@@ -21,7 +21,7 @@ use super::{
     nearest::nearest,
     policy::{
         BindList, BindTarget, BindTo, CpuUnit, MapBy, MapTo, Overload, Oversubscribe, Per, RankBy,
-        Sharing, Span,
+        Rankfile, Sharing, Span,
     },
 };
 
@@ -192,7 +192,7 @@ fn read_map_by(text: &str) -> Result<MapBy, PolicyProblem> {
         "slot" => Some(MapTo::Slot),
         "node" => Some(MapTo::Node),
         "seq" => Some(MapTo::Sequence(HostList::new())),
-        "rankfile" => Some(MapTo::Rankfile(Vec::new())),
+        "rankfile" => Some(MapTo::Rankfile(Rankfile::default())),
         "ppr" => {
             let (Some(count), Some(resource)) = (words.next(), words.next()) else {
                 return Err(PolicyProblem::BadPpr);

@@ -107,7 +107,7 @@ pub enum MapTo {
     /// One proc for each name in turn; the empty list is the nodes of the allocation.
     Sequence(HostList),
     /// Every rank is told where to go.
-    Rankfile(Vec<RankLine>),
+    Rankfile(Rankfile),
     /// The listed CPUs only, by logical number.
     PeList { list: CpuSet, sharing: Sharing },
 }
@@ -128,9 +128,19 @@ pub enum Per {
     Object(Level),
 }
 
+/// What a rankfile says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rankfile {
+    /// The file, for messages.
+    pub origin: String,
+    pub lines: Vec<RankLine>,
+}
+
 /// One line of a rankfile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankLine {
+    /// Its number in the file, from 1.
+    pub number: u32,
     pub rank: Rank,
     pub host: HostRef,
     /// Empty: the whole node.

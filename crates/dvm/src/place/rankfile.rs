@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use super::{
     MAX_RANKS,
-    policy::{Cores, HostRef, RankLine, SlotSpec},
+    policy::{Cores, HostRef, RankLine, Rankfile, SlotSpec},
 };
 
 /// Bytes of a rankfile.
@@ -72,7 +72,7 @@ impl fmt::Display for RankfileError {
 /// # Errors
 ///
 /// [`RankfileError`] with the line.
-pub fn rankfile(text: &str, origin: &str) -> Result<Vec<RankLine>, RankfileError> {
+pub fn rankfile(text: &str, origin: &str) -> Result<Rankfile, RankfileError> {
     let error = |line, problem| RankfileError {
         origin: origin.to_owned(),
         line,
@@ -85,17 +85,20 @@ pub fn rankfile(text: &str, origin: &str) -> Result<Vec<RankLine>, RankfileError
     for (number, line) in (1_u32..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or_default().trim();
         if !line.is_empty() {
-            lines.push(read(line).map_err(|problem| error(Some(number), problem))?);
+            lines.push(read(line, number).map_err(|problem| error(Some(number), problem))?);
         }
     }
     if lines.is_empty() {
         Err(error(None, RankfileProblem::Empty))
     } else {
-        Ok(lines)
+        Ok(Rankfile {
+            origin: origin.to_owned(),
+            lines,
+        })
     }
 }
 
-fn read(line: &str) -> Result<RankLine, RankfileProblem> {
+fn read(line: &str, number: u32) -> Result<RankLine, RankfileProblem> {
     let rest = line
         .strip_prefix("rank")
         .filter(|rest| rest.starts_with([' ', '\t']))
@@ -126,6 +129,7 @@ fn read(line: &str) -> Result<RankLine, RankfileProblem> {
         read_slots(list.trim())?
     };
     Ok(RankLine {
+        number,
         rank: Rank(rank),
         host: read_host(host)?,
         slots,

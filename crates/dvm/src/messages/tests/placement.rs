@@ -63,6 +63,19 @@ fn place_errors() -> Vec<place::Error> {
         },
         Error::RankMissing { rank: Rank(3) },
         Error::RankTwice { rank: Rank(3) },
+        Error::InFile {
+            file: "`ranks`".to_owned(),
+            line: Some(4),
+            error: Box::new(Error::NoSuchNode {
+                number: 2,
+                nodes: 1,
+            }),
+        },
+        Error::InFile {
+            file: "`ranks`".to_owned(),
+            line: None,
+            error: Box::new(Error::RankMissing { rank: Rank(3) }),
+        },
         Error::NoSuchCpu {
             node: node(),
             number: 9,
@@ -160,6 +173,13 @@ fn jobs_that_cannot_be_placed() {
       help: add a line for it, or pass a smaller `-n`
     place/rank-twice Error: the rankfile names rank 3 twice
       effect: the job was not started
+    place/no-such-node Error: there is no node `+n2`: the allocation has 1
+      file: `ranks`, line 4
+      effect: the job was not started
+    place/rank-missing Error: the rankfile does not say where rank 3 goes
+      file: `ranks`
+      effect: the job was not started
+      help: add a line for it, or pass a smaller `-n`
     place/no-such-cpu Error: package 1 of `n1` has no core number 9
       usable: 4 cores, numbered from 0
       effect: the job was not started
@@ -198,5 +218,37 @@ fn notes_on_placement() {
     insta::assert_snapshot!(text.concat(), @"
     place/unbound Note: 9 procs share 8 cores on `n[1-2]` and are not bound
     place/over-quota Note: 9 procs on `n[1-2]` share 1.5 CPUs: the cgroup (`cpu.max`) grants no more
+    ");
+}
+
+#[test]
+fn ranks_that_a_job_does_not_have() {
+    let choices = [
+        RankChoice::Input,
+        RankChoice::Output,
+        RankChoice::Terminal,
+        RankChoice::Held,
+    ];
+    let text = choices.map(|what| {
+        let rank = Rank(5);
+        shown(&refused(&Refusal::NoSuchRank {
+            what,
+            rank,
+            size: 2,
+        }))
+    });
+    insta::assert_snapshot!(text.concat(), @"
+    job/no-such-rank Error: there is no rank 5 to read the input
+      ranks: 0-1
+      effect: the job was not started
+    job/no-such-rank Error: there is no rank 5 whose output could be shown
+      ranks: 0-1
+      effect: the job was not started
+    job/no-such-rank Error: there is no rank 5 to have a terminal
+      ranks: 0-1
+      effect: the job was not started
+    job/no-such-rank Error: there is no rank 5 to be held
+      ranks: 0-1
+      effect: the job was not started
     ");
 }

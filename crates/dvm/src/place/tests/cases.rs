@@ -210,23 +210,37 @@ fn every_rank_told() {
     `seq` makes room for 2 procs, the job has 3
       help:   pass `-n 2` or leave `-n` out
     ");
-    let file = |text: &str| MapTo::Rankfile(rankfile(text, "ranks").unwrap());
+    let file = |text: &str| MapTo::Rankfile(rankfile(text, "`ranks`").unwrap());
     let text = "rank 0=+n1 slot=1:0\nrank 1=a slot=0-1,7 # three\nrank 2=b slot=0:*\n\nrank 3=a";
     insta::assert_snapshot!(placed(&listed(None, file(text)), &FOUR), @"a 1:0-1,7-9,15 3:- | b 0:4,12 2:0-3,8-11");
     insta::assert_snapshot!(refused(&listed(Some(5), file(text)), &FOUR), @"
     the rankfile does not say where rank 4 goes
+      file:   `ranks`
       help:   add a line for it, or pass a smaller `-n`
     ");
     insta::assert_snapshot!(refused(&listed(None, file("rank 0=a slot=8")), &FOUR), @"
     `a` has no core number 8
+      file:   `ranks`, line 1
       usable: 8 cores, numbered from 0
     ");
     insta::assert_snapshot!(refused(&listed(None, file("rank 0=a slot=2:0")), &FOUR), @"
     package 2 of `a` has no core number 0
+      file:   `ranks`, line 1
       usable: 0 cores, numbered from 0
     ");
-    insta::assert_snapshot!(refused(&listed(None, file("rank 0=+n2")), &FOUR), @"there is no node `+n2`: the allocation has 2");
-    insta::assert_snapshot!(refused(&listed(None, file("rank 0=a\nrank 0=b")), &FOUR), @"the rankfile names rank 0 twice");
+    insta::assert_snapshot!(refused(&listed(None, file("rank 0=+n2")), &FOUR), @"
+    there is no node `+n2`: the allocation has 2
+      file:   `ranks`, line 1
+    ");
+    insta::assert_snapshot!(refused(&listed(None, file("rank 0=a\nrank 0=b")), &FOUR), @"
+    the rankfile names rank 0 twice
+      file:   `ranks`, line 2
+    ");
+    insta::assert_snapshot!(refused(&listed(None, file("rank 0=a\n\nrank 1=c")), &FOUR), @"
+    `c` is not in the allocation
+      file:   `ranks`, line 3
+      help:   did you mean `a`?
+    ");
     let bad = |text: &str| rankfile(text, "`ranks`").unwrap_err().to_string();
     insta::assert_snapshot!(bad("rank 0=a\nrnk 1=a"), @"cannot read the ranks of `ranks`, line 2: a line is `rank N=HOST slot=CORES`");
     insta::assert_snapshot!(bad("rank x=a"), @"cannot read the ranks of `ranks`, line 1: `x` is not a rank below 16777216");
