@@ -134,6 +134,28 @@ fn code_of_cause(cause: &Cause) -> u8 {
     }
 }
 
+/// Whether a job ended by a mistake of the launcher or of what it was told, and not by a rank, a signal or a time limit.
+pub(crate) fn is_error(cause: &Cause) -> bool {
+    match cause {
+        Cause::NotStarted(_) | Cause::Protocol { .. } | Cause::Absent(_) | Cause::Unfinished(_) => {
+            true
+        }
+        Cause::Success | Cause::Failed { .. } | Cause::Aborted { .. } => false,
+        Cause::Spawned { cause, .. } => is_error(cause),
+        Cause::Ended(reason) => match reason {
+            EndReason::InputLost(_)
+            | EndReason::FrontLost
+            | EndReason::SpawnerEnded
+            | EndReason::DebuggerLost => true,
+            EndReason::Signal(_)
+            | EndReason::OutputLost
+            | EndReason::TimeLimit
+            | EndReason::Waited
+            | EndReason::TerminalLost => false,
+        },
+    }
+}
+
 /// The code of a proc that could not be started.
 pub(crate) fn not_started(failure: &StartFailure) -> ExitCode {
     match classify(failure) {
@@ -204,6 +226,23 @@ mod tests {
             step,
             errno,
             subject: None,
+        }
+    }
+
+    #[test]
+    fn errors_are_told_from_ends() {
+        let not_started = failure(StartStep::Find, 2);
+        let ranks: RankSet = [Rank(0)].into_iter().collect();
+        let cases = [
+            (Cause::Success, false),
+            (Cause::NotStarted(vec![(not_started, ranks.clone())]), true),
+            (Cause::Absent(ranks), true),
+            (Cause::Ended(EndReason::TimeLimit), false),
+            (Cause::Ended(EndReason::Signal(Signal::INT)), false),
+            (Cause::Ended(EndReason::FrontLost), true),
+        ];
+        for (cause, expected) in cases {
+            assert_eq!(is_error(&cause), expected, "{cause:?}");
         }
     }
 

@@ -654,6 +654,14 @@ impl Front {
                 (Vec::new(), code)
             }
         };
+        let is_error = match &self.state {
+            State::Ended(Ending::Outcome(outcome)) => exit::is_error(&outcome.cause),
+            State::Ended(Ending::Refused(_)) | State::Running | State::Orphaned { .. } => true,
+        };
+        let code = match self.options.exit_error {
+            Some(said) if is_error => said.get(),
+            _ => code,
+        };
         // A full disk was said already, and is not that nobody reads.
         let (full, nobody) = (exit::ExitCode::Resources.code(), exit::ExitCode::OutputLost);
         let code = match (self.failed_output, code) {

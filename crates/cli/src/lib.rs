@@ -25,6 +25,7 @@ use std::{
     borrow::Cow,
     ffi::OsStr,
     io::{self, Write},
+    num::NonZeroU8,
     os::fd::AsFd,
     process::ExitCode,
 };
@@ -83,7 +84,7 @@ fn run() -> u8 {
         Ok(request) => carry_out(request, &world, crew),
         Err(error) => {
             say(&error.message(), args::message_format(&world.argv));
-            error.exit().code()
+            args::code_of(&error, &world)
         }
     }
 }
@@ -151,6 +152,8 @@ fn carry_out(request: Request, world: &World, crew: EarlyCrew) -> u8 {
 
 fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
     let format = request.front.message_format;
+    let exit_error = request.front.exit_error;
+    let as_said = |code: u8| exit_error.map_or(code, NonZeroU8::get);
     if request.front.verbosity != Verbosity::Quiet {
         for notice in &request.notices {
             say(&notice.message(), format);
@@ -170,7 +173,7 @@ fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
                 Ok(text) => print(&text, format),
                 Err(plan::Unplaced { message, code }) => {
                     say(&message, format);
-                    code
+                    as_said(code)
                 }
             };
         }
@@ -185,14 +188,14 @@ fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
         && let Err(error) = report_pid(channel)
     {
         say(&error.message(), format);
-        return error.exit().code();
+        return as_said(error.exit().code());
     }
     let crew = crew.unwrap_or_else(|| front::Crew::start(&world.host, format));
     match crew.and_then(|crew| front::run(spec, &allocation, front, crew)) {
         Ok(code) => code,
         Err(error) => {
             say(&messages::system(&error), format);
-            exit::ExitCode::Resources.code()
+            as_said(exit::ExitCode::Resources.code())
         }
     }
 }

@@ -265,6 +265,10 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "MIN[-MAX]", hide = true)]
     pub(crate) nodes: Option<String>,
 
+    /// The job's name in SLURM_JOB_NAME: srun's `-J`
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub(crate) job_name: Option<OsString>,
+
     /// The allocation to run in: srun's
     #[arg(long, value_name = "ID", hide = true)]
     pub(crate) jobid: Option<String>,
@@ -387,6 +391,10 @@ pub(crate) struct JobArgs {
     /// stderr as srun's `-e` has it
     #[arg(long, value_name = "MODE", hide = true)]
     pub(crate) slurm_error: Option<OsString>,
+
+    /// stdin as srun's `-i` has it
+    #[arg(long, value_name = "MODE", hide = true)]
+    pub(crate) slurm_input: Option<OsString>,
 
     /// Send stderr where stdout goes
     #[arg(

@@ -117,8 +117,12 @@ pub(crate) enum Error {
     Rankfile(RankfileError),
     #[error(transparent)]
     Nodes(AllocError),
-    #[error(transparent)]
-    RemoteNodes(RemoteNodes),
+    #[error("{error}")]
+    RemoteNodes {
+        error: RemoteNodes,
+        /// The file that names them, with the line.
+        at: Option<String>,
+    },
     #[error("the allocation of Slurm, job {job}, is `{nodes}`, and this machine is not part of it")]
     AllocatedElsewhere { job: String, nodes: String },
     #[error("the current directory cannot be found: {problem}")]
@@ -173,6 +177,8 @@ pub(crate) enum NotOffered {
     Restarts,
     MpiType,
     GpuChoice,
+    ProcessSets,
+    FileCopies,
 }
 
 impl NotOffered {
@@ -196,6 +202,12 @@ impl NotOffered {
             Self::Restarts => "leave it out, or say 0",
             Self::MpiType => "leave it out; `srun --mpi=list` lists the known ones",
             Self::GpuChoice => "use `--gpus-per-proc N`, or set CUDA_VISIBLE_DEVICES in a script",
+            Self::ProcessSets => {
+                "leave it out; programs may make groups of their own (PMIx_Group_construct)"
+            }
+            Self::FileCopies => {
+                "copy the file to where the procs begin, or name it by its path in the program"
+            }
             Self::SessionDirectory => "name a directory with `--wdir`",
             Self::RankMap => {
                 "write a rankfile and use `--map-by rankfile:FILE=NAME` (`rally help placement`)"
@@ -230,6 +242,10 @@ impl fmt::Display for NotOffered {
             Self::Restarts => "procs that have failed are not started again",
             Self::MpiType => "ranks find PMI-1, PMI-2 and PMIx, and nothing else",
             Self::GpuChoice => "GPUs are given out by number only",
+            Self::ProcessSets => "process sets of PMIx have no names here",
+            Self::FileCopies => {
+                "files are not copied, and procs find those of the directory where they begin"
+            }
             Self::SessionDirectory => "ranks have no session directory",
             Self::RankMap => "the rank maps of Hydra are not read",
             Self::PrependPattern => "labels have fixed forms",
@@ -332,6 +348,12 @@ pub(crate) enum AppFileProblem {
     NotRanks,
     #[error("no line is for rank {0}")]
     RankMissing(u32),
+    #[error("another line is for rank {0} too")]
+    RankTwice(u32),
+    #[error("the job has no rank {rank}: its size is {size}")]
+    NoSuchRank { rank: u32, size: u32 },
+    #[error("the line of `*` has all ranks that no line names, and must be the last")]
+    AfterRest,
     #[error("a line is `-mca NAME VALUE`, `-x NAME=VALUE` or `NAME = VALUE`")]
     NotTuning,
 }
@@ -352,7 +374,7 @@ impl Error {
             Self::Nodes(error) if error.line.is_some() => ExitCode::BadFile,
             Self::NoDirectory { .. } | Self::NoPort { .. } => ExitCode::Resources,
             Self::NoGpus { .. } => ExitCode::Placement,
-            Self::RemoteNodes(_) | Self::AllocatedElsewhere { .. } => ExitCode::Placement,
+            Self::RemoteNodes { .. } | Self::AllocatedElsewhere { .. } => ExitCode::Placement,
             _ => ExitCode::Usage,
         }
     }
@@ -392,11 +414,16 @@ impl Error {
             Self::UnexpectedValue { option, .. } => self
                 .of(&k::UNEXPECTED_VALUE)
                 .with_help(format!("write `{option}` alone")),
-            Self::BadValue { reason, .. } => {
+            Self::BadValue { option, reason, .. } => {
                 let message = self.of(&k::BAD_VALUE);
                 match reason {
-                    ValueError::NoProcs => {
-                        message.with_help("leave `-n` out for one proc per slot")
+                    ValueError::NoProcs | ValueError::NoNodes | ValueError::NoCpus => {
+                        let without = if option.starts_with('-') {
+                            format!("leave `{option}` out")
+                        } else {
+                            format!("unset {option}")
+                        };
+                        message.with_help(format!("say 1 or more, or {without}"))
                     }
                     ValueError::BadVariable | ValueError::NoSeparator => {
                         message.with_help("`rally help environment` shows the forms")
@@ -505,7 +532,13 @@ impl Error {
                 .with_help(format!("name it: `--map-by {policy}:FILE=NAME`")),
             Self::Rankfile(error) => from_lines(&k::BAD_RANKFILE, &error.to_string()),
             Self::Nodes(error) => from_lines(&k::BAD_NODES, &error.to_string()),
-            Self::RemoteNodes(error) => from_lines(&k::REMOTE_NODES, &error.to_string()),
+            Self::RemoteNodes { error, at } => {
+                let message = from_lines(&k::REMOTE_NODES, &error.to_string());
+                match at {
+                    Some(at) => message.fact("file", at.clone()),
+                    None => message,
+                }
+            }
             Self::AllocatedElsewhere { .. } => self.of(&k::ALLOCATED_ELSEWHERE).with_help(
                 "start it in a batch script; `--host localhost` uses this machine all the same",
             ),

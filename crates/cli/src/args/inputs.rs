@@ -7,7 +7,11 @@
 //! `srun` reads `SLURM_*` and `SRUN_*`; `mpiexec` and `mpirun` read `OMPI_MCA_*` and `PRTE_MCA_*`, and `HYDRA_*` and
 //! `MPIEXEC_*`. `rally run` has variables of its own, and reads none of them.
 
-use std::ffi::OsString;
+use std::{
+    ffi::{OsStr, OsString},
+    num::NonZeroU8,
+    os::unix::ffi::OsStrExt,
+};
 
 use self::Stands::{Flag, InAllocation, Needless, SameAs, Unheard};
 use super::{
@@ -15,6 +19,7 @@ use super::{
     compat::{Canonical, Native, Segment, Variable, translate_variable},
     environment::is_of_an_enclosing_launcher,
     is_of_the_job, read_segments,
+    values::{self, ValueError},
 };
 
 /// What a variable stands for.
@@ -64,8 +69,10 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_EPILOG", SameAs("epilog")),
     ("SLURM_EXACT", Flag("exact")),
     ("SLURM_EXCLUSIVE", InAllocation("exclusive")),
-    ("SLURM_EXIT_ERROR", Unheard),
-    ("SLURM_EXIT_IMMEDIATE", Unheard),
+    // See `exit_error`.
+    ("SLURM_EXIT_ERROR", Needless),
+    // Jobs always begin at once.
+    ("SLURM_EXIT_IMMEDIATE", Needless),
     ("SLURM_EXPORT_ENV", SameAs("export")),
     ("SRUN_EXPORT_ENV", SameAs("export")),
     ("SLURM_GPU_BIND", SameAs("gpu-bind")),
@@ -129,6 +136,8 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_THREADS", SameAs("threads")),
     ("SLURM_THREADS_PER_CORE", SameAs("threads-per-core")),
     ("SLURM_TIMELIMIT", SameAs("time")),
+    // A list of nodes, and of this one only.
+    ("SLURM_HOSTFILE", SameAs("nodefile")),
     // Batch scripts have it, and with it the umask itself, which the ranks and their files inherit.
     ("SLURM_UMASK", Needless),
     ("SLURM_UNBUFFEREDIO", Flag("unbuffered")),
@@ -199,32 +208,59 @@ pub(super) fn with_variables(line: &RunLine, world: &World) -> Result<Option<Run
         Personality::Mpiexec | Personality::Mpirun => of_mpi(line.personality, world)?,
         Personality::Srun => of_table(SRUN, Personality::Srun, world)?,
     };
-    let has = |flag: &str| {
-        let of_job = line.job.typed.iter();
-        let of_apps = line.apps.iter().flat_map(|app| &app.typed);
-        of_job.chain(of_apps).any(|option| option.flag == flag)
-    };
-    // Both name the nodes, and of two that differ in strength only the stronger is meant.
-    if has("host") {
-        said.options.retain(|option| option.flag != "hostfile");
-    }
-    // Who reads and what is read are one option of srun.
-    if has("stdin") || has("input") {
-        said.options
-            .retain(|option| !matches!(option.flag.as_str(), "stdin" | "input"));
-    }
     // On one node these only limit the number of procs: whoever says that number needs no limit.
-    if has("np") || said.options.iter().any(|option| option.flag == "np") {
+    let has_number = line.apps.iter().any(|app| says(&app.typed, "np"));
+    if has_number || said.options.iter().any(|option| option.flag == "np") {
         said.options.retain(|option| option.flag != "per-node");
     }
     // The number is that of all procs, and several apps have numbers of their own.
     if line.apps.len() > 1 {
         said.options.retain(|option| option.flag != "np");
     }
+    // Of several variables for `--export` the last one counts, with all that it says.
+    let export = said.options.iter().rev();
+    let export = export
+        .map(|option| option.typed.clone())
+        .find(|name| EXPORTS.contains(&name.as_str()));
+    said.options.retain(|option| {
+        !EXPORTS.contains(&option.typed.as_str()) || Some(&option.typed) == export.as_ref()
+    });
     if said.options.is_empty() && said.ignored.is_empty() {
         return Ok(None);
     }
     with_options(line, &said.options, said.ignored).map(Some)
+}
+
+fn says(options: &[Canonical], flag: &str) -> bool {
+    options.iter().any(|option| option.flag == flag)
+}
+
+/// The variables of srun that stand for `--export`.
+const EXPORTS: [&str; 2] = ["SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"];
+
+fn is_qualifier(option: &Canonical) -> bool {
+    let text = option.value.as_ref();
+    text.is_some_and(|text| text.as_bytes().starts_with(b":"))
+}
+
+/// Whether an option is not meant any more where a stronger source has said something else about the same thing. clap
+/// knows those that are repeated, and those that exclude each other whoever says them.
+fn is_void(weaker: &Canonical, personality: Personality, says: impl Fn(&str) -> bool) -> bool {
+    let others: &[&str] = match weaker.flag.as_str() {
+        // Both name the nodes.
+        "hostfile" => &["host"],
+        // Who reads and what is read are one option of srun.
+        "stdin" | "input" | "slurm-input" => &["stdin", "input", "slurm-input"],
+        "gpus" | "gpus-per-proc" => &["gpus", "gpus-per-proc"],
+        "verbose" => &["quiet"],
+        // Qualifiers, which begin with a colon, add up with all policies; for srun such a number is none.
+        "map-by" if personality != Personality::Srun && !is_qualifier(weaker) => {
+            &["per-node", "deal"]
+        }
+        "inherit-env" | "set-env" if EXPORTS.contains(&weaker.typed.as_str()) => &["inherit-env"],
+        _ => &[],
+    };
+    others.iter().any(|other| says(other))
 }
 
 /// A command line with options before its own, which are stronger.
@@ -233,15 +269,24 @@ pub(super) fn with_options(
     options: &[Canonical],
     ignored: Vec<String>,
 ) -> Result<RunLine, Error> {
-    let (job, app): (Vec<Canonical>, Vec<Canonical>) = options
+    let (mut job, app): (Vec<Canonical>, Vec<Canonical>) = options
         .iter()
         .cloned()
         .partition(|option| is_of_the_job(&option.flag));
+    job.retain(|option| {
+        !is_void(option, line.personality, |flag| {
+            let mut apps = line.apps.iter();
+            says(&line.job.typed, flag) || apps.any(|app| says(&app.typed, flag))
+        })
+    });
     let segments = line.apps.iter().enumerate().map(|(position, own)| {
         let first = position == 0;
         let of_job = job.iter().chain(&line.job.typed).filter(|_| first);
+        let weaker = app
+            .iter()
+            .filter(|option| !is_void(option, line.personality, |flag| says(&own.typed, flag)));
         Segment {
-            options: of_job.chain(&app).chain(&own.typed).cloned().collect(),
+            options: of_job.chain(weaker).chain(&own.typed).cloned().collect(),
             program: own.program.clone(),
         }
     });
@@ -321,6 +366,33 @@ fn of_mpi(personality: Personality, world: &World) -> Result<Said, Error> {
         said.ignored.extend(translation.ignored);
     }
     Ok(said)
+}
+
+/// The exit code that srun's own errors are to have.
+///
+/// # Errors
+///
+/// What it says is no code of a failure.
+pub(super) fn exit_error(
+    personality: Personality,
+    world: &World,
+) -> Result<Option<NonZeroU8>, Error> {
+    const NAME: &str = "SLURM_EXIT_ERROR";
+    if personality != Personality::Srun {
+        return Ok(None);
+    }
+    let Some(value) = world.variables.get(OsStr::new(NAME)) else {
+        return Ok(None);
+    };
+    let code = value.to_str().ok_or(ValueError::NotText);
+    match code.and_then(values::exit_code) {
+        Ok(code) => Ok(Some(code)),
+        Err(reason) => Err(Error::BadValue {
+            option: NAME.to_owned(),
+            value: value.to_string_lossy().into_owned(),
+            reason,
+        }),
+    }
 }
 
 /// How `srun` reads a variable that stands for an option without a value.

@@ -19,6 +19,7 @@ mod placement;
 mod request;
 mod resolve;
 mod slurm_files;
+mod slurm_job;
 mod stdio;
 mod tune;
 pub(crate) mod values;
@@ -221,6 +222,16 @@ pub(crate) fn message_format(argv: &[OsString]) -> MessageFormat {
         }
     }
     MessageFormat::Text
+}
+
+/// The exit code of a mistake in a command line.
+pub(crate) fn code_of(error: &Error, world: &World) -> u8 {
+    let program = world.argv.first().map(OsString::as_os_str);
+    let personality = Personality::from_program(program.unwrap_or_default());
+    match inputs::exit_error(personality, world) {
+        Ok(Some(code)) => code.get(),
+        Ok(None) | Err(_) => error.exit().code(),
+    }
 }
 
 fn unknown_command(word: &OsStr) -> Error {

@@ -6,8 +6,8 @@
 //! *      ./rest
 //! ```
 //!
-//! `%t` is the rank, `%o` its number among those of the line. The first line that names a rank counts, and `*` has all that
-//! no line names.
+//! `%t` is the rank, `%o` its number among those of the line. A rank stands in one line only, and `*`, in the last one, has
+//! all that no line names.
 
 use std::{
     collections::BTreeMap,
@@ -25,6 +25,8 @@ use super::{
 
 /// A line: who runs what.
 struct Row {
+    /// The number of the line.
+    number: usize,
     /// Absent for `*`.
     ranks: Option<RankSet>,
     words: Vec<OsString>,
@@ -55,7 +57,11 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
         if words.len() == 0 {
             return Err(bad(number, AppFileProblem::NoProgram));
         }
+        if rows.last().is_some_and(|row: &Row| row.ranks.is_none()) {
+            return Err(bad(number, AppFileProblem::AfterRest));
+        }
         rows.push(Row {
+            number,
             ranks,
             words: words.collect(),
         });
@@ -69,7 +75,7 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
     let mut apps: Vec<AppLine> = Vec::new();
     let mut before: Option<(usize, Vec<OsString>)> = None;
     let rest = rows.iter().enumerate().find(|(_, row)| row.ranks.is_none());
-    // The next rank of each line, how many came before it, and those after it.
+    // The next rank of each line, how many came before it, and those after it. Two lines for one rank come together.
     let mut due = BTreeMap::new();
     for (index, row) in rows.iter().enumerate() {
         let mut later = row.ranks.iter().flat_map(RankSet::iter);
@@ -81,7 +87,9 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
         let mut named = None;
         while let Some(entry) = due.first_entry().filter(|entry| entry.key().0 == rank) {
             let ((_, index), (row, offset, mut later)) = entry.remove_entry();
-            named.get_or_insert((index, row, offset));
+            if named.replace((index, row, offset)).is_some() {
+                return Err(bad(row.number, AppFileProblem::RankTwice(rank)));
+            }
             if let Some(next) = later.next() {
                 due.insert((next.0, index), (row, offset + 1, later));
             }
@@ -115,6 +123,10 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
             }
         }
         before = Some((index, words));
+    }
+    if let Some(((rank, _), (row, ..))) = due.first_key_value() {
+        let rank = *rank;
+        return Err(bad(row.number, AppFileProblem::NoSuchRank { rank, size }));
     }
     Ok(RunLine {
         apps,

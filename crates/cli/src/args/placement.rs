@@ -1,18 +1,22 @@
 //! Where the ranks are to go: the texts of several options and settings made into one request, and the files that they
 //! name read.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use base::HostList;
 use dvm::{
-    alloc::{self, Allocation, MAX_HOSTFILE, SlurmTexts},
+    alloc::{self, Allocation, LocalNames, MAX_HOSTFILE, RemoteNodes, SlurmTexts},
     place::{self, AppRequest, HostRef, MapBy, MapTo, Request},
 };
 
 use super::{
     AppLine, Error, JobLine, Personality, RunLine, World,
     error::{FileKind, NotOffered},
-    granted, values,
+    granted,
+    values::{self, ValueError},
 };
 use crate::config::{Oversubscribe, Setting, Settings, Source};
 
@@ -122,6 +126,14 @@ pub(super) fn with_counts_of_the_node(line: &RunLine) -> Result<Option<RunLine>,
     Ok(Some(line))
 }
 
+/// How many procs a job has, where that is said.
+pub(super) fn size(apps: &[AppLine], personality: Personality) -> Option<u32> {
+    let counts = apps.iter().map(|app| count(app, personality));
+    counts
+        .reduce(|sum, count| sum?.checked_add(count?))
+        .flatten()
+}
+
 /// How many procs an app has; `srun` starts one where nobody says.
 fn count(app: &AppLine, personality: Personality) -> Option<u32> {
     app.args.procs.or(match (personality, app.args.deal) {
@@ -141,7 +153,10 @@ fn check_nodes(job: &JobLine, world: &World) -> Result<(), Error> {
         let least = values::procs(least).map_err(|reason| Error::BadValue {
             option: job.typed("nodes"),
             value: text.clone(),
-            reason,
+            reason: match reason {
+                ValueError::NoProcs => ValueError::NoNodes,
+                other => other,
+            },
         })?;
         if least > 1 {
             return Err(not_here("nodes", text));
@@ -193,10 +208,13 @@ fn nodes(
     world: &World,
 ) -> Result<Nodes, Error> {
     let names = world.names();
+    let mut at = None;
     let mut allocation = if let Some(path) = &settings.hostfile.value {
         let max = u64::try_from(MAX_HOSTFILE).unwrap_or(u64::MAX);
         let text = world.read_text(path, FileKind::HostFile, max)?;
-        alloc::hostfile(&text, &format!("`{}`", path.display()), &names).map_err(Error::Nodes)?
+        let origin = format!("`{}`", path.display());
+        at = line_of_remote(&text, &origin, &names);
+        alloc::hostfile(&text, &origin, &names).map_err(Error::Nodes)?
     } else {
         let texts: Vec<_> = apps
             .iter()
@@ -215,11 +233,23 @@ fn nodes(
     };
     allocation
         .refuse_remote(&names)
-        .map_err(Error::RemoteNodes)?;
+        .map_err(|error| Error::RemoteNodes { error, at })?;
     if let [node] = allocation.nodes.as_mut_slice() {
         node.granted = granted::on_this_node(|name| world.variable(name));
     }
     Ok(allocation.into())
+}
+
+/// The file and the first line of it that names another node than this one.
+fn line_of_remote(text: &str, origin: &str, names: &LocalNames) -> Option<String> {
+    let is_remote = |line: &str| {
+        let nodes = alloc::hostfile(line, origin, names);
+        nodes.is_ok_and(|nodes| nodes.refuse_remote(names).is_err())
+    };
+    let (number, _) = (1_usize..)
+        .zip(text.lines())
+        .find(|(_, line)| is_remote(line))?;
+    Some(format!("{origin}, line {number}"))
 }
 
 /// What an allocation of Slurm has of this node; without one, this node.
@@ -293,6 +323,8 @@ fn hosts(app: &AppLine, world: &World) -> Result<Option<HostList>, Error> {
 /// colon, add up. `default` is what is used where there is no policy.
 fn map_text(app: &AppLine, default: Option<&str>) -> Result<Option<String>, Error> {
     let said = &app.args.map_by;
+    let is_counted = app.args.per_node.is_some() || app.args.deal.is_some();
+    let default = default.filter(|_| !is_counted);
     let policy = said
         .iter()
         .rev()
@@ -383,8 +415,17 @@ fn map_by(text: &str, source: Source, settings: &Settings, world: &World) -> Res
             if let Some(path) = file.as_ref().or(settings.hostfile.value.as_ref()) {
                 let max = u64::try_from(MAX_HOSTFILE).unwrap_or(u64::MAX);
                 let text = world.read_text(path, FileKind::SequenceFile, max)?;
-                *names =
-                    alloc::sequence(&text, &origin(path), &world.names()).map_err(Error::Nodes)?;
+                let (origin, known) = (origin(path), world.names());
+                *names = alloc::sequence(&text, &origin, &known).map_err(Error::Nodes)?;
+                // Each node of the list is needed, and there is only this one.
+                let remote = names.iter().filter(|name| !known.contains(name));
+                let nodes: HostList = remote.collect::<BTreeSet<_>>().into_iter().collect();
+                if !nodes.is_empty() {
+                    return Err(Error::RemoteNodes {
+                        error: RemoteNodes { nodes },
+                        at: line_of_remote(&text, &origin, &known),
+                    });
+                }
             }
         }
         _ => {}

@@ -1,6 +1,6 @@
 //! What a command line asks for, with nothing left to look up.
 
-use std::{collections::BTreeSet, fmt, path::PathBuf};
+use std::{collections::BTreeSet, fmt, num::NonZeroU8, path::PathBuf};
 
 use base::HostList;
 use dvm::{alloc::Allocation, messages::Message, spec::JobSpec};
@@ -90,6 +90,8 @@ pub(crate) struct FrontOptions {
     /// Who is told our process number.
     pub(crate) report_pid: Option<PidChannel>,
     pub(crate) exit_codes: ExitCodes,
+    /// The code of errors of our own, where the user says one.
+    pub(crate) exit_error: Option<NonZeroU8>,
 }
 
 /// Where our process number goes.

@@ -21,6 +21,7 @@ use super::{
     error::{FileKind, NotOffered},
     gpus, inputs, multi_prog, parse,
     placement::{self, Placement},
+    slurm_job,
     stdio::{stdin, stdio},
     tune,
     values::HeldRanks,
@@ -176,6 +177,18 @@ fn decide(job: &JobLine, world: &World) -> Done<(Settings, Vec<ConfigFile>)> {
     Ok((settings, files))
 }
 
+/// Takes back the settings that are not meant any more where the command line says something else about the same thing.
+fn withdraw(settings: &mut Settings, apps: &[AppLine], job: &JobLine) {
+    let has_hosts = apps.iter().any(|app| !app.args.host.is_empty());
+    let is_typed = |source: &Source| matches!(source, Source::CommandLine(_));
+    if has_hosts && !is_typed(&settings.hostfile.source) {
+        settings.hostfile.value = None;
+    }
+    if job.args.bind_list.is_some() && !is_typed(&settings.bind_to.source) {
+        settings.bind_to.value = None;
+    }
+}
+
 fn over<T>(setting: &mut Setting<T>, value: Option<T>, source: impl FnOnce() -> Source) {
     if let Some(value) = value {
         *setting = Setting {
@@ -213,18 +226,25 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         job,
         ignored,
     } = line;
-    let (settings, files) = decide(job, world)?;
+    let (mut settings, files) = decide(job, world)?;
+    withdraw(&mut settings, apps, job);
     let Placement {
         request: placement,
         allocation,
         unused,
     } = placement::resolve(apps, job, *personality, &settings, world)?;
-    let (stdin, input) = stdin(job, *personality, world)?;
+    let size = placement::size(apps, *personality);
+    let (stdin, input) = stdin(job, *personality, size, world)?;
     let families = families(job, *personality)?;
     let mut programs = apps
         .iter()
         .map(|line| app(line, *personality, world))
         .collect::<Done<Vec<_>>>()?;
+    if job.args.job_name.is_some()
+        || (*personality == Personality::Srun && families.contains(&Family::Slurm))
+    {
+        named(&slurm_job::name(job, apps, world), apps, &mut programs);
+    }
     if families.contains(&Family::Torch) {
         meeting_point(apps, &mut programs, world)?;
     }
@@ -239,7 +259,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         placement,
         variables: families,
         stdin,
-        stdio: stdio(job, apps, *personality, &settings, world)?,
+        stdio: stdio(job, apps, *personality, size, &settings, world)?,
         end: EndPolicy {
             on_failure: match settings.kill_on_bad_exit.value {
                 Switch::Yes => OnFailure::EndJob,
@@ -270,7 +290,10 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     Ok(RunRequest {
         spec,
         allocation,
-        front: front(job, &settings, input),
+        front: FrontOptions {
+            exit_error: inputs::exit_error(*personality, world)?,
+            ..front(job, &settings, input)
+        },
         show: show(job),
         notices: notices(apps, ignored, &unused, &files, world),
     })
@@ -394,7 +417,7 @@ fn meeting_point(lines: &[AppLine], apps: &mut [App], world: &World) -> Done<()>
         };
         let (has_address, has_port) = (has(ADDRESS), has(PORT));
         if !has_address {
-            set(&mut app.env, ADDRESS, "127.0.0.1".into());
+            set(&mut app.env, ADDRESS, "127.0.0.1");
         }
         if !has_port {
             let port = match port {
@@ -402,15 +425,24 @@ fn meeting_point(lines: &[AppLine], apps: &mut [App], world: &World) -> Done<()>
                 None => *port
                     .insert((world.unused_port)().map_err(|problem| Error::NoPort { problem })?),
             };
-            set(&mut app.env, PORT, port.to_string());
+            set(&mut app.env, PORT, &port.to_string());
         }
     }
     Ok(())
 }
 
-fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: String) {
+/// Tells the ranks the name of the job, unless a rule about that variable says something else.
+fn named(name: &OsStr, lines: &[AppLine], apps: &mut [App]) {
+    for (line, app) in lines.iter().zip(apps) {
+        if !line.environment.names(slurm_job::NAME) {
+            set(&mut app.env, slurm_job::NAME, name);
+        }
+    }
+}
+
+fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: impl AsRef<OsStr>) {
     env.retain(|(known, _)| known != name);
-    env.push((name.into(), value.into()));
+    env.push((name.into(), value.as_ref().to_owned()));
 }
 
 fn front(job: &JobLine, settings: &Settings, input: InputSource) -> FrontOptions {
@@ -453,6 +485,7 @@ fn front(job: &JobLine, settings: &Settings, input: InputSource) -> FrontOptions
         } else {
             ExitCodes::Kept
         },
+        exit_error: None,
     }
 }
 

@@ -1,34 +1,59 @@
-//! `srun -o` and `-e`: whose output is shown, or the names of files, which have letters of their own.
+//! `srun -o`, `-e` and `-i`: whose output is shown and who reads, or the names of files, which have letters of their own.
 
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt, OsStringExt},
-    path::Path,
+    path::PathBuf,
 };
 
 use base::Rank;
 use dvm::spec::{Destination, Pattern};
 
 use super::{
-    AppLine, Error, JobLine, ValueError, World,
-    values::{self, PatternError},
+    AppLine, Error, JobLine, ValueError, World, define::StdinChoice, slurm_job,
+    values::PatternError,
 };
 
 /// The letters that srun knows.
 const KNOWN: &str = "%A %a %J %j %N %n %s %t %u %x";
 
+/// What `-i` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    By(StdinChoice),
+    From(PathBuf),
+}
+
+/// `all`, `none`, a rank, or a file. A number that no rank has is the name of a file.
+pub(super) fn reading(text: &OsStr, size: Option<u32>) -> Reading {
+    match (text.to_str(), rank(text, size)) {
+        (Some("all"), _) => Reading::By(StdinChoice::All),
+        (Some("none"), _) => Reading::By(StdinChoice::None),
+        (_, Some(rank)) => Reading::By(StdinChoice::Rank(rank)),
+        (_, None) => Reading::From(text.into()),
+    }
+}
+
+/// The rank that a text names, where the job has it.
+fn rank(text: &OsStr, size: Option<u32>) -> Option<u32> {
+    let is_number = text.as_bytes().iter().all(u8::is_ascii_digit);
+    let rank = text.to_str()?.parse().ok().filter(|_| is_number)?;
+    size.is_none_or(|size| rank < size).then_some(rank)
+}
+
 /// Where stdout and stderr go; absent where nothing was said.
 pub(super) fn destinations(
     job: &JobLine,
     apps: &[AppLine],
+    size: Option<u32>,
     world: &World,
 ) -> Result<(Option<Destination>, Option<Destination>), Error> {
     let stdout = match &job.args.slurm_output {
-        Some(text) => Some(destination(job, apps, "slurm-output", text, world)?),
+        Some(text) => Some(destination(job, apps, size, "slurm-output", text, world)?),
         None => None,
     };
     let stderr = match &job.args.slurm_error {
-        Some(text) => Some(destination(job, apps, "slurm-error", text, world)?),
+        Some(text) => Some(destination(job, apps, size, "slurm-error", text, world)?),
         // Who says where stdout goes has said it for both.
         None => stdout.clone().map(|stdout| match stdout {
             Destination::File(_) => Destination::WithStdout,
@@ -38,10 +63,11 @@ pub(super) fn destinations(
     Ok((stdout, stderr))
 }
 
-/// `all`, `none`, a rank, or a pattern.
+/// `all`, `none`, a rank, or a pattern. A number that no rank has is a pattern too.
 fn destination(
     job: &JobLine,
     apps: &[AppLine],
+    size: Option<u32>,
     flag: &str,
     text: &OsStr,
     world: &World,
@@ -51,17 +77,14 @@ fn destination(
         value: text.to_string_lossy().into_owned(),
         reason,
     };
-    let is_number = !text.is_empty() && text.as_bytes().iter().all(u8::is_ascii_digit);
-    match text.to_str() {
-        Some("") => Err(bad(ValueError::Empty)),
-        Some("all") => Ok(Destination::Forward),
-        Some("none") => Ok(Destination::Discard),
-        Some(number) if is_number => {
-            let rank = values::rank(number).map_err(bad)?;
-            Ok(Destination::ForwardOnly(Rank(rank)))
-        }
-        _ => {
-            let name = expand(text.as_bytes(), apps, world).map_err(bad)?;
+    match (text.to_str(), rank(text, size)) {
+        (Some(""), _) => Err(bad(ValueError::Empty)),
+        (Some("all"), _) => Ok(Destination::Forward),
+        (Some("none"), _) => Ok(Destination::Discard),
+        (_, Some(rank)) => Ok(Destination::ForwardOnly(Rank(rank))),
+        (_, None) => {
+            let job_name = slurm_job::in_file_names(job, apps, world);
+            let name = expand(text.as_bytes(), &job_name, world).map_err(bad)?;
             // The name is relative to where srun was called, whatever the directory of the ranks.
             let mut path = Vec::new();
             if !name.starts_with(b"/") {
@@ -87,7 +110,7 @@ fn literal(text: &[u8]) -> Vec<u8> {
 }
 
 /// A pattern of srun as one of ours.
-fn expand(text: &[u8], apps: &[AppLine], world: &World) -> Result<Vec<u8>, ValueError> {
+fn expand(text: &[u8], job_name: &OsStr, world: &World) -> Result<Vec<u8>, ValueError> {
     // Two backslashes at the start: no letter means anything.
     if let Some(plain) = text.strip_prefix(b"\\\\") {
         return Ok(literal(plain));
@@ -126,11 +149,7 @@ fn expand(text: &[u8], apps: &[AppLine], world: &World) -> Result<Vec<u8>, Value
             'A' => of(&["SLURM_ARRAY_JOB_ID"]).unwrap_or_else(|| allocation.clone()),
             'a' => of(&["SLURM_ARRAY_TASK_ID"]).unwrap_or_else(|| b"4294967294".to_vec()),
             'u' => of(&["USER", "LOGNAME"]).unwrap_or_else(|| b"nobody".to_vec()),
-            'x' => of(&["SLURM_JOB_NAME"]).unwrap_or_else(|| {
-                let program = apps.first().and_then(|app| app.program.first());
-                let name = program.and_then(|program| Path::new(program).file_name());
-                literal(name.unwrap_or_default().as_bytes())
-            }),
+            'x' => literal(job_name.as_bytes()),
             _ => {
                 return Err(ValueError::Pattern(PatternError::NoEquivalent {
                     letter,

@@ -1,6 +1,6 @@
 //! Where the ranks' input comes from and where their output goes.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::PathBuf};
 
 use base::Rank;
 use dvm::spec::{
@@ -12,7 +12,7 @@ use super::{
     AppLine, Error, InputSource, JobLine, Personality, ValueError, World,
     define::{OpenModeChoice, StdinChoice},
     error::FileKind,
-    slurm_files,
+    slurm_files::{self, Reading},
     world::read_probe,
 };
 use crate::config::{LineBuffered, Settings};
@@ -23,9 +23,11 @@ type Done<T> = Result<T, Error>;
 pub(super) fn stdin(
     job: &JobLine,
     personality: Personality,
+    size: Option<u32>,
     world: &World,
 ) -> Done<(StdinTarget, InputSource)> {
-    let target = match (job.args.stdin, job.args.pty, personality) {
+    let Said { readers, file } = said(job, size);
+    let target = match (readers, job.args.pty, personality) {
         (Some(StdinChoice::None), ..) => StdinTarget::None,
         (Some(StdinChoice::All), ..) => StdinTarget::All,
         (Some(StdinChoice::Rank(rank)), ..) => StdinTarget::Rank(Rank(rank)),
@@ -34,11 +36,11 @@ pub(super) fn stdin(
         (None, None, Personality::Srun) => StdinTarget::All,
         (None, None, _) => StdinTarget::Rank(Rank(0)),
     };
-    let source = match (&job.args.input, target) {
+    let source = match (file, target) {
         (_, StdinTarget::None) => InputSource::Null,
         (None, _) => InputSource::Inherit,
         (Some(path), _) => {
-            let path = world.absolute(path)?;
+            let path = world.absolute(&path)?;
             read_probe(&path).map_err(|problem| Error::Unreadable {
                 what: FileKind::Input,
                 path: path.clone(),
@@ -50,14 +52,34 @@ pub(super) fn stdin(
     Ok((target, source))
 }
 
+/// What was said about stdin, in our words or in those of srun.
+struct Said {
+    readers: Option<StdinChoice>,
+    file: Option<PathBuf>,
+}
+
+fn said(job: &JobLine, size: Option<u32>) -> Said {
+    let slurm = job.args.slurm_input.as_deref();
+    let (readers, file) = match slurm.map(|text| slurm_files::reading(text, size)) {
+        Some(Reading::By(readers)) => (Some(readers), None),
+        Some(Reading::From(path)) => (None, Some(path)),
+        None => (None, None),
+    };
+    Said {
+        readers: job.args.stdin.or(readers),
+        file: job.args.input.clone().or(file),
+    }
+}
+
 pub(super) fn stdio(
     job: &JobLine,
     apps: &[AppLine],
     personality: Personality,
+    size: Option<u32>,
     settings: &Settings,
     world: &World,
 ) -> Done<StdioPlan> {
-    let (slurm_stdout, slurm_stderr) = slurm_files::destinations(job, apps, world)?;
+    let (slurm_stdout, slurm_stderr) = slurm_files::destinations(job, apps, size, world)?;
     let stderr = match (&job.args.stderr, job.args.merge_stderr) {
         (Some(_), true) => {
             return Err(Error::Together {
@@ -85,7 +107,8 @@ pub(super) fn stdio(
             why: "the output of a terminal is shown here: leave one of them out",
         });
     }
-    let talks_to_another = match (job.args.pty, job.args.stdin) {
+    let Said { readers, file } = said(job, size);
+    let talks_to_another = match (job.args.pty, readers) {
         (Some(pty), Some(StdinChoice::Rank(rank))) => rank != pty,
         (Some(_), Some(StdinChoice::None | StdinChoice::All)) => true,
         (None, _) | (_, None) => false,
@@ -93,7 +116,10 @@ pub(super) fn stdio(
     if talks_to_another {
         return Err(Error::Together {
             first: job.typed("pty"),
-            second: job.typed("stdin"),
+            second: job.typed(match job.args.stdin {
+                Some(_) => "stdin",
+                None => "slurm-input",
+            }),
             why: "what is typed goes to the rank with the terminal: leave one of them out",
         });
     }
@@ -110,7 +136,7 @@ pub(super) fn stdio(
         },
         pty,
         lines: lines(settings, world),
-        input: match (&job.args.input, job.args.pty) {
+        input: match (&file, job.args.pty) {
             (None, None) => world.input,
             // A terminal can be read whatever we were given.
             (Some(_), _) | (None, Some(_)) => FrontInput::Readable,

@@ -191,6 +191,7 @@ fn every_option_arrives() {
             message_format: MessageFormat::Json,
             report_pid: None,
             exit_codes: ExitCodes::Kept,
+            exit_error: None,
         }
     );
 }

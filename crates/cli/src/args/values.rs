@@ -1,6 +1,6 @@
 //! What the values of options look like: text to value, nothing consulted.
 
-use std::{fmt, time::Duration};
+use std::{fmt, num::NonZeroU8, time::Duration};
 
 use base::{RankSet, Signal};
 use dvm::spec::{UniverseSize, Warning};
@@ -21,6 +21,10 @@ pub(crate) enum ValueError {
     NotANumber,
     #[error("a job has at least one proc")]
     NoProcs,
+    #[error("a job runs on at least one node")]
+    NoNodes,
+    #[error("a proc has at least one CPU")]
+    NoCpus,
     #[error("the number is below zero")]
     Negative,
     #[error("at most {max} are possible")]
@@ -51,6 +55,10 @@ pub(crate) enum ValueError {
     NotBindings,
     #[error("it is not `SIGNAL` or `SIGNAL@SECONDS`")]
     NotAWarning,
+    #[error("`{0}` is no signal (names such as `USR1` are, and numbers from 1 to 64)")]
+    NotASignal(String),
+    #[error("it is not an exit code from 1 to 255")]
+    NotAnExitCode,
     #[error("it is neither a number of procs nor `slots` nor `infinite`")]
     NotAUniverse,
     #[error("known values are {}", Alternatives(.0))]
@@ -176,7 +184,10 @@ pub(crate) fn warning(text: &str) -> Result<Warning, ValueError> {
         Some((name, before)) => (name, time(before)?),
         None => (text, WARNING),
     };
-    let signal = signal(name).ok_or(ValueError::NotAWarning)?;
+    if name.is_empty() {
+        return Err(ValueError::NotAWarning);
+    }
+    let signal = signal(name).ok_or_else(|| ValueError::NotASignal(name.to_owned()))?;
     Ok(Warning { signal, before })
 }
 
@@ -205,6 +216,11 @@ pub(crate) fn procs(text: &str) -> Result<u32, ValueError> {
             max: u64::from(MAX_PROCS),
         }),
     }
+}
+
+/// The exit code of a failure.
+pub(crate) fn exit_code(text: &str) -> Result<NonZeroU8, ValueError> {
+    text.parse().map_err(|_| ValueError::NotAnExitCode)
 }
 
 /// A whole number from 0 to `max`.

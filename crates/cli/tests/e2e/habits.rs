@@ -243,3 +243,59 @@ fn more_than_a_share_of_hydra_fits() {
         .expect_code(0)
         .expect_out("MPI plugin types are...\n  none\n  pmi2\n  pmix\n");
 }
+
+#[test]
+fn a_rank_that_is_not_there_loses_no_output() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .run_rally(&["run", "-n", "2", "--only-from", "5", "echo", "a"])
+        .expect_code(120)
+        .expect_err(&["error: there is no rank 5 whose output could be shown"]);
+    // For srun such a number is a name.
+    let args = ["-n", "2", "--output=5", "echo", "a"];
+    sandbox
+        .run(&mut called(&sandbox, "srun", &args))
+        .expect_code(0)
+        .expect_quiet();
+    assert_eq!(sandbox.read("5"), "a\na\n");
+}
+
+#[test]
+fn the_name_of_a_job_is_told() {
+    let sandbox = Sandbox::new();
+    let script = "echo $SLURM_JOB_NAME; echo $SLURM_JOB_NAME >file.$SLURM_JOB_NAME";
+    for (args, expected) in [
+        (&["-J", "mine"][..], "mine"),
+        (&["--job-name=other"], "other"),
+        (&[], "sh"),
+    ] {
+        let args = [args, &["-o", "out.%x", "sh", "-c", script]].concat();
+        sandbox
+            .run(&mut called(&sandbox, "srun", &args))
+            .expect_code(0)
+            .expect_quiet();
+        assert_eq!(
+            sandbox.read(&format!("out.{expected}")),
+            format!("{expected}\n")
+        );
+        assert_eq!(
+            sandbox.read(&format!("file.{expected}")),
+            format!("{expected}\n")
+        );
+    }
+}
+
+#[test]
+fn errors_have_the_code_that_scripts_of_srun_ask_for() {
+    let sandbox = Sandbox::new();
+    let code = |args: &[&str]| {
+        let mut command = called(&sandbox, "srun", args);
+        sandbox.run(command.env("SLURM_EXIT_ERROR", "77")).code()
+    };
+    assert_eq!(code(&["--no-such-option", "true"]), 77);
+    assert_eq!(code(&["-n", "2", "--stdin", "7", "true"]), 77);
+    assert_eq!(code(&["./no-such-program"]), 77);
+    // What a rank or a limit decides is no error of the launcher.
+    assert_eq!(code(&["false"]), 1);
+    assert_eq!(code(&["--timeout", "0.1", "sleep", "60"]), 124);
+}

@@ -201,6 +201,11 @@ impl Emit<'_> {
         });
     }
 
+    /// Takes back what the same option said before in this segment.
+    pub(super) fn overrule(&mut self) {
+        self.here.retain(|option| option.typed != self.typed);
+    }
+
     /// An option without effect.
     pub(super) fn ignored(&mut self, given: &Given<'_>) {
         let mut text = given.typed.to_owned();

@@ -114,7 +114,9 @@ impl<'a> Translator<'a> {
             "mpi" if self.personality == Personality::Srun && value == Some(OsStr::new("list")) => {
                 Asks::MpiTypes
             }
-            "cpu-bind" | "cpu_bind" | "mem-bind" if value == Some(OsStr::new("help")) => {
+            "cpu-bind" | "cpu_bind" | "mem-bind" | "hint" | "gres"
+                if value == Some(OsStr::new("help")) =>
+            {
                 Asks::Topic("placement".to_owned())
             }
             "V" | "version" | "info" => Asks::Version,

@@ -41,6 +41,9 @@ fn shown(place: &Place, line: &str) -> String {
     parts.extend(request.map_by.as_ref().map(|map| format!("map={map}")));
     parts.extend(request.rank_by.map(|rank| format!("rank={rank}")));
     parts.extend(request.bind_to.map(|bind| format!("bind={bind}")));
+    if request.bind_list.is_some() {
+        parts.push("list".to_owned());
+    }
     if request.oversubscribe != Oversubscribe::WhereImplicit {
         parts.push(format!("over={:?}", request.oversubscribe));
     }
@@ -160,10 +163,22 @@ fn variables_of_srun() {
             "srun a",
             "n=1 [ignored, since it has no effect here: `SLURM_PARTITION`]",
         ),
+        ("SLURM_HINT=nomultithread", "srun a", "n=1 bind=core"),
         (
-            "SLURM_EXIT_ERROR=9",
+            "SLURM_HINT=memory_bound",
+            "srun -m block --cpu-bind=none a",
+            "n=1 map=slot bind=none",
+        ),
+        (
+            "SLURM_CPU_BIND=map_cpu:1",
+            "srun --hint=compute_bound a",
+            "n=1 bind=core",
+        ),
+        ("SLURM_HOSTFILE=missing", "srun -w localhost a", "n=1"),
+        (
+            "SLURM_HOSTFILE=missing",
             "srun a",
-            "n=1 [ignored, since it has no effect here: `SLURM_EXIT_ERROR`]",
+            "error: cannot read the host file `missing`: No such file or directory (os error 2)",
         ),
         ("SLURM_NTASKS=3", "mpirun a", "n=-"),
         ("SLURM_NTASKS=3", "rally run a", "n=-"),
@@ -227,13 +242,13 @@ fn output_goes_where_the_command_line_says_last() {
         (NONE, "--error-file e", format!("stdout=Discard {e}")),
         (
             NONE,
-            "-o 1",
-            "stdout=ForwardOnly(Rank(1)) stderr=ForwardOnly(Rank(1))".to_owned(),
+            "-o 0",
+            "stdout=ForwardOnly(Rank(0)) stderr=ForwardOnly(Rank(0))".to_owned(),
         ),
         (ERR, "--error-file e", e.to_owned()),
         (ERR, "--output-file o", format!("{o} stderr=Discard")),
         (ERR, "--merge-stderr", "stderr=WithStdout".to_owned()),
-        (ERR, "-e 1", "stderr=ForwardOnly(Rank(1))".to_owned()),
+        (ERR, "-e 0", "stderr=ForwardOnly(Rank(0))".to_owned()),
         ("", "-o none --output-file o", o.to_owned()),
         (
             "",
@@ -269,7 +284,7 @@ fn input_comes_from_where_the_command_line_says() {
         ("none", "srun -i in a", "All in"),
         ("other", "srun a", "All other"),
         ("other", "srun -i in a", "All in"),
-        ("other", "srun -i 1 a", "Rank(Rank(1)) Inherit"),
+        ("other", "srun -i 0 a", "Rank(Rank(0)) Inherit"),
         ("other", "srun -i none a", "None Null"),
     ];
     for (mode, line, expected) in cases {
@@ -370,4 +385,224 @@ fn allocations_of_slurm() {
 #[test]
 fn every_variable_stands_for_an_option() {
     crate::args::inputs::check_tables();
+}
+
+#[test]
+fn the_command_line_beats_variables_that_say_it_in_another_way() {
+    check(&[
+        ("SLURM_DEBUG=1", "srun -Q a", "n=1"),
+        ("SLURM_DEBUG=1", "srun a", "n=1 verbose"),
+        (
+            "HYDRA_MAPPING=socket",
+            "mpiexec -npernode 2 a",
+            "n=- map=ppr:2:node",
+        ),
+        (
+            "OMPI_MCA_rmaps_base_mapping_policy=core:PE=2",
+            "mpirun -npernode 2 a : -npernode 1 b",
+            "n=- n=- map=ppr:2:node",
+        ),
+        (
+            "HYDRA_BINDING=core",
+            "mpiexec -bind-to user:0 a",
+            "n=- list",
+        ),
+        (
+            "SLURM_CPU_BIND=map_cpu:0",
+            "srun --cpu-bind=cores a",
+            "n=1 bind=core",
+        ),
+        (
+            "RALLY_MAP_BY=core",
+            "rally run --per-node 2 a",
+            "n=- map=ppr:2:node",
+        ),
+        (
+            "RALLY_BIND_TO=core",
+            "rally run --bind-list 0 a",
+            "n=- list",
+        ),
+        (
+            "RALLY_HOSTFILE=missing",
+            "rally run --host localhost:2 a",
+            "n=- slots=2",
+        ),
+        (
+            "RALLY_HOSTFILE=missing",
+            "rally run a",
+            "error: cannot read the host file `missing`: No such file or directory (os error 2)",
+        ),
+    ]);
+}
+
+#[test]
+fn gpus_are_those_of_the_command_line() {
+    let of = |variables: &str, line: &str| place(variables).run(line).spec.gpus.unwrap().share;
+    let (each, all) = (
+        dvm::spec::GpuShare::Each as fn(u32) -> _,
+        dvm::spec::GpuShare::Together as fn(u32) -> _,
+    );
+    let cases = [
+        ("SLURM_GPUS_PER_TASK=1", "srun a", each(1)),
+        ("SLURM_GPUS_PER_TASK=1", "srun --gpus=2 a", all(2)),
+        ("SLURM_GPUS_PER_TASK=1", "srun --gres=gpu:2 a", all(2)),
+        ("SLURM_GPUS=2", "srun --gpus-per-task=1 a", each(1)),
+        ("", "srun --gpus=2 --gpus-per-task=1 a", each(1)),
+    ];
+    for (variables, line, expected) in cases {
+        assert_eq!(of(variables, line), expected, "{variables}: {line}");
+    }
+}
+
+#[test]
+fn of_several_exports_the_strongest_counts() {
+    let of = |variables: &str, line: &str| {
+        let run = place(variables).run(line);
+        let names = run.spec.apps[0].env.iter();
+        let names = names.filter(|(name, _)| matches!(name.to_str(), Some("A" | "X" | "Y")));
+        names
+            .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let cases = [
+        ("SLURM_EXPORT_ENV=NONE,X=1", "srun a", "X=1"),
+        ("SLURM_EXPORT_ENV=NONE,X=1", "srun --export=ALL a", "A=1"),
+        (
+            "SLURM_EXPORT_ENV=NONE,X=1 SRUN_EXPORT_ENV=ALL,Y=2",
+            "srun a",
+            "A=1 Y=2",
+        ),
+        ("", "srun --export=NONE,X=1 --export=ALL,Y=2 a", "A=1 Y=2"),
+    ];
+    for (variables, line, expected) in cases {
+        assert_eq!(of(variables, line), expected, "{variables}: {line}");
+    }
+}
+
+#[test]
+fn the_name_of_a_job() {
+    let of = |variables: &str, line: &str| {
+        let run = place(variables).run(line);
+        let of_app = |app: &dvm::spec::App| {
+            let found = app.env.iter().find(|(name, _)| name == "SLURM_JOB_NAME");
+            found.map_or("-".to_owned(), |(_, name)| name.display().to_string())
+        };
+        let mut shown: Vec<_> = run.spec.apps.iter().map(of_app).collect();
+        if let Destination::File(pattern) = &run.spec.stdio.stdout {
+            let path = PathBuf::from(&pattern.0);
+            shown.push(path.file_name().unwrap().display().to_string());
+        }
+        shown.join(" ")
+    };
+    let inside = "SLURM_JOB_ID=7 SLURM_JOB_NAME=batch";
+    let cases = [
+        ("", "srun -o %x ./a : /bin/b", "a a a"),
+        ("", "srun -J my -o %x a : b", "my my my"),
+        ("", "srun --job-name=my%t -o %x a", "my%t my%%t"),
+        ("SLURM_JOB_NAME=env", "srun -o %x a", "env env"),
+        ("SLURM_JOB_NAME=env", "srun -J my -o %x a", "my my"),
+        (inside, "srun -o %x a", "batch batch"),
+        // The name of a step, and the files of its job.
+        (inside, "srun -J my -o %x a", "my batch"),
+        ("SLURM_JOB_ID=7", "srun -o %x a", "a a"),
+        ("", "srun -J my --export=ALL,SLURM_JOB_NAME=x a", "x"),
+        ("", "srun --env-family none a", "-"),
+        ("", "rally run --env-family slurm a", "-"),
+        ("", "rally run --job-name my a", "my"),
+    ];
+    for (variables, line, expected) in cases {
+        assert_eq!(of(variables, line), expected, "{variables}: {line}");
+    }
+}
+
+#[test]
+fn a_number_that_no_rank_has_is_a_file_of_srun() {
+    let place = Place::new().file("5", "").file("2", "");
+    let shown = |line: &str| {
+        let run = place.run(line);
+        let name = |destination: &Destination| match destination {
+            Destination::File(pattern) => {
+                let path = PathBuf::from(&pattern.0);
+                path.file_name().unwrap().display().to_string()
+            }
+            other => format!("{other:?}"),
+        };
+        let input = match &run.front.input {
+            InputSource::File(path) => path.file_name().unwrap().display().to_string(),
+            other => format!("{other:?}"),
+        };
+        let stdio = &run.spec.stdio;
+        let (stdout, stderr) = (name(&stdio.stdout), name(&stdio.stderr));
+        format!("{stdout} {stderr} {:?} {input}", run.spec.stdin)
+    };
+    let one = "ForwardOnly(Rank(1))";
+    let cases = [
+        (
+            "srun -n 2 -o 1 -i 1 a",
+            format!("{one} {one} Rank(Rank(1)) Inherit"),
+        ),
+        ("srun -n 2 -o 01 a", format!("{one} {one} All Inherit")),
+        ("srun -n 2 -o 2 -i 2 a", "2 WithStdout All 2".to_owned()),
+        ("srun -n 2 -e 5 a", "Forward 5 All Inherit".to_owned()),
+        ("srun -n 1 -e 1 a : b", format!("Forward {one} All Inherit")),
+        (
+            "srun -o 99999999999 a",
+            "99999999999 WithStdout All Inherit".to_owned(),
+        ),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(shown(line), expected, "{line}");
+    }
+    insta::assert_snapshot!(place.complaint("srun -n 2 -i 7 a"), @"
+    $ srun -n 2 -i 7 a
+    error: cannot read the input file `DIR/7`: No such file or directory (os error 2)
+      effect: the job was not started
+    [121 cli/unreadable-file]
+    ");
+}
+
+#[test]
+fn errors_of_srun_have_the_code_that_was_said() {
+    let said = |variables: &str, line: &str| {
+        let mut place = place(variables);
+        place.world.argv = words(line);
+        match place.request(line) {
+            Ok(Request::Run(run)) => format!("{:?}", run.front.exit_error),
+            Ok(_) => String::new(),
+            Err(error) => format!("{error} [{}]", code_of(&error, &place.world)),
+        }
+    };
+    let cases = [
+        (
+            "",
+            "srun -n x a",
+            "`-n` cannot be `x`: it is not a whole number [120]",
+        ),
+        (
+            "SLURM_EXIT_ERROR=9",
+            "srun -n x a",
+            "`-n` cannot be `x`: it is not a whole number [9]",
+        ),
+        (
+            "SLURM_EXIT_ERROR=9",
+            "srun -F missing a",
+            "cannot read the host file `missing`: No such file or directory (os error 2) [9]",
+        ),
+        (
+            "SLURM_EXIT_ERROR=9",
+            "mpirun -n x a",
+            "`-n` cannot be `x`: it is not a whole number [120]",
+        ),
+        ("SLURM_EXIT_ERROR=9", "srun a", "Some(9)"),
+        ("SLURM_EXIT_ERROR=9", "mpirun a", "None"),
+        (
+            "SLURM_EXIT_ERROR=0",
+            "srun a",
+            "`SLURM_EXIT_ERROR` cannot be `0`: it is not an exit code from 1 to 255 [120]",
+        ),
+    ];
+    for (variables, line, expected) in cases {
+        assert_eq!(said(variables, line), expected, "{variables}: {line}");
+    }
 }

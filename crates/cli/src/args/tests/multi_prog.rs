@@ -22,17 +22,46 @@ fn ranks_are_counted_within_their_line() {
             "0,2,4 a x%o\n1,3,5 a y%o",
             "1*x0 1*y0 1*x1 1*y1 1*x2 1*y2",
         ),
-        // The first line that names a rank counts, and the others count it as well.
-        (
-            6,
-            "1-2 a x%o\n0-3 a y%o\n* a z%o",
-            "1*y0 1*x0 1*x1 1*y3 1*z4 1*z5",
-        ),
-        (6, "* a z\n4-9 a x%o\n7 a y", "4*z 1*x0 1*x1"),
+        (6, "4-5 a x%o\n* a z", "4*z 1*x0 1*x1"),
         // It takes no time for each pair of ranks.
         (100_000, "0-99999 a", "100000*"),
     ];
     for (size, text, expected) in cases {
         assert_eq!(programs(size, text), expected, "{text}");
     }
+}
+
+#[test]
+fn a_rank_has_one_line() {
+    let said = |text: &str| {
+        let place = Place::new().file("f", text);
+        place.complaint("srun -n 3 --multi-prog f")
+    };
+    let texts = [
+        "0-1 a\n# more\n1-2 b",
+        "* a\n1 b",
+        "0-2 a\n3-9 b",
+        "0 a\n2 b",
+    ];
+    insta::assert_snapshot!(texts.map(said).join("\n"), @"
+    $ srun -n 3 --multi-prog f
+    error: cannot read the file of programs `f`, line 3: another line is for rank 1 too
+      help: `rally help mpmd` shows the form
+    [121 cli/bad-app-file]
+
+    $ srun -n 3 --multi-prog f
+    error: cannot read the file of programs `f`, line 2: the line of `*` has all ranks that no line names, and must be the last
+      help: `rally help mpmd` shows the form
+    [121 cli/bad-app-file]
+
+    $ srun -n 3 --multi-prog f
+    error: cannot read the file of programs `f`, line 2: the job has no rank 3: its size is 3
+      help: `rally help mpmd` shows the form
+    [121 cli/bad-app-file]
+
+    $ srun -n 3 --multi-prog f
+    error: cannot read the file of programs `f`, line 2: no line is for rank 1
+      help: `rally help mpmd` shows the form
+    [121 cli/bad-app-file]
+    ");
 }

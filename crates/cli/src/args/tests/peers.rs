@@ -205,3 +205,27 @@ fn options_that_are_not_offered() {
     [120 cli/not-offered]
     ");
 }
+
+#[test]
+fn what_is_not_done_on_one_node_is_refused() {
+    let place = Place::new();
+    insta::assert_snapshot!(place.complaints(&[
+        "mpirun --pset mine a",
+        "mpirun --preload-files /data/a,b a",
+        "srun --hint=fast a",
+    ]), @"
+    $ mpirun --pset mine a
+    error: `--pset` is not offered: process sets of PMIx have no names here
+      help: leave it out; programs may make groups of their own (PMIx_Group_construct)
+    [120 cli/not-offered]
+
+    $ mpirun --preload-files /data/a,b a
+    error: `--preload-files /data/a,b` is not offered: files are not copied, and procs find those of the directory where they begin
+      help: copy the file to where the procs begin, or name it by its path in the program
+    [120 cli/not-offered]
+
+    $ srun --hint=fast a
+    error: `--hint` cannot be `fast`: known values are `compute_bound`, `memory_bound`, `multithread`, `nomultithread`
+    [120 cli/bad-value]
+    ");
+}

@@ -109,8 +109,8 @@ fn mistakes_in_options() {
 
     $ rally run -J x a
     error: there is no option `-J`
-      srun: has an option of this name
-      help: put `--personality srun` before it
+      srun: there it means `--job-name`
+      help: use `--job-name`, or `--personality srun` before it
     [120 cli/unknown-option]
 
     $ rally run -w h a
@@ -131,7 +131,7 @@ fn mistakes_in_options() {
 
     $ rally run -n 0 a
     error: `-n` cannot be `0`: a job has at least one proc
-      help: leave `-n` out for one proc per slot
+      help: say 1 or more, or leave `-n` out
     [120 cli/bad-value]
 
     $ rally run -n -3 a
@@ -148,7 +148,7 @@ fn mistakes_in_options() {
 
     $ mpirun -np 0 a
     error: `-np` cannot be `0`: a job has at least one proc
-      help: leave `-n` out for one proc per slot
+      help: say 1 or more, or leave `-np` out
     [120 cli/bad-value]
 
     $ rally run --timeout soon a
@@ -224,7 +224,7 @@ fn mistakes_in_options() {
 
     $ rally demo -n 0
     error: `--np` cannot be `0`: a job has at least one proc
-      help: leave `-n` out for one proc per slot
+      help: say 1 or more, or leave `--np` out
     [120 cli/bad-value]
 
     $ rally demo --nn 2
@@ -290,7 +290,7 @@ fn values_that_cannot_be() {
     [120 place/bad-policy]
 
     $ rally run --warn SIGFOO a
-    error: `--warn` cannot be `SIGFOO`: it is not `SIGNAL` or `SIGNAL@SECONDS`
+    error: `--warn` cannot be `SIGFOO`: `SIGFOO` is no signal (names such as `USR1` are, and numbers from 1 to 64)
     [120 cli/bad-value]
 
     $ rally run --gpus-per-proc 1 a
@@ -377,5 +377,53 @@ fn notices_are_one_line_each() {
     insta::assert_snapshot!(texts.concat(), @r"
     note: ignored, since it has no effect here: `--prtemca btl tcp`, `--mca plm_x ob1`, `-rmk user`, `-prefix /x` and 1 more
     note: cannot pass on `NEITHER`, `NO`: not set in our environment
+    ");
+}
+
+#[test]
+fn the_option_that_is_wrong_is_the_one_that_is_named() {
+    let place = Place::new();
+    insta::assert_snapshot!(place.complaints(&[
+        "srun -n 1 -N 0 a",
+        "srun -c 0 a",
+        "srun --ntasks-per-node=0 a",
+        "mpiexec -ppn 0 a",
+        "srun --signal=NOSIG@5 a",
+        "srun --signal=@5 a",
+    ]), @"
+    $ srun -n 1 -N 0 a
+    error: `-N` cannot be `0`: a job runs on at least one node
+      help: say 1 or more, or leave `-N` out
+    [120 cli/bad-value]
+
+    $ srun -c 0 a
+    error: `-c` cannot be `0`: a proc has at least one CPU
+      help: say 1 or more, or leave `-c` out
+    [120 cli/bad-value]
+
+    $ srun --ntasks-per-node=0 a
+    error: `--ntasks-per-node` cannot be `0`: a job has at least one proc
+      help: say 1 or more, or leave `--ntasks-per-node` out
+    [120 cli/bad-value]
+
+    $ mpiexec -ppn 0 a
+    error: `-ppn` cannot be `0`: a job has at least one proc
+      help: say 1 or more, or leave `-ppn` out
+    [120 cli/bad-value]
+
+    $ srun --signal=NOSIG@5 a
+    error: `--signal` cannot be `NOSIG@5`: `NOSIG` is no signal (names such as `USR1` are, and numbers from 1 to 64)
+    [120 cli/bad-value]
+
+    $ srun --signal=@5 a
+    error: `--signal` cannot be `@5`: it is not `SIGNAL` or `SIGNAL@SECONDS`
+    [120 cli/bad-value]
+    ");
+    let place = place.variable("SLURM_NTASKS", "0");
+    insta::assert_snapshot!(place.complaint("srun a"), @"
+    $ srun a
+    error: `SLURM_NTASKS` cannot be `0`: a job has at least one proc
+      help: say 1 or more, or unset SLURM_NTASKS
+    [120 cli/bad-value]
     ");
 }

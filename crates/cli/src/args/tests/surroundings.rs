@@ -51,6 +51,7 @@ fn mistakes_about_nodes_and_files() {
 
     $ rally run --hostfile other a
     error: cannot use `elsewhere`: starting daemons on other nodes is not implemented yet
+      file: `other`, line 1
       help: leave these nodes out, or use `localhost`
     [122 alloc/remote-nodes]
 
@@ -267,5 +268,41 @@ fn no_port_is_told_and_none_stands_alone() {
     $ rally run --env-family pbs a
     error: `--env-family` cannot be `pbs`: known values are `openmpi`, `slurm`, `torch`, `none`
     [120 cli/bad-value]
+    ");
+}
+
+#[test]
+fn the_line_of_a_node_that_cannot_be_used_is_named() {
+    let place = Place::new()
+        .file("hosts", "# ours\nlocalhost\nn[1-3]:2\n")
+        .file("ranks", "rank 0=localhost\nrank x=localhost\n");
+    insta::assert_snapshot!(place.complaints(&[
+        "mpirun --hostfile hosts a",
+        "mpirun --map-by seq:FILE=hosts a",
+        "mpirun -rf ranks a",
+    ]), @"
+    $ mpirun --hostfile hosts a
+    error: cannot use `n[1-3]`: starting daemons on other nodes is not implemented yet
+      file: `hosts`, line 3
+      help: leave these nodes out, or use `localhost`
+    [122 alloc/remote-nodes]
+
+    $ mpirun --map-by seq:FILE=hosts a
+    error: cannot use `n[1-3]`: starting daemons on other nodes is not implemented yet
+      file: `hosts`, line 3
+      help: leave these nodes out, or use `localhost`
+    [122 alloc/remote-nodes]
+
+    $ mpirun -rf ranks a
+    error: cannot read the ranks of `ranks`, line 2: `x` is not a rank below 16777216
+    [121 place/bad-rankfile]
+    ");
+    let place = place.variable("SLURM_HOSTFILE", "hosts");
+    insta::assert_snapshot!(place.complaint("srun a"), @"
+    $ srun a
+    error: cannot use `n[1-3]`: starting daemons on other nodes is not implemented yet
+      file: `hosts`, line 3
+      help: leave these nodes out, or use `localhost`
+    [122 alloc/remote-nodes]
     ");
 }

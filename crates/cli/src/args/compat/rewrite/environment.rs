@@ -68,6 +68,7 @@ pub(in super::super) fn unset_list(given: &Given<'_>, emit: &mut Emit<'_>) -> Do
 
 /// `srun --export=ALL,A=1,B`: with `ALL` the rest is added, without it only the named variables pass.
 pub(in super::super) fn slurm_export(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
+    emit.overrule();
     let mut names = Vec::new();
     let mut settings = Vec::new();
     let mut base = None;

@@ -168,8 +168,8 @@ pub(in super::super) fn errfile_pattern(given: &Given<'_>, emit: &mut Emit<'_>) 
     Ok(())
 }
 
-/// `srun -i all|none|RANK|FILE`.
-pub(in super::super) fn slurm_input(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
+/// `-i all|none|RANK|FILE`.
+pub(in super::super) fn readers_or_file(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let name = value(given, 0);
     let is_rank = !name.is_empty() && name.as_bytes().iter().all(u8::is_ascii_digit);
     if name == "all" || name == "none" || is_rank {

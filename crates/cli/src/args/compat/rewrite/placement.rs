@@ -22,7 +22,11 @@ fn count(given: &Given<'_>) -> Result<String, Error> {
 }
 
 pub(in super::super) fn cpus_per_proc(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    emit.here("map-by", format!(":PE={}", count(given)?));
+    let count = values::procs(text(given)?).map_err(|reason| match reason {
+        ValueError::NoProcs => bad(given, ValueError::NoCpus),
+        other => bad(given, other),
+    })?;
+    emit.here("map-by", format!(":PE={count}"));
     Ok(())
 }
 
@@ -246,6 +250,28 @@ pub(in super::super) fn cpu_bind(given: &Given<'_>, emit: &mut Emit<'_>) -> Done
                 emit.here("bind-to", "numa");
             }
             _ => return Err(not_one_of(given, &KNOWN)),
+        }
+    }
+    Ok(())
+}
+
+/// `srun --hint=TYPE`: what programs of a kind use of cores and of their threads.
+pub(in super::super) fn hint(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
+    match text(given)? {
+        "compute_bound" | "nomultithread" => emit.here("bind-to", "core"),
+        "memory_bound" => {
+            emit.here("map-by", "ppr:1:package");
+            emit.here("bind-to", "core");
+        }
+        "multithread" => emit.here("map-by", ":HWTCPUS"),
+        _ => {
+            let known = [
+                "compute_bound",
+                "memory_bound",
+                "multithread",
+                "nomultithread",
+            ];
+            return Err(not_one_of(given, &known));
         }
     }
     Ok(())

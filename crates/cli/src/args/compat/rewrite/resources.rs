@@ -61,6 +61,17 @@ pub(in super::super) fn generic_resources(given: &Given<'_>, emit: &mut Emit<'_>
     Ok(())
 }
 
+/// Open MPI's `--preload-files LIST`: on one node the procs find the files of the directory where they begin.
+pub(in super::super) fn preload_files(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {
+    let is_elsewhere =
+        |name: &str| name.starts_with('/') || name.split('/').any(|part| part == "..");
+    if text(given)?.split(',').any(is_elsewhere) {
+        Err(refused(given, NotOffered::FileCopies))
+    } else {
+        Ok(())
+    }
+}
+
 /// Intel MPI's `-s WHO`; Open MPI's `-s` has no value, and asks for what is needless on one node.
 pub(in super::super) fn readers(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     if !given.values.is_empty() {

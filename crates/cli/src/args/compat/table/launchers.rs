@@ -253,7 +253,7 @@ pub(super) static ROWS: &[Spelling] = &[
         Means::Each(rewrite::output_directives),
     ),
     row(NOT_SRUN, &["error"], One, Means::Same("error-file")),
-    row(NOT_SRUN, &["i"], One, Means::Each(rewrite::slurm_input)),
+    row(NOT_SRUN, &["i"], One, Means::Each(rewrite::readers_or_file)),
     // Open MPI's copies the program to the nodes, which nobody needs here; that of Intel MPI has a value, the readers of
     // stdin.
     row(MPI, &["s"], Readers, Means::Each(rewrite::readers)),
@@ -407,6 +407,18 @@ pub(super) static ROWS: &[Spelling] = &[
     ),
     row(
         NOT_SRUN,
+        &["pset"],
+        One,
+        Means::Refused(NotOffered::ProcessSets),
+    ),
+    row(
+        NOT_SRUN,
+        &["preload-files"],
+        One,
+        Means::Each(rewrite::preload_files),
+    ),
+    row(
+        NOT_SRUN,
         &["with-ft"],
         One,
         Means::Each(rewrite::fault_tolerance),
@@ -417,8 +429,6 @@ pub(super) static ROWS: &[Spelling] = &[
             "prefix",
             "pmix-prefix",
             "app-pmix-prefix",
-            "preload-files",
-            "pset",
             "spawn-timeout",
             "keepalive",
             "singleton",
@@ -443,7 +453,6 @@ pub(super) static ROWS: &[Spelling] = &[
         &[
             "noprefix",
             "no-app-prefix",
-            "preload-binary",
             "show-progress",
             "report-state-on-timeout",
             "report-child-jobs-separately",
@@ -471,6 +480,8 @@ pub(super) static ROWS: &[Spelling] = &[
         NOT_SRUN,
         &[
             "novm",
+            // On one node it is where it is.
+            "preload-binary",
             "do-not-resolve",
             "use-regexp",
             "enable-instant-on-support",

@@ -47,6 +47,7 @@ pub(super) static ROWS: &[Spelling] = &[
         One,
         Means::Each(rewrite::cpu_bind),
     ),
+    row(SRUN, &["hint"], One, Means::Each(rewrite::hint)),
     row(
         SRUN,
         &["mem-bind", "mem_bind"],
@@ -56,12 +57,7 @@ pub(super) static ROWS: &[Spelling] = &[
     // Output and input.
     row(SRUN, &["o", "output"], One, Means::Same("slurm-output")),
     row(SRUN, &["e", "error"], One, Means::Same("slurm-error")),
-    row(
-        SRUN,
-        &["i", "input"],
-        One,
-        Means::Each(rewrite::slurm_input),
-    ),
+    row(SRUN, &["i", "input"], One, Means::Same("slurm-input")),
     row(
         SRUN,
         &["u", "unbuffered"],
@@ -106,6 +102,7 @@ pub(super) static ROWS: &[Spelling] = &[
         Means::Refused(NotOffered::Queue),
     ),
     row(SRUN, &["I", "immediate"], Attached, Means::Silent),
+    row(SRUN, &["J", "job-name"], One, Means::Same("job-name")),
     row(SRUN, &["jobid"], One, Means::Same("jobid")),
     row(
         SRUN,
@@ -183,8 +180,6 @@ pub(super) static ROWS: &[Spelling] = &[
             "bbf",
             "bcast-exclude",
             "cluster-constraint",
-            "J",
-            "job-name",
             "q",
             "qos",
             "C",
@@ -216,7 +211,6 @@ pub(super) static ROWS: &[Spelling] = &[
             "mem",
             "mem-per-cpu",
             "mem-per-gpu",
-            "hint",
             "reservation",
             "sockets-per-node",
             "comment",
