@@ -425,7 +425,7 @@ fn meeting_point(lines: &[AppLine], apps: &mut [App], world: &World) -> Done<()>
                 None => *port
                     .insert((world.unused_port)().map_err(|problem| Error::NoPort { problem })?),
             };
-            set(&mut app.env, PORT, &port.to_string());
+            set(&mut app.env, PORT, port.to_string());
         }
     }
     Ok(())

@@ -95,7 +95,7 @@ pub enum Error {
         file: String,
         /// Absent where the whole file is meant.
         line: Option<u32>,
-        error: Box<Error>,
+        error: Box<Self>,
     },
     /// The hosts were given by number (`+n7`) and there are fewer.
     NoSuchNode {
