@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base::{NodeId, ProcId, Rank, RankSet, Time, Topology};
 use dvm::{
-    Controller, ControllerInput, ControllerOutput, DaemonConfig, FIRST_JOB,
+    Controller, ControllerInput, ControllerOutput, DaemonConfig, FIRST_JOB, ServiceConfig,
     life::{LEAK_DELAY, OWN_READS_MAX},
     proto::{Cause, FromFront, Outcome, ToDaemon, ToFront},
     spec::{HoldAt, HoldPlan},
@@ -12,7 +12,8 @@ use dvm::{
 
 use crate::{
     front::Front,
-    ledger::{Ledger, NAME, Reader, called},
+    kernel::OWNER,
+    ledger::{Ledger, NAME, Reader, called, host},
     node::{FRONT_PID, Node},
     rng::Rng,
     scenario::{Fault, Scenario},
@@ -20,6 +21,8 @@ use crate::{
     world::{Carried, Event, Link, Links, Recorded, World},
 };
 
+/// Where the first node's daemon listens for PMIx.
+const PORT: u16 = 4_000;
 /// Cores of a simulated node.
 const CORES: u32 = 64;
 /// A run that is not over by then never will be.
@@ -82,28 +85,24 @@ impl Cluster {
             to_front: Link::new(),
             from_front: Link::new(),
         };
-        let ledger = Ledger::new(scenario.input.content.clone());
+        let latency = scenario.latency;
+        let slack = 4 * (latency.link_max + latency.io_max + latency.tick_late_max);
+        let ledger = Ledger::new(scenario.input.content.clone(), slack);
         let mut world = World::new(rng, scenario.latency, links, ledger, recorded);
         world.note(|| "spec".to_owned(), || format!("{:?}", scenario.spec.end));
         for (rank, script) in &scenario.scripts {
             world.note(|| format!("r{rank}"), || format!("{script:?}"));
         }
+        let programs = scenario.programs();
         let node = |id: &NodeId| {
             let config = DaemonConfig {
                 node: *id,
-                host: format!("n{id}"),
+                host: host(*id),
                 topology: Topology::flat(CORES),
                 descriptors: u64::MAX,
-                service: None,
+                service: Some(service(*id)),
             };
-            (
-                *id,
-                Node::new(
-                    config,
-                    scenario.scripts.clone(),
-                    scenario.unstartable.clone(),
-                ),
-            )
+            (*id, Node::new(config, programs.clone()))
         };
         let nodes: BTreeMap<NodeId, Node> = ids.iter().map(node).collect();
         let front = Front::new(
@@ -242,6 +241,8 @@ impl Cluster {
             | Event::PmiToDaemon { node, .. }
             | Event::PmiClosed { node, .. }
             | Event::PmiToRank { node, .. }
+            | Event::ClientUp { node, .. }
+            | Event::ClientDown { node, .. }
             | Event::DaemonTick { node, .. } => {
                 if let Some(node) = self.nodes.get_mut(&node) {
                     node.on_event(&mut self.world, event);
@@ -305,6 +306,7 @@ impl Cluster {
         self.world
             .note(|| "ctl".to_owned(), || format!("<- {input:?}"));
         self.verdicts.on_input(self.world.now, &input);
+        self.world.ledger.ending.extend(self.verdicts.ending());
         self.controller.handle(self.world.now, input);
         while let Some(output) = self.controller.poll() {
             self.carry_out(output);
@@ -335,6 +337,7 @@ impl Cluster {
                 match &message {
                     ToDaemon::Launch(launch) => {
                         self.verdicts.on_launch(node, launch);
+                        self.world.ledger.facts.on_launch(node, launch);
                     }
                     ToDaemon::End { job, .. } | ToDaemon::Kill { job } => {
                         let verdict = self.verdicts.of(*job);
@@ -471,6 +474,15 @@ impl Cluster {
             Reader::Present
         };
         let lost = self.world.ledger.lost.clone();
+        let (refused, told) = self.world.ledger.pmix.refused();
+        self.world.require(
+            reader == Reader::Gone || refused == told || !lost.is_empty(),
+            || {
+                format!(
+                    "{refused} connections were closed for what came over them, told were {told}"
+                )
+            },
+        );
         let wrong = self
             .world
             .ledger
@@ -539,4 +551,15 @@ fn ranks<'a>(procs: impl Iterator<Item = &'a ProcId>) -> impl Iterator<Item = Ra
     procs
         .filter(|proc| proc.job == FIRST_JOB)
         .map(|proc| proc.rank)
+}
+
+/// How PMIx is served on a node.
+fn service(node: NodeId) -> ServiceConfig {
+    ServiceConfig {
+        port: PORT + u16::try_from(node.0).unwrap_or(0),
+        uid: OWNER.uid,
+        gid: OWNER.gid,
+        name: format!("{NAME}-{node}"),
+        session_dir: Some("/session".into()),
+    }
 }

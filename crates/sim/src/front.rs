@@ -157,6 +157,9 @@ impl Front {
                 }
             }
             ToFront::Note(Note::Leaky(ranks)) => self.told.leaky = ranks,
+            ToFront::Note(Note::Refused(refused)) => {
+                world.ledger.pmix.told_refused += refused.count;
+            }
             // What is left follows from what the engine says of itself.
             ToFront::Note(_) | ToFront::Released { .. } => {}
             ToFront::Ending(cause) => {

@@ -9,18 +9,22 @@
 //! | at its exec trap | waits | waits | lost | ends |
 //! | in the kernel | waits | waits | waits | waits |
 
+mod client;
 mod pipe;
 mod process;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ffi::OsString};
 
 use base::{ExitStatus, JobId, ProcId, Signal, Time};
 use bytes::Bytes;
 use dvm::{proto::Stream, spec::HoldAt};
 use pmix::pmi;
 
-pub(crate) use self::pipe::{Pipe, PipeId, Taken};
 use self::process::{Process, Run};
+pub(crate) use self::{
+    client::{Ask, ClientId, News, OWNER, Together},
+    pipe::{Pipe, PipeId, Taken},
+};
 use crate::script::Op;
 
 pub(crate) type Pid = i32;
@@ -63,6 +67,24 @@ pub(crate) enum Effect {
     PmiClosed {
         proc: ProcId,
     },
+    /// A process connects to the PMIx server at this port.
+    ClientOpened {
+        id: ClientId,
+        port: u16,
+    },
+    ClientSent {
+        id: ClientId,
+        bytes: Vec<u8>,
+    },
+    /// Nobody has the connection open any more.
+    ClientClosed {
+        id: ClientId,
+    },
+    /// What a process has said or learned by PMIx.
+    Told {
+        pid: Pid,
+        news: News,
+    },
     /// A process has read this from its stdin.
     Read {
         pipe: PipeId,
@@ -83,6 +105,7 @@ pub(crate) struct Descriptors {
     pub(crate) stdout: Option<PipeId>,
     pub(crate) stderr: Option<PipeId>,
     pub(crate) pmi: Option<ProcId>,
+    pub(crate) client: Option<ClientId>,
 }
 
 impl Descriptors {
@@ -101,6 +124,9 @@ pub(crate) struct Kernel {
     pipes: BTreeMap<PipeId, Pipe>,
     /// How many processes hold each rank's PMI connection open.
     pmi: BTreeMap<ProcId, u32>,
+    /// And each connection of PMIx.
+    clients: BTreeMap<ClientId, u32>,
+    next_client: u64,
     next_pid: Pid,
     next_pipe: u32,
     effects: Vec<Effect>,
@@ -112,6 +138,8 @@ impl Kernel {
             procs: BTreeMap::new(),
             pipes: BTreeMap::new(),
             pmi: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            next_client: 0,
             next_pid: first_pid,
             next_pipe: 0,
             effects: Vec::new(),
@@ -130,6 +158,7 @@ impl Kernel {
         job: JobId,
         fds: Descriptors,
         ops: Vec<Op>,
+        env: BTreeMap<String, OsString>,
         hold: HoldAt,
     ) -> Pid {
         let pid = self.fork(DAEMON, job, None, fds, ops);
@@ -137,8 +166,9 @@ impl Kernel {
             return pid;
         };
         proc.is_rank = true;
+        proc.env = env;
         match hold {
-            // Scripted programs know no PMIx: nothing stops them on their way.
+            // No job is held there so far.
             HoldAt::Nowhere | HoldAt::Init | HoldAt::App => self.schedule(pid, now),
             HoldAt::Exec => {
                 proc.traced = true;
@@ -166,6 +196,9 @@ impl Kernel {
         }
         if let Some(proc) = fds.pmi {
             *self.pmi.entry(proc).or_default() += 1;
+        }
+        if let Some(id) = fds.client {
+            *self.clients.entry(id).or_default() += 1;
         }
         self.procs.insert(
             pid,
@@ -357,7 +390,7 @@ impl Kernel {
         };
         let at = match proc.run {
             Run::Sleeping(until) => until.max(now),
-            Run::Ready | Run::Writing(_) | Run::Reading(_) | Run::Pmi => now,
+            Run::Ready | Run::Writing(_) | Run::Reading(_) | Run::Pmi | Run::Pmix => now,
         };
         self.schedule(pid, at);
     }
@@ -376,6 +409,7 @@ impl Kernel {
             self.close_reader(now, pipe);
         }
         self.drop_pmi(fds.pmi);
+        self.drop_client(fds.client);
         for child in self.procs.values_mut().filter(|child| child.parent == pid) {
             child.parent = DAEMON;
         }

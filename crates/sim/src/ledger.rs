@@ -1,5 +1,8 @@
 //! What really happened in a run, against which everything that is said about it is checked.
 
+mod clients;
+pub(crate) mod facts;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
@@ -13,6 +16,11 @@ use dvm::{
     stdio::{BLOCK, CUT_DELAY, Conduit, LINE_MAX, PARTIAL_DELAY},
 };
 
+use self::{clients::Clients, facts::Facts};
+pub(crate) use self::{
+    clients::{FATES, Reaped},
+    facts::host,
+};
 use crate::kernel::Pid;
 
 /// A partial line must have been passed on after this time.
@@ -234,6 +242,14 @@ pub(crate) struct Ledger {
     pub(crate) spawned: BTreeMap<ProcId, Pid>,
     pub(crate) failed: BTreeMap<ProcId, StartFailure>,
     pub(crate) statuses: BTreeMap<ProcId, ExitStatus>,
+    pub(crate) died: BTreeMap<ProcId, Time>,
+    pub(crate) reaped: BTreeMap<ProcId, Reaped>,
+    /// Jobs that the controller ends.
+    pub(crate) ending: BTreeSet<JobId>,
+    pub(crate) pmix: Clients,
+    pub(crate) facts: Facts,
+    /// How long messages may be under way between a process and the controller, and back.
+    slack: Duration,
     /// Ranks of nodes that were lost.
     pub(crate) lost: BTreeSet<ProcId>,
     pub(crate) lost_nodes: BTreeSet<NodeId>,
@@ -250,12 +266,18 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) const fn new(input: Bytes) -> Self {
+    pub(crate) fn new(input: Bytes, slack: Duration) -> Self {
         Self {
             tapes: BTreeMap::new(),
             spawned: BTreeMap::new(),
             failed: BTreeMap::new(),
             statuses: BTreeMap::new(),
+            died: BTreeMap::new(),
+            reaped: BTreeMap::new(),
+            ending: BTreeSet::new(),
+            pmix: Clients::default(),
+            facts: Facts::default(),
+            slack,
             lost: BTreeSet::new(),
             lost_nodes: BTreeSet::new(),
             stuck: BTreeSet::new(),

@@ -3,6 +3,7 @@
 //! It is what `cli::machine` is for the real kernel, with checks of everything that the daemon asks for.
 
 mod carry;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +16,10 @@ use dvm::{
     stdio::{LINE_MAX, OUTPUT_WINDOW, STDIN_WINDOW},
 };
 
+use self::wire::Wire;
 use crate::{
-    kernel::{Effect, Kernel, Pid, PipeId, Taken},
-    ledger::{TapeEnd, called},
+    kernel::{ClientId, Effect, Kernel, News, Pid, PipeId, Taken},
+    ledger::{Reaped, TapeEnd, called},
     script::Op,
     world::{Event, World},
 };
@@ -77,6 +79,16 @@ struct Share {
     forgot: bool,
 }
 
+/// Which rank of the first job, or of a child.
+pub(crate) type Part = (Option<usize>, Rank);
+
+/// What is started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Programs {
+    pub(crate) scripts: BTreeMap<Part, Vec<Op>>,
+    pub(crate) unstartable: BTreeMap<Part, StartFailure>,
+}
+
 impl Share {
     fn is_clean(&self) -> bool {
         self.forgot || self.ranks.is_empty()
@@ -92,9 +104,12 @@ pub(crate) struct Node {
     on: bool,
     /// The controller is gone: nobody hears what is said.
     alone: bool,
-    /// Of the first job.
-    scripts: BTreeMap<Rank, Vec<Op>>,
-    unstartable: BTreeMap<Rank, StartFailure>,
+    programs: Programs,
+    /// Which child a job is that was spawned.
+    children: BTreeMap<JobId, usize>,
+    /// Where the daemon listens for PMIx.
+    port: u16,
+    wires: BTreeMap<ClientId, Wire>,
     shares: BTreeMap<JobId, Share>,
     ports: BTreeMap<(ProcId, Stream), Port>,
     feeds: BTreeMap<ProcId, Feed>,
@@ -114,20 +129,19 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(
-        config: DaemonConfig,
-        scripts: BTreeMap<Rank, Vec<Op>>,
-        unstartable: BTreeMap<Rank, StartFailure>,
-    ) -> Self {
+    pub(crate) fn new(config: DaemonConfig, programs: Programs) -> Self {
         let first_pid = 1_000 * (i32::try_from(config.node.0).unwrap_or(0) + 1);
+        let port = config.service.as_ref().map_or(0, |service| service.port);
         Self {
             id: config.node,
             daemon: Daemon::new(config),
             kernel: Kernel::new(first_pid),
             on: true,
             alone: false,
-            scripts,
-            unstartable,
+            programs,
+            children: BTreeMap::new(),
+            port,
+            wires: BTreeMap::new(),
             shares: BTreeMap::new(),
             ports: BTreeMap::new(),
             feeds: BTreeMap::new(),
@@ -150,8 +164,11 @@ impl Node {
         self.on = false;
         self.kernel.power_off();
         for (job, share) in &self.shares {
-            let procs = share.ranks.iter().map(|rank| proc(*job, *rank));
-            world.ledger.lost.extend(procs);
+            for rank in &share.ranks {
+                let proc = proc(*job, *rank);
+                world.ledger.lost.insert(proc);
+                world.ledger.died.entry(proc).or_insert(world.now);
+            }
         }
         world.ledger.lost_nodes.insert(self.id);
         let now = world.now;
@@ -309,10 +326,29 @@ impl Node {
                     self.absorb(world);
                 }
             }
+            Event::ClientUp { id, .. } => self.client_up(world, id),
+            Event::ClientDown { id, .. } => self.client_down(world, id),
             Event::DaemonTick { due, .. } if self.tick_for == Some(due) => {
                 self.tick(world);
             }
             _ => {}
+        }
+    }
+
+    /// What a rank has said or learned by PMIx.
+    fn on_news(&self, world: &mut World, pid: Pid, news: &News) {
+        let (Some(proc), Some(program)) = (self.proc_of(pid), self.kernel.program(pid)) else {
+            return;
+        };
+        world.note(|| format!("r{}", proc), || format!("{news:?}"));
+        let wrong = world.ledger.on_news(world.now, proc, news, program);
+        let environment = self.kernel.environment(pid);
+        let odd = environment
+            .filter(|_| matches!(news, News::Ready))
+            .and_then(|environment| world.ledger.facts.of_environment(proc, environment));
+        let odd = odd.map(|odd| format!("in the environment of {} {odd}", called(proc)));
+        if let Some(wrong) = wrong.or(odd) {
+            world.fault(wrong);
         }
     }
 
@@ -403,6 +439,10 @@ impl Node {
                 Effect::Dead { pid, status } => {
                     if let Some(proc) = self.proc_of(pid) {
                         world.ledger.statuses.insert(proc, status);
+                        world.ledger.died.insert(proc, now);
+                        if let Some(wrong) = world.ledger.on_client_dead(now, proc) {
+                            world.fault(wrong);
+                        }
                         self.died.insert(proc, now);
                         world.ledger.busy(now);
                         let slack =
@@ -432,6 +472,10 @@ impl Node {
                 Effect::PmiClosed { proc } => {
                     world.after(world.latency.pmi, Event::PmiClosed { node: id, proc })
                 }
+                Effect::ClientOpened { id, port } => self.client_opened(world, id, port),
+                Effect::ClientSent { id, bytes } => self.client_sent(world, id, bytes),
+                Effect::ClientClosed { id } => self.client_closed(world, id),
+                Effect::Told { pid, news } => self.on_news(world, pid, &news),
                 Effect::Read { pipe, bytes } => {
                     if let Some(End::Stdin(proc)) = self.ends.get(&pipe)
                         && let Some(wrong) = world.ledger.on_input_read(*proc, &bytes)
@@ -586,6 +630,12 @@ impl Node {
                 };
                 let id = self.id;
                 world.note(|| format!("d{id}"), || format!("{} {status}", called(proc)));
+                let ending = self.ending(proc.job);
+                let reaped = Reaped {
+                    at: world.now,
+                    is_ending: ending.due.is_some() || ending.killed,
+                };
+                world.ledger.reaped.insert(proc, reaped);
                 self.tell(world, Input::Exited { proc, status });
             }
             None => self.tell(world, Input::StrayExited),
@@ -610,7 +660,8 @@ impl Node {
     /// A signal for a rank: checks that it is the time for it.
     fn check_signal(&self, world: &mut World, proc: ProcId, signal: Signal) {
         let ending = self.ending(proc.job);
-        if signal != Signal::KILL || ending.killed {
+        let condemned = world.ledger.pmix.condemned.contains(&proc);
+        if signal != Signal::KILL || ending.killed || condemned {
             return;
         }
         world.require(ending.due.is_some_and(|due| due <= world.now), || {

@@ -2,6 +2,7 @@
 
 mod make;
 mod programs;
+mod talk;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +15,7 @@ use dvm::{
 };
 
 pub(crate) use self::make::make;
-use crate::script::Op;
+use crate::{node::Programs, script::Op};
 
 /// What a scenario dwells on. Each has seeds of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,10 +40,12 @@ pub enum Family {
     Loss,
     /// A little of everything.
     Mix,
+    /// Everything that one job does by PMIx on one node.
+    Pmix,
 }
 
 impl Family {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Life,
         Self::Output,
         Self::Flood,
@@ -53,6 +56,7 @@ impl Family {
         Self::Front,
         Self::Loss,
         Self::Mix,
+        Self::Pmix,
     ];
 
     /// The name in seed files and on command lines.
@@ -69,6 +73,7 @@ impl Family {
             Self::Front => "front",
             Self::Loss => "loss",
             Self::Mix => "mix",
+            Self::Pmix => "pmix",
         }
     }
 
@@ -140,6 +145,13 @@ pub(crate) struct Latency {
     pub(crate) pmi: Duration,
 }
 
+/// A job that a process may spawn.
+#[derive(Clone, Debug)]
+pub(crate) struct Child {
+    pub(crate) scripts: BTreeMap<Rank, Vec<Op>>,
+    pub(crate) unstartable: BTreeMap<Rank, StartFailure>,
+}
+
 /// One run, before it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -147,6 +159,8 @@ pub(crate) struct Scenario {
     pub(crate) spec: JobSpec,
     pub(crate) scripts: BTreeMap<Rank, Vec<Op>>,
     pub(crate) unstartable: BTreeMap<Rank, StartFailure>,
+    /// The jobs that processes may spawn, by their numbers.
+    pub(crate) children: Vec<Child>,
     pub(crate) input: InputPlan,
     pub(crate) print: PrintPlan,
     /// After *all held*, if the front then lets go.
@@ -154,4 +168,25 @@ pub(crate) struct Scenario {
     pub(crate) acts: Vec<(Duration, Act)>,
     pub(crate) faults: Vec<(Duration, Fault)>,
     pub(crate) latency: Latency,
+}
+
+impl Scenario {
+    /// What is started, in the job of the front and in those of children.
+    pub(crate) fn programs(&self) -> Programs {
+        let mut programs = Programs::default();
+        let mut add = |child, scripts: &BTreeMap<Rank, Vec<Op>>, unstartable: &BTreeMap<_, _>| {
+            let scripts = scripts.iter();
+            let scripts = scripts.map(|(rank, ops)| ((child, *rank), ops.clone()));
+            programs.scripts.extend(scripts);
+            let failures = unstartable.iter();
+            let failures = failures
+                .map(|(rank, failure): (&Rank, &StartFailure)| ((child, *rank), failure.clone()));
+            programs.unstartable.extend(failures);
+        };
+        add(None, &self.scripts, &self.unstartable);
+        for (number, child) in self.children.iter().enumerate() {
+            add(Some(number), &child.scripts, &child.unstartable);
+        }
+        programs
+    }
 }

@@ -1,12 +1,17 @@
 //! What simulated programs do, and the text that they write.
 
+mod pmix;
+
 use std::{sync::OnceLock, time::Duration};
 
+use ::pmix::pmi::Dialect;
 use base::{Rank, Signal};
 use bytes::Bytes;
 use dvm::proto::Stream;
-use pmix::pmi::Dialect;
 
+pub(crate) use self::pmix::{
+    Data, EVENT_NUMBER, Lookup, Notify, Party, PmixOp, Reach, named, value_of,
+};
 use crate::rng::Rng;
 
 /// One thing that a program does. A program whose script is at its end exits with code 0.
@@ -28,6 +33,7 @@ pub(crate) enum Op {
     /// Sleeps in the kernel: not even SIGKILL ends it before.
     Uninterruptible(Duration),
     Pmi(PmiOp),
+    Pmix(PmixOp),
     Exit(u8),
     Crash(Signal),
 }

@@ -134,6 +134,14 @@ impl Verdicts {
         self.spawned.get_mut(&job)
     }
 
+    /// The jobs that are being ended.
+    pub(crate) fn ending(&self) -> impl Iterator<Item = JobId> {
+        let first = (&FIRST_JOB, &self.first);
+        let all = [first].into_iter().chain(&self.spawned);
+        all.filter(|(_, verdict)| verdict.ending)
+            .map(|(job, _)| *job)
+    }
+
     /// A node is told to start its ranks of a job.
     pub(crate) fn on_launch(&mut self, node: NodeId, launch: &Launch) {
         let verdict = if launch.job == FIRST_JOB {

@@ -11,7 +11,12 @@ use dvm::{
     proto::{FromFront, Stream, ToController, ToDaemon, ToFront},
 };
 
-use crate::{kernel::Pid, ledger::Ledger, rng::Rng, scenario::Latency};
+use crate::{
+    kernel::{ClientId, Pid},
+    ledger::Ledger,
+    rng::Rng,
+    scenario::Latency,
+};
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -60,6 +65,15 @@ pub(crate) enum Event {
         node: NodeId,
         proc: ProcId,
         bytes: Vec<u8>,
+    },
+    /// Something may have come over a connection of PMIx, to the daemon or to the process.
+    ClientUp {
+        node: NodeId,
+        id: ClientId,
+    },
+    ClientDown {
+        node: NodeId,
+        id: ClientId,
     },
     DaemonTick {
         node: NodeId,

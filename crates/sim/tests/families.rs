@@ -6,7 +6,7 @@ use sim::Family;
 const fn seeds(family: Family) -> u64 {
     match family {
         Family::Flood => 60,
-        Family::Output | Family::Input => 150,
+        Family::Output | Family::Input | Family::Pmix => 150,
         _ => 300,
     }
 }
@@ -44,6 +44,7 @@ families! {
     front: Front,
     loss: Loss,
     mix: Mix,
+    pmix: Pmix,
 }
 
 #[test]

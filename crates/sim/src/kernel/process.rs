@@ -1,13 +1,18 @@
 //! One process, and what each step of its script does.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ffi::OsString,
+};
 
 use base::{ExitStatus, JobId, ProcId, Signal, Time};
 use bytes::Bytes;
 use dvm::proto::Stream;
 use pmix::pmi::{Answer, Dialect, Group, Kind, Members, Reach, Request};
 
-use super::{DAEMON, Descriptors, Effect, Kernel, Pid, PipeId, PmiClient, Taken, ended_by};
+use super::{
+    DAEMON, Descriptors, Effect, Kernel, Pid, PipeId, PmiClient, Taken, client::Client, ended_by,
+};
 use crate::{
     ledger::{called, nspace},
     rng::Rng,
@@ -25,6 +30,7 @@ pub(super) enum Run {
     Writing(PipeId),
     Reading(PipeId),
     Pmi,
+    Pmix,
 }
 
 #[derive(Debug)]
@@ -45,9 +51,11 @@ pub(super) struct Process {
     pub(super) in_kernel_until: Option<Time>,
     pub(super) pending: Vec<Signal>,
     pub(super) zombie: Option<ExitStatus>,
+    pub(super) env: BTreeMap<String, OsString>,
     pmi: PmiClient,
-    /// The request of the PMI step at hand was sent.
-    asked: bool,
+    pub(super) client: Option<Box<Client>>,
+    /// The request of the step of PMI or PMIx at hand was sent.
+    pub(super) asked: bool,
     pub(super) pmi_inbox: Vec<u8>,
 }
 
@@ -68,7 +76,9 @@ impl Process {
             in_kernel_until: None,
             pending: Vec::new(),
             zombie: None,
+            env: BTreeMap::new(),
             pmi: PmiClient::new(Dialect::One),
+            client: None,
             asked: false,
             pmi_inbox: Vec::new(),
         }
@@ -76,7 +86,7 @@ impl Process {
 }
 
 /// What comes after a step.
-enum Next {
+pub(super) enum Next {
     Go,
     /// Do this again when woken.
     Wait(Run, Op),
@@ -188,6 +198,7 @@ impl Kernel {
                 Next::Go
             }
             Op::Pmi(op) => self.pmi_step(pid, op),
+            Op::Pmix(op) => self.pmix_step(now, pid, op, rng),
             Op::Exit(code) => Next::Over(ExitStatus::Exited(code)),
             Op::Crash(signal) => Next::Over(ended_by(signal)),
         }

@@ -2,7 +2,7 @@
 
 use base::{ProcId, Signal};
 use dvm::{
-    Input, Output, SpawnOrder, StreamPlan,
+    FIRST_JOB, Input, Output, SpawnOrder, StreamPlan,
     life::LEAK_DELAY,
     proto::{Drained, Note, StartFailure, Stream, ToController},
     stdio,
@@ -21,7 +21,11 @@ impl Node {
         world.note(|| format!("d{id}"), || format!("-> {output:?}"));
         match output {
             Output::Send(message) => self.send(world, message),
-            Output::Prepare { .. } => {}
+            Output::Prepare { job, apps } => {
+                let first = apps.first().filter(|_| job != FIRST_JOB);
+                let child = first.and_then(|app| app.program.to_str()?.parse().ok());
+                self.children.extend(child.map(|child| (job, child)));
+            }
             Output::Spawn(order) => {
                 let delay = world.delay(world.latency.spawn_max);
                 world.after(delay, Event::Spawn { node: id, order });
@@ -82,12 +86,10 @@ impl Node {
                 }
             }
             Output::Resize { .. } => {}
-            Output::ClientSend { .. }
-            | Output::ClientClose { .. }
-            | Output::MakeDirectory { .. }
-            | Output::RemoveFiles { .. } => {
-                world.require(false, || "PMIx is not served here".to_owned());
-            }
+            Output::ClientSend { conn, bytes } => self.send_client(world, conn, bytes),
+            Output::ClientClose { conn } => self.close_client(world, conn),
+            // There are no files here.
+            Output::MakeDirectory { .. } | Output::RemoveFiles { .. } => {}
             Output::Sweep { job, signal } => {
                 let left = self.kernel.strays(job);
                 let ending = self.ending(job);
@@ -245,7 +247,8 @@ impl Node {
         let again =
             world.ledger.spawned.contains_key(&proc) || world.ledger.failed.contains_key(&proc);
         world.require(!again, || format!("{} is started twice", called(proc)));
-        if let Some(failure) = self.unstartable.get(&proc.rank).cloned() {
+        let part = (self.children.get(&proc.job).copied(), proc.rank);
+        if let Some(failure) = self.programs.unstartable.get(&part).cloned() {
             return self.refuse(world, proc, failure);
         }
         let stdin = self.open_stdin(proc, &order.stdin);
@@ -259,9 +262,11 @@ impl Node {
             stdout,
             stderr,
             pmi: Some(proc),
+            client: None,
         };
-        let ops = self.scripts.remove(&proc.rank).unwrap_or_default();
-        let pid = self.kernel.spawn(now, proc.job, fds, ops, order.hold);
+        let ops = self.programs.scripts.remove(&part).unwrap_or_default();
+        let env = order.env.iter().cloned().collect();
+        let pid = self.kernel.spawn(now, proc.job, fds, ops, env, order.hold);
         self.pids.insert(proc, pid);
         self.born.insert(proc, now);
         self.pmi_open.insert(proc);

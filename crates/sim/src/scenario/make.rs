@@ -9,7 +9,7 @@ use dvm::{
     proto::{EndReason, StartFailure, StartStep},
     spec::{
         App, Destination, EndPolicy, FrontInput, HoldAt, HoldPlan, JobSpec, OnFailure, OpenMode,
-        Pty, StdinTarget, StdioPlan, Tracers, WindowSize,
+        Pty, StdinTarget, StdioPlan, Tracers, UniverseSize, WindowSize,
     },
 };
 
@@ -48,6 +48,10 @@ pub(super) struct Maker<'a> {
     pub(super) needs_end: bool,
     /// A program was made that reads until there is no more.
     pub(super) waits_for_input_end: bool,
+    /// Events that were given a number.
+    pub(super) events: u64,
+    /// The child that is being made, if it is one.
+    pub(super) child: Option<usize>,
     family: Family,
     nodes: u32,
     size: u32,
@@ -60,7 +64,11 @@ pub(super) struct Maker<'a> {
 /// Makes a scenario of a family.
 pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
     let many = family == Family::Loss || rng.chance(45);
-    let nodes = if many { rng.number(2, 8) } else { 1 };
+    let nodes = match family {
+        Family::Pmix => 1,
+        _ if many => rng.number(2, 8),
+        _ => 1,
+    };
     let size = rng.number(
         1,
         if family == Family::Flood {
@@ -74,6 +82,8 @@ pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
         rng,
         needs_end: false,
         waits_for_input_end: false,
+        events: 0,
+        child: None,
         family,
         nodes,
         size,
@@ -126,12 +136,13 @@ impl Maker<'_> {
         let stdio = self.stdio();
         self.make_it_end(&mut end);
         let latency = self.latency();
+        let universe = self.universe();
         Scenario {
             allocation: self.allocation(),
             spec: JobSpec {
                 apps: self.apps(),
                 placement: self.placement(),
-                universe: None,
+                universe,
                 stdin,
                 stdio,
                 end,
@@ -141,6 +152,7 @@ impl Maker<'_> {
             },
             scripts,
             unstartable,
+            children: Vec::new(),
             input,
             print,
             release_after,
@@ -155,6 +167,9 @@ impl Maker<'_> {
     }
 
     fn scripts(&mut self, end: &mut EndPolicy) -> BTreeMap<Rank, Vec<Op>> {
+        if self.family == Family::Pmix {
+            return self.talk(self.size);
+        }
         let fences = self.rng.between(1, 4);
         let all_fence =
             self.family == Family::Fence || (self.family == Family::Mix && self.rng.chance(25));
@@ -176,7 +191,7 @@ impl Maker<'_> {
                 Family::Input => self.reader(),
                 Family::Front if self.rng.chance(60) => self.endless(),
                 Family::Front => self.life(),
-                Family::Hold | Family::Start | Family::Fence | Family::Mix => {
+                Family::Hold | Family::Start | Family::Fence | Family::Mix | Family::Pmix => {
                     match self.rng.below(5) {
                         0 => self.writer(),
                         1 => self.reader(),
@@ -321,6 +336,13 @@ impl Maker<'_> {
     }
 
     fn front_acts(&mut self) {
+        if self.family == Family::Pmix {
+            if self.rng.chance(10) {
+                let (when, reason) = (self.rng.millis(0, 1_000), self.reason());
+                self.acts.push((when, Act::End(reason)));
+            }
+            return;
+        }
         let chance = match self.family {
             Family::Front => 100,
             Family::Mix | Family::Flood => 25,
@@ -389,7 +411,7 @@ impl Maker<'_> {
     fn faults(&mut self) {
         let chance = match self.family {
             Family::Loss => 100,
-            Family::Mix => 15,
+            Family::Mix | Family::Pmix => 15,
             _ => 0,
         };
         if !self.rng.chance(chance) {
@@ -485,6 +507,17 @@ impl Maker<'_> {
                 Duration::from_millis(4),
             ]),
             pmi: self.rng.micros(0, io),
+        }
+    }
+
+    fn universe(&mut self) -> Option<UniverseSize> {
+        if self.family != Family::Pmix {
+            return None;
+        }
+        match self.rng.below(3) {
+            0 => Some(UniverseSize::Procs(self.rng.number(1, 100))),
+            1 => Some(UniverseSize::Slots),
+            _ => None,
         }
     }
 

@@ -49,7 +49,7 @@ impl Maker<'_> {
     }
 
     /// Something that a rank leaves behind.
-    fn stray(&mut self) -> Op {
+    pub(super) fn stray(&mut self) -> Op {
         let mut ops = Vec::new();
         for stream in Stream::BOTH {
             if self.rng.chance(60) {

@@ -1,0 +1,502 @@
+//! The PMIx of one process: the machine that programs use, driven by a script.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{CStr, CString, OsString},
+};
+
+use base::{ExitStatus, Time};
+use pmix::{
+    client::{Collect, Config, Done, Input, Output, Program, ProgramEvent, Search, Ticket},
+    handshake::Owner,
+    keys,
+    value::{App, Info, Key, Nspace, Proc, Range, Scope, Status, Value},
+};
+
+use super::{
+    Effect, Kernel, Pid,
+    process::{Next, Run},
+};
+use crate::{
+    rng::Rng,
+    script::{
+        Data, EVENT_NUMBER, FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, Reach, named,
+        value_of,
+    },
+};
+
+/// Whose the processes of a run are.
+pub(crate) const OWNER: Owner = Owner {
+    uid: 1000,
+    gid: 1000,
+};
+/// A message that is longer than any may be.
+const GARBAGE: [u8; 16] = [0xff; 16];
+
+/// A connection to the PMIx server of the node, by a number that is never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClientId(pub(crate) u64);
+
+/// What a process has learned or said by PMIx.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// It has the facts of its job.
+    Ready,
+    Asked(Ticket, Ask),
+    Answered(Ticket, Result<Done, Status>),
+    Noticed(pmix::client::Notice),
+    Finalized,
+    /// It has broken contact.
+    Left,
+}
+
+/// Something that a process asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Commit(Vec<String>),
+    Together(Together, Vec<Proc>),
+    Get(Proc, String),
+    Publish(String),
+    Lookup(Proc, Lookup),
+    Unpublish(String),
+    Register(Vec<Status>),
+    Notify(Notify),
+    Spawn(usize),
+    /// The end of these, or of all.
+    Abort(Vec<Proc>),
+    Finalize,
+}
+
+/// What several processes do together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Together {
+    Fence,
+    Connect,
+    Disconnect,
+}
+
+/// What a process has of PMIx.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) program: Program,
+    id: ClientId,
+    inbox: Vec<u8>,
+    /// The other end has closed the connection.
+    hung_up: bool,
+    /// It has broken the rules, and expects to be thrown out.
+    is_guilty: bool,
+    /// What it has put since the last commit.
+    puts: Vec<String>,
+    /// What the step at hand waits for.
+    waits: BTreeMap<Ticket, Option<usize>>,
+    /// Something of that was refused.
+    refused: bool,
+    is_ready: bool,
+    is_over: bool,
+    children: BTreeMap<usize, Nspace>,
+}
+
+impl Client {
+    fn resolve(&self, party: Party) -> Option<Proc> {
+        let me = self.program.me()?;
+        Some(match party {
+            Party::Rank(rank) => named(&me.nspace, rank),
+            Party::Job => Proc::all(me.nspace.clone()),
+            Party::Child(child) => Proc::all(self.children.get(&child)?.clone()),
+            Party::ChildRank(child, rank) => named(self.children.get(&child)?, rank),
+            Party::Parent => self.program.job()?.parent()?.clone(),
+        })
+    }
+
+    /// What an event of the program means, or what is wrong with it.
+    fn on_event(&mut self, event: ProgramEvent) -> Result<Option<News>, String> {
+        let me = self.program.me().map(ToString::to_string);
+        let me = me.unwrap_or_else(|| "a process".to_owned());
+        Ok(Some(match event {
+            ProgramEvent::Ready { .. } => {
+                self.is_ready = true;
+                News::Ready
+            }
+            ProgramEvent::Held => return Err(format!("{me} is held, and nobody asked for it")),
+            ProgramEvent::Stdio(_) => return Ok(None),
+            ProgramEvent::Notice { notice, .. } => News::Noticed(notice),
+            ProgramEvent::Ignored { why } => {
+                return Err(format!("{me} is sent what means nothing: {why}"));
+            }
+            ProgramEvent::Done { ticket, result } => {
+                let child = self.waits.remove(&ticket).flatten();
+                if let (Some(child), Ok(Done::Spawned(nspace))) = (child, &result) {
+                    self.children.insert(child, nspace.clone());
+                }
+                self.refused |= result.is_err();
+                News::Answered(ticket, result)
+            }
+            ProgramEvent::Finalized => {
+                self.is_over = true;
+                News::Finalized
+            }
+            ProgramEvent::Lost { why } => {
+                self.is_over = true;
+                if !self.is_guilty {
+                    return Err(format!("{me} loses its server: {why}"));
+                }
+                return Ok(None);
+            }
+        }))
+    }
+
+    fn resolve_all(&self, parties: &[Party]) -> Option<Vec<Proc>> {
+        parties.iter().map(|party| self.resolve(*party)).collect()
+    }
+}
+
+impl Kernel {
+    /// The PMIx of a process.
+    pub(crate) fn program(&self, pid: Pid) -> Option<&Program> {
+        let client = self.procs.get(&pid)?.client.as_ref()?;
+        Some(&client.program)
+    }
+
+    /// The environment of a process.
+    pub(crate) fn environment(&self, pid: Pid) -> Option<&BTreeMap<String, OsString>> {
+        self.procs.get(&pid).map(|proc| &proc.env)
+    }
+
+    /// Bytes for the process behind a connection.
+    pub(crate) fn client_bytes(&mut self, now: Time, id: ClientId, bytes: &[u8]) {
+        self.of_client(now, id, |client| client.inbox.extend_from_slice(bytes));
+    }
+
+    /// The other end of a connection is closed.
+    pub(crate) fn client_hung_up(&mut self, now: Time, id: ClientId) {
+        self.of_client(now, id, |client| client.hung_up = true);
+    }
+
+    fn of_client(&mut self, now: Time, id: ClientId, act: impl FnOnce(&mut Client)) {
+        let mut procs = self.procs.iter_mut();
+        let found = procs.find_map(|(pid, proc)| {
+            let client = proc.client.as_mut().filter(|client| client.id == id)?;
+            proc.zombie.is_none().then_some((*pid, proc.run, client))
+        });
+        let Some((pid, run, client)) = found else {
+            return;
+        };
+        act(client);
+        if run == Run::Pmix {
+            self.schedule(pid, now);
+        }
+    }
+
+    /// One step of a script, begun or gone on with.
+    pub(super) fn pmix_step(&mut self, now: Time, pid: Pid, op: PmixOp, rng: &mut Rng) -> Next {
+        let begun = self.procs.get(&pid).is_some_and(|proc| proc.asked);
+        if !begun && !self.begin(now, pid, &op) {
+            return Next::Go;
+        }
+        let over = self.listen(now, pid);
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return Next::Go;
+        };
+        let Some(client) = &mut proc.client else {
+            return Next::Go;
+        };
+        let is_done = match op {
+            PmixOp::Init => client.is_ready,
+            PmixOp::Finalize => client.is_over,
+            _ => client.waits.is_empty(),
+        };
+        proc.asked = !(is_done || over);
+        if proc.asked {
+            let deadline = client.program.deadline();
+            if let Some(deadline) = deadline {
+                self.schedule(pid, deadline.max(now));
+            }
+            return Next::Wait(Run::Pmix, Op::Pmix(op));
+        }
+        let refused = std::mem::take(&mut client.refused);
+        if refused && rng.chance(50) {
+            return Next::Over(ExitStatus::Exited(FENCE_REFUSED));
+        }
+        Next::Go
+    }
+
+    /// Asks for what a step is about. False where it is about nothing.
+    fn begin(&mut self, now: Time, pid: Pid, op: &PmixOp) -> bool {
+        if *op == PmixOp::Init {
+            return self.init(now, pid);
+        }
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return false;
+        };
+        let Some(client) = proc.client.as_mut().filter(|client| !client.is_over) else {
+            return false;
+        };
+        // What has come meanwhile is read before the next thing is said.
+        let mut asks = Vec::new();
+        match op {
+            PmixOp::Init => {}
+            PmixOp::Put(key) => {
+                let (Some(me), Ok(name)) = (client.program.me(), Key::from_text(key)) else {
+                    return false;
+                };
+                let value = Value::text(&value_of(me, key));
+                let put = client.program.put(Scope::GLOBAL, name, value);
+                client.puts.push(key.clone());
+                if let Err(why) = put {
+                    self.effects
+                        .push(Effect::Fault(format!("`{key}` cannot be put: {why}")));
+                }
+                return false;
+            }
+            PmixOp::Garbage | PmixOp::HangUp => {
+                client.is_guilty = true;
+                let news = News::Left;
+                self.effects.push(Effect::Told { pid, news });
+                if *op == PmixOp::HangUp {
+                    client.program.close();
+                    return true;
+                }
+                let (id, bytes) = (client.id, GARBAGE.to_vec());
+                self.effects.push(Effect::ClientSent { id, bytes });
+                return false;
+            }
+            PmixOp::Commit => {
+                let ticket = client.program.commit();
+                asks.push((ticket, Ask::Commit(std::mem::take(&mut client.puts))));
+            }
+            PmixOp::Fence(parties, data) => {
+                let Some(procs) = client.resolve_all(parties) else {
+                    return false;
+                };
+                let collect = match data {
+                    Data::With => Collect::Data,
+                    Data::Without => Collect::Nothing,
+                };
+                let ticket = client.program.fence(procs.clone(), collect);
+                asks.push((ticket, Ask::Together(Together::Fence, procs)));
+            }
+            PmixOp::Connect(parties) => {
+                let Some(procs) = client.resolve_all(parties) else {
+                    return false;
+                };
+                let ticket = client.program.connect(procs.clone(), Vec::new());
+                asks.push((ticket, Ask::Together(Together::Connect, procs)));
+            }
+            PmixOp::Disconnect(parties) => {
+                let Some(procs) = client.resolve_all(parties) else {
+                    return false;
+                };
+                let ticket = client.program.disconnect(procs.clone(), Vec::new());
+                asks.push((ticket, Ask::Together(Together::Disconnect, procs)));
+            }
+            PmixOp::Get(wanted) => {
+                for (party, key) in wanted {
+                    let (Some(of), Ok(name)) = (client.resolve(*party), Key::from_text(key)) else {
+                        continue;
+                    };
+                    let ticket = client.program.get(of.clone(), name, Search::Anywhere);
+                    asks.push((ticket, Ask::Get(of, key.clone())));
+                }
+            }
+            PmixOp::Publish(service) => {
+                let me = client.program.me().cloned();
+                let (Some(me), Ok(key)) = (me, Key::from_text(service)) else {
+                    return false;
+                };
+                let info = Info::new(key, Value::text(&value_of(&me, service)));
+                let ticket = client.program.publish(vec![info]);
+                asks.push((ticket, Ask::Publish(service.clone())));
+            }
+            PmixOp::Lookup(lookup) => {
+                let of = client.resolve(Party::Rank(lookup.of));
+                let (Some(of), Ok(key)) = (of, Key::from_text(&lookup.service)) else {
+                    return false;
+                };
+                let infos = lookup.wait.map_or_else(Vec::new, |wait| {
+                    let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
+                    infos([
+                        (keys::WAIT, Value::Bool(true)),
+                        (keys::TIMEOUT, Value::Uint32(seconds)),
+                    ])
+                });
+                let ticket = client.program.lookup(vec![key], infos);
+                asks.push((ticket, Ask::Lookup(of, lookup.clone())));
+            }
+            PmixOp::Unpublish(service) => {
+                let Ok(key) = Key::from_text(service) else {
+                    return false;
+                };
+                let ticket = client.program.unpublish(vec![key], Vec::new());
+                asks.push((ticket, Ask::Unpublish(service.clone())));
+            }
+            PmixOp::Register(codes) => {
+                let (_, ticket) = client.program.register(codes.clone(), Vec::new());
+                asks.push((ticket, Ask::Register(codes.clone())));
+            }
+            PmixOp::Notify(notify) => {
+                let mut told = infos([(EVENT_NUMBER, Value::Uint64(notify.number))]);
+                let range = match &notify.reach {
+                    Reach::Node => Range::LOCAL,
+                    Reach::Job => Range::NAMESPACE,
+                    Reach::Session => Range::SESSION,
+                    Reach::Some(ranks) => {
+                        let some = ranks.iter().map(|rank| Party::Rank(*rank));
+                        let some: Vec<Party> = some.collect();
+                        let Some(procs) = client.resolve_all(&some) else {
+                            return false;
+                        };
+                        told.extend(infos([(keys::EVENT_CUSTOM_RANGE, Value::procs(procs))]));
+                        Range::CUSTOM
+                    }
+                };
+                let ticket = client.program.notify(notify.code, range, told);
+                asks.push((ticket, Ask::Notify(notify.clone())));
+            }
+            PmixOp::Spawn(child, procs) => {
+                let app = |procs: &u32| App {
+                    command: CString::new(child.to_string()).ok(),
+                    argv: vec![CString::new(child.to_string()).ok()],
+                    maxprocs: i32::try_from(*procs).unwrap_or(1),
+                    ..App::default()
+                };
+                let apps = procs.iter().map(app).collect();
+                let ticket = client.program.spawn(Vec::new(), apps);
+                client.waits.insert(ticket, Some(*child));
+                asks.push((ticket, Ask::Spawn(*child)));
+            }
+            PmixOp::Abort(code, ranks) => {
+                let some: Vec<Party> = ranks.iter().map(|rank| Party::Rank(*rank)).collect();
+                let procs = client.resolve_all(&some).unwrap_or_default();
+                let message = CString::new("gave up").ok();
+                let status = Status(i32::from(*code));
+                let ticket = client.program.abort(status, message, procs.clone());
+                asks.push((ticket, Ask::Abort(procs)));
+            }
+            PmixOp::Finalize => {
+                let ticket = client.program.finalize();
+                asks.push((ticket, Ask::Finalize));
+            }
+        }
+        for (ticket, ask) in asks {
+            if ask != Ask::Finalize {
+                client.waits.entry(ticket).or_insert(None);
+            }
+            let news = News::Asked(ticket, ask);
+            self.effects.push(Effect::Told { pid, news });
+        }
+        true
+    }
+
+    /// Connects as the environment says. False where that is not to be done.
+    fn init(&mut self, now: Time, pid: Pid) -> bool {
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return false;
+        };
+        if proc.client.as_ref().is_some_and(|client| !client.is_over) {
+            return false;
+        }
+        let variable = |name: &str| Some(proc.env.get(name)?.to_str()?.to_owned());
+        let config = match Config::from_environment(variable, OWNER) {
+            Ok(config) => config,
+            Err(why) => {
+                let what = format!("a process finds no PMIx in its environment: {why}");
+                self.effects.push(Effect::Fault(what));
+                return false;
+            }
+        };
+        let port = config.server.address().port();
+        let id = ClientId(self.next_client);
+        self.next_client += 1;
+        let mut program = Program::new(now, config);
+        program.handle(now, Input::Opened);
+        let client = Client {
+            program,
+            id,
+            inbox: Vec::new(),
+            hung_up: false,
+            is_guilty: false,
+            puts: Vec::new(),
+            waits: BTreeMap::new(),
+            refused: false,
+            is_ready: false,
+            is_over: false,
+            children: BTreeMap::new(),
+        };
+        proc.client = Some(Box::new(client));
+        proc.fds.client = Some(id);
+        self.clients.insert(id, 1);
+        self.effects.push(Effect::ClientOpened { id, port });
+        true
+    }
+
+    /// Reads what has come, and does what follows. True when the connection has come to its end.
+    fn listen(&mut self, now: Time, pid: Pid) -> bool {
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return true;
+        };
+        let Some(client) = &mut proc.client else {
+            return true;
+        };
+        let inbox = std::mem::take(&mut client.inbox);
+        if !inbox.is_empty() {
+            client.program.handle(now, Input::Bytes(&inbox));
+        }
+        if std::mem::take(&mut client.hung_up) {
+            client.program.handle(now, Input::Closed);
+        }
+        if client.program.deadline().is_some_and(|due| due <= now) {
+            client.program.handle(now, Input::Tick);
+        }
+        let id = client.id;
+        let mut is_closed = false;
+        while let Some(output) = client.program.poll() {
+            let event = match output {
+                // It was opened before there was anything to say.
+                Output::Connect(_) => continue,
+                Output::Send(bytes) => {
+                    self.effects.push(Effect::ClientSent { id, bytes });
+                    continue;
+                }
+                Output::Close => {
+                    is_closed = true;
+                    continue;
+                }
+                Output::Event(event) => event,
+            };
+            match client.on_event(event) {
+                Ok(Some(news)) => self.effects.push(Effect::Told { pid, news }),
+                Ok(None) => {}
+                Err(what) => self.effects.push(Effect::Fault(what)),
+            }
+        }
+        let is_over = client.is_over;
+        if is_closed {
+            proc.fds.client = None;
+            if self.clients.remove(&id).is_some() {
+                self.effects.push(Effect::ClientClosed { id });
+            }
+        }
+        is_over
+    }
+
+    /// A process has a connection open no longer.
+    pub(super) fn drop_client(&mut self, id: Option<ClientId>) {
+        let Some(id) = id else { return };
+        let Some(holders) = self.clients.get_mut(&id) else {
+            return;
+        };
+        *holders -= 1;
+        if *holders == 0 {
+            self.clients.remove(&id);
+            self.effects.push(Effect::ClientClosed { id });
+        }
+    }
+}
+
+/// Infos with keys that are none too long.
+fn infos<const N: usize>(pairs: [(&CStr, Value); N]) -> Vec<Info> {
+    let pairs = pairs.into_iter();
+    pairs
+        .filter_map(|(key, value)| Some(Info::new(Key::new(key).ok()?, value)))
+        .collect()
+}

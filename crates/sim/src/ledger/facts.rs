@@ -1,0 +1,336 @@
+//! The facts of jobs, as the launches of all nodes have them: what processes are told must be the same on every node.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::{CStr, OsString},
+};
+
+use base::{JobId, NodeId, ProcId, Rank};
+use dvm::{
+    FIRST_JOB,
+    proto::{Launch, StartFailure, StartStep},
+};
+use pmix::{
+    client::Program,
+    keys,
+    value::{Key, Nspace, PmixRank, Proc, Status, Value},
+};
+
+use super::{clients::proc_id, nspace};
+use crate::script::named;
+
+/// The host of a node.
+pub(crate) fn host(node: NodeId) -> String {
+    format!("n{node}")
+}
+
+/// One fact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fact {
+    Count(u64),
+    Text(String),
+    Proc(Proc),
+}
+
+/// Where a rank is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    node: NodeId,
+    app: u32,
+    app_rank: u32,
+    local_rank: u32,
+}
+
+#[derive(Debug, Default)]
+struct Job {
+    size: u32,
+    universe: u32,
+    offset: u32,
+    parent: Option<Proc>,
+    ranks: BTreeMap<Rank, Place>,
+}
+
+/// All jobs of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    jobs: BTreeMap<JobId, Job>,
+    /// The jobs that children have become.
+    children: BTreeMap<usize, JobId>,
+}
+
+const JOB_KEYS: [&CStr; 7] = [
+    keys::JOB_SIZE,
+    keys::MAX_PROCS,
+    keys::UNIVERSE_SIZE,
+    keys::JOB_NUM_APPS,
+    keys::NUM_NODES,
+    keys::NODE_LIST,
+    keys::RANK_OFFSET,
+];
+
+const RANK_KEYS: [&CStr; 13] = [
+    keys::GLOBAL_RANK,
+    keys::APP_NUMBER,
+    keys::APP_RANK,
+    keys::LOCAL_RANK,
+    keys::NODE_RANK,
+    keys::NODE_ID,
+    keys::HOSTNAME,
+    keys::PARENT_ID,
+    keys::LOCAL_SIZE,
+    keys::LOCAL_PEERS,
+    keys::LOCAL_LEADER,
+    keys::APP_SIZE,
+    keys::APP_LEADER,
+];
+
+impl Job {
+    /// What is true of the job as a whole.
+    fn fact(&self, key: &CStr) -> Option<Fact> {
+        let count = |count: usize| Some(Fact::Count(count as u64));
+        match key {
+            _ if key == keys::JOB_SIZE => Some(Fact::Count(self.size.into())),
+            _ if key == keys::MAX_PROCS || key == keys::UNIVERSE_SIZE => {
+                Some(Fact::Count(self.universe.into()))
+            }
+            _ if key == keys::JOB_NUM_APPS => count(self.apps().len()),
+            _ if key == keys::NUM_NODES => count(self.nodes().len()),
+            _ if key == keys::NODE_LIST => Some(Fact::Text(list(self.nodes(), host))),
+            _ if key == keys::RANK_OFFSET => Some(Fact::Count(self.offset.into())),
+            _ => None,
+        }
+    }
+
+    /// What is true of a rank, its node and its app. Nothing where the launches do not say it.
+    fn rank_fact(&self, rank: Rank, key: &CStr) -> Option<Fact> {
+        let place = self.ranks.get(&rank)?;
+        let number = |number: u32| Some(Fact::Count(number.into()));
+        let beside = |test: &dyn Fn(&Place) -> bool| -> Vec<Rank> {
+            let ranks = self.ranks.iter().filter(|(_, place)| test(place));
+            ranks.map(|(rank, _)| *rank).collect()
+        };
+        let peers = beside(&|other| other.node == place.node);
+        let alike = beside(&|other| other.app == place.app);
+        match key {
+            _ if key == keys::GLOBAL_RANK => number(self.offset + rank.0),
+            _ if key == keys::APP_NUMBER => number(place.app),
+            _ if key == keys::APP_RANK => number(place.app_rank),
+            _ if key == keys::LOCAL_RANK => number(place.local_rank),
+            // Others may be there before a job that was spawned.
+            _ if key == keys::NODE_RANK && self.parent.is_none() => number(place.local_rank),
+            _ if key == keys::NODE_ID => number(place.node.0),
+            _ if key == keys::HOSTNAME => Some(Fact::Text(host(place.node))),
+            _ if key == keys::PARENT_ID => self.parent.clone().map(Fact::Proc),
+            _ if key == keys::LOCAL_SIZE => Some(Fact::Count(peers.len() as u64)),
+            _ if key == keys::LOCAL_PEERS => Some(Fact::Text(list(peers, |rank| rank.to_string()))),
+            _ if key == keys::LOCAL_LEADER => number(peers.first()?.0),
+            _ if key == keys::APP_SIZE => Some(Fact::Count(alike.len() as u64)),
+            _ if key == keys::APP_LEADER => number(alike.first()?.0),
+            _ => None,
+        }
+    }
+
+    fn nodes(&self) -> BTreeSet<NodeId> {
+        self.ranks.values().map(|place| place.node).collect()
+    }
+
+    /// The first rank of every app, and how many it has.
+    fn apps(&self) -> BTreeMap<u32, (Rank, u32)> {
+        let mut apps = BTreeMap::new();
+        for (rank, place) in &self.ranks {
+            let (_, size) = apps.entry(place.app).or_insert((*rank, 0));
+            *size += 1;
+        }
+        apps
+    }
+}
+
+impl Facts {
+    /// A node is told to start its ranks of a job.
+    pub(crate) fn on_launch(&mut self, node: NodeId, launch: &Launch) {
+        let job = self.jobs.entry(launch.job).or_default();
+        job.size = launch.size;
+        job.universe = launch.universe.size();
+        job.offset = launch.offset;
+        job.parent = launch.parent.as_ref().and_then(|parent| {
+            let nspace = Nspace::from_text(&parent.nspace).ok()?;
+            Some(named(&nspace, parent.proc.rank))
+        });
+        for placed in &launch.procs {
+            let place = Place {
+                node,
+                app: placed.app,
+                app_rank: placed.app_rank,
+                local_rank: placed.local_rank,
+            };
+            job.ranks.insert(placed.rank, place);
+        }
+        if launch.job != FIRST_JOB
+            && let Some(child) = child_of(launch)
+        {
+            self.children.insert(child, launch.job);
+        }
+    }
+
+    pub(crate) fn job_of_child(&self, child: usize) -> Option<JobId> {
+        self.children.get(&child).copied()
+    }
+
+    pub(crate) fn size(&self, job: JobId) -> u32 {
+        self.jobs.get(&job).map_or(0, |job| job.size)
+    }
+
+    pub(crate) fn node_of(&self, proc: ProcId) -> Option<NodeId> {
+        let place = self.jobs.get(&proc.job)?.ranks.get(&proc.rank)?;
+        Some(place.node)
+    }
+
+    /// The processes that names stand for.
+    pub(crate) fn members(&self, names: &[Proc]) -> Vec<ProcId> {
+        let mut members = Vec::new();
+        for name in names {
+            if let Some(one) = proc_id(name) {
+                members.push(one);
+            } else if let Some(job) = job_id(&name.nspace) {
+                let ranks = (0..self.size(job)).map(Rank);
+                members.extend(ranks.map(|rank| ProcId { job, rank }));
+            }
+        }
+        members
+    }
+
+    /// What is wrong with what a process knows of itself and its job.
+    pub(crate) fn of_own_job(&self, program: &Program, proc: ProcId) -> Option<String> {
+        let me = program.me()?;
+        if me.nspace.to_string() != nspace(proc.job) || me.rank.0 != proc.rank.0 {
+            return Some(format!("it is {me}"));
+        }
+        let node = self.node_of(proc)?;
+        let said = program.config().hostname.as_ref();
+        if said.is_none_or(|said| said.to_string_lossy() != host(node)) {
+            return Some(format!("its node is {said:?}, and not {}", host(node)));
+        }
+        self.of_job(program, &me.nspace)
+    }
+
+    /// What is wrong with what a process knows of a job.
+    pub(crate) fn of_job(&self, program: &Program, name: &Nspace) -> Option<String> {
+        let job = self.jobs.get(&job_id(name)?)?;
+        let all = Proc::all(name.clone());
+        let of_job = JOB_KEYS.iter().map(|key| (&all, *key, job.fact(key)));
+        let ranks: Vec<(Rank, Proc)> = job
+            .ranks
+            .keys()
+            .map(|rank| (*rank, named(name, *rank)))
+            .collect();
+        let of_ranks = ranks.iter().flat_map(|(rank, proc)| {
+            let facts = RANK_KEYS.iter();
+            facts.map(move |key| (proc, *key, job.rank_fact(*rank, key)))
+        });
+        of_job.chain(of_ranks).find_map(|(proc, key, fact)| {
+            let told = program.find(proc, &Key::new(key).ok()?);
+            differs(proc, key, &fact?, told)
+        })
+    }
+
+    /// What is wrong with one fact that a process was told.
+    pub(crate) fn one(&self, of: &Proc, key: &str, value: &Value) -> Option<String> {
+        let job = self.jobs.get(&job_id(&of.nspace)?)?;
+        let key = Key::from_text(key).ok()?;
+        let fact = match of.rank {
+            PmixRank::WILDCARD => job.fact(key.as_c_str()),
+            rank => job.rank_fact(Rank(rank.0), key.as_c_str()),
+        };
+        differs(of, key.as_c_str(), &fact?, Some(value))
+    }
+
+    /// What is wrong with the environment of a process.
+    pub(crate) fn of_environment(
+        &self,
+        proc: ProcId,
+        environment: &BTreeMap<String, OsString>,
+    ) -> Option<String> {
+        let job = self.jobs.get(&proc.job)?;
+        let place = job.ranks.get(&proc.rank)?;
+        let peers = job.ranks.values();
+        let peers = peers.filter(|other| other.node == place.node).count();
+        let apps = job.apps();
+        let spaced = |numbers: Vec<u32>| {
+            let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
+            words.join(" ")
+        };
+        let expected = [
+            ("RALLY_JOB", proc.job.to_string()),
+            ("RALLY_RANK", proc.rank.to_string()),
+            ("RALLY_SIZE", job.size.to_string()),
+            ("RALLY_LOCAL_RANK", place.local_rank.to_string()),
+            ("RALLY_LOCAL_SIZE", peers.to_string()),
+            ("RALLY_NODE", place.node.to_string()),
+            ("OMPI_COMM_WORLD_RANK", proc.rank.to_string()),
+            ("OMPI_COMM_WORLD_SIZE", job.size.to_string()),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", place.local_rank.to_string()),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", peers.to_string()),
+            ("OMPI_UNIVERSE_SIZE", job.universe.to_string()),
+            ("OMPI_NUM_APP_CTX", apps.len().to_string()),
+            (
+                "OMPI_APP_CTX_NUM_PROCS",
+                spaced(apps.values().map(|(_, size)| *size).collect()),
+            ),
+            (
+                "OMPI_FIRST_RANKS",
+                spaced(apps.values().map(|(first, _)| first.0).collect()),
+            ),
+            ("PMI_RANK", proc.rank.to_string()),
+            ("PMI_SIZE", job.size.to_string()),
+            ("PMIX_RANK", proc.rank.to_string()),
+            ("PMIX_NAMESPACE", nspace(proc.job)),
+            ("PMIX_HOSTNAME", host(place.node)),
+        ];
+        expected.iter().find_map(|(name, expected)| {
+            let found = environment.get(*name);
+            let is_right = found.is_some_and(|found| found.to_str() == Some(expected.as_str()));
+            (!is_right).then(|| format!("`{name}` is {found:?}, and not {expected:?}"))
+        })
+    }
+}
+
+/// The number of the child that a job is.
+fn child_of(launch: &Launch) -> Option<usize> {
+    launch.apps.first()?.program.to_str()?.parse().ok()
+}
+
+fn differs(of: &Proc, key: &CStr, fact: &Fact, told: Option<&Value>) -> Option<String> {
+    let is_right = match (fact, told) {
+        (Fact::Count(count), Some(told)) => told.as_count() == Some(*count),
+        (Fact::Text(text), Some(told)) => {
+            told.as_text().and_then(|told| told.to_str().ok()) == Some(text.as_str())
+        }
+        (Fact::Proc(proc), Some(Value::Proc(told))) => **told == *proc,
+        _ => false,
+    };
+    let key = key.to_string_lossy();
+    let told = told.map_or_else(|| "nothing".to_owned(), ToString::to_string);
+    (!is_right).then(|| format!("`{key}` of {of} is {told}, and not {fact:?}"))
+}
+
+fn job_id(name: &Nspace) -> Option<JobId> {
+    let name = name.to_string();
+    let (_, number) = name.rsplit_once('@')?;
+    Some(JobId(number.parse().ok()?))
+}
+
+fn list<T>(items: impl IntoIterator<Item = T>, text: impl Fn(T) -> String) -> String {
+    let items: Vec<String> = items.into_iter().map(text).collect();
+    items.join(",")
+}
+
+/// Why a job could not be started, in PMIx's words.
+pub(crate) fn status_of(failure: &StartFailure) -> Status {
+    match (failure.step, failure.errno) {
+        (StartStep::Find, _) => Status::JOB_EXE_NOT_FOUND,
+        // EACCES
+        (StartStep::Exec, 13) => Status::JOB_APP_NOT_EXECUTABLE,
+        (StartStep::Directory, _) => Status::JOB_WDIR_NOT_FOUND,
+        _ => Status::JOB_FAILED_TO_LAUNCH,
+    }
+}

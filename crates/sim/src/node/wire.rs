@@ -1,0 +1,185 @@
+//! Connections of PMIx in virtual time: bytes come in order, cut anywhere, each piece after a delay of its own.
+
+use std::collections::VecDeque;
+
+use base::Time;
+use bytes::Bytes;
+use dvm::Input;
+use pmix::server::{Conn, PeerOwner};
+
+use super::Node;
+use crate::{
+    kernel::{ClientId, OWNER},
+    world::{Event, World},
+};
+
+/// Pieces into which one message is cut at the most.
+const PIECES_MAX: usize = 4;
+
+/// Something on its way.
+#[derive(Debug)]
+enum Piece {
+    Opened,
+    Bytes(Bytes),
+    Closed,
+}
+
+/// One direction of a connection.
+#[derive(Debug, Default)]
+struct Stream {
+    pieces: VecDeque<(Time, Piece)>,
+    last_at: Time,
+}
+
+/// A connection.
+#[derive(Debug, Default)]
+pub(super) struct Wire {
+    up: Stream,
+    down: Stream,
+    /// The daemon has been told of its end, or has ended it.
+    is_closed: bool,
+}
+
+impl Stream {
+    /// When the next piece comes that is sent now.
+    fn next_at(&mut self, world: &mut World) -> Time {
+        let delay = world.delay(world.latency.io_max);
+        self.last_at = self.last_at.max(world.now + delay);
+        self.last_at
+    }
+
+    fn push(&mut self, world: &mut World, event: Event, piece: Piece) {
+        let at = self.next_at(world);
+        self.pieces.push_back((at, piece));
+        world.at(at, event);
+    }
+
+    fn push_bytes(&mut self, world: &mut World, event: impl Fn() -> Event, mut bytes: Bytes) {
+        for _ in 1..world.rng.length(1, PIECES_MAX) {
+            // Often a message is cut in its header.
+            let most = if world.rng.chance(30) {
+                16
+            } else {
+                bytes.len()
+            };
+            let cut = world.rng.length(0, bytes.len().min(most));
+            if cut > 0 {
+                let piece = Piece::Bytes(bytes.split_to(cut));
+                self.push(world, event(), piece);
+            }
+        }
+        if !bytes.is_empty() {
+            self.push(world, event(), Piece::Bytes(bytes));
+        }
+    }
+
+    /// What has come: bytes that came together are one piece.
+    fn receive(&mut self, now: Time) -> Option<Piece> {
+        let mut joined: Vec<u8> = Vec::new();
+        while let Some((at, piece)) = self.pieces.front() {
+            match piece {
+                _ if *at > now => break,
+                Piece::Bytes(bytes) => joined.extend_from_slice(bytes),
+                Piece::Opened | Piece::Closed if joined.is_empty() => {
+                    return self.pieces.pop_front().map(|(_, piece)| piece);
+                }
+                Piece::Opened | Piece::Closed => break,
+            }
+            self.pieces.pop_front();
+        }
+        (!joined.is_empty()).then(|| Piece::Bytes(joined.into()))
+    }
+}
+
+impl Node {
+    pub(super) fn client_opened(&mut self, world: &mut World, id: ClientId, port: u16) {
+        let (node, own) = (self.id, self.port);
+        world.require(port == own, || {
+            format!("a rank of node {node} is told to connect to port {port}, and not to {own}")
+        });
+        let mut wire = Wire::default();
+        wire.up
+            .push(world, Event::ClientUp { node, id }, Piece::Opened);
+        self.wires.insert(id, wire);
+    }
+
+    pub(super) fn client_sent(&mut self, world: &mut World, id: ClientId, bytes: Vec<u8>) {
+        let node = self.id;
+        if let Some(wire) = self.wires.get_mut(&id) {
+            let event = || Event::ClientUp { node, id };
+            wire.up.push_bytes(world, event, bytes.into());
+        }
+    }
+
+    pub(super) fn client_closed(&mut self, world: &mut World, id: ClientId) {
+        let node = self.id;
+        if let Some(wire) = self.wires.get_mut(&id) {
+            wire.up
+                .push(world, Event::ClientUp { node, id }, Piece::Closed);
+        }
+    }
+
+    /// Something may have come to the daemon.
+    pub(super) fn client_up(&mut self, world: &mut World, id: ClientId) {
+        while let Some(wire) = self.wires.get_mut(&id)
+            && let Some(piece) = wire.up.receive(world.now)
+        {
+            if wire.is_closed {
+                continue;
+            }
+            let conn = Conn(id.0);
+            match piece {
+                Piece::Opened => {
+                    let owner = PeerOwner::Uid(OWNER.uid);
+                    self.tell(world, Input::ClientAccepted { conn, owner });
+                }
+                Piece::Bytes(bytes) => {
+                    let bytes = &bytes;
+                    self.tell(world, Input::ClientBytes { conn, bytes });
+                }
+                Piece::Closed => {
+                    wire.is_closed = true;
+                    self.tell(world, Input::ClientClosed { conn });
+                }
+            }
+        }
+    }
+
+    /// Something may have come to the process.
+    pub(super) fn client_down(&mut self, world: &mut World, id: ClientId) {
+        while let Some(wire) = self.wires.get_mut(&id)
+            && let Some(piece) = wire.down.receive(world.now)
+        {
+            match piece {
+                Piece::Opened => {}
+                Piece::Bytes(bytes) => self.kernel.client_bytes(world.now, id, &bytes),
+                Piece::Closed => self.kernel.client_hung_up(world.now, id),
+            }
+        }
+        self.absorb(world);
+    }
+
+    /// The daemon sends something.
+    pub(super) fn send_client(&mut self, world: &mut World, conn: Conn, bytes: Bytes) {
+        let (node, id) = (self.id, ClientId(conn.0));
+        let open = self.wires.get_mut(&id).filter(|wire| !wire.is_closed);
+        let Some(wire) = open else {
+            return world.fault(format!(
+                "daemon {node} sends to a connection that has ended"
+            ));
+        };
+        let event = || Event::ClientDown { node, id };
+        wire.down.push_bytes(world, event, bytes);
+    }
+
+    /// The daemon ends a connection: nobody of ours deserves it but by breaking the rules.
+    pub(super) fn close_client(&mut self, world: &mut World, conn: Conn) {
+        let (node, id) = (self.id, ClientId(conn.0));
+        if let Some(wire) = self.wires.get_mut(&id) {
+            wire.is_closed = true;
+            world.ledger.pmix.refused += 1;
+            wire.down
+                .push(world, Event::ClientDown { node, id }, Piece::Closed);
+        }
+    }
+}

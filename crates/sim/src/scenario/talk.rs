@@ -1,0 +1,214 @@
+//! Programs that speak PMIx, drawn from chance.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base::{Rank, Signal};
+use pmix::value::Status;
+
+use super::make::Maker;
+use crate::{
+    ledger::FATES,
+    script::{Data, FOR_EVER, Lookup, Notify, Op, Party, PmixOp, Reach},
+};
+
+/// Codes of events that programs raise.
+const CODES: [Status; 3] = [Status(-3_001), Status(-3_002), Status(-3_003)];
+
+/// What the ranks of a job have agreed upon.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    size: u32,
+    rounds: Vec<Round>,
+    /// Everybody looks up what its neighbour has published.
+    publishes: bool,
+}
+
+/// From one fence of all to the next.
+#[derive(Clone, Debug)]
+struct Round {
+    data: Data,
+    /// These have a fence of their own before.
+    group: Vec<Rank>,
+}
+
+impl Maker<'_> {
+    pub(super) fn plan(&mut self, size: u32, rounds: u64) -> Plan {
+        let mut round = || {
+            let data = if self.rng.chance(70) {
+                Data::With
+            } else {
+                Data::Without
+            };
+            let with_group = size > 2 && self.rng.chance(30);
+            let group = (0..size).map(Rank);
+            let group = group.filter(|_| with_group && self.rng.chance(60));
+            let group = group.collect();
+            Round { data, group }
+        };
+        let rounds = (0..rounds).map(|_| round()).collect();
+        Plan {
+            size,
+            rounds,
+            publishes: self.rng.chance(60),
+        }
+    }
+
+    /// Takes part in all that its job has agreed upon.
+    pub(super) fn talker(&mut self, rank: Rank, plan: &Plan) -> Vec<Op> {
+        let mut ops = vec![Op::Sleep(self.rng.millis(0, 40)), Op::Pmix(PmixOp::Init)];
+        if self.rng.chance(10) {
+            // It keeps the connection open.
+            ops.push(self.stray());
+        }
+        if self.rng.chance(60) {
+            let mut codes = CODES.to_vec();
+            codes.truncate(self.rng.length(1, CODES.len()));
+            if self.rng.chance(60) {
+                codes.extend(FATES);
+                codes.push(Status::EVENT_JOB_END);
+            }
+            ops.push(Op::Pmix(PmixOp::Register(codes)));
+        }
+        for (number, round) in plan.rounds.iter().enumerate() {
+            self.round(&mut ops, rank, plan, number, round);
+        }
+        ops.push(Op::Pmix(PmixOp::Finalize));
+        ops.push(Op::Sleep(self.rng.millis(0, 30)));
+        if self.rng.chance(10) {
+            ops.push(Op::Pmix(PmixOp::Init));
+            ops.push(Op::Pmix(PmixOp::Finalize));
+        }
+        ops
+    }
+
+    fn round(&mut self, ops: &mut Vec<Op>, rank: Rank, plan: &Plan, number: usize, round: &Round) {
+        let key = |of: Rank| format!("k{number}-{of}");
+        let service = |number: usize, of: Rank| format!("s{number}-{of}");
+        let neighbour = Rank((rank.0 + 1) % plan.size);
+        let mut say = |op| ops.push(Op::Pmix(op));
+        say(PmixOp::Put(key(rank)));
+        say(PmixOp::Commit);
+        if plan.publishes {
+            say(PmixOp::Publish(self.service(service(number, rank))));
+        }
+        if self.rng.chance(40) {
+            say(PmixOp::Notify(self.notify(plan.size)));
+        }
+        // What is waited for is there before its owner waits for anything.
+        if self.rng.chance(30) {
+            say(PmixOp::Get(vec![(Party::Rank(neighbour), key(neighbour))]));
+        }
+        if plan.publishes && self.rng.chance(20) {
+            say(PmixOp::Lookup(Lookup {
+                service: self.service(service(number, neighbour)),
+                of: neighbour,
+                wait: Some(Duration::from_secs(self.rng.between(1, 3))),
+            }));
+        }
+        ops.push(Op::Sleep(self.rng.millis(0, 30)));
+        let mut say = |op| ops.push(Op::Pmix(op));
+        if round.group.contains(&rank) {
+            let group = round.group.iter().copied().map(Party::Rank);
+            say(PmixOp::Fence(group.collect(), round.data));
+        }
+        say(PmixOp::Fence(vec![Party::Job], round.data));
+        let all = (0..plan.size).map(Rank);
+        say(PmixOp::Get(
+            all.map(|rank| (Party::Rank(rank), key(rank))).collect(),
+        ));
+        if plan.publishes {
+            say(PmixOp::Lookup(Lookup {
+                service: self.service(service(number, neighbour)),
+                of: neighbour,
+                wait: None,
+            }));
+            // Whoever looked it up has come to this fence.
+            if let Some(before) = number.checked_sub(1) {
+                say(PmixOp::Unpublish(self.service(service(before, rank))));
+            }
+        }
+    }
+
+    /// A name that no other job publishes.
+    fn service(&self, name: String) -> String {
+        match self.child {
+            Some(child) => format!("{name} of child {child}"),
+            None => name,
+        }
+    }
+
+    fn notify(&mut self, size: u32) -> Notify {
+        self.events += 1;
+        Notify {
+            number: self.events,
+            code: self.rng.pick(CODES),
+            reach: match self.rng.below(4) {
+                0 => Reach::Node,
+                1 => Reach::Job,
+                2 => Reach::Session,
+                _ => {
+                    let some = (0..size).map(Rank);
+                    Reach::Some(some.filter(|_| self.rng.chance(50)).collect())
+                }
+            },
+        }
+    }
+
+    /// Breaks off somewhere, in one of the ways that programs have.
+    pub(super) fn break_off(&mut self, ops: &mut Vec<Op>) {
+        let at = self.rng.length(1, ops.len().saturating_sub(2).max(1));
+        ops.truncate(at);
+        match self.rng.below(8) {
+            0 => ops.push(Op::Exit(0)),
+            1 | 2 => {
+                ops.push(Op::Pmix(PmixOp::HangUp));
+                let wait = self.rng.millis(0, 4_000);
+                ops.push(Op::Sleep(wait));
+            }
+            3 => {
+                let all = self.rng.chance(70);
+                let ranks = if all { vec![] } else { vec![Rank(0)] };
+                ops.push(Op::Pmix(PmixOp::Abort(17, ranks)));
+                // Who is not ended by that ends by itself.
+                let patient = self.rng.chance(70) && all;
+                let wait = if patient {
+                    FOR_EVER
+                } else {
+                    self.rng.millis(0, 500)
+                };
+                self.needs_end |= patient;
+                ops.push(Op::Sleep(wait));
+            }
+            4 => {
+                ops.push(Op::Pmix(PmixOp::Garbage));
+                ops.push(Op::Sleep(self.rng.millis(0, 3_000)));
+            }
+            5 => {
+                ops.push(Op::Pmix(PmixOp::Finalize));
+                ops.push(Op::Sleep(self.rng.millis(0, 2_000)));
+            }
+            _ => ops.push(if self.rng.chance(50) {
+                Op::Exit(3)
+            } else {
+                Op::Crash(self.rng.pick([Signal::SEGV, Signal::KILL]))
+            }),
+        }
+    }
+
+    /// The scripts of a job whose ranks speak PMIx, some of which break off.
+    pub(super) fn talk(&mut self, size: u32) -> BTreeMap<Rank, Vec<Op>> {
+        let rounds = self.rng.between(1, 3);
+        let plan = self.plan(size, rounds);
+        let mut scripts = BTreeMap::new();
+        for rank in (0..size).map(Rank) {
+            scripts.insert(rank, self.talker(rank, &plan));
+        }
+        for _ in 0..self.rng.pick([0, 0, 1, 1, 1, 2]) {
+            let victim = Rank(self.rng.number(0, size - 1));
+            if let Some(ops) = scripts.get_mut(&victim) {
+                self.break_off(ops);
+            }
+        }
+        scripts
+    }
+}
