@@ -307,6 +307,9 @@ impl Cluster {
             .note(|| "ctl".to_owned(), || format!("<- {input:?}"));
         self.verdicts.on_input(self.world.now, &input);
         self.world.ledger.ending.extend(self.verdicts.ending());
+        for (job, verdict) in self.verdicts.spawned().filter(|(_, one)| one.is_over()) {
+            self.world.ledger.on_job_over(job, verdict.code());
+        }
         self.controller.handle(self.world.now, input);
         while let Some(output) = self.controller.poll() {
             self.carry_out(output);
@@ -499,6 +502,15 @@ impl Cluster {
         if reader == Reader::Gone || self.front.told.refusal.is_some() {
             return;
         }
+        let failed: BTreeMap<_, _> = self
+            .verdicts
+            .spawned()
+            .filter_map(|(job, verdict)| Some((job, verdict.failure()?)))
+            .collect();
+        let told = &self.front.told.spawned_failed;
+        self.world.require(*told == failed, || {
+            format!("of the jobs that were spawned {failed:?} have failed, told are {told:?}")
+        });
         let Some(outcome) = &self.front.told.outcome else {
             return self
                 .world

@@ -1,8 +1,8 @@
 //! The front of a run: sends input with credit, reads output as fast as its user does, acts at times of its own.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use base::{ProcId, RankSet, Time};
+use base::{JobId, ProcId, RankSet, Time};
 use bytes::Bytes;
 use dvm::{
     proto::{Cause, FromFront, Note, Outcome, Refusal, Stream, TableRow, ToFront},
@@ -29,6 +29,7 @@ pub(crate) struct Told {
     pub(crate) outcome: Option<Outcome>,
     pub(crate) refusal: Option<Refusal>,
     pub(crate) leaky: RankSet,
+    pub(crate) spawned_failed: BTreeMap<JobId, Cause>,
 }
 
 #[derive(Debug)]
@@ -157,6 +158,12 @@ impl Front {
                 }
             }
             ToFront::Note(Note::Leaky(ranks)) => self.told.leaky = ranks,
+            ToFront::Note(Note::SpawnedFailed { job, cause }) => {
+                let again = self.told.spawned_failed.insert(job, *cause);
+                world.require(again.is_none(), || {
+                    format!("the failure of job {job} is told twice")
+                });
+            }
             ToFront::Note(Note::Refused(refused)) => {
                 world.ledger.pmix.told_refused += refused.count;
             }

@@ -244,6 +244,12 @@ pub(crate) struct Ledger {
     pub(crate) statuses: BTreeMap<ProcId, ExitStatus>,
     pub(crate) died: BTreeMap<ProcId, Time>,
     pub(crate) reaped: BTreeMap<ProcId, Reaped>,
+    /// What the jobs came to that procs have spawned, in the order of their ends.
+    pub(crate) over: Vec<(JobId, u64)>,
+    /// When a node was told that they are over.
+    pub(crate) over_told: BTreeMap<(NodeId, JobId), Time>,
+    /// Jobs of which a node has nothing more.
+    pub(crate) forgotten: BTreeSet<JobId>,
     /// Jobs that the controller ends.
     pub(crate) ending: BTreeSet<JobId>,
     pub(crate) pmix: Clients,
@@ -274,6 +280,9 @@ impl Ledger {
             statuses: BTreeMap::new(),
             died: BTreeMap::new(),
             reaped: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+            over: Vec::new(),
+            over_told: BTreeMap::new(),
             ending: BTreeSet::new(),
             pmix: Clients::default(),
             facts: Facts::default(),
@@ -291,6 +300,21 @@ impl Ledger {
 
     pub(crate) fn busy(&mut self, now: Time) {
         self.busy_until = self.busy_until.max(now);
+    }
+
+    /// A job that a proc has spawned is over.
+    pub(crate) fn on_job_over(&mut self, job: JobId, code: u64) {
+        if self.over.iter().all(|(other, _)| *other != job) {
+            self.over.push((job, code));
+        }
+    }
+
+    /// A node is told of the end of the next job.
+    pub(crate) fn on_over_told(&mut self, now: Time, node: NodeId) {
+        let told = self.over_told.keys().filter(|(of, _)| *of == node).count();
+        if let Some((job, _)) = self.over.get(told) {
+            self.over_told.insert((node, *job), now);
+        }
     }
 
     /// A rank has read this: says what is wrong with it, if anything.

@@ -258,12 +258,13 @@ impl Node {
             ToDaemon::Kill { job } => {
                 self.shares.entry(*job).or_default().ending.killed = true;
             }
+            // No other event of the controller is told where nobody is held.
+            ToDaemon::Event { .. } => world.ledger.on_over_told(world.now, self.id),
             ToDaemon::StdinEof { .. }
             | ToDaemon::Signal { .. }
             | ToDaemon::Release { .. }
             | ToDaemon::Resize { .. }
             | ToDaemon::Answer { .. }
-            | ToDaemon::Event { .. }
             | ToDaemon::FenceDone { .. } => {}
         }
         let id = self.id;

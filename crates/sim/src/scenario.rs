@@ -2,6 +2,7 @@
 
 mod make;
 mod programs;
+mod spawn;
 mod talk;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -42,10 +43,12 @@ pub enum Family {
     Mix,
     /// Everything that one job does by PMIx on one node.
     Pmix,
+    /// Jobs that ranks spawn by PMIx.
+    Spawn,
 }
 
 impl Family {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Life,
         Self::Output,
         Self::Flood,
@@ -57,6 +60,7 @@ impl Family {
         Self::Loss,
         Self::Mix,
         Self::Pmix,
+        Self::Spawn,
     ];
 
     /// The name in seed files and on command lines.
@@ -74,6 +78,7 @@ impl Family {
             Self::Loss => "loss",
             Self::Mix => "mix",
             Self::Pmix => "pmix",
+            Self::Spawn => "spawn",
         }
     }
 
@@ -146,7 +151,7 @@ pub(crate) struct Latency {
 }
 
 /// A job that a process may spawn.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Child {
     pub(crate) scripts: BTreeMap<Rank, Vec<Op>>,
     pub(crate) unstartable: BTreeMap<Rank, StartFailure>,

@@ -86,6 +86,24 @@ impl Verdict {
         }
     }
 
+    /// The cause that the front must be told of, where it is a job that was spawned.
+    pub(crate) fn failure(&self) -> Option<Cause> {
+        match self.expected_cause() {
+            Cause::Success | Cause::Ended(_) => None,
+            cause => Some(cause),
+        }
+    }
+
+    /// What the job came to, as a number.
+    pub(crate) fn code(&self) -> u64 {
+        match self.expected_cause() {
+            Cause::Success => 0,
+            Cause::Failed { status, .. } => status.code().into(),
+            Cause::Aborted { code, .. } => code.into(),
+            _ => 1,
+        }
+    }
+
     /// The cause that the front must be told.
     pub(crate) fn expected_cause(&self) -> Cause {
         match self.cause.clone().unwrap_or(Cause::Success) {
@@ -132,6 +150,11 @@ impl Verdicts {
             return Some(&mut self.first);
         }
         self.spawned.get_mut(&job)
+    }
+
+    /// The jobs that procs have spawned.
+    pub(crate) fn spawned(&self) -> impl Iterator<Item = (JobId, &Verdict)> {
+        self.spawned.iter().map(|(job, verdict)| (*job, verdict))
     }
 
     /// The jobs that are being ended.

@@ -6,7 +6,7 @@ use sim::Family;
 const fn seeds(family: Family) -> u64 {
     match family {
         Family::Flood => 60,
-        Family::Output | Family::Input | Family::Pmix => 150,
+        Family::Output | Family::Input | Family::Pmix | Family::Spawn => 150,
         _ => 300,
     }
 }
@@ -45,6 +45,7 @@ families! {
     loss: Loss,
     mix: Mix,
     pmix: Pmix,
+    spawn: Spawn,
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use sim::Family;
 
 /// The files of `seeds`, one per family: a seed a line, and what it found.
-const FILES: [(Family, &str); 11] = [
+const FILES: [(Family, &str); 12] = [
     (Family::Life, include_str!("../seeds/life.txt")),
     (Family::Output, include_str!("../seeds/output.txt")),
     (Family::Flood, include_str!("../seeds/flood.txt")),
@@ -15,6 +15,7 @@ const FILES: [(Family, &str); 11] = [
     (Family::Loss, include_str!("../seeds/loss.txt")),
     (Family::Mix, include_str!("../seeds/mix.txt")),
     (Family::Pmix, include_str!("../seeds/pmix.txt")),
+    (Family::Spawn, include_str!("../seeds/spawn.txt")),
 ];
 
 #[test]

@@ -8,6 +8,7 @@ use std::{
 use base::{JobId, ProcId, Rank, Time};
 use pmix::{
     client::{Done, Notice, Program, Ticket},
+    keys,
     server::{LOST_DELAY, MISSING_KEY_DELAY},
     value::{PmixRank, Proc, Status, Value},
 };
@@ -269,6 +270,13 @@ impl Ledger {
                     )),
                 }
             }
+            // Nobody knows a job any more that is over.
+            (Ask::Together(_, members), Err(Status::NOT_FOUND))
+                if members.iter().any(|member| self.is_forgotten(member)) =>
+            {
+                None
+            }
+            (Ask::Get(of, _), Err(Status::NOT_FOUND)) if self.is_forgotten(of) => None,
             (Ask::Get(of, key), result) => self.on_got(now, asked, of, key, result),
             (Ask::Publish(service), Ok(Done::Nothing)) => {
                 if let Some(published) = self.pmix.published.get_mut(service) {
@@ -432,7 +440,11 @@ impl Ledger {
                     job,
                     rank: Rank(rank),
                 };
-                let missing = (0..size).find(|rank| !self.spawned.contains_key(&proc(*rank)));
+                // One that is ended while it starts is said to run today, though some of it was never started.
+                let is_ending = self.ending.contains(&job);
+                let missing = (0..size)
+                    .filter(|_| !is_ending)
+                    .find(|rank| !self.spawned.contains_key(&proc(*rank)));
                 missing.map(|rank| {
                     format!("is told that child {child} runs, and its rank {rank} does not")
                 })
@@ -480,6 +492,17 @@ impl Ledger {
         if !client.fates.insert((code, about.clone())) {
             return Some(format!("hears twice of {code} of {about}"));
         }
+        if code == Status::EVENT_JOB_END {
+            let said = notice.attribute(keys::JOB_TERM_STATUS);
+            let over = self
+                .over
+                .iter()
+                .find(|(job, _)| about.nspace.to_string() == nspace(*job));
+            let expected = over.map(|(_, code)| Status(i32::try_from(*code).unwrap_or(-1)));
+            let is_right = expected.is_some_and(|code| said == Some(&Value::Status(code)));
+            return (!is_right)
+                .then(|| format!("hears that {about} has come to {said:?}, really: {expected:?}"));
+        }
         let died = proc_id(&about).is_some_and(|about| self.died.contains_key(&about));
         (about.rank != PmixRank::WILDCARD && !died)
             .then(|| format!("hears of {code} of {about}, who lives"))
@@ -499,6 +522,20 @@ impl Ledger {
         if let Some((_, raised)) = event {
             return Some(format!("{raised:?}"));
         }
+        let node = self.facts.node_of(proc);
+        let over = self.over_told.iter().find(|((of, job), at)| {
+            let job = pmix::value::Nspace::from_text(&nspace(*job)).ok();
+            let heard = job.is_some_and(|job| {
+                let end = (Status::EVENT_JOB_END, Proc::all(job));
+                client.fates.contains(&end)
+            });
+            Some(*of) == node && **at < asked && !heard
+        });
+        if let Some(((_, job), _)) = over
+            && client.registered.contains_key(&Status::EVENT_JOB_END)
+        {
+            return Some(format!("the end of job {job}"));
+        }
         if !FATES
             .iter()
             .all(|code| client.registered.contains_key(code))
@@ -511,7 +548,8 @@ impl Ledger {
                 let name = self.name_of(**other);
                 name.is_some_and(|name| client.fates.contains(&(*code, name)))
             });
-            other.job == proc.job
+            let parent = self.facts.parent_of(other.job);
+            (other.job == proc.job || parent == Some(proc.job))
                 && **other != proc
                 && reaped.at < asked
                 && !reaped.is_ending
@@ -519,6 +557,12 @@ impl Ledger {
                 && !fate
         });
         lost.map(|(other, _)| format!("the end of {}", called(*other)))
+    }
+
+    /// Whether a node has nothing more of the job of a process.
+    fn is_forgotten(&self, proc: &Proc) -> bool {
+        let name = proc.nspace.to_string();
+        self.forgotten.iter().any(|job| nspace(*job) == name)
     }
 
     /// The name of a process in PMIx.

@@ -180,6 +180,11 @@ impl Facts {
         self.jobs.get(&job).map_or(0, |job| job.size)
     }
 
+    /// Whose proc has spawned a job.
+    pub(crate) fn parent_of(&self, job: JobId) -> Option<JobId> {
+        job_id(&self.jobs.get(&job)?.parent.as_ref()?.nspace)
+    }
+
     pub(crate) fn node_of(&self, proc: ProcId) -> Option<NodeId> {
         let place = self.jobs.get(&proc.job)?.ranks.get(&proc.rank)?;
         Some(place.node)

@@ -121,7 +121,10 @@ impl Node {
                     },
                 );
             }
-            Output::Forget { job } => self.shares.entry(job).or_default().forgot = true,
+            Output::Forget { job } => {
+                self.shares.entry(job).or_default().forgot = true;
+                world.ledger.forgotten.insert(job);
+            }
             Output::Log(what) => world.fault(format!("daemon {id} logs: {what}")),
         }
     }

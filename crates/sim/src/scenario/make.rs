@@ -14,7 +14,7 @@ use dvm::{
 };
 
 use super::{
-    Act, Eof, Family, Fault, InputPlan, Latency, PrintPlan, Scenario,
+    Act, Child, Eof, Family, Fault, InputPlan, Latency, PrintPlan, Scenario,
     programs::{RANKS_MAX, Spoiling},
 };
 use crate::{
@@ -52,6 +52,7 @@ pub(super) struct Maker<'a> {
     pub(super) events: u64,
     /// The child that is being made, if it is one.
     pub(super) child: Option<usize>,
+    pub(super) children: Vec<Child>,
     family: Family,
     nodes: u32,
     size: u32,
@@ -65,7 +66,7 @@ pub(super) struct Maker<'a> {
 pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
     let many = family == Family::Loss || rng.chance(45);
     let nodes = match family {
-        Family::Pmix => 1,
+        Family::Pmix | Family::Spawn => 1,
         _ if many => rng.number(2, 8),
         _ => 1,
     };
@@ -84,6 +85,7 @@ pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
         waits_for_input_end: false,
         events: 0,
         child: None,
+        children: Vec::new(),
         family,
         nodes,
         size,
@@ -152,7 +154,7 @@ impl Maker<'_> {
             },
             scripts,
             unstartable,
-            children: Vec::new(),
+            children: std::mem::take(&mut self.children),
             input,
             print,
             release_after,
@@ -162,13 +164,20 @@ impl Maker<'_> {
         }
     }
 
+    /// Whether programs speak PMIx.
+    fn is_pmix(&self) -> bool {
+        matches!(self.family, Family::Pmix | Family::Spawn)
+    }
+
     fn any_rank(&mut self) -> Rank {
         Rank(self.rng.number(0, self.size - 1))
     }
 
     fn scripts(&mut self, end: &mut EndPolicy) -> BTreeMap<Rank, Vec<Op>> {
-        if self.family == Family::Pmix {
-            return self.talk(self.size);
+        match self.family {
+            Family::Pmix => return self.talk(self.size),
+            Family::Spawn => return self.spawners(self.size),
+            _ => {}
         }
         let fences = self.rng.between(1, 4);
         let all_fence =
@@ -191,14 +200,17 @@ impl Maker<'_> {
                 Family::Input => self.reader(),
                 Family::Front if self.rng.chance(60) => self.endless(),
                 Family::Front => self.life(),
-                Family::Hold | Family::Start | Family::Fence | Family::Mix | Family::Pmix => {
-                    match self.rng.below(5) {
-                        0 => self.writer(),
-                        1 => self.reader(),
-                        2 => self.endless(),
-                        _ => self.life(),
-                    }
-                }
+                Family::Hold
+                | Family::Start
+                | Family::Mix
+                | Family::Fence
+                | Family::Pmix
+                | Family::Spawn => match self.rng.below(5) {
+                    0 => self.writer(),
+                    1 => self.reader(),
+                    2 => self.endless(),
+                    _ => self.life(),
+                },
             };
             scripts.insert(rank, ops);
         }
@@ -277,17 +289,8 @@ impl Maker<'_> {
         if !self.rng.chance(chance) {
             return BTreeMap::new();
         }
-        let step = self.rng.pick(STEPS);
-        let failure = StartFailure {
-            step,
-            errno: self.rng.pick([1, 2, 11, 12, 13, 24]),
-            subject: None,
-        };
+        let (failure, by_app) = self.start_failure();
         let victim = self.any_rank();
-        let by_app = matches!(
-            step,
-            StartStep::Find | StartStep::Directory | StartStep::Exec
-        );
         let app = |rank: Rank| self.second_app.is_some_and(|second| rank.0 >= second);
         let alike = |rank: &Rank| {
             if by_app {
@@ -301,6 +304,21 @@ impl Maker<'_> {
             .filter(alike)
             .map(|rank| (rank, failure.clone()))
             .collect()
+    }
+
+    /// Why something cannot be started, and whether that is so of its whole app.
+    pub(super) fn start_failure(&mut self) -> (StartFailure, bool) {
+        let step = self.rng.pick(STEPS);
+        let failure = StartFailure {
+            step,
+            errno: self.rng.pick([1, 2, 11, 12, 13, 24]),
+            subject: None,
+        };
+        let by_app = matches!(
+            step,
+            StartStep::Find | StartStep::Directory | StartStep::Exec
+        );
+        (failure, by_app)
     }
 
     fn print(&mut self) -> PrintPlan {
@@ -336,7 +354,7 @@ impl Maker<'_> {
     }
 
     fn front_acts(&mut self) {
-        if self.family == Family::Pmix {
+        if self.is_pmix() {
             if self.rng.chance(10) {
                 let (when, reason) = (self.rng.millis(0, 1_000), self.reason());
                 self.acts.push((when, Act::End(reason)));
@@ -411,7 +429,7 @@ impl Maker<'_> {
     fn faults(&mut self) {
         let chance = match self.family {
             Family::Loss => 100,
-            Family::Mix | Family::Pmix => 15,
+            Family::Mix | Family::Pmix | Family::Spawn => 15,
             _ => 0,
         };
         if !self.rng.chance(chance) {
@@ -511,7 +529,7 @@ impl Maker<'_> {
     }
 
     fn universe(&mut self) -> Option<UniverseSize> {
-        if self.family != Family::Pmix {
+        if !self.is_pmix() {
             return None;
         }
         match self.rng.below(3) {
