@@ -33,6 +33,7 @@ use self::{
     args::{Command, CommandLine, Destination, TargetArgs},
     looks::{Ended, Plan, Samples},
     machine::Machine,
+    messages::FileThere,
 };
 use crate::{args::MessageFormat, exit, report};
 
@@ -51,6 +52,14 @@ pub fn dbgr() -> ExitCode {
             Command::Report(args) => write_report(&args),
             Command::Watch(args) => watch::watch(&args),
         },
+        Err(error) if let Some((word, similar)) = args::no_target(&error) => {
+            let file = match fs::metadata(&word) {
+                Ok(found) if found.is_file() => FileThere::Yes,
+                _ => FileThere::No,
+            };
+            say(&messages::no_target(&word, similar.as_deref(), file));
+            exit::ExitCode::Usage.code()
+        }
         Err(error) => {
             // Where neither stream is there any more, the code says it.
             let _ = error.print();

@@ -14,7 +14,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::stack::{Frame, FrameKind};
-pub use owner::{Owner, is_prologue, own, owner};
+pub use owner::{Owner, is_interpreter, is_prologue, own, owner};
 use tables::{
     ALIASES, ENDINGS, EVENT_LOOP, HELPER_NAMES, HELPERS, IDLE_OPENMP, LIBC, Listed,
     OWNERS_OF_EVENT_LOOPS, PREFIXES, PYTHON_PACKAGES, STANDARD_PYTHON, SYSTEM, SYSTEM_FILES,

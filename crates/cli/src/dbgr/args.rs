@@ -45,6 +45,23 @@ pub(super) fn words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     words
 }
 
+/// The word that is neither a command nor a job, and the command that was perhaps meant; nothing of another error.
+pub(super) fn no_target(error: &clap::Error) -> Option<(String, Option<String>)> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else {
+        return None;
+    };
+    let similar = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(names)) => names.first().cloned(),
+        Some(ContextValue::String(name)) => Some(name.clone()),
+        _ => None,
+    };
+    Some((word.clone(), similar))
+}
+
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Command {
@@ -325,6 +342,19 @@ mod tests {
             assert_eq!(same(line), expected, "{line}");
         }
         assert!(wish("--name a 7").is_err());
+    }
+
+    #[test]
+    fn what_is_no_command() {
+        let parsed = |line: &str| {
+            let words = line.split_ascii_whitespace();
+            let error = CommandLine::try_parse_from(words).unwrap_err();
+            no_target(&error)
+        };
+        assert_eq!(parsed("dbgr abc"), Some(("abc".into(), None)));
+        let similar = Some(("stakcs".into(), Some("stacks".into())));
+        assert_eq!(parsed("dbgr stakcs 7"), similar);
+        assert_eq!(parsed("dbgr stacks --no-such"), None);
     }
 
     #[test]

@@ -157,8 +157,9 @@ impl Looker {
             format!("process {pid} has {threads} threads, of which {looked_at} were looked at")
         });
         let left_out = (self.left_out > 0).then(|| {
+            let were = if self.left_out == 1 { "was" } else { "were" };
             format!(
-                "of the processes that ranks have started, {} were not looked at",
+                "of the processes that ranks have started, {} {were} not looked at",
                 self.left_out
             )
         });

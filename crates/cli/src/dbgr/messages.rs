@@ -93,6 +93,13 @@ const LIMIT: Kind = Kind {
 a job that has hung and one that was only slow can be told apart afterwards.",
 };
 
+const NO_TARGET: Kind = Kind {
+    id: "dbgr/no-target",
+    severity: Severity::Error,
+    explanation: "The first word after `dbgr` is a command, or what is to be looked at: the process number of a launcher or of a rank, or the \
+name of a job with `@`. A report that was written before is opened by a browser, its JSON by other programs: `dbgr` reads none.",
+};
+
 /// Every kind of message here, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[
     &NO_PROCESS,
@@ -107,6 +114,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &OUTPUT_LOST,
     &NOT_WRITTEN,
     &INTERRUPTED,
+    &NO_TARGET,
     &HANG,
     &LIMIT,
 ];
@@ -146,6 +154,30 @@ pub(super) fn not_found(why: &NotFound, situation: impl FnOnce(i32) -> Situation
         )
         .with_help("`*` matches any text: `--name '*solver*'`"),
     }
+}
+
+/// What was typed is none of the things that `dbgr` knows. There may be a command of nearly that name, or a file.
+pub(super) fn no_target(word: &str, similar: Option<&str>, file: FileThere) -> Message {
+    let message = Message::new(
+        &NO_TARGET,
+        format!("`{word}` is neither a process number, nor a job, nor a command of `dbgr`"),
+    );
+    match (similar, file) {
+        (Some(similar), _) => message.with_help(format!("did you mean `dbgr {similar}`?")),
+        (None, FileThere::Yes) => message.with_help(
+            "it is a file: a page of `dbgr report` is opened with a browser, and ranks of a program are found with `dbgr --name PROGRAM`",
+        ),
+        (None, FileThere::No) => message.with_help(format!(
+            "`dbgr PID` looks at a launcher or a rank, `dbgr --name '{word}'` at your processes of that name; `dbgr --help` has the commands"
+        )),
+    }
+}
+
+/// Whether what was typed is the name of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileThere {
+    Yes,
+    No,
 }
 
 /// A number would mean two processes.
@@ -201,10 +233,16 @@ pub(super) fn not_written(path: &Path, why: &NotWritten) -> Message {
 
 /// Somebody has had enough; how many looks were planned, where that was known.
 pub(super) fn interrupted(looks: usize, planned: Option<u32>) -> Message {
-    let planned = planned.map_or_else(String::new, |planned| format!(" of {planned}"));
+    let of = planned.map_or_else(String::new, |planned| format!(" of {planned}"));
+    let noun = if planned.map_or(looks == 1, |planned| planned == 1) {
+        "look"
+    } else {
+        "looks"
+    };
+    let were = if looks == 1 { "was" } else { "were" };
     Message::new(
         &INTERRUPTED,
-        format!("interrupted: {looks}{planned} looks were taken"),
+        format!("interrupted: {looks}{of} {noun} {were} taken"),
     )
 }
 
@@ -320,6 +358,11 @@ mod tests {
         let left = Duration::from_millis(4980);
         said.push(reported(Occasion::Limit(left), &[], None));
         said.push(interrupted(2, Some(5)));
+        said.push(interrupted(1, Some(5)));
+        said.push(interrupted(1, None));
+        said.push(no_target("abc", None, FileThere::No));
+        said.push(no_target("dbgr-7.html", None, FileThere::Yes));
+        said.push(no_target("stakcs", Some("stacks"), FileThere::No));
         let text: String = said
             .iter()
             .map(|message| report::text(message, MessageFormat::Text))
@@ -364,6 +407,14 @@ mod tests {
     warning: for 1 min some ranks have waited: the job may hang
     warning: the time limit ends the job in 4 s
     note: interrupted: 2 of 5 looks were taken
+    note: interrupted: 1 of 5 looks was taken
+    note: interrupted: 1 look was taken
+    error: `abc` is neither a process number, nor a job, nor a command of `dbgr`
+      help: `dbgr PID` looks at a launcher or a rank, `dbgr --name 'abc'` at your processes of that name; `dbgr --help` has the commands
+    error: `dbgr-7.html` is neither a process number, nor a job, nor a command of `dbgr`
+      help: it is a file: a page of `dbgr report` is opened with a browser, and ranks of a program are found with `dbgr --name PROGRAM`
+    error: `stakcs` is neither a process number, nor a job, nor a command of `dbgr`
+      help: did you mean `dbgr stacks`?
     ");
     }
 }

@@ -96,11 +96,10 @@ pub fn owner(frame: &Frame) -> Owner {
     let module = frame.module.as_deref().unwrap_or_default();
     let crate_name = frame.function.as_deref().map_or("", namespace);
     let is_of_the_language = LANGUAGE.contains(&crate_name);
-    let is_interpreter = INTERPRETERS.iter().any(|start| module.starts_with(start));
     if frame.kind == FrameKind::Signal
         || is_system(frame)
         || is_of_the_language
-        || is_interpreter
+        || is_interpreter(frame)
         || is_prologue(frame)
     {
         return Owner::System;
@@ -122,6 +121,13 @@ pub(super) fn standard_file(file: &str) -> Option<&str> {
         .find_map(|part| Some(file.split_once(part)?.1));
     let (_version, name) = rest?.split_once('/')?;
     (!name.contains('/')).then_some(name)
+}
+
+/// Whether a function is of an interpreter of Python itself.
+#[must_use]
+pub fn is_interpreter(frame: &Frame) -> bool {
+    let module = frame.module.as_deref().unwrap_or_default();
+    INTERPRETERS.iter().any(|start| module.starts_with(start))
 }
 
 /// Whether a function stands between the kernel and the program, in every thread alike.

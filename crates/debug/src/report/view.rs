@@ -33,6 +33,10 @@ struct Fact {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Function,
+    /// A function of Python.
+    Python,
+    /// What the interpreter does for a function of Python.
+    Interpreter,
     /// It stands between the kernel and the program.
     Prologue,
     /// The function that the C library calls, in whatever language the program is.
@@ -68,6 +72,10 @@ fn fact(frame: &Frame, own: &mut Frames) -> Fact {
     let name = frame.function.as_deref().unwrap_or_default();
     let role = match name {
         _ if frame.kind == FrameKind::Signal => Role::Signal,
+        _ if frame.kind == FrameKind::Python => Role::Python,
+        _ if known::is_interpreter(frame) && !known::is_prologue(frame) && name != "main" => {
+            Role::Interpreter
+        }
         "main" if frame.kind == FrameKind::Native => Role::Main,
         _ if name.starts_with("std::rt::lang_start") => Role::Runtime,
         _ if known::is_prologue(frame) => Role::Prologue,
@@ -90,8 +98,21 @@ fn fact(frame: &Frame, own: &mut Frames) -> Fact {
     }
 }
 
+/// A stack without what the interpreter does between a function of Python and what comes inside of it.
+fn without_interpreter(stack: &[Fact]) -> Vec<Fact> {
+    let is_python = |fact: &Fact| fact.role == Role::Python;
+    let python = stack.iter().position(is_python).unwrap_or(stack.len());
+    let facts = stack.iter().enumerate();
+    // Where a stack ends says most, whatever that is.
+    let shown = facts.filter(|&(at, fact)| {
+        at < python || fact.role != Role::Interpreter || at + 1 == stack.len()
+    });
+    shown.map(|(_, fact)| *fact).collect()
+}
+
 /// The frames of a stack that are shown, outermost first.
 fn short(stack: &[Fact], gap: FrameId) -> Vec<FrameId> {
+    let stack = without_interpreter(stack);
     let best = stack.iter().map(|fact| fact.owner).max();
     let best = best.filter(|&best| best > Owner::System);
     let is_own = |at: usize| {
@@ -214,6 +235,27 @@ mod tests {
                  py:__call__@/v/site-packages/torch/module.py > py:_call_impl@/v/site-packages/torch/module.py > \
                  py:forward@/v/site-packages/torch/module.py > py:loss@/home/u/train.py > py:wait@/usr/lib/python3.11/threading.py",
                 "main > __call__ > … > loss > wait",
+            ),
+            (
+                "py:<module>@/home/u/train.py > py:nap@/home/u/train.py > time_sleep!libpython3.12.so.1.0 > \
+                 pysleep!libpython3.12.so.1.0 > clock_nanosleep!libc.so.6",
+                "<module> > nap > clock_nanosleep",
+            ),
+            (
+                "py:<module>@/home/u/train.py > py:add@/home/u/train.py > list_sort!python3.12 > apply!numpy.so > \
+                 list_next!python3.12 > take_gil!python3.12",
+                "<module> > add > apply > take_gil",
+            ),
+            // A program that has an interpreter, and one whose calls of Python are not known.
+            (
+                "_start > main@a.c > run@a.c > PyRun_String!libpython3.12.so > py:f@/home/u/f.py > os_read!libpython3.12.so \
+                 > read!libc.so.6",
+                "main > run > PyRun_String > f > read",
+            ),
+            (
+                "_start > main!python3.7 > Py_Main!libpython3.7m.so > run!libpython3.7m.so > time_sleep!libpython3.7m.so > \
+                 select!libc.so.6",
+                "main > … > select",
             ),
             (
                 "clone3!libc.so.6 > start_thread!libc.so.6 > ??!libucs.so.0 > ucs_event_set_wait!libucs.so.0 > epoll_wait!libc.so.6",

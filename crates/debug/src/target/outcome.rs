@@ -373,7 +373,9 @@ impl fmt::Display for Note {
             ),
             Self::Fewer { found, size } => write!(
                 f,
-                "the job has {size} ranks; {found} of them live on this node"
+                "the job has {}; {found} of them {} on this node",
+                count(*size, "rank", "ranks"),
+                if *found == 1 { "lives" } else { "live" }
             ),
             Self::Elsewhere { ranks } => write!(
                 f,

@@ -40,6 +40,14 @@ impl Situation {
             why,
             help: help.to_owned(),
         };
+        // Nobody helps root by sending it to root: what root lacks is said.
+        let lacks_capability = self.user == 0 && !self.may_trace_all;
+        let without_capability = |why: &str| {
+            advice(
+                format!("{why}, and root has no `CAP_SYS_PTRACE` here, as in most containers"),
+                GIVE_CAPABILITY,
+            )
+        };
         if let Some(tracer) = self.tracer {
             return advice(
                 format!("process {tracer} traces it already, and the kernel allows only one"),
@@ -47,6 +55,11 @@ impl Situation {
             );
         }
         if self.owner.is_none() && self.hidden {
+            if self.user == 0 {
+                return without_capability(
+                    "`/proc` is mounted with `hidepid`, which hides the processes of other users",
+                );
+            }
             return advice(
                 "`/proc` is mounted with `hidepid`, which hides the processes of other users"
                     .into(),
@@ -57,12 +70,7 @@ impl Situation {
             && !self.may_trace_all
         {
             if self.user == 0 {
-                return advice(
-                    format!(
-                        "it belongs to user {owner}, and root has no `CAP_SYS_PTRACE` here, as in most containers"
-                    ),
-                    "start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as that user",
-                );
+                return without_capability(&format!("it belongs to user {owner}"));
             }
             return advice(
                 format!("it belongs to user {owner}, and you are user {}", self.user),
@@ -75,6 +83,11 @@ impl Situation {
                     "the kernel allows nobody to trace a process (`/proc/sys/kernel/yama/ptrace_scope` is 3)".into(),
                     "only a restart of the node with another value changes that",
                 );
+            }
+            Some(scope @ (1 | 2)) if lacks_capability => {
+                return without_capability(&format!(
+                    "the kernel keeps processes from being traced (`/proc/sys/kernel/yama/ptrace_scope` is {scope})"
+                ));
             }
             Some(2) if !self.may_trace_all => {
                 return advice(
@@ -91,6 +104,11 @@ impl Situation {
             }
             _ => {}
         }
+        if self.guarded && lacks_capability {
+            return without_capability(
+                "the kernel keeps its memory from others: it was started with more rights than they have, or asked for it",
+            );
+        }
         if self.guarded && !self.may_trace_all {
             return advice(
                 "the kernel keeps its memory from you: it was started with more rights than you have, or asked for it".into(),
@@ -103,12 +121,26 @@ impl Situation {
                 "start the container with `--cap-add=SYS_PTRACE --security-opt seccomp=unconfined`, or run `dbgr` on the host",
             );
         }
+        if lacks_capability {
+            return without_capability("the kernel does not allow it");
+        }
+        if self.user == 0 {
+            return advice(
+                "the kernel does not allow it even to root: the process is of a user namespace outside of ours, or a security module is in the way"
+                    .into(),
+                "run `dbgr` in the namespace that the process is of; SELinux and AppArmor write their reasons to the system's log",
+            );
+        }
         advice(
             "the kernel does not allow it, and does not say why".into(),
             "run `dbgr` as root; a security module (SELinux, AppArmor) may have written the reason to the system's log",
         )
     }
 }
+
+/// What gives root the capability that it lacks.
+const GIVE_CAPABILITY: &str =
+    "start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process";
 
 #[cfg(test)]
 mod tests {
@@ -124,6 +156,40 @@ mod tests {
         change(&mut situation);
         let advice = situation.advice();
         format!("{}: {}", advice.why, advice.help)
+    }
+
+    #[test]
+    fn root_is_not_sent_to_root() {
+        let as_root = |change: fn(&mut Situation)| {
+            let said = why(|situation| {
+                situation.user = 0;
+                situation.owner = Some(0);
+                change(situation);
+            });
+            assert!(!said.contains("as root"), "{said}");
+            said
+        };
+        insta::assert_snapshot!([
+            as_root(|s| { s.owner = None; s.hidden = true; }),
+            as_root(|s| s.owner = Some(1000)),
+            as_root(|s| s.ptrace_scope = Some(1)),
+            as_root(|s| s.ptrace_scope = Some(2)),
+            as_root(|s| s.ptrace_scope = Some(3)),
+            as_root(|s| s.guarded = true),
+            as_root(|s| { s.contained = true; s.may_trace_all = true; }),
+            as_root(|_| ()),
+            as_root(|s| s.may_trace_all = true),
+        ].join("\n"), @"
+    `/proc` is mounted with `hidepid`, which hides the processes of other users, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
+    it belongs to user 1000, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
+    the kernel keeps processes from being traced (`/proc/sys/kernel/yama/ptrace_scope` is 1), and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
+    the kernel keeps processes from being traced (`/proc/sys/kernel/yama/ptrace_scope` is 2), and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
+    the kernel allows nobody to trace a process (`/proc/sys/kernel/yama/ptrace_scope` is 3): only a restart of the node with another value changes that
+    the kernel keeps its memory from others: it was started with more rights than they have, or asked for it, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
+    the container does not allow it: its system call filter or its namespace of users is in the way: start the container with `--cap-add=SYS_PTRACE --security-opt seccomp=unconfined`, or run `dbgr` on the host
+    the kernel does not allow it, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
+    the kernel does not allow it even to root: the process is of a user namespace outside of ours, or a security module is in the way: run `dbgr` in the namespace that the process is of; SELinux and AppArmor write their reasons to the system's log
+    ");
     }
 
     #[test]
@@ -150,7 +216,7 @@ mod tests {
             why(|s| s.ptrace_scope = Some(0)),
         ].join("\n"), @r"
     it belongs to user 0, and you are user 1000: run `dbgr` as that user, or as root
-    it belongs to user 1000, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as that user
+    it belongs to user 1000, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
     a process may be traced only by those that have started it (`/proc/sys/kernel/yama/ptrace_scope` is 1): run `dbgr` as root, or have the value set to 0: `sysctl kernel.yama.ptrace_scope=0`
     only root may trace a process here (`/proc/sys/kernel/yama/ptrace_scope` is 2): run `dbgr` as root, or have the value set to 0
     the kernel allows nobody to trace a process (`/proc/sys/kernel/yama/ptrace_scope` is 3): only a restart of the node with another value changes that

@@ -131,7 +131,8 @@ fn say(frames: &Frames, rule: RuleId, threads: &[&Track]) -> (String, &'static s
     let rest: usize = rest.map(|(count, _)| count).sum();
     if rest > 0 {
         let places = alike.len() - words::PLACES;
-        parts.push(format!("{rest} more at {places} more places"));
+        let places = words::more_places(places);
+        parts.push(format!("{rest} more at {places}"));
     }
     let means = match rule {
         RuleId::LockOrder => "no thread that could release the locks runs",

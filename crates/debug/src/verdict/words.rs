@@ -56,9 +56,14 @@ pub(super) fn sentence(frames: &Frames, all: &Observation, groups: &[Group]) -> 
         let ranks = rest
             .iter()
             .fold(RankSet::new(), |all, group| all.union(&group.ranks));
-        parts.push(format!("{} at {} more places", who(&ranks), rest.len()));
+        parts.push(format!("{} at {}", who(&ranks), more_places(rest.len())));
     }
     parts.join("; ")
+}
+
+/// `1 more place`, `2 more places`.
+pub(super) fn more_places(count: usize) -> String {
+    format!("{count} more place{}", if count == 1 { "" } else { "s" })
 }
 
 fn part(frames: &Frames, all: &Observation, group: &Group) -> String {

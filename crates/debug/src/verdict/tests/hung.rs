@@ -345,6 +345,12 @@ fn a_process_that_a_rank_waits_for_is_behind_a_lock() {
 }
 
 #[test]
+fn one_more_place_is_one() {
+    let said = [1, 2].map(super::super::words::more_places);
+    assert_eq!(said, ["1 more place", "2 more places"]);
+}
+
+#[test]
 fn an_endless_loop() {
     let text = |line| {
         format!(
