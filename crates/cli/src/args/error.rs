@@ -179,6 +179,7 @@ pub(crate) enum NotOffered {
     GpuChoice,
     ProcessSets,
     FileCopies,
+    ProgramCopies,
 }
 
 impl NotOffered {
@@ -202,6 +203,9 @@ impl NotOffered {
             Self::Restarts => "leave it out, or say 0",
             Self::MpiType => "leave it out; `srun --mpi=list` lists the known ones",
             Self::GpuChoice => "use `--gpus-per-proc N`, or set CUDA_VISIBLE_DEVICES in a script",
+            Self::ProgramCopies => {
+                "leave it out: procs find the program on this node; or copy it, and name the copy"
+            }
             Self::ProcessSets => {
                 "leave it out; programs may make groups of their own (PMIx_Group_construct)"
             }
@@ -242,6 +246,7 @@ impl fmt::Display for NotOffered {
             Self::Restarts => "procs that have failed are not started again",
             Self::MpiType => "ranks find PMI-1, PMI-2 and PMIx, and nothing else",
             Self::GpuChoice => "GPUs are given out by number only",
+            Self::ProgramCopies => "programs run from where they are, and nothing is copied",
             Self::ProcessSets => "process sets of PMIx have no names here",
             Self::FileCopies => {
                 "files are not copied, and procs find those of the directory where they begin"

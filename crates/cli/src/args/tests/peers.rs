@@ -213,6 +213,7 @@ fn what_is_not_done_on_one_node_is_refused() {
         "mpirun --pset mine a",
         "mpirun --preload-files /data/a,b a",
         "srun --hint=fast a",
+        "srun --bcast=/tmp/a a",
     ]), @"
     $ mpirun --pset mine a
     error: `--pset` is not offered: process sets of PMIx have no names here
@@ -227,5 +228,10 @@ fn what_is_not_done_on_one_node_is_refused() {
     $ srun --hint=fast a
     error: `--hint` cannot be `fast`: known values are `compute_bound`, `memory_bound`, `multithread`, `nomultithread`
     [120 cli/bad-value]
+
+    $ srun --bcast=/tmp/a a
+    error: `--bcast` is not offered: programs run from where they are, and nothing is copied
+      help: leave it out: procs find the program on this node; or copy it, and name the copy
+    [120 cli/not-offered]
     ");
 }

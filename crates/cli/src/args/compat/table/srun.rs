@@ -32,6 +32,12 @@ pub(super) static ROWS: &[Spelling] = &[
         Means::Only(&["0"], NotOffered::OneNode),
     ),
     row(SRUN, &["D", "chdir"], One, Means::Same("wdir")),
+    row(
+        SRUN,
+        &["bcast"],
+        Attached,
+        Means::Refused(NotOffered::ProgramCopies),
+    ),
     row(SRUN, &["multi-prog"], Nothing, Means::Plain("multi-prog")),
     row(SRUN, &["export"], One, Means::Each(rewrite::slurm_export)),
     // Placement.
@@ -253,7 +259,6 @@ pub(super) static ROWS: &[Spelling] = &[
         SRUN,
         &[
             "exclusive",
-            "bcast",
             "compress",
             "k",
             "no-kill",
