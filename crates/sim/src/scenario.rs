@@ -45,9 +45,12 @@ pub enum Family {
     Pmix,
     /// Jobs that ranks spawn by PMIx.
     Spawn,
+    /// Everything that one job does by PMIx on several nodes.
+    Nodes,
 }
 
 impl Family {
+    /// Those that are played where nobody names one.
     pub const ALL: [Self; 12] = [
         Self::Life,
         Self::Output,
@@ -62,6 +65,12 @@ impl Family {
         Self::Pmix,
         Self::Spawn,
     ];
+
+    /// Those that fail today, and why. They are played by name only.
+    pub const KNOWN_TO_FAIL: [(Self, &'static str); 1] = [(
+        Self::Nodes,
+        "a daemon tells its ranks of those on its own node only, and by their positions there",
+    )];
 
     /// The name in seed files and on command lines.
     #[must_use]
@@ -79,13 +88,16 @@ impl Family {
             Self::Mix => "mix",
             Self::Pmix => "pmix",
             Self::Spawn => "spawn",
+            Self::Nodes => "nodes",
         }
     }
 
     /// The family of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|family| family.name() == name)
+        let known_to_fail = Self::KNOWN_TO_FAIL.into_iter().map(|(family, _)| family);
+        let mut all = Self::ALL.into_iter().chain(known_to_fail);
+        all.find(|family| family.name() == name)
     }
 }
 

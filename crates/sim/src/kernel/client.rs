@@ -110,8 +110,8 @@ impl Client {
 
     /// What an event of the program means, or what is wrong with it.
     fn on_event(&mut self, event: ProgramEvent) -> Result<Option<News>, String> {
-        let me = self.program.me().map(ToString::to_string);
-        let me = me.unwrap_or_else(|| "a process".to_owned());
+        let me = self.program.config().connector.proc();
+        let me = me.map_or_else(String::new, ToString::to_string);
         Ok(Some(match event {
             ProgramEvent::Ready { .. } => {
                 self.is_ready = true;

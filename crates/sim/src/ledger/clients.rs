@@ -481,7 +481,7 @@ impl Ledger {
                 return Some(format!("hears twice of event {number}"));
             }
             let right = raised.by == notice.source && raised.notify.code == code;
-            let meant = reaches(raised, &me) && raised.by != me;
+            let meant = self.reaches(raised, &me) && raised.by != me;
             return (!right || !meant).then(|| format!("hears of {raised:?} as {notice:?}"));
         }
         let about = notice.affected();
@@ -515,7 +515,7 @@ impl Ledger {
         let event = self.pmix.raised.iter().find(|(number, raised)| {
             let told = raised.since.is_some_and(|since| since <= asked);
             told && client.registered.contains_key(&raised.notify.code)
-                && reaches(raised, &me)
+                && self.reaches(raised, &me)
                 && raised.by != me
                 && !client.heard.contains(number)
         });
@@ -559,6 +559,18 @@ impl Ledger {
         lost.map(|(other, _)| format!("the end of {}", called(*other)))
     }
 
+    /// Whether an event is for a process.
+    fn reaches(&self, raised: &Raised, proc: &Proc) -> bool {
+        let node = |proc| proc_id(proc).and_then(|proc| self.facts.node_of(proc));
+        let is_of_job = raised.by.nspace == proc.nspace;
+        match &raised.notify.reach {
+            Reach::Session => true,
+            Reach::Node => node(&raised.by) == node(proc),
+            Reach::Job => is_of_job,
+            Reach::Some(ranks) => is_of_job && ranks.iter().any(|rank| rank.0 == proc.rank.0),
+        }
+    }
+
     /// Whether a node has nothing more of the job of a process.
     fn is_forgotten(&self, proc: &Proc) -> bool {
         let name = proc.nspace.to_string();
@@ -569,17 +581,6 @@ impl Ledger {
     pub(crate) fn name_of(&self, proc: ProcId) -> Option<Proc> {
         let nspace = pmix::value::Nspace::from_text(&nspace(proc.job)).ok()?;
         Some(crate::script::named(&nspace, proc.rank))
-    }
-}
-
-/// Whether an event is for a process.
-fn reaches(raised: &Raised, proc: &Proc) -> bool {
-    match &raised.notify.reach {
-        Reach::Node | Reach::Session => true,
-        Reach::Job => raised.by.nspace == proc.nspace,
-        Reach::Some(ranks) => {
-            raised.by.nspace == proc.nspace && ranks.iter().any(|rank| rank.0 == proc.rank.0)
-        }
     }
 }
 

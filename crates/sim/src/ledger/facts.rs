@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::{CStr, OsString},
+    fmt,
 };
 
 use base::{JobId, NodeId, ProcId, Rank};
@@ -30,6 +31,16 @@ enum Fact {
     Count(u64),
     Text(String),
     Proc(Proc),
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => fmt::Display::fmt(count, f),
+            Self::Text(text) => fmt::Debug::fmt(text, f),
+            Self::Proc(proc) => fmt::Display::fmt(proc, f),
+        }
+    }
 }
 
 /// Where a rank is.
@@ -315,7 +326,7 @@ fn differs(of: &Proc, key: &CStr, fact: &Fact, told: Option<&Value>) -> Option<S
     };
     let key = key.to_string_lossy();
     let told = told.map_or_else(|| "nothing".to_owned(), ToString::to_string);
-    (!is_right).then(|| format!("`{key}` of {of} is {told}, and not {fact:?}"))
+    (!is_right).then(|| format!("`{key}` of {of} is {told}, and not {fact}"))
 }
 
 fn job_id(name: &Nspace) -> Option<JobId> {

@@ -67,6 +67,7 @@ pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
     let many = family == Family::Loss || rng.chance(45);
     let nodes = match family {
         Family::Pmix | Family::Spawn => 1,
+        Family::Nodes => rng.number(2, 4),
         _ if many => rng.number(2, 8),
         _ => 1,
     };
@@ -166,7 +167,7 @@ impl Maker<'_> {
 
     /// Whether programs speak PMIx.
     fn is_pmix(&self) -> bool {
-        matches!(self.family, Family::Pmix | Family::Spawn)
+        matches!(self.family, Family::Pmix | Family::Spawn | Family::Nodes)
     }
 
     fn any_rank(&mut self) -> Rank {
@@ -175,7 +176,7 @@ impl Maker<'_> {
 
     fn scripts(&mut self, end: &mut EndPolicy) -> BTreeMap<Rank, Vec<Op>> {
         match self.family {
-            Family::Pmix => return self.talk(self.size),
+            Family::Pmix | Family::Nodes => return self.talk(self.size),
             Family::Spawn => return self.spawners(self.size),
             _ => {}
         }
@@ -205,7 +206,8 @@ impl Maker<'_> {
                 | Family::Mix
                 | Family::Fence
                 | Family::Pmix
-                | Family::Spawn => match self.rng.below(5) {
+                | Family::Spawn
+                | Family::Nodes => match self.rng.below(5) {
                     0 => self.writer(),
                     1 => self.reader(),
                     2 => self.endless(),
@@ -429,7 +431,7 @@ impl Maker<'_> {
     fn faults(&mut self) {
         let chance = match self.family {
             Family::Loss => 100,
-            Family::Mix | Family::Pmix | Family::Spawn => 15,
+            Family::Mix | Family::Pmix | Family::Spawn | Family::Nodes => 15,
             _ => 0,
         };
         if !self.rng.chance(chance) {
