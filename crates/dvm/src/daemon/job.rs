@@ -1,7 +1,8 @@
-//! One job's share on one node: its phases, its timers, its end. Starting procs is in `start`, what they find in their
-//! environment in `environment`, their output and input in `streams`, their fences in `fence`.
+//! One job's share on one node: its phases and timers. Starting procs is in `start`, ending them in `end`, what they find in
+//! their environment in `environment`, their output and input in `streams`, their fences in `fence`.
 
 mod attendance;
+mod end;
 mod environment;
 mod fence;
 #[cfg(test)]
@@ -16,7 +17,6 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     ffi::OsString,
     path::PathBuf,
-    time::Duration,
 };
 
 use base::{ExitStatus, Rank, RankSet, Signal, Time};
@@ -33,13 +33,13 @@ use self::{
 use super::{
     Company, DaemonConfig, Output, proc_id,
     service::{Environment, Pushed},
-    sweep::{Action, Manner, Sweep},
+    sweep::Sweep,
 };
 use crate::{
     life::{Life, State, Unexpected},
     place::Placed,
     planted::{self, Bug},
-    proto::{Launch, Note, Parent, StartFailure, Stream, TableRow, ToController},
+    proto::{Launch, Parent, StartFailure, Stream, TableRow, ToController},
     spec::{App, HoldAt},
     stdio::{Assembler, Conduit, Feeder, Flow, InputCredit, Window},
 };
@@ -330,49 +330,6 @@ impl LocalJob {
         }
     }
 
-    /// TERM now, KILL after the grace.
-    pub(super) fn end(&mut self, now: Time, grace: Duration, out: &mut Out) {
-        self.cancel_starts(now, out);
-        if self.phase != Phase::Running {
-            return;
-        }
-        self.partings.on_ending();
-        let ignored = planted::is(Bug::GraceIgnored);
-        let grace = if ignored { Duration::ZERO } else { grace };
-        self.phase = Phase::Ending {
-            kill_at: now + grace,
-        };
-        self.signal(Signal::TERM, out);
-        // A stopped process takes no SIGTERM until it is continued.
-        if !planted::is(Bug::ContAfterTermForgotten) {
-            self.signal(Signal::CONT, out);
-        }
-    }
-
-    /// The controller is gone, and with it everybody who reads: the job ends within `grace`, whatever was granted before.
-    pub(super) fn controller_lost(&mut self, now: Time, grace: Duration, out: &mut Out) {
-        self.audience = Audience::Gone;
-        for stream in Stream::BOTH {
-            self.on_output_credit(now, stream, u64::MAX, out);
-        }
-        self.end(now, grace, out);
-        if let Phase::Ending { kill_at } = &mut self.phase {
-            *kill_at = (*kill_at).min(now + grace);
-        }
-    }
-
-    pub(super) fn kill(&mut self, now: Time, out: &mut Out) {
-        self.cancel_starts(now, out);
-        if !matches!(self.phase, Phase::Killing { .. }) {
-            self.phase = Phase::Killing {
-                leave_at: Some(now + PROC_KILL_MAX),
-            };
-            self.signal(Signal::KILL, out);
-        }
-        let action = self.sweep.harden(now);
-        self.carry_out(action, out);
-    }
-
     pub(super) fn on_tick(&mut self, now: Time, out: &mut Out) {
         if let Phase::Ending { kill_at } = self.phase
             && kill_at <= now
@@ -461,62 +418,6 @@ impl LocalJob {
             drained,
         }));
         self.finish_if_done(now, out);
-    }
-
-    fn finish_if_done(&mut self, now: Time, out: &mut Out) {
-        if self.launched && self.sweep.is_idle() && self.unsettled == 0 {
-            let manner = match self.phase {
-                Phase::Running => Manner::Ask {
-                    grace: self.launch.end.grace,
-                },
-                Phase::Ending { kill_at } => Manner::Ask {
-                    grace: kill_at.since(now),
-                },
-                Phase::Killing { .. } => Manner::Kill,
-            };
-            let action = self.sweep.begin(manner);
-            self.carry_out(action, out);
-        }
-    }
-
-    pub(super) fn on_swept(
-        &mut self,
-        now: Time,
-        left: &[i32],
-        not_permitted: BTreeSet<i32>,
-        out: &mut Out,
-    ) {
-        let action = self.sweep.on_swept(now, left, not_permitted);
-        self.carry_out(action, out);
-    }
-
-    pub(super) fn on_stray_exited(&mut self, out: &mut Out) {
-        let action = self.sweep.on_stray_exited();
-        self.carry_out(action, out);
-    }
-
-    fn carry_out(&mut self, action: Action, out: &mut Out) {
-        let job = self.launch.job;
-        let node = self.node;
-        match action {
-            Action::Nothing => {}
-            Action::Sweep(signal) => out.push_back(Output::Sweep { job, signal }),
-            Action::Report {
-                ended: count,
-                stuck,
-                not_permitted,
-            } => {
-                let ended = (count > 0).then_some(Note::LeftBehind { node, count });
-                let stuck = (!stuck.is_empty()).then_some(Note::Stuck { node, pids: stuck });
-                let others = (!not_permitted.is_empty()).then_some(Note::NotPermitted {
-                    node,
-                    pids: not_permitted,
-                });
-                for note in [ended, stuck, others].into_iter().flatten() {
-                    out.push_back(Output::Send(ToController::Note { job, note }));
-                }
-            }
-        }
     }
 
     fn wake_at(&mut self, at: Option<Time>) {
