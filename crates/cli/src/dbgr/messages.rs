@@ -100,6 +100,13 @@ const NO_TARGET: Kind = Kind {
 name of a job with `@`. A report that was written before is opened by a browser, its JSON by other programs: `dbgr` reads none.",
 };
 
+const NOBODY: Kind = Kind {
+    id: "watch/nobody",
+    severity: Severity::Error,
+    explanation: "In two looks one after the other, none of the job's ranks was one that may be looked at and that is proved to be a rank. \
+What is said before this says why.",
+};
+
 /// Every kind of message here, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[
     &NO_PROCESS,
@@ -117,6 +124,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &NO_TARGET,
     &HANG,
     &LIMIT,
+    &NOBODY,
 ];
 
 /// Why there is nothing to be looked at. `situation` is asked where that is not allowed.
@@ -280,6 +288,14 @@ impl fmt::Display for Occasion {
             }
         }
     }
+}
+
+/// There is nothing that a watch could see.
+pub(super) fn nobody_to_watch() -> Message {
+    Message::new(
+        &NOBODY,
+        "no rank can be looked at: the watch is over".to_owned(),
+    )
 }
 
 /// A report was made of a job that is watched: what it amounts to, and the page.

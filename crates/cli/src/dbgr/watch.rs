@@ -165,8 +165,11 @@ impl<'a> Watcher<'a> {
                     Cause::Verdict => Occasion::Verdict(time),
                 });
             }
-            if let Some(end) = self.refused() {
-                return Ok(end);
+            if let Some(why) = self.refused() {
+                for message in why {
+                    self.say_once(&message);
+                }
+                return Ok(End::Refused(exit::ExitCode::Resources.code()));
             }
             next = self.begin.elapsed() + self.watch.every();
         }
@@ -305,9 +308,8 @@ impl<'a> Watcher<'a> {
         Ok(Woken::Time)
     }
 
-    /// Where none of the ranks may be looked at, or none is known to be one, there is nothing to be watched; where some may
-    /// not, it is said.
-    fn refused(&mut self) -> Option<End> {
+    /// Where none of the ranks may be looked at, or none is known to be one, there is nothing to be watched: why.
+    fn refused(&mut self) -> Option<Vec<Message>> {
         let target = self.target.as_ref()?;
         let snapshot = self.watch.last()?;
         let of = |wanted: &[Missing]| -> base::RankSet {
@@ -330,15 +332,14 @@ impl<'a> Watcher<'a> {
         if self.refusals == 1 {
             return None;
         }
-        // Of those that nothing proves, it was said when the job was found.
+        let mut why: Vec<Message> = target.doubts.iter().map(messages::doubt).collect();
         let pid = forbidden.first().and_then(|rank| target.procs.get(&rank));
         if let Some(pid) = pid.map(|proc| proc.pid) {
-            self.say(&messages::not_permitted(
-                &forbidden,
-                &machine::situation(pid),
-            ));
+            let situation = machine::situation(pid);
+            why.push(messages::not_permitted(&forbidden, &situation));
         }
-        Some(End::Refused(exit::ExitCode::Resources.code()))
+        why.push(messages::nobody_to_watch());
+        Some(why)
     }
 
     /// Says where everybody is, and why now.
@@ -469,6 +470,44 @@ mod tests {
     use debug::target::{How, Proc, Whereabouts};
 
     use super::*;
+
+    #[test]
+    fn the_end_of_a_watch_says_why() {
+        use clap::Parser as _;
+        let line = args::CommandLine::try_parse_from(["dbgr", "watch", "7"]).unwrap();
+        let args::Command::Watch(args) = line.command else {
+            panic!("it is a watch");
+        };
+        let mut watcher = Watcher::new(&args).unwrap();
+        let proc = Proc {
+            pid: 7,
+            place: Whereabouts::Unproved,
+            program: String::new(),
+        };
+        watcher.target = Some(Target {
+            title: String::new(),
+            how: How::Alone,
+            procs: [(Rank(0), proc)].into(),
+            tried: Vec::new(),
+            doubts: vec![target::Doubt::Unproved {
+                ranks: base::RankSet::single(Rank(0)),
+                pid: 7,
+            }],
+            notes: Vec::new(),
+        });
+        watcher.look();
+        assert!(watcher.refused().is_none(), "it may just be ending");
+        watcher.look();
+        let why = watcher.refused().unwrap();
+        let said: String = why
+            .iter()
+            .map(|message| crate::report::text(message, MessageFormat::Text))
+            .collect();
+        insta::assert_snapshot!(said, @"
+        warning: rank 0 is process 7 for its launcher, and nothing shows which process here that is: it is left alone
+        error: no rank can be looked at: the watch is over
+        ");
+    }
 
     #[test]
     fn who_has_the_number_of_a_rank_now_does_nothing_for_it() {
