@@ -129,9 +129,9 @@ fn carry_out(request: Request, world: &World, crew: EarlyCrew) -> u8 {
             }
         },
         Request::Release(request) => match release::release(&request) {
-            Ok(text) => print(&text, MessageFormat::Text),
+            Ok(released) => print(&released.shown(request.format), request.format),
             Err(message) => {
-                say(&message, MessageFormat::Text);
+                say(&message, request.format);
                 exit::ExitCode::Usage.code()
             }
         },

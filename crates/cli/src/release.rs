@@ -8,7 +8,9 @@ use dvm::{
     messages::{Kind, Message, Severity},
 };
 
-use crate::machine;
+use serde::Serialize;
+
+use crate::{args::MessageFormat, machine};
 
 /// How long a controller may take for its answer: it is never busy for long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -48,6 +50,59 @@ pub(crate) struct ReleaseRequest {
     pub(crate) job: Option<JobName>,
     /// `None`: all.
     pub(crate) ranks: Option<RankSet>,
+    /// How the answer is printed.
+    pub(crate) format: MessageFormat,
+}
+
+/// Who was let go, and who is still held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Released {
+    job: String,
+    let_go: Ranks,
+    held: Ranks,
+}
+
+/// So many ranks; which ones, where there are not too many to say it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Ranks {
+    count: usize,
+    ranks: Option<RankSet>,
+}
+
+impl Ranks {
+    fn of(ranks: RankSet) -> Self {
+        Self {
+            count: ranks.len(),
+            ranks: Some(ranks),
+        }
+    }
+
+    fn text(&self) -> String {
+        match (&self.ranks, self.count) {
+            (Some(ranks), _) => list(ranks),
+            (None, 1) => "1 rank".to_owned(),
+            (None, count) => format!("{count} ranks"),
+        }
+    }
+}
+
+impl Released {
+    /// A sentence, or an object in one line.
+    pub(crate) fn shown(&self, format: MessageFormat) -> String {
+        let line = match format {
+            // Every key is text, and nothing in it can fail to be.
+            MessageFormat::Json => serde_json::to_string(self).unwrap_or_default(),
+            MessageFormat::Text => {
+                let (job, let_go) = (&self.job, self.let_go.text());
+                let still = match self.held.count {
+                    0 => String::new(),
+                    _ => format!(", still held {}", self.held.text()),
+                };
+                format!("job {job}: let go {let_go}{still}")
+            }
+        };
+        line + "\n"
+    }
 }
 
 /// A running job as the user names it.
@@ -78,11 +133,11 @@ impl JobName {
 /// Where a job can be asked: the pid of its controller, that of its front, and the socket.
 type Place = (i32, i32, PathBuf);
 
-/// Lets ranks go; the sentence that says which.
+/// Lets ranks go, and says which.
 ///
 /// # Errors
 /// What is wrong, as it is to be told.
-pub(crate) fn release(request: &ReleaseRequest) -> Result<String, Message> {
+pub(crate) fn release(request: &ReleaseRequest) -> Result<Released, Message> {
     let (place, job) = match &request.job {
         Some(name) => (find(name, machine::controls())?, name.job),
         None => only(machine::controls())?,
@@ -97,17 +152,19 @@ pub(crate) fn release(request: &ReleaseRequest) -> Result<String, Message> {
         return Err(too_many(line.len()));
     }
     match ask(&place, &line).map_err(|error| lost(&name, &error.to_string()))? {
-        Some(Reply::Released { ranks, held }) if held.is_empty() => {
-            Ok(format!("job {name}: let go {}\n", list(&ranks)))
+        Some(Reply::Released { ranks, held }) => Ok(Released {
+            job: name,
+            let_go: Ranks::of(ranks),
+            held: Ranks::of(held),
+        }),
+        Some(Reply::ReleasedMany { ranks, held }) => {
+            let of = |count| Ranks { count, ranks: None };
+            Ok(Released {
+                job: name,
+                let_go: of(ranks),
+                held: of(held),
+            })
         }
-        Some(Reply::Released { ranks, held }) => Ok(format!(
-            "job {name}: let go {}, still held {}\n",
-            list(&ranks),
-            list(&held)
-        )),
-        Some(Reply::ReleasedMany { ranks, held }) => Ok(format!(
-            "job {name}: let go {ranks} ranks, still held {held}\n"
-        )),
         Some(Reply::NothingHeld) => Err(nothing_held(&name, request.ranks.as_ref())),
         Some(Reply::NoSuchJob) => Err(no_job(&name)),
         Some(Reply::Unreadable | Reply::Held(_)) | None => {
@@ -243,6 +300,35 @@ mod tests {
     }
 
     #[test]
+    fn who_is_let_go_is_said() {
+        let many = |count| Ranks { count, ranks: None };
+        let said = |let_go, held| {
+            let released = Released {
+                job: "17".to_owned(),
+                let_go,
+                held,
+            };
+            let formats = [MessageFormat::Text, MessageFormat::Json];
+            formats.map(|format| released.shown(format)).concat()
+        };
+        let two: RankSet = [Rank(0), Rank(2)].into_iter().collect();
+        let one = RankSet::single(Rank(1));
+        let all = [
+            said(Ranks::of(two), Ranks::of(RankSet::new())),
+            said(Ranks::of(one.clone()), Ranks::of(one)),
+            said(many(70_000), many(1)),
+        ];
+        insta::assert_snapshot!(all.concat(), @r#"
+        job 17: let go ranks 0,2
+        {"job":"17","let_go":{"count":2,"ranks":"0,2"},"held":{"count":0,"ranks":""}}
+        job 17: let go rank 1, still held rank 1
+        {"job":"17","let_go":{"count":1,"ranks":"1"},"held":{"count":1,"ranks":"1"}}
+        job 17: let go 70000 ranks, still held 1 rank
+        {"job":"17","let_go":{"count":70000,"ranks":null},"held":{"count":1,"ranks":null}}
+        "#);
+    }
+
+    #[test]
     fn every_sentence() {
         let ranks: RankSet = [Rank(0), Rank(2)].into_iter().collect();
         let all = [
@@ -260,7 +346,7 @@ mod tests {
         ];
         let mut text = Vec::new();
         for message in all {
-            crate::report::print(&message, crate::args::MessageFormat::Text, &mut text).unwrap();
+            crate::report::print(&message, MessageFormat::Text, &mut text).unwrap();
         }
         insta::assert_snapshot!(String::from_utf8(text).unwrap());
     }

@@ -94,6 +94,10 @@ pub(crate) struct ReleaseArgs {
     /// These ranks only, such as `0,4-7`
     #[arg(long, value_name = "RANKS", value_parser = values::held_ranks)]
     pub(crate) ranks: Option<HeldRanks>,
+
+    /// Form of what is printed
+    #[arg(long, value_name = "text|json", hide_possible_values = true)]
+    pub(crate) message_format: Option<MessageFormatChoice>,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -80,6 +80,10 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
                 None | Some(HeldRanks::All) => None,
                 Some(HeldRanks::Only(ranks)) => Some(ranks.clone()),
             },
+            format: match release.message_format {
+                Some(MessageFormatChoice::Json) => MessageFormat::Json,
+                Some(MessageFormatChoice::Text) | None => MessageFormat::Text,
+            },
         }),
         Args::Help(topic) => Request::Help(topic.clone()),
         Args::Generate(what) => Request::Generate(*what),

@@ -43,10 +43,14 @@ fn some_are_held_and_let_go_one_by_one() {
     let refused = release(&sandbox, &[&front, "--ranks", "3"]).expect_code(120);
     assert!(refused.err().contains("rank 3 of job"), "{refused:?}");
     // There is one job only.
-    release(&sandbox, &[]).expect_code(0);
+    let said = release(&sandbox, &["--message-format", "json"]).expect_code(0);
+    let said = said.out();
+    assert!(said.contains("\"let_go\":{\"count\":"), "{said}");
     let run = run.end().expect_code(0);
     assert_eq!(run.sorted(), "ran 0\nran 1\nran 2\nran 3");
-    release(&sandbox, &[&front]).expect_code(120);
+    let refused = release(&sandbox, &[&front, "--message-format=json"]).expect_code(120);
+    let err = refused.err();
+    assert!(err.starts_with('{') && err.contains("release/"), "{err}");
 }
 
 #[test]
