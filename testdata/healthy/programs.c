@@ -512,6 +512,69 @@ static void two_collectives(void) {
     }
 }
 
+/* Functions of the user that MPI calls, and signal handlers. */
+static void slow_sum(void *in, void *out, int *count, MPI_Datatype *type) {
+    (void)type;
+    if (rank == 3)
+        compute(1000);
+    for (int i = 0; i < *count; i++)
+        ((int *)out)[i] += ((int *)in)[i];
+}
+
+static void operation(void) {
+    int one = 1, sum;
+    MPI_Op own;
+    MPI_Op_create(slow_sum, 1, &own);
+    MPI_Reduce(&one, &sum, 1, MPI_INT, own, 3, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void complain(MPI_Comm *where, int *error, ...) {
+    (void)where, (void)error;
+    compute(1000);
+}
+
+static void error_handler(void) {
+    MPI_Errhandler own;
+    if (rank == 3) {
+        MPI_Comm_create_errhandler(complain, &own);
+        MPI_Comm_set_errhandler(MPI_COMM_SELF, own);
+        MPI_Send(NULL, 0, MPI_INT, 7, 0, MPI_COMM_SELF);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void save(int signal) {
+    (void)signal;
+    compute(1000);
+}
+
+static void signal_handler(void) {
+    struct itimerval soon = {{0, 0}, {0, 100000}};
+    int word = 0;
+    if (rank == 3) {
+        signal(SIGALRM, save);
+        setitimer(ITIMER_REAL, &soon, NULL);
+        MPI_Recv(&word, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else if (rank == 0) {
+        compute(1);
+        MPI_Send(&word, 1, MPI_INT, 3, 0, MPI_COMM_WORLD);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Ranks that go on without one that has ended. */
+static void survivors(void) {
+    MPI_Comm rest;
+    MPI_Comm_split(MPI_COMM_WORLD, rank == 3, rank, &rest);
+    if (rank == 3)
+        raise(SIGKILL);
+    for (;;) {
+        compute(0.1 * (rank + 1));
+        MPI_Barrier(rest);
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -554,6 +617,10 @@ static const struct {
     {"neighbors", neighbors},
     {"halo", halo},
     {"two_collectives", two_collectives},
+    {"operation", operation},
+    {"error_handler", error_handler},
+    {"signal_handler", signal_handler},
+    {"survivors", survivors},
     {"spawned", spawned},
     {"sleeping", sleeping},
 };

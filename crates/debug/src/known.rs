@@ -4,6 +4,7 @@
 //! profiling names, NCCL, Gloo and c10d of PyTorch, POSIX threads and system calls. No name of an implementation's
 //! internals is needed, but where a public function has left its frame to one (`mpi`).
 
+mod callback;
 mod mpi;
 mod owner;
 mod tables;
@@ -14,6 +15,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::stack::{Frame, FrameKind};
+pub(crate) use callback::is_callback;
 pub use owner::{Owner, is_interpreter, is_prologue, own, owner};
 use tables::{
     ALIASES, ENDINGS, EVENT_LOOP, HELPER_NAMES, HELPERS, IDLE_OPENMP, LIBC, Listed,
@@ -119,6 +121,11 @@ impl From<Listed> for Known {
 }
 
 impl Known {
+    /// Whether the user's functions are called below this one, which say what the thread does.
+    pub(crate) fn calls_back(&self) -> bool {
+        self.name.starts_with("MPI") || &*self.name == "pthread_once"
+    }
+
     /// The same, where these frames are below it: `Event.wait` of Python waits for ever or for some time, which the function of
     /// the C library below tells. What reads, writes or waits for a child there waits for no thread.
     pub(crate) fn given<'a>(self, below: impl Iterator<Item = &'a Frame>) -> Self {

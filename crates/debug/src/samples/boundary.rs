@@ -3,6 +3,9 @@
 //! Libraries that wait make progress meanwhile: below the function that a person knows ([`crate::known`]) two
 //! looks never find the same frames. There a stack is cut. What runs is not on the same line twice: the innermost
 //! function of a user counts without its line.
+//!
+//! Libraries also call the user's functions: the operation of a reduction, an error handler, a signal handler. Who is in
+//! one of those does not wait where the library was called: what counts is what that function does.
 
 use std::sync::Arc;
 
@@ -48,14 +51,7 @@ impl Boundary {
     /// Cuts a stack, outermost frame first.
     #[must_use]
     pub fn cut(self, frames: &Frames, stack: &[FrameId]) -> Cut {
-        let found = stack.iter().enumerate().find_map(|(at, &id)| {
-            let place = if at + 1 == stack.len() {
-                Position::Inner
-            } else {
-                Position::Outer
-            };
-            known::known(frames.get(id), place).map(|known| (at, known))
-        });
+        let found = wait(frames, stack);
         let found = found.map(|(at, known)| {
             let below = stack[at + 1..].iter().map(|&id| frames.get(id));
             (at, known.given(below))
@@ -118,6 +114,58 @@ impl Cut {
         let callers = &self.frames[..self.frames.len().saturating_sub(waits)];
         known::own(callers.iter().map(|&id| frames.get(id))).map(|at| callers[at])
     }
+}
+
+/// Where a thread waits, and in what; nothing where the user's own code runs below every function that is known.
+fn wait(frames: &Frames, stack: &[FrameId]) -> Option<(usize, Known)> {
+    let is_signal = |&id: &FrameId| frames.get(id).kind == FrameKind::Signal;
+    // What a signal has interrupted stands until the handler returns.
+    let mut from = stack.iter().rposition(is_signal).map_or(0, |at| at + 1);
+    let mut outer: Option<(usize, Known)> = None;
+    loop {
+        let (at, known) = outermost(frames, stack, from)?;
+        // A tool stands between `MPI_Send` of its own and the library's `PMPI_Send`: that is one call.
+        let found = match outer.take() {
+            Some(outer) if outer.1.name == known.name => outer,
+            _ => (at, known),
+        };
+        match called_back(frames, stack, at, &found.1) {
+            Some(callback) => from = callback,
+            None => return Some(found),
+        }
+        outer = Some(found);
+    }
+}
+
+/// The outermost function from one place on that people know as a place where one waits.
+fn outermost(frames: &Frames, stack: &[FrameId], from: usize) -> Option<(usize, Known)> {
+    let rest = stack.get(from..)?.iter().zip(from..);
+    rest.into_iter().find_map(|(&id, at)| {
+        let place = if at + 1 == stack.len() {
+            Position::Inner
+        } else {
+            Position::Outer
+        };
+        known::known(frames.get(id), place).map(|known| (at, known))
+    })
+}
+
+/// The first function of the user below a call that calls the user's functions.
+fn called_back(frames: &Frames, stack: &[FrameId], at: usize, call: &Known) -> Option<usize> {
+    if !call.calls_back() {
+        return None;
+    }
+    let mut home = frames.get(stack[at]);
+    for (place, &id) in stack.iter().enumerate().skip(at + 1) {
+        let frame = frames.get(id);
+        let again = known::known(frame, Position::Outer);
+        if again.is_some_and(|it| it.name == call.name) {
+            home = frame;
+        } else if known::is_callback(frame, home) {
+            return Some(place);
+        }
+    }
+    None
 }
 
 /// Leaves out what recursion repeats: runs of a frame, and of a pattern of up to four.

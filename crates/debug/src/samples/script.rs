@@ -136,6 +136,14 @@ fn tid(rank: Rank, name: &str) -> i32 {
 }
 
 fn frame(text: &str) -> Frame {
+    if text == "<signal handler called>" {
+        return Frame {
+            function: Some(text.into()),
+            module: None,
+            source: None,
+            kind: FrameKind::Signal,
+        };
+    }
     let (text, kind) = match text.strip_prefix("py:") {
         Some(text) => (text, FrameKind::Python),
         None => match text.strip_prefix("inl:") {

@@ -33,6 +33,54 @@ fn what_a_library_does_below_a_wait_does_not_count() {
 }
 
 #[test]
+fn a_function_of_the_user_below_a_call_is_what_counts() {
+    let wait = |stack: &str| {
+        let recording = looks(SECOND, &[format!("0: {stack} = running 100").as_str(); 2]);
+        let all = recording.observe(Boundary::Known);
+        let main = all.ranks[&Rank(0)].main.clone().unwrap();
+        let wait = main.wait().map_or("none", |wait| &wait.name).to_owned();
+        let cited = main.seen[0].0.cited(&recording.frames).unwrap();
+        let cited = recording.frames.get(cited).function.clone().unwrap();
+        format!("{wait} from {cited}, {:?}", main.motion)
+    };
+    let reduce = "main@a.c:1 > MPI_Reduce!libmpi.so.12 > MPIR_Reduce_impl!libmpi.so.12";
+    let python = "py:train@t.py:1 > __pyx_pw_6mpi4py_3MPI_4Comm_9reduce!MPI.abi3.so > PMPI_Reduce!libmpi.so.12";
+    let table = [
+        // The operation of a reduction, also of a program without lines, in a library, and where it calls others.
+        (format!("{reduce} > add@a.c:5"), "none from add, Looping"),
+        (format!("{reduce} > add"), "none from main, Looping"),
+        (format!("{reduce} > add@s.c:4!libsolver.so > memcpy!libc.so.6"), "none from add, Looping"),
+        (format!("{python} > op_user_call!MPI.abi3.so > py:add@t.py:7"), "none from add, Looping"),
+        // What such a function waits for is what the rank waits for.
+        (format!("{reduce} > add@a.c:5 > fsync!libc.so.6"), "fsync from add, Spinning"),
+        ("main@a.c:1 > MPI_Send!libmpi.so > complain@a.c:5 > PMPI_Barrier!libmpi.so > progress!libmpi.so".to_owned(),
+            "MPI_Barrier from complain, Spinning"),
+        // Signal handlers, and what they have interrupted.
+        (format!("{reduce} > poll!libc.so.6 > <signal handler called> > save@a.c:8"), "none from save, Looping"),
+        ("main@a.c:1 > pthread_cond_wait!libc.so.6 > <signal handler called> > save@a.c:8 > MPI_Barrier!libmpi.so".to_owned(),
+            "MPI_Barrier from save, Spinning"),
+        ("main@a.c:1 > pthread_once!libc.so.6 > begin@a.c:8 > MPI_Barrier!libmpi.so".to_owned(),
+            "MPI_Barrier from begin, Spinning"),
+        ("main@a.c:1 > pthread_once!libc.so.6 > begin@a.c:8".to_owned(), "none from begin, Looping"),
+        // What libraries do for themselves: also those that tools put before MPI and before the C library.
+        (format!("{reduce} > MPID_Progress!libmpi.so.12 > fi_cq_read!libtcp-fi.so > __interceptor_poll!libasan.so.8"),
+            "MPI_Reduce from main, Spinning"),
+        (format!("{reduce} > progress!mca_btl_sm.so > poll!libwrapped.so"), "MPI_Reduce from main, Spinning"),
+        ("main@a.c:1 > MPI_Reduce!libtool.so > enter!libtool.so > real!libtrace.so > PMPI_Reduce!libmpi.so > progress!libmpi.so".to_owned(),
+            "MPI_Reduce from main, Spinning"),
+        ("main@a.c:1 > MPI_Reduce!libtool.so > real!libtrace.so > PMPI_Reduce!libmpi.so > progress!libmpi.so > add@a.c:5".to_owned(),
+            "none from add, Looping"),
+        ("main@a.c:1 > MPI_Reduce@w.c:3 > PMPI_Reduce!libmpi.so > progress!libmpi.so > add@a.c:5".to_owned(), "none from add, Looping"),
+        // MPI that is a part of the program.
+        ("main@a.c:1 > MPI_Reduce > MPIR_Reduce > uct_iface_progress > smr_poll".to_owned(), "MPI_Reduce from main, Spinning"),
+        ("main@a.c:1 > MPI_Reduce > MPIR_Reduce > add@a.c:5".to_owned(), "none from add, Looping"),
+    ];
+    for (stack, expected) in table {
+        assert_eq!(wait(&stack), expected, "{stack}");
+    }
+}
+
+#[test]
 fn a_wait_without_processor_time_is_stuck() {
     let text = "0: main@a.c:1 > read!libc.so.6 = read 0";
     assert_eq!(motion(&[text; 3]), Motion::Stuck);
