@@ -28,6 +28,8 @@ use tables::{
 pub enum Kind {
     /// All ranks of a communicator must call it.
     Collective,
+    /// As a collective, of all that live: it ends although others do not live any more.
+    Recovery,
     /// As a collective, at the start of the program.
     Start,
     /// As a collective, at its end.
@@ -89,6 +91,7 @@ impl Kind {
         matches!(
             self,
             Self::Collective
+                | Self::Recovery
                 | Self::Start
                 | Self::Finish
                 | Self::Receive

@@ -379,7 +379,21 @@ mod corpus {
         ping_pong producer_consumer contention lock_of_a_sleeper openmp allocation child reader components startup
         timed_condition timed_locks timed_semaphore lock_of_a_child semaphore_of_a_timer barrier_of_processes
         threads_of_a_library spawned_job spawned_sleeper many_accesses lock_of_a_window epochs file_of_one neighbors halo
-        two_collectives
+        two_collectives operation error_handler signal_handler
+    }
+
+    #[test]
+    fn survivors() {
+        let sandbox = Sandbox::new();
+        let program = programs(&mpi_compiler());
+        let program = program.to_str().unwrap();
+        let run = started(&sandbox, "4", &[program, "survivors"]);
+        let pids = ranks(&sandbox, program);
+        signal::kill(Pid::from_raw(pids[&3]), Signal::SIGKILL).unwrap();
+        let said = verdict(&sandbox, "11", "1050", &pids);
+        stop(run);
+        assert!(said.contains("3 [gone]"), "{said}");
+        assert!(said.ends_with("\nno verdict"), "{said}");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use super::{Kind, Known};
 
 /// Operations by what they wait for: the names compare without case, since Fortran has none.
-const WAITS: [(Kind, &[&str]); 11] = [
+const WAITS: [(Kind, &[&str]); 12] = [
     (
         Kind::Collective,
         &[
@@ -53,10 +53,9 @@ const WAITS: [(Kind, &[&str]); 11] = [
             "MPI_Win_create_dynamic",
             "MPI_Win_fence",
             "MPI_Win_free",
-            "MPIX_Comm_agree",
-            "MPIX_Comm_shrink",
         ],
     ),
+    (Kind::Recovery, &["MPIX_Comm_agree", "MPIX_Comm_shrink"]),
     (
         Kind::Start,
         &["MPI_Init", "MPI_Init_thread", "MPI_Session_init"],

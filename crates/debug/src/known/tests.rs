@@ -50,7 +50,7 @@ fn functions_of_mpi_in_all_spellings() {
         ("MPI_Win_lock", "MPI_Win_lock", Kind::Window),
         ("MPI_File_write_at_all", "MPI_File_write_at_all", Kind::File),
         ("MPI_Comm_accept", "MPI_Comm_accept", Kind::Outside),
-        ("MPIX_Comm_agree", "MPIX_Comm_agree", Kind::Collective),
+        ("MPIX_Comm_agree", "MPIX_Comm_agree", Kind::Recovery),
         ("MPI_Type_commit", "MPI_Type_commit", Kind::Call),
         ("PMPIX_Grequest_start", "MPIX_Grequest_start", Kind::Call),
         (

@@ -14,6 +14,8 @@ use crate::{
 pub enum Role {
     /// It waits in a collective.
     Collective,
+    /// It waits until all that live agree on how to go on without the others.
+    Recovery,
     /// It waits in MPI's initialization.
     Start,
     /// It waits in MPI's end.
@@ -226,6 +228,7 @@ fn stuck(main: &Track, all: &Observation) -> Role {
 fn spinning(main: &Track) -> Role {
     match main.waits_for() {
         Some(Kind::Collective) => Role::Collective,
+        Some(Kind::Recovery) => Role::Recovery,
         Some(Kind::Start) => Role::Start,
         Some(Kind::Finish) => Role::Finish,
         Some(Kind::Receive) => Role::Receive,

@@ -89,7 +89,7 @@ pub(super) struct Rule {
 impl Rule {
     /// Whether what another job does makes no difference: one rank is in the way of all, whoever sends messages.
     pub(super) const fn holds_beside_others(&self) -> bool {
-        matches!(self.id, RuleId::Stopped | RuleId::Dead | RuleId::DiskWait)
+        matches!(self.id, RuleId::Stopped | RuleId::DiskWait)
     }
 }
 
@@ -119,8 +119,21 @@ const fn need(looks: usize, seconds: u64, sureness: Sureness) -> Option<Need> {
 /// In a call of MPI that ends when another rank does something.
 pub(super) const MPI: &[Role] = &[
     Role::Collective,
+    Role::Recovery,
     Role::Start,
     Role::Finish,
+    Role::Receive,
+    Role::Send,
+    Role::Exchange,
+    Role::Completion,
+    Role::Epoch,
+    Role::Window,
+    Role::File,
+];
+/// In one that does not end where a rank has ended before it came to `MPI_Finalize`.
+const WITH_ALL: &[Role] = &[
+    Role::Collective,
+    Role::Start,
     Role::Receive,
     Role::Send,
     Role::Exchange,
@@ -137,7 +150,7 @@ const MESSAGES: &[Role] = &[
     Role::Completion,
     Role::Epoch,
 ];
-const TOGETHER: &[Role] = &[Role::Collective];
+const TOGETHER: &[Role] = &[Role::Collective, Role::Recovery];
 
 /// What holds of a job, the surest and most special first.
 pub(super) const OF_JOBS: [Rule; 16] = [
@@ -170,11 +183,20 @@ pub(super) const OF_JOBS: [Rule; 16] = [
     },
     Rule {
         id: RuleId::Dead,
-        waiting: MPI,
+        waiting: WITH_ALL,
         odd: Odd::In(&[Role::Dead]),
-        beside: &[Role::Unseen, Role::Disk, Role::Outside, Role::Call],
-        asleep: need(2, 1, Sureness::Likely),
-        polling: need(3, 2, Sureness::Likely),
+        // Where nobody is in another call than `MPI_Finalize`, a rank may have ended as it should.
+        beside: &[
+            Role::Unseen,
+            Role::Disk,
+            Role::Outside,
+            Role::Call,
+            Role::Finish,
+        ],
+        // Libraries that let a program go on without a rank take seconds until they notice that it has ended.
+        asleep: need(3, 10, Sureness::Likely),
+        // A program that goes on without it may be in the same call whenever it is looked at.
+        polling: need(10, 10, Sureness::Possible),
         means: "it can answer nobody any more",
     },
     Rule {
@@ -209,6 +231,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: &[Role::Finish],
         odd: Odd::In(&[
             Role::Collective,
+            Role::Recovery,
             Role::Receive,
             Role::Send,
             Role::Exchange,

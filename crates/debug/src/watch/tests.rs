@@ -92,9 +92,10 @@ fn who_has_come_or_gone_has_moved() {
 #[test]
 fn a_verdict_is_enough() {
     // What is written comes from a thread that takes no part in the job.
-    let dead = "0-2: main@a.c:1 > MPI_Allreduce!libmpi.so = poll 0\n3: zombie";
+    let disk =
+        "0-2: main@a.c:1 > MPI_Allreduce!libmpi.so = poll 0\n3: main@a.c:1 > f@a.c:2 = disk 0";
     let written = [0, 10, 20, 30, 40, 50];
-    assert_eq!(told(&[dead; 5], &written), [(3, Cause::Verdict)]);
+    assert_eq!(told(&[disk; 5], &written), [(3, Cause::Verdict)]);
 }
 
 #[test]

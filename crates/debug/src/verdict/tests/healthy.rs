@@ -217,6 +217,61 @@ fn a_rank_that_has_just_ended() {
     ]);
 }
 
+#[test]
+fn ranks_that_go_on_without_one_that_has_ended() {
+    let five = Duration::from_secs(5);
+    // They agree on who lives, which needs the others only.
+    for call in ["MPIX_Comm_shrink", "MPIX_Comm_agree"] {
+        for how in ["poll 0", "running 99"] {
+            let text = format!("0-2: main@a.c:5 > {call}!libmpi.so = {how}\n3: gone");
+            assert_eq!(
+                verdicts_every(five, &[text.as_str(); 12]),
+                [""; 0],
+                "{text}"
+            );
+            let text = format!(
+                "0-1: main@a.c:7 > MPI_Recv!libmpi.so = {how}\n2: main@a.c:5 > {call}!libmpi.so = {how}\n3: gone"
+            );
+            assert_eq!(
+                verdicts_every(five, &[text.as_str(); 12]),
+                [""; 0],
+                "{text}"
+            );
+        }
+    }
+    // It takes a while until they notice it.
+    quiet(&["0-2: main@a.c:5 > MPI_Allreduce!libmpi.so = poll 0\n3: gone"; 9]);
+    // One of them is at work at a time.
+    let texts: Vec<String> = (0..12)
+        .map(|look| {
+            let (waiting, works) = (["0-1", "0,2"][look % 2], [2, 1][look % 2]);
+            format!(
+                "{waiting}: main@a.c:5 > MPI_Allreduce!libmpi.so = running 99\n{works}: main@a.c:4 > step@a.c:2 = \
+                 running 99\n3: gone"
+            )
+        })
+        .collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    assert_eq!(verdicts_every(five, &texts), [""; 0]);
+    // What they wait for may come from a job that they have spawned.
+    let text = "0-2: main@a.c:5 > MPI_Recv!libmpi.so = poll 0\n3: gone\njob: 50";
+    assert_eq!(verdicts_every(five, &[text; 12]), [""; 0]);
+}
+
+/// It was in `MPI_Finalize`, as the others are now, who have more to free.
+#[test]
+fn ranks_that_have_ended_as_they_should() {
+    for how in ["poll 0", "running 99"] {
+        let text = format!("0-2: gone\n3: main@a.c:5 > MPI_Finalize!libmpi.so = {how}");
+        let five = Duration::from_secs(5);
+        assert_eq!(
+            verdicts_every(five, &[text.as_str(); 12]),
+            [""; 0],
+            "{text}"
+        );
+    }
+}
+
 const JOIN: &str = "0: main@a.c:9 > pthread_join!libc.so.6 = futex 0";
 
 #[test]

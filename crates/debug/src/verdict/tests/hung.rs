@@ -75,11 +75,26 @@ fn one_rank_stopped() {
 
 #[test]
 fn one_rank_dead() {
-    check(
-        "0,1,3: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n2: gone",
-        2,
-        "likely: ranks 0-1,3 wait in MPI_Barrier (a.c:5), for at least 1 s; rank 2 has ended: it can answer nobody any \
-         more",
+    let asleep = "0,1,3: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n2: gone";
+    let said = "ranks 0-1,3 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 2 has ended: it can answer nobody any \
+                more";
+    let every = Duration::from_secs(5);
+    assert_eq!(
+        verdicts_every(every, &[asleep; 3]),
+        [format!("likely: {said}")]
+    );
+    // Who polls may go on without it, in one call after the other.
+    let polling = asleep.replace("poll 0", "running 99");
+    assert!(verdicts_every(every, &[polling.as_str(); 9]).is_empty());
+    assert_eq!(
+        verdicts(&[polling.as_str(); 11]),
+        [format!("possible: {said}")]
+    );
+    // One that has come to its end already waits for it too.
+    let one_at_end = format!("{asleep}\n4: main@a.c:9 > MPI_Finalize!libmpi.so = poll 0");
+    assert_eq!(
+        verdicts_every(every, &[one_at_end.as_str(); 3]),
+        [format!("likely: {said}")]
     );
 }
 
@@ -185,13 +200,15 @@ fn forty_threads_and_one_lock() {
 /// The line is that of the user, whoever else has lines.
 #[test]
 fn lines_of_others_are_not_cited() {
-    check(
-        "0-2: py:main@train.py:88 > py:wrapper@/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py:83 \
+    let text = "0-2: py:main@train.py:88 > py:wrapper@/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py:83 \
          > py:all_reduce@/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:2000 = poll 0
-         3: gone",
-        2,
-        "likely: ranks 0-2 wait in all_reduce (train.py:88), for at least 1 s; rank 3 has ended: it can answer nobody \
-         any more",
+         3: gone";
+    assert_eq!(
+        verdicts_every(Duration::from_secs(5), &[text; 3]),
+        [
+            "likely: ranks 0-2 wait in all_reduce (train.py:88), for at least 10 s; rank 3 has ended: it can answer \
+             nobody any more"
+        ]
     );
 }
 
