@@ -4,7 +4,10 @@
 //! unwinding rules for every stack, the symbols and lines only of files that stand in one.
 
 mod lines;
+#[cfg(test)]
+pub(crate) mod made;
 mod names;
+mod sections;
 mod symbols;
 
 use std::{
@@ -104,6 +107,11 @@ const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 /// largest programs. What does not fit is left out, as if the file did not have it.
 const MAX_DECOMPRESSED: u64 = 1 << 30;
 
+/// Bytes of the path of another file.
+const MAX_PATH: usize = 4096;
+/// Parts of a file that are mapped: programs have five.
+const MAX_SEGMENTS: usize = 256;
+
 /// Gives the files that a process has, by their paths there.
 pub trait Files {
     /// The bytes of a file; nothing where it cannot be opened.
@@ -122,7 +130,7 @@ impl Image {
         let elf = ElfFile64::<LittleEndian>::parse(&*file).map_err(NotAnImage)?;
         let mut left = MAX_DECOMPRESSED;
         let mut section = |name: &str| -> Section {
-            let section = elf.section_by_name(name)?;
+            let section = sections::by_name(&elf, name)?;
             let bytes = contents(&section, &file, &mut left)?;
             let range = section.address()..section.address().checked_add(bytes.len() as u64)?;
             Some((range, bytes))
@@ -134,11 +142,9 @@ impl Image {
             eh_frame_hdr: section(".eh_frame_hdr"),
             debug_frame: section(".debug_frame"),
         };
-        let debug_link = elf
-            .gnu_debuglink()
-            .ok()
-            .flatten()
-            .and_then(|(name, _)| String::from_utf8(name.to_vec()).ok());
+        let debug_link = sections::by_name(&elf, ".gnu_debuglink")
+            .and_then(|section| section.data().ok())
+            .and_then(|data| text(data, MAX_PATH));
         Ok(Self {
             name: path.rsplit('/').next().unwrap_or(path).into(),
             segments: segments(&*file).map_err(NotAnImage)?,
@@ -189,7 +195,7 @@ impl Image {
     #[must_use]
     pub fn section(&self, name: &str) -> Option<(u64, Bytes)> {
         let elf = ElfFile64::<LittleEndian>::parse(&*self.file).ok()?;
-        let section = elf.section_by_name(name)?;
+        let section = sections::by_name(&elf, name)?;
         let data = section.data().ok()?;
         Some((section.address(), self.file.slice_ref(data)))
     }
@@ -333,6 +339,13 @@ fn decompressed(data: &CompressedData<'_>, left: &mut u64) -> Option<Vec<u8>> {
     Some(data.decompress().ok()?.into_owned())
 }
 
+/// The text that something begins with, up to a zero byte among the first ones.
+fn text(data: &[u8], most: usize) -> Option<String> {
+    let start = data.get(..data.len().min(most))?;
+    let end = start.iter().position(|&byte| byte == 0)?;
+    String::from_utf8(start[..end].to_vec()).ok()
+}
+
 fn segments<'a>(file: impl ReadRef<'a>) -> object::Result<Vec<Segment>> {
     let header = FileHeader64::<LittleEndian>::parse(file)?;
     let endian = header.endian()?;
@@ -343,6 +356,7 @@ fn segments<'a>(file: impl ReadRef<'a>) -> object::Result<Vec<Segment>> {
         .filter(|segment| {
             segment.p_type(endian) == elf::PT_LOAD && segment.p_flags(endian).0 & elf::PF_X.0 != 0
         })
+        .take(MAX_SEGMENTS)
         .map(|segment| Segment {
             offset: segment.p_offset(endian),
             length: segment.p_filesz(endian),

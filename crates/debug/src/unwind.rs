@@ -5,6 +5,8 @@
 //! is whole when it ends in the function that every thread begins with, and only then.
 
 mod calls;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeMap, fmt, ops::Range, rc::Rc, sync::Arc};
 
@@ -17,10 +19,10 @@ use framehop::{
 use crate::{
     image::{Files, Image, Reading, Section},
     maps::{FileId, Mapping},
-    memory::{Copied, Memory},
+    memory::{Copied, Memory, Unreadable},
     stack::{End, Frame, FrameId, FrameKind, Frames, Stack},
 };
-use calls::{Left, To};
+use calls::{Effort, Left, To};
 
 /// What is taken of a thread while it stands.
 #[derive(Clone, Debug, Default)]
@@ -38,9 +40,14 @@ pub struct Capture {
 /// Frames of one stack that are followed at most.
 pub const MAX_FRAMES: usize = 1 << 16;
 
+/// Addresses, and calls, of which it is kept what is known.
+const MAX_KNOWN: usize = 1 << 18;
+
 /// The code that a process has mapped.
 pub struct Code {
     modules: Vec<Loaded>,
+    /// What can be read, in ascending order.
+    readable: Vec<Range<u64>>,
     unwinder: UnwinderX86_64<Bytes>,
 }
 
@@ -60,8 +67,9 @@ pub struct Images {
     vdso: Option<ImageId>,
     cache: CacheX86_64,
     named: BTreeMap<(ImageId, u64), Vec<FrameId>>,
-    /// By the call, and by where it has led to.
+    /// By the call, and by the beginning of the function that it has led to.
     left: BTreeMap<(Address, Address), Option<Left>>,
+    effort: Effort,
     reading: Reading,
 }
 
@@ -139,8 +147,10 @@ impl Images {
 
     /// The code of a process with these mappings. Files that are new are opened by `files`; the kernel's code is read from `memory`.
     pub fn code(&mut self, maps: &[Mapping], files: &dyn Files, memory: &dyn Memory) -> Code {
+        let readable = maps.iter().filter(|mapping| mapping.readable);
         let mut code = Code {
             modules: Vec::new(),
+            readable: readable.map(|mapping| mapping.range.clone()).collect(),
             unwinder: UnwinderX86_64::new(),
         };
         for mapping in maps.iter().filter(|mapping| mapping.executable) {
@@ -189,8 +199,8 @@ impl Images {
                     .map(Bytes::from)
             }
         };
-        // What is no program is not opened again.
-        let image = bytes.and_then(|bytes| Image::parse(&mapping.path, bytes).ok());
+        // What is no program is not opened again; what could not be read now is.
+        let image = Image::parse(&mapping.path, bytes?).ok();
         let id = ImageId(self.images.len());
         self.images.push(image.map(Rc::new));
         match mapping.file {
@@ -198,6 +208,11 @@ impl Images {
             None => self.vdso = Some(id),
         }
         Some(id)
+    }
+
+    /// Begins a look at a process: the effort for it is bounded.
+    pub fn begin(&mut self) {
+        self.effort = Effort::default();
     }
 
     /// The frames of a thread of a process that has this code.
@@ -282,16 +297,16 @@ impl Images {
     ) -> Vec<FrameId> {
         let address = at.address_for_lookup();
         let Some(loaded) = code.find(address) else {
-            let is_signal = is_trampoline(memory, at);
-            return vec![frames.intern(Frame {
-                function: is_signal.then(|| SIGNAL.into()),
-                module: None,
-                source: None,
-                kind: if is_signal {
-                    FrameKind::Signal
-                } else {
-                    FrameKind::Native
-                },
+            let is_signal = is_trampoline(memory, at) == Ok(true);
+            return vec![frames.intern(if is_signal {
+                signal()
+            } else {
+                Frame {
+                    function: None,
+                    module: None,
+                    source: None,
+                    kind: FrameKind::Native,
+                }
             })];
         };
         let key = (loaded.image, address.wrapping_sub(loaded.bias));
@@ -302,13 +317,9 @@ impl Images {
         let Some(image) = image else {
             return Vec::new();
         };
-        let named: Vec<FrameId> = if is_trampoline(memory, at) {
-            vec![frames.intern(Frame {
-                function: Some(SIGNAL.into()),
-                module: None,
-                source: None,
-                kind: FrameKind::Signal,
-            })]
+        let is_signal = is_trampoline(memory, at);
+        let named: Vec<FrameId> = if is_signal == Ok(true) {
+            vec![frames.intern(signal())]
         } else {
             image
                 .frames(key.1, &loaded.path, files, self.reading)
@@ -316,7 +327,10 @@ impl Images {
                 .map(|frame| frames.intern(frame))
                 .collect()
         };
-        self.named.insert(key, named.clone());
+        // Where the code could not be read now, it may be the next time.
+        if is_signal.is_ok() {
+            remember(&mut self.named, key, named.clone());
+        }
         named
     }
 
@@ -347,6 +361,15 @@ impl Images {
 }
 
 impl Code {
+    /// Whether something that can be read was mapped here.
+    fn may_be_data(&self, address: u64) -> bool {
+        let after = self
+            .readable
+            .partition_point(|range| range.start <= address);
+        let range = after.checked_sub(1).and_then(|at| self.readable.get(at));
+        range.is_some_and(|range| range.contains(&address))
+    }
+
     fn find(&self, address: u64) -> Option<&Loaded> {
         let after = self
             .modules
@@ -361,13 +384,31 @@ const SIGNAL: &str = "<signal handler called>";
 
 /// Whether a function returns to where the kernel is asked to undo a signal: `mov $15, %rax; syscall`, by which every
 /// debugger knows it. Its symbol begins too late, and its rules are missing in some C libraries.
-fn is_trampoline(memory: &dyn Memory, at: FrameAddress) -> bool {
+fn is_trampoline(memory: &dyn Memory, at: FrameAddress) -> Result<bool, Unreadable> {
     const CODE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     let FrameAddress::ReturnAddress(address) = at else {
-        return false;
+        return Ok(false);
     };
     let mut code = [0; CODE.len()];
-    memory.read(address.get(), &mut code).is_ok() && code == CODE
+    memory.read(address.get(), &mut code)?;
+    Ok(code == CODE)
+}
+
+fn signal() -> Frame {
+    Frame {
+        function: Some(SIGNAL.into()),
+        module: None,
+        source: None,
+        kind: FrameKind::Signal,
+    }
+}
+
+/// Keeps what was found out. What is looked at for days would be kept for ever: now and then all is forgotten.
+fn remember<K: Ord, V>(known: &mut BTreeMap<K, V>, key: K, value: V) {
+    if known.len() >= MAX_KNOWN {
+        known.clear();
+    }
+    known.insert(key, value);
 }
 
 /// The registers of what a signal has interrupted. The kernel has put them above the stack pointer that the handler

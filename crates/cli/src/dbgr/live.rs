@@ -183,6 +183,7 @@ impl Looker {
     /// moment.
     pub(super) fn look(&mut self, pid: Pid, started: u64) -> Seen {
         let known = |id: &Identity| id.started == started;
+        self.images.begin();
         let through = os::living_thread_of(pid);
         let seen = steady(
             || Identity::of(pid, through).filter(known),

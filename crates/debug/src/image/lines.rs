@@ -1,15 +1,20 @@
 //! Lines and inlined functions: the debug information of a file, in it or beside it.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use addr2line::gimli::{self, EndianSlice, LittleEndian};
 use bytes::Bytes;
-use object::{Object, read::elf::ElfFile64};
+use object::{Object, ObjectSection, read::elf::ElfFile64};
 use self_cell::self_cell;
 
 use super::{
-    Files, MAX_DECOMPRESSED, Named, Reading, contents, names,
+    Files, MAX_DECOMPRESSED, MAX_PATH, Named, Reading, contents, names, sections,
     symbols::{Covering, Symbols},
+    text,
 };
 use crate::stack::Source;
 
@@ -110,7 +115,7 @@ impl Lines {
 
 fn has_lines(file: &Bytes) -> bool {
     ElfFile64::<object::LittleEndian>::parse(&**file)
-        .is_ok_and(|elf| elf.section_by_name(".debug_info").is_some())
+        .is_ok_and(|elf| sections::by_name(&elf, ".debug_info").is_some())
 }
 
 /// Whether two files are of one build. Where no build is named in either, their names alone have to do.
@@ -124,13 +129,13 @@ fn belongs(other: &Bytes, file: &Bytes) -> bool {
 
 fn dwarf(file: &Bytes, files: &dyn Files) -> Option<Dwarf> {
     let elf = ElfFile64::<object::LittleEndian>::parse(&**file).ok()?;
-    let shared =
-        elf.gnu_debugaltlink().ok().flatten().and_then(|(path, _)| {
-            files.open(PathBuf::from(std::str::from_utf8(path).ok()?).as_path())
-        });
+    let shared = sections::by_name(&elf, ".gnu_debugaltlink")
+        .and_then(|section| section.data().ok())
+        .and_then(|data| text(data, MAX_PATH))
+        .and_then(|path| files.open(Path::new(&path)));
     let sections = Sections {
-        own: sections(file),
-        shared: shared.as_ref().map(sections).unwrap_or_default(),
+        own: all_sections(file),
+        shared: shared.as_ref().map(all_sections).unwrap_or_default(),
     };
     Dwarf::try_new(sections, |sections| {
         let mut dwarf = load(&sections.own);
@@ -153,7 +158,7 @@ fn load<'a>(sections: &'a BTreeMap<&'static str, Bytes>) -> gimli::Dwarf<Reader<
     }
 }
 
-fn sections(file: &Bytes) -> BTreeMap<&'static str, Bytes> {
+fn all_sections(file: &Bytes) -> BTreeMap<&'static str, Bytes> {
     let Ok(elf) = ElfFile64::<object::LittleEndian>::parse(&**file) else {
         return BTreeMap::new();
     };
@@ -172,7 +177,7 @@ fn sections(file: &Bytes) -> BTreeMap<&'static str, Bytes> {
     ]
     .into_iter()
     .filter_map(|id| {
-        let section = elf.section_by_name(id.name())?;
+        let section = sections::by_name(&elf, id.name())?;
         Some((id.name(), contents(&section, file, &mut left)?))
     })
     .collect()

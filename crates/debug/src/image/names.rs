@@ -1,17 +1,23 @@
 //! Names of functions, as their languages write them.
 
+use std::fmt;
+
 use addr2line::gimli::{self, DwLang};
 use cpp_demangle::{DemangleOptions, ParseOptions};
 
 /// Characters of a name that are kept: templates make names of any length.
 const MAX_NAME: usize = 512;
+/// Bytes of a name in a file that are read: as many as make the longest one that is kept, and far more.
+const MAX_RAW: usize = 1 << 14;
+/// Bytes that are made of a C++ name: a few can stand for very many, since each part may be twice another.
+const MAX_WRITTEN: usize = 4 * MAX_NAME + 4;
 /// Nesting to which a C++ name is followed.
 const MAX_DEPTH: u32 = 128;
 
 /// What a person calls the function that a compiler or a symbol table names so. No parameters, no return type, no
 /// hash, and nothing of how the compiler has split it.
 pub(super) fn readable(raw: &str, language: Option<DwLang>) -> String {
-    let name = unsplit(raw);
+    let name = unsplit(&raw[..raw.floor_char_boundary(MAX_RAW)]);
     let mut name = rust(name)
         .or_else(|| cpp(name))
         .or_else(|| fortran(name, language))
@@ -61,7 +67,28 @@ fn cpp(name: &str) -> Option<String> {
         .no_params()
         .no_return_type()
         .recursion_limit(MAX_DEPTH);
-    symbol.demangle_with_options(&show).ok()
+    let mut written = Written(String::new());
+    // What was too long ends where it was cut, and is cut once more with all other names.
+    match symbol.structured_demangle(&mut written, &show) {
+        Err(fmt::Error) if written.0.len() < MAX_NAME => None,
+        _ => Some(written.0),
+    }
+}
+
+/// The beginning of a text.
+struct Written(String);
+
+impl fmt::Write for Written {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = MAX_WRITTEN - self.0.len();
+        let fits = text.floor_char_boundary(room);
+        self.0.push_str(&text[..fits]);
+        if fits == text.len() {
+            Ok(())
+        } else {
+            Err(fmt::Error)
+        }
+    }
 }
 
 /// What Cython has made of a function or method: `__pyx_pw_6mpi4py_3MPI_4Comm_123allreduce` is `Comm.allreduce`.
@@ -177,5 +204,20 @@ mod tests {
             readable(&"x".repeat(2000), None).chars().count(),
             MAX_NAME + 1
         );
+    }
+
+    #[test]
+    fn a_short_name_that_stands_for_a_long_one_is_cut() {
+        let digits = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+        // `pair<int, int>`, then a pair of two of those, and so on: each is twice as long.
+        let mut name = "_Z1fISt4pairIiiE".to_owned();
+        for &digit in &digits[..30] {
+            let last = char::from(digit);
+            name.push_str(&format!("S_IS{last}_S{last}_E"));
+        }
+        name.push_str("Evv");
+        let readable = readable(&name, None);
+        assert!(readable.starts_with("f<std::pair<int, int>"), "{readable}");
+        assert_eq!(readable.chars().count(), MAX_NAME + 1);
     }
 }

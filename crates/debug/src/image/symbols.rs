@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 use bytes::Bytes;
 use object::{
     LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SymbolKind,
-    read::elf::ElfFile64,
+    read::elf::{ElfFile64, ElfSymbol64, Sym},
 };
 
 /// Functions by address.
@@ -47,6 +47,49 @@ pub(super) enum Extent {
 
 /// Functions that are kept of one file.
 const MAX_FUNCTIONS: usize = 1 << 22;
+/// Bytes of a name: of templates, too, nobody reads more. A longer one is none.
+const MAX_NAME: usize = 1 << 14;
+/// Bytes of all names of a file together, as often as symbols have them. The rest of the symbols is not read.
+const MAX_NAMES: usize = 1 << 29;
+/// Underscores before a name that make it less plain.
+const MAX_UNDERSCORES: usize = 16;
+
+/// A table of symbols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Table {
+    /// Of all, which can be taken away.
+    Full,
+    /// Of those that other files may use, and of those that this one wants of others.
+    Dynamic,
+}
+
+type Elf<'a> = ElfFile64<'a, LittleEndian>;
+
+/// The symbols of these tables with their names, which are empty where they have none. Names are not looked for further than
+/// `left` bytes: many symbols can have one long name.
+fn named<'a>(
+    elf: &'a Elf<'a>,
+    tables: [Table; 2],
+    mut left: usize,
+) -> impl Iterator<Item = (ElfSymbol64<'a, 'a, LittleEndian>, &'a [u8])> {
+    let tables = tables.into_iter().filter_map(|table| {
+        let (symbols, raw) = match table {
+            Table::Full => (elf.symbol_table(), elf.elf_symbol_table()),
+            Table::Dynamic => (elf.dynamic_symbol_table(), elf.elf_dynamic_symbol_table()),
+        };
+        let names = elf.section_by_index(raw.string_section()).ok()?;
+        Some((symbols?, names.data().ok()?))
+    });
+    let all = tables.flat_map(|(table, names)| table.symbols().map(move |it| (it, names)));
+    all.map_while(move |(symbol, names)| {
+        let at = symbol.elf_symbol().st_name(LittleEndian) as usize;
+        let name = names.get(at..).unwrap_or_default();
+        let name = &name[..name.len().min(MAX_NAME)];
+        let end = name.iter().position(|&byte| byte == 0);
+        left = left.checked_sub(end.unwrap_or(name.len()) + 1)?;
+        Some((symbol, &name[..end.unwrap_or(0)]))
+    })
+}
 
 impl Symbols {
     pub(super) fn load(file: &Bytes) -> Self {
@@ -58,14 +101,11 @@ impl Symbols {
             .map(|it| (it.index().0, it.address().saturating_add(it.size())))
             .collect();
         let mut functions = Vec::new();
-        let tables = [elf.symbol_table(), elf.dynamic_symbol_table()];
-        for symbol in tables.iter().flatten().flat_map(ObjectSymbolTable::symbols) {
-            let named = symbol.name_bytes().ok().filter(|name| !name.is_empty());
-            let (Some(name), SymbolKind::Text, true) =
-                (named, symbol.kind(), symbol.is_definition())
-            else {
+        for (symbol, name) in named(&elf, [Table::Full, Table::Dynamic], MAX_NAMES) {
+            let is_function = symbol.kind() == SymbolKind::Text && !symbol.is_undefined();
+            if !is_function || name.is_empty() {
                 continue;
-            };
+            }
             if functions.len() == MAX_FUNCTIONS {
                 break;
             }
@@ -139,7 +179,8 @@ pub(super) fn is_plainer(name: &str, other: &str) -> bool {
 
 /// How far a name is from what a person would write: `__GI___nanosleep` is further than `nanosleep`.
 fn plainness(name: &[u8]) -> (usize, usize) {
-    let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
+    let start = name.iter().take(MAX_UNDERSCORES);
+    let underscores = start.take_while(|&&byte| byte == b'_').count();
     (underscores, name.len())
 }
 
@@ -150,16 +191,11 @@ pub(super) fn find<const N: usize>(file: &[u8], names: [&str; N]) -> [Option<(u6
     let Ok(elf) = ElfFile64::<LittleEndian>::parse(file) else {
         return found;
     };
-    let tables = [elf.dynamic_symbol_table(), elf.symbol_table()];
-    let symbols = tables.iter().flatten().flat_map(ObjectSymbolTable::symbols);
-    for symbol in symbols {
-        let Ok(name) = symbol.name_bytes() else {
-            continue;
-        };
+    for (symbol, name) in named(&elf, [Table::Dynamic, Table::Full], MAX_NAMES) {
         let Some(at) = names.iter().position(|wanted| wanted.as_bytes() == name) else {
             continue;
         };
-        if found[at].is_none() && symbol.is_definition() {
+        if found[at].is_none() && !symbol.is_undefined() {
             found[at] = Some((symbol.address(), symbol.size()));
             if found.iter().all(Option::is_some) {
                 break;
@@ -167,4 +203,29 @@ pub(super) fn find<const N: usize>(file: &[u8], names: [&str; N]) -> [Option<(u6
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::made::Program;
+
+    #[test]
+    fn names_are_read_no_further_than_they_may_be() {
+        let mut program = Program::new();
+        program.function("first", 0x1000, 8);
+        program.function(&"x".repeat(MAX_NAME), 0x2000, 8);
+        program.function("last", 0x3000, 8);
+        let file = program.build();
+        let elf = Elf::parse(&*file).unwrap();
+        let read = |most| -> Vec<String> {
+            let all = named(&elf, [Table::Dynamic, Table::Full], most);
+            all.map(|(_, name)| String::from_utf8(name.to_vec()).unwrap())
+                .collect()
+        };
+        assert_eq!(read(MAX_NAMES), ["first", "", "last"]);
+        assert_eq!(read(6 + MAX_NAME + 1), ["first", ""]);
+        assert_eq!(read(6), ["first"]);
+        assert_eq!(find(&file, ["last", "none"]), [Some((0x3000, 8)), None]);
+    }
 }

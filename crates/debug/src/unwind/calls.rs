@@ -12,12 +12,15 @@
 //!
 //! From there the jumps in its code are followed until one leads to where the thread is. Nothing is said of a call
 //! through a register, nor of a target where no function begins.
+//!
+//! Code can look as if it had very many jumps, each of which has to be followed: [`Effort`] bounds that. What was not found
+//! out because of it, or because a slot could not be read, is looked for again the next time.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use framehop::FrameAddress;
 
-use super::{Code, Images, Loaded};
+use super::{Address, Code, Images, Loaded, remember};
 use crate::{
     image::{Files, Image},
     memory::Memory,
@@ -64,6 +67,33 @@ enum Target {
 
 /// An address in a file that a process has mapped, in the file's own numbering.
 type Place<'a> = (&'a Loaded, u64);
+
+/// What may yet be done for one look at a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort(usize);
+
+/// Steps of one look at a process: each is a stub that is followed, or a part of a function that is searched. Programs need
+/// some hundred, and this many take less than a second.
+pub(super) const MAX_STEPS: usize = 1 << 18;
+/// Bytes that are searched in one step.
+const BYTES_OF_STEP: usize = 256;
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self(MAX_STEPS)
+    }
+}
+
+impl Effort {
+    fn spend(&mut self, steps: usize) -> Result<(), NotNow> {
+        self.0 = self.0.checked_sub(steps).ok_or(NotNow)?;
+        Ok(())
+    }
+}
+
+/// It can be known, but not now: memory could not be read, or the effort was too great.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NotNow;
 
 /// A function that a search has come to.
 struct Reached<'a> {
@@ -118,14 +148,21 @@ impl Images {
         frames: &mut Frames,
     ) -> Option<Left> {
         let (caller, at) = (place(code, caller)?, place(code, at)?);
-        let key = ((caller.0.image, caller.1), (at.0.image, at.1));
+        let goal = self.image_of(at.0)?.function(at.1);
+        let goal = goal.map(|range| (at.0.image, range.start));
+        let key = goal.map(|goal| ((caller.0.image, caller.1), goal));
         // The dynamic linker fills the slots of all processes alike that have mapped these files.
-        if let Some(known) = self.left.get(&key) {
+        if let Some(known) = key.and_then(|key| self.left.get(&key)) {
             return known.clone();
         }
-        let ways = self.ways(code, caller, at, memory);
-        let left = ways.and_then(|way| self.telling(code, &way, found, memory, files, frames));
-        self.left.insert(key, left.clone());
+        let mut effort = self.effort;
+        let ways = self.ways(code, caller, (at, goal), memory, &mut effort);
+        self.effort = effort;
+        let way = ways.ok()?;
+        let left = way.and_then(|way| self.telling(code, &way, found, memory, files, frames));
+        if let Some(key) = key {
+            remember(&mut self.left, key, left.clone());
+        }
         left
     }
 
@@ -135,22 +172,27 @@ impl Images {
         &self,
         code: &'a Code,
         caller: Place<'a>,
-        at: Place<'a>,
+        (at, goal): (Place<'a>, Option<Address>),
         memory: &dyn Memory,
-    ) -> Option<Vec<Step<'a>>> {
-        let target = call(self.image_of(caller.0)?, caller.1.wrapping_add(1))?;
-        let (loaded, range) = self.follow(code, caller.0, target, memory)?;
+        effort: &mut Effort,
+    ) -> Result<Option<Vec<Step<'a>>>, NotNow> {
+        let image = self.image_of(caller.0);
+        let Some(target) = image.and_then(|image| call(image, caller.1.wrapping_add(1))) else {
+            return Ok(None);
+        };
+        let Some((loaded, range)) = self.follow(code, caller.0, target, memory, effort)? else {
+            return Ok(None);
+        };
         if at.0.image == loaded.image && range.contains(&at.1) {
-            return None;
+            return Ok(None);
         }
         let alone = Step {
             loaded,
             start: range.start,
             jump: Jump::Somewhere,
         };
-        let goal = self.image_of(at.0)?.function(at.1);
-        let Some(goal) = goal.map(|range| (at.0.image, range.start)) else {
-            return Some(vec![alone]);
+        let Some(goal) = goal else {
+            return Ok(Some(vec![alone]));
         };
         let mut seen = BTreeMap::from([((loaded.image, range.start), 0)]);
         let mut reached = vec![Reached {
@@ -162,9 +204,14 @@ impl Images {
         let mut searched = 0;
         while searched < reached.len().min(MAX_SEARCHED) {
             let (loaded, range) = (reached[searched].loaded, reached[searched].range.clone());
-            let jumps = self.image_of(loaded).map(|image| jumps_in(image, range));
-            for (at, target) in jumps.unwrap_or_default() {
-                let Some((loaded, range)) = self.follow(code, loaded, target, memory) else {
+            let code_of = self
+                .image_of(loaded)
+                .and_then(|image| image.code_in(range.clone(), MAX_CODE));
+            let bytes = code_of.unwrap_or_default();
+            effort.spend(1 + bytes.len() / BYTES_OF_STEP)?;
+            for (at, target) in jumps_in(bytes, &range) {
+                let Some((loaded, range)) = self.follow(code, loaded, target, memory, effort)?
+                else {
                     continue;
                 };
                 let function = (loaded.image, range.start);
@@ -211,7 +258,7 @@ impl Images {
         if way.is_empty() {
             way.push(alone);
         }
-        Some(way)
+        Ok(Some(way))
     }
 
     /// The frames of functions on a way that say something besides what was found at its end.
@@ -271,25 +318,37 @@ impl Images {
         mut loaded: &'a Loaded,
         mut target: Target,
         memory: &dyn Memory,
-    ) -> Option<(&'a Loaded, Range<u64>)> {
+        effort: &mut Effort,
+    ) -> Result<Option<(&'a Loaded, Range<u64>)>, NotNow> {
         for _ in 0..=MAX_STUBS {
+            effort.spend(1)?;
             let address = match target {
                 Target::Address(address) => address,
                 Target::Slot(slot) => {
-                    let held = memory.word(slot.wrapping_add(loaded.bias)).ok()?;
-                    loaded = code.find(held)?;
+                    let slot = slot.wrapping_add(loaded.bias);
+                    // Bytes that only look like a jump mean a slot where nothing is mapped.
+                    if !code.may_be_data(slot) {
+                        return Ok(None);
+                    }
+                    let held = memory.word(slot).map_err(|_| NotNow)?;
+                    let Some(found) = code.find(held) else {
+                        return Ok(None);
+                    };
+                    loaded = found;
                     held.wrapping_sub(loaded.bias)
                 }
             };
-            let image = self.image_of(loaded)?;
+            let Some(image) = self.image_of(loaded) else {
+                return Ok(None);
+            };
             let function = image.function(address).filter(|it| it.start == address);
             // Rules for unwinding take all stubs for one function, of which the first stub is the beginning.
             match jump(image, address) {
                 Some(next) if !image.has_symbol(address) => target = next,
-                _ => return function.map(|range| (loaded, range)),
+                _ => return Ok(function.map(|range| (loaded, range))),
             }
         }
-        None
+        Ok(None)
     }
 
     fn image_of(&self, loaded: &Loaded) -> Option<&Image> {
@@ -305,12 +364,9 @@ fn place(code: &Code, at: FrameAddress) -> Option<Place<'_>> {
 }
 
 /// The jumps in a function that lead out of it, as far as its bytes look like jumps, each with its address.
-fn jumps_in(image: &Image, range: Range<u64>) -> Vec<(u64, Target)> {
-    let Some(code) = image.code_in(range.clone(), MAX_CODE) else {
-        return Vec::new();
-    };
+fn jumps_in<'a>(code: &'a [u8], range: &'a Range<u64>) -> impl Iterator<Item = (u64, Target)> + 'a {
     let distance = |at: usize| code.get(at..at + 4)?.try_into().ok();
-    let found = (0..code.len()).filter_map(|at| {
+    let found = (0..code.len()).filter_map(move |at| {
         let start = range.start.checked_add(at as u64)?;
         let target = match (code[at], code.get(at + 1)) {
             (0xeb, Some(&distance)) => {
@@ -328,7 +384,7 @@ fn jumps_in(image: &Image, range: Range<u64>) -> Vec<(u64, Target)> {
     });
     let is_outward =
         |(_, target): &(u64, Target)| !matches!(target, Target::Address(it) if range.contains(it));
-    found.filter(is_outward).collect()
+    found.filter(is_outward)
 }
 
 /// Where the call leads that returns to `back`.

@@ -1,0 +1,229 @@
+//! Calls that have led to another function than they name, in programs made by hand.
+
+use std::{cell::Cell, path::Path};
+
+use bytes::Bytes;
+
+use super::{Capture, Images, calls::MAX_STEPS};
+use crate::{
+    image::{
+        Files, Reading,
+        made::{LENGTH, Program},
+    },
+    maps::{self, Mapping},
+    memory::{Memory, Unreadable},
+    stack::Frames,
+};
+
+/// Where the program is mapped.
+const BASE: u64 = 0x10_0000;
+/// Where the stack is.
+const STACK: u64 = 0x7000_0000;
+/// Where the slots are, in the numbering of the program.
+const SLOTS: u64 = 0x6_0000;
+
+/// Slots that all hold the same, and how often they were read.
+struct Slots {
+    held: Cell<Option<u64>>,
+    read: Cell<usize>,
+}
+
+impl Slots {
+    fn holding(held: u64) -> Self {
+        Self {
+            held: Cell::new(Some(held)),
+            read: Cell::new(0),
+        }
+    }
+}
+
+impl Memory for Slots {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {
+        // Whether code is that of a trampoline is asked too: it is not.
+        if buffer.len() != 8 {
+            buffer.fill(0);
+            return Ok(());
+        }
+        self.read.set(self.read.get() + 1);
+        let held = self.held.get().ok_or(Unreadable { address })?;
+        buffer.copy_from_slice(&held.to_le_bytes());
+        Ok(())
+    }
+}
+
+struct OneFile(Cell<Option<Bytes>>);
+
+impl Files for OneFile {
+    fn open(&self, _: &Path) -> Option<Bytes> {
+        None
+    }
+
+    fn open_mapped(&self, _: &Mapping) -> Option<Bytes> {
+        let file = self.0.take();
+        self.0.set(file.clone());
+        file
+    }
+}
+
+/// Looks at threads of the program.
+struct Looks {
+    images: Images,
+    frames: Frames,
+    file: OneFile,
+}
+
+impl Looks {
+    fn at(file: Bytes) -> Self {
+        Self {
+            images: Images::new(Reading::Lines),
+            frames: Frames::new(),
+            file: OneFile(Cell::new(Some(file))),
+        }
+    }
+
+    /// The functions of a thread that is at the first of these addresses, and returns to the others; innermost first.
+    fn functions(&mut self, addresses: &[u64], memory: &dyn Memory) -> Vec<String> {
+        let line = format!(
+            "{BASE:x}-{:x} r-xp 00000000 fe:00 7 /program\n",
+            BASE + LENGTH as u64
+        );
+        let code = self
+            .images
+            .code(&maps::parse(line.as_bytes()), &self.file, memory);
+        let mut bytes = Vec::new();
+        for (above, address) in (1_u64..).zip(&addresses[1..]) {
+            bytes.extend((STACK + 16 * above).to_le_bytes());
+            bytes.extend((BASE + address).to_le_bytes());
+        }
+        bytes.extend([0; 64]);
+        let capture = Capture {
+            instruction: BASE + addresses[0],
+            stack: STACK,
+            frame: STACK,
+            bytes,
+        };
+        self.images.begin();
+        let (images, frames) = (&mut self.images, &mut self.frames);
+        let stack = images.unwind(&code, &capture, memory, &self.file, frames);
+        let names = stack.frames.iter().rev();
+        let name = |&id| frames.get(id).function.as_deref().unwrap_or("?").to_owned();
+        names.map(name).collect()
+    }
+}
+
+/// `main` calls `stub`, which jumps to `public` by a slot; that ends with a jump to `inner`.
+fn by_slot() -> Bytes {
+    let mut program = Program::new();
+    program.function("main", 0x1000, 0x100);
+    program.function("public", 0x2000, 0x40);
+    program.function("inner", 0x3000, 0x40);
+    program.jump(0x1010, &[0xe8], 0x5000);
+    program.jump(0x5000, &[0xff, 0x25], SLOTS);
+    program.jump(0x2010, &[0xe9], 0x3000);
+    program.build()
+}
+
+#[test]
+fn a_call_is_looked_up_once_wherever_it_has_led_in_a_function() {
+    let mut looks = Looks::at(by_slot());
+    let slots = Slots::holding(BASE + 0x2000);
+    for at in [0x3000, 0x3001, 0x3020] {
+        let functions = looks.functions(&[at, 0x1015], &slots);
+        assert_eq!(functions[..3], ["inner", "public", "main"], "{at:x}");
+    }
+    assert_eq!(slots.read.get(), 1);
+    assert_eq!(looks.images.left.len(), 1);
+}
+
+#[test]
+fn a_slot_that_could_not_be_read_is_read_again() {
+    let mut looks = Looks::at(by_slot());
+    let slots = Slots::holding(BASE + 0x2000);
+    let held = slots.held.take();
+    assert_eq!(
+        looks.functions(&[0x3001, 0x1015], &slots)[..2],
+        ["inner", "main"]
+    );
+    slots.held.set(held);
+    assert_eq!(
+        looks.functions(&[0x3001, 0x1015], &slots)[..3],
+        ["inner", "public", "main"]
+    );
+}
+
+#[test]
+fn a_file_that_could_not_be_opened_is_opened_again() {
+    let slots = Slots::holding(BASE + 0x2000);
+    let mut looks = Looks::at(by_slot());
+    let file = looks.file.0.take();
+    assert_eq!(looks.functions(&[0x3001, 0x1015], &slots)[..1], ["?"]);
+    looks.file.0.set(file);
+    let functions = looks.functions(&[0x3001, 0x1015], &slots);
+    assert_eq!(functions[..3], ["inner", "public", "main"]);
+}
+
+/// Each of many calls leads to functions that consist of nothing but jumps, all of which would have to be followed.
+#[test]
+fn a_program_of_jumps_does_not_keep_us() {
+    const SIZE: u64 = 0x4000;
+    let mut program = Program::new();
+    program.function("calls", 0x1000, 0x1000);
+    let calls: Vec<u64> = (0x1000..).step_by(5).take(16).collect();
+    for &call in &calls {
+        program.jump(call, &[0xe8], 0x4000);
+    }
+    for number in 0..20 {
+        let start = 0x4000 + number * SIZE;
+        program.function(&format!("jumps{number}"), start, SIZE);
+        program.jump(start, &[0xe9], start + SIZE);
+        for at in (start + 5..start + SIZE - 6).step_by(6) {
+            program.jump(at, &[0xff, 0x25], SLOTS);
+        }
+    }
+    let mut looks = Looks::at(program.build());
+    let slots = Slots::holding(BASE + 0x1f80);
+    let mut stack = vec![0x1004];
+    stack.extend(calls.iter().map(|call| call + 5));
+    // What there was no time for is looked for the next time; after some looks nothing is left to be found out.
+    let mut read = Vec::new();
+    while read.last() != Some(&0) && read.len() < 9 {
+        slots.read.set(0);
+        let functions = looks.functions(&stack, &slots);
+        assert!(functions.len() >= stack.len());
+        read.push(slots.read.get());
+    }
+    assert!(read[0] <= MAX_STEPS && read.len() > 2, "{read:?}");
+    assert_eq!(read.last(), Some(&0), "{read:?}");
+}
+
+/// The input of the fuzz target, as it is read there: as memory too, page after page.
+#[test]
+fn the_fuzz_target_begins_with_a_call_through_a_slot() {
+    struct Pages(&'static [u8]);
+
+    impl Memory for Pages {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {
+            let at = usize::try_from(address % 4096).unwrap();
+            let there = self.0.get(at..at + buffer.len());
+            buffer.copy_from_slice(there.ok_or(Unreadable { address })?);
+            Ok(())
+        }
+    }
+
+    let input = include_bytes!("../../../../fuzz/seeds/debug_image/call_through_a_slot");
+    let word = |at: usize| u64::from_be_bytes(input[at..at + 8].try_into().unwrap());
+    let file = OneFile(Cell::new(Some(Bytes::from_static(&input[26..]))));
+    let line = format!("{BASE:x}-{:x} r-xp 00000000 fe:00 7 /program\n", 2 * BASE);
+    let (mut images, mut frames) = (Images::new(Reading::Lines), Frames::new());
+    let code = images.code(&maps::parse(line.as_bytes()), &file, &Pages(input));
+    let capture = Capture {
+        instruction: BASE + word(2),
+        stack: word(10),
+        frame: word(18),
+        bytes: input.to_vec(),
+    };
+    let stack = images.unwind(&code, &capture, &Pages(input), &file, &mut frames);
+    let name = |&id| frames.get(id).function.as_deref().unwrap_or("?").to_owned();
+    let names: Vec<String> = stack.frames.iter().rev().map(name).collect();
+    assert_eq!(names[..3], ["inner", "public", "main"]);
+}
