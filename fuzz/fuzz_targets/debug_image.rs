@@ -67,6 +67,7 @@ fuzz_target!(|input: &[u8]| {
     let words = Words(&memory);
     let (mut images, mut frames) = (Images::new(Reading::Lines), Frames::new());
     let code = images.code(&maps::parse(line.as_bytes()), &files, &words);
+    let _ = images.joining(&code);
     let capture = Capture {
         instruction: BASE.wrapping_add(registers[0] & 0xfffff),
         stack: registers[1],

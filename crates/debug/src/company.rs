@@ -4,6 +4,10 @@
 //! spawned. *Below* a rank is what it has started: workers of a data loader, a pool, a shell. *Beside* the ranks is what their
 //! launcher has started too, or where there is no launcher their parent: spawned jobs above all. Neither the launcher counts nor
 //! what stands between it and a rank, such as a proxy, a shell or `time`: they wait for the rank.
+//!
+//! *Neighbors* are the processes of the same user's other launchers on this machine. Jobs can join each other by a port
+//! (`MPI_Comm_connect`), and nothing outside of them shows that they have. So neighbors matter only to programs that name
+//! one of the functions which do that ([`Joining`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,6 +39,8 @@ pub struct Process {
     pub name: String,
     /// The processor time that it has used, with that of the children that it has taken note of.
     pub cpu: Duration,
+    /// Whose it is; nothing where that is not known.
+    pub user: Option<u32>,
 }
 
 /// Some processes.
@@ -55,6 +61,23 @@ pub struct Company {
     pub beside: Crowd,
     /// Those of them that the launcher has started itself: they are ranks of other jobs.
     pub jobs: BTreeSet<i32>,
+    /// What other launchers of the same user have started.
+    #[serde(default)]
+    pub neighbors: Crowd,
+    /// Whether the job can have joined one of theirs.
+    #[serde(default)]
+    pub joining: Joining,
+}
+
+/// Whether a program can join its job with that of another launcher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Joining {
+    /// It names no function that does that.
+    #[default]
+    Never,
+    /// It names one; whether it has called that is not known.
+    Possible,
 }
 
 /// What processes that are no ranks have done in all looks.
@@ -85,6 +108,8 @@ impl Company {
             .values()
             .filter_map(|&pid| root(above(pid), &is_launcher))
             .collect();
+        let user = |pid: &i32| all.get(pid).and_then(|it| it.user);
+        let users: BTreeSet<u32> = ranks.values().filter_map(user).collect();
         let mut company = Self::default();
         for process in processes {
             let pid = process.pid;
@@ -99,6 +124,10 @@ impl Company {
                 if is_launcher(process.parent) {
                     company.jobs.insert(pid);
                 }
+            } else if above(pid).any(&is_launcher)
+                && user(&pid).is_some_and(|it| users.contains(&it))
+            {
+                company.neighbors.add(process);
             }
         }
         company
@@ -117,6 +146,13 @@ impl Company {
     pub fn beside(samples: &[Sample], span: Duration) -> Work {
         let crowds = samples.iter();
         Crowd::work(crowds.map(|it| Some(&it.snapshot.company.beside)), span)
+    }
+
+    /// What the neighbors have done in all looks.
+    #[must_use]
+    pub fn neighbors(samples: &[Sample], span: Duration) -> Work {
+        let crowds = samples.iter();
+        Crowd::work(crowds.map(|it| Some(&it.snapshot.company.neighbors)), span)
     }
 }
 
@@ -162,6 +198,7 @@ mod tests {
             parent,
             name: name.to_owned(),
             cpu: Duration::from_millis(1),
+            user: Some(if name == "other" { 2000 } else { 1000 }),
         };
         let processes: Vec<Process> = processes.iter().map(process).collect();
         let ranks = ranks.iter().zip(0..).map(|(&pid, rank)| (Rank(rank), pid));
@@ -259,6 +296,29 @@ mod tests {
         assert_eq!(found.jobs, BTreeSet::new());
         let orphan = company(&[(1, 0, "init"), (10, 1, "a.out"), (11, 1, "cc1")], &[10]);
         assert_eq!(orphan, Company::default());
+    }
+
+    #[test]
+    fn neighbors_are_what_the_users_other_launchers_have_started() {
+        let found = company(
+            &[
+                (4, 1, "bash"),
+                (5, 4, "mpiexec"),
+                (10, 5, "a.out"),
+                (11, 10, "helper"),
+                (15, 4, "mpiexec"),
+                (16, 15, "hydra_pmi_proxy"),
+                (20, 16, "server"),
+                (21, 20, "helper"),
+                (30, 4, "make"),
+                (40, 1, "mpiexec"),
+                (41, 40, "other"),
+                (99, 4, "dbgr"),
+            ],
+            &[10],
+        );
+        assert_eq!(pids(&found.neighbors), [20, 21]);
+        assert!(found.beside.pids.is_empty());
     }
 
     #[test]

@@ -27,6 +27,8 @@ use object::{
 use thiserror::Error;
 
 use crate::{
+    company::Joining,
+    known,
     maps::Mapping,
     stack::{Frame, FrameKind, Source},
 };
@@ -45,6 +47,7 @@ pub struct Image {
     build_id: Option<Vec<u8>>,
     debug_link: Option<String>,
     symbols: OnceCell<Symbols>,
+    joining: OnceCell<Joining>,
     lines: OnceCell<Option<Lines>>,
 }
 
@@ -153,6 +156,7 @@ impl Image {
             debug_link,
             file,
             symbols: OnceCell::new(),
+            joining: OnceCell::new(),
             lines: OnceCell::new(),
         })
     }
@@ -189,6 +193,17 @@ impl Image {
     #[must_use]
     pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<(u64, u64)>; N] {
         symbols::find(&self.file, names)
+    }
+
+    /// Whether its code can join its job with another: whether it names a function of MPI that does.
+    #[must_use]
+    pub fn joining(&self) -> Joining {
+        *self
+            .joining
+            .get_or_init(|| match symbols::has(&self.file, known::joins_jobs) {
+                true => Joining::Possible,
+                false => Joining::Never,
+            })
     }
 
     /// The address of a section, in the file's own numbering, and its bytes.

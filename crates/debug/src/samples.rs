@@ -24,7 +24,7 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    company::{Company, Work},
+    company::{Company, Joining, Work},
     known::{self, Kind},
     stack::{Activity, Child, FrameId, Frames, Missing, Seen, Snapshot, Thread, Wait},
 };
@@ -142,6 +142,20 @@ pub struct Observation {
     pub beside: Work,
     /// Whether their launcher has other jobs.
     pub jobs: Jobs,
+    /// Whether jobs of other launchers may take part.
+    pub neighbors: Neighbors,
+}
+
+/// What jobs of other launchers do that a job can be joined with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Neighbors {
+    /// It can be joined with none.
+    #[default]
+    Strangers,
+    /// It can be: those that are to be seen wait, and others may be on other machines.
+    Idle,
+    /// It can be, and they are at work.
+    AtWork,
 }
 
 /// Whether a job is the only one of its launcher.
@@ -219,12 +233,19 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
     let several = samples
         .iter()
         .any(|it| !it.snapshot.company.jobs.is_empty());
+    let joins = |sample: &Sample| sample.snapshot.company.joining == Joining::Possible;
+    let neighbors = match Company::neighbors(samples, span) {
+        _ if !samples.iter().any(joins) => Neighbors::Strangers,
+        Work::Idle => Neighbors::Idle,
+        Work::AtWork => Neighbors::AtWork,
+    };
     Observation {
         span,
         looks: samples.len(),
         ranks,
         beside: Company::beside(samples, span),
         jobs: if several { Jobs::Several } else { Jobs::One },
+        neighbors,
     }
 }
 

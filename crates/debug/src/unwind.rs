@@ -17,6 +17,7 @@ use framehop::{
 };
 
 use crate::{
+    company::Joining,
     image::{Files, Image, Reading, Section},
     maps::{FileId, Mapping},
     memory::{Copied, Memory, Unreadable},
@@ -349,6 +350,15 @@ impl Images {
                 .map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()),
         };
         program.into_iter().chain(mpi).map(build).collect()
+    }
+
+    /// Whether a process with this code can join its job with another. Libraries of MPI name the functions for that always.
+    #[must_use]
+    pub fn joining(&self, code: &Code) -> Joining {
+        let images = code.modules.iter();
+        let images = images.filter_map(|loaded| self.images[loaded.image.0].as_deref());
+        let own = images.filter(|image| !image.name().starts_with("libmpi"));
+        own.map(Image::joining).max().unwrap_or_default()
     }
 
     /// A program or library that a process has mapped, by a part of its path, with how far it is moved.

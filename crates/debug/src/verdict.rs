@@ -25,7 +25,7 @@ use self::{
 };
 use crate::{
     company::Work,
-    samples::{Jobs, Observation},
+    samples::{Jobs, Neighbors, Observation},
     stack::{Activity, FrameId, Frames},
 };
 
@@ -113,6 +113,7 @@ fn holding<'a>(all: &'a Observation, stances: &'a Stances) -> impl Iterator<Item
     rules::OF_JOBS
         .iter()
         .filter(move |rule| is_alone || rule.holds_beside_others())
+        .filter(|rule| all.neighbors != Neighbors::AtWork || !rule.is_of_messages())
         .filter_map(|rule| hold(rule, all, stances))
 }
 
@@ -122,7 +123,11 @@ fn hold(rule: &'static Rule, all: &Observation, stances: &Stances) -> Option<Hel
         Odd::Nobody(_) | Odd::DifferentCalls | Odd::Absent => &[],
     };
     let (mut waiting, mut odd) = (Vec::new(), Vec::new());
-    let mut manner = Manner::Asleep;
+    // Who is joined with another job may have had a message from there between two looks, as who polls may.
+    let mut manner = match all.neighbors {
+        Neighbors::Idle | Neighbors::AtWork if rule.is_of_messages() => Manner::Polling,
+        _ => Manner::Asleep,
+    };
     for (&rank, &(role, how)) in stances {
         if odd_roles.contains(&role) {
             odd.push((rank, role));

@@ -10,8 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base::Rank;
 use bytes::Bytes;
 use debug::{
+    company::Joining,
     image::{self, Files},
     maps::{self, Mapping},
     memory::{Memory, Unreadable},
@@ -177,6 +179,13 @@ impl Looker {
             version: build.to_string(),
         };
         builds.into_iter().take(MAX_BUILDS).map(version).collect()
+    }
+
+    /// Whether one of these ranks can join its job with another, as far as they were looked at.
+    pub(super) fn joining(&self, ranks: &BTreeMap<Rank, (Pid, u64)>) -> Joining {
+        let known = ranks.values().filter_map(|(pid, _)| self.codes.get(pid));
+        let joining = known.map(|known| self.images.joining(&known.code));
+        joining.max().unwrap_or_default()
     }
 
     /// Looks at every thread of the process that has this number since `started`, in ticks since boot. Each is stopped for a

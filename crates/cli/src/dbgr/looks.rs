@@ -183,6 +183,7 @@ pub(super) fn take(
         let mut snapshot = look(looker, &around);
         if !plan.is_single() {
             snapshot.company = around.company;
+            snapshot.company.joining = looker.joining(ranks);
         }
         let took = started.elapsed();
         // The first look reads files, and its last rank is seen late: with its end the time begins.
@@ -311,6 +312,7 @@ impl Around {
                 parent: info.ppid.as_raw(),
                 name: info.name.clone(),
                 cpu: info.cpu,
+                user: os::owner_of(info.pid),
             })
             .collect();
         // Whoever is still there was there when the processes were listed.

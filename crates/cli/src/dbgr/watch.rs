@@ -275,11 +275,12 @@ impl<'a> Watcher<'a> {
         let ranks = super::here(target);
         let around = Around::of(&ranks);
         let children = around.children().map(|(_, info)| info.pid);
-        let ranks = ranks.into_values().map(|(pid, _)| pid);
-        let pids: BTreeSet<Pid> = ranks.chain(children).collect();
+        let of_ranks = ranks.values().map(|&(pid, _)| pid);
+        let pids: BTreeSet<Pid> = of_ranks.chain(children).collect();
         self.looker.keep(|pid| pids.contains(&pid));
         let mut snapshot = super::look(&mut self.looker, target, &around);
         snapshot.company = around.company;
+        snapshot.company.joining = self.looker.joining(&ranks);
         os::rest(Duration::ZERO);
         let deeds = deeds(target);
         self.spent += self.begin.elapsed().saturating_sub(at);

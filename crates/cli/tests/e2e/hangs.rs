@@ -414,6 +414,31 @@ mod corpus {
         nothing_is_said(&[program, "server"], program, OFTEN);
     }
 
+    /// What its ranks wait for may come from the job of another launcher, as long as that is at work.
+    #[test]
+    fn joined() {
+        let sandbox = Sandbox::new();
+        let program = programs(&mpi_compiler());
+        let program = program.to_str().unwrap();
+        let run = started(&sandbox, "4", &[program, "joined"]);
+        let pids = ranks(&sandbox, program);
+        let words = [
+            "run",
+            "-n",
+            "1",
+            "sh",
+            "-c",
+            "echo working; while :; do :; done",
+        ];
+        let other = sandbox.start(&mut sandbox.rally(&words));
+        other.expect(Stream::Stdout, "working");
+        let said = verdict(&sandbox, "11", "420", &pids);
+        assert!(said.ends_with("\nno verdict"), "{said}");
+        stop(other);
+        // Other tests run at the same time, whose jobs are at work as well.
+        stop(run);
+    }
+
     #[test]
     fn wait_for_in_cpp() {
         let source = testdata("healthy/wait_for.cc");

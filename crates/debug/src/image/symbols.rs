@@ -205,6 +205,15 @@ pub(super) fn find<const N: usize>(file: &[u8], names: [&str; N]) -> [Option<(u6
     found
 }
 
+/// Whether a file has a symbol that is this, or wants it of another file.
+pub(super) fn has(file: &[u8], is_it: impl Fn(&[u8]) -> bool) -> bool {
+    let Ok(elf) = ElfFile64::<LittleEndian>::parse(file) else {
+        return false;
+    };
+    // What is linked statically has no dynamic symbols.
+    named(&elf, [Table::Dynamic, Table::Full], MAX_NAMES).any(|(_, name)| is_it(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,5 +236,7 @@ mod tests {
         assert_eq!(read(6 + MAX_NAME + 1), ["first", ""]);
         assert_eq!(read(6), ["first"]);
         assert_eq!(find(&file, ["last", "none"]), [Some((0x3000, 8)), None]);
+        assert!(has(&file, |name| name == b"last"));
+        assert!(!has(&file, |name| name == b"none"));
     }
 }

@@ -216,6 +216,26 @@ pub(super) fn known(name: &str, module: Option<&str>) -> Option<Known> {
     })
 }
 
+/// Functions that join a job with one that another launcher has started.
+const JOIN_JOBS: [&str; 3] = ["MPI_Comm_accept", "MPI_Comm_connect", "MPI_Comm_join"];
+
+/// Whether a symbol of this name is one of these functions.
+pub(crate) fn joins_jobs(symbol: &[u8]) -> bool {
+    /// No spelling of them is longer.
+    const MAX: usize = 64;
+    let base = str::from_utf8(symbol).ok().filter(|it| it.len() <= MAX);
+    let base = base.and_then(base_of_symbol);
+    base.is_some_and(|it| JOIN_JOBS.iter().any(|name| name.eq_ignore_ascii_case(&it)))
+}
+
+fn base_of_symbol(symbol: &str) -> Option<String> {
+    // Most symbols are none of MPI: that is seen without taking memory.
+    let is_likely = ["mpi_comm_", "mpi_f08_mod", "mpi_f08_mp", "mpir_comm_"];
+    let lower = symbol.to_ascii_lowercase();
+    let is_likely = is_likely.iter().any(|part| lower.contains(part));
+    Some(base(symbol.split('@').next().filter(|_| is_likely)?)?.0)
+}
+
 /// How a name is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spelling {

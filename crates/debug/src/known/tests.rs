@@ -200,3 +200,25 @@ fn threads_of_libraries() {
         assert_eq!(helper(name, frames.iter()), expected, "{name}: {stack}");
     }
 }
+
+#[test]
+fn symbols_that_join_jobs() {
+    for (symbol, expected) in [
+        ("MPI_Comm_connect", true),
+        ("PMPI_Comm_accept", true),
+        ("mpi_comm_join_", true),
+        ("MPI_COMM_ACCEPT", true),
+        ("mpi_comm_connect_f08_", true),
+        ("mpi_comm_accept__", true),
+        ("MPI_Comm_connect@@VERS_1", true),
+        ("MPI_Comm_disconnect", false),
+        ("MPI_Comm_spawn", false),
+        ("connect", false),
+        ("my_MPI_Comm_connection", false),
+        ("", false),
+    ] {
+        assert_eq!(super::joins_jobs(symbol.as_bytes()), expected, "{symbol}");
+    }
+    assert!(!super::joins_jobs(&[b'm'; 1 << 20]));
+    assert!(!super::joins_jobs(&[0xff; 9]));
+}

@@ -10,7 +10,8 @@
 //!
 //! Ranks, after a slash the name of a further thread; frames, outermost first, with source and module, or `py:` before
 //! a function of Python; what the thread does; the processor time that it uses, in percent. Instead of a rank `below N`,
-//! `beside` and `job`: a process that is none, and the processor time that it uses. Instead of a rank `child N PID PARENT
+//! `beside`, `job` and `neighbor`: a process that is none, and the processor time that it uses (a
+//! neighbor also says that the job can be joined with others). Instead of a rank `child N PID PARENT
 //! NAME`: a process below a rank, of which the first thread is shown.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -18,7 +19,7 @@ use std::{collections::BTreeMap, time::Duration};
 use base::{Rank, RankSet};
 
 use super::{Recording, Sample};
-use crate::company::Company;
+use crate::company::{Company, Joining};
 use crate::stack::{
     Activity, Child, End, Frame, FrameKind, Missing, Seen, Snapshot, Source, Stack, Thread, Wait,
 };
@@ -115,6 +116,10 @@ fn joins(company: &mut Company, who: &str, cpu: Duration) {
             .below
             .entry(Rank(rank.parse().unwrap()))
             .or_default(),
+        None if who == "neighbor" => {
+            company.joining = Joining::Possible;
+            &mut company.neighbors
+        }
         None => &mut company.beside,
     };
     let pid = 1_000 + i32::try_from(crowd.pids.len()).unwrap();

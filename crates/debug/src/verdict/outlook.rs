@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     company::Work,
-    samples::{Jobs, Observation},
+    samples::{Jobs, Neighbors, Observation},
     stack::Frames,
 };
 
@@ -104,6 +104,10 @@ fn company(all: &Observation, stances: &Stances) -> Option<String> {
         (Jobs::One, Work::AtWork) => {
             Some("processes that were started beside them are at work".to_owned())
         }
+        (Jobs::One, Work::Idle) if all.neighbors == Neighbors::AtWork => Some(
+            "the user's other jobs on this machine are at work, which they may be joined with"
+                .to_owned(),
+        ),
         (Jobs::One, Work::Idle) => None,
     }
 }

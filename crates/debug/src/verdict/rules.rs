@@ -91,6 +91,19 @@ impl Rule {
     pub(super) const fn holds_beside_others(&self) -> bool {
         matches!(self.id, RuleId::Stopped | RuleId::DiskWait)
     }
+
+    /// Whether a message from a job that this one has joined would end what it speaks of.
+    pub(super) const fn is_of_messages(&self) -> bool {
+        matches!(
+            self.id,
+            RuleId::Finalize
+                | RuleId::NotInCollective
+                | RuleId::MismatchedCollectives
+                | RuleId::NobodySends
+                | RuleId::NobodyReceives
+                | RuleId::MismatchedMessages
+        )
+    }
 }
 
 /// Who is odd.

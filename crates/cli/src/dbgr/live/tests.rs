@@ -232,11 +232,11 @@ fn a_process_lives_on_when_its_first_thread_has_ended() {
     });
     let machine = Machine { ask: Ask::Nobody };
     let target = target::find(&machine, &Wish::Process(pid.as_raw())).unwrap();
-    let proc = &target.procs[&base::Rank(0)];
+    let proc = &target.procs[&Rank(0)];
     assert_eq!((proc.pid, &*proc.program), (pid.as_raw(), &*program));
     let mut looker = Looker::new(report::Detail::Folded);
     let seen = looker.look(pid, running.started());
-    let procs = [(base::Rank(0), seen)].into_iter().collect();
+    let procs = [(Rank(0), seen)].into_iter().collect();
     let recording = samples::Recording {
         frames: looker.frames,
         samples: vec![samples::Sample {

@@ -345,6 +345,24 @@ fn parents_of_a_job_that_computes() {
 }
 
 #[test]
+fn a_job_that_is_joined_with_that_of_another_launcher() {
+    for how in ["poll 0", "running 99"] {
+        for call in ["MPI_Recv", "MPI_Ssend", "MPI_Wait"] {
+            quiet(
+                &[format!("0-3: main@a.c:5 > {call}!libmpi.so = {how}\nneighbor: 60").as_str(); 12],
+            );
+        }
+        let others = "0: main@a.c:5 > MPI_Recv!libmpi.so";
+        for call in ["MPI_Barrier", "MPI_Finalize"] {
+            let text = format!(
+                "{others} = {how}\n1-3: main@a.c:9 > {call}!libmpi.so = {how}\nneighbor: 60"
+            );
+            quiet(&[text.as_str(); 12]);
+        }
+    }
+}
+
+#[test]
 fn a_server_that_waits_for_clients() {
     quiet_at(
         "0: main@a.c:5 > MPI_Comm_accept!libmpi.so = poll 0\n1-3: main@a.c:7 > MPI_Barrier!libmpi.so = poll 0",

@@ -151,6 +151,24 @@ fn a_ring_in_which_all_receive() {
     );
 }
 
+/// Others may be on other machines, and have sent something between two looks.
+#[test]
+fn a_job_that_may_be_joined_with_others_which_wait() {
+    let text = "0-3: main@a.c:5 > MPI_Recv!libmpi.so = poll 0\nneighbor: 0";
+    assert!(verdicts(&[text; 9]).is_empty());
+    check(
+        text,
+        10,
+        "possible: ranks 0-3 wait in MPI_Recv (a.c:5), for at least 9 s: all wait to receive and none sends",
+    );
+    // One rank is in the way of all, whatever others do.
+    let lock = "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n3: main@a.c:9 > pthread_cond_wait!libc.so.6 = futex 0";
+    for neighbor in ["neighbor: 0", "neighbor: 60"] {
+        let said = verdicts(&[format!("{lock}\n{neighbor}").as_str(); 3]);
+        assert!(said[0].starts_with("likely: "), "{said:?}");
+    }
+}
+
 #[test]
 fn mismatched_tags() {
     check(

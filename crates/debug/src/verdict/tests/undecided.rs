@@ -32,6 +32,7 @@ fn who_is_where_the_others_are_not() {
         "0-3: main@io.c:9 > MPI_Barrier!libmpi.so = running 99".to_owned(),
         "0-3: main@io.c:9 > MPI_Recv!libmpi.so = running 99".to_owned(),
         "0-3: main@io.c:9 > MPI_Recv!libmpi.so = running 99\njob: 100".to_owned(),
+        "0-3: main@io.c:9 > MPI_Recv!libmpi.so = running 99\nneighbor: 100".to_owned(),
         "0: main@io.c:9 > read!libc.so.6 = read 0".to_owned(),
     ];
     let said: String = sentences.iter().map(|text| said_of(text) + "\n").collect();
@@ -46,6 +47,7 @@ fn who_is_where_the_others_are_not() {
     no verdict: ranks 0-3 wait in MPI_Barrier (io.c:9)
     no verdict: ranks 0-3 wait in MPI_Recv (io.c:9); 10 looks over 4 s can tell more (--samples 10 --every 1s)
     no verdict: ranks 0-3 wait in MPI_Recv (io.c:9); their launcher has other jobs, which they may wait for
+    no verdict: ranks 0-3 wait in MPI_Recv (io.c:9); the user's other jobs on this machine are at work, which they may be joined with
     no verdict: nothing that was seen tells a program that hangs from a slow one
     ");
 }
