@@ -152,7 +152,7 @@ impl Image {
             name: path.rsplit('/').next().unwrap_or(path).into(),
             segments: segments(&*file).map_err(NotAnImage)?,
             unwinding,
-            build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
+            build_id: sections::build_id(&elf),
             debug_link,
             file,
             symbols: OnceCell::new(),

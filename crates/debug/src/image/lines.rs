@@ -122,7 +122,7 @@ fn has_lines(file: &Bytes) -> bool {
 fn belongs(other: &Bytes, file: &Bytes) -> bool {
     let id = |file: &Bytes| {
         let elf = ElfFile64::<object::LittleEndian>::parse(&**file).ok()?;
-        elf.build_id().ok().flatten().map(<[u8]>::to_vec)
+        sections::build_id(&elf)
     };
     id(other) == id(file)
 }

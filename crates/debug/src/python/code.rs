@@ -46,7 +46,19 @@ struct Known {
     identity: Identity,
     function: Option<Arc<str>>,
     file: Option<Arc<str>>,
-    lines: Vec<u8>,
+    /// Nothing where they could not be read.
+    lines: Option<Vec<u8>>,
+}
+
+impl Known {
+    /// Whether nothing is missing that may be there the next time.
+    const fn is_whole(&self) -> bool {
+        self.function.is_some() && self.file.is_some() && self.lines.is_some()
+    }
+
+    fn lines(&self) -> &[u8] {
+        self.lines.as_deref().unwrap_or_default()
+    }
 }
 
 /// What tells a code object from another that took its place.
@@ -116,7 +128,7 @@ impl Codes {
                 .map(|start| address.wrapping_sub(start).cast_signed()),
         };
         let first = i64::from(known.identity.first_line);
-        let line = offset.and_then(|offset| layout.lines.line(&known.lines, first, offset));
+        let line = offset.and_then(|offset| layout.lines.line(known.lines(), first, offset));
         frame.function.clone_from(&known.function);
         frame.source = known.file.clone().map(|file| Source {
             file,
@@ -142,7 +154,7 @@ impl Codes {
         if self
             .known
             .get(&address)
-            .is_none_or(|known| known.identity != identity)
+            .is_none_or(|known| known.identity != identity || !known.is_whole())
         {
             if self.known.len() >= MAX_KNOWN || self.kept >= MAX_KEPT {
                 self.known.clear();
@@ -150,8 +162,8 @@ impl Codes {
                 self.kept = 0;
             }
             let known = self.load(interpreter, identity, memory);
-            self.kept = self.kept.saturating_add(known.lines.len());
-            self.left = self.left.saturating_sub(known.lines.len());
+            self.kept = self.kept.saturating_add(known.lines().len());
+            self.left = self.left.saturating_sub(known.lines().len());
             self.known.insert(address, known);
         }
         self.known.get(&address)
@@ -187,7 +199,7 @@ impl Codes {
             identity,
             function: text(identity.name),
             file,
-            lines: lines.unwrap_or_default(),
+            lines,
         }
     }
 }

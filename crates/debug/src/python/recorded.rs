@@ -235,6 +235,33 @@ fn a_code_object_that_took_the_place_of_another_is_read_anew() {
     );
 }
 
+#[test]
+fn a_code_object_that_could_not_be_read_whole_is_read_again() {
+    /// Code objects alone can be read, not their names.
+    struct Alone<'a>(&'a Recorded, usize);
+
+    impl Memory for Alone<'_> {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {
+            if buffer.len() != self.1 {
+                return Err(Unreadable { address });
+            }
+            self.0.read(address, buffer)
+        }
+    }
+
+    let recording = parse(RECORDINGS[3]);
+    let interpreter = recording.interpreter().unwrap();
+    let threads = interpreter.threads(&recording.memory);
+    let thread = thread_of(&threads, recording.threads[0].0);
+    let chain = interpreter.chain(&thread, &recording.memory).unwrap();
+    let mut codes = Codes::new();
+    let alone = Alone(&recording.memory, interpreter.layout.code.length);
+    let before = codes.read(&interpreter, &chain, &alone);
+    assert!(before.frames.iter().all(|it| it.frame.function.is_none()));
+    let after = codes.read(&interpreter, &chain, &recording.memory);
+    assert!(after.frames.iter().all(|it| it.frame.function.is_some()));
+}
+
 /// Hand-made memory of a free-threaded 3.14: no such Python was at hand to record, but it describes itself.
 #[test]
 fn the_description_of_3_14() {
