@@ -20,7 +20,7 @@ use std::{
 use addr2line::gimli::{self, BaseAddresses, EhFrame, EhFrameHdr, UnwindSection};
 use bytes::Bytes;
 use object::{
-    CompressedData, CompressionFormat, LittleEndian, Object, ObjectSection, ReadRef,
+    CompressedData, CompressionFormat, LittleEndian, ObjectSection, ReadRef,
     elf::{self, FileHeader64},
     read::elf::{ElfFile64, FileHeader, ProgramHeader},
 };

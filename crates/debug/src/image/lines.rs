@@ -8,7 +8,7 @@ use std::{
 
 use addr2line::gimli::{self, EndianSlice, LittleEndian};
 use bytes::Bytes;
-use object::{Object, ObjectSection, read::elf::ElfFile64};
+use object::{ObjectSection, read::elf::ElfFile64};
 use self_cell::self_cell;
 
 use super::{
