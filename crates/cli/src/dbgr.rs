@@ -263,3 +263,27 @@ fn say_as(message: &Message, format: MessageFormat) {
     // Where stderr is gone there is nobody to tell; the exit code says the rest.
     let _ = report::print(message, format, &mut io::stderr().lock());
 }
+
+#[cfg(test)]
+mod tests {
+    use debug::target::How;
+
+    use super::*;
+
+    /// A job of one rank, which is this process, as far as it is known where it is.
+    pub(super) fn target_of_one(pid: i32, place: Whereabouts) -> Target {
+        let proc = Proc {
+            pid,
+            place,
+            program: String::new(),
+        };
+        Target {
+            title: String::new(),
+            how: How::Alone,
+            procs: [(Rank(0), proc)].into(),
+            tried: Vec::new(),
+            doubts: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}

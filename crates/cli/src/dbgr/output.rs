@@ -185,9 +185,7 @@ fn date(time: WallClock) -> String {
 
 #[cfg(test)]
 mod tests {
-    use debug::target::{How, Proc};
-
-    use super::*;
+    use super::{super::tests::target_of_one, *};
 
     #[test]
     fn of_processes_that_are_no_ranks_nothing_is_reported() {
@@ -202,24 +200,12 @@ mod tests {
             (Whereabouts::Gone, false, false),
             (Whereabouts::On("n2".to_owned()), false, true),
         ] {
-            let proc = Proc {
-                pid: pid.as_raw(),
-                place,
-                program: String::new(),
-            };
-            let target = Target {
-                title: String::new(),
-                how: How::Alone,
-                procs: [(Rank(0), proc.clone())].into(),
-                tried: Vec::new(),
-                doubts: Vec::new(),
-                notes: Vec::new(),
-            };
+            let target = target_of_one(pid.as_raw(), place.clone());
             let recording = Recording::default();
             let report = report(&target, recording, Detail::Folded, Duration::ZERO);
-            assert_eq!(!report.commands.is_empty(), has_command, "{proc:?}");
-            let place = report.placement.get(&Rank(0));
-            assert_eq!(place.is_some(), has_place, "{proc:?}");
+            assert_eq!(!report.commands.is_empty(), has_command, "{place:?}");
+            let placed = report.placement.get(&Rank(0));
+            assert_eq!(placed.is_some(), has_place, "{place:?}");
         }
     }
 

@@ -468,9 +468,9 @@ fn slurm_limit() -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use debug::target::{How, Proc, Whereabouts};
+    use debug::target::Whereabouts;
 
-    use super::*;
+    use super::{super::tests::target_of_one, *};
 
     #[test]
     fn the_end_of_a_watch_says_why() {
@@ -480,21 +480,12 @@ mod tests {
             panic!("it is a watch");
         };
         let mut watcher = Watcher::new(&args).unwrap();
-        let proc = Proc {
-            pid: 7,
-            place: Whereabouts::Unproved,
-            program: String::new(),
-        };
         watcher.target = Some(Target {
-            title: String::new(),
-            how: How::Alone,
-            procs: [(Rank(0), proc)].into(),
-            tried: Vec::new(),
             doubts: vec![target::Doubt::Unproved {
                 ranks: base::RankSet::single(Rank(0)),
                 pid: 7,
             }],
-            notes: Vec::new(),
+            ..target_of_one(7, Whereabouts::Unproved)
         });
         watcher.look();
         assert!(watcher.refused().is_none(), "it may just be ending");
@@ -522,20 +513,8 @@ mod tests {
             (Whereabouts::Unproved, false),
             (Whereabouts::On("n2".to_owned()), false),
         ] {
-            let proc = Proc {
-                pid: pid.as_raw(),
-                place,
-                program: String::new(),
-            };
-            let target = Target {
-                title: String::new(),
-                how: How::Alone,
-                procs: [(Rank(0), proc.clone())].into(),
-                tried: Vec::new(),
-                doubts: Vec::new(),
-                notes: Vec::new(),
-            };
-            assert_eq!(deeds(&target).contains_key(&Rank(0)), expected, "{proc:?}");
+            let target = target_of_one(pid.as_raw(), place.clone());
+            assert_eq!(deeds(&target).contains_key(&Rank(0)), expected, "{place:?}");
         }
     }
 }
