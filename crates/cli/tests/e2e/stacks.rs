@@ -428,7 +428,7 @@ fn who_has_seen_enough_gets_what_there_is() {
     looking.signal(nix::sys::signal::Signal::SIGINT);
     let ended = looking.end().expect_code(130);
     assert!(ended.out().contains("3 [0-2] main"), "{ended:?}");
-    ended.expect_err(&["note: interrupted: 1 of 1000 looks were taken"]);
+    ended.expect_err(&["note: interrupted: 1 of 1000 looks was taken"]);
     trial.let_go(job);
 }
 
