@@ -10,6 +10,7 @@
 //! one of the functions which do that ([`Joining`]).
 
 use std::{
+    cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
@@ -39,8 +40,6 @@ pub struct Process {
     pub name: String,
     /// The processor time that it has used, with that of the children that it has taken note of.
     pub cpu: Duration,
-    /// Whose it is; nothing where that is not known.
-    pub user: Option<u32>,
 }
 
 /// Some processes.
@@ -91,9 +90,15 @@ pub enum Work {
 }
 
 impl Company {
-    /// What of these processes matters to a job with these ranks, for us, who look.
+    /// What of these processes matters to a job with these ranks, for us, who look. `owner` gives the user of a process, where
+    /// that is known; it is asked for few of them, because the answer costs a read of a file.
     #[must_use]
-    pub fn of(processes: &[Process], ranks: &BTreeMap<Rank, i32>, own: i32) -> Self {
+    pub fn of(
+        processes: &[Process],
+        ranks: &BTreeMap<Rank, i32>,
+        own: i32,
+        owner: impl Fn(i32) -> Option<u32>,
+    ) -> Self {
         let all: BTreeMap<i32, &Process> = processes.iter().map(|it| (it.pid, it)).collect();
         let by_pid: BTreeMap<i32, Rank> = ranks.iter().map(|(&rank, &pid)| (pid, rank)).collect();
         let above = |pid: i32| {
@@ -108,8 +113,8 @@ impl Company {
             .values()
             .filter_map(|&pid| root(above(pid), &is_launcher))
             .collect();
-        let user = |pid: &i32| all.get(pid).and_then(|it| it.user);
-        let users: BTreeSet<u32> = ranks.values().filter_map(user).collect();
+        let users: LazyCell<BTreeSet<u32>, _> =
+            LazyCell::new(|| ranks.values().filter_map(|&pid| owner(pid)).collect());
         let mut company = Self::default();
         for process in processes {
             let pid = process.pid;
@@ -125,7 +130,7 @@ impl Company {
                     company.jobs.insert(pid);
                 }
             } else if above(pid).any(&is_launcher)
-                && user(&pid).is_some_and(|it| users.contains(&it))
+                && owner(pid).is_some_and(|it| users.contains(&it))
             {
                 company.neighbors.add(process);
             }
@@ -198,11 +203,14 @@ mod tests {
             parent,
             name: name.to_owned(),
             cpu: Duration::from_millis(1),
-            user: Some(if name == "other" { 2000 } else { 1000 }),
         };
-        let processes: Vec<Process> = processes.iter().map(process).collect();
+        let owner = |pid: i32| {
+            let of = processes.iter().find(|it| it.0 == pid)?;
+            Some(if of.2 == "other" { 2000 } else { 1000 })
+        };
+        let listed: Vec<Process> = processes.iter().map(process).collect();
         let ranks = ranks.iter().zip(0..).map(|(&pid, rank)| (Rank(rank), pid));
-        Company::of(&processes, &ranks.collect(), 99)
+        Company::of(&listed, &ranks.collect(), 99, owner)
     }
 
     fn pids(crowd: &Crowd) -> Vec<i32> {

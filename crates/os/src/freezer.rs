@@ -1,7 +1,11 @@
 //! Whether a process is frozen by its control group, as batch systems and `docker pause` do it. Of version 1 it looks like
 //! one that waits for a disk, of version 2 like one that sleeps.
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use crate::{
     cgroup::{MEMBERSHIP, MOUNTS, USUAL_MOUNT, Version, cgroup_mount, group},
@@ -11,6 +15,10 @@ use crate::{
 
 /// The controller of version 1 that freezes.
 const CONTROLLER: &str = "freezer";
+/// How long the state of a group is good for: who looks at many processes at once asks about few groups, again and again.
+const FRESH: Duration = Duration::from_millis(10);
+/// Groups whose states are kept.
+const MAX_GROUPS: usize = 256;
 /// Where in the kernel a frozen thread stands, where that is told.
 const FROZEN_IN: [&[u8]; 2] = [b"__refrigerator", b"do_freezer_trap"];
 
@@ -20,6 +28,9 @@ pub struct Freezers {
     root: PathBuf,
     /// For each version that is mounted: which part of its groups, and where.
     mounted: Vec<(Version, PathBuf, PathBuf)>,
+    /// What was found for the groups of a process, by the kernel's text about them, and since when.
+    known: BTreeMap<String, Option<bool>>,
+    since: Instant,
 }
 
 impl Freezers {
@@ -46,39 +57,69 @@ impl Freezers {
         Self {
             root: root.to_owned(),
             mounted: mounted.into_iter().flatten().collect(),
+            known: BTreeMap::new(),
+            since: Instant::now(),
         }
     }
 
     /// Whether a process is frozen, or about to be.
     #[must_use]
-    pub fn has_frozen(&self, pid: Pid) -> bool {
+    pub fn has_frozen(&mut self, pid: Pid) -> bool {
         let own = MEMBERSHIP.replace("self", &pid.to_string());
         let membership = read_small(&self.root.join(own)).unwrap_or_default();
-        let is_frozen = |(version, part, point): &(Version, PathBuf, PathBuf)| {
-            let group = group(&membership, *version, CONTROLLER)?;
-            let below = Path::new(group).strip_prefix(part).ok()?;
-            // To a process in a cgroup namespace the kernel names what is outside of it by `..`. From our mount that path leads
-            // to some other directory.
-            if below.components().any(|it| it == Component::ParentDir) {
-                return None;
-            }
-            let directory = point.join(below);
-            Some(match version {
-                Version::One => {
-                    let state = read_small(&directory.join("freezer.state")).ok()?;
-                    matches!(state.trim(), "FROZEN" | "FREEZING")
-                }
-                Version::Two => {
-                    let events = read_small(&directory.join("cgroup.events")).ok()?;
-                    events.lines().any(|line| line == "frozen 1")
-                }
-            })
+        if self.since.elapsed() > FRESH || self.known.len() >= MAX_GROUPS {
+            self.known.clear();
+            self.since = Instant::now();
+        }
+        let state = self.known.get(&membership).copied();
+        let state = state.unwrap_or_else(|| {
+            let state = self.state_of(&membership);
+            self.known.insert(membership, state);
+            state
+        });
+        state.unwrap_or_else(|| stands_frozen(pid))
+    }
+
+    /// Whether one of these groups is frozen; nothing where that cannot be seen of all.
+    fn state_of(&self, membership: &str) -> Option<bool> {
+        let states = self.mounted.iter();
+        let states: Vec<Option<bool>> = states
+            .map(|mount| Self::is_frozen_in(mount, membership))
+            .collect();
+        if states.contains(&Some(true)) {
+            return Some(true);
+        }
+        let all_known = !states.is_empty() && !states.contains(&None);
+        all_known.then_some(false)
+    }
+
+    /// What the group of a process says in one hierarchy; nothing where the group cannot be seen.
+    fn is_frozen_in(
+        (version, part, point): &(Version, PathBuf, PathBuf),
+        membership: &str,
+    ) -> Option<bool> {
+        let group = group(membership, *version, CONTROLLER)?;
+        let below = Path::new(group).strip_prefix(part).ok()?;
+        // To a process in a cgroup namespace the kernel names what is outside of it by `..`. From our mount that path leads
+        // to some other directory.
+        if below.components().any(|it| it == Component::ParentDir) {
+            return None;
+        }
+        let directory = point.join(below);
+        let (name, is_frozen): (_, fn(&str) -> bool) = match version {
+            Version::One => ("freezer.state", |state| {
+                matches!(state.trim(), "FROZEN" | "FREEZING")
+            }),
+            Version::Two => ("cgroup.events", |events| {
+                events.lines().any(|line| line == "frozen 1")
+            }),
         };
-        self.mounted
-            .iter()
-            .filter_map(is_frozen)
-            .any(|frozen| frozen)
-            || stands_frozen(pid)
+        match read_small(&directory.join(name)) {
+            Ok(state) => Some(is_frozen(&state)),
+            // The root of a hierarchy has no such file, and is never frozen.
+            Err(error) if error.errno() == libc::ENOENT && group == "/" => Some(false),
+            Err(_) => None,
+        }
     }
 }
 

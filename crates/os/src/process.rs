@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, fs,
-    io::Read,
     os::{
         fd::{FromRawFd, OwnedFd},
         unix::fs::MetadataExt,
@@ -17,6 +16,7 @@ use base::Signal;
 
 use crate::{
     error::{Error, check},
+    files::read_kernel_file,
     foreign::TICK,
     spawn::Resource,
 };
@@ -484,12 +484,8 @@ pub(crate) fn numeric_entries(directory: &str) -> impl Iterator<Item = i32> {
 }
 
 pub(crate) fn read_proc(pid: Pid, file: &str) -> Option<Vec<u8>> {
-    let mut content = Vec::with_capacity(1024);
-    fs::File::open(format!("/proc/{pid}/{file}"))
-        .ok()?
-        .read_to_end(&mut content)
-        .ok()?;
-    Some(content)
+    let mut file = fs::File::open(format!("/proc/{pid}/{file}")).ok()?;
+    read_kernel_file(&mut file).ok()
 }
 
 /// Parses /proc/PID/stat. The name is in parentheses and may contain anything, parentheses and spaces too, so the

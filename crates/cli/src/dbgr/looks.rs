@@ -299,7 +299,7 @@ const MAX_CHILDREN: usize = 64;
 const MAX_ALL_CHILDREN: usize = 1024;
 
 impl Around {
-    /// Who is there now. Ranks that have ended have no company: who has their numbers now is somebody else.
+    /// Who is there now. Ranks that have ended have no company: their pids were reused.
     pub(super) fn of(ranks: &BTreeMap<Rank, (Pid, u64)>) -> Self {
         let all = os::all_processes().into_iter().filter_map(os::inspect);
         let living = all.filter(|info| !matches!(info.state, 'Z' | 'X'));
@@ -312,15 +312,20 @@ impl Around {
                 parent: info.ppid.as_raw(),
                 name: info.name.clone(),
                 cpu: info.cpu,
-                user: os::owner_of(info.pid),
             })
             .collect();
-        // Whoever is still there was there when the processes were listed.
-        let there = ranks.iter();
-        let there = there.filter(|&(_, &(pid, started))| os::start_time(pid) == Some(started));
-        let ranks = there.map(|(&rank, &(pid, _))| (rank, pid.as_raw()));
+        let is_there = |pid: i32, started| {
+            let listed = processes.get(&pid);
+            listed.is_some_and(|info| info.start_time == started)
+        };
+        let ranks = ranks.iter();
+        let ranks = ranks.map(|(&rank, &(pid, started))| (rank, pid.as_raw(), started));
+        let ranks = ranks.filter(|&(_, pid, started)| is_there(pid, started));
+        let ranks = ranks.map(|(rank, pid, _)| (rank, pid));
+        let owner = |pid| os::owner_of(Pid::from_raw(pid));
+        let own = os::current_pid().as_raw();
         Self {
-            company: Company::of(&listed, &ranks.collect(), os::current_pid().as_raw()),
+            company: Company::of(&listed, &ranks.collect(), own, owner),
             processes,
         }
     }

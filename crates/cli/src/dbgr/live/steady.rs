@@ -21,11 +21,15 @@ pub(super) struct Identity {
 impl Identity {
     /// That of the process which has this number now, by one of its threads that lives.
     pub(super) fn of(pid: Pid, through: Pid) -> Option<Self> {
-        let started = os::start_time(pid)?;
-        let thread = os::inspect(through);
+        let process = os::inspect(pid)?;
+        let loaded = if through == pid {
+            process.loaded
+        } else {
+            os::inspect(through).map_or_else(Loaded::default, |thread| thread.loaded)
+        };
         Some(Self {
-            started,
-            loaded: thread.map_or_else(Loaded::default, |thread| thread.loaded),
+            started: process.start_time,
+            loaded,
         })
     }
 
