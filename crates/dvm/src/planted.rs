@@ -52,11 +52,20 @@ pub enum Bug {
     ReleaseForgetsLateTrap,
     ContinueIgnored,
     LastCauseWins,
+    /// PMIx is not told of the end of a proc.
+    EndNotToldToPmix,
+    /// The proc that asked first gets the answer to whatever was asked.
+    AnswerToAnother,
+    // Those of the PMIx server, see `pmix::planted`.
+    FenceOneEarly,
+    GetOfAnother,
+    EventTwice,
+    SilenceNotTold,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 39] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -90,12 +99,20 @@ impl Bug {
         Self::ReleaseForgetsLateTrap,
         Self::ContinueIgnored,
         Self::LastCauseWins,
+        Self::EndNotToldToPmix,
+        Self::AnswerToAnother,
+        Self::FenceOneEarly,
+        Self::GetOfAnother,
+        Self::EventTwice,
+        Self::SilenceNotTold,
     ];
 }
 
 #[cfg(feature = "planted")]
 mod switched {
     use std::cell::Cell;
+
+    use pmix::planted as server;
 
     use super::Bug;
 
@@ -106,9 +123,23 @@ mod switched {
     /// Runs `act` on this thread with one bug switched on.
     pub fn with<T>(bug: Bug, act: impl FnOnce() -> T) -> T {
         let before = ON.replace(Some(bug));
-        let result = act();
+        let result = match of_server(bug) {
+            Some(bug) => server::with(bug, act),
+            None => act(),
+        };
         ON.set(before);
         result
+    }
+
+    /// The bug of the server that a bug is, if it is one.
+    const fn of_server(bug: Bug) -> Option<server::Bug> {
+        match bug {
+            Bug::FenceOneEarly => Some(server::Bug::FenceOneEarly),
+            Bug::GetOfAnother => Some(server::Bug::GetOfAnother),
+            Bug::EventTwice => Some(server::Bug::EventTwice),
+            Bug::SilenceNotTold => Some(server::Bug::SilenceNotTold),
+            _ => None,
+        }
     }
 
     /// Whether a bug is switched on.

@@ -24,6 +24,7 @@ pub mod frame;
 pub mod handshake;
 pub mod keys;
 pub mod message;
+pub mod planted;
 pub mod pmi;
 pub mod server;
 pub mod tool;

@@ -25,6 +25,7 @@ use pmix::{
 
 use self::refused::Closed;
 use super::{Company, Crowd, DaemonConfig, Output};
+use crate::planted::{self, Bug};
 use crate::proto::{AskId, Launch, Note, Stream, ToController};
 
 /// How PMIx is served on a node.
@@ -310,6 +311,11 @@ impl Service {
 
     /// The controller has answered.
     pub(super) fn on_answer(&mut self, now: Time, ticket: u64, answer: &[u8]) {
+        let first = self.asked.keys().next().copied();
+        let ticket = match first {
+            Some(first) if planted::is(Bug::AnswerToAnother) => first,
+            _ => ticket,
+        };
         let Some(command) = self.asked.remove(&ticket) else {
             return;
         };

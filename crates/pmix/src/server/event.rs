@@ -10,6 +10,7 @@ use crate::{
     codec::{Family, Format, Writer},
     frame, keys,
     message::Push,
+    planted::{self, Bug},
     value::{Info, Nspace, Proc, Range, Status, Value},
 };
 
@@ -295,10 +296,11 @@ impl Server {
                 let bytes = by_format
                     .entry(known.format)
                     .or_insert_with(|| packed(&push, known.format));
-                due.push(Output::Send {
+                let copies = if planted::is(Bug::EventTwice) { 2 } else { 1 };
+                due.extend((0..copies).map(|_| Output::Send {
                     conn: *conn,
                     bytes: bytes.clone(),
-                });
+                }));
             }
         }
         self.out.extend(due);

@@ -15,6 +15,7 @@ use crate::{
     frame::{self, Framer, Tag},
     handshake::{ConnectorKind, Hello, Welcome},
     message::{Answer, Command, GroupForm, Request},
+    planted::{self, Bug},
     value::{Nspace, Proc, Status},
 };
 
@@ -391,7 +392,9 @@ impl Server {
         if let Some(job) = self.jobs.get_mut(&proc.nspace) {
             job.lost(proc.rank);
         }
-        self.on_gone(&proc);
+        if !planted::is(Bug::SilenceNotTold) {
+            self.on_gone(&proc);
+        }
         self.out.push_back(Output::Lost { proc });
     }
 }

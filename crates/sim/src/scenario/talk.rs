@@ -82,11 +82,12 @@ impl Maker<'_> {
     }
 
     fn round(&mut self, ops: &mut Vec<Op>, rank: Rank, plan: &Plan, number: usize, round: &Round) {
-        let key = |of: Rank| format!("k{number}-{of}");
+        // All put the same keys, so that nobody's value may pass for another's.
+        let key = format!("k{number}");
         let service = |number: usize, of: Rank| format!("s{number}-{of}");
         let neighbour = Rank((rank.0 + 1) % plan.size);
         let mut say = |op| ops.push(Op::Pmix(op));
-        say(PmixOp::Put(key(rank)));
+        say(PmixOp::Put(key.clone()));
         say(PmixOp::Commit);
         if plan.publishes {
             say(PmixOp::Publish(self.service(service(number, rank))));
@@ -96,7 +97,7 @@ impl Maker<'_> {
         }
         // What is waited for is there before its owner waits for anything.
         if self.rng.chance(30) {
-            say(PmixOp::Get(vec![(Party::Rank(neighbour), key(neighbour))]));
+            say(PmixOp::Get(vec![(Party::Rank(neighbour), key.clone())]));
         }
         if plan.publishes && self.rng.chance(20) {
             say(PmixOp::Lookup(Lookup {
@@ -114,7 +115,7 @@ impl Maker<'_> {
         say(PmixOp::Fence(vec![Party::Job], round.data));
         let all = (0..plan.size).map(Rank);
         say(PmixOp::Get(
-            all.map(|rank| (Party::Rank(rank), key(rank))).collect(),
+            all.map(|rank| (Party::Rank(rank), key.clone())).collect(),
         ));
         if plan.publishes {
             say(PmixOp::Lookup(Lookup {
