@@ -207,10 +207,21 @@ impl Node {
     }
 
     /// Processes that are alive although nobody has given them up.
-    pub(crate) fn survivors(&self, world: &World) -> Vec<(Pid, JobId)> {
-        let given_up = |pid| world.ledger.stuck.contains(&(self.id, pid));
+    pub(crate) fn survivors(&self, world: &World) -> Vec<Pid> {
         let living = self.kernel.living();
-        living.filter(|(pid, _)| !given_up(*pid)).collect()
+        self.not_given_up(world, living)
+    }
+
+    /// Those of one job.
+    fn survivors_of(&self, world: &World, job: JobId) -> Vec<Pid> {
+        let living = self.kernel.living();
+        self.not_given_up(world, living.filter(|(_, of)| *of == job))
+    }
+
+    fn not_given_up(&self, world: &World, living: impl Iterator<Item = (Pid, JobId)>) -> Vec<Pid> {
+        let given_up = |pid| world.ledger.stuck.contains(&(self.id, pid));
+        let living = living.map(|(pid, _)| pid);
+        living.filter(|pid| !given_up(*pid)).collect()
     }
 
     pub(crate) fn say_hello(&mut self, world: &mut World) {

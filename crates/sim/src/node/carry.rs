@@ -231,8 +231,7 @@ impl Node {
                 }
             }
             ToController::Clean { job } => {
-                let mut survivors = self.survivors(world);
-                survivors.retain(|(_, of)| of == job);
+                let survivors = self.survivors_of(world, *job);
                 world.require(survivors.is_empty(), || {
                     format!("daemon {id} is clean, alive are {survivors:?}")
                 });
