@@ -1,5 +1,6 @@
 //! What one run is about: the job, its programs, its front, and what goes wrong. Made from a seed by [`make()`].
 
+mod course;
 mod make;
 mod programs;
 mod spawn;

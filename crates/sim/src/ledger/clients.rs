@@ -1,5 +1,9 @@
 //! What processes ask and are told by PMIx, and whether it is the truth.
 
+mod data;
+mod events;
+mod together;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -7,16 +11,15 @@ use std::{
 
 use base::{JobId, ProcId, Rank, Time};
 use pmix::{
-    client::{Done, Notice, Program, Ticket},
-    keys,
-    server::{LOST_DELAY, MISSING_KEY_DELAY},
-    value::{PmixRank, Proc, Status, Value},
+    client::{Done, Program, Ticket},
+    server::LOST_DELAY,
+    value::{Nspace, Proc, Status},
 };
 
 use super::{Ledger, called, nspace};
 use crate::{
     kernel::{Ask, News, Together},
-    script::{EVENT_NUMBER, Lookup, Notify, Reach, value_of},
+    script::Notify,
 };
 
 /// How much later than its time an answer may come.
@@ -303,124 +306,6 @@ impl Ledger {
         }
     }
 
-    /// Something done together is done: all must have begun it.
-    fn on_together(&self, proc: ProcId, kind: Together, members: &[Proc]) -> Option<String> {
-        let id = (kind, sorted(members));
-        let entered = self.pmix.entered.get(&id)?;
-        let own = entered.get(&proc).copied().unwrap_or(0);
-        let missing = self
-            .facts
-            .members(members)
-            .into_iter()
-            .find(|member| entered.get(member).copied().unwrap_or(0) < own);
-        missing.map(|missing| {
-            format!(
-                "is let go from its {kind:?} number {own} with {members:?} before {} has come",
-                called(missing)
-            )
-        })
-    }
-
-    /// Since when something can never be complete, as far as processes are lost for it.
-    fn broken_since(&self, kind: Together, members: &[Proc], me: ProcId) -> Option<Time> {
-        let id = (kind, sorted(members));
-        let entered = self.pmix.entered.get(&id)?;
-        let own = entered.get(&me).copied().unwrap_or(0);
-        let gone = |member: &ProcId| {
-            let entered = entered.get(member).copied().unwrap_or(0);
-            if kind != Together::Connect && entered >= own && *member != me {
-                return None;
-            }
-            let died = self.died.get(member).copied();
-            let left = match self.pmix.clients.get(member).map(|client| client.standing) {
-                Some(Standing::Left(at)) => Some(at + LOST_DELAY),
-                _ => None,
-            };
-            died.into_iter().chain(left).min()
-        };
-        let members = self.facts.members(members);
-        members.iter().filter_map(gone).min()
-    }
-
-    fn on_got(
-        &self,
-        now: Time,
-        asked: Time,
-        of: &Proc,
-        key: &str,
-        result: &Result<Done, Status>,
-    ) -> Option<String> {
-        let whose = format!("`{key}` of {of}");
-        if key.starts_with("pmix") {
-            let Ok(Done::Value(value)) = result else {
-                return Some(format!("does not get {whose}: {result:?}"));
-            };
-            let wrong = self.facts.one(of, key, value);
-            return wrong.map(|wrong| format!("is told that {wrong}"));
-        }
-        let id = proc_id(of)?;
-        let committed = self.pmix.committed.get(&(id, key.to_owned()));
-        match (result, committed) {
-            (Ok(Done::Value(value)), Some(_)) => {
-                let is_it = *value == Value::text(&value_of(of, key));
-                (!is_it).then(|| format!("gets for {whose}: {value}"))
-            }
-            (Ok(Done::Value(value)), None) => {
-                Some(format!("gets {whose}, which was not committed: {value}"))
-            }
-            (Err(Status::NOT_FOUND), Some(Some(since))) if *since <= asked => {
-                Some(format!("does not get {whose}, which was committed"))
-            }
-            (Err(Status::NOT_FOUND), _) => {
-                let gone = self.died.contains_key(&id);
-                let early = now.since(asked) < MISSING_KEY_DELAY;
-                (!gone && early).then(|| format!("does not get {whose}, who may commit it yet"))
-            }
-            (result, _) => Some(format!("asks for {whose} and is answered {result:?}")),
-        }
-    }
-
-    fn on_found(
-        &self,
-        now: Time,
-        asked: Time,
-        of: &Proc,
-        lookup: &Lookup,
-        result: &Result<Done, Status>,
-    ) -> Option<String> {
-        let service = &lookup.service;
-        let published = self.pmix.published.get(service);
-        let lasting = published.filter(|published| !published.is_withdrawn);
-        let since = lasting.and_then(|published| published.since);
-        match result {
-            Ok(Done::Found(found)) => {
-                let [one] = &found[..] else {
-                    return Some(format!("looks up `{service}` and finds {found:?}"));
-                };
-                let right = one.proc == *of
-                    && one.value == Value::text(&value_of(of, service))
-                    && published.is_some_and(|published| proc_id(of) == Some(published.by));
-                (!right).then(|| format!("looks up `{service}` of {of} and finds {one:?}"))
-            }
-            Err(Status::NOT_FOUND) if lookup.wait.is_none() => {
-                let was_there = since.is_some_and(|since| since <= asked);
-                was_there.then(|| format!("does not find `{service}`, which {of} has published"))
-            }
-            Err(Status::TIMEOUT) if let Some(wait) = lookup.wait => {
-                let late = asked + wait + SLACK + self.slack;
-                if now < asked + wait {
-                    return Some(format!("waits for `{service}` less than it wants to"));
-                }
-                if now > late {
-                    return Some(format!("waits for `{service}` longer than it wants to"));
-                }
-                let was_there = since.is_some_and(|since| since + self.slack < asked + wait);
-                was_there.then(|| format!("does not find `{service}`, which {of} has published"))
-            }
-            result => Some(format!("looks up `{service}` and is answered {result:?}")),
-        }
-    }
-
     /// The spawner of a child is told what became of it.
     fn on_spawn_answered(
         &mut self,
@@ -464,113 +349,6 @@ impl Ledger {
         }
     }
 
-    fn on_noticed(&mut self, proc: ProcId, notice: &Notice) -> Option<String> {
-        let me = self.name_of(proc)?;
-        let client = self.pmix.clients.get_mut(&proc)?;
-        let code = notice.status;
-        let registers =
-            |(ask, _): &(Ask, Time)| matches!(ask, Ask::Register(codes) if codes.contains(&code));
-        if !client.registered.contains_key(&code) && !client.asked.values().any(registers) {
-            return Some(format!("hears of {code}, for which it has not registered"));
-        }
-        if let Some(number) = notice.attribute(EVENT_NUMBER).and_then(Value::as_count) {
-            let Some(raised) = self.pmix.raised.get(&number) else {
-                return Some(format!("hears of event {number}, which nobody has raised"));
-            };
-            if !client.heard.insert(number) {
-                return Some(format!("hears twice of event {number}"));
-            }
-            let right = raised.by == notice.source && raised.notify.code == code;
-            let meant = self.reaches(raised, &me) && raised.by != me;
-            return (!right || !meant).then(|| format!("hears of {raised:?} as {notice:?}"));
-        }
-        let about = notice.affected();
-        let [about] = &about[..] else {
-            return Some(format!("hears of {code}, and not about whom"));
-        };
-        let about = (*about).clone();
-        if !client.fates.insert((code, about.clone())) {
-            return Some(format!("hears twice of {code} of {about}"));
-        }
-        if code == Status::EVENT_JOB_END {
-            let said = notice.attribute(keys::JOB_TERM_STATUS);
-            let over = self
-                .over
-                .iter()
-                .find(|(job, _)| about.nspace.to_string() == nspace(*job));
-            let expected = over.map(|(_, code)| Status(i32::try_from(*code).unwrap_or(-1)));
-            let is_right = expected.is_some_and(|code| said == Some(&Value::Status(code)));
-            return (!is_right)
-                .then(|| format!("hears that {about} has come to {said:?}, really: {expected:?}"));
-        }
-        let died = proc_id(&about).is_some_and(|about| self.died.contains_key(&about));
-        (about.rank != PmixRank::WILDCARD && !died)
-            .then(|| format!("hears of {code} of {about}, who lives"))
-    }
-
-    /// A process has finalized: says of what it should have heard before and has not.
-    fn unheard(&self, proc: ProcId, asked: Time) -> Option<String> {
-        let me = self.name_of(proc)?;
-        let client = self.pmix.clients.get(&proc)?;
-        let event = self.pmix.raised.iter().find(|(number, raised)| {
-            let told = raised.since.is_some_and(|since| since <= asked);
-            told && client.registered.contains_key(&raised.notify.code)
-                && self.reaches(raised, &me)
-                && raised.by != me
-                && !client.heard.contains(number)
-        });
-        if let Some((_, raised)) = event {
-            return Some(format!("{raised:?}"));
-        }
-        let node = self.facts.node_of(proc);
-        let over = self.over_told.iter().find(|((of, job), at)| {
-            let job = pmix::value::Nspace::from_text(&nspace(*job)).ok();
-            let heard = job.is_some_and(|job| {
-                let end = (Status::EVENT_JOB_END, Proc::all(job));
-                client.fates.contains(&end)
-            });
-            Some(*of) == node && **at < asked && !heard
-        });
-        if let Some(((_, job), _)) = over
-            && client.registered.contains_key(&Status::EVENT_JOB_END)
-        {
-            return Some(format!("the end of job {job}"));
-        }
-        if !FATES
-            .iter()
-            .all(|code| client.registered.contains_key(code))
-        {
-            return None;
-        }
-        let lost = self.reaped.iter().find(|(other, reaped)| {
-            let status = self.statuses.get(other);
-            let fate = FATES.iter().any(|code| {
-                let name = self.name_of(**other);
-                name.is_some_and(|name| client.fates.contains(&(*code, name)))
-            });
-            let parent = self.facts.parent_of(other.job);
-            (other.job == proc.job || parent == Some(proc.job))
-                && **other != proc
-                && reaped.at < asked
-                && !reaped.is_ending
-                && status.is_some_and(|status| !status.is_success())
-                && !fate
-        });
-        lost.map(|(other, _)| format!("the end of {}", called(*other)))
-    }
-
-    /// Whether an event is for a process.
-    fn reaches(&self, raised: &Raised, proc: &Proc) -> bool {
-        let node = |proc| proc_id(proc).and_then(|proc| self.facts.node_of(proc));
-        let is_of_job = raised.by.nspace == proc.nspace;
-        match &raised.notify.reach {
-            Reach::Session => true,
-            Reach::Node => node(&raised.by) == node(proc),
-            Reach::Job => is_of_job,
-            Reach::Some(ranks) => is_of_job && ranks.iter().any(|rank| rank.0 == proc.rank.0),
-        }
-    }
-
     /// Whether a node has nothing more of the job of a process.
     fn is_forgotten(&self, proc: &Proc) -> bool {
         let name = proc.nspace.to_string();
@@ -579,7 +357,7 @@ impl Ledger {
 
     /// The name of a process in PMIx.
     pub(crate) fn name_of(&self, proc: ProcId) -> Option<Proc> {
-        let nspace = pmix::value::Nspace::from_text(&nspace(proc.job)).ok()?;
+        let nspace = Nspace::from_text(&nspace(proc.job)).ok()?;
         Some(crate::script::named(&nspace, proc.rank))
     }
 }

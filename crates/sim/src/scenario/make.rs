@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use base::{NodeId, Rank, RankSet, Signal};
+use base::{Rank, RankSet};
 use dvm::{
     alloc::{AllocatedNode, Allocation, Slots},
     place::{AppRequest, MapTo, Request},
-    proto::{EndReason, StartFailure, StartStep},
+    proto::{StartFailure, StartStep},
     spec::{
         App, Destination, EndPolicy, FrontInput, HoldAt, HoldPlan, JobSpec, OnFailure, OpenMode,
         Pty, StdinTarget, StdioPlan, Tracers, UniverseSize, WindowSize,
@@ -14,7 +14,7 @@ use dvm::{
 };
 
 use super::{
-    Act, Child, Eof, Family, Fault, InputPlan, Latency, PrintPlan, Scenario,
+    Act, Child, Eof, Family, Fault, InputPlan, Latency, Scenario,
     programs::{RANKS_MAX, Spoiling},
 };
 use crate::{
@@ -53,13 +53,13 @@ pub(super) struct Maker<'a> {
     /// The child that is being made, if it is one.
     pub(super) child: Option<usize>,
     pub(super) children: Vec<Child>,
-    family: Family,
-    nodes: u32,
-    size: u32,
+    pub(super) family: Family,
+    pub(super) nodes: u32,
+    pub(super) size: u32,
     /// The rank at which the second app begins, if there is one.
     second_app: Option<u32>,
-    acts: Vec<(Duration, Act)>,
-    faults: Vec<(Duration, Fault)>,
+    pub(super) acts: Vec<(Duration, Act)>,
+    pub(super) faults: Vec<(Duration, Fault)>,
 }
 
 /// Makes a scenario of a family.
@@ -166,11 +166,11 @@ impl Maker<'_> {
     }
 
     /// Whether programs speak PMIx.
-    fn is_pmix(&self) -> bool {
+    pub(super) fn is_pmix(&self) -> bool {
         matches!(self.family, Family::Pmix | Family::Spawn | Family::Nodes)
     }
 
-    fn any_rank(&mut self) -> Rank {
+    pub(super) fn any_rank(&mut self) -> Rank {
         Rank(self.rng.number(0, self.size - 1))
     }
 
@@ -321,163 +321,6 @@ impl Maker<'_> {
             StartStep::Find | StartStep::Directory | StartStep::Exec
         );
         (failure, by_app)
-    }
-
-    fn print(&mut self) -> PrintPlan {
-        let mut plan = PrintPlan::default();
-        if self.family == Family::Flood || self.rng.chance(10) {
-            plan.pause_max = self.rng.pick([
-                Duration::ZERO,
-                Duration::from_micros(300),
-                Duration::from_millis(20),
-            ]);
-            for _ in 0..self.rng.below(3) {
-                let from = self.rng.millis(0, 3_000);
-                plan.stalls.push((from, from + self.rng.millis(100, 5_000)));
-            }
-            if self.rng.chance(30) {
-                plan.stalls
-                    .push((Duration::ZERO, self.rng.millis(2_000, 6_000)));
-                if self.rng.chance(40) {
-                    let when = self.rng.millis(0, 2_000);
-                    self.acts.push((when, Act::Vanish));
-                }
-            }
-        }
-        plan
-    }
-
-    fn reason(&mut self) -> EndReason {
-        self.rng.pick([
-            EndReason::Signal(Signal::INT),
-            EndReason::OutputLost,
-            EndReason::TimeLimit,
-        ])
-    }
-
-    fn front_acts(&mut self) {
-        if self.is_pmix() {
-            if self.rng.chance(10) {
-                let (when, reason) = (self.rng.millis(0, 1_000), self.reason());
-                self.acts.push((when, Act::End(reason)));
-            }
-            return;
-        }
-        let chance = match self.family {
-            Family::Front => 100,
-            Family::Mix | Family::Flood => 25,
-            Family::Start | Family::Life | Family::Input => 10,
-            _ => 0,
-        };
-        if !self.rng.chance(chance) {
-            return;
-        }
-        for _ in 0..self.rng.between(1, 4) {
-            let early = self.rng.chance(30);
-            let when = if early {
-                self.rng.millis(0, 20)
-            } else {
-                self.rng.millis(0, 3_000)
-            };
-            let act = match self.rng.below(10) {
-                0 | 1 => Act::End(self.reason()),
-                2 => Act::Kill(self.reason()),
-                3 => Act::Vanish,
-                4 => Act::Release,
-                _ => Act::Signal(self.rng.pick([
-                    Signal::INT,
-                    Signal::TERM,
-                    Signal::USR1,
-                    Signal::TSTP,
-                    Signal::STOP,
-                    Signal::CONT,
-                    Signal::WINCH,
-                ])),
-            };
-            // What is stopped may stay so.
-            self.needs_end |= matches!(act, Act::Signal(_));
-            self.acts.push((when, act));
-        }
-    }
-
-    fn hold_acts(&mut self, release_after: Option<Duration>) {
-        if self.rng.chance(30) {
-            self.acts.push((self.rng.millis(0, 60), Act::Release));
-        } else {
-            if self.rng.chance(30) {
-                let (when, count) = (self.rng.millis(0, 60), self.rng.pick([1, 2, 3, 5]));
-                self.acts.push((when, Act::ReleaseSome(count)));
-            }
-            self.needs_end |= release_after.is_none();
-        }
-        if self.rng.chance(25) {
-            let (when, reason) = (self.rng.millis(0, 100), self.reason());
-            self.acts.push((
-                when,
-                if self.rng.chance(60) {
-                    Act::End(reason)
-                } else {
-                    Act::Kill(reason)
-                },
-            ));
-        }
-        if self.rng.chance(15) {
-            let when = self.rng.millis(0, 100);
-            let rank = self.any_rank();
-            self.faults.push((when, Fault::KillRank(rank)));
-        }
-    }
-
-    fn faults(&mut self) {
-        let chance = match self.family {
-            Family::Loss => 100,
-            Family::Mix | Family::Pmix | Family::Spawn | Family::Nodes => 15,
-            _ => 0,
-        };
-        if !self.rng.chance(chance) {
-            return;
-        }
-        let early = self.rng.chance(40);
-        let when = if early {
-            self.rng.millis(0, 30)
-        } else {
-            self.rng.millis(0, 2_500)
-        };
-        let fault = match self.rng.below(10) {
-            0..4 => Fault::LoseController,
-            4 | 5 => Fault::KillRank(self.any_rank()),
-            _ => Fault::LoseNode(NodeId(self.rng.number(0, self.nodes - 1))),
-        };
-        self.faults.push((when, fault));
-    }
-
-    /// What does not end by itself is ended by the front or by its time limit.
-    fn make_it_end(&mut self, end: &mut EndPolicy) {
-        if self.rng.chance(8) {
-            end.time_limit = Some(self.rng.millis(1, 3_000));
-        }
-        if !self.needs_end || end.time_limit.is_some() {
-            return;
-        }
-        let when = self.rng.millis(500, 4_000);
-        if self.rng.chance(30) {
-            end.time_limit = Some(when);
-            return;
-        }
-        let reason = self.reason();
-        self.acts.push((when, Act::End(reason)));
-        if self.rng.chance(20) {
-            let later = when + self.rng.millis(0, 400);
-            let kill = Act::Kill(self.reason());
-            self.acts.push((
-                later,
-                if self.rng.chance(70) {
-                    kill
-                } else {
-                    Act::Vanish
-                },
-            ));
-        }
     }
 
     fn stdio(&mut self) -> StdioPlan {

@@ -1,0 +1,196 @@
+//! What a script asks for, in the words of the program.
+
+use std::ffi::{CStr, CString};
+
+use base::Time;
+use pmix::{
+    client::{Collect, Search},
+    keys,
+    value::{App, Info, Key, Range, Scope, Status, Value},
+};
+
+use super::{
+    super::{Effect, Kernel, Pid},
+    Ask, News, Together,
+};
+use crate::script::{Data, EVENT_NUMBER, Party, PmixOp, Reach, value_of};
+
+/// A message that is longer than any may be.
+const GARBAGE: [u8; 16] = [0xff; 16];
+
+impl Kernel {
+    /// Asks for what a step is about. False where it is about nothing.
+    pub(super) fn begin(&mut self, now: Time, pid: Pid, op: &PmixOp) -> bool {
+        if *op == PmixOp::Init {
+            return self.init(now, pid);
+        }
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return false;
+        };
+        let Some(client) = proc.client.as_mut().filter(|client| !client.is_over) else {
+            return false;
+        };
+        // What has come meanwhile is read before the next thing is said.
+        let mut asks = Vec::new();
+        match op {
+            PmixOp::Init => {}
+            PmixOp::Put(key) => {
+                let (Some(me), Ok(name)) = (client.program.me(), Key::from_text(key)) else {
+                    return false;
+                };
+                let value = Value::text(&value_of(me, key));
+                let put = client.program.put(Scope::GLOBAL, name, value);
+                client.puts.push(key.clone());
+                if let Err(why) = put {
+                    self.effects
+                        .push(Effect::Fault(format!("`{key}` cannot be put: {why}")));
+                }
+                return false;
+            }
+            PmixOp::Garbage | PmixOp::HangUp => {
+                client.is_guilty = true;
+                let news = News::Left;
+                self.effects.push(Effect::Told { pid, news });
+                if *op == PmixOp::HangUp {
+                    client.program.close();
+                    return true;
+                }
+                let (id, bytes) = (client.id, GARBAGE.to_vec());
+                self.effects.push(Effect::ClientSent { id, bytes });
+                return false;
+            }
+            PmixOp::Commit => {
+                let ticket = client.program.commit();
+                asks.push((ticket, Ask::Commit(std::mem::take(&mut client.puts))));
+            }
+            PmixOp::Fence(parties, data) => {
+                let Some(procs) = client.resolve_all(parties) else {
+                    return false;
+                };
+                let collect = match data {
+                    Data::With => Collect::Data,
+                    Data::Without => Collect::Nothing,
+                };
+                let ticket = client.program.fence(procs.clone(), collect);
+                asks.push((ticket, Ask::Together(Together::Fence, procs)));
+            }
+            PmixOp::Connect(parties) => {
+                let Some(procs) = client.resolve_all(parties) else {
+                    return false;
+                };
+                let ticket = client.program.connect(procs.clone(), Vec::new());
+                asks.push((ticket, Ask::Together(Together::Connect, procs)));
+            }
+            PmixOp::Disconnect(parties) => {
+                let Some(procs) = client.resolve_all(parties) else {
+                    return false;
+                };
+                let ticket = client.program.disconnect(procs.clone(), Vec::new());
+                asks.push((ticket, Ask::Together(Together::Disconnect, procs)));
+            }
+            PmixOp::Get(wanted) => {
+                for (party, key) in wanted {
+                    let (Some(of), Ok(name)) = (client.resolve(*party), Key::from_text(key)) else {
+                        continue;
+                    };
+                    let ticket = client.program.get(of.clone(), name, Search::Anywhere);
+                    asks.push((ticket, Ask::Get(of, key.clone())));
+                }
+            }
+            PmixOp::Publish(service) => {
+                let me = client.program.me().cloned();
+                let (Some(me), Ok(key)) = (me, Key::from_text(service)) else {
+                    return false;
+                };
+                let info = Info::new(key, Value::text(&value_of(&me, service)));
+                let ticket = client.program.publish(vec![info]);
+                asks.push((ticket, Ask::Publish(service.clone())));
+            }
+            PmixOp::Lookup(lookup) => {
+                let of = client.resolve(Party::Rank(lookup.of));
+                let (Some(of), Ok(key)) = (of, Key::from_text(&lookup.service)) else {
+                    return false;
+                };
+                let infos = lookup.wait.map_or_else(Vec::new, |wait| {
+                    let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
+                    infos([
+                        (keys::WAIT, Value::Bool(true)),
+                        (keys::TIMEOUT, Value::Uint32(seconds)),
+                    ])
+                });
+                let ticket = client.program.lookup(vec![key], infos);
+                asks.push((ticket, Ask::Lookup(of, lookup.clone())));
+            }
+            PmixOp::Unpublish(service) => {
+                let Ok(key) = Key::from_text(service) else {
+                    return false;
+                };
+                let ticket = client.program.unpublish(vec![key], Vec::new());
+                asks.push((ticket, Ask::Unpublish(service.clone())));
+            }
+            PmixOp::Register(codes) => {
+                let (_, ticket) = client.program.register(codes.clone(), Vec::new());
+                asks.push((ticket, Ask::Register(codes.clone())));
+            }
+            PmixOp::Notify(notify) => {
+                let mut told = infos([(EVENT_NUMBER, Value::Uint64(notify.number))]);
+                let range = match &notify.reach {
+                    Reach::Node => Range::LOCAL,
+                    Reach::Job => Range::NAMESPACE,
+                    Reach::Session => Range::SESSION,
+                    Reach::Some(ranks) => {
+                        let some = ranks.iter().map(|rank| Party::Rank(*rank));
+                        let some: Vec<Party> = some.collect();
+                        let Some(procs) = client.resolve_all(&some) else {
+                            return false;
+                        };
+                        told.extend(infos([(keys::EVENT_CUSTOM_RANGE, Value::procs(procs))]));
+                        Range::CUSTOM
+                    }
+                };
+                let ticket = client.program.notify(notify.code, range, told);
+                asks.push((ticket, Ask::Notify(notify.clone())));
+            }
+            PmixOp::Spawn(child, procs) => {
+                let app = |procs: &u32| App {
+                    command: CString::new(child.to_string()).ok(),
+                    argv: vec![CString::new(child.to_string()).ok()],
+                    maxprocs: i32::try_from(*procs).unwrap_or(1),
+                    ..App::default()
+                };
+                let apps = procs.iter().map(app).collect();
+                let ticket = client.program.spawn(Vec::new(), apps);
+                client.waits.insert(ticket, Some(*child));
+                asks.push((ticket, Ask::Spawn(*child)));
+            }
+            PmixOp::Abort(code, ranks) => {
+                let some: Vec<Party> = ranks.iter().map(|rank| Party::Rank(*rank)).collect();
+                let procs = client.resolve_all(&some).unwrap_or_default();
+                let message = CString::new("gave up").ok();
+                let status = Status(i32::from(*code));
+                let ticket = client.program.abort(status, message, procs.clone());
+                asks.push((ticket, Ask::Abort(procs)));
+            }
+            PmixOp::Finalize => {
+                let ticket = client.program.finalize();
+                asks.push((ticket, Ask::Finalize));
+            }
+        }
+        for (ticket, ask) in asks {
+            if ask != Ask::Finalize {
+                client.waits.entry(ticket).or_insert(None);
+            }
+            let news = News::Asked(ticket, ask);
+            self.effects.push(Effect::Told { pid, news });
+        }
+        true
+    }
+}
+
+/// Infos with keys that are none too long.
+fn infos<const N: usize>(pairs: [(&CStr, Value); N]) -> Vec<Info> {
+    let pairs = pairs.into_iter();
+    pairs
+        .filter_map(|(key, value)| Some(Info::new(Key::new(key).ok()?, value)))
+        .collect()
+}

@@ -1,0 +1,126 @@
+//! What processes hear of, and what they should have heard of.
+
+use base::{ProcId, Time};
+use pmix::{
+    client::Notice,
+    keys,
+    value::{Nspace, PmixRank, Proc, Status, Value},
+};
+
+use super::{
+    super::{Ledger, called, nspace},
+    FATES, Raised, proc_id,
+};
+use crate::{
+    kernel::Ask,
+    script::{EVENT_NUMBER, Reach},
+};
+
+impl Ledger {
+    pub(super) fn on_noticed(&mut self, proc: ProcId, notice: &Notice) -> Option<String> {
+        let me = self.name_of(proc)?;
+        let client = self.pmix.clients.get_mut(&proc)?;
+        let code = notice.status;
+        let registers =
+            |(ask, _): &(Ask, Time)| matches!(ask, Ask::Register(codes) if codes.contains(&code));
+        if !client.registered.contains_key(&code) && !client.asked.values().any(registers) {
+            return Some(format!("hears of {code}, for which it has not registered"));
+        }
+        if let Some(number) = notice.attribute(EVENT_NUMBER).and_then(Value::as_count) {
+            let Some(raised) = self.pmix.raised.get(&number) else {
+                return Some(format!("hears of event {number}, which nobody has raised"));
+            };
+            if !client.heard.insert(number) {
+                return Some(format!("hears twice of event {number}"));
+            }
+            let right = raised.by == notice.source && raised.notify.code == code;
+            let meant = self.reaches(raised, &me) && raised.by != me;
+            return (!right || !meant).then(|| format!("hears of {raised:?} as {notice:?}"));
+        }
+        let about = notice.affected();
+        let [about] = &about[..] else {
+            return Some(format!("hears of {code}, and not about whom"));
+        };
+        let about = (*about).clone();
+        if !client.fates.insert((code, about.clone())) {
+            return Some(format!("hears twice of {code} of {about}"));
+        }
+        if code == Status::EVENT_JOB_END {
+            let said = notice.attribute(keys::JOB_TERM_STATUS);
+            let over = self
+                .over
+                .iter()
+                .find(|(job, _)| about.nspace.to_string() == nspace(*job));
+            let expected = over.map(|(_, code)| Status(i32::try_from(*code).unwrap_or(-1)));
+            let is_right = expected.is_some_and(|code| said == Some(&Value::Status(code)));
+            return (!is_right)
+                .then(|| format!("hears that {about} has come to {said:?}, really: {expected:?}"));
+        }
+        let died = proc_id(&about).is_some_and(|about| self.died.contains_key(&about));
+        (about.rank != PmixRank::WILDCARD && !died)
+            .then(|| format!("hears of {code} of {about}, who lives"))
+    }
+
+    /// A process has finalized: says of what it should have heard before and has not.
+    pub(super) fn unheard(&self, proc: ProcId, asked: Time) -> Option<String> {
+        let me = self.name_of(proc)?;
+        let client = self.pmix.clients.get(&proc)?;
+        let event = self.pmix.raised.iter().find(|(number, raised)| {
+            let told = raised.since.is_some_and(|since| since <= asked);
+            told && client.registered.contains_key(&raised.notify.code)
+                && self.reaches(raised, &me)
+                && raised.by != me
+                && !client.heard.contains(number)
+        });
+        if let Some((_, raised)) = event {
+            return Some(format!("{raised:?}"));
+        }
+        let node = self.facts.node_of(proc);
+        let over = self.over_told.iter().find(|((of, job), at)| {
+            let job = Nspace::from_text(&nspace(*job)).ok();
+            let heard = job.is_some_and(|job| {
+                let end = (Status::EVENT_JOB_END, Proc::all(job));
+                client.fates.contains(&end)
+            });
+            Some(*of) == node && **at < asked && !heard
+        });
+        if let Some(((_, job), _)) = over
+            && client.registered.contains_key(&Status::EVENT_JOB_END)
+        {
+            return Some(format!("the end of job {job}"));
+        }
+        if !FATES
+            .iter()
+            .all(|code| client.registered.contains_key(code))
+        {
+            return None;
+        }
+        let lost = self.reaped.iter().find(|(other, reaped)| {
+            let status = self.statuses.get(other);
+            let fate = FATES.iter().any(|code| {
+                let name = self.name_of(**other);
+                name.is_some_and(|name| client.fates.contains(&(*code, name)))
+            });
+            let parent = self.facts.parent_of(other.job);
+            (other.job == proc.job || parent == Some(proc.job))
+                && **other != proc
+                && reaped.at < asked
+                && !reaped.is_ending
+                && status.is_some_and(|status| !status.is_success())
+                && !fate
+        });
+        lost.map(|(other, _)| format!("the end of {}", called(*other)))
+    }
+
+    /// Whether an event is for a process.
+    pub(super) fn reaches(&self, raised: &Raised, proc: &Proc) -> bool {
+        let node = |proc| proc_id(proc).and_then(|proc| self.facts.node_of(proc));
+        let is_of_job = raised.by.nspace == proc.nspace;
+        match &raised.notify.reach {
+            Reach::Session => true,
+            Reach::Node => node(&raised.by) == node(proc),
+            Reach::Job => is_of_job,
+            Reach::Some(ranks) => is_of_job && ranks.iter().any(|rank| rank.0 == proc.rank.0),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What happens in the course of a run beside what programs do.
+
+use std::time::Duration;
+
+use base::{NodeId, Signal};
+use dvm::{proto::EndReason, spec::EndPolicy};
+
+use super::{Act, Family, Fault, PrintPlan, make::Maker};
+
+impl Maker<'_> {
+    pub(super) fn print(&mut self) -> PrintPlan {
+        let mut plan = PrintPlan::default();
+        if self.family == Family::Flood || self.rng.chance(10) {
+            plan.pause_max = self.rng.pick([
+                Duration::ZERO,
+                Duration::from_micros(300),
+                Duration::from_millis(20),
+            ]);
+            for _ in 0..self.rng.below(3) {
+                let from = self.rng.millis(0, 3_000);
+                plan.stalls.push((from, from + self.rng.millis(100, 5_000)));
+            }
+            if self.rng.chance(30) {
+                plan.stalls
+                    .push((Duration::ZERO, self.rng.millis(2_000, 6_000)));
+                if self.rng.chance(40) {
+                    let when = self.rng.millis(0, 2_000);
+                    self.acts.push((when, Act::Vanish));
+                }
+            }
+        }
+        plan
+    }
+
+    pub(super) fn reason(&mut self) -> EndReason {
+        self.rng.pick([
+            EndReason::Signal(Signal::INT),
+            EndReason::OutputLost,
+            EndReason::TimeLimit,
+        ])
+    }
+
+    pub(super) fn front_acts(&mut self) {
+        if self.is_pmix() {
+            if self.rng.chance(10) {
+                let (when, reason) = (self.rng.millis(0, 1_000), self.reason());
+                self.acts.push((when, Act::End(reason)));
+            }
+            return;
+        }
+        let chance = match self.family {
+            Family::Front => 100,
+            Family::Mix | Family::Flood => 25,
+            Family::Start | Family::Life | Family::Input => 10,
+            _ => 0,
+        };
+        if !self.rng.chance(chance) {
+            return;
+        }
+        for _ in 0..self.rng.between(1, 4) {
+            let early = self.rng.chance(30);
+            let when = if early {
+                self.rng.millis(0, 20)
+            } else {
+                self.rng.millis(0, 3_000)
+            };
+            let act = match self.rng.below(10) {
+                0 | 1 => Act::End(self.reason()),
+                2 => Act::Kill(self.reason()),
+                3 => Act::Vanish,
+                4 => Act::Release,
+                _ => Act::Signal(self.rng.pick([
+                    Signal::INT,
+                    Signal::TERM,
+                    Signal::USR1,
+                    Signal::TSTP,
+                    Signal::STOP,
+                    Signal::CONT,
+                    Signal::WINCH,
+                ])),
+            };
+            // What is stopped may stay so.
+            self.needs_end |= matches!(act, Act::Signal(_));
+            self.acts.push((when, act));
+        }
+    }
+
+    pub(super) fn hold_acts(&mut self, release_after: Option<Duration>) {
+        if self.rng.chance(30) {
+            self.acts.push((self.rng.millis(0, 60), Act::Release));
+        } else {
+            if self.rng.chance(30) {
+                let (when, count) = (self.rng.millis(0, 60), self.rng.pick([1, 2, 3, 5]));
+                self.acts.push((when, Act::ReleaseSome(count)));
+            }
+            self.needs_end |= release_after.is_none();
+        }
+        if self.rng.chance(25) {
+            let (when, reason) = (self.rng.millis(0, 100), self.reason());
+            self.acts.push((
+                when,
+                if self.rng.chance(60) {
+                    Act::End(reason)
+                } else {
+                    Act::Kill(reason)
+                },
+            ));
+        }
+        if self.rng.chance(15) {
+            let when = self.rng.millis(0, 100);
+            let rank = self.any_rank();
+            self.faults.push((when, Fault::KillRank(rank)));
+        }
+    }
+
+    pub(super) fn faults(&mut self) {
+        let chance = match self.family {
+            Family::Loss => 100,
+            Family::Mix | Family::Pmix | Family::Spawn | Family::Nodes => 15,
+            _ => 0,
+        };
+        if !self.rng.chance(chance) {
+            return;
+        }
+        let early = self.rng.chance(40);
+        let when = if early {
+            self.rng.millis(0, 30)
+        } else {
+            self.rng.millis(0, 2_500)
+        };
+        let fault = match self.rng.below(10) {
+            0..4 => Fault::LoseController,
+            4 | 5 => Fault::KillRank(self.any_rank()),
+            _ => Fault::LoseNode(NodeId(self.rng.number(0, self.nodes - 1))),
+        };
+        self.faults.push((when, fault));
+    }
+
+    /// What does not end by itself is ended by the front or by its time limit.
+    pub(super) fn make_it_end(&mut self, end: &mut EndPolicy) {
+        if self.rng.chance(8) {
+            end.time_limit = Some(self.rng.millis(1, 3_000));
+        }
+        if !self.needs_end || end.time_limit.is_some() {
+            return;
+        }
+        let when = self.rng.millis(500, 4_000);
+        if self.rng.chance(30) {
+            end.time_limit = Some(when);
+            return;
+        }
+        let reason = self.reason();
+        self.acts.push((when, Act::End(reason)));
+        if self.rng.chance(20) {
+            let later = when + self.rng.millis(0, 400);
+            let kill = Act::Kill(self.reason());
+            self.acts.push((
+                later,
+                if self.rng.chance(70) {
+                    kill
+                } else {
+                    Act::Vanish
+                },
+            ));
+        }
+    }
+}
