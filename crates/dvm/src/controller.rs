@@ -458,6 +458,9 @@ impl Controller {
                 ToDaemon::Launch(Box::new(launch)),
             ));
         }
+        if planted::is(Bug::SpawnToldTooEarly) {
+            self.tell_spawned(id);
+        }
     }
 
     fn refuse(&mut self, id: JobId, refusal: Refusal) {
@@ -791,7 +794,8 @@ impl Controller {
         for spawned in self.living() {
             // Whoever was spawned by it, or by those, has nobody left to work for. All come from the front's job at last, even
             // where the one between is gone.
-            if spawned != id && (id == FIRST || descendants.contains(&spawned)) {
+            let is_meant = spawned != id && (id == FIRST || descendants.contains(&spawned));
+            if is_meant && !planted::is(Bug::ChildrenNotEnded) {
                 self.end_one(spawned, Cause::Ended(EndReason::SpawnerEnded));
             }
         }

@@ -56,6 +56,10 @@ pub enum Bug {
     EndNotToldToPmix,
     /// The proc that asked first gets the answer to whatever was asked.
     AnswerToAnother,
+    /// What a job has spawned goes on when that is ended.
+    ChildrenNotEnded,
+    /// Who spawns is told that the job runs when it was only asked for.
+    SpawnToldTooEarly,
     // Those of the PMIx server, see `pmix::planted`.
     FenceOneEarly,
     GetOfAnother,
@@ -65,7 +69,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 41] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -101,6 +105,8 @@ impl Bug {
         Self::LastCauseWins,
         Self::EndNotToldToPmix,
         Self::AnswerToAnother,
+        Self::ChildrenNotEnded,
+        Self::SpawnToldTooEarly,
         Self::FenceOneEarly,
         Self::GetOfAnother,
         Self::EventTwice,

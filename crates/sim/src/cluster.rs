@@ -2,9 +2,9 @@
 
 mod check;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use base::{NodeId, ProcId, Time, Topology};
+use base::{JobId, NodeId, ProcId, Time, Topology};
 use dvm::{
     Controller, ControllerInput, ControllerOutput, DaemonConfig, FIRST_JOB, ServiceConfig,
     proto::{FromFront, ToDaemon, ToFront},
@@ -48,6 +48,8 @@ pub(crate) struct Cluster {
     nodes: BTreeMap<NodeId, Node>,
     front: Front,
     verdicts: Verdicts,
+    /// Jobs that nodes were told to end.
+    told_to_end: BTreeSet<JobId>,
     faults: Vec<(std::time::Duration, Fault)>,
     hold: HoldPlan,
     tick_for: Option<Time>,
@@ -119,6 +121,7 @@ impl Cluster {
             nodes,
             front,
             verdicts,
+            told_to_end: BTreeSet::new(),
             faults: scenario.faults,
             hold,
             tick_for: None,
@@ -307,6 +310,7 @@ impl Cluster {
         while let Some(output) = self.controller.poll() {
             self.carry_out(output);
         }
+        self.check_children();
         let due = self.controller.deadline();
         if due != self.tick_for {
             self.tick_for = due;
@@ -336,6 +340,7 @@ impl Cluster {
                         self.world.ledger.facts.on_launch(node, launch);
                     }
                     ToDaemon::End { job, .. } | ToDaemon::Kill { job } => {
+                        self.told_to_end.insert(*job);
                         let verdict = self.verdicts.of(*job);
                         let ending = verdict.is_some_and(|verdict| verdict.ending);
                         self.world

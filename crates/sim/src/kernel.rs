@@ -71,6 +71,7 @@ pub(crate) enum Effect {
     ClientOpened {
         id: ClientId,
         port: u16,
+        uid: u32,
     },
     ClientSent {
         id: ClientId,

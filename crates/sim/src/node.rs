@@ -483,7 +483,7 @@ impl Node {
                 Effect::PmiClosed { proc } => {
                     world.after(world.latency.pmi, Event::PmiClosed { node: id, proc })
                 }
-                Effect::ClientOpened { id, port } => self.client_opened(world, id, port),
+                Effect::ClientOpened { id, port, uid } => self.client_opened(world, id, port, uid),
                 Effect::ClientSent { id, bytes } => self.client_sent(world, id, bytes),
                 Effect::ClientClosed { id } => self.client_closed(world, id),
                 Effect::Told { pid, news } => self.on_news(world, pid, &news),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use dvm::proto::Stream;
 
 pub(crate) use self::pmix::{
-    Data, EVENT_NUMBER, Lookup, Notify, Party, PmixOp, Reach, named, value_of,
+    Data, EVENT_NUMBER, Lookup, Notify, Party, PmixOp, Reach, Site, Stranger, named, value_of,
 };
 use crate::rng::Rng;
 

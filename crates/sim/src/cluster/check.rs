@@ -22,6 +22,17 @@ const KILL_MAX: Duration = Duration::from_secs(2);
 const END_SLACK: Duration = Duration::from_millis(300);
 
 impl Cluster {
+    /// What is to end ends at once, and not before it is to.
+    pub(super) fn check_children(&mut self) {
+        let spared = self.verdicts.spawned().find(|(job, verdict)| {
+            verdict.ending && !verdict.is_over() && !self.told_to_end.contains(job)
+        });
+        if let Some((job, _)) = spared {
+            self.world
+                .fault(format!("job {job} is not ended, though it is to be"));
+        }
+    }
+
     pub(super) fn check_outcome(&mut self, outcome: &Outcome) {
         let expected = self.first().expected_cause();
         self.world.require(outcome.cause == expected, || {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     rng::Rng,
-    script::{FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, named},
+    script::{FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, Site, Stranger, named},
 };
 
 /// Whose the processes of a run are.
@@ -25,6 +25,9 @@ pub(crate) const OWNER: Owner = Owner {
     uid: 1000,
     gid: 1000,
 };
+
+/// A message that is longer than any may be.
+const GARBAGE: [u8; 16] = [0xff; 16];
 
 /// A connection to the PMIx server of the node, by a number that is never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +57,7 @@ pub(crate) enum Ask {
     Unpublish(String),
     Register(Vec<Status>),
     Notify(Notify),
-    Spawn(usize),
+    Spawn(usize, Site),
     /// The end of these, or of all.
     Abort(Vec<Proc>),
     Finalize,
@@ -213,22 +216,49 @@ impl Kernel {
         Next::Go
     }
 
-    /// Connects as the environment says. False where that is not to be done.
-    fn init(&mut self, now: Time, pid: Pid) -> bool {
-        let Some(proc) = self.procs.get_mut(&pid) else {
-            return false;
+    /// Connects as somebody who is not let in.
+    fn knock(&mut self, pid: Pid, stranger: Stranger) {
+        let Some(config) = self.config_of(pid) else {
+            return;
         };
-        if proc.client.as_ref().is_some_and(|client| !client.is_over) {
-            return false;
-        }
-        let variable = |name: &str| Some(proc.env.get(name)?.to_str()?.to_owned());
-        let config = match Config::from_environment(variable, OWNER) {
-            Ok(config) => config,
+        let port = config.server.address().port();
+        let id = ClientId(self.next_client);
+        self.next_client += 1;
+        let uid = match stranger {
+            Stranger::Babbler => OWNER.uid,
+            Stranger::Foreigner => OWNER.uid + 1,
+        };
+        self.effects.push(Effect::ClientOpened { id, port, uid });
+        let bytes = GARBAGE.to_vec();
+        self.effects.push(Effect::ClientSent { id, bytes });
+    }
+
+    /// How a process is to connect, as its environment says.
+    fn config_of(&mut self, pid: Pid) -> Option<Config> {
+        let env = &self.procs.get(&pid)?.env;
+        let variable = |name: &str| Some(env.get(name)?.to_str()?.to_owned());
+        match Config::from_environment(variable, OWNER) {
+            Ok(config) => Some(config),
             Err(why) => {
                 let what = format!("a process finds no PMIx in its environment: {why}");
                 self.effects.push(Effect::Fault(what));
-                return false;
+                None
             }
+        }
+    }
+
+    /// Connects as the environment says. False where that is not to be done.
+    fn init(&mut self, now: Time, pid: Pid) -> bool {
+        let is_there = |client: &Client| !client.is_over;
+        let proc = self.procs.get(&pid);
+        if proc
+            .and_then(|proc| proc.client.as_deref())
+            .is_some_and(is_there)
+        {
+            return false;
+        }
+        let Some(config) = self.config_of(pid) else {
+            return false;
         };
         let port = config.server.address().port();
         let id = ClientId(self.next_client);
@@ -248,10 +278,14 @@ impl Kernel {
             is_over: false,
             children: BTreeMap::new(),
         };
+        let Some(proc) = self.procs.get_mut(&pid) else {
+            return false;
+        };
         proc.client = Some(Box::new(client));
         proc.fds.client = Some(id);
         self.clients.insert(id, 1);
-        self.effects.push(Effect::ClientOpened { id, port });
+        let uid = OWNER.uid;
+        self.effects.push(Effect::ClientOpened { id, port, uid });
         true
     }
 

@@ -12,14 +12,13 @@ use std::{
 use base::{JobId, ProcId, Rank, Time};
 use pmix::{
     client::{Done, Program, Ticket},
-    server::LOST_DELAY,
     value::{Nspace, Proc, Status},
 };
 
 use super::{Ledger, called, nspace};
 use crate::{
     kernel::{Ask, News, Together},
-    script::Notify,
+    script::{Notify, Site},
 };
 
 /// How much later than its time an answer may come.
@@ -48,8 +47,8 @@ struct Client {
     asked: BTreeMap<Ticket, (Ask, Time)>,
     /// When it has asked to be let go.
     finalizing: Option<Time>,
-    /// What it has registered for, and when it knew that it had.
-    registered: BTreeMap<Status, Time>,
+    /// What it knows that it has registered for.
+    registered: BTreeSet<Status>,
     /// The events of programs that it has heard of.
     heard: BTreeSet<u64>,
     /// The ends of processes and of jobs that it has heard of, by what they were called.
@@ -85,8 +84,6 @@ pub(crate) struct Clients {
     committed: BTreeMap<(ProcId, String), Option<Time>>,
     published: BTreeMap<String, Published>,
     raised: BTreeMap<u64, Raised>,
-    /// Which job a child has become, as its spawner was told.
-    children: BTreeMap<usize, JobId>,
     /// Processes whose end others have asked for.
     pub(crate) condemned: BTreeSet<ProcId>,
     /// Connections that daemons have closed, and how many the front was told of.
@@ -95,6 +92,12 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
+    /// Whether a process has finalized, and not begun again.
+    pub(crate) fn has_finalized(&self, proc: ProcId) -> bool {
+        let client = self.clients.get(&proc);
+        client.is_some_and(|client| client.standing == Standing::Finalized)
+    }
+
     /// Connections that were closed, and how many the front was told of.
     pub(crate) const fn refused(&self) -> (u64, u64) {
         (self.refused, self.told_refused)
@@ -125,7 +128,7 @@ impl Ledger {
                     standing: Standing::Inside,
                     asked: BTreeMap::new(),
                     finalizing: None,
-                    registered: BTreeMap::new(),
+                    registered: BTreeSet::new(),
                     heard: BTreeSet::new(),
                     fates: BTreeSet::new(),
                 };
@@ -173,23 +176,37 @@ impl Ledger {
         }
     }
 
-    /// A process dies: says whether it has waited in vain.
+    /// A process dies: says for what it has waited in vain.
     pub(crate) fn on_client_dead(&self, now: Time, proc: ProcId) -> Option<String> {
         let client = self.pmix.clients.get(&proc)?;
         if client.standing != Standing::Inside {
             return None;
         }
         client.asked.values().find_map(|(ask, asked)| {
-            let Ask::Together(kind, members) = ask else {
-                return None;
-            };
-            let since = self.broken_since(*kind, members, proc)?.max(*asked);
-            let due = since + LOST_DELAY + SLACK + self.slack;
-            (now > due).then(|| {
-                let name = called(proc);
-                format!("{name} was never told that its {kind:?} with {members:?} is broken")
-            })
+            let due = self.due(proc, ask)?.max(*asked);
+            let is_late = now > due + SLACK + self.slack;
+            is_late.then(|| format!("{} was never answered to {ask:?}", called(proc)))
         })
+    }
+
+    /// Since when what a process waits for is decided.
+    fn due(&self, proc: ProcId, ask: &Ask) -> Option<Time> {
+        match ask {
+            Ask::Together(kind, members) => self.broken_since(*kind, members, proc),
+            Ask::Get(of, key) => {
+                let of = proc_id(of)?;
+                let committed = self.pmix.committed.get(&(of, key.clone()));
+                let died = || self.died.get(&of).copied();
+                committed.copied().flatten().or_else(died)
+            }
+            // The node itself answers these, at once.
+            Ask::Commit(_) | Ask::Register(_) | Ask::Notify(_) | Ask::Finalize => Some(Time::ZERO),
+            Ask::Publish(_)
+            | Ask::Lookup(..)
+            | Ask::Unpublish(_)
+            | Ask::Spawn(..)
+            | Ask::Abort(_) => None,
+        }
     }
 
     fn on_asked(&mut self, proc: ProcId, ask: &Ask) {
@@ -233,7 +250,7 @@ impl Ledger {
                 let procs = procs.iter().filter_map(proc_id);
                 self.pmix.condemned.extend(procs);
             }
-            Ask::Get(..) | Ask::Lookup(..) | Ask::Register(_) | Ask::Spawn(_) | Ask::Finalize => {}
+            Ask::Get(..) | Ask::Lookup(..) | Ask::Register(_) | Ask::Spawn(..) | Ask::Finalize => {}
         }
     }
 
@@ -290,7 +307,6 @@ impl Ledger {
             (Ask::Lookup(of, lookup), result) => self.on_found(now, asked, of, lookup, result),
             (Ask::Register(codes), Ok(Done::Nothing)) => {
                 let client = self.pmix.clients.get_mut(&proc)?;
-                let codes = codes.iter().map(|code| (*code, now));
                 client.registered.extend(codes);
                 None
             }
@@ -300,7 +316,8 @@ impl Ledger {
                 }
                 None
             }
-            (Ask::Spawn(child), result) => self.on_spawn_answered(proc, *child, result),
+            (Ask::Spawn(_, Site::Nowhere), Err(Status::JOB_FAILED_TO_MAP)) => None,
+            (Ask::Spawn(child, _), result) => self.on_spawn_answered(proc, *child, result),
             (Ask::Unpublish(_) | Ask::Abort(_) | Ask::Finalize, Ok(Done::Nothing)) => None,
             (ask, result) => Some(format!("is answered {result:?} to {ask:?}")),
         }
@@ -308,7 +325,7 @@ impl Ledger {
 
     /// The spawner of a child is told what became of it.
     fn on_spawn_answered(
-        &mut self,
+        &self,
         proc: ProcId,
         child: usize,
         result: &Result<Done, Status>,
@@ -319,7 +336,6 @@ impl Ledger {
                 let Some(job) = job.filter(|job| name.to_string() == nspace(*job)) else {
                     return Some(format!("is told that child {child} is {name}: {job:?}"));
                 };
-                self.pmix.children.insert(child, job);
                 let size = self.facts.size(job);
                 let proc = |rank| ProcId {
                     job,

@@ -230,6 +230,16 @@ impl Node {
                     world.ledger.stuck.insert((id, *pid));
                 }
             }
+            ToController::Unfinished { job, ranks } => {
+                for proc in ranks.iter().map(|rank| proc(*job, rank)) {
+                    let status = world.ledger.statuses.get(&proc);
+                    let left = status.is_some_and(|status| status.is_success())
+                        && !world.ledger.pmix.has_finalized(proc);
+                    world.require(left, || {
+                        format!("{} is said to have left before its end", called(proc))
+                    });
+                }
+            }
             ToController::Clean { job } => {
                 let survivors = self.survivors_of(world, *job);
                 world.require(survivors.is_empty(), || {

@@ -9,7 +9,7 @@ use pmix::server::{Conn, PeerOwner};
 
 use super::Node;
 use crate::{
-    kernel::{ClientId, OWNER},
+    kernel::ClientId,
     world::{Event, World},
 };
 
@@ -19,7 +19,8 @@ const PIECES_MAX: usize = 4;
 /// Something on its way.
 #[derive(Debug)]
 enum Piece {
-    Opened,
+    /// By this user.
+    Opened(u32),
     Bytes(Bytes),
     Closed,
 }
@@ -80,10 +81,10 @@ impl Stream {
             match piece {
                 _ if *at > now => break,
                 Piece::Bytes(bytes) => joined.extend_from_slice(bytes),
-                Piece::Opened | Piece::Closed if joined.is_empty() => {
+                Piece::Opened(_) | Piece::Closed if joined.is_empty() => {
                     return self.pieces.pop_front().map(|(_, piece)| piece);
                 }
-                Piece::Opened | Piece::Closed => break,
+                Piece::Opened(_) | Piece::Closed => break,
             }
             self.pieces.pop_front();
         }
@@ -92,14 +93,14 @@ impl Stream {
 }
 
 impl Node {
-    pub(super) fn client_opened(&mut self, world: &mut World, id: ClientId, port: u16) {
+    pub(super) fn client_opened(&mut self, world: &mut World, id: ClientId, port: u16, uid: u32) {
         let (node, own) = (self.id, self.port);
         world.require(port == own, || {
             format!("a rank of node {node} is told to connect to port {port}, and not to {own}")
         });
         let mut wire = Wire::default();
         wire.up
-            .push(world, Event::ClientUp { node, id }, Piece::Opened);
+            .push(world, Event::ClientUp { node, id }, Piece::Opened(uid));
         self.wires.insert(id, wire);
     }
 
@@ -129,8 +130,8 @@ impl Node {
             }
             let conn = Conn(id.0);
             match piece {
-                Piece::Opened => {
-                    let owner = PeerOwner::Uid(OWNER.uid);
+                Piece::Opened(uid) => {
+                    let owner = PeerOwner::Uid(uid);
                     self.tell(world, Input::ClientAccepted { conn, owner });
                 }
                 Piece::Bytes(bytes) => {
@@ -151,7 +152,7 @@ impl Node {
             && let Some(piece) = wire.down.receive(world.now)
         {
             match piece {
-                Piece::Opened => {}
+                Piece::Opened(_) => {}
                 Piece::Bytes(bytes) => self.kernel.client_bytes(world.now, id, &bytes),
                 Piece::Closed => self.kernel.client_hung_up(world.now, id),
             }
@@ -177,7 +178,8 @@ impl Node {
         let (node, id) = (self.id, ClientId(conn.0));
         if let Some(wire) = self.wires.get_mut(&id) {
             wire.is_closed = true;
-            world.ledger.pmix.refused += 1;
+            // Of those that come when all is over nobody is told.
+            world.ledger.pmix.refused += u64::from(!self.daemon.is_idle());
             wire.down
                 .push(world, Event::ClientDown { node, id }, Piece::Closed);
         }

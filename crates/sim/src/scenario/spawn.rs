@@ -6,7 +6,7 @@ use base::Rank;
 use dvm::proto::StartFailure;
 
 use super::{Child, make::Maker};
-use crate::script::{Data, FOR_EVER, Op, Party, PmixOp};
+use crate::script::{Data, FOR_EVER, Op, Party, PmixOp, Site};
 
 /// Ranks of a job that is spawned, at the most.
 const CHILD_RANKS_MAX: u32 = 4;
@@ -45,7 +45,12 @@ impl Maker<'_> {
         }
         let size = apps.iter().sum();
         let before = self.child.replace(number);
-        let mut ops = vec![Op::Pmix(PmixOp::Spawn(number, apps.clone()))];
+        let site = if self.rng.chance(8) {
+            Site::Nowhere
+        } else {
+            Site::Anywhere
+        };
+        let mut ops = vec![Op::Pmix(PmixOp::Spawn(number, apps.clone(), site))];
         let mut child = Child::default();
         match self.rng.below(10) {
             0 | 1 => {

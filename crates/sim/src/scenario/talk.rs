@@ -8,7 +8,7 @@ use pmix::value::Status;
 use super::make::Maker;
 use crate::{
     ledger::FATES,
-    script::{Data, FOR_EVER, Lookup, Notify, Op, Party, PmixOp, Reach},
+    script::{Data, FOR_EVER, Lookup, Notify, Op, Party, PmixOp, Reach, Stranger},
 };
 
 /// Codes of events that programs raise.
@@ -56,6 +56,11 @@ impl Maker<'_> {
     /// Takes part in all that its job has agreed upon.
     pub(super) fn talker(&mut self, rank: Rank, plan: &Plan) -> Vec<Op> {
         let mut ops = vec![Op::Sleep(self.rng.millis(0, 40)), Op::Pmix(PmixOp::Init)];
+        if self.rng.chance(8) {
+            let stranger = self.rng.pick([Stranger::Babbler, Stranger::Foreigner]);
+            let at = self.rng.length(0, ops.len());
+            ops.insert(at, Op::Pmix(PmixOp::Knock(stranger)));
+        }
         if self.rng.chance(10) {
             // It keeps the connection open.
             ops.push(self.stray());

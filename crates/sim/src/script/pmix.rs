@@ -26,14 +26,33 @@ pub(crate) enum PmixOp {
     Register(Vec<Status>),
     Notify(Notify),
     /// Starts the child with this number, with so many processes of each of its programs.
-    Spawn(usize, Vec<u32>),
+    Spawn(usize, Vec<u32>, Site),
     /// The end of the whole job, or of some ranks of it.
     Abort(u8, Vec<Rank>),
     Finalize,
+    /// Makes a connection beside its own, at which nobody should be let in.
+    Knock(Stranger),
     /// What is no message.
     Garbage,
     /// Closes the connection.
     HangUp,
+}
+
+/// Where a job is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Site {
+    Anywhere,
+    /// On a node that there is not.
+    Nowhere,
+}
+
+/// Who connects and has no right to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stranger {
+    /// Somebody who does not know the protocol.
+    Babbler,
+    /// Another user.
+    Foreigner,
 }
 
 /// Whether a fence also gives what was committed.

@@ -11,18 +11,19 @@ use pmix::{
 
 use super::{
     super::{Effect, Kernel, Pid},
-    Ask, News, Together,
+    Ask, GARBAGE, News, Together,
 };
-use crate::script::{Data, EVENT_NUMBER, Party, PmixOp, Reach, value_of};
-
-/// A message that is longer than any may be.
-const GARBAGE: [u8; 16] = [0xff; 16];
+use crate::script::{Data, EVENT_NUMBER, Party, PmixOp, Reach, Site, value_of};
 
 impl Kernel {
     /// Asks for what a step is about. False where it is about nothing.
     pub(super) fn begin(&mut self, now: Time, pid: Pid, op: &PmixOp) -> bool {
         if *op == PmixOp::Init {
             return self.init(now, pid);
+        }
+        if let PmixOp::Knock(stranger) = op {
+            self.knock(pid, *stranger);
+            return false;
         }
         let Some(proc) = self.procs.get_mut(&pid) else {
             return false;
@@ -33,7 +34,7 @@ impl Kernel {
         // What has come meanwhile is read before the next thing is said.
         let mut asks = Vec::new();
         match op {
-            PmixOp::Init => {}
+            PmixOp::Init | PmixOp::Knock(_) => {}
             PmixOp::Put(key) => {
                 let (Some(me), Ok(name)) = (client.program.me(), Key::from_text(key)) else {
                     return false;
@@ -151,7 +152,11 @@ impl Kernel {
                 let ticket = client.program.notify(notify.code, range, told);
                 asks.push((ticket, Ask::Notify(notify.clone())));
             }
-            PmixOp::Spawn(child, procs) => {
+            PmixOp::Spawn(child, procs, site) => {
+                let infos = match site {
+                    Site::Anywhere => Vec::new(),
+                    Site::Nowhere => infos([(keys::HOST, Value::text("nowhere"))]),
+                };
                 let app = |procs: &u32| App {
                     command: CString::new(child.to_string()).ok(),
                     argv: vec![CString::new(child.to_string()).ok()],
@@ -159,9 +164,9 @@ impl Kernel {
                     ..App::default()
                 };
                 let apps = procs.iter().map(app).collect();
-                let ticket = client.program.spawn(Vec::new(), apps);
+                let ticket = client.program.spawn(infos, apps);
                 client.waits.insert(ticket, Some(*child));
-                asks.push((ticket, Ask::Spawn(*child)));
+                asks.push((ticket, Ask::Spawn(*child, *site)));
             }
             PmixOp::Abort(code, ranks) => {
                 let some: Vec<Party> = ranks.iter().map(|rank| Party::Rank(*rank)).collect();

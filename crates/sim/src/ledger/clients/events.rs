@@ -1,10 +1,10 @@
 //! What processes hear of, and what they should have heard of.
 
-use base::{ProcId, Time};
+use base::{ExitStatus, ProcId, Time};
 use pmix::{
     client::Notice,
     keys,
-    value::{Nspace, PmixRank, Proc, Status, Value},
+    value::{Nspace, Proc, Status, Value},
 };
 
 use super::{
@@ -23,7 +23,7 @@ impl Ledger {
         let code = notice.status;
         let registers =
             |(ask, _): &(Ask, Time)| matches!(ask, Ask::Register(codes) if codes.contains(&code));
-        if !client.registered.contains_key(&code) && !client.asked.values().any(registers) {
+        if !client.registered.contains(&code) && !client.asked.values().any(registers) {
             return Some(format!("hears of {code}, for which it has not registered"));
         }
         if let Some(number) = notice.attribute(EVENT_NUMBER).and_then(Value::as_count) {
@@ -56,9 +56,16 @@ impl Ledger {
             return (!is_right)
                 .then(|| format!("hears that {about} has come to {said:?}, really: {expected:?}"));
         }
-        let died = proc_id(&about).is_some_and(|about| self.died.contains_key(&about));
-        (about.rank != PmixRank::WILDCARD && !died)
-            .then(|| format!("hears of {code} of {about}, who lives"))
+        let Some(status) = proc_id(&about).and_then(|about| self.statuses.get(&about)) else {
+            return Some(format!("hears of {code} of {about}, who lives"));
+        };
+        let is_signaled = matches!(status, ExitStatus::Signaled { .. });
+        let is_right = match code {
+            Status::PROC_ABORTED_BY_SIG => is_signaled,
+            Status::EXIT_NONZERO_TERM => !is_signaled && !status.is_success(),
+            _ => true,
+        };
+        (!is_right).then(|| format!("hears of {code} of {about}, who {status}"))
     }
 
     /// A process has finalized: says of what it should have heard before and has not.
@@ -67,7 +74,7 @@ impl Ledger {
         let client = self.pmix.clients.get(&proc)?;
         let event = self.pmix.raised.iter().find(|(number, raised)| {
             let told = raised.since.is_some_and(|since| since <= asked);
-            told && client.registered.contains_key(&raised.notify.code)
+            told && client.registered.contains(&raised.notify.code)
                 && self.reaches(raised, &me)
                 && raised.by != me
                 && !client.heard.contains(number)
@@ -85,14 +92,11 @@ impl Ledger {
             Some(*of) == node && **at < asked && !heard
         });
         if let Some(((_, job), _)) = over
-            && client.registered.contains_key(&Status::EVENT_JOB_END)
+            && client.registered.contains(&Status::EVENT_JOB_END)
         {
             return Some(format!("the end of job {job}"));
         }
-        if !FATES
-            .iter()
-            .all(|code| client.registered.contains_key(code))
-        {
+        if !FATES.iter().all(|code| client.registered.contains(code)) {
             return None;
         }
         let lost = self.reaped.iter().find(|(other, reaped)| {
