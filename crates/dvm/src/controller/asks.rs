@@ -50,6 +50,11 @@ impl Controller {
                 self.answer(asker, &Answer::Status(status));
                 self.found(found);
             }
+            // Its end may be known before its last words are read: who is gone waits for nothing.
+            Ok(Request::Lookup { .. }) if self.has_ended(proc) => {
+                let (status, data) = (Status::NOT_FOUND, Vec::new());
+                self.answer(asker, &Answer::Found { status, data });
+            }
             Ok(Request::Lookup { keys, infos, .. }) => {
                 let found = self.published.lookup(now, asker, &from, keys, &infos);
                 self.found(found);
@@ -75,6 +80,11 @@ impl Controller {
                 rank: rank.into(),
             });
         }
+    }
+
+    fn has_ended(&self, proc: ProcId) -> bool {
+        let job = self.jobs.get(&proc.job);
+        job.is_none_or(|job| job.settled.contains(proc.rank))
     }
 
     /// Those who have waited for published data too long.
