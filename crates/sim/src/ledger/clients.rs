@@ -78,8 +78,8 @@ struct Raised {
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     clients: BTreeMap<ProcId, Client>,
-    /// How often processes have begun something together, by what its members are called.
-    entered: BTreeMap<(Together, Vec<Proc>), BTreeMap<ProcId, u32>>,
+    /// When processes have begun something together, each time, by what its members are called.
+    entered: BTreeMap<(Together, Vec<Proc>), BTreeMap<ProcId, Vec<Time>>>,
     /// Keys that were on their way to the server, and since when they were there.
     committed: BTreeMap<(ProcId, String), Option<Time>>,
     published: BTreeMap<String, Published>,
@@ -137,7 +137,7 @@ impl Ledger {
                 wrong.map(|wrong| format!("{name} is told that {wrong}"))
             }
             News::Asked(ticket, ask) => {
-                self.on_asked(proc, ask);
+                self.on_asked(now, proc, ask);
                 let client = self.pmix.clients.get_mut(&proc)?;
                 client.asked.insert(*ticket, (ask.clone(), now));
                 if *ask == Ask::Finalize {
@@ -209,7 +209,7 @@ impl Ledger {
         }
     }
 
-    fn on_asked(&mut self, proc: ProcId, ask: &Ask) {
+    fn on_asked(&mut self, now: Time, proc: ProcId, ask: &Ask) {
         let me = self.name_of(proc);
         match ask {
             Ask::Commit(keys) => {
@@ -221,7 +221,7 @@ impl Ledger {
             Ask::Together(kind, members) => {
                 let id = (*kind, sorted(members));
                 let entered = self.pmix.entered.entry(id).or_default();
-                *entered.entry(proc).or_default() += 1;
+                entered.entry(proc).or_default().push(now);
             }
             Ask::Publish(service) => {
                 let published = Published {
@@ -283,12 +283,12 @@ impl Ledger {
                 wrong.next().map(|wrong| format!("is told that {wrong}"))
             }
             (Ask::Together(kind, members), Err(Status::LOST_CONNECTION)) => {
-                match self.broken_since(*kind, members, proc) {
-                    Some(since) if since <= now => None,
-                    _ => Some(format!(
-                        "is told that its {kind:?} with {members:?} is broken, and it is not"
-                    )),
-                }
+                let since = self.broken_since(*kind, members, proc);
+                let is_broken = since.is_some_and(|since| since <= now)
+                    || self.was_deserted(now, *kind, members, proc);
+                (!is_broken).then(|| {
+                    format!("is told that its {kind:?} with {members:?} is broken, and it is not")
+                })
             }
             // Nobody knows a job any more that is over.
             (Ask::Together(_, members), Err(Status::NOT_FOUND))
