@@ -165,13 +165,16 @@ impl Controller {
             return;
         };
         let Some(asker) = asker.take() else { return };
+        let all_started = u32::try_from(job.started.len()) == Ok(job.size);
         let answer = match job.failures.keys().next() {
+            Some(failure) => Answer::Status(status_of(failure)),
+            // It was ended while it started.
+            None if !all_started => Answer::Status(Status::JOB_CANCELED),
             None => Answer::Spawned {
                 status: Status::SUCCESS,
                 nspace,
                 facts: Vec::new(),
             },
-            Some(failure) => Answer::Status(status_of(failure)),
         };
         self.answer(asker, &answer);
     }

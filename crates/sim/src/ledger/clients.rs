@@ -341,11 +341,7 @@ impl Ledger {
                     job,
                     rank: Rank(rank),
                 };
-                // One that is ended while it starts is said to run today, though some of it was never started.
-                let is_ending = self.ending.contains(&job);
-                let missing = (0..size)
-                    .filter(|_| !is_ending)
-                    .find(|rank| !self.spawned.contains_key(&proc(*rank)));
+                let missing = (0..size).find(|rank| !self.spawned.contains_key(&proc(*rank)));
                 missing.map(|rank| {
                     format!("is told that child {child} runs, and its rank {rank} does not")
                 })
@@ -358,7 +354,10 @@ impl Ledger {
                 let expected = failed.map(|(_, failure)| super::facts::status_of(failure));
                 let parent_ends =
                     *status == Status::NOT_AVAILABLE && self.ending.contains(&proc.job);
-                (expected != Some(*status) && !parent_ends)
+                let is_canceled = *status == Status::JOB_CANCELED
+                    && failed.is_none()
+                    && job.is_some_and(|job| self.ending.contains(&job));
+                (expected != Some(*status) && !parent_ends && !is_canceled)
                     .then(|| format!("is told that child {child} cannot run: {status}, {failed:?}"))
             }
             result => Some(format!("spawns and is answered {result:?}")),
