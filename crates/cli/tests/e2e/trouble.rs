@@ -31,13 +31,26 @@ fn start(sandbox: &Sandbox, what: &str) -> Running {
     let program = program(&[]);
     let mut command = sandbox.rally(&["run"]);
     command.args(OPTIONS).arg(program).arg(what);
-    ready(sandbox, &mut command)
+    let job = ready(sandbox, &mut command);
+    if what == "wait" {
+        settled(sandbox, &["3"]);
+    }
+    job
 }
 
 fn ready(sandbox: &Sandbox, command: &mut Command) -> Running {
     let job = sandbox.start(command);
     job.expect_times(Stream::Stdout, "ready", 4);
+    settled(sandbox, &["0", "1", "2"]);
     job
+}
+
+/// Waits until these ranks sleep: one that has said that it is ready may still be in the write that says so.
+#[track_caller]
+fn settled(sandbox: &Sandbox, ranks: &[&str]) {
+    let sleeps = |rank: &str| status(of_rank(sandbox, rank), "State:").starts_with('S');
+    let all_sleep = || ranks.iter().all(|rank| sleeps(rank)).then_some(());
+    assert!(eventually(DEADLINE, all_sleep).is_some());
 }
 
 fn looking(sandbox: &Sandbox, args: &[&str], job: &Running) -> Command {
@@ -61,11 +74,16 @@ fn said(looked: Finished) -> String {
 
 /// The process of the last rank.
 fn last(sandbox: &Sandbox) -> i32 {
+    of_rank(sandbox, "3")
+}
+
+fn of_rank(sandbox: &Sandbox, rank: &str) -> i32 {
+    let variable = format!("RALLY_RANK={rank}");
     let found = sandbox.alive().into_iter().find(|process| {
         let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
         environment
             .split(|byte| *byte == 0)
-            .any(|entry| entry == b"RALLY_RANK=3")
+            .any(|entry| entry == variable.as_bytes())
     });
     found.unwrap().pid
 }
