@@ -347,7 +347,8 @@ impl<'a> Translator<'a> {
 
     pub(super) fn unknown(&self, typed: &str, name: &str) -> Error {
         let elsewhere = Personality::ALL.into_iter().find_map(|other| {
-            let spelling = spellings().find(|spelling| spelling.is(name, other))?;
+            let mut there = spellings().filter(|spelling| spelling.is(name, other));
+            let spelling = there.find(|spelling| spelling.is_offered())?;
             Some(Elsewhere {
                 personality: other,
                 meaning: spelling.meaning(),

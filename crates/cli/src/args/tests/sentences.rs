@@ -19,6 +19,7 @@ fn mistakes_in_options() {
         "rally run --zzzzzzzz a",
         "rally run -J x a",
         "rally run -w h a",
+        "srun --pset x a",
         "rally run -n",
         "rally run --dry-run=x a",
         "rally run -n 0 a",
@@ -117,6 +118,11 @@ fn mistakes_in_options() {
     error: there is no option `-w`
       srun: has an option of this name
       help: put `--personality srun` before it
+    [120 cli/unknown-option]
+
+    $ srun --pset x a
+    error: there is no option `--pset`
+      help: `srun -h` lists the options
     [120 cli/unknown-option]
 
     $ rally run -n
