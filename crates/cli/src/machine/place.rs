@@ -6,8 +6,8 @@
 //! | `/dev/shm`, `$TMPDIR`, `/tmp`: everybody may write there | `rally-UID`, or `rally-UID.RANDOM` where that is not ours alone |
 //!
 //! The first that can be had is used. A command that looks for jobs looks in all of them that are ours: another user can take
-//! a name that is known, but not give a directory to us. A start looks for a random name only where the known one is taken,
-//! because `/tmp` may hold very many files.
+//! a name that is known, but not give a directory to us. A start looks for a random name in the first shared parent, and in others only where the known one is
+//! taken, because `/tmp` may hold very many files.
 
 use std::{
     fmt, fs, io,
@@ -209,13 +209,15 @@ impl Places {
         found
     }
 
-    /// What a start looks in: the directories of ours with known names, and those with random ones in each parent where the
-    /// known name is taken now. It does not list a parent for nothing.
+    /// What a start looks in: the directories of ours with known names, and those with random ones in the first shared parent
+    /// and in each other one where the known name is taken now. It does not list `/tmp` for nothing.
     pub(super) fn likely(&self) -> Vec<PathBuf> {
         let mut found = self.known();
-        for parent in &self.shared {
+        for (number, parent) in self.shared.iter().enumerate() {
             let name = parent.join(self.name());
-            if fs::symlink_metadata(&name).is_ok() && !found.contains(&name) {
+            let is_taken = fs::symlink_metadata(&name).is_ok() && !found.contains(&name);
+            // The first one is in memory and has few entries; a name that was taken there may be free again.
+            if number == 0 || is_taken {
                 found.extend(self.unguessed(parent));
             }
         }
