@@ -21,6 +21,7 @@ use base::RankSet;
 use super::{
     AppLine, Error, RunLine, app_file,
     error::{AppFileProblem, FileKind},
+    values::MAX_PROCS,
 };
 
 /// A line: who runs what.
@@ -71,7 +72,10 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
     };
     // The words after the file's name are arguments of every program.
     let more = base.program.get(1..).unwrap_or_default();
-    let size = base.args.procs.unwrap_or(1);
+    // Without a count the job is as large as its file says.
+    let named = rows.iter().filter_map(|row| row.ranks.as_ref()?.last());
+    let needed = named.max().map_or(1, |rank| rank.0.saturating_add(1));
+    let size = base.args.procs.unwrap_or_else(|| needed.min(MAX_PROCS));
     let mut apps: Vec<AppLine> = Vec::new();
     let mut before: Option<(usize, Vec<OsString>)> = None;
     let rest = rows.iter().enumerate().find(|(_, row)| row.ranks.is_none());

@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn ranks_are_counted_within_their_line() {
-    let programs = |size: u32, text: &str| {
-        let line = format!("srun -n {size} --multi-prog f");
+    let programs = |size: &str, text: &str| {
+        let line = format!("srun {size} --multi-prog f");
         let run = Place::new().file("f", text).run(&line);
         let apps = run.spec.apps.iter().zip(&run.spec.placement.apps);
         let shown = apps.map(|(app, placed)| {
@@ -15,16 +15,20 @@ fn ranks_are_counted_within_their_line() {
         shown.collect::<Vec<_>>().join(" ")
     };
     let cases = [
-        (6, "0-5 a %o", "1*0 1*1 1*2 1*3 1*4 1*5"),
-        (6, "* a %o", "1*0 1*1 1*2 1*3 1*4 1*5"),
+        ("-n 6", "0-5 a %o", "1*0 1*1 1*2 1*3 1*4 1*5"),
+        ("-n 6", "* a %o", "1*0 1*1 1*2 1*3 1*4 1*5"),
         (
-            6,
+            "-n 6",
             "0,2,4 a x%o\n1,3,5 a y%o",
             "1*x0 1*y0 1*x1 1*y1 1*x2 1*y2",
         ),
-        (6, "4-5 a x%o\n* a z", "4*z 1*x0 1*x1"),
+        ("-n 6", "4-5 a x%o\n* a z", "4*z 1*x0 1*x1"),
+        // As many as the file says.
+        ("", "0-2 a\n3 b", "3* 1*"),
+        ("", "2 a\n* b", "2* 1*"),
+        ("", "* a", "1*"),
         // It takes no time for each pair of ranks.
-        (100_000, "0-99999 a", "100000*"),
+        ("-n 100000", "0-99999 a", "100000*"),
     ];
     for (size, text, expected) in cases {
         assert_eq!(programs(size, text), expected, "{text}");
