@@ -32,6 +32,11 @@ const MAX_SCRIPT: u64 = 64 << 10;
 /// What changes where a program looks for its libraries, and commands of shells that may do so.
 const CHANGES: [&str; 2] = ["LD_LIBRARY_PATH", "LD_PRELOAD"];
 const MAY_CHANGE: [&str; 6] = [".", "source", "module", "ml", "conda", "spack"];
+/// Words of shells that stand before a command.
+const BEFORE: [&str; 13] = [
+    "then", "else", "elif", "do", "if", "while", "until", "!", "exec", "command", "builtin",
+    "eval", "time",
+];
 
 const ELF: &[u8] = b"\x7fELF";
 
@@ -98,15 +103,29 @@ fn reader_of(word: &[u8]) -> Reader {
     }
 }
 
+/// Whether a command of a shell may set where libraries are looked for. Before its name may stand values of variables, and
+/// words of the shell.
+fn may_change(command: &[u8]) -> bool {
+    let mut words = command.split(u8::is_ascii_whitespace);
+    let name = words.find(|word| {
+        let is_before = word.is_empty() || word.contains(&b'=');
+        !is_before && !BEFORE.iter().any(|known| *word == known.as_bytes())
+    });
+    MAY_CHANGE
+        .iter()
+        .any(|known| name == Some(known.as_bytes()))
+}
+
 impl Walk {
     fn text(&mut self, text: &[u8]) {
         let lines = text.split(|byte| *byte == b'\n');
         for line in lines.filter(|line| !line.trim_ascii_start().starts_with(b"#")) {
+            let mut commands = line.split(|byte| b";|&(){}\"'`".contains(byte));
+            if commands.any(may_change) {
+                self.libraries = Libraries::Unknown;
+            }
             let mut reader = Reader::Unknown;
             for word in line.split(|byte| b" \t\r;|&()<>{}\"'`=,".contains(byte)) {
-                if MAY_CHANGE.iter().any(|name| word == name.as_bytes()) {
-                    self.libraries = Libraries::Unknown;
-                }
                 self.word(word, reader);
                 if reader == Reader::Unknown {
                     reader = reader_of(word);
@@ -263,6 +282,8 @@ mod tests {
             "itself",
             "loads",
             "bash -c|. ./env.sh; ./solver",
+            "bash -c|if true; then X=1 module load x; fi; ./solver",
+            "bash -c|find . -name module; ./solver --ml ml",
             "env LD_LIBRARY_PATH=/x ./solver",
             "wrap missing /nowhere/solver $X/solver",
         ];
@@ -290,6 +311,8 @@ mod tests {
         itself: solver
         loads: nobody knows
         bash -c . ./env.sh; ./solver: nobody knows
+        bash -c if true; then X=1 module load x; fi; ./solver: nobody knows
+        bash -c find . -name module; ./solver --ml ml: bash solver
         env LD_LIBRARY_PATH=/x ./solver: nobody knows
         wrap missing /nowhere/solver $X/solver: wrap
         ");
