@@ -658,10 +658,6 @@ impl Front {
             State::Ended(Ending::Outcome(outcome)) => exit::is_error(&outcome.cause),
             State::Ended(Ending::Refused(_)) | State::Running | State::Orphaned { .. } => true,
         };
-        let code = match self.options.exit_error {
-            Some(said) if is_error => said.get(),
-            _ => code,
-        };
         // A full disk was said already, and is not that nobody reads.
         let (full, nobody) = (exit::ExitCode::Resources.code(), exit::ExitCode::OutputLost);
         let code = match (self.failed_output, code) {
@@ -670,14 +666,18 @@ impl Front {
             (Some(_), code) if code == nobody.code() => full,
             (Some(_), code) => code,
         };
+        let is_told = self.failed_output.is_some() && code == full;
+        let code = match self.options.exit_error {
+            Some(said) if is_error || is_told => said.get(),
+            _ => code,
+        };
         if let State::Ended(Ending::Outcome(outcome)) = &self.state
             && self.options.exit_codes == ExitCodes::Printed
         {
             messages.push(messages::exit_codes(outcome));
         }
         for message in &messages {
-            let told = self.failed_output.is_some() && code == full;
-            if !told {
+            if !is_told {
                 self.say(message);
             }
         }

@@ -18,8 +18,7 @@ use super::{
     Error, Personality, RunLine, World,
     compat::{Canonical, Native, Segment, Variable, translate_variable},
     environment::is_of_an_enclosing_launcher,
-    is_of_the_job, read_segments,
-    values::{self, ValueError},
+    is_of_the_job, read_segments, values,
 };
 
 /// What a variable stands for.
@@ -257,6 +256,8 @@ fn is_void(weaker: &Canonical, personality: Personality, says: impl Fn(&str) -> 
         "map-by" if personality != Personality::Srun && !is_qualifier(weaker) => {
             &["per-node", "deal"]
         }
+        // What it says of places and of binding goes together.
+        "map-by" | "bind-to" if weaker.typed == "SLURM_HINT" => &["bind-to", "bind-list"],
         "inherit-env" | "set-env" if EXPORTS.contains(&weaker.typed.as_str()) => &["inherit-env"],
         _ => &[],
     };
@@ -282,9 +283,10 @@ pub(super) fn with_options(
     let segments = line.apps.iter().enumerate().map(|(position, own)| {
         let first = position == 0;
         let of_job = job.iter().chain(&line.job.typed).filter(|_| first);
+        let stronger = |flag: &str| says(&own.typed, flag) || says(&line.job.typed, flag);
         let weaker = app
             .iter()
-            .filter(|option| !is_void(option, line.personality, |flag| says(&own.typed, flag)));
+            .filter(|option| !is_void(option, line.personality, stronger));
         Segment {
             options: of_job.chain(weaker).chain(&own.typed).cloned().collect(),
             program: own.program.clone(),
@@ -368,31 +370,21 @@ fn of_mpi(personality: Personality, world: &World) -> Result<Said, Error> {
     Ok(said)
 }
 
-/// The exit code that srun's own errors are to have.
-///
-/// # Errors
-///
-/// What it says is no code of a failure.
-pub(super) fn exit_error(
-    personality: Personality,
-    world: &World,
-) -> Result<Option<NonZeroU8>, Error> {
-    const NAME: &str = "SLURM_EXIT_ERROR";
-    if personality != Personality::Srun {
-        return Ok(None);
-    }
-    let Some(value) = world.variables.get(OsStr::new(NAME)) else {
-        return Ok(None);
-    };
-    let code = value.to_str().ok_or(ValueError::NotText);
-    match code.and_then(values::exit_code) {
-        Ok(code) => Ok(Some(code)),
-        Err(reason) => Err(Error::BadValue {
-            option: NAME.to_owned(),
-            value: value.to_string_lossy().into_owned(),
-            reason,
-        }),
-    }
+/// What says which exit code srun's own errors are to have.
+const EXIT_ERROR: &str = "SLURM_EXIT_ERROR";
+
+/// The exit code that srun's own errors are to have. What is no code of a failure is ignored, as srun does.
+pub(super) fn exit_error(personality: Personality, world: &World) -> Option<NonZeroU8> {
+    let value = world.variables.get(OsStr::new(EXIT_ERROR));
+    let value = value.filter(|_| personality == Personality::Srun)?;
+    values::exit_code(value.to_str()?).ok()
+}
+
+/// The variable of [`exit_error`] where it has no effect.
+pub(super) fn void_exit_error(personality: Personality, world: &World) -> Option<String> {
+    let value = world.variables.get(OsStr::new(EXIT_ERROR))?;
+    let is_void = personality == Personality::Srun && exit_error(personality, world).is_none();
+    is_void.then(|| format!("{EXIT_ERROR}={}", value.display()))
 }
 
 /// How `srun` reads a variable that stands for an option without a value.

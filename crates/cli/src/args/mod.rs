@@ -25,7 +25,10 @@ mod tune;
 pub(crate) mod values;
 mod world;
 
-use std::ffi::{OsStr, OsString};
+use std::{
+    ffi::{OsStr, OsString},
+    num::NonZeroU8,
+};
 
 use clap::{
     ArgAction, Command, CommandFactory, FromArgMatches, Parser,
@@ -228,10 +231,8 @@ pub(crate) fn message_format(argv: &[OsString]) -> MessageFormat {
 pub(crate) fn code_of(error: &Error, world: &World) -> u8 {
     let program = world.argv.first().map(OsString::as_os_str);
     let personality = Personality::from_program(program.unwrap_or_default());
-    match inputs::exit_error(personality, world) {
-        Ok(Some(code)) => code.get(),
-        Ok(None) | Err(_) => error.exit().code(),
-    }
+    let said = inputs::exit_error(personality, world);
+    said.map_or_else(|| error.exit().code(), NonZeroU8::get)
 }
 
 fn unknown_command(word: &OsStr) -> Error {

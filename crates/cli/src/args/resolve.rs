@@ -291,15 +291,17 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
             why: NotOffered::OtherJob,
         });
     }
+    let void = inputs::void_exit_error(*personality, world);
+    let ignored: Vec<String> = ignored.iter().cloned().chain(void).collect();
     Ok(RunRequest {
         spec,
         allocation,
         front: FrontOptions {
-            exit_error: inputs::exit_error(*personality, world)?,
+            exit_error: inputs::exit_error(*personality, world),
             ..front(job, &settings, input)
         },
         show: show(job),
-        notices: notices(apps, ignored, &unused, &files, world),
+        notices: notices(apps, &ignored, &unused, &files, world),
     })
 }
 

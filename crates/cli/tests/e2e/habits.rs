@@ -298,4 +298,10 @@ fn errors_have_the_code_that_scripts_of_srun_ask_for() {
     // What a rank or a limit decides is no error of the launcher.
     assert_eq!(code(&["false"]), 1);
     assert_eq!(code(&["--timeout", "0.1", "sleep", "60"]), 124);
+    // A full disk is one.
+    let full = r#"exec "$RALLY" run --personality srun -q echo few >/dev/full"#;
+    let mut command = sandbox.shell(full);
+    sandbox
+        .run(command.env("SLURM_EXIT_ERROR", "77"))
+        .expect_code(77);
 }

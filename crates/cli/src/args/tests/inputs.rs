@@ -168,6 +168,31 @@ fn variables_of_srun() {
         ),
         ("SLURM_HINT=nomultithread", "srun a", "n=1 bind=core"),
         (
+            "SLURM_HINT=Compute_Bound,NoMultithread",
+            "srun a",
+            "n=1 bind=core",
+        ),
+        (
+            "SLURM_HINT=memory_bound",
+            "srun --hint=nomultithread -n 8 a",
+            "n=8 bind=core",
+        ),
+        (
+            "SLURM_HINT=memory_bound",
+            "srun --cpu-bind=none -n 8 a",
+            "n=8 bind=none",
+        ),
+        (
+            "",
+            "srun --hint=memory_bound --hint=compute_bound -n 8 a",
+            "n=8 bind=core",
+        ),
+        (
+            "SLURM_EXIT_ERROR=0",
+            "srun a",
+            "n=1 [ignored, since it has no effect here: `SLURM_EXIT_ERROR=0`]",
+        ),
+        (
             "SLURM_HINT=memory_bound",
             "srun -m block --cpu-bind=none a",
             "n=1 map=slot bind=none",

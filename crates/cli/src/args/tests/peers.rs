@@ -230,7 +230,7 @@ fn what_is_not_done_on_one_node_is_refused() {
     [120 cli/bad-value]
 
     $ srun --bcast=/tmp/a a
-    error: `--bcast` is not offered: programs run from where they are, and nothing is copied
+    error: `--bcast /tmp/a` is not offered: programs run from where they are, and nothing is copied
       help: leave it out: procs find the program on this node; or copy it, and name the copy
     [120 cli/not-offered]
     ");

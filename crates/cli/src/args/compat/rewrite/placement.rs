@@ -255,23 +255,26 @@ pub(in super::super) fn cpu_bind(given: &Given<'_>, emit: &mut Emit<'_>) -> Done
     Ok(())
 }
 
-/// `srun --hint=TYPE`: what programs of a kind use of cores and of their threads.
+/// `srun --hint=TYPE,...`: what programs of a kind use of cores and of their threads.
 pub(in super::super) fn hint(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    match text(given)? {
-        "compute_bound" | "nomultithread" => emit.here("bind-to", "core"),
-        "memory_bound" => {
-            emit.here("map-by", "ppr:1:package");
-            emit.here("bind-to", "core");
-        }
-        "multithread" => emit.here("map-by", ":HWTCPUS"),
-        _ => {
-            let known = [
-                "compute_bound",
-                "memory_bound",
-                "multithread",
-                "nomultithread",
-            ];
-            return Err(not_one_of(given, &known));
+    emit.overrule();
+    for one in text(given)?.split(',') {
+        match one.to_ascii_lowercase().as_str() {
+            "compute_bound" | "nomultithread" => emit.here("bind-to", "core"),
+            "memory_bound" => {
+                emit.here("map-by", "ppr:1:package");
+                emit.here("bind-to", "core");
+            }
+            "multithread" => emit.here("map-by", ":HWTCPUS"),
+            _ => {
+                let known = [
+                    "compute_bound",
+                    "memory_bound",
+                    "multithread",
+                    "nomultithread",
+                ];
+                return Err(not_one_of(given, &known));
+            }
         }
     }
     Ok(())

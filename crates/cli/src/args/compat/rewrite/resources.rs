@@ -61,6 +61,15 @@ pub(in super::super) fn generic_resources(given: &Given<'_>, emit: &mut Emit<'_>
     Ok(())
 }
 
+/// `srun --bcast[=PATH]`: on one node the program is where it is. Somebody may look for a copy that has a name.
+pub(in super::super) fn broadcast(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {
+    if given.values.is_empty() {
+        Ok(())
+    } else {
+        Err(refused(given, NotOffered::ProgramCopies))
+    }
+}
+
 /// Open MPI's `--preload-files LIST`: on one node the procs find the files of the directory where they begin.
 pub(in super::super) fn preload_files(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {
     let is_elsewhere =

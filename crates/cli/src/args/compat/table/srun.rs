@@ -32,12 +32,7 @@ pub(super) static ROWS: &[Spelling] = &[
         Means::Only(&["0"], NotOffered::OneNode),
     ),
     row(SRUN, &["D", "chdir"], One, Means::Same("wdir")),
-    row(
-        SRUN,
-        &["bcast"],
-        Attached,
-        Means::Refused(NotOffered::ProgramCopies),
-    ),
+    row(SRUN, &["bcast"], Attached, Means::Each(rewrite::broadcast)),
     row(SRUN, &["multi-prog"], Nothing, Means::Plain("multi-prog")),
     row(SRUN, &["export"], One, Means::Each(rewrite::slurm_export)),
     // Placement.

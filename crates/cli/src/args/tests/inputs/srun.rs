@@ -118,10 +118,11 @@ fn errors_of_srun_have_the_code_that_was_said() {
         ),
         ("SLURM_EXIT_ERROR=9", "srun a", "Some(9)"),
         ("SLURM_EXIT_ERROR=9", "mpirun a", "None"),
+        ("SLURM_EXIT_ERROR=0", "srun a", "None"),
         (
-            "SLURM_EXIT_ERROR=0",
-            "srun a",
-            "`SLURM_EXIT_ERROR` cannot be `0`: it is not an exit code from 1 to 255 [120]",
+            "SLURM_EXIT_ERROR=x",
+            "srun -n x a",
+            "`-n` cannot be `x`: it is not a whole number [120]",
         ),
     ];
     for (variables, line, expected) in cases {
