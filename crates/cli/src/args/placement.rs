@@ -68,10 +68,17 @@ pub(super) fn resolve(
     };
     for (position, app) in apps.iter().enumerate() {
         let default = settings.map_by.value.as_deref().filter(|_| position == 0);
+        // What the first one says holds for all.
+        let places = if position == 0 {
+            size(apps, personality)
+        } else {
+            count(app, personality)
+        };
         let map_by = match map_text(app, default)? {
             Some(text) => Some(map_by(
                 &text,
                 map_source(app, &settings.map_by),
+                places,
                 settings,
                 world,
             )?),
@@ -208,13 +215,14 @@ fn nodes(
     world: &World,
 ) -> Result<Nodes, Error> {
     let names = world.names();
-    let mut at = None;
+    let mut file = None;
     let mut allocation = if let Some(path) = &settings.hostfile.value {
         let max = u64::try_from(MAX_HOSTFILE).unwrap_or(u64::MAX);
         let text = world.read_text(path, FileKind::HostFile, max)?;
         let origin = format!("`{}`", path.display());
-        at = line_of_remote(&text, &origin, &names);
-        alloc::hostfile(&text, &origin, &names).map_err(Error::Nodes)?
+        let allocation = alloc::hostfile(&text, &origin, &names).map_err(Error::Nodes)?;
+        file = Some((text, origin));
+        allocation
     } else {
         let texts: Vec<_> = apps
             .iter()
@@ -233,7 +241,10 @@ fn nodes(
     };
     allocation
         .refuse_remote(&names)
-        .map_err(|error| Error::RemoteNodes { error, at })?;
+        .map_err(|error| Error::RemoteNodes {
+            error,
+            at: file.and_then(|(text, origin)| line_of_remote(&text, &origin, &names)),
+        })?;
     if let [node] = allocation.nodes.as_mut_slice() {
         node.granted = granted::on_this_node(|name| world.variable(name));
     }
@@ -388,8 +399,14 @@ fn map_source(app: &AppLine, setting: &Setting<Option<String>>) -> Source {
     }
 }
 
-/// Reads a mapping policy and the file that it names.
-fn map_by(text: &str, source: Source, settings: &Settings, world: &World) -> Result<MapBy, Error> {
+/// Reads a mapping policy and the file that it names, of which so many places are needed, where that is known.
+fn map_by(
+    text: &str,
+    source: Source,
+    places: Option<u32>,
+    settings: &Settings,
+    world: &World,
+) -> Result<MapBy, Error> {
     let mut map = place::map_by(text).map_err(|error| Error::Policy {
         error: Box::new(error),
         from: source,
@@ -417,8 +434,10 @@ fn map_by(text: &str, source: Source, settings: &Settings, world: &World) -> Res
                 let text = world.read_text(path, FileKind::SequenceFile, max)?;
                 let (origin, known) = (origin(path), world.names());
                 *names = alloc::sequence(&text, &origin, &known).map_err(Error::Nodes)?;
-                // Each node of the list is needed, and there is only this one.
-                let remote = names.iter().filter(|name| !known.contains(name));
+                // There is only this node.
+                let places = places.and_then(|places| usize::try_from(places).ok());
+                let needed = names.iter().take(places.unwrap_or(usize::MAX));
+                let remote = needed.filter(|name| !known.contains(name));
                 let nodes: HostList = remote.collect::<BTreeSet<_>>().into_iter().collect();
                 if !nodes.is_empty() {
                     return Err(Error::RemoteNodes {

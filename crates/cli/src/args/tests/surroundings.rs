@@ -278,7 +278,7 @@ fn the_line_of_a_node_that_cannot_be_used_is_named() {
         .file("ranks", "rank 0=localhost\nrank x=localhost\n");
     insta::assert_snapshot!(place.complaints(&[
         "mpirun --hostfile hosts a",
-        "mpirun --map-by seq:FILE=hosts a",
+        "mpirun --map-by seq:FILE=hosts -n 2 a",
         "mpirun -rf ranks a",
     ]), @"
     $ mpirun --hostfile hosts a
@@ -287,8 +287,8 @@ fn the_line_of_a_node_that_cannot_be_used_is_named() {
       help: leave these nodes out, or use `localhost`
     [122 alloc/remote-nodes]
 
-    $ mpirun --map-by seq:FILE=hosts a
-    error: cannot use `n[1-3]`: starting daemons on other nodes is not implemented yet
+    $ mpirun --map-by seq:FILE=hosts -n 2 a
+    error: cannot use `n1`: starting daemons on other nodes is not implemented yet
       file: `hosts`, line 3
       help: leave these nodes out, or use `localhost`
     [122 alloc/remote-nodes]
@@ -297,6 +297,9 @@ fn the_line_of_a_node_that_cannot_be_used_is_named() {
     error: cannot read the ranks of `ranks`, line 2: `x` is not a rank below 16777216
     [121 place/bad-rankfile]
     ");
+    // Lines that nobody needs may name any node.
+    let run = place.run("mpirun --map-by seq:FILE=hosts -n 1 a");
+    assert_eq!(run.spec.placement.apps.len(), 1);
     let place = place.variable("SLURM_HOSTFILE", "hosts");
     insta::assert_snapshot!(place.complaint("srun a"), @"
     $ srun a
