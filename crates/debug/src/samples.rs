@@ -12,6 +12,7 @@
 //! what is built on this ([`crate::verdict`]) must not forget it.
 
 mod boundary;
+mod children;
 mod noise;
 #[cfg(test)]
 pub(crate) mod script;
@@ -26,10 +27,11 @@ use serde::{Deserialize, Serialize};
 use crate::{
     company::{Company, Joining, Work},
     known::{self, Kind},
-    stack::{Activity, Child, FrameId, Frames, Missing, Seen, Snapshot, Thread, Wait},
+    stack::{Activity, FrameId, Frames, Missing, Seen, Snapshot, Thread, Wait},
 };
 
 pub use boundary::{Boundary, Cut, Spot};
+pub use children::{ChildTrack, Followed};
 
 /// All ranks at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -98,23 +100,10 @@ pub struct RankTrack {
     pub below: Work,
     /// Those of them that were looked at in all looks, by their numbers.
     pub children: BTreeMap<i32, ChildTrack>,
+    /// Whether these are all of them.
+    pub followed: Followed,
     /// Why nothing was seen of it, in each look; nothing where something was.
     pub missing: Vec<Option<Missing>>,
-    /// Whether threads have come or gone.
-    pub threads: Crew,
-}
-
-/// What was seen of a process below a rank.
-#[derive(Clone, Debug)]
-pub struct ChildTrack {
-    /// The name of its command.
-    pub name: String,
-    /// Who has started it.
-    pub parent: i32,
-    /// Its first thread; nothing of one that could not be seen.
-    pub main: Option<Track>,
-    /// Its other threads, without those that libraries keep for themselves.
-    pub others: Vec<Track>,
     /// Whether threads have come or gone.
     pub threads: Crew,
 }
@@ -227,7 +216,8 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
             .collect();
         let mut track = follow(frames, &seen, span, boundary);
         track.below = Company::below(samples, rank, span);
-        track.children = children(frames, samples, rank, span, boundary);
+        track.children = children::follow(frames, samples, rank, span, boundary);
+        track.followed = children::followed(samples, rank, &track.children);
         ranks.insert(rank, track);
     }
     let several = samples
@@ -247,39 +237,6 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
         jobs: if several { Jobs::Several } else { Jobs::One },
         neighbors,
     }
-}
-
-/// Follows each process below a rank that was there in all looks.
-fn children(
-    frames: &Frames,
-    samples: &[Sample],
-    rank: Rank,
-    span: Duration,
-    boundary: Boundary,
-) -> BTreeMap<i32, ChildTrack> {
-    let mut looks: BTreeMap<i32, Vec<&Child>> = BTreeMap::new();
-    for sample in samples {
-        for child in sample.snapshot.children.get(&rank).into_iter().flatten() {
-            looks.entry(child.pid).or_default().push(child);
-        }
-    }
-    let all = looks
-        .into_iter()
-        .filter(|(_, looks)| looks.len() == samples.len());
-    let tracks = all.filter_map(|(pid, looks)| {
-        let last = looks.last()?;
-        let seen: Vec<Option<&Seen>> = looks.iter().map(|child| Some(&child.seen)).collect();
-        let track = follow(frames, &seen, span, boundary);
-        let track = ChildTrack {
-            name: last.name.clone(),
-            parent: last.parent,
-            main: track.main,
-            others: track.others,
-            threads: track.threads,
-        };
-        Some((pid, track))
-    });
-    tracks.collect()
 }
 
 fn follow(

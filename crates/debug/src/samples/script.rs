@@ -12,7 +12,8 @@
 //! a function of Python; what the thread does; the processor time that it uses, in percent. Instead of a rank `below N`,
 //! `beside`, `job` and `neighbor`: a process that is none, and the processor time that it uses (a
 //! neighbor also says that the job can be joined with others). Instead of a rank `child N PID PARENT
-//! NAME`: a process below a rank, of which the first thread is shown.
+//! NAME`: a process below a rank, of which the first thread is shown, or `not looked at`; `below N` after it is the processor
+//! time of these.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -43,6 +44,12 @@ pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
                     panic!("{line}");
                 };
                 let pid: i32 = pid.parse().unwrap();
+                let rank = Rank(rank.parse().unwrap());
+                let below = snapshot.company.below.entry(rank).or_default();
+                below.pids.insert(pid);
+                if what == "not looked at" {
+                    continue;
+                }
                 let seen = missing(what).map_or_else(
                     || {
                         let rank = Rank(u32::try_from(pid).unwrap());
@@ -52,7 +59,6 @@ pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
                     },
                     Seen::Missing,
                 );
-                let rank = Rank(rank.parse().unwrap());
                 snapshot.children.entry(rank).or_default().push(Child {
                     pid,
                     parent: parent.parse().unwrap(),
@@ -122,9 +128,12 @@ fn joins(company: &mut Company, who: &str, cpu: Duration) {
         }
         None => &mut company.beside,
     };
+    crowd.cpu += cpu;
+    if who.starts_with("below") && !crowd.pids.is_empty() {
+        return;
+    }
     let pid = 1_000 + i32::try_from(crowd.pids.len()).unwrap();
     crowd.pids.insert(pid);
-    crowd.cpu += cpu;
     if who == "job" {
         company.jobs.insert(pid);
     }
@@ -202,6 +211,7 @@ fn missing(text: &str) -> Option<Missing> {
         "unproved" => Missing::Unproved,
         "traced by 7" => Missing::TracedBy(7),
         "unreachable" => Missing::Unreachable,
+        "changed" => Missing::Changed,
         _ => return None,
     })
 }

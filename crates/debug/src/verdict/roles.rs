@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     company::Work,
     known::Kind,
-    samples::{ChildTrack, Crew, Motion, Observation, RankTrack, Track},
+    samples::{ChildTrack, Crew, Followed, Motion, Observation, RankTrack, Track},
     stack::{Activity, Missing},
 };
 
@@ -134,7 +134,7 @@ fn is_behind(track: &RankTrack, all: &Observation) -> bool {
 }
 
 /// Whether a rank waits for a process, and all processes below it stand: each waits for the next one, or for what only
-/// another thread or process can let go.
+/// another thread or process can let go. One that was not seen may be the one that goes on.
 fn is_behind_helper(main: &Track, track: &RankTrack, all: &Observation) -> bool {
     let stands = |thread: &Track| is_held(thread) || thread.activity() == Some(Activity::Stopped);
     let waits = |thread: &Track| stands(thread) || thread.waits_for() == Some(Kind::Child);
@@ -147,6 +147,7 @@ fn is_behind_helper(main: &Track, track: &RankTrack, all: &Observation) -> bool 
     };
     main.waits_for() == Some(Kind::Child)
         && track.below.max(all.beside) == Work::Idle
+        && track.followed == Followed::All
         && is_behind(track, all)
         && children().all(has_no_way_on)
         && children().any(|child| child.main.iter().chain(&child.others).any(stands))

@@ -297,9 +297,12 @@ fn the_processes_of_a_data_loader() {
 fn a_process_that_a_rank_waits_for_is_behind_a_lock() {
     let waits = "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = running 99
          3: main@a.c:9 > system!libc.so.6 > waitpid!libc.so.6 = child 0\n";
-    let long = |below: &str| {
-        let text = format!("{waits}{below}");
-        let recording = looks(Duration::from_secs(5), &[text.as_str(); 3]);
+    let said_of = |below: [&str; 3]| {
+        let texts = below.map(|below| format!("{waits}{below}"));
+        let recording = looks(
+            Duration::from_secs(5),
+            &texts.each_ref().map(String::as_str),
+        );
         let verdicts = judge(&recording.frames, &recording.observe(Boundary::Known));
         let said: Vec<String> = verdicts
             .iter()
@@ -315,6 +318,7 @@ fn a_process_that_a_rank_waits_for_is_behind_a_lock() {
             .collect();
         said.join("\n")
     };
+    let long = |below: &str| said_of([below; 3]);
     let sh = "child 3 4711 7 sh: main@sh.c:3 > waitpid!libc.so.6 = child 0\n";
     let lock = "main@h.c:3 > pthread_mutex_lock!libc.so.6 = futex 0";
     let said = [
@@ -376,6 +380,19 @@ fn a_process_that_a_rank_waits_for_is_behind_a_lock() {
         ("nothing is seen", String::new()),
     ] {
         assert_eq!(long(&below), "", "{what}");
+    }
+    // One of two can do anything where it was not seen, in any look.
+    let one = format!("child 3 4711 7 helper: {lock}\n");
+    let both = format!("{one}child 3 4712 7 helper: {lock}");
+    assert_ne!(long(&both), "");
+    for unseen in ["not looked at", "traced by 7", "not permitted", "changed"] {
+        let but_one = format!("{one}child 3 4712 7 helper: {unseen}");
+        for look in 0..3 {
+            let mut below = [both.as_str(); 3];
+            below[look] = &but_one;
+            assert_eq!(said_of(below), "", "{unseen} in look {look}");
+        }
+        assert_eq!(long(&but_one), "", "{unseen}");
     }
 }
 
