@@ -5,9 +5,9 @@
 //! launcher has started too, or where there is no launcher their parent: spawned jobs above all. Neither the launcher counts nor
 //! what stands between it and a rank, such as a proxy, a shell or `time`: they wait for the rank.
 //!
-//! *Neighbors* are the processes of the same user's other launchers on this machine. Jobs can join each other by a port
-//! (`MPI_Comm_connect`), and nothing outside of them shows that they have. So neighbors matter only to programs that name
-//! one of the functions which do that ([`Joining`]).
+//! *Neighbors* are the processes of the same user's other launchers on this machine; a launcher above a rank, such as that of a
+//! batch script, is none of these. Jobs can join each other by a port (`MPI_Comm_connect`), and nothing outside of them shows
+//! that they have. So neighbors matter only to programs that name one of the functions which do that ([`Joining`]).
 
 use std::{
     cell::LazyCell,
@@ -108,7 +108,9 @@ impl Company {
         let is_launcher = |pid: i32| all.get(&pid).is_some_and(|it| is_launcher(&it.name));
         let ours = above(own).chain([own]);
         let waiting: BTreeSet<i32> = ranks.values().flat_map(|&pid| above(pid)).collect();
-        let nobody: BTreeSet<i32> = ours.chain(waiting).collect();
+        let nobody: BTreeSet<i32> = ours.chain(waiting.iter().copied()).collect();
+        // The launcher of a script has also started what else the script runs: that makes it no job.
+        let is_anothers = |pid: i32| is_launcher(pid) && !waiting.contains(&pid);
         let roots: BTreeSet<i32> = ranks
             .values()
             .filter_map(|&pid| root(above(pid), &is_launcher))
@@ -129,7 +131,7 @@ impl Company {
                 if is_launcher(process.parent) {
                     company.jobs.insert(pid);
                 }
-            } else if above(pid).any(&is_launcher)
+            } else if above(pid).any(is_anothers)
                 && owner(pid).is_some_and(|it| users.contains(&it))
             {
                 company.neighbors.add(process);
@@ -326,6 +328,29 @@ mod tests {
             &[10],
         );
         assert_eq!(pids(&found.neighbors), [20, 21]);
+        assert!(found.beside.pids.is_empty());
+    }
+
+    #[test]
+    fn what_a_launcher_above_the_ranks_has_started_is_no_neighbor() {
+        // A batch script, in which the job, another one and programs of neither run.
+        let script = [
+            (3, 1, "slurmstepd"),
+            (4, 3, "bash"),
+            (5, 4, "mpiexec"),
+            (6, 5, "hydra_pmi_proxy"),
+            (10, 6, "a.out"),
+            (15, 4, "mpiexec"),
+            (16, 15, "hydra_pmi_proxy"),
+            (20, 16, "server"),
+            (30, 4, "make"),
+            (31, 30, "cc1"),
+            (40, 1, "slurmstepd"),
+            (41, 40, "server"),
+            (99, 1, "dbgr"),
+        ];
+        let found = company(&script, &[10]);
+        assert_eq!(pids(&found.neighbors), [20, 41]);
         assert!(found.beside.pids.is_empty());
     }
 
