@@ -41,9 +41,9 @@ def pool():
 
 
 def data_loader():
-    import dataloader
+    from torch.utils.data.dataloader import DataLoader
 
-    loader = dataloader.DataLoader()
+    loader = DataLoader()
     multiprocessing.Process(target=compute, daemon=True).start()
     loader._try_get_data()
 

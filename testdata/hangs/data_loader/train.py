@@ -1,7 +1,7 @@
 """Rank 3 waits for its data, the others for rank 3."""
 
-from dataloader import DataLoader
 from mpi4py import MPI
+from torch.utils.data.dataloader import DataLoader
 
 world = MPI.COMM_WORLD
 

@@ -1,7 +1,7 @@
 """The worker of rank 3 waits for a lock that it was copied with, rank 3 for the worker, and the others for rank 3."""
 
-from dataloader import DataLoader
 from mpi4py import MPI
+from torch.utils.data.dataloader import DataLoader
 
 world = MPI.COMM_WORLD
 

@@ -137,8 +137,7 @@ pub(super) const PYTHON_PACKAGES: [(&str, &str, Listed); 8] = [
 ];
 
 const C10D: &str = "/torch/distributed/distributed_c10d.py";
-/// By its name alone: the file of a copy of it has no such path.
-const DATALOADER: &str = "/dataloader.py";
+const DATALOADER: &str = "/torch/utils/data/dataloader.py";
 
 /// Functions below which a program ends.
 pub(super) const ENDINGS: [&str; 10] = [

@@ -150,6 +150,13 @@ fn functions_of_python_by_their_files() {
             "/usr/lib/python3.11/asyncio/subprocess.py",
             None,
         ),
+        (
+            "_MultiProcessingDataLoaderIter._try_get_data",
+            "/u/train/torch/utils/data/dataloader.py",
+            Some(Kind::Data),
+        ),
+        ("_get_data", "/u/dataloader.py", None),
+        ("_next_data", "/u/train/data/dataloader.py", None),
         ("_get_data", "/u/my_dataloader.py", None),
         ("barrier", "/u/distributed_c10d.py", None),
     ] {
