@@ -564,6 +564,21 @@ fn a_page_shows_processes_below_their_ranks() {
     }
 }
 
+/// Of a rank whose stack has no frames there is no box.
+#[test]
+fn a_page_shows_processes_below_ranks_without_frames() {
+    let mut report = helped();
+    add(&mut report, 2, &set("4"), Activity::Running, End::Lost, "");
+    let children = report.samples[2].children.get_mut("cp").unwrap();
+    children.procs[0].rank = base::Rank(4);
+    let page = html(&report);
+    let picture = page.split_once("id=picture>").unwrap().1;
+    let (_, others) = picture
+        .split_once("<p class=note>processes below other ranks</p>")
+        .unwrap_or_else(|| panic!("{picture}"));
+    assert!(others.contains("<b>cp (4712)</b>"), "{others}");
+}
+
 /// There may be very many.
 #[test]
 fn a_page_with_many_processes_is_small() {

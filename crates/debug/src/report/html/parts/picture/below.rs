@@ -44,7 +44,8 @@ impl Below {
                 boxes += 1;
                 Some((name.clone(), children))
             };
-            for (at, segment) in outline.segments.iter().enumerate() {
+            // The root has no box: ranks whose stacks end there are among the others.
+            for (at, segment) in outline.segments.iter().enumerate().skip(1) {
                 let here = ranks_at(outline, at).intersection(&left);
                 if here.is_empty() || !segment.first {
                     continue;
