@@ -113,7 +113,6 @@ fn holding<'a>(all: &'a Observation, stances: &'a Stances) -> impl Iterator<Item
     rules::OF_JOBS
         .iter()
         .filter(move |rule| is_alone || rule.holds_beside_others())
-        .filter(|rule| all.neighbors != Neighbors::AtWork || !rule.is_of_messages())
         .filter_map(|rule| hold(rule, all, stances))
 }
 
@@ -123,9 +122,11 @@ fn hold(rule: &'static Rule, all: &Observation, stances: &Stances) -> Option<Hel
         Odd::Nobody(_) | Odd::DifferentCalls | Odd::Absent => &[],
     };
     let (mut waiting, mut odd) = (Vec::new(), Vec::new());
-    // Who is joined with another job may have had a message from there between two looks, as who polls may.
+    // Who is joined with another job may have had a message from there between two looks, as who polls may, and may get one
+    // while that is at work.
     let mut manner = match all.neighbors {
-        Neighbors::Idle | Neighbors::AtWork if rule.is_of_messages() => Manner::Polling,
+        Neighbors::AtWork if rule.is_of_messages() => return None,
+        Neighbors::Idle if rule.is_of_messages() => Manner::Polling,
         _ => Manner::Asleep,
     };
     for (&rank, &(role, how)) in stances {
