@@ -1,26 +1,86 @@
-//! Programs made by hand, for tests.
+//! Programs and libraries made by hand, for tests.
 
 use bytes::Bytes;
 
 /// Bytes of the code of a program.
 pub(crate) const LENGTH: usize = 0x8_0000;
+/// Bytes of the header of a file, of one of a section and of one of a segment, and of a symbol.
+const HEADER: usize = 64;
+const SECTION: usize = 64;
+const SEGMENT: usize = 56;
+const SYMBOL: usize = 24;
+/// Kinds of symbols: variables and functions.
+const OBJECT: u8 = 1;
+const FUNCTION: u8 = 2;
+/// Kinds of sections: symbols of all, names, and symbols for other files.
+const SYMBOLS: u8 = 2;
+const NAMES: u8 = 3;
+const DYNAMIC_SYMBOLS: u8 = 11;
+/// The place of the section with the names among the sections: before it stand the one that is none, and that with the symbols.
+const NAMES_PLACE: u8 = 2;
 
-/// A program with one segment, in which addresses are places in the file, and a table of functions: name, beginning and size.
+/// A file with one segment and one table of symbols.
 pub(crate) struct Program {
     file: Vec<u8>,
-    functions: Vec<(String, u64, u64)>,
+    /// The address of its first byte, in its own numbering.
+    first: u64,
+    /// The kind of the section that has the symbols.
+    table: u8,
+    symbols: Vec<Symbol>,
+}
+
+struct Symbol {
+    name: String,
+    kind: u8,
+    at: u64,
+    size: u64,
+}
+
+/// A section that is to be written.
+struct Section {
+    kind: u8,
+    link: u8,
+    at: usize,
+    size: usize,
+    entry: usize,
 }
 
 impl Program {
+    /// A program in which addresses are places in the file.
     pub(crate) fn new() -> Self {
         Self {
             file: vec![0x90; LENGTH],
-            functions: Vec::new(),
+            first: 0,
+            table: SYMBOLS,
+            symbols: Vec::new(),
+        }
+    }
+
+    /// A library that was stripped: only its dynamic symbols are left. Its addresses begin at `first`.
+    pub(crate) fn stripped(first: u64, length: usize) -> Self {
+        Self {
+            file: vec![0; length],
+            first,
+            table: DYNAMIC_SYMBOLS,
+            ..Self::new()
         }
     }
 
     pub(crate) fn function(&mut self, name: &str, at: u64, size: u64) {
-        self.functions.push((name.to_owned(), at, size));
+        self.symbol(name, FUNCTION, at, size);
+    }
+
+    pub(crate) fn variable(&mut self, name: &str, at: u64, size: u64) {
+        self.symbol(name, OBJECT, at, size);
+    }
+
+    fn symbol(&mut self, name: &str, kind: u8, at: u64, size: u64) {
+        self.symbols.push(Symbol {
+            name: name.to_owned(),
+            kind,
+            at,
+            size,
+        });
     }
 
     pub(crate) fn put(&mut self, at: u64, bytes: &[u8]) {
@@ -36,47 +96,70 @@ impl Program {
         self.put(end - 4, &distance.to_le_bytes());
     }
 
+    /// Behind the code stand the symbols, the names, and the headers of sections and of segments.
     pub(crate) fn build(mut self) -> Bytes {
-        let (mut names, mut table) = (vec![0], vec![0; 24]);
-        for (name, at, size) in &self.functions {
+        let length = self.file.len();
+        let (mut names, mut table) = (vec![0], vec![0; SYMBOL]);
+        for symbol in &self.symbols {
             table.extend(u32::try_from(names.len()).unwrap().to_le_bytes());
-            // A global function, in a section that is defined.
-            table.extend([0x12, 0, 1, 0]);
-            table.extend(at.to_le_bytes());
-            table.extend(size.to_le_bytes());
-            names.extend(name.as_bytes());
+            names.extend(symbol.name.as_bytes());
             names.push(0);
+            // A global one, in a section that is defined.
+            table.extend([0x10 | symbol.kind, 0, 1, 0]);
+            table.extend((self.first + symbol.at).to_le_bytes());
+            table.extend(symbol.size.to_le_bytes());
         }
-        let symbols_at = LENGTH as u64;
-        let names_at = symbols_at + table.len() as u64;
-        let sections_at = (names_at + names.len() as u64).next_multiple_of(8);
-        self.file
-            .resize(usize::try_from(sections_at).unwrap() + 3 * 64, 0);
-        self.put(0, &[0; 0x200]);
-        self.put(0, b"\x7fELF\x02\x01\x01");
-        // ET_DYN, EM_X86_64, version 1; where the headers are, and how large and how many they are.
-        self.put(16, &[3, 0, 62, 0, 1, 0, 0, 0]);
-        self.put(32, &64_u64.to_le_bytes());
-        self.put(40, &sections_at.to_le_bytes());
-        self.put(52, &[64, 0, 56, 0, 1, 0, 64, 0, 3, 0, 2, 0]);
-        // PT_LOAD, readable and executable, of the whole file.
-        self.put(64, &[1, 0, 0, 0, 5, 0, 0, 0]);
-        self.put(96, &symbols_at.to_le_bytes());
-        self.put(104, &symbols_at.to_le_bytes());
-        self.put(symbols_at, &table);
-        self.put(names_at, &names);
-        // SHT_SYMTAB, whose names are in the second section, and SHT_STRTAB.
-        for (section, kind, link, at, size, entry) in [
-            (1, 2, 2_u8, symbols_at, table.len(), 24_u64),
-            (2, 3, 0, names_at, names.len(), 0),
-        ] {
-            let header = sections_at + section * 64;
-            self.put(header + 4, &[kind]);
-            self.put(header + 24, &at.to_le_bytes());
-            self.put(header + 32, &(size as u64).to_le_bytes());
-            self.put(header + 40, &[link]);
-            self.put(header + 56, &entry.to_le_bytes());
-        }
+        let mut sections = Vec::new();
+        let mut add = |(kind, link, entry), contents: &[u8]| {
+            sections.push(Section {
+                kind,
+                link,
+                at: self.file.len(),
+                size: contents.len(),
+                entry,
+            });
+            self.file.extend(contents);
+        };
+        add((self.table, NAMES_PLACE, SYMBOL), &table);
+        add((NAMES, 0, 0), &names);
+        self.headers(length, &sections);
         self.file.into()
+    }
+
+    fn headers(&mut self, length: usize, sections: &[Section]) {
+        let word = |number: usize| (number as u64).to_le_bytes();
+        let half = |number: usize| u16::try_from(number).unwrap().to_le_bytes();
+        let all = 1 + sections.len();
+        let sections_at = self.file.len().next_multiple_of(8);
+        let segments_at = sections_at + all * SECTION;
+        self.file.resize(segments_at + SEGMENT, 0);
+        let mut put =
+            |at: usize, bytes: &[u8]| self.file[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &[0; HEADER]);
+        put(0, b"\x7fELF\x02\x01\x01");
+        // ET_DYN, EM_X86_64, version 1; where the headers are, and how large and how many they are.
+        put(16, &[3, 0, 62, 0, 1, 0, 0, 0]);
+        put(32, &word(segments_at));
+        put(40, &word(sections_at));
+        put(52, &half(HEADER));
+        put(54, &half(SEGMENT));
+        put(56, &half(1));
+        put(58, &half(SECTION));
+        put(60, &half(all));
+        put(62, &[NAMES_PLACE]);
+        for (place, section) in (1..).zip(sections) {
+            let header = sections_at + place * SECTION;
+            put(header + 4, &[section.kind]);
+            put(header + 24, &word(section.at));
+            put(header + 32, &word(section.size));
+            put(header + 40, &[section.link]);
+            put(header + 56, &word(section.entry));
+        }
+        // PT_LOAD, readable and executable, of all before the sections.
+        put(segments_at, &[1, 0, 0, 0, 5, 0, 0, 0]);
+        put(segments_at + 16, &self.first.to_le_bytes());
+        put(segments_at + 24, &self.first.to_le_bytes());
+        put(segments_at + 32, &word(length));
+        put(segments_at + 40, &word(length));
     }
 }
