@@ -20,9 +20,8 @@ use std::{
 use addr2line::gimli::{self, BaseAddresses, EhFrame, EhFrameHdr, UnwindSection};
 use bytes::Bytes;
 use object::{
-    CompressedData, CompressionFormat, LittleEndian, ObjectSection, ReadRef,
-    elf::{self, FileHeader64},
-    read::elf::{ElfFile64, FileHeader, ProgramHeader},
+    CompressedData, CompressionFormat, LittleEndian, ObjectSection, elf,
+    read::elf::{ElfFile64, ProgramHeader},
 };
 use thiserror::Error;
 
@@ -112,7 +111,7 @@ const MAX_DECOMPRESSED: u64 = 1 << 30;
 
 /// Bytes of the path of another file.
 const MAX_PATH: usize = 4096;
-/// Parts of a file that are mapped: programs have five.
+/// Parts of a file with code: programs have one or two.
 const MAX_SEGMENTS: usize = 256;
 
 /// Gives the files that a process has, by their paths there.
@@ -150,7 +149,7 @@ impl Image {
             .and_then(|data| text(data, MAX_PATH));
         Ok(Self {
             name: path.rsplit('/').next().unwrap_or(path).into(),
-            segments: segments(&*file).map_err(NotAnImage)?,
+            segments: segments(&elf),
             unwinding,
             build_id: sections::build_id(&elf),
             debug_link,
@@ -361,23 +360,20 @@ fn text(data: &[u8], most: usize) -> Option<String> {
     String::from_utf8(start[..end].to_vec()).ok()
 }
 
-fn segments<'a>(file: impl ReadRef<'a>) -> object::Result<Vec<Segment>> {
-    let header = FileHeader64::<LittleEndian>::parse(file)?;
-    let endian = header.endian()?;
-    let headers = header.program_headers(endian, file)?;
-    Ok(headers
-        .iter()
+fn segments(elf: &ElfFile64<'_, LittleEndian>) -> Vec<Segment> {
+    sections::headers(elf)
         // One page of the file can belong to the code and to what stands before it: only code is looked for.
         .filter(|segment| {
-            segment.p_type(endian) == elf::PT_LOAD && segment.p_flags(endian).0 & elf::PF_X.0 != 0
+            segment.p_type(LittleEndian) == elf::PT_LOAD
+                && segment.p_flags(LittleEndian).0 & elf::PF_X.0 != 0
         })
         .take(MAX_SEGMENTS)
         .map(|segment| Segment {
-            offset: segment.p_offset(endian),
-            length: segment.p_filesz(endian),
-            address: segment.p_vaddr(endian),
+            offset: segment.p_offset(LittleEndian),
+            length: segment.p_filesz(LittleEndian),
+            address: segment.p_vaddr(LittleEndian),
         })
-        .collect())
+        .collect()
 }
 
 /// How much is read of debug information that lies beside the libraries of the system: it takes longer than all else, and

@@ -12,7 +12,8 @@ const SYMBOL: usize = 24;
 /// Kinds of symbols: variables and functions.
 const OBJECT: u8 = 1;
 const FUNCTION: u8 = 2;
-/// Kinds of sections: symbols of all, names, and symbols for other files.
+/// Kinds of sections: contents, symbols of all, names, and symbols for other files.
+const CONTENTS: u8 = 1;
 const SYMBOLS: u8 = 2;
 const NAMES: u8 = 3;
 const DYNAMIC_SYMBOLS: u8 = 11;
@@ -27,6 +28,10 @@ pub(crate) struct Program {
     /// The kind of the section that has the symbols.
     table: u8,
     symbols: Vec<Symbol>,
+    /// Sections that were added: name and contents.
+    sections: Vec<(String, Vec<u8>)>,
+    /// Headers before that of the segment, which are of none.
+    empty_headers: usize,
 }
 
 struct Symbol {
@@ -38,6 +43,7 @@ struct Symbol {
 
 /// A section that is to be written.
 struct Section {
+    name: usize,
     kind: u8,
     link: u8,
     at: usize,
@@ -53,6 +59,8 @@ impl Program {
             first: 0,
             table: SYMBOLS,
             symbols: Vec::new(),
+            sections: Vec::new(),
+            empty_headers: 0,
         }
     }
 
@@ -83,6 +91,14 @@ impl Program {
         });
     }
 
+    pub(crate) fn section(&mut self, name: &str, contents: &[u8]) {
+        self.sections.push((name.to_owned(), contents.to_vec()));
+    }
+
+    pub(crate) fn empty_headers(&mut self, count: usize) {
+        self.empty_headers = count;
+    }
+
     pub(crate) fn put(&mut self, at: u64, bytes: &[u8]) {
         let at = usize::try_from(at).unwrap();
         self.file[at..at + bytes.len()].copy_from_slice(bytes);
@@ -96,22 +112,33 @@ impl Program {
         self.put(end - 4, &distance.to_le_bytes());
     }
 
-    /// Behind the code stand the symbols, the names, and the headers of sections and of segments.
+    /// Behind the code stand the symbols, the names, other sections, and the headers of sections and of segments.
     pub(crate) fn build(mut self) -> Bytes {
         let length = self.file.len();
         let (mut names, mut table) = (vec![0], vec![0; SYMBOL]);
-        for symbol in &self.symbols {
-            table.extend(u32::try_from(names.len()).unwrap().to_le_bytes());
-            names.extend(symbol.name.as_bytes());
+        let mut named = |name: &str| {
+            let at = names.len();
+            names.extend(name.as_bytes());
             names.push(0);
+            at
+        };
+        for symbol in &self.symbols {
+            let name = named(&symbol.name);
+            table.extend(u32::try_from(name).unwrap().to_le_bytes());
             // A global one, in a section that is defined.
             table.extend([0x10 | symbol.kind, 0, 1, 0]);
             table.extend((self.first + symbol.at).to_le_bytes());
             table.extend(symbol.size.to_le_bytes());
         }
+        let added: Vec<(usize, Vec<u8>)> = self
+            .sections
+            .iter()
+            .map(|(name, contents)| (named(name), contents.clone()))
+            .collect();
         let mut sections = Vec::new();
-        let mut add = |(kind, link, entry), contents: &[u8]| {
+        let mut add = |(name, kind, link, entry), contents: &[u8]| {
             sections.push(Section {
+                name,
                 kind,
                 link,
                 at: self.file.len(),
@@ -120,8 +147,11 @@ impl Program {
             });
             self.file.extend(contents);
         };
-        add((self.table, NAMES_PLACE, SYMBOL), &table);
-        add((NAMES, 0, 0), &names);
+        add((0, self.table, NAMES_PLACE, SYMBOL), &table);
+        add((0, NAMES, 0, 0), &names);
+        for (name, contents) in &added {
+            add((*name, CONTENTS, 0, 0), contents);
+        }
         self.headers(length, &sections);
         self.file.into()
     }
@@ -129,10 +159,10 @@ impl Program {
     fn headers(&mut self, length: usize, sections: &[Section]) {
         let word = |number: usize| (number as u64).to_le_bytes();
         let half = |number: usize| u16::try_from(number).unwrap().to_le_bytes();
-        let all = 1 + sections.len();
+        let (all_sections, all_segments) = (1 + sections.len(), self.empty_headers + 1);
         let sections_at = self.file.len().next_multiple_of(8);
-        let segments_at = sections_at + all * SECTION;
-        self.file.resize(segments_at + SEGMENT, 0);
+        let segments_at = sections_at + all_sections * SECTION;
+        self.file.resize(segments_at + all_segments * SEGMENT, 0);
         let mut put =
             |at: usize, bytes: &[u8]| self.file[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &[0; HEADER]);
@@ -143,12 +173,13 @@ impl Program {
         put(40, &word(sections_at));
         put(52, &half(HEADER));
         put(54, &half(SEGMENT));
-        put(56, &half(1));
+        put(56, &half(all_segments));
         put(58, &half(SECTION));
-        put(60, &half(all));
+        put(60, &half(all_sections));
         put(62, &[NAMES_PLACE]);
         for (place, section) in (1..).zip(sections) {
             let header = sections_at + place * SECTION;
+            put(header, &word(section.name)[..4]);
             put(header + 4, &[section.kind]);
             put(header + 24, &word(section.at));
             put(header + 32, &word(section.size));
@@ -156,10 +187,11 @@ impl Program {
             put(header + 56, &word(section.entry));
         }
         // PT_LOAD, readable and executable, of all before the sections.
-        put(segments_at, &[1, 0, 0, 0, 5, 0, 0, 0]);
-        put(segments_at + 16, &self.first.to_le_bytes());
-        put(segments_at + 24, &self.first.to_le_bytes());
-        put(segments_at + 32, &word(length));
-        put(segments_at + 40, &word(length));
+        let header = segments_at + self.empty_headers * SEGMENT;
+        put(header, &[1, 0, 0, 0, 5, 0, 0, 0]);
+        put(header + 16, &self.first.to_le_bytes());
+        put(header + 24, &self.first.to_le_bytes());
+        put(header + 32, &word(length));
+        put(header + 40, &word(length));
     }
 }

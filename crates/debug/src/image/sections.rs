@@ -1,19 +1,36 @@
-//! The sections of a file by their names, and its build id.
+//! The sections of a file by their names, its segments, and its build id.
 //!
-//! The names of a hostile file can be one text of its whole length, and its sections very many: each is compared with what is
-//! looked for and no further, and no more sections than programs have are looked at.
+//! The names of a hostile file can be one text of its whole length, and its sections and segments very many: each name is
+//! compared with what is looked for and no further, and no more sections and segments than programs have are looked at.
 
 use object::{
-    LittleEndian, Object, ObjectSection, SectionIndex, elf,
+    LittleEndian, Object, ObjectSection, SectionIndex,
+    elf::{self, ProgramHeader64},
     read::elf::{ElfFile64, ElfSection64, FileHeader, ProgramHeader, SectionHeader},
 };
 
 /// Sections of a file that are looked at: programs have less than a hundred, and some thousands where each function has one.
 const MAX_SECTIONS: usize = 1 << 16;
+/// Headers of segments that are looked at: programs have about a dozen, and the kernel takes 1,170 of them.
+const MAX_HEADERS: usize = 4096;
 /// Sections and segments with notes that are looked at, and notes in each: programs have some of each.
 const MAX_NOTES: usize = 256;
 /// Bytes of a build id: most have 20.
 const MAX_BUILD_ID: usize = 64;
+
+/// The sections that are looked at.
+pub(super) fn all<'a, 'f>(
+    elf: &'f ElfFile64<'a, LittleEndian>,
+) -> impl Iterator<Item = ElfSection64<'a, 'f, LittleEndian>> {
+    elf.sections().take(MAX_SECTIONS)
+}
+
+/// The headers of segments that are looked at.
+pub(super) fn headers<'a>(
+    elf: &ElfFile64<'a, LittleEndian>,
+) -> impl Iterator<Item = &'a ProgramHeader64<LittleEndian>> {
+    elf.elf_program_headers().iter().take(MAX_HEADERS)
+}
 
 /// The section of this name, or the one of old compilers that is compressed.
 pub(super) fn by_name<'a, 'f>(
@@ -24,8 +41,7 @@ pub(super) fn by_name<'a, 'f>(
     let names = SectionIndex(usize::try_from(names).ok()?);
     let names = elf.section_by_index(names).ok()?.data().ok()?;
     let find = |name: &[u8]| {
-        let mut sections = elf.sections().take(MAX_SECTIONS);
-        sections.find(|section| {
+        all(elf).find(|section| {
             let at = section.elf_section_header().sh_name(LittleEndian);
             let rest = usize::try_from(at).ok().and_then(|at| names.get(at..));
             let rest = rest.and_then(|rest| rest.strip_prefix(name));
@@ -49,8 +65,7 @@ pub(super) fn by_name<'a, 'f>(
 pub(super) fn build_id(elf: &ElfFile64<'_, LittleEndian>) -> Option<Vec<u8>> {
     let sections = elf.elf_section_table().iter().take(MAX_SECTIONS);
     let sections = sections.filter_map(|it| it.notes(LittleEndian, elf.data()).ok()?);
-    let segments = elf.elf_program_headers().iter().take(MAX_SECTIONS);
-    let segments = segments.filter_map(|it| it.notes(LittleEndian, elf.data()).ok()?);
+    let segments = headers(elf).filter_map(|it| it.notes(LittleEndian, elf.data()).ok()?);
     let all = sections.chain(segments).take(MAX_NOTES);
     let mut notes = all.flat_map(|notes| notes.filter_map(Result::ok).take(MAX_NOTES));
     let found = notes.find(|note| {
@@ -58,4 +73,46 @@ pub(super) fn build_id(elf: &ElfFile64<'_, LittleEndian>) -> Option<Vec<u8>> {
     });
     let id = found?.desc();
     (id.len() <= MAX_BUILD_ID).then(|| id.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{Image, made::Program};
+
+    #[test]
+    fn a_section_is_found_by_its_name_or_as_old_compilers_compress_it() {
+        let mut program = Program::new();
+        for name in [
+            ".debug_lines",
+            ".zdebug_line",
+            ".ztext",
+            ".debug_str",
+            ".zdebug_str",
+        ] {
+            program.section(name, name.as_bytes());
+        }
+        let image = Image::parse("x", program.build()).unwrap();
+        for (name, expected) in [
+            (".debug_lines", Some(".debug_lines")),
+            (".debug_line", Some(".zdebug_line")),
+            (".zdebug_line", Some(".zdebug_line")),
+            (".debug_str", Some(".debug_str")),
+            (".debug_lin", None),
+            (".text", None),
+        ] {
+            let found = image.section(name).map(|(_, data)| data);
+            assert_eq!(found.as_deref(), expected.map(str::as_bytes), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_more_headers_of_segments_are_read_than_programs_have() {
+        for (empty, expected) in [(MAX_HEADERS - 1, Some(0x1000)), (MAX_HEADERS, None)] {
+            let mut program = Program::new();
+            program.empty_headers(empty);
+            let image = Image::parse("x", program.build()).unwrap();
+            assert_eq!(image.bias(0x1000, 0), expected, "{empty}");
+        }
+    }
 }

@@ -8,6 +8,8 @@ use object::{
     read::elf::{ElfFile64, ElfSymbol64, Sym},
 };
 
+use super::sections;
+
 /// Functions by address.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
@@ -96,8 +98,7 @@ impl Symbols {
         let Ok(elf) = ElfFile64::<LittleEndian>::parse(&**file) else {
             return Self::default();
         };
-        let ends: BTreeMap<usize, u64> = elf
-            .sections()
+        let ends: BTreeMap<usize, u64> = sections::all(&elf)
             .map(|it| (it.index().0, it.address().saturating_add(it.size())))
             .collect();
         let mut functions = Vec::new();
