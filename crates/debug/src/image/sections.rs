@@ -48,16 +48,7 @@ pub(super) fn by_name<'a, 'f>(
             rest.is_some_and(|rest| rest.first() == Some(&0))
         })
     };
-    let compressed = || {
-        find(
-            format!(
-                ".z{}",
-                name.strip_prefix(".debug_")
-                    .map(|rest| format!("debug_{rest}"))?
-            )
-            .as_bytes(),
-        )
-    };
+    let compressed = || find(format!(".zdebug_{}", name.strip_prefix(".debug_")?).as_bytes());
     find(name.as_bytes()).or_else(compressed)
 }
 
