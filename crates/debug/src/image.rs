@@ -109,6 +109,8 @@ const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 /// largest programs. What does not fit is left out, as if the file did not have it.
 const MAX_DECOMPRESSED: u64 = 1 << 30;
 
+/// Bytes of the name of a function in a file: of templates, too, nobody reads more.
+const MAX_NAME: usize = 1 << 14;
 /// Bytes of the path of another file.
 const MAX_PATH: usize = 4096;
 /// Parts of a file with code: programs have one or two.

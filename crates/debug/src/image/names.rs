@@ -5,25 +5,25 @@ use std::fmt;
 use addr2line::gimli::{self, DwLang};
 use cpp_demangle::{DemangleOptions, ParseOptions};
 
-/// Characters of a name that are kept: templates make names of any length.
-const MAX_NAME: usize = 512;
-/// Bytes of a name in a file that are read: as many as make the longest one that is kept, and far more.
-const MAX_RAW: usize = 1 << 14;
+use super::MAX_NAME;
+
+/// Characters of a readable name: templates make names of any length.
+const MAX_READABLE: usize = 512;
 /// Bytes that are made of a C++ name: a few can stand for very many, since each part may be twice another.
-const MAX_WRITTEN: usize = 4 * MAX_NAME + 4;
+const MAX_WRITTEN: usize = 4 * MAX_READABLE + 4;
 /// Nesting to which a C++ name is followed.
 const MAX_DEPTH: u32 = 128;
 
 /// What a person calls the function that a compiler or a symbol table names so. No parameters, no return type, no
 /// hash, and nothing of how the compiler has split it.
 pub(super) fn readable(raw: &str, language: Option<DwLang>) -> String {
-    let name = unsplit(&raw[..raw.floor_char_boundary(MAX_RAW)]);
+    let name = unsplit(&raw[..raw.floor_char_boundary(MAX_NAME)]);
     let mut name = rust(name)
         .or_else(|| cpp(name))
         .or_else(|| fortran(name, language))
         .or_else(|| cython(name))
         .unwrap_or_else(|| name.to_owned());
-    if let Some((end, _)) = name.char_indices().nth(MAX_NAME) {
+    if let Some((end, _)) = name.char_indices().nth(MAX_READABLE) {
         name.truncate(end);
         name.push('…');
     }
@@ -70,7 +70,7 @@ fn cpp(name: &str) -> Option<String> {
     let mut written = Written(String::new());
     // What was too long ends where it was cut, and is cut once more with all other names.
     match symbol.structured_demangle(&mut written, &show) {
-        Err(fmt::Error) if written.0.len() < MAX_NAME => None,
+        Err(fmt::Error) if written.0.len() < MAX_READABLE => None,
         _ => Some(written.0),
     }
 }
@@ -202,7 +202,7 @@ mod tests {
         }
         assert_eq!(
             readable(&"x".repeat(2000), None).chars().count(),
-            MAX_NAME + 1
+            MAX_READABLE + 1
         );
     }
 
@@ -218,6 +218,6 @@ mod tests {
         name.push_str("Evv");
         let readable = readable(&name, None);
         assert!(readable.starts_with("f<std::pair<int, int>"), "{readable}");
-        assert_eq!(readable.chars().count(), MAX_NAME + 1);
+        assert_eq!(readable.chars().count(), MAX_READABLE + 1);
     }
 }

@@ -8,7 +8,7 @@ use object::{
     read::elf::{ElfFile64, ElfSymbol64, Sym},
 };
 
-use super::sections;
+use super::{MAX_NAME, sections};
 
 /// Functions by address.
 #[derive(Debug, Default)]
@@ -49,8 +49,6 @@ pub(super) enum Extent {
 
 /// Functions that are kept of one file.
 const MAX_FUNCTIONS: usize = 1 << 22;
-/// Bytes of a name: of templates, too, nobody reads more. A longer one is none.
-const MAX_NAME: usize = 1 << 14;
 /// Bytes of all names of a file together, as often as symbols have them. The rest of the symbols is not read.
 const MAX_NAMES: usize = 1 << 29;
 /// Underscores before a name that make it less plain.
@@ -86,6 +84,7 @@ fn named<'a>(
     all.map_while(move |(symbol, names)| {
         let at = symbol.elf_symbol().st_name(LittleEndian) as usize;
         let name = names.get(at..).unwrap_or_default();
+        // A longer one is none.
         let name = &name[..name.len().min(MAX_NAME)];
         let end = name.iter().position(|&byte| byte == 0);
         left = left.checked_sub(end.unwrap_or(name.len()) + 1)?;
