@@ -26,7 +26,7 @@ use debug::{
     stack::{Missing, Seen, Snapshot},
     target::{self, Proc, Target, Whereabouts},
 };
-use dvm::messages::Message;
+use message::Message;
 use os::Pid;
 
 use self::{
@@ -35,7 +35,7 @@ use self::{
     machine::Machine,
     messages::FileThere,
 };
-use crate::{args::MessageFormat, exit, report};
+use crate::{args::MessageFormat, exit};
 
 /// Runs the program `dbgr`.
 pub fn dbgr() -> ExitCode {
@@ -261,7 +261,7 @@ fn say(message: &Message) {
 
 fn say_as(message: &Message, format: MessageFormat) {
     // Where stderr is gone there is nobody to tell; the exit code says the rest.
-    let _ = report::print(message, format, &mut io::stderr().lock());
+    let _ = message::print(message, format, &mut io::stderr().lock());
 }
 
 #[cfg(test)]

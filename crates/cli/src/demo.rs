@@ -17,10 +17,10 @@ mod tests;
 use std::io::{self, Write};
 
 use ::pmix::{client::Config, handshake::Owner, value::Value};
-use dvm::messages::{Kind, Message, Severity};
+use message::{Kind, Message, Severity};
 
 use self::pmix::{ANSWER_WAIT, DemoError, Pmix};
-use crate::{args::MessageFormat, report};
+use crate::args::MessageFormat;
 
 const FAILED: Kind = Kind {
     id: "demo/failed",
@@ -60,7 +60,7 @@ pub(crate) fn run_rank(environment: &dyn Fn(&str) -> Option<String>) -> u8 {
         Ok(()) => crate::exit::SUCCESS,
         Err(error) => {
             // Where stderr is gone there is nobody to tell; the exit code says the rest.
-            let _ = report::print(
+            let _ = message::print(
                 &message(&error),
                 MessageFormat::Text,
                 &mut io::stderr().lock(),

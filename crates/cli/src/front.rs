@@ -23,10 +23,11 @@ use std::{
 use base::{Rank, Signal, Time};
 use dvm::{
     alloc::Allocation,
-    messages::{Message, Scene},
+    messages::Scene,
     proto::{EndReason, FromFront, Outcome, Refusal, Stream, TableRow, ToFront},
     spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, LineTerminal},
 };
+use message::Message;
 use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Standing, Token};
 
 use self::{

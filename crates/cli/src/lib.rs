@@ -17,9 +17,7 @@ mod messages;
 mod plan;
 mod release;
 mod render;
-mod report;
 mod singleton;
-mod visible;
 
 use std::{
     borrow::Cow,
@@ -33,10 +31,8 @@ use std::{
 pub use dbgr::dbgr;
 
 use args::{Detail, MessageFormat, PidChannel, Request, RunRequest, Show, Verbosity, World};
-use dvm::{
-    messages::{Kind, Message},
-    spec::{FrontInput, WindowSize},
-};
+use dvm::spec::{FrontInput, WindowSize};
+use message::{Kind, Message, visible};
 use plan::Notes;
 
 /// Every message that `rally help ID` explains.
@@ -248,5 +244,5 @@ fn unprinted(error: &io::Error) -> u8 {
 
 fn say(message: &Message, format: MessageFormat) {
     // Where stderr is gone there is nobody to tell; the exit code says the rest.
-    let _ = report::print(message, format, &mut io::stderr().lock());
+    let _ = message::print(message, format, &mut io::stderr().lock());
 }

@@ -24,10 +24,10 @@ use bytes::Bytes;
 use dvm::{
     Controller, ControllerInput, ControllerOutput, Daemon, DaemonConfig, Input, Output,
     ServiceConfig,
-    messages::Message,
     proto::{FromFront, Missing, Note, Stream, ToController, ToDaemon, ToFront},
     spec::HoldAt,
 };
+use message::Message;
 use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, ReadOutcome, Token};
 use overlay::{Full, InProcess};
 
@@ -45,7 +45,7 @@ use crate::{
     args::MessageFormat,
     exit,
     link::{self, ControllerLink, LinkError, Received},
-    messages, report,
+    messages,
 };
 
 /// Bytes read from one stream of one rank before others have their turn.
@@ -729,7 +729,7 @@ fn service_name(host: &str, unique: u64) -> String {
 /// Says on our own stderr what cannot be said to the front: there is no better place. Where nobody reads that, it is
 /// not said: the job must not wait for it.
 fn say_at_once(message: &Message, format: MessageFormat) {
-    let _ = os::write_if_room(std::io::stderr(), report::text(message, format).as_bytes());
+    let _ = os::write_if_room(std::io::stderr(), message::text(message, format).as_bytes());
 }
 
 fn broken_link(error: &LinkError) -> Message {

@@ -2,12 +2,13 @@
 
 use base::RankSet;
 use dvm::{
-    messages::{Kind, Message, Severity},
     proto::{Outcome, Stream, TableRow},
     spec::HoldAt,
 };
 
-use crate::{front::watchdog::NotWatched, visible};
+use message::{Kind, Message, Severity, visible};
+
+use crate::front::watchdog::NotWatched;
 
 const HELD: Kind = Kind {
     id: "front/held",
@@ -304,7 +305,7 @@ mod tests {
         ];
         let text: Vec<String> = messages
             .iter()
-            .map(|message| crate::report::text(message, crate::args::MessageFormat::Text))
+            .map(|message| message::text(message, crate::args::MessageFormat::Text))
             .collect();
         insta::assert_snapshot!(text.join("\n"));
     }

@@ -2,10 +2,10 @@
 
 use base::NodeId;
 use dvm::{
-    messages::Message,
     place::{self, Topologies},
     proto::Refusal,
 };
+use message::Message;
 
 use crate::{
     args::{Detail, MessageFormat, RunRequest},

@@ -3,11 +3,9 @@
 use std::{path::PathBuf, time::Duration};
 
 use base::{JobId, RankSet};
-use dvm::{
-    control::{MAX_LINE, Reply, Request},
-    messages::{Kind, Message, Severity},
-};
+use dvm::control::{MAX_LINE, Reply, Request};
 
+use message::{Kind, Message, Severity};
 use serde::Serialize;
 
 use crate::{args::MessageFormat, machine};
@@ -346,7 +344,7 @@ mod tests {
         ];
         let mut text = Vec::new();
         for message in all {
-            crate::report::print(&message, MessageFormat::Text, &mut text).unwrap();
+            message::print(&message, MessageFormat::Text, &mut text).unwrap();
         }
         insta::assert_snapshot!(String::from_utf8(text).unwrap());
     }

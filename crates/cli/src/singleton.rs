@@ -15,13 +15,13 @@ use std::{
 };
 
 use base::Signal;
-use dvm::messages::{Kind, Message, Severity};
+use message::{Kind, Message, Severity};
 use pmix::pmi::{
     self,
     wire::{Form, Framer, Message as Command},
 };
 
-use crate::{args::MessageFormat, machine::SharedMemory, report};
+use crate::{args::MessageFormat, machine::SharedMemory};
 
 /// What can go wrong here.
 pub(crate) const KINDS: &[&Kind] = &[&FAILED];
@@ -99,7 +99,7 @@ pub(crate) fn stand_for(port: Option<u16>, variable: &dyn Fn(&str) -> Option<Str
                 format!("a program that called `mpiexec` is not served: {error}"),
             );
             // Where stderr is gone there is nobody to tell; the exit code says the rest.
-            let _ = report::print(&message, MessageFormat::Text, &mut io::stderr().lock());
+            let _ = message::print(&message, MessageFormat::Text, &mut io::stderr().lock());
             match error {
                 SingletonError::Lost => FAILURE,
                 _ => NOT_SERVED,

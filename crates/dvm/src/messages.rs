@@ -1,11 +1,11 @@
 //! Every sentence that a user reads about a job.
 //!
-//! A message is data until the very end: the caller prints it for people or as JSON. What a message needs to know
-//! besides the event itself (host names, programs, the policy) is in a [`Scene`]. One problem is one message: ranks
+//! What a [`Message`] is, and how it is printed, is in the crate `message`. What one needs to know besides the event
+//! itself (host names, programs, the policy) is in a [`Scene`]. One problem is one message: ranks
 //! that failed alike share one, ranks that failed otherwise have their own, and beyond [`CLASSES_MAX`] ways to fail the
 //! rest is counted.
 //!
-//! Each message is of one of the [`Kind`]s in [`KINDS`]; the kind holds the stable id and the long explanation that
+//! Each message is of one of the kinds in [`KINDS`]; the kind holds the stable id and the long explanation that
 //! `rally help ID` prints.
 
 mod kind;
@@ -17,16 +17,15 @@ mod words;
 mod tests;
 
 use base::{ExitStatus, JobId, Rank, RankSet, Signal};
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use message::{Message, Severity, duration};
 
 use self::{
     kind as k,
     words::{brief, count, errno_text, join_facts, list, plain, quoted, ranks_list, ranks_text},
 };
 pub use self::{
-    kind::{KINDS, Kind, explain},
+    kind::{KINDS, explain},
     start::{StartProblem, classify},
-    words::duration,
 };
 use crate::{
     place,
@@ -39,82 +38,6 @@ pub const CLASSES_MAX: usize = 8;
 
 /// Process numbers that one message lists.
 const PIDS_MAX: usize = 16;
-
-/// How bad what a message says is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Worth knowing; nothing is wrong.
-    Note,
-    /// Something is wrong, and the job goes on or has ended well.
-    Warning,
-    /// The job could not be run, or has failed.
-    Error,
-}
-
-/// One thing to tell the user.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Message {
-    /// Stable: scripts may compare it, and `rally help ID` explains it.
-    pub id: &'static str,
-    pub severity: Severity,
-    /// What happened: lowercase, without a final stop.
-    pub headline: String,
-    /// Names and values in the order in which they are read; no name occurs twice.
-    #[serde(serialize_with = "facts_as_map")]
-    pub facts: Vec<(&'static str, String)>,
-    /// What the user can do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub help: Option<String>,
-}
-
-fn facts_as_map<S: Serializer>(
-    facts: &[(&'static str, String)],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(facts.len()))?;
-    for (name, value) in facts {
-        map.serialize_entry(name, value)?;
-    }
-    map.end()
-}
-
-impl Message {
-    /// A message without facts and help.
-    #[must_use]
-    pub fn new(kind: &Kind, headline: impl Into<String>) -> Self {
-        Self {
-            id: kind.id,
-            severity: kind.severity,
-            headline: headline.into(),
-            facts: Vec::new(),
-            help: None,
-        }
-    }
-
-    /// Adds a fact after the others.
-    #[must_use]
-    pub fn fact(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.facts.push((name, value.into()));
-        self
-    }
-
-    /// Adds a fact if there is one.
-    #[must_use]
-    fn maybe(self, name: &'static str, value: Option<String>) -> Self {
-        match value {
-            Some(value) => self.fact(name, value),
-            None => self,
-        }
-    }
-
-    /// Says what the user can do.
-    #[must_use]
-    pub fn with_help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
-    }
-}
 
 /// What is known about the job that a message is about.
 #[derive(Clone, Copy, Debug)]

@@ -13,14 +13,15 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
     ("overlay", &["base"], &[]),
     ("os", &["base"], &[]),
     ("mpir", &[], &[]),
-    ("dvm", &["pmix", "overlay", "base"], &[]),
+    ("message", &[], &[]),
+    ("dvm", &["message", "pmix", "overlay", "base"], &[]),
     ("debug", &["pmix", "overlay", "base"], &[]),
     ("dap", &["debug", "base"], &[]),
     ("ptp", &["base"], &[]),
     (
         "cli",
         &[
-            "mpir", "dvm", "debug", "dap", "ptp", "pmix", "overlay", "os", "base",
+            "mpir", "dvm", "debug", "dap", "ptp", "message", "pmix", "overlay", "os", "base",
         ],
         &["mischief"],
     ),

@@ -4,9 +4,9 @@ use std::{fmt, io, path::PathBuf};
 
 use dvm::{
     alloc::{AllocError, RemoteNodes},
-    messages::{Kind, Message},
     place::{PolicyError, RankfileError},
 };
+use message::{Kind, Message};
 use thiserror::Error;
 
 use super::{Personality, kinds as k, values::ValueError};

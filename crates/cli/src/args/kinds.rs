@@ -1,21 +1,9 @@
 //! The kinds of message about command lines and settings: stable ids and long explanations.
 
-use dvm::messages::{Kind, Severity};
+message::kinds! {
+    /// Every kind of message of the command line.
+    pub(crate) const KINDS;
 
-macro_rules! kinds {
-    ($($name:ident: $severity:ident $id:literal $explanation:literal)*) => {
-        $(pub(crate) const $name: Kind = Kind {
-            id: $id,
-            severity: Severity::$severity,
-            explanation: $explanation,
-        };)*
-
-        /// Every kind of message of the command line.
-        pub(crate) const KINDS: &[&Kind] = &[$(&$name),*];
-    };
-}
-
-kinds! {
     UNKNOWN_OPTION: Error "cli/unknown-option"
 "The word begins with a hyphen and stands before the program's name, but it is no option, neither ours nor one of Open \
 MPI, MPICH or Slurm that we know. Options of the program itself stand after its name.

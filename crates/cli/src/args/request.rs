@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, fmt, num::NonZeroU8, path::PathBuf};
 
 use base::HostList;
-use dvm::{alloc::Allocation, messages::Message, spec::JobSpec};
+use dvm::{alloc::Allocation, spec::JobSpec};
+use message::Message;
 
 use super::{Generated, kinds as k};
 pub(crate) use crate::config::{OnHang, OnLoss};
@@ -143,11 +144,7 @@ pub(crate) enum Format {
 }
 
 /// The form of our own messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MessageFormat {
-    Text,
-    Json,
-}
+pub(crate) use message::Format as MessageFormat;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {

@@ -18,10 +18,7 @@ use dvm::{
 };
 
 use super::{environment::Variables, *};
-use crate::{
-    config::{OnHang, OnLoss},
-    report,
-};
+use crate::config::{OnHang, OnLoss};
 
 fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
@@ -92,7 +89,7 @@ impl Place {
         match self.request(line) {
             Ok(request) => format!("no error: {request:?}"),
             Err(error) => {
-                let text = report::text(&error.message(), MessageFormat::Text);
+                let text = message::text(&error.message(), MessageFormat::Text);
                 let text = text.replace(&self.directory.path().display().to_string(), "DIR");
                 format!(
                     "$ {line}\n{text}[{} {}]\n",

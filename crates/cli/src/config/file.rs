@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use dvm::messages::Message;
+use message::Message;
 use thiserror::Error;
 use toml::de::{DeTable, DeValue};
 

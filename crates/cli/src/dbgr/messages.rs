@@ -4,7 +4,7 @@ use std::{fmt, path::Path, time::Duration};
 
 use base::RankSet;
 use debug::target::{Doubt, NotFound, Note, Situation};
-use dvm::messages::{Kind, Message, Severity, duration};
+use message::{Kind, Message, Severity, duration};
 use os::NotWritten;
 
 const NO_PROCESS: Kind = Kind {
@@ -317,7 +317,7 @@ pub(super) fn reported(occasion: Occasion, verdicts: &[String], page: Option<&Pa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{args::MessageFormat, report};
+    use crate::args::MessageFormat;
 
     #[test]
     fn messages() {
@@ -381,7 +381,7 @@ mod tests {
         said.push(no_target("stakcs", Some("stacks"), FileThere::No));
         let text: String = said
             .iter()
-            .map(|message| report::text(message, MessageFormat::Text))
+            .map(|message| message::text(message, MessageFormat::Text))
             .collect();
         insta::assert_snapshot!(text, @r"
     error: there is no process 7 on this node

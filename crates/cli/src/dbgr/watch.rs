@@ -20,7 +20,7 @@ use debug::{
     target::{self, Target, Wish},
     watch::{Cause, Deeds, Look, Watch},
 };
-use dvm::messages::Message;
+use message::Message;
 use os::{Clock, Event, Interest, Loop, Pid, Token};
 
 use super::{
@@ -493,7 +493,7 @@ mod tests {
         let why = watcher.refused().unwrap();
         let said: String = why
             .iter()
-            .map(|message| crate::report::text(message, MessageFormat::Text))
+            .map(|message| message::text(message, MessageFormat::Text))
             .collect();
         insta::assert_snapshot!(said, @"
         warning: rank 0 is process 7 for its launcher, and nothing shows which process here that is: it is left alone

@@ -233,7 +233,7 @@ fn demo(size: u32, lie: Option<Lie>) -> Vec<String> {
                     };
                     let mut text = String::from_utf8(out).unwrap();
                     if let Err(error) = result {
-                        text.push_str(&report::text(&message(&error), MessageFormat::Text));
+                        text.push_str(&message::text(&message(&error), MessageFormat::Text));
                     }
                     text
                 })
@@ -348,7 +348,7 @@ fn outside_a_job_it_says_how_to_start_it() {
             found.map(|(_, value)| (*value).to_owned())
         };
         let error = Config::from_environment(environment, OWNER).unwrap_err();
-        report::text(&message(&error.into()), MessageFormat::Text)
+        message::text(&message(&error.into()), MessageFormat::Text)
     });
     insta::assert_snapshot!(text.concat(), @"
     error: the demo's rank failed: its environment is not that of a rank: `PMIX_NAMESPACE` is not set

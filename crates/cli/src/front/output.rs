@@ -16,16 +16,15 @@ use std::{
 use base::{JobId, Rank, Time};
 use bytes::{Bytes, BytesMut};
 use dvm::{
-    messages::Message,
     proto::{Chunk, Stream, TableRow},
     stdio::{self, OUTPUT_WINDOW},
 };
+use message::Message;
 use os::{BlockingWriter, Clock, Interest, Loop, Token, WriteOutcome};
 
 use crate::{
     args::{FrontOptions, MessageFormat},
     render::{Renderer, Streams},
-    report,
 };
 
 /// The error of a pipe that nobody reads.
@@ -154,7 +153,7 @@ impl Printers {
     /// A sentence of ours, behind what is waiting on stderr.
     pub(super) fn say(&mut self, events: &mut Loop, message: &Message, format: MessageFormat) {
         let mut text = self.renderer.close_line(Stream::Stderr).to_vec();
-        text.extend_from_slice(report::text(message, format).as_bytes());
+        text.extend_from_slice(message::text(message, format).as_bytes());
         self.push_own(events, text);
     }
 
@@ -180,7 +179,7 @@ impl Printers {
     pub(super) fn say_at_once(&mut self, message: &Message, format: MessageFormat) {
         if self.printer(Stream::Stderr).idle() {
             use std::io::Write;
-            let _ = std::io::stderr().write_all(report::text(message, format).as_bytes());
+            let _ = std::io::stderr().write_all(message::text(message, format).as_bytes());
         }
     }
 

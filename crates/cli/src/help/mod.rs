@@ -1,6 +1,6 @@
 //! `rally help`: pages made from the command line's definition, topics, and the long forms of messages.
 
-use dvm::messages::Kind;
+use message::Kind;
 
 use crate::args::{self, Error, definition, nearest};
 

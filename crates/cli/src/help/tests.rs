@@ -401,7 +401,7 @@ fn no_page_is_wider_than_80_columns() {
 fn unknown_subjects_are_refused() {
     let text = |subject: &str| match text(&HelpTopic::from_subject(subject), TABLES) {
         Ok(page) => page,
-        Err(error) => crate::report::text(&error.message(), args::MessageFormat::Text),
+        Err(error) => message::text(&error.message(), args::MessageFormat::Text),
     };
     insta::assert_snapshot!([text("placment"), text("zzz"), text("cli/no-progam")].concat(), @r#"
     error: there is no help on `placment`

@@ -1,17 +1,5 @@
 //! The kinds of message: stable ids, severities and long explanations.
 
-use super::Severity;
-
-/// What a message is about, whatever its numbers and names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
-    /// Stable: once released, an id keeps its meaning and is never used again for another.
-    pub id: &'static str,
-    pub severity: Severity,
-    /// What `rally help ID` prints: what it means, why it happens, what to do.
-    pub explanation: &'static str,
-}
-
 /// The explanation of a message id, absent for an id that we never had.
 #[must_use]
 pub fn explain(id: &str) -> Option<&'static str> {
@@ -21,20 +9,10 @@ pub fn explain(id: &str) -> Option<&'static str> {
         .map(|kind| kind.explanation)
 }
 
-macro_rules! kinds {
-    ($($name:ident: $severity:ident $id:literal $explanation:literal)*) => {
-        $(pub(crate) const $name: Kind = Kind {
-            id: $id,
-            severity: Severity::$severity,
-            explanation: $explanation,
-        };)*
+message::kinds! {
+    /// Every kind of message of this crate.
+    pub const KINDS;
 
-        /// Every kind of message of this crate.
-        pub const KINDS: &[&Kind] = &[$(&$name),*];
-    };
-}
-
-kinds! {
     RANK_FAILED: Error "job/rank-failed"
 "A rank ended with a code other than 0, or a signal ended it, and nobody had asked for that.
 

@@ -1,10 +1,10 @@
 //! Why procs could not be started.
 
 use base::RankSet;
+use message::Kind;
 
 use super::{
-    CLASSES_MAX, Message, NOT_STARTED, Scene, effect,
-    kind::{self as k, Kind},
+    CLASSES_MAX, Message, NOT_STARTED, Scene, effect, kind as k,
     words::{count, errno, errno_text, plain, quoted, ranks_list, ranks_text},
 };
 use crate::proto::{Outcome, StartFailure, StartStep};

@@ -1,6 +1,6 @@
 //! Words that several messages need.
 
-use std::{ffi::OsStr, time::Duration};
+use std::ffi::OsStr;
 
 use base::RankSet;
 
@@ -81,27 +81,6 @@ pub(super) fn brief(text: &str) -> String {
 /// A name in backticks.
 pub(super) fn quoted(name: &OsStr) -> String {
     format!("`{}`", plain(&name.to_string_lossy()))
-}
-
-/// `10 s`, `1.5 s`, `2 min`, `1 h 30 min`.
-#[must_use]
-pub fn duration(time: Duration) -> String {
-    let seconds = time.as_secs();
-    if time.subsec_millis() > 0 {
-        return format!("{} s", time.as_millis() as f64 / 1000.0);
-    }
-    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    let parts = [(hours, "h"), (minutes, "min"), (rest, "s")];
-    let shown = parts
-        .iter()
-        .filter(|(number, _)| *number > 0)
-        .map(|(number, unit)| format!("{number} {unit}"))
-        .collect::<Vec<_>>();
-    if shown.is_empty() {
-        "0 s".to_owned()
-    } else {
-        shown.join(" ")
-    }
 }
 
 /// Numbers of `errno` that starting a proc can meet, as Linux numbers them on x86-64 and AArch64.

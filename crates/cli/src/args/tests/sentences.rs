@@ -378,7 +378,7 @@ fn notices_are_one_line_each() {
     let texts: Vec<_> = run
         .notices
         .iter()
-        .map(|notice| report::text(&notice.message(), MessageFormat::Text))
+        .map(|notice| message::text(&notice.message(), MessageFormat::Text))
         .collect();
     insta::assert_snapshot!(texts.concat(), @r"
     note: ignored, since it has no effect here: `--prtemca btl tcp`, `--mca plm_x ob1`, `-rmk user`, `-prefix /x` and 1 more

@@ -212,7 +212,7 @@ fn a_site_file_that_cannot_be_read_is_told() {
     let run = place.run("rally run a");
     let notices = run.notices.iter();
     let text: Vec<String> = notices
-        .map(|notice| report::text(&notice.message(), MessageFormat::Text))
+        .map(|notice| message::text(&notice.message(), MessageFormat::Text))
         .collect();
     insta::assert_snapshot!(shown(text.concat()), @"
     warning: cannot read the site's configuration file

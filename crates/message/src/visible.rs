@@ -13,7 +13,8 @@ fn is_harmful(character: char) -> bool {
 }
 
 /// One line: a line feed is shown as well, or it would start a line that looks like one of ours.
-pub(crate) fn line(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn line(text: &str) -> Cow<'_, str> {
     escaped(
         text,
         |_| true,
@@ -22,7 +23,8 @@ pub(crate) fn line(text: &str) -> Cow<'_, str> {
 }
 
 /// Lines of ours, some of which contain what others have chosen.
-pub(crate) fn lines(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(
         text,
         |character| character != '\n',
@@ -31,7 +33,8 @@ pub(crate) fn lines(text: &str) -> Cow<'_, str> {
 }
 
 /// JSON: what serde leaves as it is can only stand in a string there.
-pub(crate) fn json(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn json(text: &str) -> Cow<'_, str> {
     escaped(
         text,
         |character| character != '\n',

@@ -5,27 +5,33 @@
 
 use std::io::{self, Write};
 
-use dvm::messages::{Message, Severity};
+use crate::{Message, Severity, visible};
 
-use crate::{args::MessageFormat, visible};
+/// The form of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Text,
+    Json,
+}
 
 /// Spaces before the name of a fact.
 const INDENT: usize = 2;
 
 /// Writes a message in one call, so that what others write to the same file stays outside it.
-pub(crate) fn print(
-    message: &Message,
-    format: MessageFormat,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+///
+/// # Errors
+///
+/// Those of the writer.
+pub fn print(message: &Message, format: Format, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(text(message, format).as_bytes())
 }
 
 /// A message with its final line feed.
-pub(crate) fn text(message: &Message, format: MessageFormat) -> String {
+#[must_use]
+pub fn text(message: &Message, format: Format) -> String {
     match format {
-        MessageFormat::Text => human(message),
-        MessageFormat::Json => json(message),
+        Format::Text => human(message),
+        Format::Json => json(message),
     }
 }
 
@@ -80,7 +86,7 @@ fn json(message: &Message) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dvm::messages::Kind;
+    use crate::Kind;
 
     use super::*;
 
@@ -106,7 +112,7 @@ mod tests {
 
     #[test]
     fn people_read_aligned_facts() {
-        insta::assert_snapshot!(text(&example(), MessageFormat::Text), @"
+        insta::assert_snapshot!(text(&example(), Format::Text), @"
         error: cannot start the daemon on `n[0417-0420]`: ssh exited with status 255
           step:   bootstrap, 512 nodes, parent `n0401`
           ssh:    Permission denied (publickey)
@@ -114,11 +120,11 @@ mod tests {
           help:   try `ssh n0417 true` from `n0401`, or pass `--bootstrap=slurm`
         ");
         let bare = Message::new(&AGENT, "no more");
-        assert_eq!(text(&bare, MessageFormat::Text), "error: no more\n");
+        assert_eq!(text(&bare, Format::Text), "error: no more\n");
         let long = bare
             .fact("location of it", "one\ntwo\n\nfour")
             .with_help("none");
-        insta::assert_snapshot!(text(&long, MessageFormat::Text), @"
+        insta::assert_snapshot!(text(&long, Format::Text), @"
         error: no more
           location of it: one
                           two
@@ -130,7 +136,7 @@ mod tests {
 
     #[test]
     fn programs_read_one_object_per_line() {
-        let text = text(&example().fact("odd", "\"\n\u{1b}ü"), MessageFormat::Json);
+        let text = text(&example().fact("odd", "\"\n\u{1b}ü"), Format::Json);
         assert_eq!(text.matches('\n').count(), 1);
         insta::assert_snapshot!(text, @r#"{"type":"message","id":"bootstrap/agent-failed","severity":"error","headline":"cannot start the daemon on `n[0417-0420]`: ssh exited with status 255","facts":{"step":"bootstrap, 512 nodes, parent `n0401`","ssh":"Permission denied (publickey)","effect":"the job was not started; 508 daemons are shutting down","odd":"\"\n\u001bü"},"help":"try `ssh n0417 true` from `n0401`, or pass `--bootstrap=slurm`"}"#);
     }
@@ -142,13 +148,13 @@ mod tests {
         let message = Message::new(&AGENT, format!("no `{evil}`\nerror: forged"))
             .fact("value", format!("{evil}\nsecond"))
             .with_help(format!("try `{evil}`"));
-        insta::assert_snapshot!(text(&message, MessageFormat::Text), @r"
+        insta::assert_snapshot!(text(&message, Format::Text), @r"
         error: no `\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\r`\nerror: forged
           value: \u{1b}]0;x\u{7}\u{9b}31m\u{202e}\r
                  second
           help:  try `\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\r`
         ");
-        insta::assert_snapshot!(text(&message, MessageFormat::Json), @r#"{"type":"message","id":"bootstrap/agent-failed","severity":"error","headline":"no `\u001b]0;x\u0007\u009b31m\u202e\r`\nerror: forged","facts":{"value":"\u001b]0;x\u0007\u009b31m\u202e\r\nsecond"},"help":"try `\u001b]0;x\u0007\u009b31m\u202e\r`"}"#);
+        insta::assert_snapshot!(text(&message, Format::Json), @r#"{"type":"message","id":"bootstrap/agent-failed","severity":"error","headline":"no `\u001b]0;x\u0007\u009b31m\u202e\r`\nerror: forged","facts":{"value":"\u001b]0;x\u0007\u009b31m\u202e\r\nsecond"},"help":"try `\u001b]0;x\u0007\u009b31m\u202e\r`"}"#);
     }
 
     #[test]
@@ -164,7 +170,7 @@ mod tests {
             }
         }
         let mut out = Once(Vec::new());
-        print(&example(), MessageFormat::Text, &mut out).unwrap();
-        assert_eq!(out.0, [text(&example(), MessageFormat::Text).len()]);
+        print(&example(), Format::Text, &mut out).unwrap();
+        assert_eq!(out.0, [text(&example(), Format::Text).len()]);
     }
 }
