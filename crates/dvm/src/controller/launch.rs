@@ -1,0 +1,214 @@
+//! From a job that was submitted or spawned to the launches that daemons get, or to a refusal.
+
+use std::collections::BTreeMap;
+
+use base::{JobId, NodeId, Rank, Topology};
+
+use super::{Controller, ControllerOutput, FIRST, Phase, Share};
+use crate::{
+    alloc::{Allocation, Slots},
+    hold::Hold,
+    place::{self, Topologies},
+    planted::{self, Bug},
+    proto::{Launch, Note, RankChoice, Refusal, ToDaemon, ToFront, Universe},
+    spec::{Destination, JobSpec, Pattern, PatternFacts, StdinTarget, UniverseSize},
+};
+
+impl Controller {
+    /// Places and launches a job when every daemon is there.
+    pub(super) fn launch_if_ready(&mut self, id: JobId) {
+        let nspace = self.nspace(id);
+        let parent = self.parent(id);
+        let Some(job) = self
+            .jobs
+            .get_mut(&id)
+            .filter(|job| job.phase == Phase::Waiting)
+        else {
+            return;
+        };
+        if self.nodes.len() < self.allocation.nodes.len() {
+            return;
+        }
+        let mut topologies = Topologies::default();
+        for (id, topology) in &self.nodes {
+            topologies.push(*id, topology);
+        }
+        let map = match place::place(&job.spec.placement, &self.allocation, &topologies) {
+            Ok(map) => map,
+            Err(error) => return self.refuse(id, Refusal::Placement(error)),
+        };
+        if let Err(error) = check_patterns(&job.spec, map.ranks()) {
+            return self.refuse(id, Refusal::Pattern(error));
+        }
+        if let Some(refusal) = check_ranks(&job.spec, map.ranks()) {
+            return self.refuse(id, refusal);
+        }
+        if let Some(refusal) = check_gpus(&job.spec, &map) {
+            return self.refuse(id, refusal);
+        }
+        job.phase = Phase::Launching;
+        job.size = map.ranks();
+        job.hold = Hold::gathering(job.spec.hold.among(job.size));
+        let nodes = (0..map.ranks()).filter_map(|rank| map.node_of(Rank(rank)));
+        let mapping = pmix::pmi::process_mapping(nodes);
+        let universe = Universe {
+            slots: slots(&self.allocation, &self.nodes),
+            said: match job.spec.universe {
+                Some(UniverseSize::Procs(size)) => Some(size),
+                Some(UniverseSize::Slots) => Some(slots(&self.allocation, &self.nodes)),
+                Some(UniverseSize::Unknown) | None => None,
+            },
+        };
+        let notes = map
+            .notes()
+            .iter()
+            .cloned()
+            .map(|note| ControllerOutput::Front(ToFront::Note(Note::Placement(note))));
+        if id == FIRST {
+            self.outputs.extend(notes);
+        }
+        let unit = map.apps().first().and_then(|app| app.policy.map_by.unit);
+        let used: Vec<NodeId> = map.nodes().collect();
+        for node in used {
+            let procs = map.on_node(node);
+            job.shares.insert(
+                node,
+                Share {
+                    launched: false,
+                    clean: false,
+                    ranks: map.ranks_on(node),
+                    stdin_credit: Some(0),
+                    fence: None,
+                },
+            );
+            let launch = Launch {
+                job: job.id,
+                nspace: nspace.clone(),
+                universe,
+                slots: place::slots(
+                    self.allocation
+                        .nodes
+                        .get(node.0 as usize)
+                        .map_or(Slots::Implicit, |node| node.slots),
+                    self.nodes.get(&node),
+                    unit.unwrap_or_default(),
+                ),
+                offset: job.offset,
+                parent: parent.clone(),
+                size: job.size,
+                apps: job.spec.apps.clone(),
+                procs,
+                stdin: job.spec.stdin,
+                stdio: job.spec.stdio.clone(),
+                end: job.spec.end,
+                hold: job.spec.hold.clone(),
+                process_mapping: mapping.clone(),
+                front_pid: self.front_pid,
+                variables: job.spec.variables.clone(),
+                gpus: job.spec.gpus.clone(),
+            };
+            self.outputs.push_back(ControllerOutput::Daemon(
+                node,
+                ToDaemon::Launch(Box::new(launch)),
+            ));
+        }
+        if planted::is(Bug::SpawnToldTooEarly) {
+            self.tell_spawned(id);
+        }
+    }
+
+    fn refuse(&mut self, id: JobId, refusal: Refusal) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.phase = Phase::Over;
+        }
+        if id != FIRST {
+            return self.spawn_refused(id);
+        }
+        self.tell(ToFront::Refused(refusal));
+        self.outputs.push_back(ControllerOutput::Finished);
+    }
+}
+
+/// Procs that the nodes have room for: as many as somebody said, or as there are cores.
+fn slots(allocation: &Allocation, topologies: &BTreeMap<NodeId, Topology>) -> u32 {
+    let room = (0..)
+        .zip(&allocation.nodes)
+        .map(|(index, node)| match node.slots {
+            Slots::Explicit(slots) => slots,
+            Slots::Implicit => topologies.get(&NodeId(index)).map_or(1, |topology| {
+                topology.cores().len().try_into().unwrap_or(u32::MAX)
+            }),
+        });
+    room.fold(0, u32::saturating_add)
+}
+
+/// Ranks that an option names and that the job does not have.
+fn check_ranks(spec: &JobSpec, size: u32) -> Option<Refusal> {
+    let input = match spec.stdin {
+        StdinTarget::Rank(rank) => Some(rank),
+        StdinTarget::None | StdinTarget::All => None,
+    };
+    let terminal = spec.stdio.pty.map(|pty| pty.rank);
+    let shown = |destination: &Destination| match destination {
+        Destination::ForwardOnly(rank) => Some(*rank),
+        _ => None,
+    };
+    // A terminal takes the input with it, so that it is named where both are.
+    let held = spec
+        .hold
+        .ranks
+        .as_ref()
+        .and_then(|ranks| ranks.iter().last());
+    let named = [
+        (RankChoice::Terminal, terminal),
+        (RankChoice::Input, input),
+        (RankChoice::Output, shown(&spec.stdio.stdout)),
+        (RankChoice::Output, shown(&spec.stdio.stderr)),
+        (RankChoice::Held, held),
+    ];
+    named.into_iter().find_map(|(what, rank)| {
+        let rank = rank.filter(|rank| rank.0 >= size)?;
+        Some(Refusal::NoSuchRank { what, rank, size })
+    })
+}
+
+/// Whether every node has the GPUs that its procs are to have.
+fn check_gpus(spec: &JobSpec, map: &place::JobMap) -> Option<Refusal> {
+    let plan = spec.gpus.as_ref()?;
+    let available = u32::try_from(plan.available.len()).unwrap_or(u32::MAX);
+    map.nodes().find_map(|node| {
+        let procs = u32::try_from(map.ranks_on(node).len()).unwrap_or(u32::MAX);
+        let needed = plan.needed(procs);
+        (needed > u64::from(available)).then_some(Refusal::TooFewGpus {
+            needed,
+            available,
+            procs,
+            share: plan.share,
+        })
+    })
+}
+
+/// Expands each file name pattern once, so that a bad one is refused before anything is started.
+fn check_patterns(spec: &JobSpec, size: u32) -> Result<(), String> {
+    let facts = PatternFacts {
+        rank: 0,
+        size,
+        local_rank: 0,
+        app: 0,
+        job: 0,
+        front_pid: 0,
+        host: "",
+    };
+    for destination in [&spec.stdio.stdout, &spec.stdio.stderr] {
+        if let Destination::File(pattern) = destination {
+            pattern
+                .expand(&facts)
+                .map_err(|error| describe_pattern(pattern, &error.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+fn describe_pattern(pattern: &Pattern, error: &str) -> String {
+    format!("`{}`: {error}", pattern.0.to_string_lossy())
+}
