@@ -97,6 +97,7 @@ pub(crate) const fn refused(refusal: &Refusal) -> u8 {
     match refusal {
         Refusal::Placement(_) | Refusal::TooFewGpus { .. } => ExitCode::Placement.code(),
         Refusal::Pattern(_) | Refusal::NoSuchRank { .. } => ExitCode::Usage.code(),
+        Refusal::OtherVersion { .. } => ExitCode::Internal.code(),
     }
 }
 

@@ -39,8 +39,8 @@ use crate::{
     hold::{Hold, State},
     planted::{self, Bug},
     proto::{
-        Cause, Chunk, Drained, EndReason, FromFront, Note, Outcome, Rest, StartFailure, Stream,
-        TableRow, ToController, ToDaemon, ToFront,
+        Cause, Chunk, Drained, EndReason, FromFront, Note, Outcome, Refusal, Rest, StartFailure,
+        Stream, TableRow, ToController, ToDaemon, ToFront,
     },
     spec::{JobSpec, OnFailure, Warning},
     stdio::{self, STDIN_WINDOW},
@@ -88,12 +88,21 @@ enum Phase {
     Over,
 }
 
+/// What a daemon has said of its node.
+#[derive(Debug)]
+struct Node {
+    host: String,
+    topology: Topology,
+}
+
 /// What one node still owes the job.
 #[derive(Debug)]
 struct Share {
     launched: bool,
     clean: bool,
     ranks: RankSet,
+    /// The number of its first rank among the procs of all jobs there.
+    first: u32,
     /// Input bytes that this node has given credit for; `None` when nothing there reads.
     stdin_credit: Option<u64>,
     /// The values of its ranks, when all of them wait in the fence.
@@ -201,7 +210,9 @@ pub struct Controller {
     allocation: Allocation,
     front_pid: u32,
     /// Those that said hello.
-    nodes: BTreeMap<NodeId, Topology>,
+    nodes: BTreeMap<NodeId, Node>,
+    /// A daemon of another version said hello: no job can run.
+    other_version: Option<Refusal>,
     /// The front's job is the first; the others were spawned by procs, and are forgotten when they are over.
     jobs: BTreeMap<JobId, Job>,
     /// Whose output the front has not paid for, by stream, in the order in which it prints. Neighbours of one job on one
@@ -228,6 +239,7 @@ impl Controller {
             allocation,
             front_pid,
             nodes: BTreeMap::new(),
+            other_version: None,
             jobs: BTreeMap::new(),
             next_job: FIRST.0,
             offset: 0,
@@ -362,17 +374,11 @@ impl Controller {
     fn on_daemon(&mut self, now: Time, node: NodeId, message: ToController) {
         match message {
             ToController::Hello {
+                version,
                 node: said,
+                host,
                 topology,
-            } if said == node => {
-                self.nodes.insert(node, *topology);
-                self.launch_if_ready(FIRST);
-            }
-            ToController::Hello { node: said, .. } => {
-                self.log(format!(
-                    "the daemon on node {node} calls itself node {said}: ignored"
-                ));
-            }
+            } => self.on_hello(node, version, said, host, *topology),
             ToController::Launched {
                 job,
                 table,

@@ -28,6 +28,7 @@ mod sweep;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     ffi::OsString,
+    sync::Arc,
     time::Duration,
 };
 
@@ -45,8 +46,9 @@ use self::{
 };
 use crate::{
     life::Unexpected,
+    place::Placed,
     planted::{self, Bug},
-    proto::{AskId, Launch, StartFailure, Stream, ToController, ToDaemon},
+    proto::{AskId, Launch, NodeLoad, StartFailure, Stream, ToController, ToDaemon, VERSION},
     spec::{App, HoldAt, LineTerminal, WindowSize},
 };
 
@@ -293,7 +295,9 @@ impl Daemon {
     #[must_use]
     pub fn new(config: DaemonConfig) -> Self {
         let hello = ToController::Hello {
+            version: VERSION,
             node: config.node,
+            host: config.host.clone(),
             topology: Box::new(config.topology.clone()),
         };
         Self {
@@ -469,12 +473,18 @@ impl Daemon {
                     )));
                     return;
                 }
-                let company = Company::of(&self.jobs, &launch);
+                let Some(own) = OwnNode::of(self.config.node, &launch) else {
+                    out.push_back(Output::Log(format!(
+                        "job {id} is launched where it has no procs: ignored"
+                    )));
+                    return;
+                };
                 let environment = self.service.as_mut().map(|service| {
-                    service.register(now, &self.config, company, &launch);
+                    service.register(now, &self.config, &own, &launch);
                     service.environment(id)
                 });
-                let job = LocalJob::launch(now, &self.config, company, *launch, environment, out);
+                let launch = Arc::unwrap_or_clone(launch);
+                let job = LocalJob::launch(now, &self.config, own, launch, environment, out);
                 self.jobs.insert(id, job);
             }
             ToDaemon::Event { event } => {
@@ -603,36 +613,46 @@ impl Daemon {
     }
 }
 
-/// What else runs on the node when a job starts there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Company {
-    /// The number of the job's first proc among the procs of all jobs here.
-    pub(crate) first: u32,
-    /// Procs of all jobs here, with this one's.
-    pub(crate) procs: u32,
-    pub(crate) crowd: Crowd,
+/// What a launch means for the daemon's own node.
+#[derive(Debug)]
+struct OwnNode {
+    /// The position of the node among those of the job.
+    index: u32,
+    load: NodeLoad,
+    /// The procs of the job here, by rank.
+    procs: Vec<Placed>,
+    /// The node of every rank of the job.
+    nodes: Vec<NodeId>,
 }
 
-/// Whether each proc can have a slot of its own.
+impl OwnNode {
+    /// Absent where the job has no procs here.
+    fn of(node: NodeId, launch: &Launch) -> Option<Self> {
+        let index = launch.node_index(node)?;
+        Some(Self {
+            index,
+            load: launch.nodes.get(index)?.load,
+            procs: launch.map.on_node(node),
+            nodes: launch.map.nodes_by_rank(),
+        })
+    }
+}
+
+/// Whether each proc of a node can have a slot of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Crowd {
+enum Subscription {
     Fits,
     /// There are more procs than slots.
     Oversubscribed,
 }
 
-impl Company {
-    fn of(jobs: &BTreeMap<JobId, LocalJob>, launch: &Launch) -> Self {
-        let running: usize = jobs.values().map(LocalJob::running).sum();
-        let procs = u32::try_from(running + launch.procs.len()).unwrap_or(u32::MAX);
-        Self {
-            first: jobs.values().map(LocalJob::behind).max().unwrap_or(0),
-            procs,
-            crowd: if procs > launch.slots {
-                Crowd::Oversubscribed
-            } else {
-                Crowd::Fits
-            },
+impl Subscription {
+    /// Of a node on which a job has so many procs.
+    const fn of(load: NodeLoad, procs: u32) -> Self {
+        if load.others.saturating_add(procs) > load.slots {
+            Self::Oversubscribed
+        } else {
+            Self::Fits
         }
     }
 }

@@ -134,6 +134,16 @@ pub fn refused(refusal: &Refusal) -> Message {
             .fact("effect", NOT_STARTED)
             .with_help("ask for fewer, or start fewer ranks")
         }
+        Refusal::OtherVersion { host, ours, theirs } => Message::new(
+            &k::OTHER_VERSION,
+            format!(
+                "the daemon on {} is of another version of rally",
+                quoted(host.as_ref())
+            ),
+        )
+        .fact("protocol", format!("{theirs} there, {ours} here"))
+        .fact("effect", NOT_STARTED)
+        .with_help("install the same version on all nodes"),
         Refusal::NoSuchRank { what, rank, size } => Message::new(
             &k::NO_SUCH_RANK,
             match what {

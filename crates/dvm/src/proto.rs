@@ -3,19 +3,20 @@
 //! The direction is in the name. In one process they are passed as values; between processes they are encoded as
 //! `docs/formats/front-link.md` says.
 
-use std::{collections::BTreeSet, ffi::OsString};
+mod launch;
+
+use std::{ffi::OsString, sync::Arc};
 
 use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Topology};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    place::Placed,
-    spec::{
-        App, EndPolicy, Family, GpuPlan, GpuShare, HoldAt, HoldPlan, JobSpec, StdinTarget,
-        StdioPlan, WindowSize,
-    },
-};
+pub use self::launch::{Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Universe};
+use crate::spec::{GpuShare, HoldAt, JobSpec, WindowSize};
+
+/// The version of the protocol between controller and daemons. Whatever changes the meaning or the encoding of a message
+/// changes it: daemons of another version are refused.
+pub const VERSION: u32 = 1;
 
 /// One of a proc's two output streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -153,6 +154,12 @@ pub enum Refusal {
         available: u32,
         procs: u32,
         share: GpuShare,
+    },
+    /// A daemon speaks another version of [`VERSION`].
+    OtherVersion {
+        host: String,
+        ours: u32,
+        theirs: u32,
     },
     /// A rank that the user named, of a job that has fewer.
     NoSuchRank {
@@ -350,7 +357,8 @@ pub enum StartStep {
 /// From the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToDaemon {
-    Launch(Box<Launch>),
+    /// The same value for all nodes of the job.
+    Launch(Arc<Launch>),
     Stdin {
         job: JobId,
         bytes: Bytes,
@@ -401,64 +409,6 @@ pub enum ToDaemon {
     },
 }
 
-/// How many procs could run, as far as programs ask. The launchers differ where nobody has said it: Open MPI's answers the
-/// slots, Hydra that it does not know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Universe {
-    /// What the allocation has room for.
-    pub slots: u32,
-    /// What the user has said.
-    pub said: Option<u32>,
-}
-
-impl Universe {
-    /// A number in any case.
-    #[must_use]
-    pub fn size(self) -> u32 {
-        self.said.unwrap_or(self.slots)
-    }
-}
-
-/// What one daemon needs to start its share of a job.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Launch {
-    pub job: JobId,
-    /// The name of the job in PMIx.
-    pub nspace: String,
-    pub universe: Universe,
-    /// Slots of this node.
-    pub slots: u32,
-    /// The number of the first rank among those of all jobs of the machine.
-    pub offset: u32,
-    /// Absent for the job of a front.
-    pub parent: Option<Parent>,
-    pub size: u32,
-    pub apps: Vec<App>,
-    /// The procs of this node, by rank.
-    pub procs: Vec<Placed>,
-    pub stdin: StdinTarget,
-    pub stdio: StdioPlan,
-    pub end: EndPolicy,
-    pub hold: HoldPlan,
-    /// `PMI_process_mapping`: which ranks share a node, in MPICH's notation.
-    pub process_mapping: Option<String>,
-    pub front_pid: u32,
-    pub variables: BTreeSet<Family>,
-    pub gpus: Option<GpuPlan>,
-}
-
-/// The proc that has spawned a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parent {
-    pub proc: ProcId,
-    /// The name of its job in PMIx.
-    pub nspace: String,
-    /// Output of the job that it wants to have as well.
-    pub forward: Vec<Stream>,
-    /// What it has put into the key-value space of the job, if it has spawned it by PMI and not by PMIx.
-    pub preput: Option<Vec<(String, String)>>,
-}
-
 /// Which of its questions a daemon gets an answer to: by which protocol a proc has asked, and the number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AskId {
@@ -478,9 +428,13 @@ pub struct FenceGroup {
 /// From a daemon to the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToController {
-    /// The daemon is ready.
+    /// The daemon is ready. The first message, and the only one whose beginning is the same in every version.
     Hello {
+        /// [`VERSION`] as the daemon has it.
+        version: u32,
         node: NodeId,
+        /// The name of the node, as procs are told.
+        host: String,
         topology: Box<Topology>,
     },
     /// Every proc of the launch was forked or has failed to be.

@@ -283,7 +283,7 @@ impl Node {
     }
 
     fn on_launch(&mut self, launch: &Launch) {
-        let ranks: BTreeSet<Rank> = launch.procs.iter().map(|placed| placed.rank).collect();
+        let ranks: BTreeSet<Rank> = launch.map.ranks_on(self.id).iter().collect();
         let reads = |rank: &Rank| match launch.stdin {
             StdinTarget::None => false,
             StdinTarget::Rank(one) => one == *rank,

@@ -70,7 +70,7 @@ impl Family {
     /// Those that fail today, and why. They are played by name only.
     pub const KNOWN_TO_FAIL: [(Self, &'static str); 1] = [(
         Self::Nodes,
-        "a daemon tells its ranks of those on its own node only, and by their positions there",
+        "the PMIx server of a node refuses what members on other nodes take part in",
     )];
 
     /// The name in seed files and on command lines.

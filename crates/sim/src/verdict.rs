@@ -175,8 +175,7 @@ impl Verdicts {
                 .entry(launch.job)
                 .or_insert_with(|| Verdict::new(launch.end.on_failure, parent))
         };
-        let ranks = launch.procs.iter().map(|placed| placed.rank).collect();
-        verdict.ranks.insert(node, ranks);
+        verdict.ranks.insert(node, launch.map.ranks_on(node));
     }
 
     /// The controller is about to be told this.

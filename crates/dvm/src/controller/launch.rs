@@ -1,24 +1,55 @@
-//! From a job that was submitted or spawned to the launches that daemons get, or to a refusal.
+//! From a job that was submitted or spawned to the launch that its daemons get, or to a refusal.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use base::{JobId, NodeId, Rank, Topology};
+use base::{JobId, NodeId, RankSet, Topology};
 
-use super::{Controller, ControllerOutput, FIRST, Phase, Share};
+use super::{Controller, ControllerOutput, FIRST, Node, Phase, Share};
 use crate::{
     alloc::{Allocation, Slots},
     hold::Hold,
-    place::{self, Topologies},
+    place::{self, JobMap, Topologies},
     planted::{self, Bug},
-    proto::{Launch, Note, RankChoice, Refusal, ToDaemon, ToFront, Universe},
+    proto::{
+        Launch, LaunchNode, LaunchNodes, NodeLoad, Note, RankChoice, Refusal, ToDaemon, ToFront,
+        Universe, VERSION,
+    },
     spec::{Destination, JobSpec, Pattern, PatternFacts, StdinTarget, UniverseSize},
 };
 
 impl Controller {
+    /// A daemon is ready. One of another version is not spoken to, and without it there is no job.
+    pub(super) fn on_hello(
+        &mut self,
+        node: NodeId,
+        version: u32,
+        said: NodeId,
+        host: String,
+        topology: Topology,
+    ) {
+        if version != VERSION {
+            self.other_version = Some(Refusal::OtherVersion {
+                host,
+                ours: VERSION,
+                theirs: version,
+            });
+        } else if said != node {
+            return self.log(format!(
+                "the daemon on node {node} calls itself node {said}: ignored"
+            ));
+        } else {
+            self.nodes.insert(node, Node { host, topology });
+        }
+        self.launch_if_ready(FIRST);
+    }
+
     /// Places and launches a job when every daemon is there.
     pub(super) fn launch_if_ready(&mut self, id: JobId) {
         let nspace = self.nspace(id);
         let parent = self.parent(id);
+        if let Some(refusal) = self.other_version.clone() {
+            return self.refuse(id, refusal);
+        }
         let Some(job) = self
             .jobs
             .get_mut(&id)
@@ -30,8 +61,8 @@ impl Controller {
             return;
         }
         let mut topologies = Topologies::default();
-        for (id, topology) in &self.nodes {
-            topologies.push(*id, topology);
+        for (id, node) in &self.nodes {
+            topologies.push(*id, &node.topology);
         }
         let map = match place::place(&job.spec.placement, &self.allocation, &topologies) {
             Ok(map) => map,
@@ -46,11 +77,13 @@ impl Controller {
         if let Some(refusal) = check_gpus(&job.spec, &map) {
             return self.refuse(id, refusal);
         }
+        let nodes = self.launch_nodes(&map);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         job.phase = Phase::Launching;
         job.size = map.ranks();
         job.hold = Hold::gathering(job.spec.hold.among(job.size));
-        let nodes = (0..map.ranks()).filter_map(|rank| map.node_of(Rank(rank)));
-        let mapping = pmix::pmi::process_mapping(nodes);
         let universe = Universe {
             slots: slots(&self.allocation, &self.nodes),
             said: match job.spec.universe {
@@ -67,54 +100,78 @@ impl Controller {
         if id == FIRST {
             self.outputs.extend(notes);
         }
-        let unit = map.apps().first().and_then(|app| app.policy.map_by.unit);
-        let used: Vec<NodeId> = map.nodes().collect();
-        for node in used {
-            let procs = map.on_node(node);
-            job.shares.insert(
-                node,
-                Share {
-                    launched: false,
-                    clean: false,
-                    ranks: map.ranks_on(node),
-                    stdin_credit: Some(0),
-                    fence: None,
-                },
-            );
-            let launch = Launch {
-                job: job.id,
-                nspace: nspace.clone(),
-                universe,
-                slots: place::slots(
-                    self.allocation
-                        .nodes
-                        .get(node.0 as usize)
-                        .map_or(Slots::Implicit, |node| node.slots),
-                    self.nodes.get(&node),
-                    unit.unwrap_or_default(),
-                ),
-                offset: job.offset,
-                parent: parent.clone(),
-                size: job.size,
-                apps: job.spec.apps.clone(),
-                procs,
-                stdin: job.spec.stdin,
-                stdio: job.spec.stdio.clone(),
-                end: job.spec.end,
-                hold: job.spec.hold.clone(),
-                process_mapping: mapping.clone(),
-                front_pid: self.front_pid,
-                variables: job.spec.variables.clone(),
-                gpus: job.spec.gpus.clone(),
+        for (id, node) in map.nodes().zip(&nodes) {
+            let share = Share {
+                launched: false,
+                clean: false,
+                ranks: map.ranks_on(id),
+                first: node.load.first,
+                stdin_credit: Some(0),
+                fence: None,
             };
-            self.outputs.push_back(ControllerOutput::Daemon(
-                node,
-                ToDaemon::Launch(Box::new(launch)),
-            ));
+            job.shares.insert(id, share);
         }
+        let launch = Arc::new(Launch {
+            job: job.id,
+            nspace,
+            universe,
+            offset: job.offset,
+            parent,
+            apps: job.spec.apps.clone(),
+            nodes,
+            map,
+            stdin: job.spec.stdin,
+            stdio: job.spec.stdio.clone(),
+            end: job.spec.end,
+            hold: job.spec.hold.clone(),
+            front_pid: self.front_pid,
+            variables: job.spec.variables.clone(),
+            gpus: job.spec.gpus.clone(),
+        });
+        let launches = job.shares.keys().map(|node| {
+            let launch = ToDaemon::Launch(Arc::clone(&launch));
+            ControllerOutput::Daemon(*node, launch)
+        });
+        self.outputs.extend(launches);
         if planted::is(Bug::SpawnToldTooEarly) {
             self.tell_spawned(id);
         }
+    }
+
+    /// What the nodes of a map are called, and what else is there.
+    fn launch_nodes(&self, map: &JobMap) -> LaunchNodes {
+        let unit = map.apps().first().and_then(|app| app.policy.map_by.unit);
+        let taken = self.taken();
+        let node = |id: NodeId| {
+            let said = self.allocation.nodes.get(id.0 as usize);
+            let said = said.map_or(Slots::Implicit, |node| node.slots);
+            let node = self.nodes.get(&id);
+            let topology = node.map(|node| &node.topology);
+            LaunchNode {
+                host: node.map_or_else(String::new, |node| node.host.clone()),
+                load: NodeLoad {
+                    slots: place::slots(said, topology, unit.unwrap_or_default()),
+                    ..taken.get(&id).copied().unwrap_or_default()
+                },
+            }
+        };
+        map.nodes().map(node).collect()
+    }
+
+    /// What the jobs that live have of the nodes.
+    fn taken(&self) -> BTreeMap<NodeId, NodeLoad> {
+        let count = |ranks: &RankSet| u32::try_from(ranks.len()).unwrap_or(u32::MAX);
+        let mut taken: BTreeMap<NodeId, NodeLoad> = BTreeMap::new();
+        for job in self.jobs.values() {
+            for (node, share) in job.shares.iter().filter(|(_, share)| !share.clean) {
+                let load = taken.entry(*node).or_default();
+                let behind = share.first.saturating_add(count(&share.ranks));
+                load.first = load.first.max(behind);
+                let running = share.ranks.difference(&job.settled);
+                load.others = load.others.saturating_add(count(&running));
+            }
+        }
+        taken
     }
 
     fn refuse(&mut self, id: JobId, refusal: Refusal) {
@@ -130,13 +187,13 @@ impl Controller {
 }
 
 /// Procs that the nodes have room for: as many as somebody said, or as there are cores.
-fn slots(allocation: &Allocation, topologies: &BTreeMap<NodeId, Topology>) -> u32 {
+fn slots(allocation: &Allocation, nodes: &BTreeMap<NodeId, Node>) -> u32 {
     let room = (0..)
         .zip(&allocation.nodes)
         .map(|(index, node)| match node.slots {
             Slots::Explicit(slots) => slots,
-            Slots::Implicit => topologies.get(&NodeId(index)).map_or(1, |topology| {
-                topology.cores().len().try_into().unwrap_or(u32::MAX)
+            Slots::Implicit => nodes.get(&NodeId(index)).map_or(1, |node| {
+                node.topology.cores().len().try_into().unwrap_or(u32::MAX)
             }),
         });
     room.fold(0, u32::saturating_add)
@@ -173,7 +230,7 @@ fn check_ranks(spec: &JobSpec, size: u32) -> Option<Refusal> {
 }
 
 /// Whether every node has the GPUs that its procs are to have.
-fn check_gpus(spec: &JobSpec, map: &place::JobMap) -> Option<Refusal> {
+fn check_gpus(spec: &JobSpec, map: &JobMap) -> Option<Refusal> {
     let plan = spec.gpus.as_ref()?;
     let available = u32::try_from(plan.available.len()).unwrap_or(u32::MAX);
     map.nodes().find_map(|node| {

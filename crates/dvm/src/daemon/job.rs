@@ -6,7 +6,7 @@ mod end;
 mod environment;
 mod fence;
 #[cfg(test)]
-mod fixture;
+pub(super) mod fixture;
 mod left;
 mod partings;
 mod pushed;
@@ -25,13 +25,12 @@ use pmix::pmi;
 pub(super) use self::environment::spaced;
 use self::{
     attendance::Attendance,
-    environment::Share,
     left::{PROC_KILL_MAX, Why},
     partings::Partings,
     start::Plan,
 };
 use super::{
-    Company, DaemonConfig, Output, proc_id,
+    DaemonConfig, Output, OwnNode, Subscription, proc_id,
     service::{Environment, Pushed},
     sweep::Sweep,
 };
@@ -87,9 +86,11 @@ pub(super) struct LocalJob {
     launch: Launch,
     host: String,
     node: base::NodeId,
-    company: Company,
-    /// What its apps have, by their index.
-    shares: BTreeMap<u32, Share>,
+    /// The position of the node among those of the job.
+    node_index: u32,
+    /// The number of the first proc among the procs of all jobs here.
+    first: u32,
+    subscription: Subscription,
     procs: BTreeMap<Rank, Proc>,
     /// Procs whose end was not reported and that may still run.
     unsettled: usize,
@@ -153,7 +154,7 @@ impl LocalJob {
     pub(super) fn launch(
         now: Time,
         config: &DaemonConfig,
-        company: Company,
+        own: OwnNode,
         mut launch: Launch,
         environment: Option<Environment>,
         out: &mut Out,
@@ -165,8 +166,12 @@ impl LocalJob {
         }
         let directories = apps.iter().map(|app| app.directory.clone()).collect();
         out.push_back(Output::Prepare { job, apps });
-        let placed = std::mem::take(&mut launch.procs);
-        let shares = environment::shares(&placed);
+        let OwnNode {
+            index: node_index,
+            load,
+            procs: placed,
+            nodes,
+        } = own;
         let pmi = pmi::Server::new(pmi::Config {
             ranks: placed
                 .iter()
@@ -175,10 +180,10 @@ impl LocalJob {
                     appnum: p.app,
                 })
                 .collect(),
-            size: launch.size,
+            size: launch.size(),
             universe: launch.universe.said,
             kvs_name: launch.nspace.clone(),
-            process_mapping: launch.process_mapping.clone(),
+            process_mapping: pmi::process_mapping(nodes),
             spawned: launch.parent.as_ref().and_then(spawned),
         });
         let pmi = pmi
@@ -218,8 +223,9 @@ impl LocalJob {
         let mut job = Self {
             host: config.host.clone(),
             node: config.node,
-            company,
-            shares,
+            node_index,
+            first: load.first,
+            subscription: Subscription::of(load, u32::try_from(count).unwrap_or(u32::MAX)),
             unsettled: procs.len(),
             procs,
             to_start,
@@ -253,17 +259,6 @@ impl LocalJob {
             job.refuse_all(now, out);
         }
         job
-    }
-
-    /// Its procs that may still run.
-    pub(super) const fn running(&self) -> usize {
-        self.unsettled
-    }
-
-    /// The number behind that of its last proc, among the procs of all jobs here.
-    pub(super) fn behind(&self) -> u32 {
-        let procs = u32::try_from(self.procs.len()).unwrap_or(u32::MAX);
-        self.company.first.saturating_add(procs)
     }
 
     /// The ranks that have ended well from inside of MPI, where that has not ended the job.

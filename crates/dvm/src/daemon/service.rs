@@ -24,7 +24,7 @@ use pmix::{
 };
 
 use self::refused::Closed;
-use super::{Company, Crowd, DaemonConfig, Output};
+use super::{DaemonConfig, Output, OwnNode, Subscription};
 use crate::planted::{self, Bug};
 use crate::proto::{AskId, Launch, Note, Stream, ToController};
 
@@ -167,18 +167,18 @@ impl Service {
         &mut self,
         now: Time,
         config: &DaemonConfig,
-        company: Company,
+        own: &OwnNode,
         launch: &Launch,
     ) {
         let nspace = name(&launch.nspace);
         self.host.clone_from(&config.host);
         self.names.insert(launch.job, nspace.clone());
         self.jobs.insert(nspace.clone(), launch.job);
-        self.sizes.insert(launch.job, launch.size);
+        self.sizes.insert(launch.job, launch.size());
         if let Some(parent) = &launch.parent {
             self.parents.insert(launch.job, parent.proc.job);
         }
-        let mut job = facts::facts(config, company, launch, nspace);
+        let mut job = facts::facts(config, own, launch, nspace);
         if let Some(session) = &self.config.session_dir {
             let c_string = |text: &OsString| CString::new(text.as_bytes()).ok();
             job.session_dir = c_string(session);

@@ -165,6 +165,11 @@ such thing is told once."
 node, `%a` the app, `%j` the job, `%h` the host name, `%p` the launcher's process number and `%%` a percent sign. Digits \
 before the letter fill up with zeros: `out.%4r` makes `out.0007`."
 
+    OTHER_VERSION: Error "job/other-version"
+"A daemon speaks another version of the protocol between the parts of `rally` than the controller: there are two versions of \
+`rally` on the nodes of the job. They do not talk to each other, because each could misunderstand the other. Install the same \
+version on all nodes, or let all nodes share one installation. The exit code is 125."
+
     TOO_FEW_GPUS: Error "job/too-few-gpus"
 "`--gpus-per-proc N` gives each rank N GPUs of its own, `--gpus N` the same N to all ranks of the node. The node has fewer: \
 those that CUDA_VISIBLE_DEVICES (or ROCR_VISIBLE_DEVICES) lists where it is set, else those that the driver shows."

@@ -1030,6 +1030,21 @@ fn why_a_job_is_being_ended_in_one_line() {
 }
 
 #[test]
+fn a_daemon_of_another_version() {
+    let refusal = Refusal::OtherVersion {
+        host: "n2".to_owned(),
+        ours: 1,
+        theirs: 2,
+    };
+    insta::assert_snapshot!(shown(&refused(&refusal)), @"
+    job/other-version Error: the daemon on `n2` is of another version of rally
+      protocol: 2 there, 1 here
+      effect: the job was not started
+      help: install the same version on all nodes
+    ");
+}
+
+#[test]
 fn gpus_and_waiting() {
     let refusal = |share| {
         shown(&refused(&Refusal::TooFewGpus {

@@ -319,11 +319,27 @@ impl JobMap {
     /// The node of a rank; absent when there is no such rank.
     ///
     /// O(log blocks) where ranks are numbered node by node. Where irregular nodes are numbered in turn, blocks overlap
-    /// and many may be looked at (50 µs on 100,000 nodes): walk [`JobMap::nodes`] to learn the nodes of all ranks.
+    /// and many may be looked at (50 µs on 100,000 nodes): [`JobMap::nodes_by_rank`] has the nodes of all ranks.
     #[must_use]
     pub fn node_of(&self, rank: Rank) -> Option<NodeId> {
         self.find(rank)
             .map(|(block, node, _)| NodeId(block.first_node + node))
+    }
+
+    /// The node of every rank, by rank: in one pass over the blocks.
+    #[must_use]
+    pub fn nodes_by_rank(&self) -> Vec<NodeId> {
+        let mut nodes = vec![NodeId(0); self.ranks() as usize];
+        for block in &self.blocks {
+            for node in 0..block.nodes {
+                for proc in 0..block.per_node {
+                    if let Some(entry) = nodes.get_mut(block.rank(node, proc) as usize) {
+                        *entry = NodeId(block.first_node.saturating_add(node));
+                    }
+                }
+            }
+        }
+        nodes
     }
 
     /// What a rank is bound to; `None` where it is unbound or does not exist.

@@ -160,14 +160,14 @@ impl Facts {
     /// A node is told to start its ranks of a job.
     pub(crate) fn on_launch(&mut self, node: NodeId, launch: &Launch) {
         let job = self.jobs.entry(launch.job).or_default();
-        job.size = launch.size;
+        job.size = launch.size();
         job.universe = launch.universe.size();
         job.offset = launch.offset;
         job.parent = launch.parent.as_ref().and_then(|parent| {
             let nspace = Nspace::from_text(&parent.nspace).ok()?;
             Some(named(&nspace, parent.proc.rank))
         });
-        for placed in &launch.procs {
+        for placed in launch.map.on_node(node) {
             let place = Place {
                 node,
                 app: placed.app,

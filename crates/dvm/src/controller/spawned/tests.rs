@@ -11,7 +11,7 @@ use crate::{
     alloc::{AllocatedNode, Allocation, Slots},
     controller::{ControllerInput, ControllerOutput, FIRST},
     place::{self, AppRequest},
-    proto::{AskId, FromFront, Stream, TableRow, ToController, ToDaemon},
+    proto::{AskId, FromFront, Launch, Stream, TableRow, ToController, ToDaemon, VERSION},
     spec::{
         App, Destination, EndPolicy, FrontInput, HoldPlan, JobSpec, OnFailure, OpenMode,
         StdinTarget, StdioPlan,
@@ -159,7 +159,9 @@ impl World {
         let job = Box::new(job(on_failure));
         world.handle(ControllerInput::Front(FromFront::Submit(job)));
         world.daemon(ToController::Hello {
+            version: VERSION,
             node: NODE,
+            host: "n1".to_owned(),
             topology: Box::new(Topology::flat(4)),
         });
         world.launched(FIRST, 1);
@@ -213,12 +215,12 @@ impl World {
     }
 
     /// The last job that a daemon was told to launch.
-    fn launch(&self) -> crate::proto::Launch {
+    fn launch(&self) -> Launch {
         let launches = self.outputs.iter().rev().filter_map(|output| match output {
             ControllerOutput::Daemon(_, ToDaemon::Launch(launch)) => Some(launch),
             _ => None,
         });
-        *launches.into_iter().next().unwrap().clone()
+        Launch::clone(launches.into_iter().next().unwrap())
     }
 
     /// What the last answer to a spawn says.
@@ -311,7 +313,7 @@ fn what_mpi_says_of_a_program_is_heard() {
     ];
     world.spawn(FIRST, spawn(&infos, &[]));
     let launch = world.launch();
-    assert_eq!(launch.size, 2);
+    assert_eq!(launch.size(), 2);
     let app = &launch.apps[0];
     assert_eq!(app.program, "/opt/bin/./ice");
     assert_eq!(app.args, ["x"]);
@@ -478,7 +480,7 @@ fn spawned_with(infos: Vec<Info>, maxprocs: i32) -> Result<u32, Status> {
     let shape = pmix::message::Shape::Spawned;
     for output in &world.outputs[before..] {
         if let ControllerOutput::Daemon(_, ToDaemon::Launch(launch)) = output {
-            return Ok(launch.size);
+            return Ok(launch.size());
         }
         if let ControllerOutput::Daemon(_, ToDaemon::Answer { answer, .. }) = output {
             return Err(Answer::decode(Format::V4, shape, answer).unwrap().status());

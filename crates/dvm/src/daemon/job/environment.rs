@@ -1,13 +1,13 @@
 //! What a proc finds in its environment that procs of other ranks do not, or that says where our services are.
 
-use std::{collections::BTreeMap, ffi::OsString};
+use std::ffi::OsString;
 
 use base::Rank;
 use pmix::pmi;
 
 use super::LocalJob;
 use crate::{
-    daemon::{Crowd, PMI_DESCRIPTOR},
+    daemon::{PMI_DESCRIPTOR, Subscription},
     place::Placed,
     spec::Family,
 };
@@ -19,38 +19,18 @@ const OPEN_MPI_4: (&str, &str) = ("OMPI_MCA_orte_local_daemon_uri", "0.0;tcp://1
 /// What Open MPI 5 learns by PMIx: ranks that wait should let others run, for there are more of them than CPUs.
 const OPEN_MPI_4_YIELDS: &str = "OMPI_MCA_mpi_oversubscribe";
 
-/// The procs of one app.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
-    first: Rank,
-    size: u32,
-}
-
-/// What each app has of a job.
-pub(super) fn shares(procs: &[Placed]) -> BTreeMap<u32, Share> {
-    let mut shares = BTreeMap::new();
-    for proc in procs {
-        let share = shares.entry(proc.app).or_insert(Share {
-            first: proc.rank,
-            size: 0,
-        });
-        share.first = share.first.min(proc.rank);
-        share.size += 1;
-    }
-    shares
-}
-
 impl LocalJob {
     /// What a proc finds beside what its app has; these count where both have one.
     pub(super) fn variables(&self, rank: Rank, placed: &Placed) -> Vec<(String, OsString)> {
         let launch = &self.launch;
         let local_size = u32::try_from(self.procs.len()).unwrap_or(u32::MAX);
-        let node_rank = self.company.first.saturating_add(placed.local_rank);
+        let node_rank = self.first.saturating_add(placed.local_rank);
+        let size = launch.size();
         let mut env: Vec<(String, OsString)> = Vec::new();
         let mut set = |name: &str, value: String| env.push((name.to_owned(), value.into()));
         set("RALLY_JOB", launch.job.to_string());
         set("RALLY_RANK", rank.to_string());
-        set("RALLY_SIZE", launch.size.to_string());
+        set("RALLY_SIZE", size.to_string());
         set("RALLY_LOCAL_RANK", placed.local_rank.to_string());
         set("RALLY_LOCAL_SIZE", local_size.to_string());
         set("RALLY_NODE", self.node.to_string());
@@ -58,37 +38,37 @@ impl LocalJob {
             match family {
                 Family::OpenMpi => {
                     set("OMPI_COMM_WORLD_RANK", rank.to_string());
-                    set("OMPI_COMM_WORLD_SIZE", launch.size.to_string());
+                    set("OMPI_COMM_WORLD_SIZE", size.to_string());
                     set("OMPI_COMM_WORLD_NODE_RANK", node_rank.to_string());
                     set("OMPI_COMM_WORLD_LOCAL_RANK", placed.local_rank.to_string());
                     set("OMPI_COMM_WORLD_LOCAL_SIZE", local_size.to_string());
                     set("OMPI_UNIVERSE_SIZE", launch.universe.size().to_string());
-                    let shares = self.shares.values();
-                    set("OMPI_NUM_APP_CTX", shares.len().to_string());
+                    let apps = launch.map.apps();
+                    set("OMPI_NUM_APP_CTX", apps.len().to_string());
                     set(
                         "OMPI_APP_CTX_NUM_PROCS",
-                        spaced(shares.clone().map(|share| share.size)),
+                        spaced(apps.iter().map(|app| app.count)),
                     );
                     set(
                         "OMPI_FIRST_RANKS",
-                        spaced(shares.map(|share| share.first.0)),
+                        spaced(apps.iter().map(|app| app.first.0)),
                     );
                 }
                 Family::Slurm => {
                     set("SLURM_PROCID", rank.to_string());
-                    set("SLURM_NPROCS", launch.size.to_string());
-                    set("SLURM_NTASKS", launch.size.to_string());
+                    set("SLURM_NPROCS", size.to_string());
+                    set("SLURM_NTASKS", size.to_string());
                     set("SLURM_LOCALID", placed.local_rank.to_string());
-                    set("SLURM_NODEID", self.node.to_string());
+                    set("SLURM_NODEID", self.node_index.to_string());
                     set("SLURMD_NODENAME", self.host.clone());
                 }
                 Family::Torch => {
                     set("RANK", rank.to_string());
-                    set("WORLD_SIZE", launch.size.to_string());
+                    set("WORLD_SIZE", size.to_string());
                     set("LOCAL_RANK", placed.local_rank.to_string());
                     set("LOCAL_WORLD_SIZE", local_size.to_string());
-                    set("NODE_RANK", self.node.to_string());
-                    set("GROUP_RANK", self.node.to_string());
+                    set("NODE_RANK", self.node_index.to_string());
+                    set("GROUP_RANK", self.node_index.to_string());
                 }
             }
         }
@@ -101,7 +81,7 @@ impl LocalJob {
         }
         let pmi = pmi::environment(
             rank,
-            launch.size,
+            size,
             placed.local_rank,
             local_size,
             &self.host,
@@ -115,7 +95,7 @@ impl LocalJob {
         }
         if let Some(environment) = &self.environment {
             set(OPEN_MPI_4.0, OPEN_MPI_4.1.to_owned());
-            if self.company.crowd == Crowd::Oversubscribed {
+            if self.subscription == Subscription::Oversubscribed {
                 set(OPEN_MPI_4_YIELDS, "1".to_owned());
             }
             env.extend(environment.of(rank));
@@ -131,9 +111,11 @@ pub(crate) fn spaced(numbers: impl Iterator<Item = u32>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use base::Time;
 
-    use super::super::fixture::{daemon, launch};
+    use super::super::fixture::{beside, daemon, daemon_of, launch, launch_of};
     use crate::{
         daemon::{Daemon, Input, Output},
         proto::{Launch, ToDaemon},
@@ -143,7 +125,7 @@ mod tests {
     /// What the last rank of a job finds.
     fn found(daemon: &mut Daemon, launch: Launch) -> String {
         let now = Time::ZERO;
-        daemon.handle(now, Input::Message(ToDaemon::Launch(Box::new(launch))));
+        daemon.handle(now, Input::Message(ToDaemon::Launch(Arc::new(launch))));
         let mut found = Vec::new();
         while let Some(output) = daemon.poll() {
             if let Output::Spawn(order) = output {
@@ -167,12 +149,8 @@ mod tests {
 
     #[test]
     fn in_the_words_of_others() {
-        let mut launch = launch(1, 4);
+        let mut launch = launch_of(1, &[3, 1], &["node"]);
         launch.variables = [Family::OpenMpi, Family::Slurm, Family::Torch].into();
-        for (rank, proc) in (0..).zip(&mut launch.procs) {
-            proc.app = rank / 3;
-            proc.app_rank = rank % 3;
-        }
         let found = found(&mut daemon(), launch);
         let known = ["MPI_", "PMI", "RALLY_", "OMPI_MCA_"];
         let others: Vec<&str> = found
@@ -242,7 +220,7 @@ mod tests {
         RALLY_SIZE=2
         ");
         // Now there are five ranks for four slots, and the last one is the node's fifth.
-        let crowded = found(&mut daemon, launch(2, 3));
+        let crowded = found(&mut daemon, beside(launch(2, 3), 2));
         for line in [
             "OMPI_COMM_WORLD_NODE_RANK=4",
             "OMPI_MCA_mpi_oversubscribe=1",
@@ -252,5 +230,54 @@ mod tests {
                 "{line} in {crowded}"
             );
         }
+    }
+
+    #[test]
+    fn of_a_rank_on_another_node() {
+        // Two apps on two nodes of three, which others fill. The last node is the second one of the job.
+        let mut launch = launch_of(1, &[6, 2], &["", "n1", "n2"]);
+        launch.variables = [Family::OpenMpi, Family::Slurm, Family::Torch].into();
+        let found = found(&mut daemon_of(2, "n2"), beside(launch, 4));
+        let ours = ["PMIX_", "OMPI_MCA_orte"];
+        let told: Vec<&str> = found
+            .lines()
+            .filter(|line| !ours.iter().any(|ours| line.starts_with(ours)))
+            .collect();
+        insta::assert_snapshot!(told.join("\n"), @"
+        GROUP_RANK=1
+        LOCAL_RANK=3
+        LOCAL_WORLD_SIZE=4
+        MPI_LOCALNRANKS=4
+        MPI_LOCALRANKID=3
+        NODE_RANK=1
+        OMPI_APP_CTX_NUM_PROCS=6 2
+        OMPI_COMM_WORLD_LOCAL_RANK=3
+        OMPI_COMM_WORLD_LOCAL_SIZE=4
+        OMPI_COMM_WORLD_NODE_RANK=7
+        OMPI_COMM_WORLD_RANK=7
+        OMPI_COMM_WORLD_SIZE=8
+        OMPI_FIRST_RANKS=0 6
+        OMPI_MCA_mpi_oversubscribe=1
+        OMPI_NUM_APP_CTX=2
+        OMPI_UNIVERSE_SIZE=4
+        PMI_FD=3
+        PMI_HOSTNAME=n2
+        PMI_RANK=7
+        PMI_SIZE=8
+        RALLY_JOB=1
+        RALLY_LOCAL_RANK=3
+        RALLY_LOCAL_SIZE=4
+        RALLY_NODE=2
+        RALLY_RANK=7
+        RALLY_SIZE=8
+        RANK=7
+        SLURMD_NODENAME=n2
+        SLURM_LOCALID=3
+        SLURM_NODEID=1
+        SLURM_NPROCS=8
+        SLURM_NTASKS=8
+        SLURM_PROCID=7
+        WORLD_SIZE=8
+        ");
     }
 }

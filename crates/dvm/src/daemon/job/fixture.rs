@@ -1,11 +1,12 @@
 //! A daemon and a job for tests of this directory.
 
-use base::{JobId, NodeId, Rank, Topology};
+use base::{JobId, NodeId, Topology};
 
 use crate::{
+    alloc::{AllocatedNode, Allocation, Slots},
     daemon::{Daemon, DaemonConfig, ServiceConfig},
-    place::Placed,
-    proto::{Launch, Universe},
+    place::{AppRequest, BindTarget, Oversubscribe, Request, Topologies, place},
+    proto::{Launch, LaunchNode, NodeLoad, Universe},
     spec::{
         App, Destination, EndPolicy, Family, FrontInput, HoldPlan, OpenMode, StdinTarget, StdioPlan,
     },
@@ -13,9 +14,13 @@ use crate::{
 
 /// A daemon that serves PMIx.
 pub(super) fn daemon() -> Daemon {
+    daemon_of(0, "node")
+}
+
+pub(super) fn daemon_of(node: u32, host: &str) -> Daemon {
     Daemon::new(DaemonConfig {
-        node: NodeId(0),
-        host: "node".into(),
+        node: NodeId(node),
+        host: host.to_owned(),
         topology: Topology::flat(4),
         descriptors: 100,
         service: Some(ServiceConfig {
@@ -28,14 +33,71 @@ pub(super) fn daemon() -> Daemon {
     })
 }
 
-/// A job of ranks that write to nobody.
+/// A job of ranks of one app on the one node, which write to nobody.
 pub(super) fn launch(number: u32, ranks: u32) -> Launch {
-    let placed = |rank| Placed {
-        rank: Rank(rank),
-        app: 0,
-        app_rank: rank,
-        local_rank: rank,
-        cpus: None,
+    launch_of(number, &[ranks], &["node"])
+}
+
+/// A job of apps of so many ranks on nodes with four slots each, which are filled one after the other. A node without a
+/// name is not used.
+pub(super) fn launch_of(number: u32, apps: &[u32], hosts: &[&str]) -> Launch {
+    launch_bound(number, apps, hosts, BindTarget::None)
+}
+
+/// The same, with ranks that are bound.
+pub(in crate::daemon) fn launch_bound(
+    number: u32,
+    apps: &[u32],
+    hosts: &[&str],
+    bind_to: BindTarget,
+) -> Launch {
+    let node = |host: &&str| AllocatedNode {
+        name: (*host).to_owned(),
+        slots: Slots::Explicit(4),
+        max_slots: None,
+        granted: None,
+    };
+    let allocation = Allocation {
+        nodes: hosts.iter().map(node).collect(),
+    };
+    let app = |count: &u32| AppRequest {
+        count: Some(*count),
+        hosts: Some(
+            hosts
+                .iter()
+                .copied()
+                .filter(|host| !host.is_empty())
+                .collect(),
+        ),
+        ..AppRequest::default()
+    };
+    let request = Request {
+        apps: apps.iter().map(app).collect(),
+        bind_to: Some(bind_to.into()),
+        oversubscribe: Oversubscribe::Allow,
+        ..Request::default()
+    };
+    let map = place(
+        &request,
+        &allocation,
+        &Topologies::uniform(Topology::flat(4)),
+    )
+    .unwrap();
+    let node = |id: NodeId| LaunchNode {
+        host: hosts[id.0 as usize].to_owned(),
+        load: NodeLoad {
+            slots: 4,
+            ..NodeLoad::default()
+        },
+    };
+    let app = App {
+        program: "./a".into(),
+        args: vec!["1".into()],
+        env: Vec::new(),
+        directory: "/home".into(),
+        search: "/bin".into(),
+        umask: None,
+        tracers: crate::spec::Tracers::Ancestors,
     };
     Launch {
         job: JobId(number),
@@ -44,20 +106,11 @@ pub(super) fn launch(number: u32, ranks: u32) -> Launch {
             slots: 4,
             said: None,
         },
-        slots: 4,
         offset: 0,
         parent: None,
-        size: ranks,
-        apps: vec![App {
-            program: "./a".into(),
-            args: vec!["1".into()],
-            env: Vec::new(),
-            directory: "/home".into(),
-            search: "/bin".into(),
-            umask: None,
-            tracers: crate::spec::Tracers::Ancestors,
-        }],
-        procs: (0..ranks).map(placed).collect(),
+        apps: vec![app; apps.len()],
+        nodes: map.nodes().map(node).collect(),
+        map,
         stdin: StdinTarget::None,
         stdio: StdioPlan {
             stdout: Destination::Discard,
@@ -69,9 +122,24 @@ pub(super) fn launch(number: u32, ranks: u32) -> Launch {
         },
         end: EndPolicy::default(),
         hold: HoldPlan::NOWHERE,
-        process_mapping: None,
         front_pid: 77,
         variables: [Family::OpenMpi].into(),
         gpus: None,
+    }
+}
+
+/// The same job beside so many procs of others, which run, on every node.
+pub(in crate::daemon) fn beside(launch: Launch, others: u32) -> Launch {
+    let nodes = launch.nodes.iter().cloned().map(|node| LaunchNode {
+        load: NodeLoad {
+            first: others,
+            others,
+            ..node.load
+        },
+        ..node
+    });
+    Launch {
+        nodes: nodes.collect(),
+        ..launch
     }
 }

@@ -184,7 +184,7 @@ mod tests {
     fn killed(ranks: u32) -> Daemon {
         let mut daemon = daemon();
         let now = Time::ZERO;
-        let launch = Box::new(launch(1, ranks));
+        let launch = std::sync::Arc::new(launch(1, ranks));
         daemon.handle(now, Input::Message(ToDaemon::Launch(launch)));
         said(&mut daemon, now);
         daemon.handle(now, Input::Message(ToDaemon::Kill { job: JOB }));

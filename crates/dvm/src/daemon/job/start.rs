@@ -115,7 +115,7 @@ impl LocalJob {
             Plan::File(pattern) => {
                 let facts = PatternFacts {
                     rank: rank.0,
-                    size: self.launch.size,
+                    size: self.launch.size(),
                     local_rank: proc.placed.local_rank,
                     app,
                     job: self.launch.job.0,
@@ -332,7 +332,7 @@ impl LocalJob {
     /// These procs are held no longer, nor when they come to their holding point.
     pub(in crate::daemon) fn release(&mut self, ranks: &RankSet, out: &mut Out) {
         let plan = &mut self.launch.hold;
-        plan.ranks = Some(plan.among(self.launch.size).difference(ranks));
+        plan.ranks = Some(plan.among(self.launch.map.ranks()).difference(ranks));
         for (rank, proc) in &mut self.procs {
             if ranks.contains(*rank) && proc.life.on_released() {
                 out.push_back(Output::Continue {

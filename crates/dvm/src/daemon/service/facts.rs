@@ -2,15 +2,20 @@
 
 use std::{ffi::CString, os::unix::ffi::OsStrExt};
 
-use base::{CpuSet, Level, Topology};
+use base::{CpuSet, Level, NodeId, Topology};
 use pmix::{
     keys,
     server::{AppFacts, Job, NodeFacts, RankFacts, Stop, StopIn},
     value::{IofChannels, Key, Kval, Nspace, Proc, Value},
 };
 
-use super::{Company, Crowd, DaemonConfig, channels, hwloc, name};
-use crate::{daemon::job::spaced, proto::Launch, spec::HoldAt};
+use super::{DaemonConfig, OwnNode, Subscription, channels, hwloc, name};
+use crate::{
+    daemon::job::spaced,
+    place::Placed,
+    proto::{Launch, LaunchNode},
+    spec::HoldAt,
+};
 
 /// The topology of the node, as a fact that every process would otherwise find out by itself.
 fn topology(config: &DaemonConfig) -> Option<Kval> {
@@ -76,50 +81,83 @@ fn stop(launch: &Launch) -> Option<Stop> {
         HoldAt::Init => StopIn::Init,
         HoldAt::App => StopIn::App,
     };
-    let ranks = launch.hold.among(launch.size);
+    let ranks = launch.hold.among(launch.size());
     Some(Stop { place, ranks })
 }
 
+/// A number that PMIx has in 16 bits.
+fn short(number: u32) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
+}
+
+/// The nodes of a job, in the order of its map.
+fn nodes(launch: &Launch) -> Vec<NodeFacts> {
+    let of = |(id, node): (NodeId, &LaunchNode)| {
+        let procs = u32::try_from(launch.map.ranks_on(id).len()).unwrap_or(u32::MAX);
+        NodeFacts {
+            name: CString::new(node.host.as_str()).unwrap_or_default(),
+            id: id.0,
+            procs: node.load.others.saturating_add(procs),
+            oversubscribed: Subscription::of(node.load, procs) == Subscription::Oversubscribed,
+        }
+    };
+    launch.map.nodes().zip(&launch.nodes).map(of).collect()
+}
+
+/// The ranks of a job. Where CPUs are, only the node itself knows, and only for its own ranks anybody asks: libraries
+/// compare it with that of ranks beside them.
+fn ranks(config: &DaemonConfig, own: &OwnNode, launch: &Launch) -> Vec<RankFacts> {
+    let mut ranks = vec![RankFacts::default(); launch.size() as usize];
+    let mut fill = |node: u32, first: u32, topology: Option<&Topology>, procs: &[Placed]| {
+        for proc in procs {
+            let Some(facts) = ranks.get_mut(proc.rank.0 as usize) else {
+                continue;
+            };
+            let cpus = proc.cpus.as_ref();
+            let text = |text: String| CString::new(text).ok();
+            *facts = RankFacts {
+                app: proc.app,
+                app_rank: proc.app_rank,
+                node,
+                local_rank: short(proc.local_rank),
+                node_rank: short(first.saturating_add(proc.local_rank)),
+                cpuset: cpus.and_then(|cpus| text(cpus.to_string())),
+                locality: topology
+                    .zip(cpus)
+                    .and_then(|(topology, cpus)| text(locality(topology, cpus))),
+            };
+        }
+    };
+    for (index, (id, node)) in (0..).zip(launch.map.nodes().zip(&launch.nodes)) {
+        if index == own.index {
+            fill(index, node.load.first, Some(&config.topology), &own.procs);
+        } else {
+            fill(index, node.load.first, None, &launch.map.on_node(id));
+        }
+    }
+    ranks
+}
+
 /// The facts of a job, as PMIx wants them.
-pub(super) fn facts(
-    config: &DaemonConfig,
-    company: Company,
-    launch: &Launch,
-    nspace: Nspace,
-) -> Job {
+pub(super) fn facts(config: &DaemonConfig, own: &OwnNode, launch: &Launch, nspace: Nspace) -> Job {
     let c_string = |bytes: &[u8]| CString::new(bytes).ok();
-    let apps = (0..).zip(&launch.apps).map(|(index, app)| {
-        let mut argv = app.program.as_bytes().to_vec();
-        for argument in &app.args {
-            argv.push(b' ');
-            argv.extend_from_slice(argument.as_bytes());
-        }
-        let mine = || launch.procs.iter().filter(|proc| proc.app == index);
-        AppFacts {
-            argv: c_string(&argv),
-            wdir: c_string(app.directory.as_bytes()),
-            size: u32::try_from(mine().count()).unwrap_or(u32::MAX),
-            leader: mine().map(|proc| proc.rank.0).min().unwrap_or(0),
-        }
-    });
-    let ranks = launch.procs.iter().map(|proc| {
-        let number = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
-        RankFacts {
-            app: proc.app,
-            app_rank: proc.app_rank,
-            node: 0,
-            local_rank: number(proc.local_rank),
-            node_rank: number(company.first.saturating_add(proc.local_rank)),
-            cpuset: proc
-                .cpus
-                .as_ref()
-                .and_then(|cpus| CString::new(cpus.to_string()).ok()),
-            locality: proc
-                .cpus
-                .as_ref()
-                .and_then(|cpus| CString::new(locality(&config.topology, cpus)).ok()),
-        }
-    });
+    let apps = launch
+        .apps
+        .iter()
+        .zip(launch.map.apps())
+        .map(|(app, ranks)| {
+            let mut argv = app.program.as_bytes().to_vec();
+            for argument in &app.args {
+                argv.push(b' ');
+                argv.extend_from_slice(argument.as_bytes());
+            }
+            AppFacts {
+                argv: c_string(&argv),
+                wdir: c_string(app.directory.as_bytes()),
+                size: ranks.count,
+                leader: ranks.first.0,
+            }
+        });
     let apps: Vec<AppFacts> = apps.collect();
     let parent = launch.parent.as_ref().map(|parent| Proc {
         nspace: name(&parent.nspace),
@@ -131,14 +169,9 @@ pub(super) fn facts(
         session: 1,
         universe: launch.universe.size(),
         offset: launch.offset,
-        nodes: vec![NodeFacts {
-            name: CString::new(config.host.as_str()).unwrap_or_default(),
-            id: config.node.0,
-            procs: company.procs,
-            oversubscribed: company.crowd == Crowd::Oversubscribed,
-        }],
-        ranks: ranks.collect(),
-        here: 0,
+        nodes: nodes(launch),
+        ranks: ranks(config, own, launch),
+        here: own.index,
         forward: parent.clone().zip(forwarded),
         parent,
         map_by: None,
@@ -159,6 +192,10 @@ pub(super) fn facts(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        daemon::job::fixture::{beside, launch_bound},
+        place::BindTarget,
+    };
 
     #[test]
     fn locality_names_what_cpus_are_in() {
@@ -168,5 +205,89 @@ mod tests {
         cpus.insert(2);
         cpus.insert(3);
         assert_eq!(locality(&topology, &cpus), "hwloc:NM0:SK0:CR1-3:HT1-3");
+    }
+
+    /// What a daemon tells of the ranks of a job: the same on every node, but for where their CPUs are.
+    fn told(node: u32, launch: &Launch) -> String {
+        let config = DaemonConfig {
+            node: NodeId(node),
+            host: format!("n{node}"),
+            topology: Topology::flat(4),
+            descriptors: 100,
+            service: None,
+        };
+        let own = OwnNode::of(config.node, launch).unwrap();
+        let job = facts(&config, &own, launch, Nspace::default());
+        let text = |text: &Option<CString>| match text {
+            Some(text) => text.to_str().unwrap().to_owned(),
+            None => "-".to_owned(),
+        };
+        let nodes = job.nodes.iter().map(|node| {
+            let more = if node.oversubscribed {
+                ", too many"
+            } else {
+                ""
+            };
+            format!("{:?}: {}, {} procs{more}", node.name, node.id, node.procs)
+        });
+        let apps = job
+            .apps
+            .iter()
+            .map(|app| format!("app of {} from {}", app.size, app.leader));
+        let ranks = (0..).zip(&job.ranks).map(|(rank, facts)| {
+            format!(
+                "rank {rank}: {} of app {}, node {}, {} and {} there, cpus {} {}",
+                facts.app_rank,
+                facts.app,
+                facts.node,
+                facts.local_rank,
+                facts.node_rank,
+                text(&facts.cpuset),
+                text(&facts.locality)
+            )
+        });
+        let here = format!("on node {} of", job.here);
+        let lines: Vec<String> = [here]
+            .into_iter()
+            .chain(nodes)
+            .chain(apps)
+            .chain(ranks)
+            .collect();
+        lines.join("\n")
+    }
+
+    #[test]
+    fn every_node_tells_the_same_of_all_ranks() {
+        let cores = BindTarget::Object(Level::Core);
+        let launch = beside(launch_bound(1, &[3, 3], &["", "n1", "n2"], cores), 1);
+        let first = told(1, &launch);
+        insta::assert_snapshot!(first, @r#"
+        on node 0 of
+        "n1": 1, 5 procs, too many
+        "n2": 2, 3 procs
+        app of 3 from 0
+        app of 3 from 3
+        rank 0: 0 of app 0, node 0, 0 and 1 there, cpus 0 hwloc:NM0:SK0:CR0:HT0
+        rank 1: 1 of app 0, node 0, 1 and 2 there, cpus 1 hwloc:NM0:SK0:CR1:HT1
+        rank 2: 2 of app 0, node 0, 2 and 3 there, cpus 2 hwloc:NM0:SK0:CR2:HT2
+        rank 3: 0 of app 1, node 0, 3 and 4 there, cpus 3 hwloc:NM0:SK0:CR3:HT3
+        rank 4: 1 of app 1, node 1, 0 and 1 there, cpus 0 -
+        rank 5: 2 of app 1, node 1, 1 and 2 there, cpus 1 -
+        "#);
+        let second = told(2, &launch);
+        let differ = first
+            .lines()
+            .zip(second.lines())
+            .filter(|(one, two)| one != two);
+        let differ: Vec<String> = differ.map(|(_, two)| two.to_owned()).collect();
+        insta::assert_snapshot!(differ.join("\n"), @"
+        on node 1 of
+        rank 0: 0 of app 0, node 0, 0 and 1 there, cpus 0 -
+        rank 1: 1 of app 0, node 0, 1 and 2 there, cpus 1 -
+        rank 2: 2 of app 0, node 0, 2 and 3 there, cpus 2 -
+        rank 3: 0 of app 1, node 0, 3 and 4 there, cpus 3 -
+        rank 4: 1 of app 1, node 1, 0 and 1 there, cpus 0 hwloc:NM0:SK0:CR0:HT0
+        rank 5: 2 of app 1, node 1, 1 and 2 there, cpus 1 hwloc:NM0:SK0:CR1:HT1
+        ");
     }
 }
