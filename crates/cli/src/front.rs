@@ -43,7 +43,7 @@ use crate::{
     exit,
     link::{FrontLink, Received},
     machine::{self, Birth},
-    messages,
+    messages, surroundings,
 };
 
 /// A slot of shared memory takes what is read in one go.
@@ -144,16 +144,20 @@ impl Crew {
                     front_pid,
                     host: host.to_owned(),
                     link: Some(theirs),
-                    format,
+                    admit: match format {
+                        MessageFormat::Text => messages::admit_as_text,
+                        MessageFormat::Json => messages::admit_as_json,
+                    },
+                    surroundings: surroundings(),
                     output: output.into_writer(),
                     input: input.into_reader(),
                     descriptors,
                 };
-                os::exit_at_once(machine::keep(birth));
+                os::exit_at_once(machine::keep(birth).unwrap_or(exit::INTERNAL));
             }
         }
         drop(theirs);
-        machine::sweep_stale();
+        machine::sweep_stale(&surroundings());
         Ok(Self {
             socket: Some(ours),
             regions: Some((output, input)),
@@ -647,7 +651,7 @@ impl Front {
             ),
             State::Running | State::Orphaned { .. } => {
                 // The keeper does it as well, but may have been lost with the controller.
-                machine::sweep_stale();
+                machine::sweep_stale(&surroundings());
                 let code = match self.failed_controller {
                     Some(_) => exit::ExitCode::Resources.code(),
                     None => exit::INTERNAL,

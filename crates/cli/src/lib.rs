@@ -25,6 +25,7 @@ use std::{
     io::{self, Write},
     num::NonZeroU8,
     os::fd::AsFd,
+    path::PathBuf,
     process::ExitCode,
 };
 
@@ -32,6 +33,7 @@ pub use dbgr::dbgr;
 
 use args::{Detail, MessageFormat, PidChannel, Request, RunRequest, Show, Verbosity, World};
 use dvm::spec::{FrontInput, WindowSize};
+use machine::Surroundings;
 use message::{Kind, Message, visible};
 use plan::Notes;
 
@@ -82,6 +84,15 @@ fn run() -> u8 {
             say(&error.message(), args::message_format(&world.argv));
             args::code_of(&error, &world)
         }
+    }
+}
+
+/// What our environment says about places for files.
+fn surroundings() -> Surroundings {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    Surroundings {
+        runtime: variable("XDG_RUNTIME_DIR"),
+        temporary: variable("TMPDIR"),
     }
 }
 

@@ -14,7 +14,6 @@ mod record;
 
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -27,7 +26,6 @@ use dvm::{
     proto::{FromFront, Missing, Note, Stream, ToController, ToDaemon, ToFront},
     spec::HoldAt,
 };
-use message::Message;
 use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, ReadOutcome, Token};
 use overlay::{Full, InProcess};
 
@@ -39,14 +37,10 @@ use self::{
 };
 pub(crate) use self::{
     keeper::keep,
+    place::Surroundings,
     record::{SharedMemory, controls, sweep_stale, topology},
 };
-use crate::{
-    args::MessageFormat,
-    exit,
-    link::{self, ControllerLink, LinkError, Received},
-    messages,
-};
+use crate::link::{self, ControllerLink, LinkError, Received};
 
 /// Bytes read from one stream of one rank before others have their turn.
 const READ_MAX: usize = 256 * 1024;
@@ -100,8 +94,10 @@ pub(crate) struct Birth {
     pub(crate) host: String,
     /// Gone when the loop of the controller has it.
     pub(crate) link: Option<OwnedFd>,
-    /// How to say what only stderr can be told.
-    pub(crate) format: MessageFormat,
+    /// Says what our own code rules out and the front cannot be told. It must not wait for whoever reads it.
+    pub(crate) admit: fn(&str),
+    /// Where the record of this process may be.
+    pub(crate) surroundings: Surroundings,
     /// Shared memory that ranks' output is read into, and that the front has read input into.
     pub(crate) output: os::SlotWriter,
     pub(crate) input: os::SlotReader,
@@ -134,8 +130,17 @@ struct Machine {
     region: os::SlotWriter,
     buffer: Vec<u8>,
     complaints: Complaints,
-    format: MessageFormat,
+    admit: fn(&str),
     finished: bool,
+}
+
+/// How the process that holds the controller ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// All was told, or there was no job.
+    Well,
+    /// Its front is lost to it, or it could not go on; it has said so.
+    Badly,
 }
 
 impl Birth {
@@ -147,12 +152,12 @@ impl Birth {
     }
 }
 
-/// Runs the job of the front at the other end of `birth.link`; ends the process when nothing of it is left.
-fn run(birth: &mut Birth) -> Result<Infallible, os::Error> {
+/// Runs the job of the front at the other end of `birth.link`, until nothing of it is left.
+fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
     os::become_subreaper()?;
     let mut events = Loop::new(&IGNORED)?;
-    let (record, trouble) = Record::create();
-    let topology = topology()?;
+    let (record, trouble) = Record::create(&birth.surroundings);
+    let topology = topology(&birth.surroundings)?;
     let ranks = Ranks::new(record.owner().to_owned(), birth.descriptors)?;
     let mut sources = BTreeMap::new();
     let clients = Clients::open(&mut events, &mut sources)?;
@@ -165,14 +170,10 @@ fn run(birth: &mut Birth) -> Result<Infallible, os::Error> {
     let allocation = match opening {
         Ok(Some(allocation)) => allocation,
         // There is no job after all.
-        Ok(None) => {
-            drop(record);
-            os::exit_at_once(exit::SUCCESS)
-        }
+        Ok(None) => return Ok(Ended::Well),
         Err(error) => {
-            say_at_once(&broken_link(&error), birth.format);
-            drop(record);
-            os::exit_at_once(exit::INTERNAL)
+            (birth.admit)(&broken_link(&error));
+            return Ok(Ended::Badly);
         }
     };
     let front = match birth.link.take() {
@@ -218,18 +219,15 @@ fn run(birth: &mut Birth) -> Result<Infallible, os::Error> {
         region: birth.output.clone(),
         buffer: vec![0; READ_MAX],
         complaints: Complaints::of(trouble),
-        format: birth.format,
+        admit: birth.admit,
         finished: false,
     };
-    let ended = machine.run();
-    if let Err(error) = &ended {
-        machine.fail(error);
-    }
-    drop(machine);
-    os::exit_at_once(if ended.is_ok() {
-        exit::SUCCESS
-    } else {
-        exit::INTERNAL
+    Ok(match machine.run() {
+        Ok(()) => Ended::Well,
+        Err(error) => {
+            machine.fail(&error);
+            Ended::Badly
+        }
     })
 }
 
@@ -510,7 +508,7 @@ impl Machine {
         if self.front.is_some() {
             self.tell(ToFront::Internal(what.to_owned()));
         } else {
-            say_at_once(&messages::internal(what), self.format);
+            (self.admit)(what);
         }
     }
 
@@ -571,7 +569,7 @@ impl Machine {
                 Ok(Some(message)) => self.on_front(now, message),
                 Ok(None) => break,
                 Err(error) => {
-                    say_at_once(&broken_link(&error), self.format);
+                    (self.admit)(&broken_link(&error));
                     return self.lose_front(now);
                 }
             }
@@ -580,7 +578,7 @@ impl Machine {
             Ok(Received::Open) => {}
             Ok(Received::Closed) => self.lose_front(now),
             Err(error) => {
-                say_at_once(&broken_link(&error), self.format);
+                (self.admit)(&broken_link(&error));
                 self.lose_front(now);
             }
         }
@@ -613,13 +611,13 @@ impl Machine {
                 if wanted != self.front_writes {
                     self.front_writes = wanted;
                     if let Err(error) = self.events.set_interest(token, wanted) {
-                        say_at_once(&messages::internal(&error.to_string()), self.format);
+                        (self.admit)(&error.to_string());
                     }
                 }
             }
             // Its end of file is read, and handled, next.
             Ok(Received::Closed) => {}
-            Err(error) => say_at_once(&broken_link(&error), self.format),
+            Err(error) => (self.admit)(&broken_link(&error)),
         }
     }
 
@@ -726,12 +724,6 @@ fn service_name(host: &str, unique: u64) -> String {
     format!("rally-{host}-{:08x}-{pid}", unique & 0xffff_ffff)
 }
 
-/// Says on our own stderr what cannot be said to the front: there is no better place. Where nobody reads that, it is
-/// not said: the job must not wait for it.
-fn say_at_once(message: &Message, format: MessageFormat) {
-    let _ = os::write_if_room(std::io::stderr(), message::text(message, format).as_bytes());
-}
-
-fn broken_link(error: &LinkError) -> Message {
-    messages::internal(&format!("the front broke the link: {error}"))
+fn broken_link(error: &LinkError) -> String {
+    format!("the front broke the link: {error}")
 }

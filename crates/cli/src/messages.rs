@@ -6,7 +6,7 @@ use dvm::{
     spec::HoldAt,
 };
 
-use message::{Kind, Message, Severity, visible};
+use message::{Format, Kind, Message, Severity, visible};
 
 use crate::front::watchdog::NotWatched;
 
@@ -201,6 +201,19 @@ pub(crate) fn output_dropped(bytes: u64) -> Message {
 pub(crate) fn internal(what: &str) -> Message {
     Message::new(&INTERNAL, what)
         .with_help("this is a bug of `rally`: please report it with the command line")
+}
+
+/// Says on our own stderr what cannot be said to the front: there is no better place. Where nobody reads that, it is
+/// not said: the job must not wait for it.
+pub(crate) fn admit_as_text(what: &str) {
+    let text = message::text(&internal(what), Format::Text);
+    let _ = os::write_if_room(std::io::stderr(), text.as_bytes());
+}
+
+/// The same as a line of JSON.
+pub(crate) fn admit_as_json(what: &str) {
+    let text = message::text(&internal(what), Format::Json);
+    let _ = os::write_if_room(std::io::stderr(), text.as_bytes());
 }
 
 pub(crate) fn not_watched(why: &NotWatched) -> Message {

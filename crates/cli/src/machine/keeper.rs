@@ -19,23 +19,33 @@ use std::time::Duration;
 use base::{ExitStatus, Signal};
 use os::{ChildEvent, Clock, Forked, Loop};
 
-use super::{Birth, IGNORED};
-use crate::exit;
+use super::{Birth, Ended, IGNORED, Surroundings};
 
 /// How long what the controller left may take to die of SIGKILL before the keeper goes as well.
 const ORPHANS_MAX: Duration = Duration::from_secs(2);
 
+/// The code with which a controller exits that has ended well.
+const SUCCESS: u8 = 0;
+
+/// What this process could not do was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed;
+
 /// Forks the controller and keeps it, until nothing is left; the exit code of this process, whichever of the two it is.
 /// The front is told why it could not be done.
-pub(crate) fn keep(mut birth: Birth) -> u8 {
+pub(crate) fn keep(mut birth: Birth) -> Result<u8, Failed> {
     let forked = prepare().and_then(|()| os::fork());
     let ended = match forked {
-        Ok(Forked::Child) => super::run(&mut birth).map(|never| match never {}),
+        Ok(Forked::Child) => match super::run(&mut birth) {
+            Ok(Ended::Well) => Ok(SUCCESS),
+            Ok(Ended::Badly) => return Err(Failed),
+            Err(error) => Err(error),
+        },
         Ok(Forked::Parent(controller)) => match Loop::new(&IGNORED) {
             Ok(events) => {
                 // The front must see the end of the link when the controller dies.
                 drop(birth.link.take());
-                watch(controller, events)
+                watch(controller, events, &birth.surroundings)
             }
             Err(error) => {
                 // Nobody would end what it leaves.
@@ -45,9 +55,9 @@ pub(crate) fn keep(mut birth: Birth) -> u8 {
         },
         Err(error) => Err(error),
     };
-    ended.unwrap_or_else(|error| {
+    ended.map_err(|error| {
         birth.fail(&error);
-        exit::INTERNAL
+        Failed
     })
 }
 
@@ -58,7 +68,11 @@ fn prepare() -> Result<(), os::Error> {
     os::new_session()
 }
 
-fn watch(controller: os::Pid, mut events: Loop) -> Result<u8, os::Error> {
+fn watch(
+    controller: os::Pid,
+    mut events: Loop,
+    surroundings: &Surroundings,
+) -> Result<u8, os::Error> {
     let mut taken = Vec::new();
     let mut code = None;
     let mut until = None;
@@ -77,7 +91,7 @@ fn watch(controller: os::Pid, mut events: Loop) -> Result<u8, os::Error> {
             // Usually the controller has left nothing, and a look at every process is the dearest thing we could do.
             if !os::has_children() || until.is_some_and(|until| until <= Clock::now()) {
                 if died {
-                    super::sweep_stale();
+                    super::sweep_stale(surroundings);
                 }
                 return Ok(code);
             }

@@ -15,6 +15,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// What the environment of a process says about places for files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Surroundings {
+    /// `XDG_RUNTIME_DIR`.
+    pub(crate) runtime: Option<PathBuf>,
+    /// `TMPDIR`.
+    pub(crate) temporary: Option<PathBuf>,
+}
+
 /// The directories in which ours may be.
 #[derive(Debug)]
 pub(super) struct Places {
@@ -86,21 +95,20 @@ impl fmt::Display for Unusable {
 }
 
 impl Places {
-    /// Those of this process.
-    pub(super) fn here() -> Self {
+    /// Those of a process with such surroundings.
+    pub(super) fn of(surroundings: &Surroundings) -> Self {
         let user = os::effective_uid();
-        let variable = |name| std::env::var_os(name).map(PathBuf::from);
         let usable = |path: &PathBuf| path.is_absolute() && path.is_dir();
         let is_ours = |path: &PathBuf| {
             usable(path) && fs::metadata(path).is_ok_and(|metadata| metadata.uid() == user)
         };
-        let own = variable("XDG_RUNTIME_DIR").filter(is_ours);
+        let own = surroundings.runtime.clone().filter(is_ours);
         let session = Some(PathBuf::from(format!("/run/user/{user}")))
             .filter(|path| own.as_ref() != Some(path) && is_ours(path));
         let mut shared: Vec<PathBuf> = Vec::new();
         let named = [
             Some(PathBuf::from("/dev/shm")),
-            variable("TMPDIR"),
+            surroundings.temporary.clone(),
             Some(PathBuf::from("/tmp")),
         ];
         for path in named.into_iter().flatten().filter(usable) {

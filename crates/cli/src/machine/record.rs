@@ -17,7 +17,7 @@ use base::{Signal, Topology};
 
 use super::{
     control::NAME,
-    place::{Places, Unusable},
+    place::{Places, Surroundings, Unusable},
 };
 
 /// The variable that every rank and its descendants carry, with the controller's pid and start time.
@@ -71,11 +71,11 @@ pub(crate) enum Trouble {
 
 impl Record {
     /// Makes the file. Without a directory for it (a full disk, somebody else's directories) the job runs without one.
-    pub(crate) fn create() -> (Self, Option<Trouble>) {
+    pub(crate) fn create(surroundings: &Surroundings) -> (Self, Option<Trouble>) {
         let pid = os::current_pid();
         let start = os::start_time(pid).unwrap_or_default();
         let owner = format!("{}.{start}", pid.as_raw());
-        let (file, passed) = Places::here().first(|make| create_file(&owner, make));
+        let (file, passed) = Places::of(surroundings).first(|make| create_file(&owner, make));
         match file {
             Some(file) => {
                 let odd = passed.iter().find(|why| why.is_odd());
@@ -192,8 +192,8 @@ fn remove(path: &Path) {
 }
 
 /// Ends what controllers that died without a word have left behind, and removes their files.
-pub(crate) fn sweep_stale() {
-    for directory in Places::here().likely() {
+pub(crate) fn sweep_stale(surroundings: &Surroundings) {
+    for directory in Places::of(surroundings).likely() {
         let Ok(entries) = fs::read_dir(&directory) else {
             continue;
         };
@@ -217,9 +217,9 @@ pub(crate) fn sweep_stale() {
 
 /// The topology of this node, with what our records say about it: whether other jobs of our user run here. A job makes its
 /// record before it looks at those of others, so that of two that start at once at least one knows of the other.
-pub(crate) fn topology() -> Result<Topology, os::Error> {
+pub(crate) fn topology(surroundings: &Surroundings) -> Result<Topology, os::Error> {
     let topology = os::read_topology(Path::new("/"))?;
-    Ok(if has_neighbours() {
+    Ok(if has_neighbours(surroundings) {
         topology.with_neighbours()
     } else {
         topology
@@ -227,8 +227,8 @@ pub(crate) fn topology() -> Result<Topology, os::Error> {
 }
 
 /// Whether a controller lives that is neither this process nor one of its descendants.
-fn has_neighbours() -> bool {
-    let directories = Places::here().likely();
+fn has_neighbours(surroundings: &Surroundings) -> bool {
+    let directories = Places::of(surroundings).likely();
     let entries = directories
         .iter()
         .filter_map(|path| fs::read_dir(path).ok());
@@ -253,10 +253,11 @@ fn is_locked(path: &Path) -> bool {
 }
 
 /// The sockets of our user's running jobs at which they can be asked, with the pids of their controller and front.
-pub(crate) fn controls() -> Vec<(i32, i32, PathBuf)> {
+pub(crate) fn controls(surroundings: &Surroundings) -> Vec<(i32, i32, PathBuf)> {
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     let mut found = Vec::new();
-    for session in Places::here().all().iter().flat_map(|path| entries(path)) {
+    let places = Places::of(surroundings);
+    for session in places.all().iter().flat_map(|path| entries(path)) {
         let name = session.file_name();
         let owner = name.to_str().and_then(|name| name.strip_suffix(".d"));
         let controller = owner.and_then(|owner| owner.split_once('.')?.0.parse().ok());

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     ffi::{CStr, CString, OsStr, OsString},
-    fs,
+    fs::{self, File},
     io::Read,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
@@ -147,7 +147,8 @@ pub(super) fn is_unknown_format(error: SpawnError) -> bool {
 /// else, given to a shell, would end in words about its contents, or in nothing at all.
 pub(super) fn is_script(path: &Path) -> bool {
     let mut head = Vec::new();
-    let read = fs::File::open(path).and_then(|file| file.take(SCRIPT_HEAD).read_to_end(&mut head));
+    let read = os::open_for_reading(path)
+        .and_then(|file| File::from(file).take(SCRIPT_HEAD).read_to_end(&mut head));
     read.is_ok() && !head.is_empty() && head.iter().all(|byte| is_text(*byte))
 }
 

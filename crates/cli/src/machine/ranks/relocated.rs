@@ -14,7 +14,8 @@ mod words;
 use std::{
     collections::BTreeSet,
     ffi::{CString, OsStr},
-    fs,
+    fs::{self, File},
+    io::{self, Read},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -63,7 +64,7 @@ fn prefix(app: &App, program: &Path) -> Option<PathBuf> {
     for name in COMPILED_IN {
         let file = directory.join(name);
         if fs::metadata(&file).is_ok_and(|metadata| metadata.len() <= MAX_LIBRARY)
-            && let Ok(bytes) = fs::read(file)
+            && let Ok(bytes) = content(&file)
         {
             has_been_read = true;
             if [&prefix, &real].iter().any(|place| names(&bytes, place)) {
@@ -72,6 +73,14 @@ fn prefix(app: &App, program: &Path) -> Option<PathBuf> {
         }
     }
     has_been_read.then_some(prefix)
+}
+
+fn content(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::from(os::open_for_reading(file)?)
+        .take(MAX_LIBRARY)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether a library has a directory in it, as a text or the end of one.

@@ -27,7 +27,7 @@ pub(super) struct Linked {
 
 /// `None` for programs that are not linked with it, and for what is no program.
 pub(super) fn linked(program: &Path) -> Option<Linked> {
-    let file = &ReadCache::new(File::open(program).ok()?);
+    let file = &ReadCache::new(File::from(os::open_for_reading(program).ok()?));
     let header = FileHeader64::<Endianness>::parse(file).ok()?;
     let endian = header.endian().ok()?;
     let headers = header.program_headers(endian, file).ok()?;

@@ -166,7 +166,7 @@ impl Walk {
             return;
         }
         let mut bytes = Vec::new();
-        let Ok(mut file) = File::open(path) else {
+        let Ok(mut file) = os::open_for_reading(path).map(File::from) else {
             return;
         };
         let mut head = Read::by_ref(&mut file).take(ELF.len() as u64);
