@@ -10,12 +10,7 @@ use std::{
 
 use dvm::proto::{FromFront, ToFront};
 use libfuzzer_sys::fuzz_target;
-use link::{ControllerLink, FrontLink, LinkError, Received};
-
-/// The link belongs to a program and not to a library: its very file is compiled here once more.
-#[allow(dead_code)]
-#[path = "../../crates/cli/src/link.rs"]
-mod link;
+use runtime::link::{self, ControllerLink, FrontLink, LinkError, Received};
 
 /// What a socket holds for sure: more is not written in one go.
 const INPUT_MAX: usize = 32 * 1024;
@@ -64,11 +59,11 @@ fn arrived<End, Message>(
 }
 
 fn at_front(front: &mut FrontLink, socket: &UnixStream) -> Vec<ToFront> {
-    arrived(front, socket, |end, socket| end.link.receive(socket.as_fd()), FrontLink::next)
+    arrived(front, socket, |end, socket| end.link.receive(socket.as_fd()), FrontLink::next_message)
 }
 
 fn at_controller(controller: &mut ControllerLink, socket: &UnixStream) -> Vec<FromFront> {
-    arrived(controller, socket, |end, socket| end.link.receive(socket.as_fd()), ControllerLink::next)
+    arrived(controller, socket, |end, socket| end.link.receive(socket.as_fd()), ControllerLink::next_message)
 }
 
 /// A socket that gives these bytes and then its end.

@@ -29,6 +29,10 @@ use dvm::{
 };
 use message::Message;
 use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Standing, Token};
+use runtime::{
+    Birth,
+    link::{FrontLink, Received},
+};
 
 use self::{
     debugger::Debugger,
@@ -40,10 +44,7 @@ use self::{
 use crate::{
     args::{ExitCodes, FrontOptions, MessageFormat, Verbosity},
     config::OnLoss,
-    exit,
-    link::{FrontLink, Received},
-    machine::{self, Birth},
-    messages, surroundings,
+    exit, messages, surroundings,
 };
 
 /// A slot of shared memory takes what is read in one go.
@@ -153,11 +154,11 @@ impl Crew {
                     input: input.into_reader(),
                     descriptors,
                 };
-                os::exit_at_once(machine::keep(birth).unwrap_or(exit::INTERNAL));
+                os::exit_at_once(runtime::keep(birth).unwrap_or(exit::INTERNAL));
             }
         }
         drop(theirs);
-        machine::sweep_stale(&surroundings());
+        runtime::sweep_stale(&surroundings());
         Ok(Self {
             socket: Some(ours),
             regions: Some((output, input)),
@@ -482,7 +483,7 @@ impl Front {
         };
         let received = self.link.link.receive(fd);
         loop {
-            match self.link.next() {
+            match self.link.next_message() {
                 Ok(Some(message)) => self.on_message(message),
                 Ok(None) => break,
                 Err(error) => {
@@ -651,7 +652,7 @@ impl Front {
             ),
             State::Running | State::Orphaned { .. } => {
                 // The keeper does it as well, but may have been lost with the controller.
-                machine::sweep_stale(&surroundings());
+                runtime::sweep_stale(&surroundings());
                 let code = match self.failed_controller {
                     Some(_) => exit::ExitCode::Resources.code(),
                     None => exit::INTERNAL,

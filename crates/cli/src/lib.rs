@@ -1,7 +1,7 @@
 //! The programs `rally`, which starts parallel programs and lets tools meet them, and `dbgr`, which says where they are.
 //!
-//! **Architecture invariant:** this is the only crate that prints, exits and reads the environment. It maps what the
-//! state machines of `dvm` ask for onto the primitives of `os`; it decides nothing that a state machine could.
+//! **Architecture invariant:** this is the only crate that prints, exits and reads the environment. It
+//! decides nothing that a state machine could, and leaves to `runtime` what a job takes beside a terminal.
 
 mod args;
 mod config;
@@ -11,8 +11,6 @@ mod exit;
 mod front;
 mod generate;
 mod help;
-mod link;
-mod machine;
 mod messages;
 mod plan;
 mod release;
@@ -33,9 +31,9 @@ pub use dbgr::dbgr;
 
 use args::{Detail, MessageFormat, PidChannel, Request, RunRequest, Show, Verbosity, World};
 use dvm::spec::{FrontInput, WindowSize};
-use machine::Surroundings;
 use message::{Kind, Message, visible};
 use plan::Notes;
+use runtime::Surroundings;
 
 /// Every message that `rally help ID` explains.
 const TABLES: &[&[&Kind]] = &[

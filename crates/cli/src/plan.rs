@@ -9,7 +9,7 @@ use message::Message;
 
 use crate::{
     args::{Detail, MessageFormat, RunRequest},
-    exit, machine, messages, surroundings,
+    exit, messages, surroundings,
 };
 
 /// Why there is no plan, and the exit code for it.
@@ -33,7 +33,7 @@ pub(crate) fn explain(
     detail: Detail,
     notes: Notes,
 ) -> Result<String, Unplaced> {
-    let topology = machine::topology(&surroundings()).map_err(|error| Unplaced {
+    let topology = runtime::topology(&surroundings()).map_err(|error| Unplaced {
         message: messages::system(&error),
         code: exit::ExitCode::Resources.code(),
     })?;

@@ -8,7 +8,7 @@ use dvm::control::{MAX_LINE, Reply, Request};
 use message::{Kind, Message, Severity};
 use serde::Serialize;
 
-use crate::{args::MessageFormat, machine, surroundings};
+use crate::{args::MessageFormat, surroundings};
 
 /// How long a controller may take for its answer: it is never busy for long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -137,8 +137,8 @@ type Place = (i32, i32, PathBuf);
 /// What is wrong, as it is to be told.
 pub(crate) fn release(request: &ReleaseRequest) -> Result<Released, Message> {
     let (place, job) = match &request.job {
-        Some(name) => (find(name, machine::controls(&surroundings()))?, name.job),
-        None => only(machine::controls(&surroundings()))?,
+        Some(name) => (find(name, runtime::controls(&surroundings()))?, name.job),
+        None => only(runtime::controls(&surroundings()))?,
     };
     let name = name_of(place.1, job);
     let line = Request::Release {

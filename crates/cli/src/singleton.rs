@@ -20,8 +20,9 @@ use pmix::pmi::{
     self,
     wire::{Form, Framer, Message as Command},
 };
+use runtime::SharedMemory;
 
-use crate::{args::MessageFormat, machine::SharedMemory};
+use crate::args::MessageFormat;
 
 /// What can go wrong here.
 pub(crate) const KINDS: &[&Kind] = &[&FAILED];

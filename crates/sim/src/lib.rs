@@ -4,7 +4,7 @@
 //! machine says is what happened. The same seed gives the same run, event by event; `docs/simulator.md` says how to read
 //! a failure and which checks there are.
 //!
-//! **Architecture invariant:** no clock, no files, no processes, and neither `os` nor `cli`: what runs here is the very
+//! **Architecture invariant:** no clock, no files, no processes, and neither `os` nor `runtime` nor `cli`: what runs here is the very
 //! code of [`dvm`] and [`pmix`], everything around it is simulated.
 
 mod cluster;

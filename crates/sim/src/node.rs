@@ -1,6 +1,6 @@
 //! One node: a daemon on a fake kernel, and what carries out the daemon's outputs.
 //!
-//! It is what `cli::machine` is for the real kernel, with checks of everything that the daemon asks for.
+//! It is what `runtime` is for the real kernel, with checks of everything that the daemon asks for.
 
 mod carry;
 mod streams;

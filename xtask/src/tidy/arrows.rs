@@ -16,12 +16,18 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
     ("message", &[], &[]),
     ("dvm", &["message", "pmix", "overlay", "base"], &[]),
     ("debug", &["pmix", "overlay", "base"], &[]),
+    (
+        "runtime",
+        &["dvm", "debug", "pmix", "overlay", "os", "base"],
+        &[],
+    ),
     ("dap", &["debug", "base"], &[]),
     ("ptp", &["base"], &[]),
     (
         "cli",
         &[
-            "mpir", "dvm", "debug", "dap", "ptp", "message", "pmix", "overlay", "os", "base",
+            "runtime", "mpir", "dvm", "debug", "dap", "ptp", "message", "pmix", "overlay", "os",
+            "base",
         ],
         &["mischief"],
     ),

@@ -37,7 +37,7 @@ const KIND_STDIN_SHARED: u8 = 5;
 
 /// Why a link cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LinkError {
+pub enum LinkError {
     #[error(transparent)]
     Os(#[from] os::Error),
     #[error("the peer sent a frame of {length} bytes, more than {FRAME_MAX}")]
@@ -50,14 +50,14 @@ pub(crate) enum LinkError {
 
 /// Whether more can come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub enum Received {
     Open,
     Closed,
 }
 
 /// Frames on their way out, and bytes on their way in. The descriptor belongs to the event loop.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Link {
     outgoing: VecDeque<Bytes>,
     incoming: BytesMut,
     /// Zeroed once: what is read is copied out of it, and is small where it is many.
@@ -76,7 +76,7 @@ impl Default for Link {
 
 impl Link {
     /// Something waits to be written.
-    pub(crate) fn has_outgoing(&self) -> bool {
+    pub fn has_outgoing(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
@@ -93,7 +93,7 @@ impl Link {
     }
 
     /// Writes what there is room for.
-    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
+    pub fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
         while !self.outgoing.is_empty() {
             let slices: Vec<IoSlice<'_>> = self
                 .outgoing
@@ -122,7 +122,7 @@ impl Link {
     }
 
     /// Reads once.
-    pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
+    pub fn receive(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
         Ok(match os::read(fd, &mut self.buffer)? {
             ReadOutcome::Bytes(read) => {
                 self.incoming.extend_from_slice(&self.buffer[..read]);
@@ -297,14 +297,14 @@ impl Borrower {
 
 /// The front's end.
 #[derive(Debug)]
-pub(crate) struct FrontLink {
-    pub(crate) link: Link,
+pub struct FrontLink {
+    pub link: Link,
     output: Borrower,
     input: Lender,
 }
 
 impl FrontLink {
-    pub(crate) fn new(output: os::SlotReader, input: os::SlotWriter) -> Self {
+    pub fn new(output: os::SlotReader, input: os::SlotWriter) -> Self {
         Self {
             link: Link::default(),
             output: Borrower::new(output),
@@ -313,7 +313,7 @@ impl FrontLink {
     }
 
     /// Says what comes before any message; the peer reads it with [`receive_opening`].
-    pub(crate) fn open(&mut self, allocation: &Allocation) {
+    pub fn open(&mut self, allocation: &Allocation) {
         // Our own types hold nothing that postcard refuses; an empty opening would be refused by the peer.
         let body = postcard::to_stdvec(allocation).unwrap_or_default();
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
@@ -321,7 +321,7 @@ impl FrontLink {
         self.link.outgoing.extend([head, Bytes::from(body)]);
     }
 
-    pub(crate) fn send(&mut self, message: FromFront) {
+    pub fn send(&mut self, message: FromFront) {
         match message {
             FromFront::Stdin(bytes) => match self.input.lend(&bytes) {
                 Some(place) => self.link.push(KIND_STDIN_SHARED, &place, Bytes::new()),
@@ -332,17 +332,17 @@ impl FrontLink {
     }
 
     /// A slot to read input into.
-    pub(crate) fn input_slot(&self) -> Option<os::Slot> {
+    pub fn input_slot(&self) -> Option<os::Slot> {
         self.input.region.take()
     }
 
     /// Writes what there is room for, what was printed among it.
-    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
+    pub fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
         self.output.give_back(&mut self.link);
         self.link.flush(fd)
     }
 
-    pub(crate) fn next(&mut self) -> Result<Option<ToFront>, LinkError> {
+    pub fn next_message(&mut self) -> Result<Option<ToFront>, LinkError> {
         loop {
             let Some((kind, mut body)) = self.link.frame()? else {
                 return Ok(None);
@@ -385,14 +385,14 @@ impl FrontLink {
 
 /// The controller's end.
 #[derive(Debug)]
-pub(crate) struct ControllerLink {
-    pub(crate) link: Link,
+pub struct ControllerLink {
+    pub link: Link,
     output: Lender,
     input: Borrower,
 }
 
 impl ControllerLink {
-    pub(crate) fn new(output: os::SlotWriter, input: os::SlotReader) -> Self {
+    pub fn new(output: os::SlotWriter, input: os::SlotReader) -> Self {
         Self {
             link: Link::default(),
             output: Lender::new(output),
@@ -400,7 +400,7 @@ impl ControllerLink {
         }
     }
 
-    pub(crate) fn send(&mut self, message: ToFront) {
+    pub fn send(&mut self, message: ToFront) {
         match message {
             ToFront::Output(chunk) => {
                 let head = output_head(&chunk);
@@ -418,12 +418,12 @@ impl ControllerLink {
     }
 
     /// Writes what there is room for, what was written to ranks among it.
-    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
+    pub fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
         self.input.give_back(&mut self.link);
         self.link.flush(fd)
     }
 
-    pub(crate) fn next(&mut self) -> Result<Option<FromFront>, LinkError> {
+    pub fn next_message(&mut self) -> Result<Option<FromFront>, LinkError> {
         loop {
             let Some((kind, mut body)) = self.link.frame()? else {
                 return Ok(None);
@@ -447,7 +447,7 @@ impl ControllerLink {
 
 /// What the front says first, before any frame: the allocation, behind its length. Waits for it as long as the front
 /// lives; `None` when it has ended without a job.
-pub(crate) fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<Allocation>, LinkError> {
+pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<Allocation>, LinkError> {
     let mut length = [0; 4];
     if !read_all(fd, &mut length)? {
         return Ok(None);
@@ -478,7 +478,7 @@ fn read_all(fd: BorrowedFd<'_>, mut buffer: &mut [u8]) -> Result<bool, LinkError
 }
 
 /// Tells the front why there will be no controller. Where it cannot be told, it sees the end of the link.
-pub(crate) fn send_failure(fd: BorrowedFd<'_>, why: &str) {
+pub fn send_failure(fd: BorrowedFd<'_>, why: &str) {
     let mut link = Link::default();
     push_message(&mut link, &ToFront::Failed(why.to_owned()));
     let _ = link.flush(fd);

@@ -212,6 +212,10 @@ impl Walk {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests make the files that are looked at"
+)]
 mod tests {
     use dvm::spec::Tracers;
 

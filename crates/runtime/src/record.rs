@@ -192,7 +192,7 @@ fn remove(path: &Path) {
 }
 
 /// Ends what controllers that died without a word have left behind, and removes their files.
-pub(crate) fn sweep_stale(surroundings: &Surroundings) {
+pub fn sweep_stale(surroundings: &Surroundings) {
     for directory in Places::of(surroundings).likely() {
         let Ok(entries) = fs::read_dir(&directory) else {
             continue;
@@ -217,7 +217,7 @@ pub(crate) fn sweep_stale(surroundings: &Surroundings) {
 
 /// The topology of this node, with what our records say about it: whether other jobs of our user run here. A job makes its
 /// record before it looks at those of others, so that of two that start at once at least one knows of the other.
-pub(crate) fn topology(surroundings: &Surroundings) -> Result<Topology, os::Error> {
+pub fn topology(surroundings: &Surroundings) -> Result<Topology, os::Error> {
     let topology = os::read_topology(Path::new("/"))?;
     Ok(if has_neighbours(surroundings) {
         topology.with_neighbours()
@@ -253,7 +253,7 @@ fn is_locked(path: &Path) -> bool {
 }
 
 /// The sockets of our user's running jobs at which they can be asked, with the pids of their controller and front.
-pub(crate) fn controls(surroundings: &Surroundings) -> Vec<(i32, i32, PathBuf)> {
+pub fn controls(surroundings: &Surroundings) -> Vec<(i32, i32, PathBuf)> {
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     let mut found = Vec::new();
     let places = Places::of(surroundings);
@@ -287,11 +287,11 @@ fn remove_leftovers(record: &File) {
 
 /// The shared memory of a program that is no rank of ours, but that we end.
 #[derive(Debug)]
-pub(crate) struct SharedMemory(Vec<PathBuf>);
+pub struct SharedMemory(Vec<PathBuf>);
 
 impl SharedMemory {
     /// What a living program has.
-    pub(crate) fn of(program: os::Pid) -> Self {
+    pub fn of(program: os::Pid) -> Self {
         Self(os::files_held_by(
             program,
             Path::new(SHARED_MEMORY),
@@ -300,7 +300,7 @@ impl SharedMemory {
     }
 
     /// Removes what nobody has any more.
-    pub(crate) fn remove_abandoned(self) {
+    pub fn remove_abandoned(self) {
         if self.0.is_empty() {
             return;
         }

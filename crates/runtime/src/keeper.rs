@@ -29,11 +29,11 @@ const SUCCESS: u8 = 0;
 
 /// What this process could not do was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failed;
+pub struct Failed;
 
 /// Forks the controller and keeps it, until nothing is left; the exit code of this process, whichever of the two it is.
 /// The front is told why it could not be done.
-pub(crate) fn keep(mut birth: Birth) -> Result<u8, Failed> {
+pub fn keep(mut birth: Birth) -> Result<u8, Failed> {
     let forked = prepare().and_then(|()| os::fork());
     let ended = match forked {
         Ok(Forked::Child) => match super::run(&mut birth) {

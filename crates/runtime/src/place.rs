@@ -17,11 +17,11 @@ use std::{
 
 /// What the environment of a process says about places for files.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Surroundings {
+pub struct Surroundings {
     /// `XDG_RUNTIME_DIR`.
-    pub(crate) runtime: Option<PathBuf>,
+    pub runtime: Option<PathBuf>,
     /// `TMPDIR`.
-    pub(crate) temporary: Option<PathBuf>,
+    pub temporary: Option<PathBuf>,
 }
 
 /// The directories in which ours may be.
@@ -243,6 +243,10 @@ impl Places {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests make the files that are looked at"
+)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 

@@ -1,13 +1,18 @@
-//! The process that holds the controller and the local daemon: carries out what the two machines ask for.
+//! The execution layer: carries out what the state machines of `dvm` ask for, by the primitives of `os`.
 //!
-//! It is forked from the front before anything else happens and lives as long as the job. It knows descriptors, pids and
-//! files; what they mean is the daemon's business, and what happens next is the controller's.
+//! The process that holds the controller and the local daemon is forked from the front before anything else happens,
+//! and lives as long as the job. It knows descriptors, pids and files; what they mean is the daemon's business, and
+//! what happens next is the controller's.
+//!
+//! **Architecture invariant:** nothing here decides: no policy, no terminal, no sentence for users, no environment of
+//! its own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`.
 
 mod clients;
 mod complaints;
 mod control;
 mod debuggers;
 mod keeper;
+pub mod link;
 mod place;
 mod ranks;
 mod record;
@@ -32,15 +37,19 @@ use overlay::{Full, InProcess};
 use pmix::server::Conn;
 
 use self::{
-    clients::Clients, complaints::Complaints, control::Control, debuggers::Untraced, ranks::Ranks,
+    clients::Clients,
+    complaints::Complaints,
+    control::Control,
+    debuggers::Untraced,
+    link::{ControllerLink, LinkError, Received},
+    ranks::Ranks,
     record::Record,
 };
-pub(crate) use self::{
-    keeper::keep,
+pub use self::{
+    keeper::{Failed, keep},
     place::Surroundings,
     record::{SharedMemory, controls, sweep_stale, topology},
 };
-use crate::link::{self, ControllerLink, LinkError, Received};
 
 /// Bytes read from one stream of one rank before others have their turn.
 const READ_MAX: usize = 256 * 1024;
@@ -89,20 +98,20 @@ enum Source {
 
 /// What the process is told at its birth.
 #[derive(Debug)]
-pub(crate) struct Birth {
-    pub(crate) front_pid: Pid,
-    pub(crate) host: String,
+pub struct Birth {
+    pub front_pid: Pid,
+    pub host: String,
     /// Gone when the loop of the controller has it.
-    pub(crate) link: Option<OwnedFd>,
+    pub link: Option<OwnedFd>,
     /// Says what our own code rules out and the front cannot be told. It must not wait for whoever reads it.
-    pub(crate) admit: fn(&str),
+    pub admit: fn(&str),
     /// Where the record of this process may be.
-    pub(crate) surroundings: Surroundings,
+    pub surroundings: Surroundings,
     /// Shared memory that ranks' output is read into, and that the front has read input into.
-    pub(crate) output: os::SlotWriter,
-    pub(crate) input: os::SlotReader,
+    pub output: os::SlotWriter,
+    pub input: os::SlotReader,
     /// The soft limit of descriptors that ranks get back.
-    pub(crate) descriptors: (u64, u64),
+    pub descriptors: (u64, u64),
 }
 
 /// Whether the two machines have said everything that they had to say.
@@ -565,7 +574,7 @@ impl Machine {
         };
         let received = self.link.link.receive(fd);
         loop {
-            match self.link.next() {
+            match self.link.next_message() {
                 Ok(Some(message)) => self.on_front(now, message),
                 Ok(None) => break,
                 Err(error) => {

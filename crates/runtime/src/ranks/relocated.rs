@@ -154,6 +154,10 @@ fn variable_of<'a>(app: &'a App, name: &str) -> Option<&'a OsStr> {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests make the files that are looked at"
+)]
 mod tests {
     use dvm::spec::Tracers;
 
