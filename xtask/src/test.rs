@@ -107,7 +107,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if fs::read_to_string(root().join("crates/sim/Cargo.toml"))?.contains("planted") {
         steps.run("planted bugs", |tally| {
             let args = ["test", "--locked", "-p", "sim", "--features", "planted"];
-            steps::execute_tests(&mut cargo(&args), LIMIT, tally)
+            steps::execute_tests(&mut cargo(&args), LIMIT, tally)?;
+            let nodes = [
+                "test",
+                "--locked",
+                "-p",
+                "pmix",
+                "--test",
+                "nodes",
+                "--features",
+                "planted",
+                "planted",
+            ];
+            steps::execute_tests(&mut cargo(&nodes), LIMIT, tally)
         });
     }
     let built = steps.run("build for release", |_| release());

@@ -1,7 +1,19 @@
 //! The server of one node: what the processes of jobs there, and tools, are told and what they are asked for.
 //!
 //! It does nothing itself: it takes [`Input`]s and the time, and gives [`Output`]s that its host carries out. What goes
-//! beyond the node, or beyond PMIx, is an [`Ask`] that the host answers.
+//! beyond PMIx is an [`Ask`] that the host answers.
+//!
+//! Where a job has ranks on several nodes, each node has a server, and hosts carry between them what leaves a node. They
+//! keep the order in which one server tells another one, or all of them the controller:
+//!
+//! | leaves | comes back | carried by |
+//! |---|---|---|
+//! | [`Output::Gather`], [`Output::Absent`], [`Output::Withdrawn`], [`Output::MembersGone`], [`Output::Declined`] | [`Input::Gathered`], [`Input::Awaited`] | the controller's [`Gathers`] |
+//! | [`Output::DirectGet`] | [`Input::DirectGot`] | the node that it names: [`Input::AskedFor`], answered by [`Output::Told`] |
+//! | [`Output::Event`] | – | the nodes that it names: [`Input::Event`] |
+//!
+//! All servers of a machine must know of every job ([`Input::Register`]), whether it has ranks on their nodes or not:
+//! others may connect with it.
 //!
 //! States of a connection:
 //!
@@ -19,12 +31,14 @@
 //!
 //! | waits | ended by |
 //! |---|---|
-//! | a collective | its last member; the loss or death of a member; the end of a job in it; `pmix.timeout` |
+//! | a collective | its last member; the loss or death of a member; the end of a job in it; `pmix.timeout`. What that means over several nodes: `gather` |
 //! | a get | a commit of its target; the death of its target; the end of its job; `pmix.timeout`; [`MISSING_KEY_DELAY`] |
+//! | a get about a process on another node | the answer of that node, which lets it wait in the same way; the loss of the node; the end of the job; `pmix.timeout` |
 //! | an ask | the host |
 //! | a heartbeat | the next one; the end of the process |
 //!
-//! All of them end with the connection of whoever waits.
+//! All of them end with the connection of whoever waits; only what other nodes were told or asked waits on for their
+//! answers, which the host owes in any case.
 //!
 //! What a peer can make grow, and what happens when it is full:
 //!
@@ -40,6 +54,9 @@
 //! | processes to whose events a registration is limited | [`MAX_AFFECTED`] | it is not limited |
 //! | events kept for those who register later | [`MAX_CACHED_EVENTS`], [`MAX_CACHED_BYTES`] | the oldest is forgotten |
 //! | requests of a connection for output, and processes in one | [`MAX_OUTLETS`], [`MAX_OUTLET_PROCS`] | OUT_OF_RESOURCE, BAD_PARAM |
+//! | collectives that wait for other nodes | [`MAX_SENT`] | OUT_OF_RESOURCE |
+//! | data that a node brings to a fence | [`MAX_BROUGHT`] | what is more is asked for when it is needed |
+//! | questions to other nodes | [`MAX_QUESTIONS`] | OUT_OF_RESOURCE |
 //! | published data, look-ups that wait | [`MAX_PUBLISHED`], [`MAX_PUBLISHED_BYTES`], [`MAX_LOOKUPS`] | OUT_OF_RESOURCE |
 //!
 //! What is on its way to a connection is the host's to bound: it closes those that do not read.
@@ -48,12 +65,15 @@ mod assembly;
 mod collective;
 mod construct;
 mod credential;
+mod direct;
 mod directive;
 mod environment;
 mod event;
 mod exchange;
 mod facts;
 mod fate;
+mod gather;
+mod gathers;
 mod get;
 mod group;
 mod help;
@@ -63,6 +83,7 @@ mod monitor;
 mod outlet;
 mod peer;
 mod query;
+mod share;
 mod stored;
 mod timers;
 
@@ -78,8 +99,9 @@ use bytes::Bytes;
 use self::{
     assembly::Assemblies,
     collective::Collectives,
+    direct::Questions,
     event::Events,
-    get::Gets,
+    get::{Asker, Gets},
     group::Groups,
     job::Namespace,
     monitor::Monitors,
@@ -89,12 +111,16 @@ use self::{
 };
 pub use self::{
     assembly::MAX_ASSEMBLIES,
+    direct::MAX_QUESTIONS,
     environment::environment,
-    event::{MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},
+    event::{Elsewhere, MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},
     exchange::{Exchange, FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES},
+    gather::{MAX_BROUGHT, MAX_SENT},
+    gathers::{Gathers, Notice},
     group::MAX_GROUPS,
     job::{AppFacts, Job, NodeFacts, RankFacts, Stop, StopIn},
     outlet::{MAX_OUTLET_PROCS, MAX_OUTLETS},
+    share::{Contribution, GatherId, Joined, Patience, Question, Share},
     stored::{MAX_COMMITTED, MAX_HANDED_IN},
 };
 use crate::{
@@ -183,6 +209,27 @@ pub enum Input<'a> {
     },
     /// An event of the host or of another node.
     Event(Box<Event>),
+    /// Answers [`Output::Gather`], once: the shares of all nodes, in their order.
+    Gathered {
+        ticket: GatherTicket,
+        result: Result<&'a [(u32, Bytes)], Status>,
+    },
+    /// Other nodes wait for members here, whom nobody may have told.
+    Awaited {
+        id: GatherId,
+        number: GatherNumber,
+    },
+    /// Another node asks about a process here. Answered by [`Output::Told`], once.
+    AskedFor {
+        node: u32,
+        ticket: GetTicket,
+        question: &'a [u8],
+    },
+    /// Answers [`Output::DirectGet`], once.
+    DirectGot {
+        ticket: GetTicket,
+        result: Result<&'a [u8], Status>,
+    },
     /// These processes of a job wait no longer, nor will those of them that have not come to where they were to stop.
     Release {
         nspace: Nspace,
@@ -230,8 +277,51 @@ pub enum Output {
     },
     /// To be answered by [`Input::Answer`], once.
     Ask(Box<Ask>),
-    /// An event that concerns more than the processes here: other nodes, or the host itself.
-    Event(Box<Event>),
+    /// An event, which may concern the host itself, and which these nodes have not heard of.
+    Event {
+        event: Box<Event>,
+        elsewhere: Elsewhere,
+    },
+    /// All members of a collective on this node have called; it has members on all of these nodes, which are in order.
+    /// To be answered by [`Input::Gathered`], once.
+    Gather {
+        ticket: GatherTicket,
+        id: GatherId,
+        nodes: Vec<u32>,
+        share: Bytes,
+    },
+    /// Members here do not come to the oldest gather of this name that waits for this node.
+    Absent {
+        id: GatherId,
+        status: Status,
+    },
+    /// This node takes its share back: the gather is over for all. No answer is needed.
+    Withdrawn {
+        ticket: GatherTicket,
+        id: GatherId,
+        status: Status,
+    },
+    /// Members here have gone, for whom other nodes may wait. The host has this server asked, now and from now on, about
+    /// gathers that wait for it ([`Gathers::members_gone`]).
+    MembersGone,
+    /// Answers [`Input::Awaited`]: nobody here will call. The others go on with this share, or cannot.
+    Declined {
+        id: GatherId,
+        number: GatherNumber,
+        result: Result<Bytes, Status>,
+    },
+    /// Asks the server of another node about a process there. To be answered by [`Input::DirectGot`], once.
+    DirectGet {
+        ticket: GetTicket,
+        node: u32,
+        question: Bytes,
+    },
+    /// Answers [`Input::AskedFor`].
+    Told {
+        node: u32,
+        ticket: GetTicket,
+        result: Result<Bytes, Status>,
+    },
     /// From now on somebody wants output of these channels of a job, and of no others: by [`Input::Output`].
     Wanted {
         nspace: Nspace,
@@ -300,6 +390,18 @@ pub struct Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
+/// Names an [`Output::Gather`] of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GatherTicket(pub u64);
+
+/// Names a gather of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GatherNumber(pub u64);
+
+/// Names an [`Output::DirectGet`] of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GetTicket(pub u64);
+
 /// Where an answer goes: to be used once.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "every request is answered"]
@@ -318,6 +420,7 @@ pub struct Server {
     next_job: u32,
     peers: BTreeMap<Conn, Peer>,
     gets: Gets,
+    questions: Questions,
     collectives: Collectives,
     groups: Groups,
     assemblies: Assemblies,
@@ -344,6 +447,7 @@ impl Server {
             next_job: 0,
             peers: BTreeMap::new(),
             gets: Gets::default(),
+            questions: Questions::default(),
             collectives: Collectives::default(),
             assemblies: Assemblies::default(),
             events: Events::default(),
@@ -382,7 +486,18 @@ impl Server {
                     self.on_answer(reply, &answer);
                 }
             }
-            Input::Event(event) => self.deliver(&event, event::From::Host),
+            Input::Event(mut event) => {
+                self.on_group_event(&mut event);
+                self.deliver(&event, event::From::Host);
+            }
+            Input::Gathered { ticket, result } => self.on_gathered(now, ticket, result),
+            Input::Awaited { id, number } => self.on_awaited(id, number),
+            Input::AskedFor {
+                node,
+                ticket,
+                question,
+            } => self.on_asked(now, node, ticket, question),
+            Input::DirectGot { ticket, result } => self.on_direct_got(now, ticket, result),
             Input::Release { nspace, ranks } => self.release(&nspace, &ranks),
             Input::Tick => {
                 while let Some(timer) = self.timers.pop(now) {
@@ -414,6 +529,7 @@ impl Server {
     pub fn is_quiet(&self) -> bool {
         self.peers.is_empty()
             && self.gets.is_empty()
+            && self.questions.is_empty()
             && self.collectives.is_empty()
             && self.events.is_empty()
             && self.monitors.is_empty()

@@ -395,11 +395,19 @@ impl Service {
                 // That contact is lost decides nothing: the exit of the proc does. And what concerns other nodes concerns
                 // nobody as long as there are none.
                 FromServer::Lost { .. } => {}
-                FromServer::Event(event) if event.status == Status::DEBUGGER_RELEASE => {
+                FromServer::Event { event, .. } if event.status == Status::DEBUGGER_RELEASE => {
                     self.released(&event);
                 }
-                FromServer::Event(_) => {}
+                FromServer::Event { .. } => {}
                 FromServer::Ready { proc } => self.demand(&proc, What::Ready),
+                // Each job that is told to a server is on its node alone.
+                FromServer::Gather { .. }
+                | FromServer::Absent { .. }
+                | FromServer::Withdrawn { .. }
+                | FromServer::MembersGone
+                | FromServer::Declined { .. }
+                | FromServer::DirectGet { .. }
+                | FromServer::Told { .. } => {}
             }
         }
     }

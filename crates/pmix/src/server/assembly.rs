@@ -15,6 +15,11 @@ pub(super) struct Assemblies {
 }
 
 impl Assemblies {
+    /// Whether there is no room for one more.
+    pub(super) const fn is_full(&self) -> bool {
+        self.all.len() >= MAX_ASSEMBLIES
+    }
+
     pub(super) fn forget_job(&mut self, job: u32) {
         self.all
             .retain(|members| members.iter().all(|member| member.job != job));
@@ -24,7 +29,7 @@ impl Assemblies {
 impl Server {
     /// Whether there was room for one more.
     pub(super) fn connect(&mut self, members: &[Member]) -> bool {
-        let room = self.assemblies.all.len() < MAX_ASSEMBLIES;
+        let room = !self.assemblies.is_full();
         if room {
             self.assemblies.all.push(members.into());
         }

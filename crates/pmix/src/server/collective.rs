@@ -14,16 +14,26 @@
 //! | construct, optional | it is no member | it is no member |
 //! | destruct | it is not waited for | nothing |
 //!
-//! There are never more collectives under way than requests that wait for one, which are bounded for each connection.
+//! A collective whose members are on several nodes goes through two stages: its server waits for those on its own node,
+//! and then for the servers of the others, see [`super::gather`]. What the table says of a process that has not called is
+//! true for those on all nodes. Of those that have called: once a node has told the others that all of its members have,
+//! the loss of one ends a connect or a construction, and no optional construction is made without it any more.
+//!
+//! There are never more collectives under way than requests that wait for one, which are bounded for each connection,
+//! and [`super::MAX_SENT`] that wait for other nodes, for whomever.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    mem,
+};
 
 use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Conn, Output, ReplyTo, Server, is_set,
+    Conn, GatherId, Output, ReplyTo, Server, is_set,
     member::{Expanded, Member},
+    share::{Joined, Need},
     timeout,
     timers::{Timer, Timers},
 };
@@ -57,6 +67,8 @@ pub(super) struct Collectives {
     /// Their numbers by what they are known by, the oldest first.
     known: BTreeMap<Id, VecDeque<u64>>,
     next: u64,
+    /// How many wait for other nodes.
+    sent: usize,
 }
 
 /// One collective.
@@ -65,11 +77,31 @@ pub(super) struct Tracker {
     id: Id,
     /// Members beside those that it is known by.
     pub(super) added: BTreeSet<Member>,
-    /// Whom it still waits for.
+    /// Whom on this node it still waits for.
     missing: BTreeSet<Member>,
     pub(super) arrived: Vec<Arrival>,
     pub(super) roll: Roll,
     deadline: Option<Time>,
+    /// What the other nodes know it by, where there are members on others.
+    pub(super) away: Option<Away>,
+}
+
+/// A collective as it leaves this node.
+#[derive(Debug)]
+pub(super) struct Away {
+    pub(super) id: GatherId,
+    /// All nodes that have members, with this one.
+    pub(super) nodes: Vec<u32>,
+    pub(super) stage: Stage,
+}
+
+/// How far a collective over several nodes has come here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It waits for members on this node.
+    Here,
+    /// All of them have called; it waits for the other nodes.
+    Sent,
 }
 
 /// Whether it is known who takes part.
@@ -140,7 +172,13 @@ impl Collectives {
             .collect()
     }
 
-    pub(super) fn insert(&mut self, id: Id, roll: Roll, missing: BTreeSet<Member>) -> u64 {
+    pub(super) fn insert(
+        &mut self,
+        id: Id,
+        roll: Roll,
+        missing: BTreeSet<Member>,
+        away: Option<Away>,
+    ) -> u64 {
         let number = self.next;
         self.next += 1;
         let tracker = Tracker {
@@ -150,6 +188,7 @@ impl Collectives {
             arrived: Vec::new(),
             roll,
             deadline: None,
+            away,
         };
         self.trackers.insert(number, tracker);
         self.known.entry(id).or_default().push_back(number);
@@ -162,37 +201,78 @@ impl Collectives {
 
     pub(super) fn remove(&mut self, number: u64, timers: &mut Timers) -> Option<Tracker> {
         let tracker = self.trackers.remove(&number)?;
-        if let Some(numbers) = self.known.get_mut(&tracker.id) {
-            numbers.retain(|known| *known != number);
-            if numbers.is_empty() {
-                self.known.remove(&tracker.id);
-            }
-        }
+        self.forget_name(&tracker.id, number);
         if let Some(at) = tracker.deadline {
             timers.clear(at, Timer::Collective(number));
+        }
+        if tracker.is_sent() {
+            self.sent -= 1;
         }
         Some(tracker)
     }
 
-    /// A connection is gone: its requests need no answer. Whether its process is gone as well is told separately.
-    pub(super) fn forget(&mut self, conn: Conn, timers: &mut Timers) {
+    /// A connection is gone: its requests need no answer. Whether its process is gone as well is told separately. Gives
+    /// whether one was forgotten that other nodes may wait for.
+    pub(super) fn forget(&mut self, conn: Conn, timers: &mut Timers) -> bool {
         let mut deserted = Vec::new();
         for (number, tracker) in &mut self.trackers {
             for arrival in &mut tracker.arrived {
                 arrival.reply.take_if(|reply| reply.conn == conn);
             }
-            // Nobody waits for it, so that it need not be remembered.
-            if tracker
-                .arrived
-                .iter()
-                .all(|arrival| arrival.reply.is_none())
+            // Nobody waits for it, so that it need not be remembered; unless others have been told that all have called.
+            if !tracker.is_sent()
+                && tracker
+                    .arrived
+                    .iter()
+                    .all(|arrival| arrival.reply.is_none())
             {
                 deserted.push(*number);
             }
         }
+        let mut matters = false;
         for number in deserted {
-            self.remove(number, timers);
+            let tracker = self.remove(number, timers);
+            matters |= tracker.is_some_and(|tracker| tracker.away.is_some());
         }
+        matters
+    }
+
+    /// Those that wait for other nodes.
+    pub(super) const fn sent(&self) -> usize {
+        self.sent
+    }
+
+    /// Whether a collective, by its number, waits for other nodes.
+    pub(super) fn is_sent(&self, number: u64) -> bool {
+        self.trackers.get(&number).is_some_and(Tracker::is_sent)
+    }
+
+    /// All on this node have called, and the other nodes are told.
+    pub(super) fn send(&mut self, number: u64) -> Option<&Away> {
+        let tracker = self.trackers.get_mut(&number)?;
+        tracker.away.as_mut()?.stage = Stage::Sent;
+        self.sent += 1;
+        // Who calls now is in the next one.
+        let id = tracker.id.clone();
+        self.forget_name(&id, number);
+        self.trackers.get(&number)?.away.as_ref()
+    }
+
+    fn forget_name(&mut self, id: &Id, number: u64) {
+        if let Some(numbers) = self.known.get_mut(id) {
+            numbers.retain(|known| *known != number);
+            if numbers.is_empty() {
+                self.known.remove(id);
+            }
+        }
+    }
+
+    /// Whether this node still waits for members of its own in a collective that other nodes know by this name.
+    pub(super) fn is_collecting(&self, id: &GatherId) -> bool {
+        self.trackers.values().any(|tracker| {
+            let away = tracker.away.as_ref();
+            away.is_some_and(|away| away.stage == Stage::Here && away.id == *id)
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -212,6 +292,10 @@ impl Collectives {
             if !matters {
                 continue;
             }
+            if tracker.is_sent() && tracker.spares() {
+                // The others have been told that it is a member.
+                continue;
+            }
             if tracker.spares() {
                 tracker.missing.remove(&lost);
                 tracker.arrived.retain(|arrival| arrival.member != lost);
@@ -228,6 +312,23 @@ impl Tracker {
     /// The members by which it is known, and those who were added.
     pub(super) fn named(&self) -> impl Iterator<Item = &Member> {
         self.id.1.iter().chain(&self.added)
+    }
+
+    /// What is done.
+    pub(super) const fn kind(&self) -> &Kind {
+        &self.id.0
+    }
+
+    /// Those on this node who have called.
+    pub(super) fn members_here(&self) -> impl Iterator<Item = Member> {
+        self.arrived.iter().map(|arrival| arrival.member)
+    }
+
+    /// Whether other nodes have been told that all on this one have called.
+    pub(super) fn is_sent(&self) -> bool {
+        self.away
+            .as_ref()
+            .is_some_and(|away| away.stage == Stage::Sent)
     }
 
     /// Whether it still waits for a process.
@@ -262,6 +363,21 @@ impl Tracker {
         }
         timers.set(deadline, Timer::Collective(number));
         self.deadline = Some(deadline);
+    }
+
+    /// Whether those in a fence want its data; INVALID_ARG when some do and others do not.
+    pub(super) fn collects(&self) -> Result<bool, Status> {
+        let collects = |arrival: &Arrival| is_set(&arrival.infos, keys::COLLECT_DATA);
+        let first = self.arrived.first().is_some_and(collects);
+        let agree = self
+            .arrived
+            .iter()
+            .all(|arrival| collects(arrival) == first);
+        if agree {
+            Ok(first)
+        } else {
+            Err(Status::INVALID_ARG)
+        }
     }
 
     /// Whether it can do without a member that is lost.
@@ -304,7 +420,11 @@ impl Server {
         let number = match waiting {
             Some(number) => number,
             None => {
-                let Expanded { present, gone } = match self.expand(&id.1) {
+                let Expanded {
+                    present,
+                    gone,
+                    away,
+                } = match self.expand(&id.1) {
                     Ok(expanded) => expanded,
                     Err(status) => return self.status(reply, status),
                 };
@@ -317,7 +437,8 @@ impl Server {
                 if !gone.is_empty() && !spared {
                     return self.status(reply, Status::LOST_CONNECTION);
                 }
-                self.collectives.insert(id, Roll::Complete, present)
+                let away = self.away(&id, from, away, Need::All);
+                self.collectives.insert(id, Roll::Complete, present, away)
             }
         };
         self.arrive(now, number, reply, member, infos);
@@ -386,39 +507,53 @@ impl Server {
         if tracker.roll != Roll::Complete || tracker.missing.len() > awaited {
             return;
         }
+        if let Some(away) = &tracker.away
+            && !planted::is(Bug::FenceStaysHere)
+        {
+            if away.stage == Stage::Here {
+                self.send_share(number);
+            }
+            return;
+        }
         let Some(tracker) = self.collectives.remove(number, &mut self.timers) else {
             return;
         };
         match &tracker.id.0 {
-            Kind::Fence => self.fence_done(tracker),
-            Kind::Disconnect => {
-                self.disconnect(&tracker.id.1);
-                self.all(tracker, Status::SUCCESS);
+            Kind::Fence => {
+                let status = match tracker.collects() {
+                    Ok(_) => Status::SUCCESS,
+                    Err(status) => status,
+                };
+                self.all(tracker, status);
             }
-            Kind::Connect => self.connected(tracker),
-            Kind::Construct(group) => self.constructed(&group.clone(), tracker),
+            Kind::Construct(group) => {
+                let group = group.clone();
+                let mut tracker = tracker;
+                let arrived = tracker.arrived.iter_mut();
+                let arrived: Vec<_> = arrived
+                    .map(|arrival| (arrival.member, mem::take(&mut arrival.infos)))
+                    .collect();
+                let members = self.joined(arrived);
+                let context = Joined::want_context(&members).then(|| self.groups.context());
+                self.constructed(&group, tracker, &members, context);
+            }
+            Kind::Connect | Kind::Disconnect | Kind::Destruct(_) => self.done(tracker),
+        }
+    }
+
+    /// Everybody has called, on whatever node, and nothing else is to be looked at.
+    pub(super) fn done(&mut self, tracker: Tracker) {
+        match &tracker.id.0 {
+            Kind::Fence | Kind::Construct(_) => {}
+            Kind::Connect => return self.connected(tracker),
+            Kind::Disconnect => self.disconnect(&tracker.id.1),
             Kind::Destruct(group) => {
                 let one = tracker.arrived.first().map(|arrival| arrival.member);
                 let one = one.and_then(|member| self.proc_of(member));
                 self.groups.remove(group.as_c_str(), one.as_ref());
-                self.all(tracker, Status::SUCCESS);
             }
         }
-    }
-
-    fn fence_done(&mut self, tracker: Tracker) {
-        let collect = |arrival: &Arrival| is_set(&arrival.infos, keys::COLLECT_DATA);
-        let first = tracker.arrived.first().is_some_and(collect);
-        let agree = tracker
-            .arrived
-            .iter()
-            .all(|arrival| collect(arrival) == first);
-        let status = if agree {
-            Status::SUCCESS
-        } else {
-            Status::INVALID_ARG
-        };
-        self.all(tracker, status);
+        self.all(tracker, Status::SUCCESS);
     }
 
     /// Everybody is told about the jobs of the others.
@@ -503,6 +638,7 @@ impl Server {
         for number in changed {
             self.complete(number);
         }
+        self.say_members_gone();
     }
 
     /// A job is over: no collective can have its processes.
@@ -525,9 +661,10 @@ impl Server {
         self.end_all(vec![number], Status::TIMEOUT);
     }
 
-    fn end_all(&mut self, numbers: Vec<u64>, status: Status) {
+    pub(super) fn end_all(&mut self, numbers: Vec<u64>, status: Status) {
         for number in numbers {
             if let Some(tracker) = self.collectives.remove(number, &mut self.timers) {
+                self.tell_other_nodes(number, &tracker, status);
                 self.all(tracker, status);
             }
         }

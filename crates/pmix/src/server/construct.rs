@@ -8,6 +8,9 @@
 //! | with more | the same, and one of them names others besides, who call without naming anybody | name and members | all have called |
 //! | bootstrap | so many leaders, each naming itself and others; the others call without naming anybody | name | all leaders have called, and all whom they name |
 //! | by invitation | nobody: members and leader tell each other by events | – | the leader says so by an event |
+//!
+//! Members on several nodes can make a group together or by invitation. Where not everybody names all, they must be on
+//! one node: others get NOT_SUPPORTED, for their servers could not know whom to wait for.
 
 use std::{collections::BTreeSet, ffi::CStr};
 
@@ -20,6 +23,7 @@ use super::{
     group::name,
     info, is_set,
     member::{Expanded, Member},
+    share::{Joined, Need},
 };
 use crate::{
     codec::{Size, Writer},
@@ -48,7 +52,7 @@ impl Server {
         infos: Vec<Info>,
     ) {
         let found = match self.construction(from, group, procs, &infos) {
-            Ok(construction) => self.tracker_for(&construction, &infos),
+            Ok(construction) => self.tracker_for(from, &construction, &infos),
             Err(status) => Err(status),
         };
         match found {
@@ -82,6 +86,7 @@ impl Server {
     /// The collective that a caller belongs to, or a new one.
     fn tracker_for(
         &mut self,
+        from: &Proc,
         construction: &Construction,
         infos: &[Info],
     ) -> Result<(u64, Member), Status> {
@@ -95,16 +100,24 @@ impl Server {
         let optional = is_set(infos, keys::GROUP_OPTIONAL);
         let living = |expanded: Expanded| {
             if expanded.gone.is_empty() || optional {
-                Ok(expanded.present)
+                Ok((expanded.present, expanded.away))
             } else {
                 Err(Status::LOST_CONNECTION)
+            }
+        };
+        // Other nodes could not know whom they wait for.
+        let here = |(present, away): (BTreeSet<Member>, BTreeSet<u32>)| {
+            if away.is_empty() {
+                Ok(present)
+            } else {
+                Err(Status::NOT_SUPPORTED)
             }
         };
         let number = if let Some(leaders) = find(infos, keys::GROUP_BOOTSTRAP) {
             let of = leaders.as_count().filter(|of| *of > 0);
             let of = of.ok_or(Status::BAD_PARAM)?;
             let all = [&**named, &[member], &**added].concat();
-            let missing = living(self.expand(&all)?)?;
+            let missing = living(self.expand(&all)?).and_then(here)?;
             self.with_leaders(kind, member, of, missing, &all)?
         } else if named.is_empty() {
             let named = self
@@ -112,23 +125,32 @@ impl Server {
                 .find_kind(kind, |tracker| tracker.misses(member));
             named.unwrap_or_else(|| {
                 let id = (kind.clone(), Box::from([member]));
-                self.collectives.insert(id, Roll::Follower, BTreeSet::new())
+                self.collectives
+                    .insert(id, Roll::Follower, BTreeSet::new(), None)
             })
         } else {
-            let more = living(self.expand(added)?)?;
+            let more = living(self.expand(added)?).and_then(here)?;
             let id: Id = (kind.clone(), named.clone());
             let waiting = self.collectives.find(&id, |tracker| tracker.misses(member));
             let number = match waiting {
                 Some(number) => number,
                 None => {
-                    let present = living(self.expand(named)?)?;
+                    let (present, away) = living(self.expand(named)?)?;
                     if !present.contains(&member) {
                         return Err(Status::BAD_PARAM);
                     }
-                    self.collectives.insert(id, Roll::Complete, present)
+                    let need = if optional { Need::Left } else { Need::All };
+                    let away = self.away(&id, from, away, need);
+                    if away.is_some() && !added.is_empty() {
+                        return Err(Status::NOT_SUPPORTED);
+                    }
+                    self.collectives.insert(id, Roll::Complete, present, away)
                 }
             };
             if let Some(tracker) = self.collectives.get_mut(number) {
+                if tracker.away.is_some() && !added.is_empty() {
+                    return Err(Status::NOT_SUPPORTED);
+                }
                 tracker.added.extend(added);
                 tracker.await_too(more);
             }
@@ -155,7 +177,7 @@ impl Server {
             Some(number) => number,
             None => {
                 let roll = Roll::Leaders { of, left: of };
-                self.collectives.insert(id, roll, BTreeSet::new())
+                self.collectives.insert(id, roll, BTreeSet::new(), None)
             }
         };
         if let Some(tracker) = self.collectives.get_mut(number) {
@@ -184,29 +206,55 @@ impl Server {
         self.complete(number);
     }
 
-    /// Everybody is in: the group exists.
-    pub(super) fn constructed(&mut self, name: &Nspace, tracker: Tracker) {
-        let members = match self.final_members(&tracker) {
+    /// Those who construct a group, with what they say of it that matters to the others.
+    pub(super) fn joined(&self, arrived: Vec<(Member, Vec<Info>)>) -> Vec<Joined> {
+        let matters = |info: &Info| {
+            [
+                keys::GROUP_NOTIFY_TERMINATION,
+                keys::GROUP_ASSIGN_CONTEXT_ID,
+                keys::GROUP_FINAL_ORDER,
+                keys::GROUP_INFO,
+            ]
+            .iter()
+            .any(|key| info.key == **key)
+        };
+        let joined = arrived.into_iter().filter_map(|(member, mut infos)| {
+            infos.retain(matters);
+            Some(Joined {
+                proc: self.proc_of(member)?,
+                infos,
+            })
+        });
+        joined.collect()
+    }
+
+    /// Everybody is in, on whatever node: the group exists.
+    pub(super) fn constructed(
+        &mut self,
+        name: &Nspace,
+        tracker: Tracker,
+        joined: &[Joined],
+        context: Option<u64>,
+    ) {
+        let members = match self.final_members(&tracker, joined) {
             Ok(members) => members,
             Err(status) => return self.all(tracker, status),
         };
         let mut sorted = members.clone();
         sorted.sort_unstable();
-        let says = |key: &'static CStr| {
-            let mut infos = tracker.arrived.iter().map(|arrival| &arrival.infos);
-            infos.any(|infos| is_set(infos, key))
-        };
-        let watched = says(keys::GROUP_NOTIFY_TERMINATION);
-        let with_context = says(keys::GROUP_ASSIGN_CONTEXT_ID);
+        let watched = Joined::say(joined, keys::GROUP_NOTIFY_TERMINATION);
         if !self.groups.insert(name, sorted, watched) {
             return self.all(tracker, Status::OUT_OF_RESOURCE);
         }
-        let context = with_context.then(|| self.groups.context());
         let told = match context {
-            Some(context) => self.tell_members(&tracker, context),
+            Some(context) => self.tell_members(joined, context),
             None => Vec::new(),
         };
-        let jobs = self.jobs_of(tracker.arrived.iter().map(|arrival| &arrival.member));
+        let numbers: Vec<Member> = joined
+            .iter()
+            .filter_map(|joined| self.member_of(&joined.proc))
+            .collect();
+        let jobs = self.jobs_of(numbers.iter());
         for arrival in tracker.arrived {
             let Some(reply) = arrival.reply else {
                 continue;
@@ -241,15 +289,18 @@ impl Server {
     }
 
     /// The members in the order that they asked for, or sorted.
-    fn final_members(&self, tracker: &Tracker) -> Result<Vec<Proc>, Status> {
-        let order = tracker
-            .arrived
+    fn final_members(&self, tracker: &Tracker, joined: &[Joined]) -> Result<Vec<Proc>, Status> {
+        let order = joined
             .iter()
-            .find_map(|arrival| find(&arrival.infos, keys::GROUP_FINAL_ORDER))
+            .find_map(|joined| find(&joined.infos, keys::GROUP_FINAL_ORDER))
             .and_then(Value::as_procs);
         let named: BTreeSet<Member> = tracker.named().copied().collect();
-        let expanded = self.expand(&named.iter().copied().collect::<Vec<_>>())?;
-        let members = if expanded.gone.is_empty() && order.is_none() {
+        let present: BTreeSet<Member> = joined
+            .iter()
+            .filter_map(|joined| self.member_of(&joined.proc))
+            .collect();
+        let all = self.everybody(&named);
+        let members = if all.is_subset(&present) && order.is_none() {
             // As they were named: one may stand for many, and those need not be named again.
             let besides = |member: &&Member| {
                 let all = Member::all_of(member.job);
@@ -257,7 +308,7 @@ impl Server {
             };
             self.procs(named.iter().filter(besides))
         } else {
-            self.procs(&expanded.present)
+            self.procs(&present)
         };
         let Some(order) = order else {
             return Ok(members);
@@ -277,13 +328,10 @@ impl Server {
 
     /// What the members have handed in for each other can be had from now on, by whoever names the group's number. Gives
     /// it, each under the name of who told it.
-    fn tell_members(&mut self, tracker: &Tracker, context: u64) -> Vec<Info> {
+    fn tell_members(&mut self, joined: &[Joined], context: u64) -> Vec<Info> {
         let mut told = Vec::new();
-        for arrival in &tracker.arrived {
-            let Some(proc) = self.proc_of(arrival.member) else {
-                continue;
-            };
-            for handed in &arrival.infos {
+        for Joined { proc, infos } in joined {
+            for handed in infos {
                 if handed.key != *keys::GROUP_INFO {
                     continue;
                 }
@@ -304,5 +352,17 @@ impl Server {
             }
         }
         told
+    }
+}
+
+impl Joined {
+    /// Whether one of them says something.
+    fn say(joined: &[Self], key: &CStr) -> bool {
+        joined.iter().any(|joined| is_set(&joined.infos, key))
+    }
+
+    /// Whether one of them wants the group to have a number.
+    pub(super) fn want_context(joined: &[Self]) -> bool {
+        Self::say(joined, keys::GROUP_ASSIGN_CONTEXT_ID)
     }
 }

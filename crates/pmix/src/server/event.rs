@@ -64,6 +64,15 @@ pub(super) enum From {
     Host,
 }
 
+/// The nodes beside this one whose processes may want to hear of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    Nowhere,
+    Everywhere,
+    /// By the numbers in [`super::NodeFacts::id`].
+    On(BTreeSet<u32>),
+}
+
 impl Events {
     pub(super) fn forget(&mut self, conn: Conn) {
         self.by_conn.remove(&conn);
@@ -309,8 +318,40 @@ impl Server {
             None => packed(&push, Format::V4).len(),
         };
         self.events.keep(event, size);
-        if from == From::Peer {
-            self.out.push_back(Output::Event(Box::new(event.clone())));
+        if from == From::Peer || planted::is(Bug::EventEchoes) {
+            self.out.push_back(Output::Event {
+                elsewhere: self.elsewhere(event),
+                event: Box::new(event.clone()),
+            });
+        }
+    }
+
+    /// Which other nodes an event of a process here concerns.
+    fn elsewhere(&self, event: &Event) -> Elsewhere {
+        let named = match event.range {
+            Range::PROC_LOCAL | Range::LOCAL | Range::RM => return Elsewhere::Nowhere,
+            Range::NAMESPACE => vec![&event.source],
+            Range::CUSTOM => find(&event.infos, keys::EVENT_CUSTOM_RANGE)
+                .and_then(Value::as_procs)
+                .unwrap_or_default(),
+            _ => return Elsewhere::Everywhere,
+        };
+        let mut nodes = BTreeSet::new();
+        for proc in named {
+            // A job that is not known here, or has ended, may be known elsewhere.
+            let Some(job) = self.jobs.get(&proc.nspace) else {
+                return Elsewhere::Everywhere;
+            };
+            if proc.rank.is_number() && event.range == Range::CUSTOM {
+                nodes.extend(job.node_of(proc.rank).filter(|_| !job.is_local(proc.rank)));
+            } else {
+                nodes.extend(job.away());
+            }
+        }
+        if nodes.is_empty() {
+            Elsewhere::Nowhere
+        } else {
+            Elsewhere::On(nodes)
         }
     }
 

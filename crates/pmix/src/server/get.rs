@@ -6,9 +6,10 @@ use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Conn, MISSING_KEY_DELAY, Output, ReplyTo, Server, is_set,
+    Conn, GetTicket, MISSING_KEY_DELAY, Output, ReplyTo, Server, is_set,
     job::Namespace,
-    stored::{Refused, View, Wanted},
+    share::{FORMAT, Patience, Question},
+    stored::{Committed, Refused, View, Wanted},
     timeout,
     timers::{Timer, Timers},
 };
@@ -16,13 +17,15 @@ use crate::{
     codec::{Format, Writer},
     keys,
     message::Answer,
+    planted::{self, Bug},
     value::{Info, InfoFlags, Key, Kval, Nspace, Packed, PmixRank, Proc, Scope, Status, Value},
 };
 
 /// Keys that begin so belong to the standard: nobody puts them, so nobody waits for them.
 const RESERVED: &[u8] = b"pmix";
 
-/// Gets that wait, by number, in the order in which they came. A connection has no more of them than requests may wait.
+/// Gets that wait, by number, in the order in which they came. A connection has no more of them than requests may wait,
+/// another node no more than [`super::MAX_QUESTIONS`].
 #[derive(Debug, Default)]
 pub(super) struct Gets {
     waiting: BTreeMap<u64, Waiting>,
@@ -33,13 +36,23 @@ pub(super) struct Gets {
 
 #[derive(Debug)]
 struct Waiting {
-    reply: ReplyTo,
-    from: Proc,
+    asker: Asker,
     target: Proc,
     key: Option<Key>,
     qualifiers: Vec<Info>,
+    /// What another node was asked for it.
+    question: Option<GetTicket>,
     /// When it is answered without a value, and with which status.
     deadline: Option<(Time, Status)>,
+}
+
+/// Who asks.
+#[derive(Debug)]
+pub(super) enum Asker {
+    /// A process here.
+    Client { reply: ReplyTo, from: Proc },
+    /// Another node, for one there.
+    Node { node: u32, ticket: GetTicket },
 }
 
 impl Gets {
@@ -92,12 +105,24 @@ impl Gets {
         let numbers: Vec<u64> = self
             .waiting
             .iter()
-            .filter(|(_, waiting)| waiting.reply.conn == conn)
+            .filter(|(_, waiting)| match &waiting.asker {
+                Asker::Client { reply, .. } => reply.conn == conn,
+                Asker::Node { .. } => false,
+            })
             .map(|(number, _)| *number)
             .collect();
         for number in numbers {
             self.remove(number, timers);
         }
+    }
+
+    /// Those that wait for the answer to a question.
+    fn of_question(&self, ticket: GetTicket) -> Vec<u64> {
+        let waiting = self.waiting.iter();
+        waiting
+            .filter(|(_, waiting)| waiting.question == Some(ticket))
+            .map(|(number, _)| *number)
+            .collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -107,12 +132,14 @@ impl Gets {
 
 /// What there is for a get.
 enum Found {
-    /// Buffers in the asker's format.
+    /// Buffers in the asker's format; for another node one, of the values alone.
     Buffers(Vec<Bytes>),
     /// Nothing, and nothing is to be waited for.
     Never(Status),
     /// Nothing yet; the process has not committed at all, or not this key.
     NotYet { committed: bool },
+    /// The server of this node knows.
+    Elsewhere { node: u32 },
 }
 
 impl Server {
@@ -133,12 +160,7 @@ impl Server {
             Err(Refused::TooMuch) => Status::OUT_OF_RESOURCE,
         };
         self.status(reply, status);
-        self.retry(now, self.gets.about(from));
-        let anybody = Proc {
-            nspace: from.nspace.clone(),
-            rank: PmixRank::UNDEF,
-        };
-        self.retry(now, self.gets.about(&anybody));
+        self.retry_gets_about(now, std::slice::from_ref(from));
     }
 
     pub(super) fn on_get(
@@ -154,29 +176,75 @@ impl Server {
             Ok(target) => target,
             Err(status) => return self.status(reply, status),
         };
-        let format = self.format(reply.conn);
         let immediate = is_set(&infos, keys::IMMEDIATE);
         let own = timeout(now, &infos).map(|at| (at, Status::TIMEOUT));
         let mut qualifiers = infos;
         qualifiers.retain(|info| info.flags.has(InfoFlags::QUALIFIER));
-        let wanted = Wanted {
-            key: key.as_ref(),
-            qualifiers: &qualifiers,
+        let waiting = Waiting {
+            asker: Asker::Client {
+                reply,
+                from: from.clone(),
+            },
+            target,
+            key,
+            qualifiers,
+            question: None,
+            deadline: own,
         };
-        match self.look(from, &target, wanted, format) {
-            Found::Buffers(buffers) => self.got(reply, &buffers),
-            Found::Never(status) => self.status(reply, status),
-            Found::NotYet { .. } if immediate => self.status(reply, Status::NOT_FOUND),
+        let patience = if immediate {
+            Patience::AtOnce
+        } else {
+            Patience::Waits
+        };
+        self.get(now, waiting, patience);
+    }
+
+    /// Another node asks about a process here.
+    pub(super) fn get_for_node(&mut self, now: Time, asker: Asker, question: Question) {
+        let Question {
+            target,
+            patience,
+            key,
+            qualifiers,
+        } = question;
+        let waiting = Waiting {
+            asker,
+            target,
+            key,
+            qualifiers,
+            question: None,
+            deadline: None,
+        };
+        self.get(now, waiting, patience);
+    }
+
+    /// Answers a get, or lets it wait.
+    fn get(&mut self, now: Time, mut waiting: Waiting, patience: Patience) {
+        match self.look(&waiting) {
+            Found::Buffers(buffers) => self.answer_get(waiting.asker, Ok(buffers)),
+            Found::Never(status) => self.answer_get(waiting.asker, Err(status)),
+            Found::NotYet { .. } | Found::Elsewhere { .. } if patience == Patience::AtOnce => {
+                self.answer_get(waiting.asker, Err(Status::NOT_FOUND));
+            }
             Found::NotYet { committed } => {
-                let missing = committed.then_some((now + MISSING_KEY_DELAY, Status::NOT_FOUND));
-                let waiting = Waiting {
-                    reply,
-                    from: from.clone(),
-                    target,
-                    key,
-                    qualifiers,
-                    deadline: own.or(missing),
-                };
+                if committed && waiting.deadline.is_none() {
+                    waiting.deadline = Some((now + MISSING_KEY_DELAY, Status::NOT_FOUND));
+                }
+                self.gets.insert(waiting, &mut self.timers);
+            }
+            Found::Elsewhere { node } => {
+                if waiting.question.is_none() {
+                    let Waiting {
+                        target,
+                        key,
+                        qualifiers,
+                        ..
+                    } = &waiting;
+                    match self.ask_node(node, target, key.as_ref(), qualifiers) {
+                        Ok(ticket) => waiting.question = Some(ticket),
+                        Err(status) => return self.answer_get(waiting.asker, Err(status)),
+                    }
+                }
                 self.gets.insert(waiting, &mut self.timers);
             }
         }
@@ -196,6 +264,11 @@ impl Server {
 
     /// The data of a process, for one that wants to have it anew.
     pub(super) fn on_refresh(&mut self, reply: ReplyTo, target: &Proc) {
+        let job = self.jobs.get(&target.nspace);
+        let away = job.filter(|job| !job.is_local(target.rank));
+        if let Some(node) = away.and_then(|job| job.node_of(target.rank)) {
+            return self.refresh_from(node, reply, target.clone());
+        }
         let facts = self.jobs.get(&target.nspace).and_then(|job| {
             let data = job.stored.of(target.rank)?;
             data.has_committed().then(|| data.facts(View::Local))
@@ -210,7 +283,16 @@ impl Server {
         self.answer(reply, &answer);
     }
 
-    fn look(&mut self, from: &Proc, target: &Proc, wanted: Wanted<'_>, format: Format) -> Found {
+    fn look(&mut self, waiting: &Waiting) -> Found {
+        let target = &waiting.target;
+        let wanted = Wanted {
+            key: waiting.key.as_ref(),
+            qualifiers: &waiting.qualifiers,
+        };
+        let (from, format) = match &waiting.asker {
+            Asker::Node { .. } => return self.look_for_node(target, wanted),
+            Asker::Client { reply, from } => (from, self.format(reply.conn)),
+        };
         let Some(job) = self.jobs.get_mut(&target.nspace) else {
             return Found::Never(Status::NOT_FOUND);
         };
@@ -232,7 +314,7 @@ impl Server {
                 return found(buffers, target, facts, format);
             }
             // Whoever has put it.
-            PmixRank::UNDEF if key.is_some() => match job.stored.who_has(wanted, View::Local) {
+            PmixRank::UNDEF if key.is_some() => match job.who_has(wanted) {
                 Some(rank) => rank,
                 None if reserved => {
                     let fact = |key: &Key| one(key, || job.class_fact(target.rank, key.as_c_str()));
@@ -249,9 +331,10 @@ impl Server {
             nspace: target.nspace.clone(),
             rank,
         };
+        let view = job.view(rank);
         let data = job.stored.of(rank);
-        if data.is_some_and(|data| data.has(wanted, View::Local)) {
-            buffers.extend(job.stored.packed(&proc, format, View::Local));
+        if data.is_some_and(|data| data.has(wanted, view)) {
+            buffers.extend(job.stored.packed(&proc, format, view));
             return Found::Buffers(buffers);
         }
         if reserved {
@@ -264,11 +347,37 @@ impl Server {
             };
             return found(buffers, &proc, facts, format);
         }
-        if !job.is_local(rank) || job.has_ended(rank) {
+        if !job.is_local(rank) {
+            return match job.node_of(rank) {
+                Some(node) => Found::Elsewhere { node },
+                None => Found::Never(Status::NOT_FOUND),
+            };
+        }
+        if job.has_ended(rank) {
             return Found::Never(Status::NOT_FOUND);
         }
         Found::NotYet {
-            committed: data.is_some_and(super::stored::Committed::has_committed),
+            committed: data.is_some_and(Committed::has_committed),
+        }
+    }
+
+    /// What there is for another node: all that the process has committed for others.
+    fn look_for_node(&self, target: &Proc, wanted: Wanted<'_>) -> Found {
+        let job = self.jobs.get(&target.nspace);
+        let Some(job) = job.filter(|job| job.is_local(target.rank)) else {
+            return Found::Never(Status::NOT_FOUND);
+        };
+        let data = job.stored.of(target.rank);
+        if let Some(data) = data.filter(|data| data.has(wanted, View::Remote)) {
+            let mut writer = Writer::new(FORMAT);
+            data.write_put(View::Remote, &mut writer);
+            return Found::Buffers(vec![writer.into_bytes().into()]);
+        }
+        if job.has_ended(target.rank) {
+            return Found::Never(Status::NOT_FOUND);
+        }
+        Found::NotYet {
+            committed: data.is_some_and(Committed::has_committed),
         }
     }
 
@@ -277,25 +386,22 @@ impl Server {
         self.retry(now, self.gets.about_job(nspace));
     }
 
+    /// Something is known of processes that was not known before.
+    pub(super) fn retry_gets_about(&mut self, now: Time, targets: &[Proc]) {
+        for target in targets {
+            self.retry(now, self.gets.about(target));
+            let anybody = Proc {
+                nspace: target.nspace.clone(),
+                rank: PmixRank::UNDEF,
+            };
+            self.retry(now, self.gets.about(&anybody));
+        }
+    }
+
     fn retry(&mut self, now: Time, numbers: Vec<u64>) {
         for number in numbers {
-            let Some(mut waiting) = self.gets.remove(number, &mut self.timers) else {
-                continue;
-            };
-            let format = self.format(waiting.reply.conn);
-            let wanted = Wanted {
-                key: waiting.key.as_ref(),
-                qualifiers: &waiting.qualifiers,
-            };
-            match self.look(&waiting.from, &waiting.target, wanted, format) {
-                Found::Buffers(buffers) => self.got(waiting.reply, &buffers),
-                Found::Never(status) => self.status(waiting.reply, status),
-                Found::NotYet { committed } => {
-                    if committed && waiting.deadline.is_none() {
-                        waiting.deadline = Some((now + MISSING_KEY_DELAY, Status::NOT_FOUND));
-                    }
-                    self.gets.insert(waiting, &mut self.timers);
-                }
+            if let Some(waiting) = self.gets.remove(number, &mut self.timers) {
+                self.get(now, waiting, Patience::Waits);
             }
         }
     }
@@ -303,8 +409,23 @@ impl Server {
     /// A process has ended: it will commit nothing more.
     pub(super) fn fail_gets_of_dead(&mut self, proc: &Proc) {
         for number in self.gets.about(proc) {
+            let told = |waiting: &Waiting| match waiting.asker {
+                Asker::Client { .. } => true,
+                Asker::Node { .. } => !planted::is(Bug::DeathNotTold),
+            };
+            if let Some(waiting) = self.gets.remove(number, &mut self.timers)
+                && told(&waiting)
+            {
+                self.answer_get(waiting.asker, Err(Status::NOT_FOUND));
+            }
+        }
+    }
+
+    /// Another node has answered, and this is not among it.
+    pub(super) fn fail_gets_of_question(&mut self, ticket: GetTicket, status: Status) {
+        for number in self.gets.of_question(ticket) {
             if let Some(waiting) = self.gets.remove(number, &mut self.timers) {
-                self.status(waiting.reply, Status::NOT_FOUND);
+                self.answer_get(waiting.asker, Err(status));
             }
         }
     }
@@ -315,7 +436,20 @@ impl Server {
             let status = waiting
                 .deadline
                 .map_or(Status::TIMEOUT, |(_, status)| status);
-            self.status(waiting.reply, status);
+            self.answer_get(waiting.asker, Err(status));
+        }
+    }
+
+    /// Answers a get.
+    pub(super) fn answer_get(&mut self, asker: Asker, result: Result<Vec<Bytes>, Status>) {
+        match (asker, result) {
+            (Asker::Client { reply, .. }, Ok(buffers)) => self.got(reply, &buffers),
+            (Asker::Client { reply, .. }, Err(status)) => self.status(reply, status),
+            (Asker::Node { node, ticket }, result) => self.out.push_back(Output::Told {
+                node,
+                ticket,
+                result: result.map(|buffers| buffers.into_iter().next().unwrap_or_default()),
+            }),
         }
     }
 

@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::CStr,
+    mem,
 };
 
 use base::Time;
@@ -34,6 +35,8 @@ pub(super) struct Groups {
 struct Group {
     /// Sorted by name and rank, as libraries number them. One may stand for all of a job.
     members: Vec<Proc>,
+    /// The members that it was made with, where some of them have left since.
+    founders: Option<Vec<Proc>>,
     /// The others want to be told when a member ends without having left.
     watched: bool,
 }
@@ -57,9 +60,45 @@ impl Groups {
             .or_else(|| groups.last())
     }
 
+    /// Whether there is no room for one more.
+    pub(super) const fn is_full(&self) -> bool {
+        self.count >= MAX_GROUPS
+    }
+
+    /// The members that a process's group was made with.
+    pub(super) fn founders(&self, name: &Nspace, from: &Proc) -> Option<&[Proc]> {
+        let group = self.get(name.as_c_str(), Some(from))?;
+        Some(group.founders.as_ref().unwrap_or(&group.members))
+    }
+
+    /// Whether a process may be in a group of this name: unless it is known to have left it.
+    pub(super) fn may_have(&self, name: &Nspace, proc: &Proc) -> bool {
+        let mut groups = self.by_name.get(name.as_c_str()).into_iter().flatten();
+        groups.all(|group| {
+            group.has(proc)
+                || group
+                    .founders
+                    .as_ref()
+                    .is_none_or(|founders| !founders.iter().any(|founder| founder.covers(proc)))
+        })
+    }
+
+    /// A member is in its group no longer: these are the members now.
+    fn leave(&mut self, name: &CStr, member: &Proc, others: Vec<Proc>) {
+        if others.is_empty() {
+            return self.remove(name, Some(member));
+        }
+        if let Some(groups) = self.by_name.get_mut(name)
+            && let Some(group) = groups.iter_mut().rfind(|group| group.has(member))
+        {
+            let before = mem::replace(&mut group.members, others);
+            group.founders.get_or_insert(before);
+        }
+    }
+
     /// Whether there was room for one more.
     pub(super) fn insert(&mut self, name: &Nspace, members: Vec<Proc>, watched: bool) -> bool {
-        if self.count >= MAX_GROUPS {
+        if self.is_full() {
             return false;
         }
         let groups = self.by_name.entry(name.clone()).or_default();
@@ -67,7 +106,11 @@ impl Groups {
         let before = groups.len();
         groups.retain(|group| !members.iter().any(|member| group.has(member)));
         self.count -= before - groups.len();
-        groups.push(Group { members, watched });
+        groups.push(Group {
+            members,
+            founders: None,
+            watched,
+        });
         self.count += 1;
         true
     }
@@ -145,18 +188,31 @@ impl Server {
         let Some(others) = self.others(&name, from) else {
             return self.status(reply, Status::NOT_FOUND);
         };
-        if others.is_empty() {
-            self.groups.remove(name.as_c_str(), Some(from));
-        } else if let Some(groups) = self.groups.by_name.get_mut(name.as_c_str())
-            && let Some(group) = groups.iter_mut().rfind(|group| group.has(from))
-        {
-            group.members.clone_from(&others);
-        }
+        self.groups.leave(name.as_c_str(), from, others.clone());
         self.status(reply, Status::SUCCESS);
         if let Some(member) = self.member_of(from) {
             self.not_awaited(&Kind::Destruct(name.clone()), member);
         }
         self.tell_group(Status::GROUP_LEFT, &name, from, others);
+        self.say_members_gone();
+    }
+
+    /// Another node has told of an event that says who is in a group.
+    pub(super) fn on_group_event(&mut self, event: &mut Event) {
+        if event.status == Status::GROUP_CONSTRUCT_COMPLETE {
+            return self.on_invited_group(event);
+        }
+        if event.status != Status::GROUP_LEFT {
+            return;
+        }
+        let group = find(&event.infos, keys::GROUP_ID).and_then(Value::as_text);
+        let left = find(&event.infos, keys::EVENT_AFFECTED_PROC).and_then(Value::as_procs);
+        if let Some(name) = group.and_then(|name| Nspace::new(name).ok())
+            && let Some([left]) = left.as_deref()
+            && let Some(others) = self.others(&name, left)
+        {
+            self.groups.leave(name.as_c_str(), left, others);
+        }
     }
 
     /// A process has ended without leaving its groups.

@@ -1,7 +1,7 @@
 //! A job as its server knows it, and what has become of its processes here.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::{CStr, CString},
 };
 
@@ -9,10 +9,10 @@ use base::{ExitStatus, Rank, RankSet};
 use bytes::Bytes;
 
 use super::{
-    ReplyTo, Server,
+    Output, ReplyTo, Server,
     facts::PackedFacts,
     fate::{self, Stood},
-    stored::Stored,
+    stored::{Stored, View, Wanted},
 };
 use crate::{
     codec::Format,
@@ -144,6 +144,8 @@ pub(super) struct Namespace {
     unstarted: usize,
     /// Its ranks by node.
     by_node: Vec<Vec<u32>>,
+    /// The other nodes that have ranks of it.
+    away: BTreeSet<u32>,
     pub(super) stored: Stored,
     /// Its facts, packed once for everybody who writes alike.
     pub(super) packed: BTreeMap<(Format, Option<StopIn>), PackedFacts>,
@@ -162,6 +164,11 @@ impl Namespace {
                 ranks.push(rank);
             }
         }
+        let others = (0..).zip(&job.nodes).zip(&by_node);
+        let away = others
+            .filter(|((index, _), ranks)| *index != job.here && !ranks.is_empty())
+            .map(|((_, node), _)| node.id)
+            .collect();
         Self {
             job,
             number,
@@ -169,6 +176,7 @@ impl Namespace {
             unstarted: local.len(),
             local,
             by_node,
+            away,
             stored: Stored::default(),
             packed: BTreeMap::new(),
         }
@@ -180,6 +188,36 @@ impl Namespace {
 
     pub(super) fn is_local(&self, rank: PmixRank) -> bool {
         self.local.contains_key(&rank.0)
+    }
+
+    /// The other nodes that have ranks of it.
+    pub(super) const fn away(&self) -> &BTreeSet<u32> {
+        &self.away
+    }
+
+    /// The node that a rank is on, whichever it is, by the number that all jobs have for it.
+    pub(super) fn node_of(&self, rank: PmixRank) -> Option<u32> {
+        let node = self.rank(rank)?.node;
+        Some(self.job.nodes.get(node as usize)?.id)
+    }
+
+    /// What processes of this node may see of a rank's data.
+    pub(super) fn view(&self, rank: PmixRank) -> View {
+        if self.is_local(rank) {
+            View::Local
+        } else {
+            View::Remote
+        }
+    }
+
+    /// The rank that has put a key, as far as this node knows.
+    pub(super) fn who_has(&self, wanted: Wanted<'_>) -> Option<PmixRank> {
+        self.stored.who_has(wanted, |rank| self.view(rank))
+    }
+
+    /// The number of this node.
+    pub(super) fn node_here(&self) -> Option<u32> {
+        Some(self.job.nodes.get(self.job.here as usize)?.id)
     }
 
     pub(super) fn local_ranks(&self) -> impl Iterator<Item = u32> {
@@ -376,11 +414,8 @@ impl Server {
             None => peer.answer(tag, &Answer::no_job()).map(|bytes| vec![bytes]),
         };
         let parts: Vec<Bytes> = parts.unwrap_or_default();
-        self.out.extend(
-            parts
-                .into_iter()
-                .map(|bytes| super::Output::Send { conn, bytes }),
-        );
+        self.out
+            .extend(parts.into_iter().map(|bytes| Output::Send { conn, bytes }));
     }
 
     pub(super) fn forget_job(&mut self, now: base::Time, nspace: &Nspace) {
@@ -388,7 +423,9 @@ impl Server {
             return;
         };
         let number = job.number;
+        let concerns_others = job.local_ranks().next().is_some() && self.has_neighbors();
         self.collectives_without(number);
+        self.forget_direct_gets(nspace);
         self.jobs.remove(nspace);
         self.names.remove(&number);
         self.retry_gets(now, nspace);
@@ -398,6 +435,9 @@ impl Server {
         self.monitors.forget_job(nspace, &mut self.timers);
         for proc in self.silent_of(nspace) {
             self.forget_silence(&proc);
+        }
+        if concerns_others {
+            self.out.push_back(Output::MembersGone);
         }
     }
 }

@@ -23,13 +23,15 @@ impl Member {
     }
 }
 
-/// The processes that some members stand for, one by one.
+/// The processes that some members stand for: those of this node one by one.
 #[derive(Debug, Default)]
 pub(super) struct Expanded {
     /// Those that can take part in something.
     pub(super) present: BTreeSet<Member>,
     /// Those that cannot any more: lost or ended.
     pub(super) gone: BTreeSet<Member>,
+    /// The other nodes that have some: their servers know what has become of those.
+    pub(super) away: BTreeSet<u32>,
 }
 
 impl Server {
@@ -64,7 +66,7 @@ impl Server {
         Ok(members.into())
     }
 
-    /// The processes that members stand for. All are on this node.
+    /// The processes that members stand for.
     pub(super) fn expand(&self, members: &[Member]) -> Result<Expanded, Status> {
         let mut expanded = Expanded::default();
         for member in members {
@@ -75,12 +77,9 @@ impl Server {
                 .ok_or(Status::NOT_FOUND)?;
             let mut add = |rank: u32| {
                 if !job.is_local(PmixRank(rank)) {
-                    // On another node, or of no node.
-                    return Err(if rank < job.size() {
-                        Status::NOT_SUPPORTED
-                    } else {
-                        Status::BAD_PARAM
-                    });
+                    let node = job.node_of(PmixRank(rank)).ok_or(Status::BAD_PARAM)?;
+                    expanded.away.insert(node);
+                    return Ok(());
                 }
                 let one = Member { rank, ..*member };
                 if job.is_gone(rank) {
@@ -98,7 +97,37 @@ impl Server {
                 PmixRank(rank) => add(rank)?,
             }
         }
+        // Each node would mean others by it.
+        let is_relative = |member: &Member| {
+            let rank = PmixRank(member.rank);
+            rank == PmixRank::LOCAL_PEERS || rank == PmixRank::LOCAL_NODE
+        };
+        if !expanded.away.is_empty() && members.iter().any(is_relative) {
+            return Err(Status::NOT_SUPPORTED);
+        }
         Ok(expanded)
+    }
+
+    /// All processes that members stand for, on whatever node, one by one.
+    pub(super) fn everybody(&self, members: &BTreeSet<Member>) -> BTreeSet<Member> {
+        let mut all = BTreeSet::new();
+        for member in members {
+            let job = self.names.get(&member.job);
+            let Some(job) = job.and_then(|job| self.jobs.get(job)) else {
+                continue;
+            };
+            let one = |rank: u32| Member { rank, ..*member };
+            match PmixRank(member.rank) {
+                PmixRank::WILDCARD => all.extend((0..job.size()).map(one)),
+                PmixRank::LOCAL_PEERS | PmixRank::LOCAL_NODE => {
+                    all.extend(job.local_ranks().map(one));
+                }
+                PmixRank(rank) => {
+                    all.insert(one(rank));
+                }
+            }
+        }
+        all
     }
 
     /// Members by name, in the order in which libraries have them: by name of the job, then by rank.

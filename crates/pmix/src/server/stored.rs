@@ -24,10 +24,6 @@ pub(super) enum View {
     /// From the same node.
     Local,
     /// From another node.
-    #[expect(
-        dead_code,
-        reason = "the nodes of a machine exchange data from the next step on"
-    )]
     Remote,
 }
 
@@ -101,11 +97,15 @@ impl Stored {
         self.ranks.get(&rank)
     }
 
-    /// The rank that has put a key.
-    pub(super) fn who_has(&self, wanted: Wanted<'_>, view: View) -> Option<PmixRank> {
+    /// The rank that has put a key, as far as those may know it who see so much of each.
+    pub(super) fn who_has(
+        &self,
+        wanted: Wanted<'_>,
+        view: impl Fn(PmixRank) -> View,
+    ) -> Option<PmixRank> {
         self.ranks
             .iter()
-            .find(|(_, data)| data.has(wanted, view))
+            .find(|(rank, data)| data.has(wanted, view(**rank)))
             .map(|(rank, _)| *rank)
     }
 
@@ -146,6 +146,27 @@ impl Stored {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// All that a rank of another node has committed for others, as its server tells it.
+    pub(super) fn replace(
+        &mut self,
+        rank: PmixRank,
+        format: Format,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let mut remote = Data::default();
+        let mut reader = Reader::new(format, bytes);
+        while !reader.is_empty() {
+            let before = reader.rest().len();
+            let kval: Kval = reader.item()?;
+            remote.put(kval, before - reader.rest().len());
+        }
+        let committed = self.ranks.entry(rank).or_default();
+        committed.remote = remote;
+        committed.has_committed = true;
+        committed.packed.clear();
         Ok(())
     }
 
@@ -216,15 +237,25 @@ impl Committed {
             .any(|qualified| qualified.key == *key && qualified.matches(wanted.qualifiers))
     }
 
-    /// Everything, as items.
-    pub(super) fn write(&self, view: View, writer: &mut Writer) {
+    /// What was committed, as items.
+    pub(super) fn write_put(&self, view: View, writer: &mut Writer) {
         let data = self.view(view);
         // By their parts: a Kval would be a copy of the value.
         for (key, entry) in &data.plain {
             writer.kval(key, &entry.value);
         }
         if let Ok(key) = Key::new(keys::QUALIFIED_VALUE) {
-            for (qualified, _) in data.qualified.iter().chain(&self.handed_in) {
+            for (qualified, _) in &data.qualified {
+                writer.kval(&key, &qualified.array);
+            }
+        }
+    }
+
+    /// Everything, as items.
+    pub(super) fn write(&self, view: View, writer: &mut Writer) {
+        self.write_put(view, writer);
+        if let Ok(key) = Key::new(keys::QUALIFIED_VALUE) {
+            for (qualified, _) in &self.handed_in {
                 writer.kval(&key, &qualified.array);
             }
         }

@@ -1,6 +1,10 @@
 //! A server with scripted peers, and everything that came out of it.
 
-use std::{collections::BTreeMap, ffi::CString, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ffi::CString,
+    time::Duration,
+};
 
 use base::{ExitStatus, Signal, Time};
 use bytes::Bytes;
@@ -10,8 +14,8 @@ use pmix::{
     handshake::{ConnectorKind, Hello, Welcome},
     message::{Answer, Command, Facts, GroupForm, Push, Request, Shape},
     server::{
-        AppFacts, Ask, Config, Conn, Event, Input, Job, NodeFacts, Output, PeerOwner, RankFacts,
-        Refusal, Server, Ticket,
+        AppFacts, Ask, Config, Conn, Elsewhere, Event, Input, Job, NodeFacts, Output, PeerOwner,
+        RankFacts, Refusal, Server, Ticket,
     },
     value::{Info, IofChannels, Key, Kval, Nspace, Packed, PmixRank, Proc, Scope, Status, Value},
 };
@@ -34,6 +38,8 @@ pub(crate) struct World {
     pub(crate) wanted: Vec<(Nspace, IofChannels)>,
     pub(crate) stdin: Vec<(Ticket, Vec<Proc>, Bytes, bool)>,
     pub(crate) log: Vec<Bytes>,
+    /// What is for other nodes.
+    pub(crate) away: VecDeque<Output>,
 }
 
 /// How a peer speaks.
@@ -210,13 +216,22 @@ pub(crate) fn fence(procs: &[Proc]) -> Request {
 impl World {
     /// A server with these jobs.
     pub(crate) fn new(jobs: &[(&str, u32)]) -> Self {
+        let mut world = Self::on(0, (1, 1));
+        for (name, ranks) in jobs {
+            world.handle(Input::Register(Box::new(job(name, *ranks))));
+        }
+        world
+    }
+
+    /// The server of a node, which gives these numbers to groups.
+    pub(crate) fn on(node: u32, context: (u64, u64)) -> Self {
         let server = Server::new(Config {
-            identity: proc("server", 0),
+            identity: proc("server", node),
             uid: UID,
             gid: UID,
-            context: (1, 1),
+            context,
         });
-        let mut world = Self {
+        Self {
             server,
             now: Time::ZERO,
             links: BTreeMap::new(),
@@ -229,11 +244,8 @@ impl World {
             wanted: Vec::new(),
             stdin: Vec::new(),
             log: Vec::new(),
-        };
-        for (name, ranks) in jobs {
-            world.handle(Input::Register(Box::new(job(name, *ranks))));
+            away: VecDeque::new(),
         }
-        world
     }
 
     /// One job `a` of so many ranks, all connected.
@@ -255,7 +267,13 @@ impl World {
                     link.is_open = false;
                 }
                 Output::Ask(ask) => self.asks.push(*ask),
-                Output::Event(event) => self.events.push(*event),
+                Output::Event { event, elsewhere } => {
+                    if elsewhere != Elsewhere::Nowhere {
+                        let event = event.clone();
+                        self.away.push_back(Output::Event { event, elsewhere });
+                    }
+                    self.events.push(*event);
+                }
                 Output::Refused { error, .. } => self.refusals.push(error),
                 Output::Lost { proc } => self.lost.push(proc),
                 Output::Ready { proc } => self.ready.push(proc),
@@ -269,6 +287,13 @@ impl World {
                 } => self.stdin.push((ticket, to, bytes, is_last)),
                 Output::Log { text, .. } => self.log.push(text),
                 Output::Connected { .. } | Output::Finalized { .. } => {}
+                output @ (Output::Gather { .. }
+                | Output::Absent { .. }
+                | Output::Withdrawn { .. }
+                | Output::MembersGone
+                | Output::Declined { .. }
+                | Output::DirectGet { .. }
+                | Output::Told { .. }) => self.away.push_back(output),
             }
         }
     }

@@ -1,0 +1,197 @@
+//! Gets about processes of other nodes: this server asks that of the other node, and is asked in turn.
+//!
+//! | waits | ended by |
+//! |---|---|
+//! | a client, for the answer of another node | that answer; data that a fence brings; `pmix.timeout`; the end of its connection, or of the job of its target |
+//! | a question that was sent | its answer, also when nobody waits for it any more: the host gives one when the node is lost; the end of the job |
+//! | another node, for what a process here commits | a commit of it; its death; the end of its job; [`super::MISSING_KEY_DELAY`] |
+//!
+//! Several clients that want the same of a process share one question. Whatever they ask for, the answer is all that the
+//! process has committed for other nodes, and is kept: later gets find it here.
+
+use std::collections::BTreeMap;
+
+use base::Time;
+use bytes::Bytes;
+
+use super::{
+    Asker, GetTicket, Output, ReplyTo, Server,
+    share::{Patience, Question},
+    stored::View,
+};
+use crate::{
+    message::Answer,
+    value::{Info, Key, Nspace, Proc, Status},
+};
+
+/// Questions of a server that other nodes have not answered. The client that would need one more gets OUT_OF_RESOURCE.
+pub const MAX_QUESTIONS: usize = 16_384;
+
+/// Questions that were sent.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    sent: BTreeMap<GetTicket, Sent>,
+    /// Those that clients share, by what they ask.
+    by_text: BTreeMap<Bytes, GetTicket>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Sent {
+    node: u32,
+    target: Proc,
+    text: Bytes,
+    /// A client that has what it has, and wants it anew.
+    refresh: Option<ReplyTo>,
+}
+
+impl Questions {
+    fn remove(&mut self, ticket: GetTicket) -> Option<Sent> {
+        let sent = self.sent.remove(&ticket)?;
+        if self.by_text.get(&sent.text) == Some(&ticket) {
+            self.by_text.remove(&sent.text);
+        }
+        Some(sent)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent.is_empty() && self.by_text.is_empty()
+    }
+}
+
+impl Server {
+    /// Asks another node about a process there, unless the same was asked already.
+    pub(super) fn ask_node(
+        &mut self,
+        node: u32,
+        target: &Proc,
+        key: Option<&Key>,
+        qualifiers: &[Info],
+    ) -> Result<GetTicket, Status> {
+        let question = Question {
+            target: target.clone(),
+            patience: Patience::Waits,
+            key: key.cloned(),
+            qualifiers: qualifiers.to_vec(),
+        };
+        let text = question.encode();
+        if let Some(ticket) = self.questions.by_text.get(&text) {
+            return Ok(*ticket);
+        }
+        let ticket = self.send_question(node, question.target, text.clone(), None)?;
+        self.questions.by_text.insert(text, ticket);
+        Ok(ticket)
+    }
+
+    fn send_question(
+        &mut self,
+        node: u32,
+        target: Proc,
+        text: Bytes,
+        refresh: Option<ReplyTo>,
+    ) -> Result<GetTicket, Status> {
+        if self.questions.sent.len() >= MAX_QUESTIONS {
+            if let Some(reply) = refresh {
+                self.status(reply, Status::OUT_OF_RESOURCE);
+            }
+            return Err(Status::OUT_OF_RESOURCE);
+        }
+        let ticket = GetTicket(self.questions.next);
+        self.questions.next += 1;
+        self.out.push_back(Output::DirectGet {
+            ticket,
+            node,
+            question: text.clone(),
+        });
+        let sent = Sent {
+            node,
+            target,
+            text,
+            refresh,
+        };
+        self.questions.sent.insert(ticket, sent);
+        Ok(ticket)
+    }
+
+    /// The data of a process on another node, for a client that wants to have it anew.
+    pub(super) fn refresh_from(&mut self, node: u32, reply: ReplyTo, target: Proc) {
+        let question = Question {
+            target: target.clone(),
+            patience: Patience::AtOnce,
+            key: None,
+            qualifiers: Vec::new(),
+        };
+        let text = question.encode();
+        // When there is no room, it was told.
+        let _ = self.send_question(node, target, text, Some(reply));
+    }
+
+    /// Another node has answered.
+    pub(super) fn on_direct_got(
+        &mut self,
+        now: Time,
+        ticket: GetTicket,
+        result: Result<&[u8], Status>,
+    ) {
+        let Some(sent) = self.questions.remove(ticket) else {
+            return;
+        };
+        let target = sent.target;
+        let stored = result.and_then(|data| self.store_from(sent.node, &target, data));
+        let status = match stored {
+            Ok(()) => Status::SUCCESS,
+            Err(status) => status,
+        };
+        if let Some(reply) = sent.refresh {
+            self.tell_refreshed(reply, &target, status);
+        }
+        if status == Status::SUCCESS {
+            self.retry_gets_about(now, &[target]);
+        }
+        // What was asked for should be among it. If it is not, it never will be.
+        let status = match status {
+            Status::SUCCESS => Status::NOT_FOUND,
+            status => status,
+        };
+        self.fail_gets_of_question(ticket, status);
+    }
+
+    fn tell_refreshed(&mut self, reply: ReplyTo, target: &Proc, status: Status) {
+        let data = self.jobs.get(&target.nspace);
+        let data = data.and_then(|job| job.stored.of(target.rank));
+        let answer = match data.filter(|_| status == Status::SUCCESS) {
+            Some(data) => Answer::Refreshed {
+                status,
+                facts: data.facts(View::Remote),
+            },
+            None if status == Status::SUCCESS => Answer::Status(Status::NOT_FOUND),
+            None => Answer::Status(status),
+        };
+        self.answer(reply, &answer);
+    }
+
+    /// A job is over: nobody waits for what its processes have committed.
+    pub(super) fn forget_direct_gets(&mut self, nspace: &Nspace) {
+        let over: Vec<GetTicket> = self
+            .questions
+            .sent
+            .iter()
+            .filter(|(_, sent)| sent.target.nspace == *nspace)
+            .map(|(ticket, _)| *ticket)
+            .collect();
+        for ticket in over {
+            if let Some(reply) = self.questions.remove(ticket).and_then(|sent| sent.refresh) {
+                self.status(reply, Status::NOT_FOUND);
+            }
+        }
+    }
+
+    /// Another node asks about a process here.
+    pub(super) fn on_asked(&mut self, now: Time, node: u32, ticket: GetTicket, question: &[u8]) {
+        let asker = Asker::Node { node, ticket };
+        match Question::decode(question) {
+            Ok(question) => self.get_for_node(now, asker, question),
+            Err(_) => self.answer_get(asker, Err(Status::UNPACK_FAILURE)),
+        }
+    }
+}

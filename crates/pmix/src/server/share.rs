@@ -1,0 +1,364 @@
+//! What servers of different nodes say to each other about collectives and gets. Hosts carry it and do not look at it.
+//!
+//! All of it is packed like the values of PMIx, in one format whatever the clients speak. It comes from a server of the
+//! same version, and is decoded with the bounds of the codec all the same.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::collective::Kind;
+use crate::{
+    Error, Malformed,
+    codec::{Format, Reader, Size, Writer},
+    value::{Info, Key, Nspace, PmixRank, Proc, Status},
+};
+
+/// The format that servers use among themselves.
+pub(super) const FORMAT: Format = Format::V4;
+
+/// Names a collective, in the same way on every node: by what is done and by the members that its callers name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GatherId(pub Bytes);
+
+/// Whether a collective can do without members that have gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    All,
+    /// Those that are left are enough.
+    Left,
+}
+
+const FENCE: u8 = 0;
+const CONNECT: u8 = 1;
+const DISCONNECT: u8 = 2;
+const CONSTRUCT: u8 = 3;
+const CONSTRUCT_OPTIONAL: u8 = 4;
+const DESTRUCT: u8 = 5;
+
+impl GatherId {
+    /// The name of a collective over these members.
+    pub(super) fn new(kind: &Kind, need: Need, members: &[Proc]) -> Self {
+        let mut writer = Writer::new(FORMAT);
+        let (number, group) = match (kind, need) {
+            (Kind::Fence, _) => (FENCE, None),
+            (Kind::Connect, _) => (CONNECT, None),
+            (Kind::Disconnect, _) => (DISCONNECT, None),
+            (Kind::Construct(group), Need::All) => (CONSTRUCT, Some(group)),
+            (Kind::Construct(group), Need::Left) => (CONSTRUCT_OPTIONAL, Some(group)),
+            (Kind::Destruct(group), _) => (DESTRUCT, Some(group)),
+        };
+        writer.item(&number);
+        if let Some(group) = group {
+            writer.item(group);
+        }
+        let mut ranks: BTreeMap<&Nspace, Vec<PmixRank>> = BTreeMap::new();
+        for member in members {
+            ranks.entry(&member.nspace).or_default().push(member.rank);
+        }
+        for (nspace, mut ranks) in ranks {
+            ranks.sort_unstable();
+            ranks.dedup();
+            writer.item(nspace);
+            writer.items(&ranks);
+        }
+        Self(writer.into_bytes().into())
+    }
+
+    /// What it names.
+    pub(super) fn decode(&self) -> Result<(Kind, Need, Vec<Proc>), Error> {
+        let mut reader = Reader::new(FORMAT, &self.0);
+        let number: u8 = reader.item()?;
+        let (kind, need) = match number {
+            FENCE => (Kind::Fence, Need::All),
+            CONNECT => (Kind::Connect, Need::All),
+            DISCONNECT => (Kind::Disconnect, Need::All),
+            CONSTRUCT => (Kind::Construct(reader.item()?), Need::All),
+            CONSTRUCT_OPTIONAL => (Kind::Construct(reader.item()?), Need::Left),
+            DESTRUCT => (Kind::Destruct(reader.item()?), Need::Left),
+            _ => return Err(Error::malformed(Malformed::NumberTooLarge)),
+        };
+        let mut members = Vec::new();
+        while !reader.is_empty() {
+            let nspace: Nspace = reader.item()?;
+            let ranks: Vec<PmixRank> = reader.items()?;
+            members.extend(ranks.into_iter().map(|rank| Proc {
+                nspace: nspace.clone(),
+                rank,
+            }));
+        }
+        Ok((kind, need, members))
+    }
+}
+
+/// What one node brings to a collective whose members on it have all called.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Share {
+    /// They have called, and nothing else is to be said.
+    Called,
+    /// They have called, but it cannot be done here: nobody does it.
+    Failed(Status),
+    /// They are in a fence that collects no data.
+    Fence,
+    /// They are in a fence that collects data: what they have committed for other nodes.
+    FenceWithData(Vec<Contribution>),
+    /// They construct a group.
+    Construct {
+        /// The number that the group has if this is the lowest of its nodes.
+        context: u64,
+        members: Vec<Joined>,
+    },
+}
+
+/// What one process has committed for other nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contribution {
+    pub proc: Proc,
+    /// Each KVAL.
+    pub data: Bytes,
+}
+
+/// One process that constructs a group, and what it says about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Joined {
+    pub proc: Proc,
+    pub infos: Vec<Info>,
+}
+
+impl Share {
+    /// The share as hosts carry it.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut writer = Writer::new(FORMAT);
+        match self {
+            Self::Called => writer.item(&0_u8),
+            Self::Failed(status) => {
+                writer.item(&1_u8);
+                writer.item(status);
+            }
+            Self::Fence => writer.item(&2_u8),
+            Self::FenceWithData(data) => {
+                writer.item(&3_u8);
+                for Contribution { proc, data } in data {
+                    writer.item(proc);
+                    writer.item(data);
+                }
+            }
+            Self::Construct { context, members } => {
+                writer.item(&4_u8);
+                writer.item(&Size(*context));
+                for Joined { proc, infos } in members {
+                    writer.item(proc);
+                    writer.list(infos);
+                }
+            }
+        }
+        writer.into_bytes().into()
+    }
+
+    /// Takes apart what a host has carried.
+    ///
+    /// # Errors
+    /// The bytes are no share.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(FORMAT, bytes);
+        let number: u8 = reader.item()?;
+        let share = match number {
+            0 => Self::Called,
+            1 => Self::Failed(reader.item()?),
+            2 => Self::Fence,
+            3 => {
+                let mut data = Vec::new();
+                while !reader.is_empty() {
+                    data.push(Contribution {
+                        proc: reader.item()?,
+                        data: reader.item()?,
+                    });
+                }
+                Self::FenceWithData(data)
+            }
+            4 => {
+                let Size(context) = reader.item()?;
+                let mut members = Vec::new();
+                while !reader.is_empty() {
+                    members.push(Joined {
+                        proc: reader.item()?,
+                        infos: reader.list()?,
+                    });
+                }
+                Self::Construct { context, members }
+            }
+            _ => return Err(Error::malformed(Malformed::NumberTooLarge)),
+        };
+        end(&reader)?;
+        Ok(share)
+    }
+}
+
+/// What one server asks another one about a process there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    pub target: Proc,
+    pub patience: Patience,
+    /// One key, or all that it has committed.
+    pub key: Option<Key>,
+    /// Which of several values of the key.
+    pub qualifiers: Vec<Info>,
+}
+
+/// Whether a question waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Until the process commits what is asked for, or never can.
+    Waits,
+    /// It is answered by what there is.
+    AtOnce,
+}
+
+impl Question {
+    /// The question as hosts carry it.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut writer = Writer::new(FORMAT);
+        writer.item(&self.target);
+        writer.item(&(self.patience == Patience::Waits));
+        writer.items(self.key.as_slice());
+        if self.key.is_some() {
+            writer.list(&self.qualifiers);
+        }
+        writer.into_bytes().into()
+    }
+
+    /// Takes apart what a host has carried.
+    ///
+    /// # Errors
+    /// The bytes are no question.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(FORMAT, bytes);
+        let target = reader.item()?;
+        let patience = if reader.item::<bool>()? {
+            Patience::Waits
+        } else {
+            Patience::AtOnce
+        };
+        let (mut key, mut qualifiers) = (None, Vec::new());
+        if !reader.is_empty() {
+            key = Some(reader.item()?);
+            qualifiers = reader.list()?;
+        }
+        end(&reader)?;
+        Ok(Self {
+            target,
+            patience,
+            key,
+            qualifiers,
+        })
+    }
+}
+
+/// Nothing may follow.
+fn end(reader: &Reader<'_>) -> Result<(), Error> {
+    if reader.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::malformed(Malformed::NotOne))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, option, prelude::*};
+
+    use super::*;
+    use crate::value::strategy;
+
+    fn infos() -> impl Strategy<Value = Vec<Info>> {
+        vec(strategy::info(), 0..4)
+    }
+
+    fn shares() -> impl Strategy<Value = Share> {
+        let contribution =
+            (strategy::process(), vec(any::<u8>(), 0..40)).prop_map(|(proc, data)| Contribution {
+                proc,
+                data: data.into(),
+            });
+        let joined =
+            (strategy::process(), infos()).prop_map(|(proc, infos)| Joined { proc, infos });
+        prop_oneof![
+            Just(Share::Called),
+            Just(Share::Fence),
+            strategy::status().prop_map(Share::Failed),
+            vec(contribution, 0..5).prop_map(Share::FenceWithData),
+            (any::<u64>(), vec(joined, 0..5))
+                .prop_map(|(context, members)| Share::Construct { context, members }),
+        ]
+    }
+
+    fn questions() -> impl Strategy<Value = Question> {
+        (
+            strategy::process(),
+            any::<bool>(),
+            option::of((strategy::key(), infos())),
+        )
+            .prop_map(|(target, waits, what)| {
+                let (key, qualifiers) = what.map_or((None, Vec::new()), |(key, qualifiers)| {
+                    (Some(key), qualifiers)
+                });
+                Question {
+                    target,
+                    patience: if waits {
+                        Patience::Waits
+                    } else {
+                        Patience::AtOnce
+                    },
+                    key,
+                    qualifiers,
+                }
+            })
+    }
+
+    fn kinds() -> impl Strategy<Value = (Kind, Need)> {
+        let name = || strategy::nspace();
+        prop_oneof![
+            Just((Kind::Fence, Need::All)),
+            Just((Kind::Connect, Need::All)),
+            Just((Kind::Disconnect, Need::All)),
+            name().prop_map(|name| (Kind::Construct(name), Need::All)),
+            name().prop_map(|name| (Kind::Construct(name), Need::Left)),
+            name().prop_map(|name| (Kind::Destruct(name), Need::Left)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_share_reads_back_as_it_was_written(share in shares()) {
+            prop_assert_eq!(Share::decode(&share.encode()), Ok(share));
+        }
+
+        #[test]
+        fn a_question_reads_back_as_it_was_written(question in questions()) {
+            prop_assert_eq!(Question::decode(&question.encode()), Ok(question));
+        }
+
+        /// However the members are ordered, the name is the same, and says who they are.
+        #[test]
+        fn an_id_does_not_depend_on_the_order_of_members(
+            (kind, need) in kinds(),
+            mut members in vec(strategy::process(), 0..8),
+        ) {
+            let id = GatherId::new(&kind, need, &members);
+            members.reverse();
+            prop_assert_eq!(&GatherId::new(&kind, need, &members), &id);
+            members.sort_unstable();
+            members.dedup();
+            prop_assert_eq!(id.decode(), Ok((kind, need, members)));
+        }
+
+        #[test]
+        fn bytes_are_a_share_or_are_refused(bytes in vec(any::<u8>(), 0..100)) {
+            let _ = Share::decode(&bytes);
+            let _ = Question::decode(&bytes);
+            let _ = GatherId(bytes.into()).decode();
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Nodes with a server each, and a controller between them.
+//!
+//! Whatever leaves a node waits in a queue for the controller, and what the controller says in one for each node, so that
+//! a test decides what crosses on the way.
+
+use std::{collections::VecDeque, ffi::CString, time::Duration};
+
+use base::ExitStatus;
+use bytes::Bytes;
+use pmix::{
+    message::{Answer, Request},
+    server::{
+        AppFacts, Conn, Elsewhere, Event, GatherId, GatherNumber, GatherTicket, Gathers, GetTicket,
+        Input, Job, NodeFacts, Notice, Output, RankFacts,
+    },
+    value::{Info, Nspace, Status, Value},
+};
+
+use crate::world::{World, job, proc, values_of};
+
+/// What the controller says to a node.
+#[derive(Clone, Debug)]
+pub(crate) enum ToNode {
+    Gathered(GatherTicket, Result<Vec<(u32, Bytes)>, Status>),
+    Awaited(GatherId, GatherNumber),
+    AskedFor(u32, GetTicket, Bytes),
+    DirectGot(GetTicket, Result<Bytes, Status>),
+    Event(Box<Event>),
+}
+
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<World>,
+    pub(crate) gathers: Gathers,
+    pub(crate) inboxes: Vec<VecDeque<ToNode>>,
+    lost: Vec<bool>,
+    /// Messages from nodes to the controller.
+    pub(crate) said: usize,
+}
+
+/// The facts of a job whose ranks are on these nodes, as node `here` has them.
+pub(crate) fn job_on(name: &str, ranks: &[u32], here: u32, nodes: u32) -> Job {
+    let size = u32::try_from(ranks.len()).unwrap();
+    let on = |node: u32| ranks.iter().filter(move |other| **other == node).count();
+    Job {
+        apps: vec![AppFacts {
+            size,
+            ..AppFacts::default()
+        }],
+        nodes: (0..nodes)
+            .map(|node| NodeFacts {
+                name: CString::new(format!("node{node}")).unwrap(),
+                id: node,
+                procs: u32::try_from(on(node)).unwrap(),
+                oversubscribed: false,
+            })
+            .collect(),
+        ranks: ranks
+            .iter()
+            .enumerate()
+            .map(|(rank, node)| {
+                let before = ranks[..rank].iter().filter(|other| *other == node).count();
+                RankFacts {
+                    app_rank: u32::try_from(rank).unwrap(),
+                    node: *node,
+                    local_rank: u16::try_from(before).unwrap(),
+                    node_rank: u16::try_from(before).unwrap(),
+                    ..RankFacts::default()
+                }
+            })
+            .collect(),
+        here,
+        ..job(name, size)
+    }
+}
+
+impl Cluster {
+    /// So many nodes, which all know these jobs: by rank the node that it is on.
+    pub(crate) fn new(nodes: u32, jobs: &[(&str, &[u32])]) -> Self {
+        let mut cluster = Self {
+            nodes: (0..nodes)
+                .map(|node| World::on(node, (u64::from(node) + 1, nodes.into())))
+                .collect(),
+            gathers: Gathers::default(),
+            inboxes: (0..nodes).map(|_| VecDeque::new()).collect(),
+            lost: vec![false; nodes as usize],
+            said: 0,
+        };
+        for (name, ranks) in jobs {
+            for node in 0..nodes {
+                let job = job_on(name, ranks, node, nodes);
+                cluster.nodes[node as usize].handle(Input::Register(Box::new(job)));
+            }
+        }
+        cluster
+    }
+
+    /// A job `a` with these ranks, all connected: the cluster and each rank's node and connection.
+    pub(crate) fn of(nodes: u32, ranks: &[u32]) -> (Self, Vec<Rank>) {
+        let mut cluster = Self::new(nodes, &[("a", ranks)]);
+        let conns = cluster.connect_all("a", ranks);
+        (cluster, conns)
+    }
+
+    pub(crate) fn connect_all(&mut self, name: &str, ranks: &[u32]) -> Vec<Rank> {
+        let ranks = (0..).zip(ranks);
+        ranks
+            .map(|(rank, node)| {
+                (
+                    *node as usize,
+                    self.nodes[*node as usize].connect(name, rank),
+                )
+            })
+            .collect()
+    }
+
+    /// Sends a request, and carries nothing.
+    pub(crate) fn send_only(&mut self, (node, conn): Rank, request: &Request) -> u32 {
+        self.nodes[node].send(conn, request)
+    }
+
+    /// Sends a request, and carries everything that comes of it.
+    pub(crate) fn send(&mut self, rank: Rank, request: &Request) -> u32 {
+        let tag = self.send_only(rank, request);
+        self.settle();
+        tag
+    }
+
+    pub(crate) fn answer(&mut self, (node, conn): Rank, tag: u32) -> Option<Answer> {
+        self.nodes[node].answer(conn, tag)
+    }
+
+    pub(crate) fn status(&mut self, (node, conn): Rank, tag: u32) -> Option<Status> {
+        self.nodes[node].status(conn, tag)
+    }
+
+    /// Sends a request that is answered as soon as everything was carried.
+    pub(crate) fn ask(&mut self, rank: Rank, request: &Request) -> Answer {
+        let tag = self.send(rank, request);
+        let answer = self.answer(rank, tag);
+        answer.unwrap_or_else(|| panic!("{request:?} is not answered"))
+    }
+
+    pub(crate) fn told(&mut self, rank: Rank, request: &Request) -> Status {
+        self.ask(rank, request).status()
+    }
+
+    /// All send the same request; what each is told.
+    pub(crate) fn together(&mut self, ranks: &[Rank], request: &Request) -> Vec<Option<Status>> {
+        let tags: Vec<u32> = ranks.iter().map(|rank| self.send(*rank, request)).collect();
+        let both = ranks.iter().zip(tags);
+        both.map(|(rank, tag)| self.status(*rank, tag)).collect()
+    }
+
+    /// The number that a rank finds under a key of another one.
+    pub(crate) fn value(&mut self, rank: Rank, of: u32, key: &str) -> Result<u32, Status> {
+        let of = proc("a", of);
+        let answer = self.ask(rank, &crate::world::get(&of, key, Vec::new()));
+        if answer.status() != Status::SUCCESS {
+            return Err(answer.status());
+        }
+        let format = self.nodes[rank.0].format(rank.1);
+        match values_of(format, &answer, &of).get(key) {
+            Some(Value::Uint32(number)) => Ok(*number),
+            other => panic!("{key} of {of} is {other:?}"),
+        }
+    }
+
+    pub(crate) fn put(&mut self, (node, conn): Rank, values: &[(&str, u32)]) {
+        self.nodes[node].put(conn, values);
+    }
+
+    /// Takes the first message of a node to the controller.
+    pub(crate) fn carry(&mut self, node: usize) -> bool {
+        let Some(output) = self.nodes[node].away.pop_front() else {
+            return false;
+        };
+        if self.lost[node] {
+            return true;
+        }
+        self.said += 1;
+        let from = u32::try_from(node).unwrap();
+        let notices = match output {
+            Output::Gather {
+                ticket,
+                id,
+                nodes,
+                share,
+            } => {
+                assert!(nodes.is_sorted() && nodes.contains(&from) && nodes.len() > 1);
+                self.gathers.share(from, ticket, &id, &nodes, share)
+            }
+            Output::Absent { id, status } => self.gathers.absent(from, &id, status),
+            Output::Withdrawn { ticket, id, status } => {
+                self.gathers.withdrawn(from, ticket, &id, status)
+            }
+            Output::MembersGone => self.gathers.members_gone(from),
+            Output::Declined { id, number, result } => {
+                self.gathers.declined(from, &id, number, result)
+            }
+            Output::DirectGet {
+                ticket,
+                node,
+                question,
+            } => {
+                if self.lost[node as usize] {
+                    let got = ToNode::DirectGot(ticket, Err(Status::LOST_CONNECTION));
+                    self.say(from, got);
+                } else {
+                    self.say(node, ToNode::AskedFor(from, ticket, question));
+                }
+                Vec::new()
+            }
+            Output::Told {
+                node,
+                ticket,
+                result,
+            } => {
+                self.say(node, ToNode::DirectGot(ticket, result));
+                Vec::new()
+            }
+            Output::Event { event, elsewhere } => {
+                for node in 0..self.nodes.len() {
+                    let number = u32::try_from(node).unwrap();
+                    let concerned = match &elsewhere {
+                        Elsewhere::Nowhere => false,
+                        Elsewhere::Everywhere => true,
+                        Elsewhere::On(nodes) => nodes.contains(&number),
+                    };
+                    if concerned && number != from {
+                        self.say(number, ToNode::Event(event.clone()));
+                    }
+                }
+                Vec::new()
+            }
+            output => panic!("{output:?} does not leave a node"),
+        };
+        self.notice(notices);
+        true
+    }
+
+    fn notice(&mut self, notices: Vec<Notice>) {
+        for notice in notices {
+            match notice {
+                Notice::Gathered {
+                    node,
+                    ticket,
+                    result,
+                } => {
+                    let result = result.map(|shares| shares.to_vec());
+                    self.say(node, ToNode::Gathered(ticket, result));
+                }
+                Notice::Awaited { node, id, number } => {
+                    self.say(node, ToNode::Awaited(id, number));
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, node: u32, message: ToNode) {
+        if !self.lost[node as usize] {
+            self.inboxes[node as usize].push_back(message);
+        }
+    }
+
+    /// Takes the first message of the controller to a node.
+    pub(crate) fn deliver(&mut self, node: usize) -> bool {
+        let Some(message) = self.inboxes[node].pop_front() else {
+            return false;
+        };
+        let world = &mut self.nodes[node];
+        match message {
+            ToNode::Gathered(ticket, Ok(shares)) => world.handle(Input::Gathered {
+                ticket,
+                result: Ok(&shares),
+            }),
+            ToNode::Gathered(ticket, Err(status)) => world.handle(Input::Gathered {
+                ticket,
+                result: Err(status),
+            }),
+            ToNode::Awaited(id, number) => world.handle(Input::Awaited { id, number }),
+            ToNode::AskedFor(node, ticket, question) => world.handle(Input::AskedFor {
+                node,
+                ticket,
+                question: &question,
+            }),
+            ToNode::DirectGot(ticket, result) => world.handle(Input::DirectGot {
+                ticket,
+                result: result.as_deref().map_err(|status| *status),
+            }),
+            ToNode::Event(event) => world.handle(Input::Event(event)),
+        }
+        true
+    }
+
+    /// Everything that is on its way arrives.
+    pub(crate) fn settle(&mut self) {
+        let mut steps = 0;
+        let mut moved = true;
+        while moved {
+            moved = false;
+            for node in 0..self.nodes.len() {
+                while self.carry(node) || self.deliver(node) {
+                    moved = true;
+                    steps += 1;
+                    assert!(steps < 100_000, "the nodes talk for ever");
+                }
+            }
+        }
+    }
+
+    /// Time passes, and everything arrives meanwhile.
+    pub(crate) fn pass(&mut self, duration: Duration) {
+        let step = Duration::from_millis(100);
+        let mut left = duration;
+        while !left.is_zero() {
+            let now = left.min(step);
+            for node in 0..self.nodes.len() {
+                self.nodes[node].pass(now);
+            }
+            self.settle();
+            left -= now;
+        }
+    }
+
+    /// A process ends, and its connection with it.
+    pub(crate) fn end(&mut self, rank: Rank, name: &str, number: u32, status: ExitStatus) {
+        let (node, conn) = rank;
+        if self.nodes[node].is_open(conn) {
+            self.nodes[node].close(conn);
+        }
+        self.nodes[node].end(name, number, status);
+        self.settle();
+    }
+
+    /// A node is lost.
+    pub(crate) fn lose(&mut self, node: usize) {
+        self.lost[node] = true;
+        self.inboxes[node].clear();
+        let notices = self.gathers.node_lost(u32::try_from(node).unwrap());
+        self.notice(notices);
+        self.settle();
+    }
+
+    /// Everybody leaves, and nothing is left behind.
+    pub(crate) fn leave_nothing(mut self, jobs: &[&str]) {
+        for name in jobs {
+            for node in &mut self.nodes {
+                node.handle(Input::Deregister(Nspace::from_text(name).unwrap()));
+            }
+            self.settle();
+        }
+        assert!(self.gathers.is_empty(), "{:?}", self.gathers);
+        assert!(self.inboxes.iter().all(VecDeque::is_empty));
+        for mut node in self.nodes {
+            node.away.clear();
+            node.leave_nothing();
+        }
+    }
+}
+
+/// The node of a rank and its connection there.
+pub(crate) type Rank = (usize, Conn);
+
+pub(crate) fn with(request: &Request, more: Info) -> Request {
+    let mut request = request.clone();
+    match &mut request {
+        Request::Fence { infos, .. }
+        | Request::Connect { infos, .. }
+        | Request::Disconnect { infos, .. }
+        | Request::GroupConstruct { infos, .. }
+        | Request::GroupDestruct { infos, .. } => infos.push(more),
+        _ => panic!("{request:?} is no collective"),
+    }
+    request
+}

@@ -1,0 +1,456 @@
+//! Fences and their kin over several nodes.
+
+use std::time::Duration;
+
+use base::ExitStatus;
+use pmix::{
+    keys,
+    message::{Answer, Request},
+    server::{Conn, Input, LOST_DELAY},
+    value::{PmixRank, Proc, Scope, Status},
+};
+
+use crate::{
+    cluster::{Cluster, with},
+    world::{KILLED, all, commit, fence, flag, nspace, proc, seconds, text},
+};
+
+/// The collectives that can be over several nodes, each over these processes.
+pub(crate) fn kinds(procs: &[Proc]) -> [(&'static str, Request); 5] {
+    let procs = procs.to_vec();
+    [
+        ("fence", fence(&procs)),
+        (
+            "connect",
+            Request::Connect {
+                procs: procs.clone(),
+                infos: Vec::new(),
+                data: Vec::new(),
+            },
+        ),
+        (
+            "disconnect",
+            Request::Disconnect {
+                procs: procs.clone(),
+                infos: Vec::new(),
+            },
+        ),
+        (
+            "construct",
+            Request::GroupConstruct {
+                group: text("group"),
+                procs: procs.clone(),
+                infos: Vec::new(),
+            },
+        ),
+        (
+            "destruct",
+            Request::GroupDestruct {
+                group: text("group"),
+                procs: Some(procs),
+                infos: Vec::new(),
+            },
+        ),
+    ]
+}
+
+fn collecting(procs: &[Proc]) -> Request {
+    with(&fence(procs), flag(keys::COLLECT_DATA))
+}
+
+/// Whoever is last, nobody is let go before, and everybody then.
+#[test]
+pub(crate) fn all_come() {
+    let (mut cluster, ranks) = Cluster::of(3, &[0, 0, 1, 1, 2]);
+    for (kind, request) in kinds(&[all("a")]) {
+        for last in 0..ranks.len() {
+            let order: Vec<_> = (0..ranks.len())
+                .map(|at| ranks[(last + 1 + at) % ranks.len()])
+                .collect();
+            let (final_one, others) = order.split_last().unwrap();
+            let tags: Vec<u32> = others
+                .iter()
+                .map(|rank| cluster.send(*rank, &request))
+                .collect();
+            for (rank, tag) in others.iter().zip(&tags) {
+                assert_eq!(cluster.answer(*rank, *tag), None, "{kind}");
+            }
+            assert_eq!(
+                cluster.told(*final_one, &request),
+                Status::SUCCESS,
+                "{kind}"
+            );
+            for (rank, tag) in others.iter().zip(tags) {
+                assert_eq!(cluster.status(*rank, tag), Some(Status::SUCCESS), "{kind}");
+            }
+        }
+    }
+    cluster.leave_nothing(&["a"]);
+}
+
+/// A fence of those on one node concerns no other.
+#[test]
+fn what_is_on_one_node_does_not_leave_it() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
+    for (kind, request) in kinds(&[proc("a", 0), proc("a", 1)]) {
+        let told = cluster.together(&ranks[..2], &request);
+        assert_eq!(told, [Some(Status::SUCCESS); 2], "{kind}");
+    }
+    let peers = Proc {
+        nspace: nspace("a"),
+        rank: PmixRank::LOCAL_PEERS,
+    };
+    cluster.together(&ranks[..2], &fence(&[peers]));
+    assert_eq!(cluster.said, 0);
+    cluster.leave_nothing(&["a"]);
+}
+
+#[test]
+fn who_is_meant_must_be_the_same_everywhere() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
+    let peers = Proc {
+        nspace: nspace("a"),
+        rank: PmixRank::LOCAL_PEERS,
+    };
+    let request = fence(&[peers, proc("a", 2)]);
+    assert_eq!(cluster.told(ranks[0], &request), Status::NOT_SUPPORTED);
+    let beyond = fence(&[proc("a", 0), proc("a", 3)]);
+    assert_eq!(cluster.told(ranks[0], &beyond), Status::BAD_PARAM);
+    cluster.leave_nothing(&["a"]);
+}
+
+/// What each has put is known everywhere afterwards, and nobody has to ask for it.
+#[test]
+fn data_goes_both_ways() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1, 0, 1]);
+    for (number, rank) in (0..).zip(&ranks) {
+        cluster.put(*rank, &[("key", 100 + number)]);
+    }
+    let told = cluster.together(&ranks, &collecting(&[all("a")]));
+    assert_eq!(told.last(), Some(&Some(Status::SUCCESS)));
+    let said = cluster.said;
+    for rank in &ranks {
+        for of in 0..4 {
+            assert_eq!(cluster.value(*rank, of, "key"), Ok(100 + of));
+        }
+    }
+    assert_eq!(cluster.said, said, "somebody asked another node");
+    cluster.leave_nothing(&["a"]);
+}
+
+/// What is for the node alone stays there; what is for others is not for those on the node.
+#[test]
+pub(crate) fn scopes() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
+    let (node, conn) = ranks[0];
+    let format = cluster.nodes[node].format(conn);
+    for (scope, key) in [
+        (Scope::LOCAL, "local"),
+        (Scope::REMOTE, "remote"),
+        (Scope::GLOBAL, "global"),
+    ] {
+        let request = commit(format, scope, &[(key, 7)]);
+        assert_eq!(cluster.nodes[node].told(conn, &request), Status::SUCCESS);
+    }
+    cluster.together(&ranks, &collecting(&[all("a")]));
+    let cases = [
+        // Before anything is asked for, which would bring the right data.
+        (ranks[2], "local", None),
+        (ranks[1], "remote", None),
+        (ranks[1], "local", Some(Ok(7))),
+        (ranks[1], "global", Some(Ok(7))),
+        (ranks[2], "remote", Some(Ok(7))),
+        (ranks[2], "global", Some(Ok(7))),
+    ];
+    for (rank, key, expected) in cases {
+        match expected {
+            Some(value) => assert_eq!(cluster.value(rank, 0, key), value, "{key}"),
+            None => {
+                let request = crate::world::get(&proc("a", 0), key, Vec::new());
+                let tag = cluster.send(rank, &request);
+                assert_eq!(cluster.answer(rank, tag), None, "{key}");
+                cluster.pass(pmix::server::MISSING_KEY_DELAY);
+                assert_eq!(cluster.status(rank, tag), Some(Status::NOT_FOUND), "{key}");
+            }
+        }
+    }
+    cluster.leave_nothing(&["a"]);
+}
+
+/// Later data replaces earlier.
+#[test]
+fn data_of_the_second_fence() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    for round in 0..3 {
+        cluster.put(ranks[0], &[("key", round)]);
+        cluster.together(&ranks, &collecting(&[all("a")]));
+        assert_eq!(cluster.value(ranks[1], 0, "key"), Ok(round));
+    }
+    cluster.leave_nothing(&["a"]);
+}
+
+#[test]
+fn some_want_data_and_others_do_not() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let tag = cluster.send(ranks[0], &collecting(&[all("a")]));
+    let last = cluster.told(ranks[1], &fence(&[all("a")]));
+    assert_eq!(last, Status::INVALID_ARG);
+    assert_eq!(cluster.status(ranks[0], tag), Some(Status::INVALID_ARG));
+    // It is enough that they disagree on one node.
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1, 1]);
+    let tags = [
+        cluster.send(ranks[0], &fence(&[all("a")])),
+        cluster.send(ranks[1], &collecting(&[all("a")])),
+        cluster.send(ranks[2], &fence(&[all("a")])),
+    ];
+    for (rank, tag) in ranks.iter().zip(tags) {
+        assert_eq!(cluster.status(*rank, tag), Some(Status::INVALID_ARG));
+    }
+    cluster.leave_nothing(&["a"]);
+}
+
+/// A process may be in the next fence before others are in the first.
+#[test]
+fn two_fences_over_the_same_members() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let request = fence(&[all("a")]);
+    let early = [
+        cluster.send(ranks[0], &request),
+        cluster.send(ranks[0], &request),
+    ];
+    assert_eq!(cluster.told(ranks[1], &request), Status::SUCCESS);
+    assert_eq!(cluster.status(ranks[0], early[0]), Some(Status::SUCCESS));
+    assert_eq!(cluster.answer(ranks[0], early[1]), None);
+    assert_eq!(cluster.told(ranks[1], &request), Status::SUCCESS);
+    assert_eq!(cluster.status(ranks[0], early[1]), Some(Status::SUCCESS));
+    cluster.leave_nothing(&["a"]);
+}
+
+/// How a process on another node may be lost, before and after others have called.
+#[test]
+pub(crate) fn a_member_that_has_not_called_is_lost() {
+    type Loss = fn(&mut Cluster, (usize, Conn));
+    let losses: [(&str, Loss); 3] = [
+        ("killed", |cluster, rank| cluster.end(rank, "a", 2, KILLED)),
+        ("finalizes and exits", |cluster, rank| {
+            cluster.nodes[rank.0].finalize(rank.1);
+            cluster.end(rank, "a", 2, ExitStatus::SUCCESS);
+        }),
+        ("closes", |cluster, (node, conn)| {
+            cluster.nodes[node].close(conn);
+            cluster.pass(LOST_DELAY);
+        }),
+    ];
+    for (how, lose) in losses {
+        for (kind, request) in kinds(&[all("a")]) {
+            // On its node nobody else is; or somebody who has called; or who calls later.
+            for (ranks, early) in [
+                (&[0, 0, 1][..], &[0, 1][..]),
+                (&[0, 1, 1], &[0, 1]),
+                (&[0, 1, 1], &[0]),
+                (&[0, 1, 1], &[1]),
+            ] {
+                let (mut cluster, conns) = Cluster::of(2, ranks);
+                let waits: Vec<(usize, u32)> = early
+                    .iter()
+                    .map(|rank| (*rank, cluster.send(conns[*rank], &request)))
+                    .collect();
+                lose(&mut cluster, conns[2]);
+                let expected = match kind {
+                    "destruct" => Status::SUCCESS,
+                    _ => Status::LOST_CONNECTION,
+                };
+                for rank in [0, 1].iter().filter(|rank| !early.contains(rank)) {
+                    let told = cluster.told(conns[*rank], &request);
+                    assert_eq!(told, expected, "{kind}, {how}, {ranks:?}, {early:?}");
+                }
+                for (rank, tag) in waits {
+                    let told = cluster.status(conns[rank], tag);
+                    assert_eq!(told, Some(expected), "{kind}, {how}, {ranks:?}, {early:?}");
+                }
+                // The others can go on without it.
+                let living = [proc("a", 0), proc("a", 1)];
+                let told = cluster.together(&conns[..2], &fence(&living));
+                assert_eq!(told[1], Some(Status::SUCCESS), "{kind}, {how}");
+                cluster.leave_nothing(&["a"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_member_that_waits_is_lost() {
+    for (kind, request) in kinds(&[all("a")]) {
+        let (mut cluster, ranks) = Cluster::of(3, &[0, 1, 2]);
+        let waits = cluster.send(ranks[0], &request);
+        cluster.send(ranks[1], &request);
+        cluster.end(ranks[1], "a", 1, KILLED);
+        let last = cluster.send(ranks[2], &request);
+        // It had come to the fence; but no group has a dead member.
+        let expected = match kind {
+            "connect" | "construct" => Status::LOST_CONNECTION,
+            _ => Status::SUCCESS,
+        };
+        assert_eq!(cluster.status(ranks[0], waits), Some(expected), "{kind}");
+        assert_eq!(cluster.status(ranks[2], last), Some(expected), "{kind}");
+        cluster.leave_nothing(&["a"]);
+    }
+}
+
+/// One who has called twice and one who has died after its first call: the first is done, the second cannot be.
+#[test]
+fn the_second_fence_has_a_dead_member() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let request = fence(&[all("a")]);
+    let tags = [
+        cluster.send(ranks[0], &request),
+        cluster.send(ranks[0], &request),
+    ];
+    cluster.send(ranks[1], &request);
+    cluster.end(ranks[1], "a", 1, KILLED);
+    assert_eq!(cluster.status(ranks[0], tags[0]), Some(Status::SUCCESS));
+    assert_eq!(
+        cluster.status(ranks[0], tags[1]),
+        Some(Status::LOST_CONNECTION)
+    );
+    cluster.leave_nothing(&["a"]);
+}
+
+/// Whose time is over, those who wait with it are told; and the next fence is a new one.
+#[test]
+fn timeouts() {
+    // Who calls with a time-out, and who without one; nobody else comes.
+    for (ranks, impatient, patient) in [
+        (&[0, 1][..], 0, None),
+        (&[0, 1, 2], 0, Some(1)),
+        (&[0, 0, 1, 1], 0, Some(2)),
+        (&[0, 0, 1], 0, Some(2)),
+    ] {
+        for (kind, request) in kinds(&[all("a")]) {
+            let (mut cluster, conns) = Cluster::of(3, ranks);
+            let waits = patient.map(|rank| (rank, cluster.send(conns[rank], &request)));
+            let tag = cluster.send(conns[impatient], &with(&request, seconds(3)));
+            cluster.pass(Duration::from_millis(2900));
+            assert_eq!(cluster.answer(conns[impatient], tag), None, "{kind}");
+            cluster.pass(Duration::from_millis(200));
+            let told = cluster.status(conns[impatient], tag);
+            assert_eq!(told, Some(Status::TIMEOUT), "{kind}, {ranks:?}");
+            // Where all on its node had called, or nobody on it had to be waited for, the other is told as well.
+            if let Some((rank, tag)) = waits
+                && ranks != [0, 0, 1, 1]
+            {
+                let told = cluster.status(conns[rank], tag);
+                assert_eq!(told, Some(Status::TIMEOUT), "{kind}, {ranks:?}");
+            }
+            if patient.is_none() {
+                let told = cluster.together(&conns, &fence(&[all("a")]));
+                assert_eq!(told.last(), Some(&Some(Status::SUCCESS)), "{kind}");
+            }
+            cluster.leave_nothing(&["a"]);
+        }
+    }
+}
+
+#[test]
+fn a_node_is_lost() {
+    for (kind, request) in kinds(&[all("a")]) {
+        let (mut cluster, ranks) = Cluster::of(3, &[0, 1, 2]);
+        let waits = cluster.send(ranks[0], &request);
+        cluster.send(ranks[2], &request);
+        cluster.lose(2);
+        let told = cluster.status(ranks[0], waits);
+        assert_eq!(told, Some(Status::LOST_CONNECTION), "{kind}");
+        let late = cluster.told(ranks[1], &request);
+        assert_eq!(late, Status::LOST_CONNECTION, "{kind}");
+        let others = [proc("a", 0), proc("a", 1)];
+        let told = cluster.together(&ranks[..2], &fence(&others));
+        assert_eq!(told[1], Some(Status::SUCCESS), "{kind}");
+    }
+}
+
+/// The job ends on one node while others of it still wait.
+#[test]
+fn a_job_ends_on_one_node() {
+    for (kind, request) in kinds(&[all("a")]) {
+        let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
+        let tags = [
+            cluster.send(ranks[0], &request),
+            cluster.send(ranks[2], &request),
+        ];
+        cluster.nodes[0].handle(Input::Deregister(nspace("a")));
+        cluster.settle();
+        for (rank, tag) in [ranks[0], ranks[2]].iter().zip(tags) {
+            let told = cluster.status(*rank, tag);
+            assert_eq!(told, Some(Status::LOST_CONNECTION), "{kind}");
+        }
+        let late = cluster.told(ranks[2], &request);
+        let expected = match kind {
+            "destruct" => Status::SUCCESS,
+            _ => Status::LOST_CONNECTION,
+        };
+        assert_eq!(late, expected, "{kind}");
+        cluster.leave_nothing(&["a"]);
+    }
+}
+
+/// Jobs on different nodes connect, know each other's facts and data, and part.
+#[test]
+fn jobs_of_two_nodes_connect() {
+    let jobs: [(&str, &[u32]); 2] = [("a", &[0, 0]), ("b", &[1, 1])];
+    let mut cluster = Cluster::new(2, &jobs);
+    let ranks = [
+        cluster.connect_all("a", &[0, 0]),
+        cluster.connect_all("b", &[1, 1]),
+    ]
+    .concat();
+    let [_, (_, connect), (_, disconnect), ..] = kinds(&[all("a"), all("b")]);
+    let tags: Vec<u32> = ranks
+        .iter()
+        .map(|rank| cluster.send(*rank, &connect))
+        .collect();
+    for (rank, tag) in ranks.iter().zip(tags) {
+        let Some(Answer::Buffers { status, buffers }) = cluster.answer(*rank, tag) else {
+            panic!("no facts");
+        };
+        assert_eq!(status, Status::SUCCESS);
+        // Of the other job.
+        assert_eq!(buffers.len(), 1);
+    }
+    let told = cluster.together(&ranks, &disconnect);
+    assert_eq!(told.last(), Some(&Some(Status::SUCCESS)));
+    cluster.leave_nothing(&["a", "b"]);
+}
+
+/// What stays when nobody is there any more to be answered is bounded, and given up with the job.
+#[test]
+fn a_share_outlives_its_callers() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let request = fence(&[all("a")]);
+    cluster.send(ranks[0], &request);
+    cluster.nodes[0].close(ranks[0].1);
+    cluster.settle();
+    // It has called, and comes back in time.
+    let back = (0, cluster.nodes[0].connect("a", 0));
+    assert_eq!(cluster.told(ranks[1], &request), Status::SUCCESS);
+    let told = cluster.together(&[back, ranks[1]], &request);
+    assert_eq!(told[1], Some(Status::SUCCESS));
+    cluster.leave_nothing(&["a"]);
+}
+
+#[test]
+fn too_many_wait_for_other_nodes() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let (node, mut conn) = ranks[0];
+    let request = fence(&[all("a")]);
+    for number in 0..pmix::server::MAX_SENT {
+        // A connection has no more requests at once.
+        if number % 4000 == 3999 {
+            cluster.nodes[node].close(conn);
+            conn = cluster.nodes[node].connect("a", 0);
+        }
+        cluster.send((node, conn), &request);
+    }
+    let one_more = cluster.told((node, conn), &request);
+    assert_eq!(one_more, Status::OUT_OF_RESOURCE);
+    cluster.leave_nothing(&["a"]);
+}

@@ -1,0 +1,309 @@
+//! Gets about processes of other nodes.
+
+use std::time::Duration;
+
+use pmix::{
+    keys,
+    message::{Answer, Request},
+    server::{Input, MISSING_KEY_DELAY, Output, RankFacts},
+    value::{Status, Value},
+};
+
+use crate::{
+    cluster::{Cluster, Rank, ToNode, job_on},
+    world::{KILLED, all, flag, get, key, nspace, proc, seconds, values_of},
+};
+
+fn ask(cluster: &mut Cluster, rank: Rank, of: u32, key: &str) -> u32 {
+    cluster.send(rank, &get(&proc("a", of), key, Vec::new()))
+}
+
+#[test]
+fn what_is_there_is_told_and_kept() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1, 0]);
+    cluster.put(ranks[1], &[("key", 1), ("other", 2)]);
+    assert_eq!(cluster.value(ranks[0], 1, "key"), Ok(1));
+    let said = cluster.said;
+    // It has come with the first, and for everybody.
+    assert_eq!(cluster.value(ranks[0], 1, "other"), Ok(2));
+    assert_eq!(cluster.value(ranks[2], 1, "key"), Ok(1));
+    assert_eq!(cluster.said, said);
+    // What has been put since is asked for.
+    cluster.put(ranks[1], &[("new", 3)]);
+    assert_eq!(cluster.value(ranks[2], 1, "new"), Ok(3));
+    cluster.leave_nothing(&["a"]);
+}
+
+#[test]
+fn what_is_not_there_yet_is_waited_for() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let tag = ask(&mut cluster, ranks[0], 1, "key");
+    cluster.pass(Duration::from_mins(1));
+    assert_eq!(cluster.answer(ranks[0], tag), None);
+    cluster.put(ranks[1], &[("key", 1)]);
+    cluster.settle();
+    assert_eq!(cluster.status(ranks[0], tag), Some(Status::SUCCESS));
+    cluster.leave_nothing(&["a"]);
+}
+
+/// Several who want the same share one question.
+#[test]
+fn one_question_for_all() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 0, 1]);
+    let request = get(&proc("a", 3), "key", Vec::new());
+    let tags: Vec<u32> = ranks[..3]
+        .iter()
+        .map(|rank| cluster.send_only(*rank, &request))
+        .collect();
+    assert_eq!(cluster.nodes[0].away.len(), 1);
+    cluster.settle();
+    cluster.put(ranks[3], &[("key", 1)]);
+    cluster.settle();
+    for (rank, tag) in ranks.iter().zip(tags) {
+        assert_eq!(cluster.status(*rank, tag), Some(Status::SUCCESS));
+    }
+    cluster.leave_nothing(&["a"]);
+}
+
+#[test]
+fn a_key_that_never_comes() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    cluster.put(ranks[1], &[("key", 1)]);
+    let tag = ask(&mut cluster, ranks[0], 1, "never");
+    assert_eq!(cluster.answer(ranks[0], tag), None);
+    cluster.pass(MISSING_KEY_DELAY);
+    assert_eq!(cluster.status(ranks[0], tag), Some(Status::NOT_FOUND));
+    // Nobody is asked who has been told to say at once what there is, nor for what belongs to the standard.
+    let said = cluster.said;
+    let immediate = get(&proc("a", 1), "never", vec![flag(keys::IMMEDIATE)]);
+    assert_eq!(cluster.told(ranks[0], &immediate), Status::NOT_FOUND);
+    let reserved = get(&proc("a", 1), "pmix.nonsense", Vec::new());
+    assert_eq!(cluster.told(ranks[0], &reserved), Status::NOT_FOUND);
+    assert_eq!(cluster.said, said);
+    cluster.leave_nothing(&["a"]);
+}
+
+#[test]
+fn its_own_time_is_over() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let request = get(&proc("a", 1), "key", vec![seconds(3)]);
+    let impatient = cluster.send(ranks[0], &request);
+    let patient = ask(&mut cluster, ranks[0], 1, "key");
+    cluster.pass(Duration::from_secs(3));
+    assert_eq!(cluster.status(ranks[0], impatient), Some(Status::TIMEOUT));
+    cluster.put(ranks[1], &[("key", 1)]);
+    cluster.settle();
+    assert_eq!(cluster.status(ranks[0], patient), Some(Status::SUCCESS));
+    cluster.leave_nothing(&["a"]);
+}
+
+/// Before, and after somebody has asked.
+#[test]
+pub(crate) fn the_target_dies() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1, 1]);
+    let tag = ask(&mut cluster, ranks[0], 1, "key");
+    cluster.end(ranks[1], "a", 1, KILLED);
+    assert_eq!(cluster.status(ranks[0], tag), Some(Status::NOT_FOUND));
+    let late = ask(&mut cluster, ranks[0], 1, "key");
+    assert_eq!(cluster.status(ranks[0], late), Some(Status::NOT_FOUND));
+    // What it has put before lives on.
+    cluster.put(ranks[2], &[("key", 2)]);
+    cluster.end(ranks[2], "a", 2, KILLED);
+    assert_eq!(cluster.value(ranks[0], 2, "key"), Ok(2));
+    cluster.leave_nothing(&["a"]);
+}
+
+/// Who has asked goes: nothing is left, and its question is answered into the void.
+#[test]
+fn the_asker_goes() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    ask(&mut cluster, ranks[0], 1, "key");
+    cluster.end(ranks[0], "a", 0, KILLED);
+    cluster.put(ranks[1], &[("key", 1)]);
+    cluster.settle();
+    cluster.leave_nothing(&["a"]);
+}
+
+/// The job ends where it is asked, or where it asks.
+#[test]
+fn the_job_ends() {
+    for node in [0, 1] {
+        let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+        let tag = ask(&mut cluster, ranks[0], 1, "key");
+        cluster.nodes[node].handle(Input::Deregister(nspace("a")));
+        cluster.settle();
+        assert_eq!(cluster.status(ranks[0], tag), Some(Status::NOT_FOUND));
+        cluster.leave_nothing(&["a"]);
+    }
+}
+
+#[test]
+fn the_node_is_lost() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    cluster.lose(1);
+    let tag = ask(&mut cluster, ranks[0], 1, "key");
+    assert_eq!(cluster.status(ranks[0], tag), Some(Status::LOST_CONNECTION));
+}
+
+/// Who wants it anew gets what there is now, not what is kept.
+#[test]
+fn anew() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let refresh = Request::RefreshCache {
+        nspace: nspace("a"),
+        rank: proc("a", 1).rank,
+    };
+    assert_eq!(cluster.told(ranks[0], &refresh), Status::NOT_FOUND);
+    cluster.put(ranks[1], &[("key", 1)]);
+    assert_eq!(cluster.value(ranks[0], 1, "key"), Ok(1));
+    cluster.put(ranks[1], &[("key", 2)]);
+    assert_eq!(cluster.value(ranks[0], 1, "key"), Ok(1));
+    let Answer::Refreshed { status, facts } = cluster.ask(ranks[0], &refresh) else {
+        panic!("it has no facts");
+    };
+    assert_eq!(status, Status::SUCCESS);
+    assert_eq!(facts[0].value, Value::Uint32(2));
+    assert_eq!(cluster.value(ranks[0], 1, "key"), Ok(2));
+    cluster.leave_nothing(&["a"]);
+}
+
+/// Data that comes with a fence answers those who have asked directly.
+#[test]
+fn a_fence_is_faster() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let tag = ask(&mut cluster, ranks[0], 1, "key");
+    // The answer to the question is held back.
+    cluster.put(ranks[1], &[("key", 1)]);
+    let told = cluster.nodes[1].away.pop_front().unwrap();
+    let fence = Request::Fence {
+        procs: vec![all("a")],
+        infos: vec![flag(keys::COLLECT_DATA)],
+    };
+    cluster.together(&ranks, &fence);
+    assert_eq!(cluster.status(ranks[0], tag), Some(Status::SUCCESS));
+    cluster.nodes[1].away.push_back(told);
+    cluster.settle();
+    cluster.leave_nothing(&["a"]);
+}
+
+/// Somebody, anybody on this node or in a fence, has put a key.
+#[test]
+fn whoever_has_put_it() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let anybody = pmix::value::Proc {
+        nspace: nspace("a"),
+        rank: pmix::value::PmixRank::UNDEF,
+    };
+    let tag = cluster.send(ranks[0], &get(&anybody, "key", Vec::new()));
+    cluster.put(ranks[1], &[("key", 5)]);
+    let fence = Request::Fence {
+        procs: vec![all("a")],
+        infos: vec![flag(keys::COLLECT_DATA)],
+    };
+    cluster.together(&ranks, &fence);
+    let answer = cluster.answer(ranks[0], tag).unwrap();
+    let format = cluster.nodes[0].format(ranks[0].1);
+    let values = values_of(format, &answer, &proc("a", 1));
+    assert_eq!(values["key"], Value::Uint32(5));
+    cluster.leave_nothing(&["a"]);
+}
+
+/// The facts of all ranks are the same on every node, but for what only their own node knows.
+#[test]
+fn facts_of_ranks_of_other_nodes() {
+    let nodes = [1, 0, 1, 0];
+    let (mut cluster, ranks) = Cluster::of(2, &nodes);
+    for rank in &ranks {
+        let format = cluster.nodes[rank.0].format(rank.1);
+        for (of, node) in (0..).zip(nodes) {
+            let local = RankFacts::clone(&job_on("a", &nodes, 0, 2).ranks[of as usize]).local_rank;
+            for (name, expected) in [
+                ("pmix.nodeid", Value::Uint32(node)),
+                ("pmix.lrank", Value::Uint16(local)),
+                ("pmix.hname", Value::text(&format!("node{node}"))),
+            ] {
+                let answer = cluster.ask(*rank, &get(&proc("a", of), name, Vec::new()));
+                let values = values_of(format, &answer, &proc("a", of));
+                assert_eq!(values[name], expected, "{name} of {of}");
+            }
+        }
+    }
+    cluster.leave_nothing(&["a"]);
+}
+
+/// A node tells of its own processes only, and says something for every question.
+#[test]
+fn questions_that_make_no_sense() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let questions: [&[u8]; 3] = [b"", b"nonsense", &[0xff; 40]];
+    for question in questions {
+        cluster.nodes[1].handle(Input::AskedFor {
+            node: 0,
+            ticket: pmix::server::GetTicket(7),
+            question,
+        });
+        let told = cluster.nodes[1].away.pop_front().unwrap();
+        let Output::Told { result, .. } = told else {
+            panic!("{told:?}");
+        };
+        assert_eq!(result, Err(Status::UNPACK_FAILURE));
+    }
+    // An answer to what nobody has asked.
+    cluster.inboxes[0].push_back(ToNode::DirectGot(
+        pmix::server::GetTicket(7),
+        Err(Status::NOT_FOUND),
+    ));
+    cluster.settle();
+    // Data that is none.
+    let tag = ask(&mut cluster, ranks[0], 1, "key");
+    let ticket = pmix::server::GetTicket(0);
+    cluster.nodes[0].handle(Input::DirectGot {
+        ticket,
+        result: Ok(&[0xff; 10]),
+    });
+    assert_eq!(cluster.status(ranks[0], tag), Some(Status::UNPACK_FAILURE));
+    cluster.leave_nothing(&["a"]);
+}
+
+#[test]
+fn too_many_questions() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let (node, mut conn) = ranks[0];
+    for number in 0..pmix::server::MAX_QUESTIONS {
+        if number % 4000 == 3999 {
+            cluster.nodes[node].close(conn);
+            conn = cluster.nodes[node].connect("a", 0);
+        }
+        cluster.send_only(
+            (node, conn),
+            &get(&proc("a", 1), &format!("key {number}"), Vec::new()),
+        );
+    }
+    let tag = cluster.send_only((node, conn), &get(&proc("a", 1), "more", Vec::new()));
+    assert_eq!(
+        cluster.status((node, conn), tag),
+        Some(Status::OUT_OF_RESOURCE)
+    );
+    cluster.settle();
+    cluster.leave_nothing(&["a"]);
+}
+
+/// A value that qualifiers tell apart is found on another node as well.
+#[test]
+fn qualified_values() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let mut qualifier = crate::world::info(c"color", Value::Uint32(3));
+    qualifier.flags = pmix::value::InfoFlags::QUALIFIER;
+    let value = crate::world::info(c"shape", Value::Uint32(9));
+    let kval = pmix::value::Kval {
+        key: key(keys::QUALIFIED_VALUE.to_str().unwrap()),
+        value: Value::infos(vec![value, qualifier.clone()]),
+    };
+    let format = cluster.nodes[1].format(ranks[1].1);
+    let request = crate::world::commit_of(format, pmix::value::Scope::GLOBAL, &[kval]);
+    let (node, conn) = ranks[1];
+    assert_eq!(cluster.nodes[node].told(conn, &request), Status::SUCCESS);
+    let request = get(&proc("a", 1), "shape", vec![qualifier]);
+    assert_eq!(cluster.told(ranks[0], &request), Status::SUCCESS);
+    cluster.leave_nothing(&["a"]);
+}
