@@ -619,11 +619,18 @@ impl World {
                 Output::Connected { .. }
                 | Output::Finalized { .. }
                 | Output::Lost { .. }
-                | Output::Event(_)
+                | Output::Event { .. }
                 | Output::Wanted { .. }
                 | Output::Ready { .. }
                 | Output::Log { .. }
                 | Output::Refused { .. } => {}
+                Output::Gather { .. }
+                | Output::Absent { .. }
+                | Output::Withdrawn { .. }
+                | Output::MembersGone
+                | Output::Declined { .. }
+                | Output::DirectGet { .. }
+                | Output::Told { .. } => panic!("this machine has one node"),
             }
         }
     }
