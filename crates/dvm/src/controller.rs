@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time, Topology};
+use base::{ExitStatus, JobId, NodeId, ProcId, RankSet, Signal, Time, Topology};
 
 use self::{
     asks::{Asker, Published},
@@ -39,8 +39,8 @@ use crate::{
     hold::{Hold, State},
     planted::{self, Bug},
     proto::{
-        Cause, Chunk, Drained, EndReason, FromFront, Note, Outcome, Refusal, Rest, StartFailure,
-        Stream, TableRow, ToController, ToDaemon, ToFront,
+        Cause, Chunk, Drained, EndClass, EndReason, FromFront, Note, Outcome, Refusal, Rest,
+        StartFailure, Started, Stream, TableRow, ToController, ToDaemon, ToFront,
     },
     spec::{JobSpec, OnFailure, Warning},
     stdio::{self, STDIN_WINDOW},
@@ -381,9 +381,9 @@ impl Controller {
             } => self.on_hello(node, version, said, host, *topology),
             ToController::Launched {
                 job,
-                table,
+                started,
                 failures,
-            } => self.on_launched(now, job, node, table, failures),
+            } => self.on_launched(now, job, node, started, failures),
             ToController::Held { job: id, ranks } => {
                 let job = self.jobs.get_mut(&id);
                 let news = job.and_then(|job| job.hold.on_held(&ranks));
@@ -398,12 +398,7 @@ impl Controller {
             }
             ToController::StdinClosed { job } => self.on_stdin_credit(job, node, None),
             ToController::Left { job, ranks } => self.on_left(job, &ranks),
-            ToController::Ended {
-                job,
-                rank,
-                status,
-                drained,
-            } => self.on_ended(now, job, rank, status, drained),
+            ToController::Ended { job, classes } => self.on_ended(now, job, classes),
             ToController::Ask {
                 proc,
                 ticket,
@@ -450,9 +445,11 @@ impl Controller {
         now: Time,
         id: JobId,
         node: NodeId,
-        table: Vec<TableRow>,
+        groups: Vec<Started>,
         failures: Vec<(StartFailure, RankSet)>,
     ) {
+        let host = self.nodes.get(&node);
+        let host = host.map_or_else(String::new, |node| node.host.clone());
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -460,20 +457,25 @@ impl Controller {
             return;
         };
         share.launched = true;
-        let started: RankSet = table.iter().map(|row| row.rank).collect();
+        let mut started = RankSet::new();
+        for Started { executable, pids } in groups {
+            started.append(&pids.iter().map(|(rank, _)| *rank).collect());
+            let rows = pids.into_iter().map(|(rank, pid)| TableRow {
+                rank,
+                host: host.clone(),
+                executable: executable.clone(),
+                pid,
+            });
+            job.table.extend(rows);
+        }
         let missing = share.ranks.difference(&started);
         job.started = job.started.union(&started);
         job.settled = job.settled.union(&missing);
-        job.table.extend(table);
         for (failure, ranks) in failures {
             let merged = job.failures.entry(failure).or_default();
             *merged = merged.union(&ranks);
         }
-        let mut news = None;
-        for rank in missing.iter() {
-            let said = job.hold.on_gone(rank);
-            news = news.or(said);
-        }
+        let news = job.hold.on_gone(&missing);
         let failed = !job.failures.is_empty();
         self.tell_launched(now, id);
         self.announce(id, news);
@@ -609,47 +611,64 @@ impl Controller {
         self.tell(message);
     }
 
-    fn on_ended(&mut self, now: Time, id: JobId, rank: Rank, status: ExitStatus, drained: Drained) {
+    /// Procs have ended. What they did at once counts as having happened before anything that follows from it.
+    fn on_ended(&mut self, now: Time, id: JobId, classes: Vec<EndClass>) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        if job.settled.contains(rank) {
-            self.log(format!(
-                "rank {rank} ended twice: the second end is ignored"
-            ));
-            return;
+        let mut gone = RankSet::new();
+        let mut again = RankSet::new();
+        let mut failed = None;
+        for EndClass {
+            status,
+            drained,
+            ranks,
+        } in classes
+        {
+            again.append(&ranks.intersection(&job.settled));
+            let ranks = ranks.difference(&job.settled);
+            let Some(first) = ranks.first() else {
+                continue;
+            };
+            job.settled.append(&ranks);
+            job.ended.entry(status).or_default().append(&ranks);
+            if job.phase >= Phase::Ending {
+                job.ended_by_us.append(&ranks);
+            }
+            if drained == Drained::Leaky {
+                job.leaky.append(&ranks);
+            }
+            if !status.is_success() {
+                failed.get_or_insert(Cause::Failed {
+                    rank: first,
+                    status,
+                });
+            }
+            gone.append(&ranks);
         }
-        self.published_owner_ended(id, rank);
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        job.settled.insert(rank);
-        job.ended.entry(status).or_default().insert(rank);
-        if job.phase >= Phase::Ending {
-            job.ended_by_us.insert(rank);
-        }
-        if drained == Drained::Leaky {
-            job.leaky.insert(rank);
-        }
-        if job.wait_at.is_none() {
+        if job.wait_at.is_none() && !gone.is_empty() {
             job.wait_at = job.spec.end.wait.map(|wait| now + wait);
         }
-        let news = job.hold.on_gone(rank);
-        let decides = !status.is_success() && job.cause.is_none();
+        let news = job.hold.on_gone(&gone);
+        let decides = failed.filter(|_| job.cause.is_none());
         let policy = job.spec.end.on_failure;
+        if !again.is_empty() {
+            self.log(format!(
+                "ranks {again} ended twice: the second end is ignored"
+            ));
+        }
+        self.published_owners_ended(id, &gone);
         self.announce(id, news);
-        self.let_go_of_orphans(id, rank);
-        if decides {
-            let cause = Cause::Failed { rank, status };
-            match policy {
-                OnFailure::EndJob => self.end(now, id, cause),
-                OnFailure::Continue if planted::is(Bug::ContinueIgnored) => {
-                    self.end(now, id, cause);
-                }
-                OnFailure::Continue => {
-                    if let Some(job) = self.jobs.get_mut(&id) {
-                        job.cause = Some(cause);
-                    }
+        self.let_go_of_orphans(id, &gone);
+        match (decides, policy) {
+            (None, _) => {}
+            (Some(cause), OnFailure::EndJob) => self.end(now, id, cause),
+            (Some(cause), OnFailure::Continue) if planted::is(Bug::ContinueIgnored) => {
+                self.end(now, id, cause);
+            }
+            (Some(cause), OnFailure::Continue) => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.cause = Some(cause);
                 }
             }
         }
@@ -664,17 +683,15 @@ impl Controller {
 
     /// These run on, and nobody can end them.
     fn on_left(&mut self, id: JobId, ranks: &RankSet) {
-        for rank in ranks.iter() {
-            self.published_owner_ended(id, rank);
-            let Some(job) = self.jobs.get_mut(&id) else {
-                return;
-            };
-            job.settled.insert(rank);
-            job.left.insert(rank);
-            let news = job.hold.on_gone(rank);
-            self.announce(id, news);
-            self.let_go_of_orphans(id, rank);
-        }
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        job.settled.append(ranks);
+        job.left.append(ranks);
+        let news = job.hold.on_gone(ranks);
+        self.published_owners_ended(id, ranks);
+        self.announce(id, news);
+        self.let_go_of_orphans(id, ranks);
     }
 
     /// Begins to end the job: SIGTERM, grace, SIGKILL. The first cause is the one that is told.
@@ -813,7 +830,7 @@ impl Controller {
             // Which of them were started nobody will ever know; they count as started and killed.
             job.started = job.started.union(&ranks);
         }
-        let lost = ranks.difference(&job.settled);
+        let ranks = ranks.difference(&job.settled);
         self.on_stdin_credit(id, node, None);
         if !launched {
             self.tell_launched(now, id);
@@ -822,10 +839,13 @@ impl Controller {
             signal: Signal::KILL,
             core_dumped: false,
         };
-        for rank in lost.iter() {
+        let lost = EndClass {
+            status,
             // Nothing holds the output of a lost node open.
-            self.on_ended(now, id, rank, status, Drained::Whole);
-        }
+            drained: Drained::Whole,
+            ranks,
+        };
+        self.on_ended(now, id, vec![lost]);
     }
 
     /// The jobs that are not over.

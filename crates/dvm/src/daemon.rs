@@ -21,6 +21,7 @@
 //! | `Killing` | `Sweeping` | ignored | ignored | the rest is *stuck*, and left | ignored |
 //! | `Sweeping` | – | ignored | KILL what is left | harder, then *stuck* | none left → `Clean` |
 
+mod classes;
 mod job;
 mod service;
 mod sweep;
@@ -41,6 +42,7 @@ use pmix::{
 
 pub use self::service::ServiceConfig;
 use self::{
+    classes::{Classes, Passed},
     job::LocalJob,
     service::{Demand, Pushed, Service, What},
 };
@@ -288,6 +290,7 @@ pub struct Daemon {
     jobs: BTreeMap<JobId, LocalJob>,
     service: Option<Service>,
     outputs: VecDeque<Output>,
+    classes: Classes,
 }
 
 impl Daemon {
@@ -308,6 +311,7 @@ impl Daemon {
             config,
             jobs: BTreeMap::new(),
             outputs: VecDeque::from([Output::Send(hello)]),
+            classes: Classes::default(),
         }
     }
 
@@ -433,12 +437,27 @@ impl Daemon {
 
     /// The next thing to do. Call until `None` after every [`Self::handle`].
     pub fn poll(&mut self) -> Option<Output> {
-        if self.outputs.is_empty() {
+        loop {
+            while let Some(output) = self.outputs.pop_front() {
+                match self.classes.pass(output) {
+                    Passed::On(output) => return Some(output),
+                    Passed::Kept => {}
+                    Passed::After(first, output) => {
+                        self.outputs.push_front(output);
+                        return Some(first);
+                    }
+                }
+            }
+            if let Some(collected) = self.classes.take() {
+                return Some(collected);
+            }
             for job in self.jobs.values_mut() {
                 job.start_next(&mut self.outputs);
             }
+            if self.outputs.is_empty() {
+                return None;
+            }
         }
-        self.outputs.pop_front()
     }
 
     /// When [`Input::Tick`] is due.

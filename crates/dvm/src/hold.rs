@@ -12,7 +12,7 @@
 //! dead or released: one that dies before it is held is dead, so that a debugger never waits for it. Ranks that are not
 //! to be held are nobody to the engine.
 
-use base::{Rank, RankSet};
+use base::RankSet;
 
 use crate::planted::{self, Bug};
 
@@ -114,17 +114,18 @@ impl Hold {
         self.announce()
     }
 
-    /// This rank has ended or was never started.
-    pub fn on_gone(&mut self, rank: Rank) -> Option<Announcement> {
-        if !self.left().contains(rank) {
+    /// These ranks have ended or were never started.
+    pub fn on_gone(&mut self, ranks: &RankSet) -> Option<Announcement> {
+        let gone = self.left().intersection(ranks);
+        if gone.is_empty() {
             return None;
         }
         if planted::is(Bug::HoldCountsDeadAsHeld) {
-            self.held.insert(rank);
+            self.held.append(&gone);
             return self.announce();
         }
-        self.dead.insert(rank);
-        self.held = self.held.difference(&RankSet::single(rank));
+        self.dead.append(&gone);
+        self.held = self.held.difference(&gone);
         self.announce()
     }
 
@@ -161,6 +162,7 @@ impl Hold {
 
 #[cfg(test)]
 mod tests {
+    use base::Rank;
     use proptest::prelude::*;
 
     use super::*;
@@ -181,7 +183,7 @@ mod tests {
                 }
                 let single = RankSet::single(Rank(*rank));
                 let news = if *rank < dying {
-                    hold.on_gone(Rank(*rank))
+                    hold.on_gone(&RankSet::single(Rank(*rank)))
                 } else if *rank < dying + released {
                     let (freed, news) = hold.release(Some(&single));
                     prop_assert_eq!(freed, Some(single.clone()));
@@ -199,7 +201,7 @@ mod tests {
                 prop_assert_eq!((held.len(), dead.len()), (last, dying as usize));
                 prop_assert!(hold.release(None).0.is_some());
             }
-            prop_assert_eq!(hold.on_gone(Rank(19)), None);
+            prop_assert_eq!(hold.on_gone(&RankSet::single(Rank(19))), None);
             prop_assert_eq!(hold.release(None), (None, None));
         }
     }
@@ -209,7 +211,7 @@ mod tests {
         let mut hold = Hold::gathering(RankSet::range(0..2));
         assert_eq!(hold.on_launched(), None);
         assert_eq!(hold.on_held(&RankSet::single(Rank(0))), None);
-        assert_eq!(hold.on_gone(Rank(0)), None);
+        assert_eq!(hold.on_gone(&RankSet::single(Rank(0))), None);
         let news = hold.on_held(&RankSet::single(Rank(1)));
         assert_eq!(
             news,
@@ -225,7 +227,7 @@ mod tests {
         let mut hold = Hold::gathering([Rank(1), Rank(3)].into_iter().collect());
         assert_eq!(hold.on_launched(), None);
         assert_eq!(hold.on_held(&RankSet::single(Rank(0))), None);
-        assert_eq!(hold.on_gone(Rank(2)), None);
+        assert_eq!(hold.on_gone(&RankSet::single(Rank(2))), None);
         assert_eq!(hold.on_held(&RankSet::single(Rank(3))), None);
         let (freed, news) = hold.release(Some(&RankSet::range(0..2)));
         assert_eq!(freed, Some(RankSet::single(Rank(1))));

@@ -43,6 +43,8 @@ pub enum Bug {
     SweepGivesUpAtFirstCount,
     StuckNeverGivenUp,
     EndedTwice,
+    /// Of procs that have ended alike at once, the end of the first is told.
+    ClassForgetsRanks,
     /// Procs that were not started when the job ends are forgotten.
     CancelledNotSettled,
     LaunchedTooEarly,
@@ -69,7 +71,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -95,6 +97,7 @@ impl Bug {
         Self::SweepGivesUpAtFirstCount,
         Self::StuckNeverGivenUp,
         Self::EndedTwice,
+        Self::ClassForgetsRanks,
         Self::CancelledNotSettled,
         Self::LaunchedTooEarly,
         Self::FenceDoneToOneNode,

@@ -440,7 +440,7 @@ pub enum ToController {
     /// Every proc of the launch was forked or has failed to be.
     Launched {
         job: JobId,
-        table: Vec<TableRow>,
+        started: Vec<Started>,
         failures: Vec<(StartFailure, RankSet)>,
     },
     /// These ranks stand still at their holding point.
@@ -470,12 +470,10 @@ pub enum ToController {
         job: JobId,
         ranks: RankSet,
     },
-    /// A proc has ended; once for each. `leaky`: its output was still held open by something else.
+    /// Procs have ended; said once of each. The classes are in the order in which their first ones became known.
     Ended {
         job: JobId,
-        rank: Rank,
-        status: ExitStatus,
-        drained: Drained,
+        classes: Vec<EndClass>,
     },
     /// Every local rank, or every local member of the group, waits in the fence with these new values.
     Fence {
@@ -529,6 +527,24 @@ pub enum ToController {
     Clean {
         job: JobId,
     },
+}
+
+/// Procs of a node that run the same program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// The path that was found.
+    pub executable: OsString,
+    /// Ranks with their pids, in the order of their starts.
+    pub pids: Vec<(Rank, i32)>,
+}
+
+/// Procs that have ended alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndClass {
+    pub status: ExitStatus,
+    /// Leaky: their output was still held open by something else.
+    pub drained: Drained,
+    pub ranks: RankSet,
 }
 
 /// Whether all output of a proc that has exited was read.

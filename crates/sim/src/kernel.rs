@@ -319,6 +319,12 @@ impl Kernel {
             .is_some_and(|proc| proc.ignores_term || proc.traced || proc.in_kernel_until.is_some())
     }
 
+    /// The dead that the daemon has not waited for.
+    pub(crate) fn zombies(&self) -> Vec<Pid> {
+        let dead = self.procs.iter().filter(|(_, proc)| proc.zombie.is_some());
+        dead.map(|(pid, _)| *pid).collect()
+    }
+
     /// The daemon has waited for it.
     pub(crate) fn reap(&mut self, pid: Pid) {
         self.procs.remove(&pid);

@@ -308,7 +308,13 @@ impl Node {
             }
             Event::Readable { proc, stream, .. } => self.read(world, proc, stream),
             Event::FeedStdin { proc, .. } => self.feed(world, proc),
-            Event::Reap { pid, .. } => self.reap(world, pid),
+            Event::Reap { .. } => {
+                // As with SIGCHLD: whoever has died by then is reaped, in one turn of the loop.
+                for pid in self.kernel.zombies() {
+                    self.reap(world, pid);
+                }
+                self.pump(world);
+            }
             Event::Trap { pid, .. } => {
                 if let Some(proc) = self.proc_of(pid).filter(|_| self.kernel.is_alive(pid)) {
                     self.kernel.leave_stopped(pid);
@@ -390,9 +396,14 @@ impl Node {
 
     /// Gives the daemon an input and carries out what it asks for.
     fn tell(&mut self, world: &mut World, input: Input<'_>) {
+        self.hear(world, input);
+        self.pump(world);
+    }
+
+    /// Gives the daemon an input. What it asks for is carried out at the end of the turn.
+    fn hear(&mut self, world: &World, input: Input<'_>) {
         self.inputs += 1;
         self.daemon.handle(world.now, input);
-        self.pump(world);
     }
 
     fn pump(&mut self, world: &mut World) {
@@ -463,7 +474,7 @@ impl Node {
                         world.require(!late, || format!("{} outlived its grace", called(proc)));
                     }
                     let delay = world.delay(world.latency.io_max);
-                    world.after(delay, Event::Reap { node: id, pid });
+                    world.after(delay, Event::Reap { node: id });
                 }
                 Effect::Trapped { pid } => {
                     let delay = world.delay(world.latency.spawn_max);
@@ -528,9 +539,9 @@ impl Node {
                     is_ending: ending.due.is_some() || ending.killed,
                 };
                 world.ledger.reaped.insert(proc, reaped);
-                self.tell(world, Input::Exited { proc, status });
+                self.hear(world, Input::Exited { proc, status });
             }
-            None => self.tell(world, Input::StrayExited),
+            None => self.hear(world, Input::StrayExited),
         }
     }
 

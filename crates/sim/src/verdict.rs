@@ -58,22 +58,25 @@ impl Verdict {
         !self.ranks.is_empty() && self.ranks.keys().all(|node| self.clean.contains(node))
     }
 
-    /// The end of a rank; what it is the cause of, if of anything.
-    fn on_ended(&mut self, rank: Rank, status: ExitStatus) -> Option<Cause> {
-        self.ended.insert(rank, status);
-        if self.ending {
-            self.by_us.insert(rank);
-        }
-        if status.is_success() {
-            return None;
-        }
-        let cause = Cause::Failed { rank, status };
-        match self.on_failure {
-            OnFailure::EndJob => Some(cause),
-            OnFailure::Continue => {
-                if self.cause.is_none() {
-                    self.cause = Some(cause);
+    /// The ends of ranks; what they are the cause of, if of anything.
+    fn on_ended(&mut self, classes: &[(ExitStatus, RankSet)]) -> Option<Cause> {
+        let mut cause = None;
+        for (status, ranks) in classes {
+            for rank in ranks.iter() {
+                self.ended.insert(rank, *status);
+                if self.ending {
+                    self.by_us.insert(rank);
                 }
+                if !status.is_success() {
+                    let status = *status;
+                    cause.get_or_insert(Cause::Failed { rank, status });
+                }
+            }
+        }
+        match self.on_failure {
+            OnFailure::EndJob => cause,
+            OnFailure::Continue => {
+                self.cause = self.cause.take().or(cause);
                 None
             }
         }
@@ -219,19 +222,18 @@ impl Verdicts {
             signal: Signal::KILL,
             core_dumped: false,
         };
-        for rank in lost.iter() {
-            self.on_ended(job, rank, status);
-        }
+        self.on_ended(job, &[(status, lost)]);
     }
 
     fn on_daemon(&mut self, node: NodeId, message: &ToController) {
         match message {
             ToController::Launched {
                 job,
-                table,
+                started,
                 failures,
             } => {
-                let started: RankSet = table.iter().map(|row| row.rank).collect();
+                let started = started.iter().flat_map(|group| &group.pids);
+                let started: RankSet = started.map(|(rank, _)| *rank).collect();
                 let Some(verdict) = self.of_mut(*job) else {
                     return;
                 };
@@ -245,9 +247,11 @@ impl Verdicts {
                     self.end(*job, Cause::NotStarted(Vec::new()));
                 }
             }
-            ToController::Ended {
-                job, rank, status, ..
-            } => self.on_ended(*job, *rank, *status),
+            ToController::Ended { job, classes } => {
+                let classes = classes.iter();
+                let classes = classes.map(|class| (class.status, class.ranks.clone()));
+                self.on_ended(*job, &classes.collect::<Vec<_>>());
+            }
             ToController::Abort {
                 job,
                 rank,
@@ -281,9 +285,9 @@ impl Verdicts {
         }
     }
 
-    fn on_ended(&mut self, job: JobId, rank: Rank, status: ExitStatus) {
+    fn on_ended(&mut self, job: JobId, classes: &[(ExitStatus, RankSet)]) {
         let verdict = self.of_mut(job);
-        if let Some(cause) = verdict.and_then(|verdict| verdict.on_ended(rank, status)) {
+        if let Some(cause) = verdict.and_then(|verdict| verdict.on_ended(classes)) {
             self.end(job, cause);
         }
     }

@@ -35,9 +35,9 @@ pub(crate) enum Event {
         node: NodeId,
         proc: ProcId,
     },
+    /// The daemon is told that somebody has died.
     Reap {
         node: NodeId,
-        pid: Pid,
     },
     Trap {
         node: NodeId,

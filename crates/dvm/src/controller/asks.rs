@@ -1,6 +1,6 @@
 //! What procs ask of the whole machine by PMIx.
 
-use base::{JobId, NodeId, ProcId, Rank, Time};
+use base::{JobId, NodeId, ProcId, RankSet, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -72,11 +72,14 @@ impl Controller {
         }
     }
 
-    /// A proc has ended: what it has published goes, as far as it was to live no longer, and it waits for nothing.
-    pub(super) fn published_owner_ended(&mut self, job: JobId, rank: Rank) {
-        if let Ok(nspace) = Nspace::from_text(&self.nspace(job)) {
+    /// Procs have ended: what they have published goes, as far as it was to live no longer, and they wait for nothing.
+    pub(super) fn published_owners_ended(&mut self, job: JobId, ranks: &RankSet) {
+        let Ok(nspace) = Nspace::from_text(&self.nspace(job)) else {
+            return;
+        };
+        for rank in ranks.iter() {
             self.published.proc_ended(&Proc {
-                nspace,
+                nspace: nspace.clone(),
                 rank: rank.into(),
             });
         }

@@ -8,7 +8,7 @@ mod tests;
 
 use std::ffi::CString;
 
-use base::{ExitStatus, JobId, ProcId, Rank, Time};
+use base::{ExitStatus, JobId, ProcId, RankSet, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -99,11 +99,11 @@ impl Controller {
         found
     }
 
-    /// A proc has ended. What it has spawned is held for nobody then: only it was told. And when it was the last of its
-    /// job, nobody can push input to those any more.
-    pub(super) fn let_go_of_orphans(&mut self, id: JobId, rank: Rank) {
+    /// Procs have ended. What they have spawned is held for nobody then: only they were told. And when they were the last
+    /// of their job, nobody can push input to those any more.
+    pub(super) fn let_go_of_orphans(&mut self, id: JobId, ranks: &RankSet) {
         let by_it = |job: &&Job, whole: bool| match &job.origin {
-            Origin::Spawned { by, .. } => by.job == id && (whole || by.rank == rank),
+            Origin::Spawned { by, .. } => by.job == id && (whole || ranks.contains(by.rank)),
             Origin::Front => false,
         };
         let children = |whole: bool| -> Vec<JobId> {

@@ -38,7 +38,7 @@ use crate::{
     life::{Life, State, Unexpected},
     place::Placed,
     planted::{self, Bug},
-    proto::{Launch, Parent, StartFailure, Stream, TableRow, ToController},
+    proto::{EndClass, Launch, Parent, StartFailure, Stream, ToController},
     spec::{App, HoldAt},
     stdio::{Assembler, Conduit, Feeder, Flow, InputCredit, Window},
 };
@@ -102,7 +102,8 @@ pub(super) struct LocalJob {
     /// The proc that is being started, and whether it was ordered to be held.
     starting: Option<(Rank, HoldAt)>,
     launched: bool,
-    table: Vec<TableRow>,
+    /// Those that were started, by the path that was found.
+    started: BTreeMap<OsString, Vec<(Rank, i32)>>,
     failures: BTreeMap<StartFailure, RankSet>,
     windows: [Window; 2],
     stdin_closed: bool,
@@ -233,7 +234,7 @@ impl LocalJob {
             opened: BTreeSet::new(),
             starting: None,
             launched: false,
-            table: Vec::new(),
+            started: BTreeMap::new(),
             failures: BTreeMap::new(),
             windows: [Window::default(), Window::default()],
             stdin_closed: input.is_unread(),
@@ -408,9 +409,11 @@ impl LocalJob {
         let job = self.launch.job;
         out.push_back(Output::Send(ToController::Ended {
             job,
-            rank,
-            status,
-            drained,
+            classes: vec![EndClass {
+                status,
+                drained,
+                ranks: RankSet::single(rank),
+            }],
         }));
         self.finish_if_done(now, out);
     }

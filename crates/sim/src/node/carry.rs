@@ -1,10 +1,10 @@
 //! Carrying out what a daemon asks for.
 
-use base::{ProcId, Signal};
+use base::{ExitStatus, ProcId, Signal};
 use dvm::{
     FIRST_JOB, Input, Output, SpawnOrder, StreamPlan,
     life::LEAK_DELAY,
-    proto::{Drained, Note, StartFailure, Stream, ToController},
+    proto::{Drained, EndClass, Note, StartFailure, Stream, ToController},
     stdio,
 };
 
@@ -175,38 +175,17 @@ impl Node {
                     world.fault(format!("{:?} of {}: {wrong}", chunk.stream, called(proc)));
                 }
             }
-            ToController::Ended {
-                job,
-                rank,
-                status,
-                drained,
-            } => {
-                let proc = proc(*job, *rank);
-                let name = called(proc);
-                let first = self.said_ended.insert(proc);
-                world.require(first, || format!("{name} ends twice"));
-                let real = world.ledger.statuses.get(&proc).copied();
-                world.require(
-                    !self.pids.contains_key(&proc) && real == Some(*status),
-                    || format!("{name} is said to have {status}, really: {real:?}"),
-                );
-                let mut closed = false;
-                for stream in Stream::BOTH {
-                    let Some(tape) = world.ledger.tapes.get(&(proc, stream)) else {
-                        continue;
-                    };
-                    closed |= tape.end == TapeEnd::Closed;
-                    let (open, all_sent) = (tape.end == TapeEnd::Open, tape.all_sent());
-                    world.require(!open, || {
-                        format!("{name} ends while its {stream:?} is open")
-                    });
-                    world.require(self.alone || all_sent, || {
-                        format!("{name} ends before all of its {stream:?} was sent")
-                    });
+            ToController::Ended { job, classes } => {
+                for EndClass {
+                    status,
+                    drained,
+                    ranks,
+                } in classes
+                {
+                    for rank in ranks.iter() {
+                        self.check_ended(world, proc(*job, rank), *status, *drained);
+                    }
                 }
-                world.require(closed == (*drained == Drained::Leaky), || {
-                    format!("{name} is {drained:?}")
-                });
             }
             ToController::Held { job, ranks } => {
                 for rank in ranks.iter() {
@@ -251,6 +230,41 @@ impl Node {
         if !self.alone {
             world.send_up(id, Carried::Message(message));
         }
+    }
+
+    /// The end of a proc is told: checks that it is true.
+    fn check_ended(
+        &mut self,
+        world: &mut World,
+        proc: ProcId,
+        status: ExitStatus,
+        drained: Drained,
+    ) {
+        let name = called(proc);
+        let first = self.said_ended.insert(proc);
+        world.require(first, || format!("{name} ends twice"));
+        let real = world.ledger.statuses.get(&proc).copied();
+        world.require(
+            !self.pids.contains_key(&proc) && real == Some(status),
+            || format!("{name} is said to have {status}, really: {real:?}"),
+        );
+        let mut closed = false;
+        for stream in Stream::BOTH {
+            let Some(tape) = world.ledger.tapes.get(&(proc, stream)) else {
+                continue;
+            };
+            closed |= tape.end == TapeEnd::Closed;
+            let (open, all_sent) = (tape.end == TapeEnd::Open, tape.all_sent());
+            world.require(!open, || {
+                format!("{name} ends while its {stream:?} is open")
+            });
+            world.require(self.alone || all_sent, || {
+                format!("{name} ends before all of its {stream:?} was sent")
+            });
+        }
+        world.require(closed == (drained == Drained::Leaky), || {
+            format!("{name} is {drained:?}")
+        });
     }
 
     pub(super) fn spawn(&mut self, world: &mut World, order: &SpawnOrder) {

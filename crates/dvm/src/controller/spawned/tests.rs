@@ -1,6 +1,6 @@
 //! What a spawned job is made of, and whose fate it shares.
 
-use base::{NodeId, Topology};
+use base::{NodeId, Rank, Topology};
 use pmix::{pmi, value::Envar};
 
 use super::{
@@ -11,7 +11,10 @@ use crate::{
     alloc::{AllocatedNode, Allocation, Slots},
     controller::{ControllerInput, ControllerOutput, FIRST},
     place::{self, AppRequest},
-    proto::{AskId, FromFront, Launch, Stream, TableRow, ToController, ToDaemon, VERSION},
+    proto::{
+        AskId, Drained, EndClass, FromFront, Launch, Started, Stream, ToController, ToDaemon,
+        VERSION,
+    },
     spec::{
         App, Destination, EndPolicy, FrontInput, HoldPlan, JobSpec, OnFailure, OpenMode,
         StdinTarget, StdioPlan,
@@ -141,6 +144,16 @@ struct World {
 
 const NODE: NodeId = NodeId(0);
 
+fn ended(job: JobId, status: ExitStatus, ranks: RankSet) -> ToController {
+    let class = EndClass {
+        status,
+        drained: Drained::Whole,
+        ranks,
+    };
+    let classes = vec![class];
+    ToController::Ended { job, classes }
+}
+
 impl World {
     fn new(on_failure: OnFailure) -> Self {
         let allocation = Allocation {
@@ -179,15 +192,13 @@ impl World {
     }
 
     fn launched(&mut self, job: JobId, ranks: u32) {
-        let row = |rank| TableRow {
-            rank: Rank(rank),
-            host: "n1".to_owned(),
+        let started = Started {
             executable: "./a.out".into(),
-            pid: 1,
+            pids: (0..ranks).map(|rank| (Rank(rank), 1)).collect(),
         };
         self.daemon(ToController::Launched {
             job,
-            table: (0..ranks).map(row).collect(),
+            started: vec![started],
             failures: Vec::new(),
         });
     }
@@ -244,14 +255,7 @@ impl World {
 
     /// Every rank of a job is gone.
     fn gone(&mut self, job: JobId, ranks: u32) {
-        for rank in (0..ranks).map(Rank) {
-            self.daemon(ToController::Ended {
-                job,
-                rank,
-                status: ExitStatus::SUCCESS,
-                drained: crate::proto::Drained::Whole,
-            });
-        }
+        self.daemon(ended(job, ExitStatus::SUCCESS, RankSet::range(0..ranks)));
         self.daemon(ToController::Clean { job });
     }
 
@@ -265,12 +269,7 @@ impl World {
     }
 
     fn fails(&mut self, job: JobId) {
-        self.daemon(ToController::Ended {
-            job,
-            rank: Rank(1),
-            status: ExitStatus::Exited(3),
-            drained: crate::proto::Drained::Whole,
-        });
+        self.daemon(ended(job, ExitStatus::Exited(3), RankSet::single(Rank(1))));
     }
 
     fn notes(&self) -> usize {
@@ -445,7 +444,7 @@ fn a_program_that_cannot_be_started_is_an_answer_and_nothing_else() {
     };
     world.daemon(ToController::Launched {
         job: JobId(2),
-        table: Vec::new(),
+        started: Vec::new(),
         failures: vec![(failure, (0..2).map(Rank).collect())],
     });
     let refused = pmi::Reply::Refused("program_not_found");

@@ -10,7 +10,7 @@ use crate::{
     daemon::{Output, SpawnOrder, StreamPlan, proc_id},
     life::Unexpected,
     planted::{self, Bug},
-    proto::{Launch, StartFailure, StartStep, Stream, TableRow, ToController},
+    proto::{Launch, StartFailure, StartStep, Started, Stream, ToController},
     spec::{
         Destination, FrontInput, HoldAt, LineTerminal, OnDebuggerLoss, OpenMode, PatternFacts,
         StdinTarget, WithoutTerminal,
@@ -182,12 +182,10 @@ impl LocalJob {
         if let Some(proc) = self.procs.get_mut(&rank) {
             proc.life.on_spawned(hold)?;
             proc.pid = Some(pid);
-            self.table.push(TableRow {
-                rank,
-                host: self.host.clone(),
-                executable,
-                pid,
-            });
+            self.started
+                .entry(executable)
+                .or_default()
+                .push((rank, pid));
             // An end that came while this proc was being started applies to it as well.
             let id = proc_id(self.launch.job, rank);
             match self.phase {
@@ -282,9 +280,11 @@ impl LocalJob {
             return;
         }
         self.launched = true;
+        let started = std::mem::take(&mut self.started).into_iter();
+        let started = started.map(|(executable, pids)| Started { executable, pids });
         out.push_back(Output::Send(ToController::Launched {
             job: self.launch.job,
-            table: std::mem::take(&mut self.table),
+            started: started.collect(),
             failures: std::mem::take(&mut self.failures).into_iter().collect(),
         }));
         self.finish_if_done(now, out);
