@@ -5,15 +5,16 @@ use std::{
     os::fd::AsFd,
 };
 
-use base::Time;
+use base::{NodeId, Time};
 use bytes::{Buf, Bytes};
 use dvm::{Daemon, Input, proto::Missing};
-use os::{
-    AcceptOutcome, Interest, Loop, PeerIdentity, ReadOutcome, SocketOwners, Token, WriteOutcome,
-};
+use os::{AcceptOutcome, Interest, PeerIdentity, SocketOwners, Token, WriteOutcome};
 use pmix::server::{Conn, PeerOwner};
 
-use super::{Source, complaints::Complaints};
+use super::{
+    complaints::Complaints,
+    reactor::{Channel, Reactor, Read, Source},
+};
 
 /// Bytes read from one connection before others have their turn.
 const READ_MAX: usize = 64 * 1024;
@@ -38,6 +39,7 @@ struct Client {
 /// The port and its connections.
 #[derive(Debug)]
 pub(super) struct Clients {
+    node: NodeId,
     listener: Token,
     port: u16,
     owners: SocketOwners,
@@ -49,15 +51,13 @@ pub(super) struct Clients {
 
 impl Clients {
     /// Opens the port.
-    pub(super) fn open(
-        events: &mut Loop,
-        sources: &mut BTreeMap<Token, Source>,
-    ) -> Result<Self, os::Error> {
+    pub(super) fn open(node: NodeId, reactor: &mut Reactor) -> Result<Self, os::Error> {
         let (listener, port) = os::listen_loopback()?;
         let owners = SocketOwners::new()?;
-        let listener = events.add(listener, Interest::Read)?;
-        sources.insert(listener, Source::Port);
+        let port_of = Source::Node(node, Channel::Port);
+        let listener = reactor.add(listener, Interest::Read, port_of)?;
         Ok(Self {
+            node,
             listener,
             port,
             owners,
@@ -75,13 +75,12 @@ impl Clients {
     pub(super) fn accept(
         &mut self,
         now: Time,
-        events: &mut Loop,
-        sources: &mut BTreeMap<Token, Source>,
+        reactor: &mut Reactor,
         complaints: &mut Complaints,
         daemon: &mut Daemon,
     ) {
         for _ in 0..ACCEPTS_PER_TURN {
-            let Some(listener) = events.fd(self.listener) else {
+            let Some(listener) = reactor.fd(self.listener) else {
                 return;
             };
             let accepted = match os::accept(listener.as_fd(), &mut self.owners) {
@@ -90,7 +89,7 @@ impl Clients {
                 Ok(AcceptOutcome::Exhausted(error)) => {
                     complaints.add(Missing::Room, &error);
                     self.paused = true;
-                    let _ = events.set_interest(self.listener, Interest::None);
+                    let _ = reactor.set_interest(self.listener, Interest::None);
                     return;
                 }
                 Err(error) => return complaints.add(Missing::Client, &error),
@@ -101,9 +100,9 @@ impl Clients {
             };
             let conn = Conn(self.next);
             self.next += 1;
-            match events.add(accepted.fd, Interest::Read) {
+            let source = Source::Node(self.node, Channel::Client(conn));
+            match reactor.add(accepted.fd, Interest::Read, source) {
                 Ok(token) => {
-                    sources.insert(token, Source::Client(conn));
                     self.by_number.insert(
                         conn,
                         Client {
@@ -122,9 +121,9 @@ impl Clients {
     }
 
     /// A descriptor may be free again: whoever had to wait for one is let in.
-    pub(super) fn resume(&mut self, events: &mut Loop) {
+    pub(super) fn resume(&mut self, reactor: &mut Reactor) {
         if std::mem::take(&mut self.paused) {
-            let _ = events.set_interest(self.listener, Interest::Read);
+            let _ = reactor.set_interest(self.listener, Interest::Read);
         }
     }
 
@@ -133,30 +132,23 @@ impl Clients {
         &mut self,
         now: Time,
         conn: Conn,
-        events: &mut Loop,
-        sources: &mut BTreeMap<Token, Source>,
-        buffer: &mut [u8],
+        reactor: &mut Reactor,
         daemon: &mut Daemon,
     ) {
         let Some(client) = self.by_number.get(&conn) else {
-            return;
-        };
-        let Some(fd) = events.fd(client.token) else {
             return;
         };
         if client.closing {
             // It is only waited for until it has taken what was sent.
             return;
         }
-        let room = buffer.len().min(READ_MAX);
-        match os::read(fd, &mut buffer[..room]) {
-            Ok(ReadOutcome::Bytes(read)) => {
-                let bytes = &buffer[..read];
+        match reactor.read(client.token, READ_MAX) {
+            Some(Ok(Read::Bytes(bytes))) => {
                 daemon.handle(now, Input::ClientBytes { conn, bytes });
             }
-            Ok(ReadOutcome::WouldBlock) => {}
-            Ok(ReadOutcome::Closed) | Err(_) => {
-                self.remove(conn, events, sources);
+            Some(Ok(Read::WouldBlock)) | None => {}
+            Some(Ok(Read::Closed) | Err(_)) => {
+                self.remove(conn, reactor);
                 daemon.handle(now, Input::ClientClosed { conn });
             }
         }
@@ -164,7 +156,7 @@ impl Clients {
 
     /// Sends what it can and keeps the rest. False: the connection is to be closed, nobody reads there.
     #[must_use]
-    pub(super) fn send(&mut self, conn: Conn, bytes: Bytes, events: &mut Loop) -> Sent {
+    pub(super) fn send(&mut self, conn: Conn, bytes: Bytes, reactor: &mut Reactor) -> Sent {
         let Some(client) = self.by_number.get_mut(&conn) else {
             return Sent::Ok;
         };
@@ -173,53 +165,36 @@ impl Clients {
         }
         client.queued += bytes.len();
         client.queue.push_back(bytes);
-        client.flush(events);
+        client.flush(reactor);
         Sent::Ok
     }
 
     /// There is room again.
-    pub(super) fn flush(
-        &mut self,
-        conn: Conn,
-        events: &mut Loop,
-        sources: &mut BTreeMap<Token, Source>,
-    ) {
+    pub(super) fn flush(&mut self, conn: Conn, reactor: &mut Reactor) {
         let Some(client) = self.by_number.get_mut(&conn) else {
             return;
         };
-        client.flush(events);
+        client.flush(reactor);
         if client.closing && client.queue.is_empty() {
-            self.remove(conn, events, sources);
+            self.remove(conn, reactor);
         }
     }
 
     /// Closes a connection when what was sent is out.
-    pub(super) fn close(
-        &mut self,
-        conn: Conn,
-        events: &mut Loop,
-        sources: &mut BTreeMap<Token, Source>,
-    ) {
+    pub(super) fn close(&mut self, conn: Conn, reactor: &mut Reactor) {
         let Some(client) = self.by_number.get_mut(&conn) else {
             return;
         };
         client.closing = true;
         if client.queue.is_empty() {
-            self.remove(conn, events, sources);
+            self.remove(conn, reactor);
         }
     }
 
     /// Forgets a connection at once.
-    pub(super) fn remove(
-        &mut self,
-        conn: Conn,
-        events: &mut Loop,
-        sources: &mut BTreeMap<Token, Source>,
-    ) {
+    pub(super) fn remove(&mut self, conn: Conn, reactor: &mut Reactor) {
         if let Some(client) = self.by_number.remove(&conn) {
-            sources.remove(&client.token);
-            drop(events.remove(client.token));
-            self.resume(events);
+            reactor.close(client.token);
         }
     }
 }
@@ -233,12 +208,12 @@ pub(super) enum Sent {
 }
 
 impl Client {
-    fn flush(&mut self, events: &mut Loop) {
+    fn flush(&mut self, reactor: &mut Reactor) {
         while let Some(bytes) = self.queue.front_mut() {
-            let Some(fd) = events.fd(self.token) else {
+            let Some(written) = reactor.write(self.token, bytes) else {
                 return;
             };
-            match os::write(fd, bytes) {
+            match written {
                 Ok(WriteOutcome::Bytes(written)) => {
                     self.queued -= written;
                     bytes.advance(written);
@@ -260,7 +235,7 @@ impl Client {
             queued if queued < QUEUE_PAUSE && !self.closing => Interest::ReadWrite,
             _ => Interest::Write,
         };
-        if interest != self.interest && events.set_interest(self.token, interest).is_ok() {
+        if interest != self.interest && reactor.set_interest(self.token, interest).is_ok() {
             self.interest = interest;
         }
     }

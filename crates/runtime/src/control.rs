@@ -9,9 +9,12 @@ use dvm::{
     control::{MAX_LINE, Reply},
     proto::Missing,
 };
-use os::{Interest, Loop, ReadOutcome, Token};
+use os::{Interest, Token};
 
-use super::{Source, complaints::Complaints};
+use super::{
+    complaints::Complaints,
+    reactor::{Reactor, Read, Source},
+};
 
 /// Connections that are served at once; others wait in the kernel's queue.
 const MAX_PEERS: usize = 8;
@@ -45,8 +48,7 @@ impl Control {
         &mut self,
         session: Option<&Path>,
         front: i32,
-        events: &mut Loop,
-        sources: &mut BTreeMap<Token, Source>,
+        reactor: &mut Reactor,
         complaints: &mut Complaints,
     ) {
         let (None, Some(session)) = (&self.listener, session) else {
@@ -55,29 +57,20 @@ impl Control {
         let path = session.join(format!("{NAME}{front}"));
         let opened = os::make_private_dirs(session)
             .and_then(|()| os::listen_at(&path))
-            .and_then(|listener| events.add(listener, Interest::Read));
+            .and_then(|listener| reactor.add(listener, Interest::Read, Source::Control));
         match opened {
-            Ok(token) => {
-                sources.insert(token, Source::Control);
-                self.listener = Some(token);
-            }
+            Ok(token) => self.listener = Some(token),
             Err(error) => complaints.add(Missing::Control, &error),
         }
     }
 
     /// Takes who waits, as many as are served at once.
-    pub(super) fn accept(
-        &mut self,
-        now: Time,
-        events: &mut Loop,
-        sources: &mut BTreeMap<Token, Source>,
-        complaints: &mut Complaints,
-    ) {
+    pub(super) fn accept(&mut self, now: Time, reactor: &mut Reactor, complaints: &mut Complaints) {
         let Some(listener) = self.listener else {
             return;
         };
         while self.peers.len() < MAX_PEERS {
-            let Some(fd) = events.fd(listener) else {
+            let Some(fd) = reactor.fd(listener) else {
                 return;
             };
             let accepted = match os::accept_at(fd.as_fd()) {
@@ -88,10 +81,9 @@ impl Control {
                     break;
                 }
             };
-            if let Ok(token) = events.add(accepted, Interest::Read) {
-                let ticket = self.next;
-                self.next += 1;
-                sources.insert(token, Source::Peer(ticket));
+            let ticket = self.next;
+            self.next += 1;
+            if let Ok(token) = reactor.add(accepted, Interest::Read, Source::Peer(ticket)) {
                 let peer = Peer {
                     token,
                     said: Vec::new(),
@@ -101,15 +93,15 @@ impl Control {
             }
         }
         // Until one of them goes, or a descriptor is free.
-        let _ = events.set_interest(listener, Interest::None);
+        let _ = reactor.set_interest(listener, Interest::None);
     }
 
     /// A descriptor may be free again, or there may be room for one more.
-    pub(super) fn resume(&self, events: &mut Loop) {
+    pub(super) fn resume(&self, reactor: &mut Reactor) {
         if let Some(listener) = self.listener
             && self.peers.len() < MAX_PEERS
         {
-            let _ = events.set_interest(listener, Interest::Read);
+            let _ = reactor.set_interest(listener, Interest::Read);
         }
     }
 
@@ -119,16 +111,11 @@ impl Control {
     }
 
     /// Cuts off who takes too long.
-    pub(super) fn on_tick(
-        &mut self,
-        now: Time,
-        events: &mut Loop,
-        sources: &mut BTreeMap<Token, Source>,
-    ) {
+    pub(super) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {
         let late = self.peers.iter().filter(|(_, peer)| peer.until <= now);
         let late: Vec<u64> = late.map(|(ticket, _)| *ticket).collect();
         for ticket in late {
-            self.close(ticket, events, sources);
+            self.close(ticket, reactor);
         }
     }
 
@@ -137,21 +124,16 @@ impl Control {
         &mut self,
         now: Time,
         ticket: u64,
-        events: &mut Loop,
-        sources: &mut BTreeMap<Token, Source>,
+        reactor: &mut Reactor,
         controller: &mut Controller,
     ) {
         let Some(peer) = self.peers.get_mut(&ticket) else {
             return;
         };
-        let Some(fd) = events.fd(peer.token) else {
-            return;
-        };
-        let mut buffer = [0; READ_MAX];
-        match os::read(fd, &mut buffer) {
-            Ok(ReadOutcome::WouldBlock) => return,
-            Ok(ReadOutcome::Bytes(count)) => peer.said.extend(&buffer[..count]),
-            Ok(ReadOutcome::Closed) | Err(_) => return self.close(ticket, events, sources),
+        match reactor.read(peer.token, READ_MAX) {
+            Some(Ok(Read::WouldBlock)) | None => return,
+            Some(Ok(Read::Bytes(bytes))) => peer.said.extend(bytes),
+            Some(Ok(Read::Closed) | Err(_)) => return self.close(ticket, reactor),
         }
         let end = peer.said.iter().position(|byte| *byte == b'\n');
         let line = match end {
@@ -161,32 +143,22 @@ impl Control {
         };
         match line.and_then(|line| line.parse().ok()) {
             Some(request) => controller.handle(now, ControllerInput::Asked { ticket, request }),
-            None => self.answer(ticket, &Reply::Unreadable, events, sources),
+            None => self.answer(ticket, &Reply::Unreadable, reactor),
         }
     }
 
     /// Tells somebody what came of it, and closes the connection.
-    pub(super) fn answer(
-        &mut self,
-        ticket: u64,
-        reply: &Reply,
-        events: &mut Loop,
-        sources: &mut BTreeMap<Token, Source>,
-    ) {
-        if let Some(peer) = self.peers.get(&ticket)
-            && let Some(fd) = events.fd(peer.token)
-        {
+    pub(super) fn answer(&mut self, ticket: u64, reply: &Reply, reactor: &mut Reactor) {
+        if let Some(peer) = self.peers.get(&ticket) {
             // A line fits into a socket to which nothing was written before. Whoever has gone does not hear it.
-            let _ = os::write(fd, reply.line().as_bytes());
+            let _ = reactor.write(peer.token, reply.line().as_bytes());
         }
-        self.close(ticket, events, sources);
+        self.close(ticket, reactor);
     }
 
-    fn close(&mut self, ticket: u64, events: &mut Loop, sources: &mut BTreeMap<Token, Source>) {
+    fn close(&mut self, ticket: u64, reactor: &mut Reactor) {
         if let Some(peer) = self.peers.remove(&ticket) {
-            sources.remove(&peer.token);
-            drop(events.remove(peer.token));
+            reactor.close(peer.token);
         }
-        self.resume(events);
     }
 }

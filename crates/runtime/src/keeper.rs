@@ -12,14 +12,17 @@
 //! | front and controller | keeper |
 //! | front and keeper | controller |
 //! | controller and keeper | front |
-//! | all three | the kernel ends the ranks; the next start ends what they left ([`super::sweep_stale`]) |
+//! | all three | the kernel ends the ranks; the next start ends what they left ([`crate::sweep_stale`]) |
 
 use std::time::Duration;
 
 use base::{ExitStatus, Signal};
 use os::{ChildEvent, Clock, Forked, Loop};
 
-use super::{Birth, Ended, IGNORED, Surroundings};
+use crate::{
+    Birth, IGNORED, Surroundings,
+    process::{self, Ended},
+};
 
 /// How long what the controller left may take to die of SIGKILL before the keeper goes as well.
 const ORPHANS_MAX: Duration = Duration::from_secs(2);
@@ -36,7 +39,7 @@ pub struct Failed;
 pub fn keep(mut birth: Birth) -> Result<u8, Failed> {
     let forked = prepare().and_then(|()| os::fork());
     let ended = match forked {
-        Ok(Forked::Child) => match super::run(&mut birth) {
+        Ok(Forked::Child) => match process::run(&mut birth) {
             Ok(Ended::Well) => Ok(SUCCESS),
             Ok(Ended::Badly) => return Err(Failed),
             Err(error) => Err(error),
@@ -91,7 +94,7 @@ fn watch(
             // Usually the controller has left nothing, and a look at every process is the dearest thing we could do.
             if !os::has_children() || until.is_some_and(|until| until <= Clock::now()) {
                 if died {
-                    super::sweep_stale(surroundings);
+                    crate::sweep_stale(surroundings);
                 }
                 return Ok(code);
             }

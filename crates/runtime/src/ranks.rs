@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-use base::{JobId, ProcId, Signal, Time};
+use base::{JobId, NodeId, ProcId, Signal, Time};
 use bytes::Bytes;
 use dvm::{
     SpawnOrder,
@@ -22,15 +22,19 @@ use dvm::{
     spec::{App, HoldAt, WindowSize},
 };
 use os::{
-    Interest, Loop, Pid, Resource, Session, SpawnSpec, SpawnStep, Spawner, Token, Trace,
-    WriteOutcome,
+    Interest, Pid, Resource, Session, SpawnSpec, SpawnStep, Spawner, Token, Trace, WriteOutcome,
 };
 
 use self::{
     channels::{Channels, window_size},
     program::{Prepared, SHELL, c_string, is_script, is_unknown_format, shell_argv, variable},
 };
-use super::{Source, complaints::Complaints, debuggers::Debuggers, record::OWNER_VARIABLE};
+use super::{
+    complaints::Complaints,
+    debuggers::Debuggers,
+    reactor::{Channel, Child, Reactor, Source},
+    record::OWNER_VARIABLE,
+};
 
 /// The error number for what belongs to another user.
 const EPERM: i32 = 1;
@@ -84,12 +88,12 @@ enum Stop {
 /// All ranks of this node.
 #[derive(Debug)]
 pub(super) struct Ranks {
+    node: NodeId,
     spawner: Spawner,
     owner: CString,
     descriptors: (u64, u64),
     apps: BTreeMap<JobId, Vec<Prepared>>,
     ranks: BTreeMap<ProcId, Rank>,
-    pids: BTreeMap<Pid, ProcId>,
     debuggers: Debuggers,
 }
 
@@ -109,6 +113,14 @@ pub(super) enum Sent {
     TooMuch,
 }
 
+/// Where a rank has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// Where it is to be held: it has executed, and nobody traces it.
+    AtFirstInstruction,
+    Elsewhere,
+}
+
 /// Whether a rank got a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signalled {
@@ -117,17 +129,19 @@ pub(super) enum Signalled {
     NotPermitted(Pid),
 }
 
-type Sources = BTreeMap<Token, Source>;
-
 impl Ranks {
-    pub(super) fn new(owner: String, descriptors: (u64, u64)) -> Result<Self, os::Error> {
+    pub(super) fn new(
+        node: NodeId,
+        owner: &str,
+        descriptors: (u64, u64),
+    ) -> Result<Self, os::Error> {
         Ok(Self {
+            node,
             spawner: Spawner::new()?,
             owner: c_string(format!("{OWNER_VARIABLE}={owner}").into_bytes()),
             descriptors,
             apps: BTreeMap::new(),
             ranks: BTreeMap::new(),
-            pids: BTreeMap::new(),
             debuggers: Debuggers::default(),
         })
     }
@@ -146,8 +160,7 @@ impl Ranks {
     /// Starts one rank: gives its pid and the program that it runs.
     pub(super) fn spawn(
         &mut self,
-        events: &mut Loop,
-        sources: &mut Sources,
+        reactor: &mut Reactor,
         order: &SpawnOrder,
     ) -> Result<(Pid, OsString), StartFailure> {
         let apps = self.apps.get_mut(&order.proc.job);
@@ -233,29 +246,36 @@ impl Ranks {
             },
             ..Rank::default()
         };
-        let mut add = |fd: Option<OwnedFd>, interest, source| {
+        let mut add = |fd: Option<OwnedFd>, interest, channel| {
             // Without a watch the stream counts as ended: the rank reads or writes to a closed pipe.
-            let token = events.add(fd?, interest).ok()?;
-            sources.insert(token, source);
-            Some(token)
+            let source = Source::Node(self.node, channel);
+            reactor.add(fd?, interest, source).ok()
         };
         rank.stdout = add(
             channels.stdout.take(),
             Interest::Read,
-            Source::Output(order.proc, Stream::Stdout),
+            Channel::Output(order.proc, Stream::Stdout),
         );
         rank.stderr = add(
             channels.stderr.take(),
             Interest::Read,
-            Source::Output(order.proc, Stream::Stderr),
+            Channel::Output(order.proc, Stream::Stderr),
         );
         rank.stdin = add(
             channels.stdin.take(),
             Interest::None,
-            Source::Stdin(order.proc),
+            Channel::Stdin(order.proc),
         );
-        rank.pmi = add(channels.pmi.take(), Interest::Read, Source::Pmi(order.proc));
-        self.pids.insert(pid, order.proc);
+        rank.pmi = add(
+            channels.pmi.take(),
+            Interest::Read,
+            Channel::Pmi(order.proc),
+        );
+        let child = Child {
+            node: self.node,
+            proc: order.proc,
+        };
+        reactor.children.insert(pid, child);
         self.ranks.insert(order.proc, rank);
         // For tools, which have a working directory of their own.
         let directory = Path::new(OsStr::from_bytes(app.directory.to_bytes()));
@@ -264,38 +284,37 @@ impl Ranks {
         Ok((pid, program.into_os_string()))
     }
 
-    /// The rank that a pid was, which ends its being one.
-    pub(super) fn on_exited(&mut self, pid: Pid) -> Option<ProcId> {
-        let proc = self.pids.remove(&pid)?;
+    /// A rank is no process any more.
+    pub(super) fn on_exited(&mut self, proc: ProcId) {
         self.debuggers.forget(proc);
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.pid = None;
         }
-        Some(proc)
     }
 
-    /// The rank that now stands at its first instruction, for a stop that a child has come to.
-    pub(super) fn on_stopped(&mut self, pid: Pid, signal: Signal) -> Option<ProcId> {
-        let proc = self.pids.get(&pid)?;
-        let rank = self.ranks.get_mut(proc)?;
+    /// Whether a rank that has stopped stands at its first instruction now.
+    pub(super) fn on_stopped(&mut self, proc: ProcId, pid: Pid, signal: Signal) -> Stopped {
+        let Some(rank) = self.ranks.get_mut(&proc) else {
+            return Stopped::Elsewhere;
+        };
         match (rank.stop, signal) {
             (Stop::Tracing, Signal::TRAP) => {
                 rank.stop = Stop::Stopping;
                 // It may have been killed meanwhile.
                 let _ = os::leave_stopped(pid);
-                None
+                Stopped::Elsewhere
             }
             (Stop::Tracing, _) => {
                 // As above.
                 let _ = os::inject(pid, signal);
-                None
+                Stopped::Elsewhere
             }
             (Stop::Stopping, Signal::STOP) => {
                 rank.stop = Stop::None;
-                Some(*proc)
+                Stopped::AtFirstInstruction
             }
             // Somebody stops a rank that runs, as anybody may.
-            (Stop::Stopping | Stop::None, _) => None,
+            (Stop::Stopping | Stop::None, _) => Stopped::Elsewhere,
         }
     }
 
@@ -333,7 +352,11 @@ impl Ranks {
         }
     }
 
-    pub(super) fn debuggers(&mut self) -> &mut Debuggers {
+    pub(super) const fn debuggers(&self) -> &Debuggers {
+        &self.debuggers
+    }
+
+    pub(super) const fn debuggers_mut(&mut self) -> &mut Debuggers {
         &mut self.debuggers
     }
 
@@ -351,26 +374,20 @@ impl Ranks {
 
     pub(super) fn set_reading(
         &self,
-        events: &mut Loop,
+        reactor: &mut Reactor,
         complaints: &mut Complaints,
         proc: ProcId,
         stream: Stream,
         interest: Interest,
     ) {
         if let Some(token) = self.output(proc, stream)
-            && let Err(error) = events.set_interest(token, interest)
+            && let Err(error) = reactor.set_interest(token, interest)
         {
             complaints.add(Missing::Output(proc.rank), &error);
         }
     }
 
-    pub(super) fn close_output(
-        &mut self,
-        events: &mut Loop,
-        sources: &mut Sources,
-        proc: ProcId,
-        stream: Stream,
-    ) {
+    pub(super) fn close_output(&mut self, reactor: &mut Reactor, proc: ProcId, stream: Stream) {
         let Some(rank) = self.ranks.get_mut(&proc) else {
             return;
         };
@@ -378,7 +395,7 @@ impl Ranks {
             Stream::Stdout => rank.stdout.take(),
             Stream::Stderr => rank.stderr.take(),
         };
-        remove(events, sources, token);
+        remove(reactor, token);
     }
 
     /// What the pipe of a stream holds, as far as we know.
@@ -394,9 +411,9 @@ impl Ranks {
             rank.room[stream as usize] = if room <= PIPE_ROOM_DEFAULT {
                 usize::MAX
             } else {
-                room.max(super::PIPE_SIZE)
+                room.max(crate::daemon::PIPE_SIZE)
             };
-            if rank.room[stream as usize] >= super::PIPE_SIZE {
+            if rank.room[stream as usize] >= crate::daemon::PIPE_SIZE {
                 rank.room[stream as usize] = usize::MAX;
             }
         }
@@ -409,24 +426,24 @@ impl Ranks {
         rank.stdin
     }
 
-    pub(super) fn write_stdin(&mut self, events: &mut Loop, token: Token, proc: ProcId) -> Fed {
+    pub(super) fn write_stdin(&mut self, reactor: &mut Reactor, token: Token, proc: ProcId) -> Fed {
         let Some(rank) = self.ranks.get_mut(&proc) else {
             return Fed::Broken;
         };
         loop {
             if rank.writing.is_empty() {
-                let _ = events.set_interest(token, Interest::None);
+                let _ = reactor.set_interest(token, Interest::None);
                 return Fed::All;
             }
-            let Some(fd) = events.fd(token) else {
+            let Some(written) = reactor.write(token, &rank.writing) else {
                 return Fed::Broken;
             };
-            match os::write(fd, &rank.writing) {
+            match written {
                 Ok(WriteOutcome::Bytes(written)) => {
                     rank.written_last = rank.writing.split_to(written).last().copied();
                 }
                 Ok(WriteOutcome::WouldBlock) => {
-                    return if events.set_interest(token, Interest::Write).is_ok() {
+                    return if reactor.set_interest(token, Interest::Write).is_ok() {
                         Fed::Part
                     } else {
                         Fed::Broken
@@ -437,20 +454,19 @@ impl Ranks {
         }
     }
 
-    pub(super) fn close_stdin(&mut self, events: &mut Loop, sources: &mut Sources, proc: ProcId) {
+    pub(super) fn close_stdin(&mut self, reactor: &mut Reactor, proc: ProcId) {
         let Some(rank) = self.ranks.get_mut(&proc) else {
             return;
         };
         rank.writing = Bytes::new();
         if let Some(token) = rank.stdin
             && rank.terminal
-            && let Some(fd) = events.fd(token)
         {
             // The terminal stays open for output: its reader is told by the character for end of input.
             let unfinished = rank.written_last.is_some_and(|byte| byte != b'\n');
-            let _ = os::write(fd, &[END_OF_INPUT; 2][..1 + usize::from(unfinished)]);
+            let _ = reactor.write(token, &[END_OF_INPUT; 2][..1 + usize::from(unfinished)]);
         }
-        remove(events, sources, rank.stdin.take());
+        remove(reactor, rank.stdin.take());
     }
 
     /// The connection of a rank to PMI, as long as it is open.
@@ -460,7 +476,7 @@ impl Ranks {
 
     /// Sends an answer to what a rank asked.
     #[must_use]
-    pub(super) fn send_pmi(&mut self, events: &mut Loop, proc: ProcId, bytes: &[u8]) -> Sent {
+    pub(super) fn send_pmi(&mut self, reactor: &mut Reactor, proc: ProcId, bytes: &[u8]) -> Sent {
         let Some(rank) = self.ranks.get_mut(&proc) else {
             return Sent::Ok;
         };
@@ -468,18 +484,20 @@ impl Ranks {
             return Sent::TooMuch;
         }
         rank.pmi_queue.extend_from_slice(bytes);
-        self.flush_pmi(events, proc);
+        self.flush_pmi(reactor, proc);
         Sent::Ok
     }
 
-    pub(super) fn flush_pmi(&mut self, events: &mut Loop, proc: ProcId) {
+    pub(super) fn flush_pmi(&mut self, reactor: &mut Reactor, proc: ProcId) {
         let Some(rank) = self.ranks.get_mut(&proc) else {
             return;
         };
         let Some(token) = rank.pmi else { return };
         while !rank.pmi_queue.is_empty() {
-            let Some(fd) = events.fd(token) else { return };
-            match os::write(fd, &rank.pmi_queue) {
+            let Some(written) = reactor.write(token, &rank.pmi_queue) else {
+                return;
+            };
+            match written {
                 Ok(WriteOutcome::Bytes(written)) => drop(rank.pmi_queue.drain(..written)),
                 Ok(WriteOutcome::WouldBlock) => break,
                 // The read that follows finds the end of file.
@@ -492,44 +510,54 @@ impl Ranks {
         } else {
             Interest::Write
         };
-        let _ = events.set_interest(token, wanted);
+        let _ = reactor.set_interest(token, wanted);
     }
 
-    pub(super) fn close_pmi(&mut self, events: &mut Loop, sources: &mut Sources, proc: ProcId) {
+    pub(super) fn close_pmi(&mut self, reactor: &mut Reactor, proc: ProcId) {
         if let Some(rank) = self.ranks.get_mut(&proc) {
-            remove(events, sources, rank.pmi.take());
+            remove(reactor, rank.pmi.take());
         }
     }
 
-    pub(super) fn resize(&self, events: &Loop, proc: ProcId, size: WindowSize) {
+    pub(super) fn resize(&self, reactor: &Reactor, proc: ProcId, size: WindowSize) {
         if let Some(fd) = self
             .output(proc, Stream::Stdout)
-            .and_then(|token| events.fd(token))
+            .and_then(|token| reactor.fd(token))
         {
             let _ = os::set_window_size(fd, window_size(size));
         }
     }
 
     /// Signals what a job has left behind, and says what of it lives: every descendant of this process that is no rank,
-    /// and, while there are other jobs, that carries the number of the job.
+    /// and, while there are other jobs or daemons, that carries the numbers of the job and of this node.
     /// Those of them that are another user's come second as well.
-    pub(super) fn sweep(&self, job: JobId, signal: Option<Signal>) -> (Vec<i32>, BTreeSet<i32>) {
+    pub(super) fn sweep(
+        &self,
+        reactor: &Reactor,
+        job: JobId,
+        signal: Option<Signal>,
+    ) -> (Vec<i32>, BTreeSet<i32>) {
         if !os::has_children() {
             return (Vec::new(), BTreeSet::new());
         }
-        let alone = self.apps.keys().all(|other| *other == job);
-        let mark = format!("RALLY_JOB={job}");
+        let is_alone = reactor.daemons == 1 && self.apps.keys().all(|other| *other == job);
+        let marks = [
+            format!("RALLY_JOB={job}"),
+            format!("RALLY_NODE={}", self.node),
+        ];
         let belongs = |pid: Pid| {
-            alone
+            is_alone
                 || os::environment_of(pid).is_some_and(|environment| {
-                    environment
-                        .split(|byte| *byte == 0)
-                        .any(|variable| variable == mark.as_bytes())
+                    let has = |mark: &String| {
+                        let mut variables = environment.split(|byte| *byte == 0);
+                        variables.any(|variable| variable == mark.as_bytes())
+                    };
+                    marks.iter().all(has)
                 })
         };
         let strays: Vec<Pid> = os::descendants(os::current_pid())
             .into_iter()
-            .filter(|pid| !self.pids.contains_key(pid) && belongs(*pid))
+            .filter(|pid| !reactor.children.contains_key(pid) && belongs(*pid))
             .filter(|pid| os::inspect(*pid).is_some_and(|info| info.state != 'Z'))
             .collect();
         if let Some(signal) = signal {
@@ -547,10 +575,10 @@ impl Ranks {
         (left, not_permitted)
     }
 
-    pub(super) fn forget(&mut self, job: JobId, events: &mut Loop, sources: &mut Sources) {
+    pub(super) fn forget(&mut self, job: JobId, reactor: &mut Reactor) {
         for (_, rank) in self.ranks.extract_if(.., |proc, _| proc.job == job) {
             for token in [rank.stdout, rank.stderr, rank.stdin, rank.pmi] {
-                remove(events, sources, token);
+                remove(reactor, token);
             }
         }
         self.apps.remove(&job);
@@ -569,10 +597,9 @@ fn not_stopped_by_default(leader: Pid) -> Vec<Pid> {
     found
 }
 
-fn remove(events: &mut Loop, sources: &mut Sources, token: Option<Token>) {
+fn remove(reactor: &mut Reactor, token: Option<Token>) {
     if let Some(token) = token {
-        sources.remove(&token);
-        drop(events.remove(token));
+        reactor.close(token);
     }
 }
 

@@ -1,0 +1,375 @@
+//! The host of a daemon: the ranks of its node, their descriptors, and the port for their PMIx.
+//!
+//! What the daemon says to the controller it gives to whoever drives it ([`Step::Say`]): how that gets there is not its
+//! business.
+
+use std::path::{Path, PathBuf};
+
+use base::{ExitStatus, NodeId, ProcId, Signal, Time, Topology};
+use bytes::Bytes;
+use dvm::{
+    Daemon, DaemonConfig, Input, Output, ServiceConfig, SpawnOrder,
+    proto::{Missing, Stream, ToController, ToDaemon},
+};
+use os::{Interest, Pid, ReadOutcome, Token};
+
+use crate::{
+    clients::{self, Clients},
+    complaints::Complaints,
+    debuggers::Untraced,
+    ranks::{self, Ranks},
+    reactor::{Channel, READ_MAX, Reactor, Read},
+};
+
+/// Bytes of requests taken from one rank in one go; their answers are a few times as long.
+const PMI_READ_MAX: usize = 16 * 1024;
+/// What is shorter is copied out of the shared region, so that its slot can be used again at once.
+const KEEP_SLOT_MIN: usize = 16 * 1024;
+/// A rank that fills its pipe gets a larger one.
+pub(crate) const PIPE_SIZE: usize = 1024 * 1024;
+
+/// What one step of a daemon came to.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// There is nothing to do.
+    Idle,
+    Done,
+    /// A rank was started, or could not be: others may want to have their turn.
+    Started,
+    Say(ToController),
+    /// Something that our own code rules out.
+    Admit(String),
+}
+
+/// What a host of a daemon is told when it is made.
+#[derive(Debug)]
+pub(crate) struct DaemonSetup {
+    pub(crate) node: NodeId,
+    pub(crate) host: String,
+    pub(crate) topology: Topology,
+    /// What its ranks and their descendants carry in their environment.
+    pub(crate) owner: String,
+    /// The limits of descriptors that ranks get.
+    pub(crate) descriptors: (u64, u64),
+    /// The name of its PMIx server.
+    pub(crate) service: String,
+    /// A directory for files of its ranks.
+    pub(crate) session: Option<PathBuf>,
+    /// Memory that is shared with the front, which output is read into.
+    pub(crate) region: Option<os::SlotWriter>,
+}
+
+/// A daemon, and what it has of the kernel.
+pub(crate) struct DaemonHost {
+    daemon: Daemon,
+    ranks: Ranks,
+    clients: Clients,
+    region: Option<os::SlotWriter>,
+    complaints: Complaints,
+}
+
+impl DaemonHost {
+    pub(crate) fn open(setup: DaemonSetup, reactor: &mut Reactor) -> Result<Self, os::Error> {
+        let ranks = Ranks::new(setup.node, &setup.owner, setup.descriptors)?;
+        let clients = Clients::open(setup.node, reactor)?;
+        let daemon = Daemon::new(DaemonConfig {
+            node: setup.node,
+            host: setup.host,
+            topology: setup.topology,
+            descriptors: os::limit(os::Resource::Descriptors).0,
+            service: Some(ServiceConfig {
+                port: clients.port(),
+                uid: os::effective_uid(),
+                gid: os::effective_gid(),
+                name: setup.service,
+                session_dir: setup.session.map(PathBuf::into_os_string),
+            }),
+        });
+        reactor.daemons += 1;
+        Ok(Self {
+            daemon,
+            ranks,
+            clients,
+            region: setup.region,
+            complaints: Complaints::default(),
+        })
+    }
+
+    /// When [`Self::on_tick`] is due.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let deadlines = [self.daemon.deadline(), self.ranks.debuggers().deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    pub(crate) fn on_tick(&mut self, now: Time) {
+        self.daemon.handle(now, Input::Tick);
+        for (job, Untraced { left, lost }) in self.ranks.debuggers_mut().look(now) {
+            self.daemon.handle(now, Input::Untraced { job, left, lost });
+        }
+    }
+
+    pub(crate) fn on_message(&mut self, now: Time, message: ToDaemon) {
+        self.daemon.handle(now, Input::Message(message));
+    }
+
+    /// What it does without since it was last asked.
+    pub(crate) fn take_missing(&mut self) -> Vec<(Missing, String)> {
+        self.complaints.take()
+    }
+
+    /// A descriptor may be free again.
+    pub(crate) fn resume(&mut self, reactor: &mut Reactor) {
+        self.clients.resume(reactor);
+    }
+
+    pub(crate) fn on_readable(
+        &mut self,
+        now: Time,
+        token: Token,
+        channel: Channel,
+        reactor: &mut Reactor,
+    ) {
+        match channel {
+            Channel::Output(proc, stream) => self.read_output(now, token, proc, stream, reactor),
+            Channel::Pmi(proc) => self.read_pmi(now, token, proc, reactor),
+            // An error or a hang-up of the reader: the write says which.
+            Channel::Stdin(proc) => self.write_stdin(now, token, proc, reactor),
+            Channel::Port => {
+                let complaints = &mut self.complaints;
+                self.clients
+                    .accept(now, reactor, complaints, &mut self.daemon);
+            }
+            Channel::Client(conn) => self.clients.read(now, conn, reactor, &mut self.daemon),
+        }
+    }
+
+    pub(crate) fn on_writable(
+        &mut self,
+        now: Time,
+        token: Token,
+        channel: Channel,
+        reactor: &mut Reactor,
+    ) {
+        match channel {
+            Channel::Stdin(proc) => self.write_stdin(now, token, proc, reactor),
+            Channel::Client(conn) => self.clients.flush(conn, reactor),
+            Channel::Pmi(proc) => self.ranks.flush_pmi(reactor, proc),
+            Channel::Output(..) | Channel::Port => {}
+        }
+    }
+
+    /// A rank of this node has ended.
+    pub(crate) fn on_exited(
+        &mut self,
+        now: Time,
+        proc: ProcId,
+        status: ExitStatus,
+        reactor: &mut Reactor,
+    ) {
+        self.ranks.on_exited(proc);
+        // Its last words may not have been read yet, and an exit is the end of them.
+        if let Some(token) = self.ranks.pmi(proc) {
+            self.read_pmi(now, token, proc, reactor);
+        }
+        self.daemon.handle(now, Input::Exited { proc, status });
+    }
+
+    /// A process that some rank had left behind has ended.
+    pub(crate) fn on_stray_exited(&mut self, now: Time) {
+        self.daemon.handle(now, Input::StrayExited);
+    }
+
+    /// A rank of this node has stopped.
+    pub(crate) fn on_stopped(&mut self, now: Time, proc: ProcId, pid: Pid, signal: Signal) {
+        let stopped = self.ranks.on_stopped(proc, pid, signal);
+        if stopped == ranks::Stopped::AtFirstInstruction {
+            self.daemon.handle(now, Input::Trapped { proc });
+        }
+    }
+
+    /// Carries out the next thing that the daemon asks for.
+    pub(crate) fn step(&mut self, now: Time, reactor: &mut Reactor) -> Step {
+        match self.daemon.poll() {
+            Some(output) => self.carry_out(now, output, reactor),
+            None => Step::Idle,
+        }
+    }
+
+    fn carry_out(&mut self, now: Time, output: Output, reactor: &mut Reactor) -> Step {
+        match output {
+            Output::Send(message) => return Step::Say(message),
+            Output::Log(what) => return Step::Admit(what),
+            Output::Spawn(order) => {
+                self.spawn(now, &order, reactor);
+                return Step::Started;
+            }
+            Output::Prepare { job, apps } => {
+                let failures = self.ranks.prepare(job, &apps);
+                if !failures.is_empty() {
+                    let input = Input::Unstartable { job, failures };
+                    self.daemon.handle(now, input);
+                }
+            }
+            Output::Signal { proc, signal } => {
+                if let ranks::Signalled::NotPermitted(pid) = self.ranks.signal(proc, signal) {
+                    let pid = pid.as_raw();
+                    self.daemon.handle(now, Input::NotPermitted { proc, pid });
+                }
+            }
+            Output::Continue { proc } => self.ranks.let_run(now, proc),
+            Output::Pause { proc, stream } => {
+                self.set_reading(proc, stream, Interest::None, reactor);
+            }
+            Output::Resume { proc, stream } => {
+                self.set_reading(proc, stream, Interest::Read, reactor);
+            }
+            Output::CloseOutput { proc, stream } => self.ranks.close_output(reactor, proc, stream),
+            Output::WriteStdin { proc, bytes } => {
+                if let Some(token) = self.ranks.queue_stdin(proc, bytes) {
+                    self.write_stdin(now, token, proc, reactor);
+                }
+            }
+            Output::CloseStdin { proc } => self.ranks.close_stdin(reactor, proc),
+            Output::PmiSend { proc, bytes } => {
+                if self.ranks.send_pmi(reactor, proc, &bytes) == ranks::Sent::TooMuch {
+                    self.ranks.close_pmi(reactor, proc);
+                    self.daemon.handle(now, Input::PmiClosed { proc });
+                }
+            }
+            Output::PmiClose { proc } => self.ranks.close_pmi(reactor, proc),
+            Output::ClientSend { conn, bytes } => {
+                if self.clients.send(conn, bytes, reactor) == clients::Sent::TooMuch {
+                    self.clients.remove(conn, reactor);
+                    self.daemon.handle(now, Input::ClientClosed { conn });
+                }
+            }
+            Output::ClientClose { conn } => self.clients.close(conn, reactor),
+            Output::MakeDirectory { path } => {
+                if let Err(error) = os::make_private_dirs(Path::new(&path)) {
+                    self.complaints.add(Missing::Directory, &error);
+                }
+            }
+            Output::RemoveFiles { paths } => os::remove_files(&paths),
+            Output::Resize { proc, size } => self.ranks.resize(reactor, proc, size),
+            Output::Sweep { job, signal } => {
+                let (left, not_permitted) = self.ranks.sweep(reactor, job, signal);
+                let swept = Input::Swept {
+                    job,
+                    left,
+                    not_permitted,
+                };
+                self.daemon.handle(now, swept);
+            }
+            Output::Forget { job } => self.ranks.forget(job, reactor),
+        }
+        Step::Done
+    }
+
+    fn spawn(&mut self, now: Time, order: &SpawnOrder, reactor: &mut Reactor) {
+        let proc = order.proc;
+        let input = match self.ranks.spawn(reactor, order) {
+            Ok((pid, executable)) => Input::Spawned {
+                proc,
+                pid: pid.as_raw(),
+                executable,
+            },
+            Err(failure) => Input::SpawnFailed { proc, failure },
+        };
+        self.daemon.handle(now, input);
+    }
+
+    fn set_reading(
+        &mut self,
+        proc: ProcId,
+        stream: Stream,
+        interest: Interest,
+        reactor: &mut Reactor,
+    ) {
+        self.ranks
+            .set_reading(reactor, &mut self.complaints, proc, stream, interest);
+    }
+
+    fn read_output(
+        &mut self,
+        now: Time,
+        token: Token,
+        proc: ProcId,
+        stream: Stream,
+        reactor: &mut Reactor,
+    ) {
+        // A pause may have come since the kernel said that there is something to read.
+        if reactor.interest(token) != Some(Interest::Read) {
+            return;
+        }
+        let slot = self.region.as_ref().and_then(os::SlotWriter::take);
+        let read = match slot {
+            Some(mut slot) => match reactor.read_into(token, slot.as_mut()) {
+                Some(Ok(ReadOutcome::Bytes(read))) if read >= KEEP_SLOT_MIN => {
+                    Ok(Some(Bytes::from_owner(slot).slice(..read)))
+                }
+                Some(Ok(ReadOutcome::Bytes(read))) => {
+                    Ok(Some(Bytes::copy_from_slice(&slot.as_ref()[..read])))
+                }
+                Some(Ok(ReadOutcome::WouldBlock)) | None => return,
+                Some(Ok(ReadOutcome::Closed)) => Ok(None),
+                Some(Err(error)) => Err(error),
+            },
+            None => match reactor.read(token, READ_MAX) {
+                Some(Ok(Read::Bytes(bytes))) => Ok(Some(Bytes::copy_from_slice(bytes))),
+                Some(Ok(Read::WouldBlock)) | None => return,
+                Some(Ok(Read::Closed)) => Ok(None),
+                Some(Err(error)) => Err(error),
+            },
+        };
+        match read {
+            Ok(Some(bytes)) => {
+                if bytes.len() >= self.ranks.pipe_room(proc, stream)
+                    && let Some(fd) = reactor.fd(token)
+                {
+                    self.ranks
+                        .set_pipe_room(proc, stream, os::set_pipe_size(fd, PIPE_SIZE));
+                }
+                let input = Input::Output {
+                    proc,
+                    stream,
+                    bytes,
+                };
+                self.daemon.handle(now, input);
+            }
+            Ok(None) => self.end_output(now, proc, stream, reactor),
+            Err(error) => {
+                self.complaints.add(Missing::Output(proc.rank), &error);
+                self.end_output(now, proc, stream, reactor);
+            }
+        }
+    }
+
+    fn end_output(&mut self, now: Time, proc: ProcId, stream: Stream, reactor: &mut Reactor) {
+        self.ranks.close_output(reactor, proc, stream);
+        self.daemon.handle(now, Input::OutputEnded { proc, stream });
+    }
+
+    fn write_stdin(&mut self, now: Time, token: Token, proc: ProcId, reactor: &mut Reactor) {
+        match self.ranks.write_stdin(reactor, token, proc) {
+            ranks::Fed::All => self.daemon.handle(now, Input::StdinWritten { proc }),
+            ranks::Fed::Part => {}
+            ranks::Fed::Broken => {
+                self.ranks.close_stdin(reactor, proc);
+                self.daemon.handle(now, Input::StdinBroken { proc });
+            }
+        }
+    }
+
+    fn read_pmi(&mut self, now: Time, token: Token, proc: ProcId, reactor: &mut Reactor) {
+        match reactor.read(token, PMI_READ_MAX) {
+            Some(Ok(Read::Bytes(bytes))) => {
+                self.daemon.handle(now, Input::Pmi { proc, bytes });
+            }
+            Some(Ok(Read::WouldBlock)) | None => {}
+            Some(Ok(Read::Closed) | Err(_)) => {
+                self.ranks.close_pmi(reactor, proc);
+                self.daemon.handle(now, Input::PmiClosed { proc });
+            }
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Hosts that live in one process, around one loop: a controller, and the daemons beside it.
+//!
+//! A controller and a daemon of one process exchange the values that a wire would carry, over a link with the same
+//! bounds. Today there is one daemon, that of the controller's own node.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, os::fd::AsFd};
+
+use base::{NodeId, Signal, Time};
+use dvm::{
+    Controller,
+    proto::{ToController, ToDaemon},
+};
+use os::{ChildEvent, Clock, Event, Loop};
+use overlay::{Full, InProcess};
+
+use crate::{
+    Birth, IGNORED,
+    complaints::Complaints,
+    controller::{self, ControllerHost, ControllerSetup, broken_link},
+    daemon::{self, DaemonHost, DaemonSetup},
+    link::{self, ControllerLink},
+    reactor::{Channel, Child, Reactor, Source},
+    record::{Record, topology},
+};
+
+/// Ranks started in one turn of the loop: those that end meanwhile, the front and its signals have their turn between.
+const SPAWNS_PER_TURN: u32 = 256;
+/// Characters of the host's name in the name of a PMIx server.
+const SERVICE_HOST_MAX: usize = 64;
+/// The node that the controller is on.
+const LOCAL: NodeId = NodeId(0);
+
+/// How the process that holds the controller ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// All was told, or there was no job.
+    Well,
+    /// Its front is lost to it, or it could not go on; it has said so.
+    Badly,
+}
+
+/// Whether the state machines have said everything that they had to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Done,
+    More,
+}
+
+/// Whether there is another turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Next,
+    /// The job is over, and all was told.
+    Over,
+}
+
+/// A daemon in the controller's process.
+struct Local {
+    host: DaemonHost,
+    link: InProcess<ToDaemon, ToController>,
+    /// What the link had no room for. Nothing more is taken from the daemon before it is on its way.
+    unsent: Option<ToController>,
+}
+
+/// The hosts of one process.
+pub(crate) struct Process {
+    reactor: Reactor,
+    controller: ControllerHost,
+    daemons: BTreeMap<NodeId, Local>,
+    /// As for a daemon: what a link had no room for.
+    unsent: Option<(NodeId, ToDaemon)>,
+    taken: Vec<Event>,
+}
+
+/// Runs the job of the front at the other end of `birth.link`, until nothing of it is left.
+pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
+    os::become_subreaper()?;
+    let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
+    // The file of the record goes when all hosts are gone.
+    let (record, trouble) = Record::create(&birth.surroundings);
+    let name = service_name(&birth.host, os::random_number()?);
+    let setup = DaemonSetup {
+        node: LOCAL,
+        host: birth.host.clone(),
+        topology: topology(&birth.surroundings)?,
+        owner: record.owner().to_owned(),
+        descriptors: birth.descriptors,
+        service: name.clone(),
+        session: record.session(),
+        region: Some(birth.output.clone()),
+    };
+    let daemon = DaemonHost::open(setup, &mut reactor)?;
+    // Everything above is done while the front still reads its command line.
+    let opening = match &birth.link {
+        Some(link) => link::receive_opening(link.as_fd()),
+        None => Ok(None),
+    };
+    let allocation = match opening {
+        Ok(Some(allocation)) => allocation,
+        // There is no job after all.
+        Ok(None) => return Ok(Ended::Well),
+        Err(error) => {
+            (birth.admit)(&broken_link(&error));
+            return Ok(Ended::Badly);
+        }
+    };
+    if let Some(link) = &birth.link {
+        os::set_nonblocking(link.as_fd())?;
+    }
+    let front = u32::try_from(birth.front_pid.as_raw()).unwrap_or_default();
+    let controller = ControllerHost::open(
+        Controller::new(allocation, front, name),
+        ControllerLink::new(birth.output.clone(), birth.input.clone()),
+        birth.link.take(),
+        ControllerSetup {
+            front_pid: birth.front_pid,
+            session: record.session(),
+            admit: birth.admit,
+            complaints: Complaints::of(trouble),
+        },
+        &mut reactor,
+    )?;
+    let mut process = Process::new(reactor, controller, [(LOCAL, daemon)]);
+    let ended = process.run();
+    drop(process);
+    drop(record);
+    Ok(ended)
+}
+
+impl Process {
+    pub(crate) fn new(
+        reactor: Reactor,
+        controller: ControllerHost,
+        daemons: impl IntoIterator<Item = (NodeId, DaemonHost)>,
+    ) -> Self {
+        let local = |host| Local {
+            host,
+            link: InProcess::new(),
+            unsent: None,
+        };
+        let daemons = daemons.into_iter();
+        Self {
+            reactor,
+            controller,
+            daemons: daemons.map(|(node, host)| (node, local(host))).collect(),
+            unsent: None,
+            taken: Vec::new(),
+        }
+    }
+
+    fn run(&mut self) -> Ended {
+        loop {
+            match self.turn(None) {
+                Ok(Turn::Next) => {}
+                Ok(Turn::Over) => return Ended::Well,
+                Err(error) => {
+                    self.controller.fail(&error, &mut self.reactor);
+                    return Ended::Badly;
+                }
+            }
+        }
+    }
+
+    /// Carries out all that is asked for, waits for what happens next, at most until `limit`, and passes it on.
+    pub(crate) fn turn(&mut self, limit: Option<Time>) -> Result<Turn, os::Error> {
+        let progress = self.pump();
+        self.complain();
+        self.controller.flush(&mut self.reactor);
+        if self.controller.is_over() {
+            return Ok(Turn::Over);
+        }
+        let at_once = (progress == Progress::More).then_some(Time::ZERO);
+        let daemons = self.daemons.values().map(|local| local.host.deadline());
+        let deadline = [limit, at_once, self.controller.deadline()]
+            .into_iter()
+            .chain(daemons)
+            .flatten()
+            .min();
+        let mut taken = std::mem::take(&mut self.taken);
+        self.reactor.wait(deadline, &mut taken)?;
+        let now = Clock::now();
+        for event in taken.drain(..) {
+            self.on_event(now, event);
+        }
+        self.taken = taken;
+        if self.reactor.take_closed() {
+            self.controller.resume(&mut self.reactor);
+            for local in self.daemons.values_mut() {
+                local.host.resume(&mut self.reactor);
+            }
+        }
+        Ok(Turn::Next)
+    }
+
+    fn on_event(&mut self, now: Time, event: Event) {
+        match event {
+            Event::Signal(info) if info.signal == Signal::CHLD => self.reap(now),
+            Event::Signal(_) => {}
+            Event::Deadline => {
+                for local in self.daemons.values_mut() {
+                    local.host.on_tick(now);
+                }
+                self.controller.on_tick(now, &mut self.reactor);
+            }
+            Event::Readable(token) => {
+                let reactor = &mut self.reactor;
+                match reactor.source(token) {
+                    Some(Source::Front) => self.controller.on_front_readable(now, token, reactor),
+                    Some(Source::Control) => self.controller.on_control_readable(now, reactor),
+                    Some(Source::Peer(ticket)) => {
+                        self.controller.on_peer_readable(now, ticket, reactor);
+                    }
+                    Some(Source::Node(node, channel)) => {
+                        if let Some(local) = self.daemons.get_mut(&node) {
+                            local.host.on_readable(now, token, channel, reactor);
+                        }
+                        if let Channel::Output(..) = channel {
+                            // What a chunk asks for (a pause, a credit) must come before the next read.
+                            self.pump();
+                        }
+                    }
+                    None => {}
+                }
+            }
+            Event::Writable(token) => {
+                // To the front and to those who ask it is written at the end of the turn.
+                if let Some(Source::Node(node, channel)) = self.reactor.source(token)
+                    && let Some(local) = self.daemons.get_mut(&node)
+                {
+                    local
+                        .host
+                        .on_writable(now, token, channel, &mut self.reactor);
+                }
+            }
+        }
+    }
+
+    fn reap(&mut self, now: Time) {
+        while let Some(event) = os::reap() {
+            match event {
+                ChildEvent::Exited { pid, status } => match self.reactor.children.remove(&pid) {
+                    Some(Child { node, proc }) => {
+                        if let Some(local) = self.daemons.get_mut(&node) {
+                            local.host.on_exited(now, proc, status, &mut self.reactor);
+                        }
+                    }
+                    None => {
+                        for local in self.daemons.values_mut() {
+                            local.host.on_stray_exited(now);
+                        }
+                    }
+                },
+                ChildEvent::Stopped { pid, signal } => {
+                    if let Some(Child { node, proc }) = self.reactor.children.get(&pid)
+                        && let Some(local) = self.daemons.get_mut(node)
+                    {
+                        local.host.on_stopped(now, *proc, pid, signal);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Carries out what the state machines ask for, until all are silent or enough ranks were started.
+    fn pump(&mut self) -> Progress {
+        let mut started = 0;
+        while started < SPAWNS_PER_TURN {
+            let now = Clock::now();
+            // What is on its way arrives before anybody says more: no lane ever fills.
+            if self.deliver(now) {
+                continue;
+            }
+            match self.step_daemons(now) {
+                daemon::Step::Idle => {}
+                daemon::Step::Started => {
+                    started += 1;
+                    continue;
+                }
+                daemon::Step::Admit(what) => {
+                    self.controller.admit(&what);
+                    continue;
+                }
+                daemon::Step::Done | daemon::Step::Say(_) => continue,
+            }
+            match self.step_controller() {
+                controller::Step::Idle => return Progress::Done,
+                controller::Step::Done | controller::Step::Say(..) => {}
+            }
+        }
+        Progress::More
+    }
+
+    /// Brings one message to where it goes; false when none is on its way.
+    fn deliver(&mut self, now: Time) -> bool {
+        for (node, local) in &mut self.daemons {
+            if let Some(message) = local.link.up.receive() {
+                self.controller.on_daemon(now, *node, message);
+                return true;
+            }
+            if let Some(message) = local.link.down.receive() {
+                local.host.on_message(now, message);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// One step of the first daemon that has something to do.
+    fn step_daemons(&mut self, now: Time) -> daemon::Step {
+        for local in self.daemons.values_mut() {
+            let step = match local.unsent.take() {
+                Some(message) => daemon::Step::Say(message),
+                None => local.host.step(now, &mut self.reactor),
+            };
+            match step {
+                daemon::Step::Idle => {}
+                daemon::Step::Say(message) => match local.link.up.send(message) {
+                    Ok(()) => return daemon::Step::Done,
+                    Err(Full(message)) => local.unsent = Some(message),
+                },
+                other => return other,
+            }
+        }
+        daemon::Step::Idle
+    }
+
+    fn step_controller(&mut self) -> controller::Step {
+        let step = match self.unsent.take() {
+            Some((node, message)) => controller::Step::Say(node, message),
+            None => self.controller.step(&mut self.reactor),
+        };
+        let controller::Step::Say(node, message) = step else {
+            return step;
+        };
+        let Some(local) = self.daemons.get_mut(&node) else {
+            self.controller
+                .admit(&format!("a message for node {node}, which has no daemon"));
+            return controller::Step::Done;
+        };
+        match local.link.down.send(message) {
+            Ok(()) => controller::Step::Done,
+            Err(Full(message)) => {
+                self.unsent = Some((node, message));
+                controller::Step::Idle
+            }
+        }
+    }
+
+    /// Passes on what the job does without.
+    fn complain(&mut self) {
+        self.controller.complain(LOCAL);
+        for (node, local) in &mut self.daemons {
+            let missing = local.host.take_missing();
+            self.controller.miss(*node, missing);
+        }
+    }
+}
+
+/// The name of the PMIx server here: it stands before a dot and a semicolon, so that neither may be in it.
+///
+/// The names of its jobs begin with it, and MPICH makes those of its shared memory from them alone. Programs that are
+/// killed leave such memory behind, so that a name must not come again when the pid does.
+fn service_name(host: &str, unique: u64) -> String {
+    let host: String = host
+        .chars()
+        .take_while(|character| *character != '.')
+        .filter(|character| !matches!(character, ';' | '@'))
+        .take(SERVICE_HOST_MAX)
+        .collect();
+    let pid = os::current_pid().as_raw();
+    format!("rally-{host}-{:08x}-{pid}", unique & 0xffff_ffff)
+}

@@ -1,0 +1,239 @@
+//! A controller and two daemons in one process, with real ranks: what a node is must not depend on who shares its
+//! process.
+
+use std::{ffi::OsString, time::Duration};
+
+use base::{Rank, Topology};
+use dvm::{
+    alloc::{AllocatedNode, Allocation, Slots},
+    place::{self, AppRequest},
+    proto::{Cause, FromFront, Note, Outcome, ToFront},
+    spec::{
+        App, Destination, EndPolicy, FrontInput, HoldPlan, JobSpec, OpenMode, StdinTarget,
+        StdioPlan, Tracers,
+    },
+};
+
+use super::*;
+use crate::{
+    complaints::Complaints,
+    link::{FrontLink, Received},
+};
+
+/// How long a job may take before the test has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the process waits before the front has its turn.
+const TURN: Duration = Duration::from_millis(10);
+
+/// What the front has heard of a job.
+#[derive(Debug, Default)]
+struct Heard {
+    /// Lines of all ranks, sorted.
+    lines: Vec<String>,
+    hosts: Vec<String>,
+    notes: Vec<Note>,
+    outcome: Option<Outcome>,
+}
+
+impl Heard {
+    fn hear(&mut self, message: ToFront, output: &mut Vec<u8>) {
+        match message {
+            ToFront::Output(chunk) => output.extend_from_slice(&chunk.bytes),
+            ToFront::Launched { table, .. } => {
+                self.hosts = table.into_iter().map(|row| row.host).collect();
+            }
+            ToFront::Note(note) => self.notes.push(note),
+            ToFront::Ended(outcome) => self.outcome = Some(outcome),
+            ToFront::Failed(why) | ToFront::Internal(why) => panic!("{why}"),
+            ToFront::Refused(refusal) => panic!("{refusal:?}"),
+            _ => {}
+        }
+    }
+
+    fn cause(&self) -> &Cause {
+        &self.outcome.as_ref().expect("the job has ended").cause
+    }
+}
+
+/// Four ranks that run a shell script, two on each of two nodes.
+fn job(script: &str) -> JobSpec {
+    JobSpec {
+        apps: vec![App {
+            program: "/bin/sh".into(),
+            args: ["-c", script].map(OsString::from).into(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            directory: "/".into(),
+            search: "/usr/bin:/bin".into(),
+            umask: None,
+            tracers: Tracers::Ancestors,
+        }],
+        placement: place::Request {
+            apps: vec![AppRequest {
+                count: Some(4),
+                ..AppRequest::default()
+            }],
+            ..place::Request::default()
+        },
+        universe: None,
+        stdin: StdinTarget::None,
+        stdio: StdioPlan {
+            stdout: Destination::Forward,
+            stderr: Destination::Forward,
+            open: OpenMode::Append,
+            pty: None,
+            lines: None,
+            input: FrontInput::Readable,
+        },
+        end: EndPolicy::default(),
+        hold: HoldPlan::NOWHERE,
+        variables: std::collections::BTreeSet::new(),
+        gpus: None,
+    }
+}
+
+/// Runs a job on two daemons of this process, with its front.
+fn run(spec: JobSpec) -> Heard {
+    os::become_subreaper().unwrap();
+    let mut reactor = Reactor::new(Loop::new(&IGNORED).unwrap());
+    let (ours, theirs) = os::socket_pair().unwrap();
+    for end in [&ours, &theirs] {
+        os::set_nonblocking(end.as_fd()).unwrap();
+    }
+    // Nothing is shared: output and input travel in the frames.
+    let region = || os::SharedRegion::new(4096, 1).unwrap();
+    let mut front = FrontLink::new(region().into_reader(), region().into_writer());
+    let names = ["n0", "n1"];
+    let allocation = Allocation {
+        nodes: names
+            .map(|name| AllocatedNode {
+                name: name.to_owned(),
+                slots: Slots::Explicit(2),
+                max_slots: None,
+                granted: None,
+            })
+            .into(),
+    };
+    let name = format!("rally-test-{}", os::current_pid());
+    let controller = ControllerHost::open(
+        Controller::new(allocation, 1, name.clone()),
+        ControllerLink::new(region().into_writer(), region().into_reader()),
+        Some(theirs),
+        ControllerSetup {
+            front_pid: os::current_pid(),
+            session: None,
+            admit: |what| panic!("{what}"),
+            complaints: Complaints::default(),
+        },
+        &mut reactor,
+    )
+    .unwrap();
+    let daemons: Vec<(NodeId, DaemonHost)> = (0..)
+        .map(NodeId)
+        .zip(names)
+        .map(|(node, host)| {
+            let setup = DaemonSetup {
+                node,
+                host: host.to_owned(),
+                topology: Topology::flat(2),
+                owner: "1.1".to_owned(),
+                descriptors: os::limit(os::Resource::Descriptors),
+                service: name.clone(),
+                session: None,
+                region: None,
+            };
+            (node, DaemonHost::open(setup, &mut reactor).unwrap())
+        })
+        .collect();
+    let mut process = Process::new(reactor, controller, daemons);
+    front.send(FromFront::Submit(Box::new(spec)));
+    let (mut heard, mut output) = (Heard::default(), Vec::new());
+    let until = Clock::now() + PATIENCE;
+    let mut over = false;
+    while !over {
+        assert!(Clock::now() < until, "the job does not end: {heard:?}");
+        front.flush(ours.as_fd()).unwrap();
+        over = process.turn(Some(Clock::now() + TURN)).unwrap() == Turn::Over;
+        // The test runs in a thread, and another one may have got the signal.
+        process.reap(Clock::now());
+        // All that the process has said is in the socket when it is over.
+        let received = front.link.receive(ours.as_fd()).unwrap();
+        while let Some(message) = front.next_message().unwrap() {
+            heard.hear(message, &mut output);
+        }
+        assert_eq!(received, Received::Open);
+    }
+    heard.lines = String::from_utf8(output)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    heard.lines.sort();
+    heard
+}
+
+#[test]
+fn each_daemon_has_the_ranks_of_its_node() {
+    let heard = run(job(
+        "echo rank $RALLY_RANK: $RALLY_LOCAL_RANK of $RALLY_LOCAL_SIZE on $RALLY_NODE",
+    ));
+    assert_eq!(*heard.cause(), Cause::Success);
+    assert_eq!(heard.hosts, ["n0", "n0", "n1", "n1"]);
+    assert_eq!(heard.notes, []);
+    insta::assert_snapshot!(heard.lines.join("\n"), @"
+    rank 0: 0 of 2 on 0
+    rank 1: 1 of 2 on 0
+    rank 2: 0 of 2 on 1
+    rank 3: 1 of 2 on 1
+    ");
+}
+
+#[test]
+fn a_rank_that_fails_ends_those_of_the_other_daemon() {
+    let heard = run(job("[ $RALLY_RANK = 3 ] && exit 7; exec sleep 1000"));
+    let Cause::Failed { rank, status } = heard.cause() else {
+        panic!("{heard:?}");
+    };
+    assert_eq!((*rank, status.code()), (Rank(3), 7));
+}
+
+/// A fence of PMI-1, spoken by a shell: what a rank has put is read on the other node.
+#[test]
+fn a_fence_joins_the_daemons() {
+    let heard = run(job(r#"
+        ask() { printf '%s\n' "$1" >&3; read -r answer <&3; }
+        ask 'cmd=init pmi_version=1 pmi_subversion=1'
+        ask 'cmd=get_my_kvsname'
+        space=${answer##*kvsname=}
+        ask "cmd=put kvsname=${space%% *} key=k$RALLY_RANK value=from-$RALLY_RANK"
+        ask 'cmd=barrier_in'
+        ask "cmd=get kvsname=${space%% *} key=k$(( (RALLY_RANK + 2) % 4 ))"
+        echo "rank $RALLY_RANK: $answer"
+        ask 'cmd=finalize'
+    "#));
+    assert_eq!(*heard.cause(), Cause::Success);
+    insta::assert_snapshot!(heard.lines.join("\n"), @"
+    rank 0: cmd=get_result rc=0 value=from-2
+    rank 1: cmd=get_result rc=0 value=from-3
+    rank 2: cmd=get_result rc=0 value=from-0
+    rank 3: cmd=get_result rc=0 value=from-1
+    ");
+}
+
+/// The daemons have the same descendants, and each ends only what ranks of its own node have left.
+#[test]
+fn a_node_that_is_done_leaves_the_processes_of_the_other_alone() {
+    let heard = run(job(r"
+        case $RALLY_RANK in
+            0|1) exit 0 ;;
+            2) sleep 1 & wait $!; echo the child of rank 2 has ended with $? ;;
+            3) setsid sleep 1000 >/dev/null 2>&1 & ;;
+        esac
+    "));
+    assert_eq!(*heard.cause(), Cause::Success);
+    insta::assert_snapshot!(heard.lines.join("\n"), @"the child of rank 2 has ended with 0");
+    let left = Note::LeftBehind {
+        node: NodeId(1),
+        count: 1,
+    };
+    assert_eq!(heard.notes, [left]);
+}

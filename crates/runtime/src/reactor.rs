@@ -1,0 +1,163 @@
+//! What the hosts of one process wait on and share: the event loop, what each descriptor in it is, whose each child is,
+//! and the bytes that are just being read.
+
+use std::{collections::BTreeMap, os::fd::OwnedFd};
+
+use base::{NodeId, ProcId, Time};
+use dvm::proto::Stream;
+use os::{Event, Interest, Loop, Pid, ReadOutcome, Token, WriteOutcome};
+use pmix::server::Conn;
+
+/// Bytes read from one stream of one rank before others have their turn.
+pub(crate) const READ_MAX: usize = 256 * 1024;
+
+/// What a descriptor of the loop is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    /// The front's end of the link.
+    Front,
+    /// Where other processes of the user ask for something.
+    Control,
+    /// One of those processes.
+    Peer(u64),
+    /// Something of the daemon of this node.
+    Node(NodeId, Channel),
+}
+
+/// What a descriptor of a daemon is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Channel {
+    Output(ProcId, Stream),
+    Stdin(ProcId),
+    Pmi(ProcId),
+    /// Where PMIx clients connect.
+    Port,
+    Client(Conn),
+}
+
+/// What a read gave.
+#[derive(Debug)]
+pub(crate) enum Read<'a> {
+    Bytes(&'a [u8]),
+    WouldBlock,
+    Closed,
+}
+
+/// A rank that is a child of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Child {
+    pub(crate) node: NodeId,
+    pub(crate) proc: ProcId,
+}
+
+/// The event loop of a process, for all of its hosts.
+#[derive(Debug)]
+pub(crate) struct Reactor {
+    events: Loop,
+    sources: BTreeMap<Token, Source>,
+    pub(crate) children: BTreeMap<Pid, Child>,
+    /// How many daemons live in this process.
+    pub(crate) daemons: u32,
+    buffer: Vec<u8>,
+    /// Whether a descriptor was closed since it was last asked.
+    has_closed: bool,
+}
+
+impl Reactor {
+    pub(crate) fn new(events: Loop) -> Self {
+        Self {
+            events,
+            sources: BTreeMap::new(),
+            children: BTreeMap::new(),
+            daemons: 0,
+            buffer: vec![0; READ_MAX],
+            has_closed: false,
+        }
+    }
+
+    /// Takes a descriptor and watches it.
+    pub(crate) fn add(
+        &mut self,
+        fd: OwnedFd,
+        interest: Interest,
+        source: Source,
+    ) -> Result<Token, os::Error> {
+        let token = self.events.add(fd, interest)?;
+        self.sources.insert(token, source);
+        Ok(token)
+    }
+
+    /// Closes a descriptor.
+    pub(crate) fn close(&mut self, token: Token) {
+        self.sources.remove(&token);
+        drop(self.events.remove(token));
+        self.has_closed = true;
+    }
+
+    /// Whether a descriptor may be free that was not before.
+    pub(crate) fn take_closed(&mut self) -> bool {
+        std::mem::take(&mut self.has_closed)
+    }
+
+    pub(crate) fn source(&self, token: Token) -> Option<Source> {
+        self.sources.get(&token).copied()
+    }
+
+    /// Events that were taken before a descriptor was closed have none.
+    pub(crate) fn fd(&self, token: Token) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.events.fd(token)
+    }
+
+    pub(crate) fn interest(&self, token: Token) -> Option<Interest> {
+        self.events.interest(token)
+    }
+
+    pub(crate) fn set_interest(
+        &mut self,
+        token: Token,
+        interest: Interest,
+    ) -> Result<(), os::Error> {
+        self.events.set_interest(token, interest)
+    }
+
+    /// Reads once, at most so many bytes. `None`: the descriptor was closed.
+    pub(crate) fn read(
+        &mut self,
+        token: Token,
+        most: usize,
+    ) -> Option<Result<Read<'_>, os::Error>> {
+        let fd = self.events.fd(token)?;
+        let buffer = &mut self.buffer[..most.min(READ_MAX)];
+        Some(os::read(fd, buffer).map(|outcome| match outcome {
+            ReadOutcome::Bytes(count) => Read::Bytes(&self.buffer[..count]),
+            ReadOutcome::WouldBlock => Read::WouldBlock,
+            ReadOutcome::Closed => Read::Closed,
+        }))
+    }
+
+    /// Reads once, into a buffer of the caller's. `None`: the descriptor was closed.
+    pub(crate) fn read_into(
+        &self,
+        token: Token,
+        buffer: &mut [u8],
+    ) -> Option<Result<ReadOutcome, os::Error>> {
+        Some(os::read(self.events.fd(token)?, buffer))
+    }
+
+    /// Writes what there is room for. `None`: the descriptor was closed.
+    pub(crate) fn write(
+        &self,
+        token: Token,
+        bytes: &[u8],
+    ) -> Option<Result<WriteOutcome, os::Error>> {
+        Some(os::write(self.events.fd(token)?, bytes))
+    }
+
+    pub(crate) fn wait(
+        &mut self,
+        deadline: Option<Time>,
+        taken: &mut Vec<Event>,
+    ) -> Result<(), os::Error> {
+        self.events.wait(deadline, taken)
+    }
+}
