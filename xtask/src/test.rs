@@ -66,6 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let fuzz = ["check", "--locked", "--manifest-path", "fuzz/Cargo.toml"];
         steps::execute(&mut cargo(&fuzz), LIMIT)
     });
+    other_architecture(&mut steps);
     steps.run("documentation", |_| {
         let mut command = cargo(&[
             "doc",
@@ -138,6 +139,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         });
     }
     steps.close()
+}
+
+/// An architecture that we know and that is not this machine's: it has to compile.
+const OTHER_ARCHITECTURE: &str = "aarch64-unknown-linux-gnu";
+
+fn other_architecture(steps: &mut Steps) {
+    const STEP: &str = "another architecture";
+    if !steps.wants(STEP) {
+        return;
+    }
+    let mut rustup = Command::new("rustup");
+    rustup.current_dir(root());
+    rustup.args(["target", "add", OTHER_ARCHITECTURE]);
+    match steps::execute(&mut rustup, LIMIT) {
+        Ok(()) => {
+            steps.run(STEP, |_| {
+                let check = ["check", "--locked", "--workspace", "--target"];
+                steps::execute(cargo(&check).arg(OTHER_ARCHITECTURE), LIMIT)
+            });
+        }
+        Err(why) => steps.skip(STEP, &format!("its standard library is not here: {why:#}")),
+    }
 }
 
 /// What deny.toml says. The advisories are left out: their list is on a server that no machine of ours need reach.

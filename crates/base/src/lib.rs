@@ -3,6 +3,7 @@
 //! **Architecture invariant:** no protocol and no policy. Requests and events belong to the crate that owns the
 //! state machine; a new module here needs a decision record in `docs/decisions`.
 
+mod arch;
 mod cpuset;
 mod hostlist;
 mod id;
@@ -11,6 +12,7 @@ mod status;
 mod time;
 mod topology;
 
+pub use arch::{Arch, Registers};
 pub use cpuset::{CpuSet, MAX_PUS};
 pub use hostlist::{HostList, MAX_HOSTS, ParseHostListError};
 pub use id::{JobId, NodeId, ProcId, Rank};

@@ -5,6 +5,7 @@
 //! [`image::Files`], which `cli` answers from the kernel and tests from recordings. Nothing here knows our launcher: a
 //! job is a list of ranks with their processes, whoever has started it.
 
+pub mod arch;
 pub mod company;
 pub mod image;
 pub mod known;

@@ -11,10 +11,10 @@ use std::{
     time::Duration,
 };
 
-use base::Rank;
+use base::{Arch, Rank};
 use serde::{Deserialize, Serialize};
 
-use crate::company::Company;
+use crate::{arch, company::Company};
 
 /// A place in a program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -127,36 +127,13 @@ const FUTEX_COMMAND: u64 = 0x7f;
 const FUTEX_PRIVATE: u64 = 0x80;
 
 impl Wait {
-    /// For what a thread sleeps that is in a system call with this number, which is that of x86-64, and these arguments.
+    /// For what a thread sleeps that is in a system call of this machine with this number and these arguments.
     #[must_use]
-    pub const fn of_call(number: u64, arguments: &[u64; 6]) -> Self {
-        match number {
-            202 => Self::of_futex(arguments),
-            // futex_waitv and futex_wait, with their limits.
-            449 if arguments[3] != 0 => Self::Timed,
-            455 if arguments[4] != 0 => Self::Timed,
-            449 | 454..=456 => Self::Futex,
-            // poll, select, pselect6, ppoll, epoll_wait, epoll_pwait, epoll_pwait2, io_getevents, io_pgetevents
-            7 | 23 | 270 | 271 | 232 | 281 | 441 | 208 | 333 => Self::Poll,
-            // read, pread64, readv, accept, recvfrom, recvmsg, preadv, accept4, recvmmsg, preadv2
-            0 | 17 | 19 | 43 | 45 | 47 | 295 | 288 | 299 | 327 => Self::Read,
-            // write, pwrite64, writev, connect, sendto, sendmsg, fsync, fdatasync, msync, pwritev, sendmmsg
-            1 | 18 | 20 | 42 | 44 | 46 | 74 | 75 | 26 | 296 | 307 => Self::Write,
-            // nanosleep, clock_nanosleep
-            35 | 230 => Self::Sleep,
-            // wait4, waitid, vfork
-            61 | 247 | 58 => Self::Child,
-            // flock, fcntl
-            73 | 72 => Self::FileLock,
-            // pause, rt_sigtimedwait, rt_sigsuspend
-            34 | 128 | 130 => Self::Signal,
-            _ => Self::Other,
-        }
+    pub fn of_call(number: u64, arguments: &[u64; 6]) -> Self {
+        arch::wait_in(Arch::NATIVE, number, arguments)
     }
-}
 
-impl Wait {
-    const fn of_futex(arguments: &[u64; 6]) -> Self {
+    pub(crate) const fn of_futex(arguments: &[u64; 6]) -> Self {
         // FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI and FUTEX_LOCK_PI2 have a limit.
         let waits = matches!(arguments[1] & FUTEX_COMMAND, 0 | 6 | 9 | 11 | 13);
         match (waits && arguments[3] != 0, arguments[1] & FUTEX_PRIVATE) {

@@ -10,13 +10,12 @@ mod tests;
 
 use std::{collections::BTreeMap, fmt, ops::Range, rc::Rc, sync::Arc};
 
+use base::{Arch, Registers};
 use bytes::Bytes;
-use framehop::{
-    ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _,
-    x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64},
-};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module};
 
 use crate::{
+    arch::{self, Caches, State, Unwinder},
     company::Joining,
     image::{Files, Image, Reading, Section},
     maps::{FileId, Mapping},
@@ -26,15 +25,11 @@ use crate::{
 use calls::{Effort, Left, To};
 
 /// What is taken of a thread while it stands.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Capture {
-    /// Where its next instruction is.
-    pub instruction: u64,
-    /// Its stack pointer.
-    pub stack: u64,
-    /// What may be its frame pointer.
-    pub frame: u64,
-    /// What stood at `stack`.
+    /// Where it is, and where its stack is.
+    pub registers: Registers,
+    /// What stood at its stack pointer and above.
     pub bytes: Vec<u8>,
 }
 
@@ -49,7 +44,8 @@ pub struct Code {
     modules: Vec<Loaded>,
     /// What can be read, in ascending order.
     readable: Vec<Range<u64>>,
-    unwinder: UnwinderX86_64<Bytes>,
+    arch: Arch,
+    unwinder: Unwinder,
 }
 
 struct Loaded {
@@ -60,13 +56,13 @@ struct Loaded {
 }
 
 /// Files that were parsed, and what is known of addresses in them: for all processes.
-#[derive(Default)]
 pub struct Images {
+    arch: Arch,
     images: Vec<Option<Rc<Image>>>,
     by_file: BTreeMap<FileId, ImageId>,
     /// The kernel's code is the same in all processes.
     vdso: Option<ImageId>,
-    cache: CacheX86_64,
+    caches: Caches,
     named: BTreeMap<(ImageId, u64), Vec<FrameId>>,
     /// By the call, and by the beginning of the function that it has led to.
     left: BTreeMap<(Address, Address), Option<Left>>,
@@ -137,12 +133,19 @@ impl fmt::Debug for Images {
 }
 
 impl Images {
-    /// None yet.
+    /// None yet, of processes of this architecture.
     #[must_use]
-    pub fn new(reading: Reading) -> Self {
+    pub fn new(arch: Arch, reading: Reading) -> Self {
         Self {
+            arch,
+            images: Vec::new(),
+            by_file: BTreeMap::new(),
+            vdso: None,
+            caches: Caches::default(),
+            named: BTreeMap::new(),
+            left: BTreeMap::new(),
+            effort: Effort::default(),
             reading,
-            ..Self::default()
         }
     }
 
@@ -152,7 +155,8 @@ impl Images {
         let mut code = Code {
             modules: Vec::new(),
             readable: readable.map(|mapping| mapping.range.clone()).collect(),
-            unwinder: UnwinderX86_64::new(),
+            arch: self.arch,
+            unwinder: Unwinder::new(self.arch),
         };
         for mapping in maps.iter().filter(|mapping| mapping.executable) {
             let Some(image) = self.image(mapping, files, memory) else {
@@ -164,7 +168,7 @@ impl Images {
             let Some(bias) = parsed.bias(mapping.range.start, mapping.offset) else {
                 continue;
             };
-            code.unwinder.add_module(module(parsed, mapping, bias));
+            code.unwinder.add(module(parsed, mapping, bias));
             code.modules.push(Loaded {
                 range: mapping.range.clone(),
                 bias,
@@ -226,34 +230,34 @@ impl Images {
         frames: &mut Frames,
     ) -> Stack {
         let memory = Copied {
-            start: capture.stack,
+            start: capture.registers.stack(),
             bytes: &capture.bytes,
             rest: memory,
         };
         let mut found = Vec::new();
-        let mut registers =
-            UnwindRegsX86_64::new(capture.instruction, capture.stack, capture.frame);
-        let mut at = FrameAddress::from_instruction_pointer(capture.instruction);
+        let mut state = State::from(&capture.registers);
+        let mut at = FrameAddress::from_instruction_pointer(capture.registers.instruction());
         let mut end = End::Bound;
         while found.len() < MAX_FRAMES {
             let here = self.named(code, at, &memory, files, frames);
             let outermost = here.last().copied();
             found.extend_from_slice(&here);
             if outermost.is_some_and(|frame| frames.get(frame).kind == FrameKind::Signal) {
-                let Some(interrupted) = interrupted(&memory, registers.sp()) else {
+                let interrupted = arch::interrupted(code.arch, &memory, state.stack());
+                let Some(interrupted) = interrupted else {
                     end = End::Lost;
                     break;
                 };
                 // What a signal has interrupted has called nothing: its own instruction counts, and not the one before.
-                at = FrameAddress::from_instruction_pointer(interrupted.ip());
-                registers = interrupted;
+                at = FrameAddress::from_instruction_pointer(interrupted.instruction());
+                state = State::from(&interrupted);
                 continue;
             }
-            let next =
-                code.unwinder
-                    .unwind_frame(at, &mut registers, &mut self.cache, &mut |address| {
-                        memory.word(address).map_err(drop)
-                    });
+            let next = code
+                .unwinder
+                .caller(at, &mut state, &mut self.caches, |address| {
+                    memory.word(address).map_err(drop)
+                });
             let is_told = matches!(next, Ok(None));
             let caller = next
                 .ok()
@@ -298,7 +302,7 @@ impl Images {
     ) -> Vec<FrameId> {
         let address = at.address_for_lookup();
         let Some(loaded) = code.find(address) else {
-            let is_signal = is_trampoline(memory, at) == Ok(true);
+            let is_signal = is_signal_return(code.arch, memory, at) == Ok(true);
             return vec![frames.intern(if is_signal {
                 signal()
             } else {
@@ -318,7 +322,7 @@ impl Images {
         let Some(image) = image else {
             return Vec::new();
         };
-        let is_signal = is_trampoline(memory, at);
+        let is_signal = is_signal_return(code.arch, memory, at);
         let named: Vec<FrameId> = if is_signal == Ok(true) {
             vec![frames.intern(signal())]
         } else {
@@ -392,16 +396,12 @@ impl Code {
 /// How debuggers name the frame between a signal handler and what it has interrupted.
 const SIGNAL: &str = "<signal handler called>";
 
-/// Whether a function returns to where the kernel is asked to undo a signal: `mov $15, %rax; syscall`, by which every
-/// debugger knows it. Its symbol begins too late, and its rules are missing in some C libraries.
-fn is_trampoline(memory: &dyn Memory, at: FrameAddress) -> Result<bool, Unreadable> {
-    const CODE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-    let FrameAddress::ReturnAddress(address) = at else {
-        return Ok(false);
-    };
-    let mut code = [0; CODE.len()];
-    memory.read(address.get(), &mut code)?;
-    Ok(code == CODE)
+/// Whether a function returns to where the kernel is asked to undo a signal.
+fn is_signal_return(arch: Arch, memory: &dyn Memory, at: FrameAddress) -> Result<bool, Unreadable> {
+    match at {
+        FrameAddress::ReturnAddress(address) => arch::is_signal_return(arch, memory, address.get()),
+        FrameAddress::InstructionPointer(_) => Ok(false),
+    }
 }
 
 fn signal() -> Frame {
@@ -419,14 +419,6 @@ fn remember<K: Ord, V>(known: &mut BTreeMap<K, V>, key: K, value: V) {
         known.clear();
     }
     known.insert(key, value);
-}
-
-/// The registers of what a signal has interrupted. The kernel has put them above the stack pointer that the handler
-/// returns with: `struct ucontext` of the kernel, of which the registers begin at 40.
-fn interrupted(memory: &dyn Memory, stack: u64) -> Option<UnwindRegsX86_64> {
-    let word = |at: u64| memory.word(stack.checked_add(at)?).ok();
-    let (frame, stack, instruction) = (word(120)?, word(160)?, word(168)?);
-    Some(UnwindRegsX86_64::new(instruction, stack, frame))
 }
 
 fn is_start(frame: &Frame) -> bool {

@@ -20,23 +20,12 @@ use nix::{
 };
 
 use crate::{
+    arch,
     error::Error,
     files::Mapped,
     process::{Pid, numeric_entries, read_proc},
 };
-
-/// Registers of a stopped thread that lead through its stack.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Registers {
-    /// The address of its next instruction.
-    pub instruction: u64,
-    /// The stack pointer.
-    pub stack: u64,
-    /// The frame pointer, where code keeps one.
-    pub frame: u64,
-    /// Where the variables of the thread begin (`%fs`).
-    pub thread_base: u64,
-}
+use base::Registers;
 
 /// A thread that stands because of us. Dropping it lets it go.
 #[derive(Debug)]
@@ -92,6 +81,8 @@ pub enum InKernel {
     },
 }
 
+/// The general registers, `NT_PRSTATUS`, as a word.
+const GENERAL: usize = 1;
 /// How long we spin for a thread to stop before we let others run between the looks.
 const SPIN: Duration = Duration::from_micros(300);
 /// A tick of the counters of processor time: `USER_HZ`, which is 100 on all machines of this kind.
@@ -137,13 +128,7 @@ impl StoppedThread {
     /// # Errors
     /// `ESRCH`: it was killed.
     pub fn registers(&self) -> Result<Registers, Error> {
-        let registers = self.all_registers()?;
-        Ok(Registers {
-            instruction: registers.rip,
-            stack: registers.rsp,
-            frame: registers.rbp,
-            thread_base: registers.fs_base,
-        })
+        Ok(arch::leading(&self.all_registers()?))
     }
 
     /// Lets it go; how long it has stood at most.
@@ -156,16 +141,13 @@ impl StoppedThread {
 
     fn all_registers(&self) -> Result<libc::user_regs_struct, Error> {
         let mut registers = MaybeUninit::<libc::user_regs_struct>::uninit();
-        // SAFETY: the kernel fills the whole structure when it says that it has succeeded.
-        let result = unsafe {
-            libc::ptrace(
-                libc::PTRACE_GETREGS,
-                self.tid.as_raw(),
-                0_usize,
-                registers.as_mut_ptr(),
-            )
+        let mut part = libc::iovec {
+            iov_base: registers.as_mut_ptr().cast(),
+            iov_len: size_of_val(&registers),
         };
-        if result == -1 {
+        // SAFETY: the kernel writes no more than the length that `part` says, and says in it how much it has written.
+        let result = unsafe { self.register_set(libc::PTRACE_GETREGSET, &raw mut part) };
+        if result == -1 || part.iov_len != size_of_val(&registers) {
             return Err(Error::last("read the registers of a thread"));
         }
         // SAFETY: it is filled, see above.
@@ -174,24 +156,31 @@ impl StoppedThread {
 
     /// Has a call begun again that the kernel has ended because of our stop, although nobody has sent a signal.
     fn repair(&self) {
-        let Ok(mut registers) = self.all_registers() else {
+        let Ok(registers) = self.all_registers() else {
+            return;
+        };
+        let Some(mut registers) = arch::begun_again(registers) else {
             return;
         };
         // A signal that waits behind our stop has ended the call as well, and its program may rely on that.
-        if self.signal != 0 || !was_interrupted(&registers) || has_signal(self.tid) {
+        if self.signal != 0 || has_signal(self.tid) {
             return;
         }
-        registers.rax = registers.orig_rax;
-        registers.rip -= SYSCALL_LENGTH;
-        // SAFETY: the kernel reads the structure, which lives as long as the call.
-        unsafe {
-            libc::ptrace(
-                libc::PTRACE_SETREGS,
-                self.tid.as_raw(),
-                0_usize,
-                &raw const registers,
-            );
-        }
+        let mut part = libc::iovec {
+            iov_base: (&raw mut registers).cast(),
+            iov_len: size_of_val(&registers),
+        };
+        // SAFETY: the kernel reads as many bytes of the structure as `part` says. A thread that was killed needs no repair.
+        unsafe { self.register_set(libc::PTRACE_SETREGSET, &raw mut part) };
+    }
+
+    /// Reads or writes the general registers.
+    ///
+    /// # Safety
+    /// What `part` points to is memory of ours, of the length that it says.
+    unsafe fn register_set(&self, request: libc::c_uint, part: *mut libc::iovec) -> libc::c_long {
+        // SAFETY: the caller promises it.
+        unsafe { libc::ptrace(request, self.tid.as_raw(), GENERAL, part) }
     }
 }
 
@@ -282,27 +271,6 @@ fn has_signal(tid: Pid) -> bool {
         (Some(own), Some(shared), Some(blocked)) => (own | shared) & !blocked != 0,
         _ => true,
     }
-}
-
-/// Bytes of the instruction that enters the kernel.
-const SYSCALL_LENGTH: u64 = 2;
-
-/// Whether a call that waits without a limit has ended with `EINTR`: the kernel begins most calls again by itself, but
-/// not these.
-fn was_interrupted(registers: &libc::user_regs_struct) -> bool {
-    let call = i64::try_from(registers.orig_rax).unwrap_or(-1);
-    let without_limit = match call {
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
-            // The limit is an int of milliseconds, and negative for none.
-            registers.r10 & 0x8000_0000 != 0
-        }
-        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => registers.r10 == 0,
-        libc::SYS_rt_sigtimedwait => registers.rdx == 0,
-        libc::SYS_io_getevents => registers.r8 == 0,
-        libc::SYS_semop => true,
-        _ => return false,
-    };
-    without_limit && registers.rax.cast_signed() == -i64::from(libc::EINTR)
 }
 
 fn request(request: libc::c_uint, tid: Pid, data: usize) -> Result<(), NotStopped> {

@@ -5,6 +5,7 @@
 
 mod abandoned;
 mod affinity;
+mod arch;
 mod cgroup;
 mod clock;
 mod conversation;
@@ -41,9 +42,9 @@ pub use files::{
     read_owned, remove_files,
 };
 pub use foreign::{
-    InKernel, NotStopped, Registers, StoppedThread, ThreadInfo, arguments_of, in_kernel,
-    inspect_thread, living_thread_of, map_deleted_file_of, map_file_of, mappings, owner_of,
-    processor_time, program_of, read_memory, rest, threads_of,
+    InKernel, NotStopped, StoppedThread, ThreadInfo, arguments_of, in_kernel, inspect_thread,
+    living_thread_of, map_deleted_file_of, map_file_of, mappings, owner_of, processor_time,
+    program_of, read_memory, rest, threads_of,
 };
 pub use freezer::Freezers;
 pub use gpus::{Gpus, gpus};

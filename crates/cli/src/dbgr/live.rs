@@ -129,7 +129,7 @@ impl Looker {
         Self {
             frames: Frames::new(),
             plumbing,
-            images: Images::new(reading),
+            images: Images::new(base::Arch::NATIVE, reading),
             runtimes: python::Runtimes::default(),
             codes: BTreeMap::new(),
             room: Vec::new(),

@@ -22,6 +22,7 @@ use framehop::FrameAddress;
 
 use super::{Address, Code, Images, Loaded, remember};
 use crate::{
+    arch::{self, Target},
     image::{Files, Image},
     memory::Memory,
     stack::{Frame, FrameId, Frames},
@@ -54,15 +55,6 @@ pub(super) enum To {
     Same,
     /// Another function.
     Another,
-}
-
-/// Where a call or a jump leads, in the numbering of the file that it stands in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
-    /// To an address of the same file.
-    Address(u64),
-    /// To the address that stands here.
-    Slot(u64),
 }
 
 /// An address in a file that a process has mapped, in the file's own numbering.
@@ -177,7 +169,9 @@ impl Images {
         effort: &mut Effort,
     ) -> Result<Option<Vec<Step<'a>>>, NotNow> {
         let image = self.image_of(caller.0);
-        let Some(target) = image.and_then(|image| call(image, caller.1.wrapping_add(1))) else {
+        let Some(target) =
+            image.and_then(|image| arch::call_before(code.arch, image, caller.1.wrapping_add(1)))
+        else {
             return Ok(None);
         };
         let Some((loaded, range)) = self.follow(code, caller.0, target, memory, effort)? else {
@@ -209,7 +203,7 @@ impl Images {
                 .and_then(|image| image.code_in(range.clone(), MAX_CODE));
             let bytes = code_of.unwrap_or_default();
             effort.spend(1 + bytes.len() / BYTES_OF_STEP)?;
-            for (at, target) in jumps_in(bytes, &range) {
+            for (at, target) in arch::jumps_in(code.arch, bytes, &range) {
                 let Some((loaded, range)) = self.follow(code, loaded, target, memory, effort)?
                 else {
                     continue;
@@ -343,7 +337,7 @@ impl Images {
             };
             let function = image.function(address).filter(|it| it.start == address);
             // Rules for unwinding take all stubs for one function, of which the first stub is the beginning.
-            match jump(image, address) {
+            match arch::jump_at(code.arch, image, address) {
                 Some(next) if !image.has_symbol(address) => target = next,
                 _ => return Ok(function.map(|range| (loaded, range))),
             }
@@ -361,64 +355,4 @@ fn place(code: &Code, at: FrameAddress) -> Option<Place<'_>> {
     let address = at.address_for_lookup();
     let loaded = code.find(address)?;
     Some((loaded, address.wrapping_sub(loaded.bias)))
-}
-
-/// The jumps in a function that lead out of it, as far as its bytes look like jumps, each with its address.
-fn jumps_in<'a>(code: &'a [u8], range: &'a Range<u64>) -> impl Iterator<Item = (u64, Target)> + 'a {
-    let distance = |at: usize| code.get(at..at + 4)?.try_into().ok();
-    let found = (0..code.len()).filter_map(move |at| {
-        let start = range.start.checked_add(at as u64)?;
-        let target = match (code[at], code.get(at + 1)) {
-            (0xeb, Some(&distance)) => {
-                let end = start.checked_add(2)?;
-                Target::Address(end.checked_add_signed(distance.cast_signed().into())?)
-            }
-            (0xe9, _) => Target::Address(beyond(start.checked_add(5)?, distance(at + 1)?)?),
-            (0x0f, Some(0x80..=0x8f)) => {
-                Target::Address(beyond(start.checked_add(6)?, distance(at + 2)?)?)
-            }
-            (0xff, Some(0x25)) => Target::Slot(beyond(start.checked_add(6)?, distance(at + 2)?)?),
-            _ => return None,
-        };
-        Some((start, target))
-    });
-    let is_outward =
-        |(_, target): &(u64, Target)| !matches!(target, Target::Address(it) if range.contains(it));
-    found.filter(is_outward)
-}
-
-/// Where the call leads that returns to `back`.
-fn call(image: &Image, back: u64) -> Option<Target> {
-    if let Some([0xe8, distance @ ..]) = image.code::<5>(back.checked_sub(5)?) {
-        return Some(Target::Address(beyond(back, distance)?));
-    }
-    if let Some([0xff, 0x15, distance @ ..]) = image.code::<6>(back.checked_sub(6)?) {
-        return Some(Target::Slot(beyond(back, distance)?));
-    }
-    None
-}
-
-/// Where the jump leads that code begins with.
-fn jump(image: &Image, mut at: u64) -> Option<Target> {
-    /// What may be jumped to, where the processor checks that.
-    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-    if image.code(at) == Some(ENDBR64) {
-        at = at.checked_add(4)?;
-    }
-    // `bnd` and `notrack` change nothing about where it leads.
-    if let Some([0xf2 | 0x3e]) = image.code(at) {
-        at = at.checked_add(1)?;
-    }
-    if let Some([0xe9, distance @ ..]) = image.code::<5>(at) {
-        return Some(Target::Address(beyond(at.checked_add(5)?, distance)?));
-    }
-    if let Some([0xff, 0x25, distance @ ..]) = image.code::<6>(at) {
-        return Some(Target::Slot(beyond(at.checked_add(6)?, distance)?));
-    }
-    None
-}
-
-/// An address by its distance from the end of the instruction that means it.
-fn beyond(end: u64, distance: [u8; 4]) -> Option<u64> {
-    end.checked_add_signed(i32::from_le_bytes(distance).into())
 }

@@ -1,7 +1,10 @@
 //! Calls that have led to another function than they name, in programs made by hand.
 
+mod aarch64;
+
 use std::{cell::Cell, path::Path};
 
+use base::{Arch, Registers};
 use bytes::Bytes;
 
 use super::{Capture, Images, calls::MAX_STEPS};
@@ -75,7 +78,7 @@ struct Looks {
 impl Looks {
     fn at(file: Bytes) -> Self {
         Self {
-            images: Images::new(Reading::Lines),
+            images: Images::new(Arch::X86_64, Reading::Lines),
             frames: Frames::new(),
             file: OneFile(Cell::new(Some(file))),
         }
@@ -97,9 +100,12 @@ impl Looks {
         }
         bytes.extend([0; 64]);
         let capture = Capture {
-            instruction: BASE + addresses[0],
-            stack: STACK,
-            frame: STACK,
+            registers: Registers::X86_64 {
+                instruction: BASE + addresses[0],
+                stack: STACK,
+                frame: STACK,
+                thread: 0,
+            },
             bytes,
         };
         self.images.begin();
@@ -214,12 +220,15 @@ fn the_fuzz_target_begins_with_a_call_through_a_slot() {
     let word = |at: usize| u64::from_be_bytes(input[at..at + 8].try_into().unwrap());
     let file = OneFile(Cell::new(Some(Bytes::from_static(&input[26..]))));
     let line = format!("{BASE:x}-{:x} r-xp 00000000 fe:00 7 /program\n", 2 * BASE);
-    let (mut images, mut frames) = (Images::new(Reading::Lines), Frames::new());
+    let (mut images, mut frames) = (Images::new(Arch::X86_64, Reading::Lines), Frames::new());
     let code = images.code(&maps::parse(line.as_bytes()), &file, &Pages(input));
     let capture = Capture {
-        instruction: BASE + word(2),
-        stack: word(10),
-        frame: word(18),
+        registers: Registers::X86_64 {
+            instruction: BASE + word(2),
+            stack: word(10),
+            frame: word(18),
+            thread: 0,
+        },
         bytes: input.to_vec(),
     };
     let stack = images.unwind(&code, &capture, &Pages(input), &file, &mut frames);

@@ -70,7 +70,7 @@ fn a_thread_is_looked_at_and_goes_on() {
         let thread = stop(pid).unwrap();
         let registers = thread.registers().unwrap();
         let mut top = [0; 64];
-        let read = os::read_memory(pid, registers.stack, &mut top).unwrap();
+        let read = os::read_memory(pid, registers.stack(), &mut top).unwrap();
         assert_eq!(read, top.len());
         let Some(InKernel::Blocked {
             stack, instruction, ..
@@ -78,9 +78,9 @@ fn a_thread_is_looked_at_and_goes_on() {
         else {
             panic!("{outside:?}");
         };
-        assert_eq!(registers.stack, stack);
+        assert_eq!(registers.stack(), stack);
         // The kernel goes back to the instruction of two bytes that has called it, to begin the call again.
-        assert!([instruction, instruction - 2].contains(&registers.instruction));
+        assert!([instruction, instruction - 2].contains(&registers.instruction()));
         assert!(thread.release() > Duration::ZERO);
         until_in(pid, libc::SYS_clock_nanosleep);
     }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use base::{Arch, Registers};
 use debug::{
-    python,
+    arch, python,
     stack::{Activity, Wait},
     unwind::Capture,
 };
@@ -39,15 +40,10 @@ pub(super) fn capture(
     }
     let thread = StoppedThread::stop(tid, PATIENCE)?;
     let registers = thread.registers().map_err(|_| NotStopped::Gone)?;
-    let bytes = stack_of(tid, registers.stack, room, limit);
-    let chain = chain_of(Some(registers.thread_base));
+    let bytes = stack_of(tid, registers.stack(), room, limit);
+    let chain = chain_of(registers.pthread());
     let stopped = thread.release();
-    let capture = Capture {
-        instruction: registers.instruction,
-        stack: registers.stack,
-        frame: registers.frame,
-        bytes,
-    };
+    let capture = Capture { registers, bytes };
     Ok((capture, chain, stopped))
 }
 
@@ -64,9 +60,7 @@ pub(super) fn from_outside(
         return None;
     };
     Some(Capture {
-        instruction,
-        stack,
-        frame: 0,
+        registers: Registers::of_blocked(instruction, stack),
         bytes: stack_of(memory.0, stack, Vec::new(), limit),
     })
 }
@@ -109,13 +103,11 @@ pub(super) fn activity(
 
 /// For what a thread sleeps by the function that it is in, where its system call does not say.
 pub(super) fn wait_in(function: Option<&str>, in_kernel: Option<InKernel>) -> Wait {
-    const RESTART_SYSCALL: u64 = 219;
     let wait = function.map_or(Wait::Other, Wait::of_function);
     match in_kernel {
         Some(InKernel::Blocked {
-            call: Some(RESTART_SYSCALL),
-            ..
-        }) => wait.resumed(),
+            call: Some(call), ..
+        }) if arch::is_restart(Arch::NATIVE, call) => wait.resumed(),
         _ => wait,
     }
 }

@@ -226,7 +226,7 @@ fn what_is_recorded_reads_as_the_process_does() {
         memory: LiveMemory(pid),
         read: RefCell::default(),
     };
-    let mut images = Images::default();
+    let mut images = Images::new(base::Arch::NATIVE, image::Reading::default());
     let maps = maps::parse(&os::mappings(pid).unwrap());
     let code = images.code(&maps, &LiveFiles(pid), &memory.memory);
     let interpreter = Runtimes::new().find(&images, &code, &memory).unwrap();

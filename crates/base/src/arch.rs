@@ -1,0 +1,117 @@
+//! Processor architectures, and the registers that lead through a stack.
+
+use std::fmt;
+
+/// An architecture that Rallypoint knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Arch {
+    /// 64-bit x86.
+    X86_64,
+    /// 64-bit ARM, little-endian.
+    Aarch64,
+}
+
+impl Arch {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
+
+    /// The one that this program was compiled for, and so that of every process that it can trace.
+    #[cfg(target_arch = "x86_64")]
+    pub const NATIVE: Self = Self::X86_64;
+    /// The one that this program was compiled for, and so that of every process that it can trace.
+    #[cfg(target_arch = "aarch64")]
+    pub const NATIVE: Self = Self::Aarch64;
+}
+
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_endian = "little"
+)))]
+compile_error!(
+    "Rallypoint knows x86_64 and little-endian aarch64 only: a port begins in crates/base/src/arch.rs, and continues where \
+     the compiler then asks for it (docs/decisions/0019-architectures.md)"
+);
+
+impl fmt::Display for Arch {
+    /// As `uname -m` calls it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::X86_64 => "x86_64",
+            Self::Aarch64 => "aarch64",
+        })
+    }
+}
+
+/// The registers of a stopped thread that lead through its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registers {
+    /// Of x86-64.
+    X86_64 {
+        /// The instruction pointer, `rip`.
+        instruction: u64,
+        /// The stack pointer, `rsp`.
+        stack: u64,
+        /// `rbp`, which is the frame pointer where code keeps one.
+        frame: u64,
+        /// `fs_base`, where glibc and musl keep what `pthread_self` returns.
+        thread: u64,
+    },
+    /// Of aarch64.
+    Aarch64 {
+        /// The program counter, `pc`.
+        instruction: u64,
+        /// The stack pointer, `sp`.
+        stack: u64,
+        /// The frame pointer, `x29`.
+        frame: u64,
+        /// The link register, `x30`: the return address of a function that has not saved it.
+        link: u64,
+    },
+}
+
+impl Registers {
+    /// The address of the next instruction.
+    #[must_use]
+    pub const fn instruction(&self) -> u64 {
+        match self {
+            Self::X86_64 { instruction, .. } | Self::Aarch64 { instruction, .. } => *instruction,
+        }
+    }
+
+    /// The stack pointer.
+    #[must_use]
+    pub const fn stack(&self) -> u64 {
+        match self {
+            Self::X86_64 { stack, .. } | Self::Aarch64 { stack, .. } => *stack,
+        }
+    }
+
+    /// What `pthread_self` returns in this thread, where a register says it. On aarch64 it lies below the thread pointer, at
+    /// a distance that differs between C libraries.
+    #[must_use]
+    pub const fn pthread(&self) -> Option<u64> {
+        match self {
+            Self::X86_64 { thread, .. } => Some(*thread),
+            Self::Aarch64 { .. } => None,
+        }
+    }
+
+    /// What the kernel tells of a thread that it does not stop: where its next instruction and its stack are.
+    #[must_use]
+    pub const fn of_blocked(instruction: u64, stack: u64) -> Self {
+        match Arch::NATIVE {
+            Arch::X86_64 => Self::X86_64 {
+                instruction,
+                stack,
+                frame: 0,
+                thread: 0,
+            },
+            Arch::Aarch64 => Self::Aarch64 {
+                instruction,
+                stack,
+                frame: 0,
+                link: 0,
+            },
+        }
+    }
+}
