@@ -3,6 +3,7 @@
 mod args;
 mod ask;
 mod live;
+mod local;
 mod looks;
 mod machine;
 pub(crate) mod messages;
@@ -22,16 +23,17 @@ use base::{Rank, RankSet};
 use clap::Parser as _;
 use debug::{
     report::{Detail, Phases, Report},
-    samples::Recording,
-    stack::{Missing, Seen, Snapshot},
-    target::{self, Proc, Target, Whereabouts},
+    session::{Plan, Samples},
+    stack::{Missing, Seen},
+    target::{self, Target},
 };
 use message::Message;
 use os::Pid;
 
 use self::{
     args::{Command, CommandLine, Destination, TargetArgs},
-    looks::{Ended, Plan, Samples},
+    local::Local,
+    looks::Ended,
     machine::Machine,
     messages::FileThere,
 };
@@ -162,15 +164,11 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended)
         .iter()
         .map(messages::note)
         .for_each(|message| say(&message));
-    let mut looker = live::Looker::new(detail);
+    let mut local = Local::new(detail);
+    local.follow(&target);
     let finding = start.elapsed();
-    let mut looking = Duration::ZERO;
-    let (samples, ended) = looks::take(plan, &here(&target), &mut looker, |looker, around| {
-        let begin = Instant::now();
-        let snapshot = look(looker, &target, around);
-        looking += begin.elapsed();
-        snapshot
-    });
+    let (recording, ended, looking) = looks::take(plan, &mut local);
+    let samples = &recording.samples;
     if ended == Ended::Interrupted {
         say(&messages::interrupted(samples.len(), plan.samples.number()));
     }
@@ -186,15 +184,10 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended)
         let situation = machine::situation(proc.pid);
         say(&messages::not_permitted(&forbidden, &situation));
     }
-    let doubts: Vec<String> = looker.doubts().collect();
-    let (reading, versions) = (looker.reading, looker.versions());
-    let recording = Recording {
-        frames: looker.frames,
-        samples,
-    };
-    let mut report = output::report(&target, recording, detail, start.elapsed());
-    report.doubts.extend(doubts);
-    report.versions.extend(versions);
+    let reading = local.reading();
+    let description = local.describe();
+    let origin = output::origin(start.elapsed());
+    let mut report = Report::made(&target, recording, description, origin, detail);
     report.timing.phases = Some(Phases {
         finding,
         reading,
@@ -202,26 +195,6 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended)
         merging: merging.elapsed(),
     });
     Ok((report, ended))
-}
-
-/// One look at every rank, and at what is below them.
-fn look(looker: &mut live::Looker, target: &Target, around: &looks::Around) -> Snapshot {
-    let look = |(&rank, proc): (&Rank, &Proc)| {
-        let seen = match &proc.place {
-            Whereabouts::Here { started } => looker.look(Pid::from_raw(proc.pid), *started),
-            // It was not there when it was looked for: who has its number now is somebody else.
-            Whereabouts::Gone => Seen::Missing(Missing::Gone),
-            Whereabouts::Unproved => Seen::Missing(Missing::Unproved),
-            Whereabouts::On(host) => Seen::Missing(Missing::Elsewhere(host.clone())),
-        };
-        (rank, seen)
-    };
-    let procs = target.procs.iter().map(look).collect();
-    Snapshot {
-        procs,
-        children: around.look(looker),
-        ..Snapshot::default()
-    }
 }
 
 /// The processes of the ranks of this node, with the times of their starts.
@@ -266,7 +239,7 @@ fn say_as(message: &Message, format: MessageFormat) {
 
 #[cfg(test)]
 mod tests {
-    use debug::target::How;
+    use debug::target::{How, Proc, Whereabouts};
 
     use super::*;
 

@@ -15,8 +15,8 @@ use std::{
     time::Duration,
 };
 
-use base::Rank;
-use serde::{Deserialize, Serialize};
+use base::{NodeId, Rank};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{samples::Sample, target::is_launcher};
 
@@ -139,27 +139,109 @@ impl Company {
         }
         company
     }
+}
+
+/// Who matters to a job on each of its nodes, at one moment: a number means another process on another node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peers(pub BTreeMap<NodeId, Company>);
+
+impl Peers {
+    /// Those of one node.
+    #[must_use]
+    pub fn of(node: NodeId, company: Company) -> Self {
+        Self(BTreeMap::from([(node, company)]))
+    }
+
+    /// Adds those of other nodes. Of a node that is in both, what is there already stays.
+    pub fn merge(&mut self, other: Self) {
+        for (node, company) in other.0 {
+            self.0.entry(node).or_insert(company);
+        }
+    }
+
+    /// What a rank has started, where that is anything.
+    #[must_use]
+    pub fn below(&self, rank: Rank) -> Option<&Crowd> {
+        self.0.values().find_map(|it| it.below.get(&rank))
+    }
+
+    /// Whether a launcher of the job has other jobs.
+    #[must_use]
+    pub fn has_other_jobs(&self) -> bool {
+        self.0.values().any(|it| !it.jobs.is_empty())
+    }
+
+    /// Whether the job can have joined another launcher's.
+    #[must_use]
+    pub fn joining(&self) -> Joining {
+        let joining = self.0.values().map(|it| it.joining);
+        joining.max().unwrap_or_default()
+    }
 
     /// What those below a rank have done in all looks.
     #[must_use]
-    pub fn below(samples: &[Sample], rank: Rank, span: Duration) -> Work {
-        let crowds = samples.iter();
-        let crowds = crowds.map(|it| it.snapshot.company.below.get(&rank));
-        Crowd::work(crowds, span)
+    pub fn work_below(samples: &[Sample], rank: Rank, span: Duration) -> Work {
+        Crowd::work(
+            samples.iter().map(|it| it.snapshot.company.below(rank)),
+            span,
+        )
     }
 
     /// What those beside the ranks have done in all looks.
     #[must_use]
-    pub fn beside(samples: &[Sample], span: Duration) -> Work {
-        let crowds = samples.iter();
-        Crowd::work(crowds.map(|it| Some(&it.snapshot.company.beside)), span)
+    pub fn work_beside(samples: &[Sample], span: Duration) -> Work {
+        Self::work(samples, span, |company| &company.beside)
     }
 
     /// What the neighbors have done in all looks.
     #[must_use]
-    pub fn neighbors(samples: &[Sample], span: Duration) -> Work {
-        let crowds = samples.iter();
-        Crowd::work(crowds.map(|it| Some(&it.snapshot.company.neighbors)), span)
+    pub fn work_of_neighbors(samples: &[Sample], span: Duration) -> Work {
+        Self::work(samples, span, |company| &company.neighbors)
+    }
+
+    /// What some of each node have done in all looks.
+    fn work(samples: &[Sample], span: Duration, which: fn(&Company) -> &Crowd) -> Work {
+        let nodes = samples.iter().flat_map(|it| it.snapshot.company.0.keys());
+        let nodes: BTreeSet<NodeId> = nodes.copied().collect();
+        let work = nodes.into_iter().map(|node| {
+            let crowds = samples.iter();
+            let crowds = crowds.map(|it| it.snapshot.company.0.get(&node).map(which));
+            Crowd::work(crowds, span)
+        });
+        work.max().unwrap_or_default()
+    }
+}
+
+/// What is written of a job on one node is what was written before there were several.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Written<Company, Nodes> {
+    One(Company),
+    Several(Nodes),
+}
+
+impl Serialize for Peers {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !serializer.is_human_readable() {
+            return self.0.serialize(serializer);
+        }
+        match self.0.get(&NodeId(0)) {
+            None if self.0.is_empty() => Company::default().serialize(serializer),
+            Some(company) if self.0.len() == 1 => company.serialize(serializer),
+            _ => self.0.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Peers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if !deserializer.is_human_readable() {
+            return BTreeMap::deserialize(deserializer).map(Self);
+        }
+        Ok(match Written::deserialize(deserializer)? {
+            Written::One(company) => Self::of(NodeId(0), company),
+            Written::Several(nodes) => Self(nodes),
+        })
     }
 }
 

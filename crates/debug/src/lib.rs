@@ -5,6 +5,7 @@
 //! [`image::Files`], which `cli` answers from the kernel and tests from recordings. Nothing here knows our launcher: a
 //! job is a list of ranks with their processes, whoever has started it.
 
+pub mod agent;
 pub mod arch;
 pub mod company;
 pub mod image;
@@ -12,12 +13,16 @@ pub mod known;
 pub mod languages;
 pub mod maps;
 pub mod memory;
+pub mod proto;
 pub mod python;
+pub mod reply;
 pub mod report;
 pub mod samples;
+pub mod session;
 pub mod stack;
 pub mod target;
 pub mod tree;
 pub mod unwind;
 pub mod verdict;
 pub mod watch;
+pub mod wire;

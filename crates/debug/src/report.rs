@@ -8,6 +8,8 @@ mod children;
 mod folded;
 mod html;
 mod json;
+mod making;
+mod merged;
 mod outline;
 mod text;
 mod view;
@@ -24,8 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     known::{self, Owner, Position},
     samples::{Boundary, Motion, Observation, Recording},
-    stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen, Snapshot, Thread},
-    tree::{Ending, Threads, Tree, Which},
+    stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen},
     verdict::{self, Outlook, Sureness, Verdict, Wanted},
 };
 
@@ -34,6 +35,8 @@ pub use self::{
     folded::folded,
     html::html,
     json::{BadReport, VERSION, from_json, json},
+    making::Origin,
+    merged::{Merged, Shown},
     text::{Colour, Detail, Guides, Look, text},
 };
 
@@ -59,7 +62,7 @@ pub struct Report {
     /// Every frame that is meant below.
     pub frames: Frames,
     /// The looks, the first one first.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<Merged>,
     /// Ranks of which the same was seen in all looks, the largest class first.
     pub classes: Vec<Class>,
     /// Ranks of which nothing was seen in the last look.
@@ -99,19 +102,6 @@ pub struct Place {
     pub pid: i32,
     /// The processor that it last ran on, where that is known.
     pub cpu: Option<u32>,
-}
-
-/// All ranks at one moment, merged.
-#[derive(Clone, Debug, Default)]
-pub struct Sample {
-    /// How long after the first look.
-    pub at: Duration,
-    /// The stacks.
-    pub tree: Tree,
-    /// Threads that stand in no stack of the tree, because libraries keep them for themselves, or because they have ended.
-    pub helpers: BTreeMap<String, Threads>,
-    /// Processes that ranks have started, by the names of their commands.
-    pub children: BTreeMap<String, Children>,
 }
 
 /// Ranks of which the same was seen.
@@ -264,120 +254,14 @@ impl fmt::Display for Phases {
     }
 }
 
-/// What is said of a first thread that has ended.
-const ENDED: &str = "the first one, which has ended";
-
-/// Who keeps a thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Keeper {
-    /// The program itself: its stack is shown.
-    Program,
-    /// A library, by what it is known for: it is only counted.
-    Library(String),
-}
-
-impl Sample {
-    /// Merges what was seen at one moment, and tells of whom nothing was seen. `keeper` says of each thread but the
-    /// first of a process whose it is, and `shown` what of its stack is shown.
-    pub fn of(
-        at: Duration,
-        snapshot: &Snapshot,
-        mut keeper: impl FnMut(&Thread) -> Keeper,
-        mut shown: impl FnMut(&Thread) -> Vec<FrameId>,
-    ) -> (Self, Vec<Absent>) {
-        let mut sample = Self {
-            at,
-            ..Self::default()
-        };
-        let mut missing = BTreeMap::<Missing, RankSet>::new();
-        for (&rank, seen) in &snapshot.procs {
-            let threads = match seen {
-                Seen::Threads(threads) => threads,
-                Seen::Missing(why) => {
-                    missing.entry(why.clone()).or_default().insert(rank);
-                    continue;
-                }
-            };
-            let ended = |thread: &&Thread| thread.activity == Activity::Ended;
-            for _ in threads.iter().filter(ended) {
-                let ended = sample.helpers.entry(ENDED.to_owned());
-                ended.or_default().insert(rank);
-            }
-            let living = threads.iter().filter(|thread| !ended(thread));
-            for (index, thread) in living.enumerate() {
-                if index > 0
-                    && let Keeper::Library(kind) = keeper(thread)
-                {
-                    sample.helpers.entry(kind).or_default().insert(rank);
-                    continue;
-                }
-                let ending = Ending {
-                    thread: Which::nth(index),
-                    activity: thread.activity,
-                    end: thread.stack.end.clone(),
-                };
-                sample.tree.insert(&shown(thread), ending, rank);
-            }
-        }
-        sample.children = children::of(&snapshot.children, keeper, shown);
-        let missing = missing.into_iter();
-        let missing = missing.map(|(why, ranks)| Absent { ranks, why }).collect();
-        (sample, missing)
-    }
-
-    /// Every rank that was seen.
-    fn ranks(&self) -> RankSet {
-        let mut all = RankSet::new();
-        self.tree.each(|_, _, threads| all.append(&threads.ranks()));
-        for threads in self.helpers.values() {
-            all.append(&threads.ranks());
-        }
-        all
-    }
-}
-
-/// For each frame in which a thread runs, without having called anything that people know, the same without its line: the
-/// thread is on another one each time, and on another than its neighbours.
-fn without_lines(
-    samples: &[crate::samples::Sample],
-    frames: &mut Frames,
-) -> BTreeMap<FrameId, FrameId> {
-    let mut without = BTreeMap::new();
-    let seen = samples.iter().flat_map(|it| it.snapshot.procs.values());
-    for seen in seen {
-        let Seen::Threads(threads) = seen else {
-            continue;
-        };
-        for thread in threads {
-            let Some(&inner) = thread.stack.frames.last() else {
-                continue;
-            };
-            let waits = || {
-                Boundary::Known
-                    .cut(frames, &thread.stack.frames)
-                    .wait
-                    .is_some()
-            };
-            if thread.activity != Activity::Running || without.contains_key(&inner) || waits() {
-                continue;
-            }
-            let frame = Frame {
-                source: None,
-                ..frames.get(inner).clone()
-            };
-            without.insert(inner, frames.intern(frame));
-        }
-    }
-    without
-}
-
 impl Report {
     /// What was seen in some looks, and what it amounts to. Who the target is and where, the caller adds.
     #[must_use]
     pub fn of(recording: Recording, detail: Detail) -> Self {
         let all = recording.observe(Boundary::Known);
         let mut frames = recording.frames;
-        let without_line = without_lines(&recording.samples, &mut frames);
+        let snapshots = recording.samples.iter().map(|it| &it.snapshot);
+        let shown = Shown::of(detail, snapshots, &mut frames);
         let classes = all.classes(&frames).into_iter();
         let classes = classes
             .filter_map(|class| {
@@ -405,32 +289,11 @@ impl Report {
         };
         let mut stops = Vec::new();
         for sample in &recording.samples {
-            let keeper = |thread: &Thread| {
-                let stack = thread.stack.frames.iter().map(|&id| frames.get(id));
-                match (detail, known::helper(&thread.name, stack)) {
-                    (Detail::Folded, Some(kind)) => Keeper::Library(kind.to_owned()),
-                    _ => Keeper::Program,
-                }
-            };
-            let shown = |thread: &Thread| match detail {
-                Detail::Folded => {
-                    let mut stack = Boundary::Known.cut(&frames, &thread.stack.frames).frames;
-                    if let Some(inner) = stack.last_mut()
-                        && thread.activity == Activity::Running
-                        && let Some(without_line) = without_line.get(inner)
-                    {
-                        *inner = *without_line;
-                    }
-                    stack
-                }
-                Detail::Full => thread.stack.frames.clone(),
-            };
-            let (merged, missing) = Sample::of(sample.at, &sample.snapshot, keeper, shown);
+            let (mut merged, missing) = shown.merged(&frames, &sample.snapshot);
+            merged.at = sample.at;
             report.samples.push(merged);
             report.missing = missing;
-            let children = sample.snapshot.children.values().flatten();
-            let children = children.map(|child| &child.seen);
-            for seen in sample.snapshot.procs.values().chain(children) {
+            for seen in sample.snapshot.all_seen() {
                 if let Seen::Threads(threads) = seen {
                     stops.extend(threads.iter().map(|thread| thread.stopped));
                 }
@@ -606,6 +469,13 @@ fn reason(why: &Missing) -> String {
         Missing::Changed => "became another program while we looked".to_owned(),
         Missing::Elsewhere(host) => format!("on host {}, which we do not reach", clean(host)),
         Missing::Unreachable => "did not stop in time".to_owned(),
+        Missing::AgentLost(host) => format!("the agent on host {} was lost", clean(host)),
+        Missing::AgentSilent(host) => {
+            format!("the agent on host {} did not answer in time", clean(host))
+        }
+        Missing::AgentRefused(host) => {
+            format!("the agent on host {} refused to look at it", clean(host))
+        }
     }
 }
 

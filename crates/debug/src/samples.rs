@@ -25,8 +25,9 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    company::{Company, Joining, Work},
+    company::{Joining, Peers, Work},
     known::{self, Kind},
+    reply::PartialSample,
     stack::{Activity, FrameId, Frames, Missing, Seen, Snapshot, Thread, Wait},
 };
 
@@ -181,21 +182,17 @@ impl Recording {
         observe(&self.frames, &self.samples, boundary)
     }
 
+    /// Adds a sample whose frames are in another table.
+    pub fn push(&mut self, at: Duration, part: PartialSample) {
+        let snapshot = part.with_frames_in(&mut self.frames);
+        self.samples.push(Sample { at, snapshot });
+    }
+
     /// Whether every frame that a stack means is there: of a recording that somebody else has written.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let known = |id: &FrameId| id.index() < self.frames.len();
-        self.samples.iter().all(|sample| {
-            let children = sample.snapshot.children.values().flatten();
-            let children = children.map(|child| &child.seen);
-            let mut all = sample.snapshot.procs.values().chain(children);
-            all.all(|seen| match seen {
-                Seen::Threads(threads) => threads
-                    .iter()
-                    .all(|thread| thread.stack.frames.iter().all(known)),
-                Seen::Missing(_) => true,
-            })
-        })
+        let mut snapshots = self.samples.iter().map(|it| &it.snapshot);
+        snapshots.all(|it| it.is_within(&self.frames))
     }
 }
 
@@ -215,16 +212,16 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
             .map(|sample| sample.snapshot.procs.get(&rank))
             .collect();
         let mut track = follow(frames, &seen, span, boundary);
-        track.below = Company::below(samples, rank, span);
+        track.below = Peers::work_below(samples, rank, span);
         track.children = children::follow(frames, samples, rank, span, boundary);
         track.followed = children::followed(samples, rank, &track.children);
         ranks.insert(rank, track);
     }
     let several = samples
         .iter()
-        .any(|it| !it.snapshot.company.jobs.is_empty());
-    let joins = |sample: &Sample| sample.snapshot.company.joining == Joining::Possible;
-    let neighbors = match Company::neighbors(samples, span) {
+        .any(|it| it.snapshot.company.has_other_jobs());
+    let joins = |sample: &Sample| sample.snapshot.company.joining() == Joining::Possible;
+    let neighbors = match Peers::work_of_neighbors(samples, span) {
         _ if !samples.iter().any(joins) => Neighbors::Strangers,
         Work::Idle => Neighbors::Idle,
         Work::AtWork => Neighbors::AtWork,
@@ -233,7 +230,7 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
         span,
         looks: samples.len(),
         ranks,
-        beside: Company::beside(samples, span),
+        beside: Peers::work_beside(samples, span),
         jobs: if several { Jobs::Several } else { Jobs::One },
         neighbors,
     }

@@ -14,7 +14,7 @@ use std::{
 use base::{Arch, Rank};
 use serde::{Deserialize, Serialize};
 
-use crate::{arch, company::Company};
+use crate::{arch, company::Peers};
 
 /// A place in a program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -179,10 +179,30 @@ pub struct Snapshot {
     pub procs: BTreeMap<Rank, Seen>,
     /// Who else was there; nobody in a snapshot that stands alone, for it takes two to tell who works.
     #[serde(default)]
-    pub company: Company,
+    pub company: Peers,
     /// What each rank has started, and what that has: in the order of their numbers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub children: BTreeMap<Rank, Vec<Child>>,
+}
+
+impl Snapshot {
+    /// What was seen of each process: of ranks, and of processes below them.
+    pub fn all_seen(&self) -> impl Iterator<Item = &Seen> {
+        let children = self.children.values().flatten();
+        self.procs.values().chain(children.map(|child| &child.seen))
+    }
+
+    /// Whether every frame that a stack means is in this table.
+    #[must_use]
+    pub fn is_within(&self, frames: &Frames) -> bool {
+        self.all_seen().all(|seen| match seen {
+            Seen::Threads(threads) => {
+                let mut stacks = threads.iter().flat_map(|thread| &thread.stack.frames);
+                stacks.all(|id| id.index() < frames.len())
+            }
+            Seen::Missing(_) => true,
+        })
+    }
 }
 
 /// A process below a rank.
@@ -228,6 +248,12 @@ pub enum Missing {
     Elsewhere(String),
     /// It did not stop in time: it sleeps where no signal reaches it, and we could not read its registers.
     Unreachable,
+    /// The agent of its host was lost.
+    AgentLost(String),
+    /// The agent of its host did not answer in time, or not for this rank.
+    AgentSilent(String),
+    /// The agent of its host has refused the command.
+    AgentRefused(String),
 }
 
 /// One thread at one moment.
@@ -248,7 +274,9 @@ pub struct Thread {
 }
 
 /// A frame in [`Frames`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct FrameId(u32);
 
 /// Each different frame once.
@@ -306,6 +334,13 @@ impl Frames {
                     .unwrap_or_else(|| self.add(Arc::clone(frame), *hash))
             })
             .collect()
+    }
+
+    /// Takes over one frame of another table; the number that it has here.
+    pub fn adopt(&mut self, other: &Self, id: FrameId) -> FrameId {
+        let (frame, hash) = &other.frames[id.index()];
+        self.find(frame, *hash)
+            .unwrap_or_else(|| self.add(Arc::clone(frame), *hash))
     }
 
     /// Every frame.

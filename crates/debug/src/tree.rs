@@ -5,6 +5,8 @@
 //! number of different answers, not of ranks. Ranks stand only where a stack ends; what passes through a node is what
 //! ends below it.
 
+mod wire;
+
 use std::collections::BTreeMap;
 
 use base::{Rank, RankSet};
@@ -12,8 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::stack::{Activity, End, Frame, FrameId, Frames};
 
+pub use self::wire::{MAX_COUNTS, MAX_NODES, Malformed};
+
 /// A prefix tree of stacks, outermost frames first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Vec<wire::WireNode>", into = "Vec<wire::WireNode>")]
 pub struct Tree {
     nodes: Vec<Node>,
 }
@@ -30,7 +35,7 @@ struct Node {
 pub struct NodeId(u32);
 
 /// How a stack ends on its inner side, and whether its outer one is known.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ending {
     /// Which thread of its process it is.
     pub thread: Which,
@@ -65,7 +70,8 @@ impl Which {
 }
 
 /// Threads, as ranks with the number that each has: `0-1022` with one, `1023` with three.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(u32, RankSet)>", into = "Vec<(u32, RankSet)>")]
 pub struct Threads {
     /// No set is empty, and no rank is in two.
     by_count: BTreeMap<u32, RankSet>,
@@ -320,6 +326,13 @@ impl Tree {
         });
         all.sort();
         all
+    }
+
+    /// Whether every frame is in this table.
+    #[must_use]
+    pub fn is_within(&self, frames: &Frames) -> bool {
+        let mut children = self.nodes.iter().flat_map(|node| &node.children);
+        children.all(|(frame, _)| frame.index() < frames.len())
     }
 
     /// How many nodes there are, the root included.

@@ -13,6 +13,7 @@ use std::{collections::BTreeMap, fmt, ops::Range, rc::Rc, sync::Arc};
 use base::{Arch, Registers};
 use bytes::Bytes;
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     arch::{self, Caches, State, Unwinder},
@@ -71,7 +72,7 @@ pub struct Images {
 }
 
 /// A file that a process has mapped, and which build of it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Build {
     /// The file's name without directories.
     pub file: Arc<str>,

@@ -7,12 +7,12 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use debug::target::Wish;
-
-use super::{
-    looks::{MAX_SAMPLES, Plan, Samples},
-    machine::Ask,
+use debug::{
+    session::{MAX_SAMPLES, Plan, Samples},
+    target::Wish,
 };
+
+use super::machine::Ask;
 use crate::args::values::{idle, time};
 
 /// Columns that help is wrapped to, whatever the terminal's width.

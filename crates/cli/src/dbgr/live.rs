@@ -1,33 +1,20 @@
 //! Processes as they are now: what `debug` asks of them, answered by the kernel.
 
-mod capture;
-mod steady;
-
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
     path::Path,
     time::{Duration, Instant},
 };
 
-use base::Rank;
 use bytes::Bytes;
 use debug::{
-    company::Joining,
-    image::{self, Files},
-    maps::{self, Mapping},
+    agent::kernel::{
+        Answer, Group, Identity, InKernel, NotStopped, Process, Question, ThreadFacts,
+    },
+    image::Files,
+    maps::Mapping,
     memory::{Memory, Unreadable},
-    python,
-    report::{self, Part},
-    stack::{Activity, End, Frames, Missing, Seen, Stack, Thread, Wait},
-    unwind::{Build, Code, Images},
 };
-use os::{Freezers, NotStopped, Pid};
-
-use self::{
-    capture::{Group, activity, capture, from_outside, is_ours, wait_in},
-    steady::{Identity, steady},
-};
+use os::{Freezers, Pid, StoppedThread};
 
 /// The memory of a process that lives.
 #[derive(Clone, Copy, Debug)]
@@ -36,15 +23,6 @@ pub(super) struct LiveMemory(pub(super) Pid);
 /// The files of a process that lives, in its own file system.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LiveFiles(pub(super) Pid);
-
-/// Threads of one process that are looked at: for each more of them the first would have moved on further.
-const MAX_THREADS: usize = 1 << 14;
-/// Builds that a report names.
-const MAX_BUILDS: usize = 64;
-/// Bytes of a stack that are copied at first: nearly all are shorter.
-const STACK_COPY: usize = 64 << 10;
-/// Bytes of a stack that are copied where that was not enough.
-const MAX_STACK_COPY: usize = 8 << 20;
 
 impl Memory for LiveMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {
@@ -78,348 +56,189 @@ impl Files for LiveFiles {
     }
 }
 
-/// Looks at processes, and keeps what does not change between two looks.
+/// Carries out what an agent asks for. It decides nothing.
 #[derive(Debug)]
-pub(super) struct Looker {
-    /// Every frame that was seen.
-    pub(super) frames: Frames,
-    /// How much of Python's interpreter is shown.
-    plumbing: python::Plumbing,
-    images: Images,
-    runtimes: python::Runtimes,
-    codes: BTreeMap<Pid, Known>,
-    /// Room for the copy of a stack, used again for each.
-    room: Vec<u8>,
-    /// The time that reading mappings and files has taken.
-    pub(super) reading: Duration,
+pub(super) struct Kernel {
     freezers: Freezers,
-    /// Threads of one process that are looked at.
-    max_threads: usize,
-    /// Processes that have had more, and how many in their largest look.
-    crowded: BTreeMap<Pid, usize>,
-    /// Processes below ranks that were not looked at, of the look with the most.
-    left_out: usize,
+    /// The thread that stands.
+    stopped: Option<StoppedThread>,
+    /// The time that reading mappings has taken.
+    pub(super) reading: Duration,
 }
 
-/// A process in one look.
-#[derive(Clone, Copy, Debug)]
-struct Process {
-    pid: Pid,
-    /// A thread of it that lives.
-    through: Pid,
-    group: Group,
-}
-
-/// What is known of a process from the last look.
-#[derive(Debug)]
-struct Known {
-    /// Another process, or another program, may be there now.
-    identity: Identity,
-    code: Code,
-    python: Option<python::Process>,
-}
-
-impl Looker {
-    /// Has looked at nothing yet. For stacks that are shown in full, lines inside the system's libraries are read too.
-    pub(super) fn new(detail: report::Detail) -> Self {
-        let (reading, plumbing) = match detail {
-            report::Detail::Folded => (image::Reading::Names, python::Plumbing::Hidden),
-            report::Detail::Full => (image::Reading::Lines, python::Plumbing::Shown),
-        };
+impl Kernel {
+    pub(super) fn new() -> Self {
         Self {
-            frames: Frames::new(),
-            plumbing,
-            images: Images::new(base::Arch::NATIVE, reading),
-            runtimes: python::Runtimes::default(),
-            codes: BTreeMap::new(),
-            room: Vec::new(),
-            reading: Duration::ZERO,
             freezers: Freezers::find(),
-            max_threads: MAX_THREADS,
-            crowded: BTreeMap::new(),
-            left_out: 0,
+            stopped: None,
+            reading: Duration::ZERO,
         }
     }
 
-    /// Forgets what it knows of processes that are not looked at any more.
-    pub(super) fn keep(&mut self, wanted: impl Fn(Pid) -> bool) {
-        self.codes.retain(|&pid, _| wanted(pid));
-        self.crowded.retain(|&pid, _| wanted(pid));
-    }
-
-    /// So many processes below ranks were not looked at.
-    pub(super) fn leave_out(&mut self, processes: usize) {
-        self.left_out = self.left_out.max(processes);
-    }
-
-    /// What is not in the looks until now, in sentences.
-    pub(super) fn doubts(&self) -> impl Iterator<Item = String> {
-        let looked_at = self.max_threads;
-        let crowded = self.crowded.iter().map(move |(pid, threads)| {
-            format!("process {pid} has {threads} threads, of which {looked_at} were looked at")
-        });
-        let left_out = (self.left_out > 0).then(|| {
-            let were = if self.left_out == 1 { "was" } else { "were" };
-            format!(
-                "of the processes that ranks have started, {} {were} not looked at",
-                self.left_out
-            )
-        });
-        crowded.chain(left_out)
-    }
-
-    /// Which builds of programs and of MPI the processes have that it has looked at.
-    pub(super) fn versions(&self) -> Vec<Part> {
-        let builds = self.codes.values();
-        let builds: BTreeSet<Build> = builds
-            .flat_map(|known| self.images.builds(&known.code))
-            .collect();
-        let version = |build: Build| Part {
-            of: build.file.to_string(),
-            version: build.to_string(),
-        };
-        builds.into_iter().take(MAX_BUILDS).map(version).collect()
-    }
-
-    /// Whether one of these ranks can join its job with another, as far as they were looked at.
-    pub(super) fn joining(&self, ranks: &BTreeMap<Rank, (Pid, u64)>) -> Joining {
-        let known = ranks.values().filter_map(|(pid, _)| self.codes.get(pid));
-        let joining = known.map(|known| self.images.joining(&known.code));
-        joining.max().unwrap_or_default()
-    }
-
-    /// Looks at every thread of the process that has this number since `started`, in ticks since boot. Each is stopped for a
-    /// moment.
-    pub(super) fn look(&mut self, pid: Pid, started: u64) -> Seen {
-        let known = |id: &Identity| id.started == started;
-        self.images.begin();
-        let through = os::living_thread_of(pid);
-        let seen = steady(
-            || Identity::of(pid, through).filter(known),
-            |identity| self.look_once(pid, through, identity),
-        );
-        if matches!(seen, Seen::Missing(_)) {
-            self.codes.remove(&pid);
+    /// The answer, and the thread through which the process is seen that it is about.
+    pub(super) fn answer(&mut self, question: Question) -> (Answer, Pid) {
+        let through = |pid| Pid::from_raw(pid);
+        match question {
+            Question::Processes => (Answer::Processes(processes()), os::current_pid()),
+            Question::Owners { pids } => {
+                let owners = pids.into_iter().map(|pid| os::owner_of(Pid::from_raw(pid)));
+                (Answer::Owners(owners.collect()), os::current_pid())
+            }
+            Question::Identity { pid, through } => identity(pid, through),
+            Question::Mappings { through } => {
+                let through = Pid::from_raw(through);
+                let begin = Instant::now();
+                let mappings = os::mappings(through);
+                self.reading += begin.elapsed();
+                (Answer::Mappings(mappings), through)
+            }
+            Question::Threads { pid, through } => {
+                let process = Pid::from_raw(pid);
+                let threads = os::threads_of(process).into_iter().map(Pid::as_raw);
+                let threads = threads.collect();
+                let group = if self.freezers.has_frozen(process) {
+                    Group::Frozen
+                } else {
+                    Group::Runs
+                };
+                (Answer::Threads(threads, group), Pid::from_raw(through))
+            }
+            Question::Thread { pid, tid } => (thread(pid, tid), through(pid)),
+            Question::Stop {
+                tid,
+                through,
+                patience,
+                copy,
+                room,
+            } => {
+                let stopped = self.stop(tid, patience, copy, room);
+                (stopped, Pid::from_raw(through))
+            }
+            Question::Release { through, .. } => {
+                let stood = self.stopped.take().map(StoppedThread::release);
+                let stood = stood.unwrap_or_default();
+                (Answer::Released(stood), Pid::from_raw(through))
+            }
+            Question::Copy {
+                through,
+                address,
+                limit,
+            } => {
+                let through = Pid::from_raw(through);
+                let copied = copied(through, address, Vec::new(), limit);
+                (Answer::Copied(copied), through)
+            }
+            Question::Tracer { tid } => {
+                let tracer = os::tracer(Pid::from_raw(tid)).ok().flatten();
+                (Answer::Tracer(tracer.map(Pid::as_raw)), through(tid))
+            }
+            Question::Remains { pid } => {
+                let process = Pid::from_raw(pid);
+                let remains = os::inspect(process);
+                let remains = remains.map(|info| (info.state, os::threads_of(process).len()));
+                (Answer::Remains(remains), process)
+            }
+            Question::Arguments { pid } => {
+                let process = Pid::from_raw(pid);
+                let arguments = os::arguments_of(process);
+                let started = os::start_time(process);
+                (Answer::Arguments(arguments, started), process)
+            }
+            Question::Processor { tid } => {
+                let thread = Pid::from_raw(tid);
+                let processor = os::inspect_thread(thread, thread).map(|info| info.processor);
+                (Answer::Processor(processor), thread)
+            }
         }
-        seen
     }
 
-    /// Looks at a process by one of its threads that lives.
-    fn look_once(&mut self, pid: Pid, through: Pid, identity: Identity) -> Seen {
-        let known = self.codes.remove(&pid);
-        let code = match known.filter(|known| known.identity == identity) {
-            Some(known) => Some((known.code, known.python, Age::Kept)),
-            None => self
-                .read_code(through)
-                .map(|(code, python)| (code, python, Age::New)),
-        };
-        let Some((mut code, mut python, mut age)) = code else {
-            return Seen::Missing(missing(pid));
-        };
-        if let Some(python) = &mut python {
-            python.list(&LiveMemory(through));
-        }
-        let (mut threads, mut refused) = (Vec::new(), Vec::new());
-        let mut tids = os::threads_of(pid);
-        if tids.len() > self.max_threads {
-            let most = self.crowded.entry(pid).or_default();
-            *most = tids.len().max(*most);
-            tids.truncate(self.max_threads);
-        }
-        let of = Process {
-            pid,
-            through,
-            group: if self.freezers.has_frozen(pid) {
-                Group::Frozen
-            } else {
-                Group::Runs
-            },
-        };
-        for tid in tids {
-            let mut thread = self.look_at(of, tid, &code, python.as_mut());
-            // It may have loaded a library since we have read what it has.
-            if matches!(&thread, Looked::At(thread) if self.is_outdated(age, &thread.stack))
-                && let Some(new) = self.read_code(through)
-            {
-                (code, python) = new;
-                age = Age::Again;
-                if let Some(python) = &mut python {
-                    python.list(&LiveMemory(through));
+    /// Stops a thread, which stands until the agent has it released.
+    fn stop(&mut self, tid: i32, patience: Duration, copy: usize, room: Vec<u8>) -> Answer {
+        let tid = Pid::from_raw(tid);
+        let why = match StoppedThread::stop(tid, patience) {
+            Ok(thread) => match thread.registers() {
+                Ok(registers) => {
+                    let bytes = copied(tid, registers.stack(), room, copy);
+                    self.stopped = Some(thread);
+                    return Answer::Stopped(registers, bytes);
                 }
-                thread = self.look_at(of, tid, &code, python.as_mut());
-            }
-            match thread {
-                Looked::At(thread) => threads.push(*thread),
-                Looked::Gone => {}
-                Looked::Refused => refused.push(tid),
-            }
-        }
-        let known = Known {
-            identity,
-            code,
-            python,
+                // It was killed.
+                Err(_) => NotStopped::Gone,
+            },
+            Err(os::NotStopped::Gone) => NotStopped::Gone,
+            Err(os::NotStopped::NotPermitted) => NotStopped::NotPermitted,
+            Err(os::NotStopped::Late | os::NotStopped::Refused(_)) => NotStopped::Late,
         };
-        self.codes.insert(pid, known);
-        if threads.iter().any(|it| it.activity != Activity::Ended) {
-            return seen(threads);
-        }
-        // What is mapped may be read of more processes than memory and registers.
-        let tracer = refused.first().map(|&tid| os::tracer(tid));
-        Seen::Missing(match tracer {
-            Some(Ok(Some(tracer))) if tracer != os::current_pid() => {
-                Missing::TracedBy(tracer.as_raw())
-            }
-            Some(_) => Missing::NotPermitted,
-            None => missing(pid),
-        })
+        Answer::NotStopped(why)
     }
+}
 
-    /// Whether a stack leads where nothing was mapped when we asked.
-    fn is_outdated(&self, age: Age, stack: &Stack) -> bool {
-        let unknown = || {
-            let mut frames = stack.frames.iter();
-            frames.any(|&frame| self.frames.get(frame).is_unknown())
-        };
-        match age {
-            Age::Kept => stack.end == End::Lost || unknown(),
-            Age::New => unknown(),
-            // What is unknown still was made while the program ran.
-            Age::Again => false,
-        }
-    }
+fn processes() -> Vec<Process> {
+    let all = os::all_processes().into_iter().filter_map(os::inspect);
+    let process = |info: os::ProcessInfo| Process {
+        pid: info.pid.as_raw(),
+        parent: info.ppid.as_raw(),
+        name: info.name,
+        state: info.state,
+        started: info.start_time,
+        cpu: info.cpu,
+    };
+    all.map(process).collect()
+}
 
-    fn read_code(&mut self, pid: Pid) -> Option<(Code, Option<python::Process>)> {
-        let begin = Instant::now();
-        let maps = maps::parse(&os::mappings(pid)?);
-        let memory = LiveMemory(pid);
-        let code = self.images.code(&maps, &LiveFiles(pid), &memory);
-        let python = python::Process::find(&mut self.runtimes, &self.images, &code, &memory);
-        self.reading += begin.elapsed();
-        Some((code, python))
-    }
+fn identity(pid: i32, through: Option<i32>) -> (Answer, Pid) {
+    let pid = Pid::from_raw(pid);
+    let through = through.map_or_else(|| os::living_thread_of(pid), Pid::from_raw);
+    let identity = os::inspect(pid).map(|process| {
+        let loaded = if through == pid {
+            process.loaded
+        } else {
+            os::inspect(through).map_or_else(os::Loaded::default, |thread| thread.loaded)
+        };
+        let identity = Identity {
+            started: process.start_time,
+            code: loaded.code,
+            stack: loaded.stack,
+        };
+        (through.as_raw(), identity)
+    });
+    (Answer::Identity(identity), through)
+}
 
-    fn look_at(
-        &mut self,
-        Process {
-            pid,
-            through,
-            group,
-        }: Process,
-        tid: Pid,
-        code: &Code,
-        mut python: Option<&mut python::Process>,
-    ) -> Looked {
-        // Before it is stopped, for then it is stopped.
-        let Some(info) = os::inspect_thread(pid, tid) else {
-            return Looked::Gone;
-        };
-        let in_kernel = os::in_kernel(pid, tid);
-        let mut stack = Stack {
-            frames: Vec::new(),
-            end: End::Lost,
-        };
-        let Some(mut activity) = activity(&info, in_kernel, group) else {
-            if tid != pid {
-                return Looked::Gone;
-            }
-            stack.end = End::Start;
-            return Looked::At(Box::new(Thread {
-                tid: tid.as_raw(),
-                name: info.name,
-                stack,
-                activity: Activity::Ended,
-                cpu: info.cpu,
-                stopped: Duration::ZERO,
-            }));
-        };
-        let (memory, files) = (LiveMemory(through), LiveFiles(through));
-        let mut stopped = Duration::ZERO;
-        for limit in [STACK_COPY, MAX_STACK_COPY] {
-            let room = mem::take(&mut self.room);
-            let chain_of = |base| python.as_deref()?.chain(base, tid.as_raw(), &memory);
-            let taken = capture(tid, (&info, group), in_kernel, room, limit, chain_of);
-            let (capture, chain, time) = match taken {
-                Ok(capture) => capture,
-                Err(NotStopped::Gone) => return Looked::Gone,
-                Err(why) => match from_outside(in_kernel, &memory, limit) {
-                    Some(capture) => (capture, chain_of(None), Duration::ZERO),
-                    None if why == NotStopped::NotPermitted && !is_ours(tid) => {
-                        return Looked::Refused;
-                    }
-                    None => break,
-                },
-            };
-            stopped = stopped.max(time);
-            let cut = capture.bytes.len() == limit;
-            stack = self
-                .images
-                .unwind(code, &capture, &memory, &files, &mut self.frames);
-            self.room = capture.bytes;
-            if let (Some(python), Some(chain)) = (&mut python, chain) {
-                let frames = &mut self.frames;
-                stack = python.merge(&stack, &chain, &memory, self.plumbing, frames);
-            }
-            // What was not copied is read now, which is too late only where the thread runs.
-            if stack.end == End::Start || !cut || activity != Activity::Running {
-                break;
-            }
-        }
-        if activity == Activity::Waiting(Wait::Other)
-            && let Some(&inner) = stack.frames.last()
-        {
-            let function = self.frames.get(inner).function.as_deref();
-            activity = Activity::Waiting(wait_in(function, in_kernel));
-        }
-        Looked::At(Box::new(Thread {
-            tid: tid.as_raw(),
-            name: info.name,
+fn thread(pid: i32, tid: i32) -> Answer {
+    let (pid, tid) = (Pid::from_raw(pid), Pid::from_raw(tid));
+    // Before it is stopped, for then it is stopped.
+    let Some(info) = os::inspect_thread(pid, tid) else {
+        return Answer::Thread(None, None);
+    };
+    let in_kernel = os::in_kernel(pid, tid).map(|it| match it {
+        os::InKernel::Running => InKernel::Running,
+        os::InKernel::Blocked {
+            call,
+            arguments,
             stack,
-            activity,
-            cpu: info.cpu,
-            stopped,
-        }))
-    }
+            instruction,
+        } => InKernel::Blocked {
+            call,
+            arguments,
+            stack,
+            instruction,
+        },
+    });
+    let facts = ThreadFacts {
+        state: info.state,
+        cpu: info.cpu,
+        name: info.name,
+    };
+    Answer::Thread(Some(facts), in_kernel)
 }
 
-/// What a look at a thread gives.
-enum Looked {
-    At(Box<Thread>),
-    /// It has ended.
-    Gone,
-    /// We may not look at it.
-    Refused,
-}
-
-/// When it was read what a process has mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Age {
-    /// In an earlier look.
-    Kept,
-    /// At the beginning of this one.
-    New,
-    /// In this one, because something was missing.
-    Again,
-}
-
-/// What was seen of a process with these threads.
-fn seen(threads: Vec<Thread>) -> Seen {
-    let unreachable =
-        |thread: &Thread| thread.stack.frames.is_empty() && thread.activity == Activity::Disk;
-    if threads.iter().all(unreachable) {
-        return Seen::Missing(Missing::Unreachable);
-    }
-    Seen::Threads(threads)
-}
-
-/// Why nothing can be read of a process.
-fn missing(pid: Pid) -> Missing {
-    match os::inspect(pid) {
-        None => Missing::Gone,
-        Some(info) if matches!(info.state, 'Z' | 'X') && os::threads_of(pid).len() < 2 => {
-            Missing::Zombie
-        }
-        Some(_) => Missing::NotPermitted,
-    }
+/// What stands in memory, as far as it can be read but not beyond `limit`.
+fn copied(pid: Pid, address: u64, mut room: Vec<u8>, limit: usize) -> Vec<u8> {
+    room.resize(limit, 0);
+    let read = os::read_memory(pid, address, &mut room).unwrap_or(0);
+    room.truncate(read);
+    room
 }
 
 #[cfg(test)]

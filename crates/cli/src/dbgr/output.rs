@@ -7,14 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::Rank;
-use debug::{
-    languages,
-    report::{self, Colour, Command, Detail, Guides, Look, Part, Place, Report},
-    samples::Recording,
-    stack::Seen,
-    target::{Target, Whereabouts},
-};
+use debug::report::{self, Colour, Detail, Guides, Look, Origin, Part, Report};
 
 use super::args::{Output, When};
 use crate::render::{WallClock, rfc3339};
@@ -22,90 +15,20 @@ use crate::render::{WallClock, rfc3339};
 /// Columns where there is no terminal.
 const WIDTH: usize = 100;
 
-/// All that is known of a target from some looks that took so long in all.
-pub(super) fn report(
-    target: &Target,
-    recording: Recording,
-    detail: Detail,
-    took: Duration,
-) -> Report {
-    let host = os::host_name();
-    let processor = |rank: Rank| {
-        let sample = recording.samples.last()?;
-        match sample.snapshot.procs.get(&rank)? {
-            Seen::Threads(threads) => {
-                let tid = os::Pid::from_raw(threads.first()?.tid);
-                os::inspect_thread(tid, tid).map(|info| info.processor)
-            }
-            Seen::Missing(_) => None,
-        }
-    };
-    let places = target.procs.iter().filter_map(|(&rank, proc)| {
-        let (host, cpu) = match &proc.place {
-            Whereabouts::Here { .. } => (&host, processor(rank)),
-            Whereabouts::On(host) => (host, None),
-            // The number is that of somebody else, or of nobody.
-            Whereabouts::Unproved | Whereabouts::Gone => return None,
-        };
-        let host = host.clone();
-        let pid = proc.pid;
-        Some((rank, Place { host, pid, cpu }))
-    });
-    let placement = places.collect();
-    let mut report = Report::of(recording, detail);
-    report.placement = placement;
-    report.commands = commands(target);
-    report.title.clone_from(&target.title);
-    report.found = target.tried.iter().map(ToString::to_string).collect();
-    report.found.push(target.how.to_string());
-    report.doubts = target.doubts.iter().map(ToString::to_string).collect();
-    let unseen = languages::unseen(&report.frames).into_iter();
-    report.doubts.extend(unseen.map(str::to_owned));
-    report.host = host;
-    report.date = date(os::wall_clock());
-    report.timing.total = took;
+/// Where and when it was looked.
+pub(super) fn origin(took: Duration) -> Origin {
     let version = |of: &str, version: String| Part {
         of: of.to_owned(),
         version,
     };
-    report.versions = vec![version("dbgr", env!("CARGO_PKG_VERSION").to_owned())];
-    report
-        .versions
-        .extend(os::kernel_release().map(|release| version("Linux", release)));
-    report
-}
-
-/// Ranks of which the command line is read.
-const COMMANDS: usize = 64;
-/// Letters of a command line that are kept.
-const MAX_COMMAND: usize = 1_000;
-
-/// What the first ranks of this host were started with.
-fn commands(target: &Target) -> Vec<Command> {
-    let mut commands: Vec<Command> = Vec::new();
-    for (rank, (pid, started)) in super::here(target).into_iter().take(COMMANDS) {
-        let Some(arguments) = os::arguments_of(pid) else {
-            continue;
-        };
-        // Who has the number of a rank that has ended may have been given a password.
-        if os::start_time(pid) != Some(started) {
-            continue;
-        }
-        let words = String::from_utf8_lossy(&arguments);
-        let words: Vec<&str> = words.trim_end_matches('\0').split('\0').collect();
-        let line: String = words.join(" ").chars().take(MAX_COMMAND).collect();
-        if line.is_empty() {
-            continue;
-        }
-        match commands.iter_mut().find(|known| known.line == line) {
-            Some(known) => known.ranks.insert(rank),
-            None => commands.push(Command {
-                ranks: base::RankSet::single(rank),
-                line,
-            }),
-        }
+    let own = version("dbgr", env!("CARGO_PKG_VERSION").to_owned());
+    let kernel = os::kernel_release().map(|release| version("Linux", release));
+    Origin {
+        host: os::host_name(),
+        date: date(os::wall_clock()),
+        versions: [own].into_iter().chain(kernel).collect(),
+        took,
     }
-    commands
 }
 
 /// How much is asked for.
@@ -185,29 +108,7 @@ fn date(time: WallClock) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::tests::target_of_one, *};
-
-    #[test]
-    fn of_processes_that_are_no_ranks_nothing_is_reported() {
-        let pid = os::current_pid();
-        let started = os::start_time(pid).unwrap();
-        let here = |started| Whereabouts::Here { started };
-        for (place, has_command, has_place) in [
-            (here(started), true, true),
-            // It has ended since the job was found: this was its number.
-            (here(started - 1), false, true),
-            (Whereabouts::Unproved, false, false),
-            (Whereabouts::Gone, false, false),
-            (Whereabouts::On("n2".to_owned()), false, true),
-        ] {
-            let target = target_of_one(pid.as_raw(), place.clone());
-            let recording = Recording::default();
-            let report = report(&target, recording, Detail::Folded, Duration::ZERO);
-            assert_eq!(!report.commands.is_empty(), has_command, "{place:?}");
-            let placed = report.placement.get(&Rank(0));
-            assert_eq!(placed.is_some(), has_place, "{place:?}");
-        }
-    }
+    use super::*;
 
     #[test]
     fn dates() {

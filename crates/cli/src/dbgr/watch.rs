@@ -15,8 +15,10 @@ use std::{
 
 use base::{Rank, Signal};
 use debug::{
+    proto::Extent,
+    report::Report,
     samples::Sample,
-    stack::{Missing, Seen},
+    stack::{Frames, Missing, Seen},
     target::{self, Target, Wish},
     watch::{Cause, Deeds, Look, Watch},
 };
@@ -25,8 +27,7 @@ use os::{Clock, Event, Interest, Loop, Pid, Token};
 
 use super::{
     args::{self, Destination, MessageForm, numbered},
-    live::Looker,
-    looks::Around,
+    local::Local,
     machine::{self, Ask, Machine},
     messages::{self, Occasion},
     output,
@@ -112,7 +113,9 @@ struct Watcher<'a> {
     /// Whether what the user has named is there. When it has ended, those that are left are the job: who gets its number
     /// is somebody else.
     named: Named,
-    looker: Looker,
+    local: Local,
+    /// Every frame of the looks that are kept.
+    frames: Frames,
     watch: Watch,
     target: Option<Target>,
     /// Doubts and notes that were said.
@@ -133,7 +136,8 @@ impl<'a> Watcher<'a> {
             limit: [args.limit, slurm_limit()].into_iter().flatten().min(),
             end: None,
             named: Named::There,
-            looker: Looker::new(output::detail(&args.shown)),
+            local: Local::new(output::detail(&args.shown)),
+            frames: Frames::new(),
             watch: Watch::new(args.idle),
             target: None,
             said: BTreeSet::new(),
@@ -266,29 +270,22 @@ impl<'a> Watcher<'a> {
 
     /// Looks once.
     fn look(&mut self) -> Option<Cause> {
-        if self.looker.frames.len() > MAX_FRAMES {
-            self.looker = Looker::new(output::detail(&self.args.shown));
+        if self.frames.len() > MAX_FRAMES {
+            self.frames = Frames::new();
             self.watch.forget();
         }
         let target = self.target.as_ref()?;
         let at = self.begin.elapsed();
-        let ranks = super::here(target);
-        let around = Around::of(&ranks);
-        let children = around.children().map(|(_, info)| info.pid);
-        let of_ranks = ranks.values().map(|&(pid, _)| pid);
-        let pids: BTreeSet<Pid> = of_ranks.chain(children).collect();
-        self.looker.keep(|pid| pids.contains(&pid));
-        let mut snapshot = super::look(&mut self.looker, target, &around);
-        snapshot.company = around.company;
-        snapshot.company.joining = self.looker.joining(&ranks);
-        os::rest(Duration::ZERO);
+        self.local.follow(target);
+        let sample = self.local.sample(Extent::Everybody);
+        let snapshot = sample.with_frames_in(&mut self.frames);
         let deeds = deeds(target);
         self.spent += self.begin.elapsed().saturating_sub(at);
         let look = Look {
             sample: Sample { at, snapshot },
             deeds,
         };
-        self.watch.see(&self.looker.frames, look)
+        self.watch.see(&self.frames, look)
     }
 
     fn report_before_limit(&mut self) -> Result<Woken, os::Error> {
@@ -353,11 +350,11 @@ impl<'a> Watcher<'a> {
             return;
         }
         self.reports += 1;
-        let recording = self.watch.recording(&self.looker.frames);
+        let recording = self.watch.recording(&self.frames);
         let detail = output::detail(&self.args.shown);
-        let mut report = output::report(target, recording, detail, self.spent);
-        report.doubts.extend(self.looker.doubts());
-        report.versions.extend(self.looker.versions());
+        let description = self.local.describe();
+        let origin = output::origin(self.spent);
+        let mut report = Report::made(target, recording, description, origin, detail);
         report.found.push(occasion.to_string());
         let verdicts: Vec<String> = report.verdicts.iter().map(ToString::to_string).collect();
         let page = self.args.output.as_deref().map(Destination::of);

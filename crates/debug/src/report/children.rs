@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
-use super::{Keeper, counted};
+use super::{counted, merged::Keeper};
 use crate::{
     stack::{Activity, Child, FrameId, Seen, Thread},
     tree::{Ending, Threads, Tree, Which},
 };
 
 /// Those with one name, in one look.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Children {
     /// All of them, by their ranks and in the order of their numbers.
     pub procs: Vec<ChildPlace>,
@@ -24,7 +24,7 @@ pub struct Children {
 }
 
 /// One of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChildPlace {
     /// Below which rank.
     pub rank: Rank,
@@ -71,6 +71,14 @@ pub(super) fn of(
 }
 
 impl Children {
+    /// Adds those of other ranks, whose frames have here the numbers in `translation`.
+    pub(super) fn merge(&mut self, other: &Self, translation: &[FrameId]) {
+        self.procs.extend(&other.procs);
+        self.procs.sort_unstable();
+        self.tree.merge(&other.tree, translation);
+        self.unseen = self.unseen.saturating_add(other.unseen);
+    }
+
     /// Below which ranks they are.
     #[must_use]
     pub fn ranks(&self) -> RankSet {

@@ -6,7 +6,7 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Absent, ChildPlace, Children, Class, Command, Part, Place, Report, Sample, Timing};
+use super::{Absent, ChildPlace, Children, Class, Command, Merged, Part, Place, Report, Timing};
 use crate::{
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, Frames},
@@ -309,9 +309,9 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
     };
     let mut samples = Vec::new();
     for looked in document.samples {
-        let mut sample = Sample {
+        let mut sample = Merged {
             at: Duration::from_micros(looked.at_us),
-            ..Sample::default()
+            ..Merged::default()
         };
         let add = |tree: &mut Tree, stacks: Vec<Stacked>| -> Result<(), BadReport> {
             for stacked in stacks {

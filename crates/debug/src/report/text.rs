@@ -12,6 +12,7 @@ mod tree;
 use std::fmt::Write as _;
 
 use base::RankSet;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Children, Class, Report, bracketed, clean, counted, loop_lines, motion_word, reason,
@@ -33,7 +34,7 @@ pub struct Look {
 }
 
 /// How much is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Detail {
     /// What fits and is needed: names are cut, repetitions counted, of many stacks only the largest shown.
     Folded,

@@ -75,7 +75,7 @@ pub(super) fn followed(
 ) -> Followed {
     let crowds = samples
         .iter()
-        .filter_map(|sample| sample.snapshot.company.below.get(&rank));
+        .filter_map(|sample| sample.snapshot.company.below(rank));
     let mut pids = crowds.flat_map(|crowd| &crowd.pids);
     let is_seen = |pid| children.get(pid).is_some_and(|child| child.main.is_some());
     if pids.all(is_seen) && children.keys().all(is_seen) {

@@ -17,7 +17,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use base::{Rank, RankSet};
+use base::{NodeId, Rank, RankSet};
 
 use super::{Recording, Sample};
 use crate::company::{Company, Joining};
@@ -36,7 +36,7 @@ pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
             let (who, what) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
             if let Ok(percent) = what.parse::<f64>() {
                 let cpu = (at + every).mul_f64(percent / 100.0);
-                joins(&mut snapshot.company, who, cpu);
+                joins(snapshot.company.0.entry(NodeId(0)).or_default(), who, cpu);
                 continue;
             }
             if let Some(child) = who.strip_prefix("child ") {
@@ -45,7 +45,8 @@ pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
                 };
                 let pid: i32 = pid.parse().unwrap();
                 let rank = Rank(rank.parse().unwrap());
-                let below = snapshot.company.below.entry(rank).or_default();
+                let company = snapshot.company.0.entry(NodeId(0)).or_default();
+                let below = company.below.entry(rank).or_default();
                 below.pids.insert(pid);
                 if what == "not looked at" {
                     continue;

@@ -198,7 +198,10 @@ fn unseen(track: &RankTrack) -> Option<Role> {
             Missing::TracedBy(_)
             | Missing::NotPermitted
             | Missing::Unproved
-            | Missing::Elsewhere(_),
+            | Missing::Elsewhere(_)
+            | Missing::AgentLost(_)
+            | Missing::AgentSilent(_)
+            | Missing::AgentRefused(_),
         ) => Some(Role::Unseen),
         Some(Missing::Changed) | None => None,
     };

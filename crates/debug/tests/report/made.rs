@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::{Rank, RankSet};
 use debug::{
-    report::{Absent, ChildPlace, Children, Class, Command, Part, Place, Report, Sample, Timing},
+    report::{Absent, ChildPlace, Children, Class, Command, Merged, Part, Place, Report, Timing},
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, FrameKind, Frames, Missing, Source, Wait},
     tree::{Ending, Threads, Which},
@@ -55,7 +55,7 @@ pub(crate) fn threads(each: u32, ranks: &RankSet) -> Threads {
 pub(crate) fn look(said: &[(&str, Activity, &str)]) -> Report {
     let mut report = Report {
         title: "mpirun ./solver (pid 4711)".to_owned(),
-        samples: vec![Sample::default()],
+        samples: vec![Merged::default()],
         ..Report::default()
     };
     for (ranks, activity, words) in said {
@@ -115,9 +115,9 @@ fn base(title: &str, ranks: u32, of_host: u32) -> Report {
         }],
         placement: placed(ranks, of_host),
         samples: (0..3)
-            .map(|sample| Sample {
+            .map(|sample| Merged {
                 at: Duration::from_secs(sample),
-                ..Sample::default()
+                ..Merged::default()
             })
             .collect(),
         timing: Timing {

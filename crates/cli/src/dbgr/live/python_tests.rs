@@ -2,17 +2,21 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     fs,
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
 };
 
 use debug::{
+    image, maps,
     python::{Codes, PythonStack, Runtimes},
-    stack::FrameKind,
+    report,
+    stack::{End, FrameKind, Seen, Thread},
+    unwind::Images,
 };
 
-use super::*;
+use super::{tests::Looker, *};
 
 /// How long a Python may take to say where its threads are.
 const PATIENCE: Duration = Duration::from_secs(60);

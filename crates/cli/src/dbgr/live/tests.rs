@@ -6,15 +6,46 @@ use std::{
     process::{Child, Command},
 };
 
+use base::Rank;
 use debug::{
-    samples,
-    stack::Snapshot,
+    agent::Agent,
+    proto::{Extent, Proc},
+    report, samples,
+    session::Place,
+    stack::{Frames, Missing, Seen, Snapshot},
     target::{self, Wish},
 };
 use os::InKernel;
 
 use super::*;
-use crate::dbgr::machine::{Ask, Machine};
+use crate::dbgr::{
+    local::{HERE, Local},
+    machine::{Ask, Machine},
+};
+
+/// Looks at one process after the other.
+pub(super) struct Looker {
+    pub(super) local: Local,
+    pub(super) frames: Frames,
+}
+
+impl Looker {
+    pub(super) fn new(detail: report::Detail) -> Self {
+        Self {
+            local: Local::new(detail),
+            frames: Frames::new(),
+        }
+    }
+
+    pub(super) fn look(&mut self, pid: Pid, started: u64) -> Seen {
+        let pid = pid.as_raw();
+        let place = Place::At(HERE, Proc { pid, started });
+        self.local.follow_places([(Rank(0), place)].into());
+        let sample = self.local.sample(Extent::Children);
+        let mut snapshot = sample.with_frames_in(&mut self.frames);
+        snapshot.procs.remove(&Rank(0)).unwrap()
+    }
+}
 
 /// A process that is killed at the end.
 pub(in crate::dbgr) struct Running(Child);
@@ -49,7 +80,7 @@ fn who_has_the_number_of_a_process_now_is_not_looked_at() {
     // As if it had ended, and this one had its number.
     let seen = looker.look(pid, started - 1);
     assert!(matches!(seen, Seen::Missing(Missing::Gone)), "{seen:?}");
-    assert!(looker.codes.is_empty());
+    assert!(looker.local.describe().builds.is_empty());
 }
 
 /// A directory that is removed at the end.
@@ -175,14 +206,19 @@ fn of_very_many_threads_some_are_looked_at_and_that_is_said() {
     let program = directory.compile("program", source, &["-pthread"]);
     let running = Running::start(&program, &[]);
     until(|| os::threads_of(running.pid()).len() == 5);
-    let mut looker = Looker::new(report::Detail::Folded);
+    let mut doubts = Vec::new();
     for (most, looked_at) in [(5, 5), (3, 3)] {
-        looker.max_threads = most;
+        let own = os::current_pid().as_raw();
+        let agent = Agent::new(HERE, own, report::Detail::Folded).with_max_threads(most);
+        let mut looker = Looker {
+            local: Local::with_agent(agent),
+            frames: Frames::new(),
+        };
         let seen = looker.look(running.pid(), running.started());
         assert!(matches!(seen, Seen::Threads(threads) if threads.len() == looked_at));
-        assert_eq!(looker.doubts().count(), usize::from(most == 3));
+        doubts = looker.local.describe().doubts().collect();
+        assert_eq!(doubts.len(), usize::from(most == 3));
     }
-    let doubts: Vec<String> = looker.doubts().collect();
     let pid = running.pid();
     assert_eq!(
         doubts,
@@ -190,30 +226,6 @@ fn of_very_many_threads_some_are_looked_at_and_that_is_said() {
             "process {pid} has 5 threads, of which 3 were looked at"
         )]
     );
-}
-
-#[test]
-fn who_cannot_be_stopped_is_said_to_be_unreachable() {
-    let thread = |activity| Thread {
-        tid: 7,
-        name: "a".into(),
-        stack: Stack {
-            frames: Vec::new(),
-            end: End::Lost,
-        },
-        activity,
-        cpu: Duration::ZERO,
-        stopped: Duration::ZERO,
-    };
-    let all = |threads: &[Activity]| seen(threads.iter().copied().map(thread).collect());
-    assert!(matches!(
-        all(&[Activity::Disk, Activity::Disk]),
-        Seen::Missing(Missing::Unreachable)
-    ));
-    assert!(matches!(
-        all(&[Activity::Running, Activity::Disk]),
-        Seen::Threads(_)
-    ));
 }
 
 #[test]
@@ -284,8 +296,10 @@ fn programs_and_mpi_are_named_with_their_builds() {
     });
     let mut looker = Looker::new(report::Detail::Folded);
     let _ = looker.look(running.pid(), running.started());
-    let versions = looker.versions().into_iter();
-    let versions: Vec<_> = versions.map(|it| (it.of, it.version)).collect();
+    let builds = looker.local.describe().builds.into_iter();
+    let versions: Vec<_> = builds
+        .map(|it| (it.file.to_string(), it.to_string()))
+        .collect();
     let named = |of: &str, version: &str| (of.to_owned(), version.to_owned());
     assert_eq!(
         versions,

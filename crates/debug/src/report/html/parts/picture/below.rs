@@ -6,7 +6,7 @@ use base::RankSet;
 
 use super::{Drawing, escaped, weights};
 use crate::{
-    report::{Children, Report, Sample, counted, outline::Outline, view::View},
+    report::{Children, Merged, Report, counted, outline::Outline, view::View},
     tree::{Threads, Tree},
 };
 
@@ -31,7 +31,7 @@ pub(super) struct Below {
 
 impl Below {
     /// Those of a look, of which this is the outline.
-    pub(super) fn of(sample: &Sample, outline: &Outline) -> Self {
+    pub(super) fn of(sample: &Merged, outline: &Outline) -> Self {
         let mut all = Self::default();
         let mut boxes = 0;
         for (name, children) in &sample.children {

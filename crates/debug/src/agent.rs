@@ -1,0 +1,587 @@
+//! The agent of one node: it looks at the processes of its ranks, as a debug session tells it.
+//!
+//! It does nothing itself. Its host carries out one step after the other ([`kernel::Question`]), and gives each answer back with
+//! the memory and the files of the process that it is about. Reading these is no event: a stack takes thousands of small
+//! reads, each of which depends on the one before.
+//!
+//! | state | input | next |
+//! |---|---|---|
+//! | `Idle` | a command | `Listing`, or for [`Action::Describe`] `Describing` |
+//! | `Listing` | the processes | `Owning` where users have to be known, else `Looking` |
+//! | `Owning` | their users | `Looking` |
+//! | `Looking` | an answer | the next step of the [`probe`]; the next process; the reply, and `Idle` |
+//! | `Describing` | an answer | the next rank; the reply, and `Idle` |
+//! | any but `Idle` | a command | it waits; [`MAX_ORDERS`] may |
+//! | any but `Idle` | the command is cancelled, or the session is lost | `Idle`, as soon as no thread stands |
+//!
+//! At most one thread stands at a time, and an agent that is at work asks at most one question. A reply leaves at the end of its
+//! sample; while that takes long, a sign of life leaves every [`SIGN_OF_LIFE`]. The host lets go those threads that were late to
+//! stop when it hears of the end of a sample ([`Output::LetGo`]).
+
+mod activity;
+mod around;
+#[cfg(test)]
+pub(crate) mod fake;
+pub mod kernel;
+mod probe;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    mem,
+    time::Duration,
+};
+
+use base::{NodeId, Rank, RankSet, Time};
+
+use self::{
+    around::Around,
+    kernel::{Answer, Lent, Process, Question},
+    probe::{Probe, Step},
+    reader::Reader,
+};
+use crate::{
+    company::{Company, Peers},
+    proto::{Action, CommandId, Extent, FromAgent, Proc, Refusal, ToAgent},
+    reply::{Crowded, Description, Partial, PartialSample, PartialStacks},
+    report::{Command, Detail, Shown},
+    stack::{Child, Missing, Seen, Snapshot},
+};
+
+pub use self::{
+    around::{MAX_ALL_CHILDREN, MAX_CHILDREN},
+    probe::MAX_STACK_COPY,
+    reader::{MAX_BUILDS, MAX_THREADS},
+};
+
+/// Commands that wait while one is carried out.
+pub const MAX_ORDERS: usize = 16;
+/// From one sign of life to the next.
+pub const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+/// Ranks of a node of which the command line is read.
+pub const MAX_COMMANDS: usize = 64;
+/// Letters of a command line that are kept.
+pub const MAX_COMMAND: usize = 1_000;
+
+/// What an agent is told.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// By the session.
+    Message(ToAgent),
+    /// By its host: the answer to the last question, with the process that it is about.
+    Answer(Answer, Lent<'a>),
+    /// The session is gone.
+    SessionLost,
+}
+
+/// What an agent wants.
+#[derive(Debug)]
+pub enum Output {
+    /// A step of its host, which answers before it asks for the next output.
+    Ask(Question),
+    /// A message to the session.
+    Send(FromAgent),
+    /// Let go, as soon as they stand, the threads that were late to stop.
+    LetGo,
+}
+
+/// The agent of a node.
+#[derive(Debug)]
+pub struct Agent {
+    node: NodeId,
+    /// The number of its own process.
+    own: i32,
+    detail: Detail,
+    reader: Reader,
+    procs: BTreeMap<Rank, Proc>,
+    /// Whether other processes than those of the next sample are to be forgotten.
+    memory: Knowledge,
+    /// How many processes below ranks were not looked at, in the sample with the most.
+    left_out: usize,
+    /// The first thread of each rank in the last sample.
+    first_threads: BTreeMap<Rank, i32>,
+    orders: VecDeque<Order>,
+    state: State,
+    /// Whether somebody waits for what is being done.
+    fate: Fate,
+    life: Life,
+    /// When something was last said of the command that is carried out.
+    last_sign: Time,
+    outputs: VecDeque<Output>,
+}
+
+/// Whether what is known of processes is up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knowledge {
+    Current,
+    /// Other ranks are followed since.
+    Outdated,
+}
+
+/// Whether there is anybody to work for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Working,
+    /// Every process is let go.
+    Ending,
+    Ended,
+}
+
+#[derive(Debug)]
+struct Order {
+    id: CommandId,
+    ranks: RankSet,
+    action: Action,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Listing(Order),
+    Owning(Order, Around, Vec<i32>),
+    Looking(Box<Work>),
+    Describing(Order, Describing),
+}
+
+/// A sample that is being taken.
+#[derive(Debug)]
+struct Work {
+    order: Order,
+    company: Company,
+    /// Who is still to be looked at.
+    queue: VecDeque<Subject>,
+    /// Who is looked at now, and how.
+    current: (Subject, Probe),
+    snapshot: Snapshot,
+}
+
+/// Whether somebody waits for what is being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Wanted,
+    Cancelled,
+}
+
+/// A process that is to be looked at.
+#[derive(Debug)]
+enum Subject {
+    Rank(Rank, Proc),
+    /// It is below this rank.
+    Child(Rank, Process),
+}
+
+impl Subject {
+    const fn proc(&self) -> Proc {
+        match self {
+            Self::Rank(_, proc) => *proc,
+            Self::Child(_, process) => Proc {
+                pid: process.pid,
+                started: process.started,
+            },
+        }
+    }
+}
+
+/// A description that is being made.
+#[derive(Debug)]
+struct Describing {
+    /// Of whom the command line is still to be read, and of whom it is read now.
+    commands: VecDeque<(Rank, Proc)>,
+    /// Of whom the processor is still to be read, and of whom it is read now.
+    processors: VecDeque<(Rank, i32)>,
+    made: Description,
+}
+
+impl Agent {
+    /// Looks at nothing yet. Its own process has the number `own`.
+    #[must_use]
+    pub fn new(node: NodeId, own: i32, detail: Detail) -> Self {
+        Self {
+            node,
+            own,
+            detail,
+            reader: Reader::new(detail),
+            procs: BTreeMap::new(),
+            memory: Knowledge::Current,
+            left_out: 0,
+            first_threads: BTreeMap::new(),
+            orders: VecDeque::new(),
+            state: State::Idle,
+            fate: Fate::Wanted,
+            life: Life::Working,
+            last_sign: Time::ZERO,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Looks at fewer threads of each process than [`MAX_THREADS`].
+    #[must_use]
+    pub fn with_max_threads(mut self, most: usize) -> Self {
+        self.reader.max_threads = most.min(MAX_THREADS);
+        self
+    }
+
+    /// What it wants next.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// It waits for nothing but messages and answers, whose senders' ends are its own.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        match input {
+            Input::Message(message) => self.obey(now, message),
+            Input::Answer(answer, lent) => {
+                if self.life != Life::Ended {
+                    self.learn(answer, lent);
+                    self.show_life(now);
+                }
+            }
+            Input::SessionLost => self.end(),
+        }
+        self.begin(now);
+    }
+
+    fn obey(&mut self, now: Time, message: ToAgent) {
+        if self.life != Life::Working {
+            if let ToAgent::Do { id, .. } = message {
+                let why = Refusal::Stopping;
+                self.send(FromAgent::Refused { id, why });
+            }
+            return;
+        }
+        match message {
+            ToAgent::Follow(procs) => {
+                self.procs = procs;
+                self.memory = Knowledge::Outdated;
+            }
+            ToAgent::Do { id, ranks, action } => {
+                if self.orders.len() >= MAX_ORDERS {
+                    let why = Refusal::Busy;
+                    self.send(FromAgent::Refused { id, why });
+                    return;
+                }
+                if matches!(self.state, State::Idle) {
+                    self.last_sign = now;
+                }
+                self.orders.push_back(Order { id, ranks, action });
+            }
+            ToAgent::Cancel(id) => {
+                self.orders.retain(|order| order.id != id);
+                // The answer to the question that was asked last still comes.
+                if self.current() == Some(id) {
+                    self.fate = Fate::Cancelled;
+                }
+            }
+            ToAgent::Stop => self.end(),
+        }
+    }
+
+    /// The command that is being carried out.
+    const fn current(&self) -> Option<CommandId> {
+        match &self.state {
+            State::Idle => None,
+            State::Listing(order) | State::Owning(order, ..) | State::Describing(order, _) => {
+                Some(order.id)
+            }
+            State::Looking(work) => Some(work.order.id),
+        }
+    }
+
+    fn end(&mut self) {
+        if self.life == Life::Working {
+            self.life = Life::Ending;
+            self.orders.clear();
+            self.fate = Fate::Cancelled;
+        }
+    }
+
+    /// Begins with the next command, where nothing is being done.
+    fn begin(&mut self, now: Time) {
+        if !matches!(self.state, State::Idle) {
+            return;
+        }
+        if self.life == Life::Ending {
+            self.life = Life::Ended;
+            self.outputs.push_back(Output::LetGo);
+            self.send(FromAgent::Stopped);
+        }
+        let Some(order) = self.orders.pop_front() else {
+            return;
+        };
+        self.last_sign = now;
+        self.fate = Fate::Wanted;
+        match order.action {
+            Action::Sample(_) | Action::Stacks(_) => {
+                self.reader.bound(self.detail);
+                self.ask(Question::Processes);
+                self.state = State::Listing(order);
+            }
+            Action::Describe => {
+                let describing = self.description(&order.ranks);
+                self.describe(order, describing);
+            }
+        }
+    }
+
+    fn learn(&mut self, answer: Answer, lent: Lent<'_>) {
+        match (mem::replace(&mut self.state, State::Idle), answer) {
+            (State::Listing(_) | State::Owning(..) | State::Describing(..), _)
+                if self.fate == Fate::Cancelled => {}
+            (State::Listing(order), Answer::Processes(processes)) => {
+                let procs = self.chosen(&order.ranks);
+                let around = Around::new(processes, &procs, self.own);
+                let pids = around.unowned();
+                if pids.is_empty() {
+                    self.look(order, &around, &BTreeMap::new());
+                } else {
+                    self.ask(Question::Owners { pids: pids.clone() });
+                    self.state = State::Owning(order, around, pids);
+                }
+            }
+            (State::Owning(order, around, pids), Answer::Owners(owners)) => {
+                let owners = pids.into_iter().zip(owners);
+                let owners = owners.filter_map(|(pid, owner)| Some((pid, owner?)));
+                self.look(order, &around, &owners.collect());
+            }
+            (State::Looking(work), answer) => self.go_on(work, answer, lent),
+            (State::Describing(order, mut describing), Answer::Arguments(arguments, started)) => {
+                if let Some((rank, proc)) = describing.commands.pop_front()
+                    // Who has the number of a rank that has ended may have been given a password.
+                    && started == Some(proc.started)
+                    && let Some(line) = arguments.as_deref().and_then(command_line)
+                {
+                    describing.made.merge(Description {
+                        commands: vec![Command {
+                            ranks: RankSet::single(rank),
+                            line,
+                        }],
+                        ..Description::default()
+                    });
+                }
+                self.describe(order, describing);
+            }
+            (State::Describing(order, mut describing), Answer::Processor(processor)) => {
+                if let Some(((rank, _), processor)) =
+                    describing.processors.pop_front().zip(processor)
+                {
+                    describing.made.processors.insert(rank, processor);
+                }
+                self.describe(order, describing);
+            }
+            (state, answer) => {
+                debug_assert!(false, "{answer:?} is no answer in {state:?}");
+            }
+        }
+    }
+
+    /// The followed ranks that are among these.
+    fn chosen(&self, ranks: &RankSet) -> BTreeMap<Rank, Proc> {
+        let procs = self.procs.iter();
+        let chosen = procs.filter(|(rank, _)| ranks.contains(**rank));
+        chosen.map(|(&rank, &proc)| (rank, proc)).collect()
+    }
+
+    /// Looks at the ranks of a command, and at the processes below them.
+    fn look(&mut self, order: Order, around: &Around, owners: &BTreeMap<i32, u32>) {
+        let procs = self.chosen(&order.ranks);
+        let company = around.company(owners);
+        let (children, left_out) = around.children(&company);
+        self.left_out = self.left_out.max(left_out);
+        let ranks = procs.into_iter();
+        let ranks = ranks.map(|(rank, proc)| Subject::Rank(rank, proc));
+        let children = children.into_iter();
+        let children = children.map(|(rank, process)| Subject::Child(rank, process));
+        let mut queue: VecDeque<Subject> = ranks.chain(children).collect();
+        if self.memory == Knowledge::Outdated {
+            let pids: BTreeSet<i32> = queue.iter().map(|subject| subject.proc().pid).collect();
+            self.reader.keep(&pids);
+            self.memory = Knowledge::Current;
+        }
+        self.first_threads.clear();
+        let Some(first) = queue.pop_front() else {
+            self.reply(&order, company, Snapshot::default());
+            return;
+        };
+        let probe = self.probe(&first);
+        self.state = State::Looking(Box::new(Work {
+            order,
+            company,
+            queue,
+            current: (first, probe),
+            snapshot: Snapshot::default(),
+        }));
+    }
+
+    fn probe(&mut self, subject: &Subject) -> Probe {
+        let Proc { pid, started } = subject.proc();
+        self.reader.images.begin();
+        let (probe, question) = Probe::new(pid, started, self.own);
+        self.ask(question);
+        probe
+    }
+
+    fn go_on(&mut self, mut work: Box<Work>, answer: Answer, lent: Lent<'_>) {
+        let (_, probe) = &mut work.current;
+        let step = probe.handle(&mut self.reader, answer, lent);
+        // A thread that stands is let go first.
+        if self.fate == Fate::Cancelled && !probe.holds_a_thread() {
+            self.outputs.push_back(Output::LetGo);
+            return;
+        }
+        let seen = match step {
+            Step::Ask(question) => {
+                self.ask(question);
+                self.state = State::Looking(work);
+                return;
+            }
+            Step::Done(seen) => seen,
+        };
+        let next = work.queue.pop_front();
+        let next = next.map(|subject| (self.probe(&subject), subject));
+        let Some((probe, subject)) = next else {
+            let Work {
+                order,
+                company,
+                current: (subject, _),
+                mut snapshot,
+                ..
+            } = *work;
+            self.add(&mut snapshot, subject, seen);
+            self.reply(&order, company, snapshot);
+            return;
+        };
+        let (subject, _) = mem::replace(&mut work.current, (subject, probe));
+        self.add(&mut work.snapshot, subject, seen);
+        self.state = State::Looking(work);
+    }
+
+    fn add(&mut self, snapshot: &mut Snapshot, subject: Subject, seen: Seen) {
+        match (subject, seen) {
+            (Subject::Rank(rank, _), seen) => {
+                if let Seen::Threads(threads) = &seen
+                    && let Some(first) = threads.first()
+                {
+                    self.first_threads.insert(rank, first.tid);
+                }
+                snapshot.procs.insert(rank, seen);
+            }
+            // It has come and gone: there is nothing to say of it.
+            (Subject::Child(..), Seen::Missing(Missing::Gone | Missing::Zombie)) => {}
+            (Subject::Child(rank, process), seen) => {
+                snapshot.children.entry(rank).or_default().push(Child {
+                    pid: process.pid,
+                    parent: process.parent,
+                    name: process.name,
+                    seen,
+                });
+            }
+        }
+    }
+
+    fn reply(&mut self, order: &Order, mut company: Company, mut snapshot: Snapshot) {
+        self.outputs.push_back(Output::LetGo);
+        let part = match order.action {
+            Action::Sample(extent) => {
+                if extent == Extent::Everybody {
+                    let procs = self.chosen(&order.ranks);
+                    company.joining = self.reader.joining(procs.values().map(|proc| proc.pid));
+                    snapshot.company = Peers::of(self.node, company);
+                }
+                Partial::Sample(PartialSample::cut(&self.reader.frames, snapshot))
+            }
+            Action::Stacks(detail) => {
+                let PartialSample {
+                    mut frames,
+                    snapshot,
+                } = PartialSample::cut(&self.reader.frames, snapshot);
+                let shown = Shown::of(detail, std::iter::once(&snapshot), &mut frames);
+                let (merged, missing) = shown.merged(&frames, &snapshot);
+                let missing = missing.into_iter();
+                Partial::Stacks(PartialStacks {
+                    frames,
+                    merged,
+                    missing: missing.map(|absent| (absent.why, absent.ranks)).collect(),
+                })
+            }
+            Action::Describe => return,
+        };
+        let id = order.id;
+        self.send(FromAgent::Done { id, part });
+    }
+
+    /// What is known of some ranks without asking.
+    fn description(&self, ranks: &RankSet) -> Describing {
+        let procs = self.chosen(ranks);
+        let node = self.node;
+        let (crowded, most) = (self.reader.crowded.iter(), self.reader.max_threads);
+        let left_out = (self.left_out > 0).then_some((node, self.left_out as u64));
+        let first_threads = self.first_threads.iter();
+        let first_threads = first_threads.filter(|(rank, _)| procs.contains_key(rank));
+        Describing {
+            processors: first_threads.map(|(&rank, &tid)| (rank, tid)).collect(),
+            made: Description {
+                ranks: procs.keys().copied().collect(),
+                crowded: crowded
+                    .map(|(&pid, &threads)| {
+                        let (threads, looked_at) = (threads as u64, most as u64);
+                        ((node, pid), Crowded { threads, looked_at })
+                    })
+                    .collect(),
+                left_out: left_out.into_iter().collect(),
+                builds: self.reader.builds(),
+                commands: Vec::new(),
+                processors: BTreeMap::new(),
+            },
+            commands: procs.into_iter().take(MAX_COMMANDS).collect(),
+        }
+    }
+
+    fn describe(&mut self, order: Order, describing: Describing) {
+        let question = match (describing.commands.front(), describing.processors.front()) {
+            (Some(&(_, Proc { pid, .. })), _) => Question::Arguments { pid },
+            (None, Some(&(_, tid))) => Question::Processor { tid },
+            (None, None) => {
+                self.send(FromAgent::Done {
+                    id: order.id,
+                    part: Partial::Description(describing.made),
+                });
+                return;
+            }
+        };
+        self.ask(question);
+        self.state = State::Describing(order, describing);
+    }
+
+    fn ask(&mut self, question: Question) {
+        self.outputs.push_back(Output::Ask(question));
+    }
+
+    fn send(&mut self, message: FromAgent) {
+        self.outputs.push_back(Output::Send(message));
+    }
+
+    fn show_life(&mut self, now: Time) {
+        if let Some(id) = self.current()
+            && now.since(self.last_sign) >= SIGN_OF_LIFE
+        {
+            self.last_sign = now;
+            self.send(FromAgent::Working(id));
+        }
+    }
+}
+
+/// The words of a command line with spaces between them, as much as is kept; nothing where there are none.
+fn command_line(arguments: &[u8]) -> Option<String> {
+    let words = String::from_utf8_lossy(arguments);
+    let words: Vec<&str> = words.trim_end_matches('\0').split('\0').collect();
+    let line: String = words.join(" ").chars().take(MAX_COMMAND).collect();
+    (!line.is_empty()).then_some(line)
+}

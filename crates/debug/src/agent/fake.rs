@@ -1,0 +1,349 @@
+//! A kernel by script, and an agent on it: for tests.
+//!
+//! Every process executes one program with the functions `_start`, `main`, `solve` and `wait`, each of which calls the next.
+
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, VecDeque},
+    path::Path,
+    time::Duration,
+};
+
+use base::{NodeId, Registers, Time};
+use bytes::Bytes;
+
+use super::{
+    Agent, Input, Output,
+    kernel::{Answer, Group, Identity, InKernel, Lent, NotStopped, Process, Question, ThreadFacts},
+};
+use crate::{
+    image::{
+        Files,
+        made::{LENGTH, Program},
+    },
+    maps::Mapping,
+    memory::{Memory, Unreadable},
+    proto::{FromAgent, ToAgent},
+    report::Detail,
+};
+
+/// The number of the agent's own process.
+pub(crate) const OWN: i32 = 99;
+const BASE: u64 = 0x10_0000;
+const STACK: u64 = 0x7000_0000;
+/// Where the program's functions are.
+const FUNCTIONS: [(&str, u64); 4] = [
+    ("_start", 0x1000),
+    ("main", 0x2000),
+    ("solve", 0x3000),
+    ("wait", 0x4000),
+];
+
+/// Memory of zeros, and the program.
+struct Zeros;
+
+impl Memory for Zeros {
+    fn read(&self, _: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {
+        buffer.fill(0);
+        Ok(())
+    }
+}
+
+struct OneFile(Bytes);
+
+impl Files for OneFile {
+    fn open(&self, _: &Path) -> Option<Bytes> {
+        None
+    }
+
+    fn open_mapped(&self, _: &Mapping) -> Option<Bytes> {
+        Some(self.0.clone())
+    }
+}
+
+/// A thread of a process by script.
+#[derive(Clone, Debug)]
+pub(crate) struct FakeThread {
+    pub(crate) tid: i32,
+    /// As the kernel writes it.
+    pub(crate) state: char,
+    /// In which function it is.
+    pub(crate) at: &'static str,
+    /// Why it is not stopped.
+    pub(crate) refusal: Option<NotStopped>,
+    pub(crate) in_kernel: Option<InKernel>,
+}
+
+impl FakeThread {
+    pub(crate) const fn running(tid: i32, at: &'static str) -> Self {
+        Self {
+            tid,
+            state: 'R',
+            at,
+            refusal: None,
+            in_kernel: Some(InKernel::Running),
+        }
+    }
+}
+
+/// A process by script.
+#[derive(Clone, Debug)]
+pub(crate) struct FakeProcess {
+    pub(crate) parent: i32,
+    pub(crate) name: &'static str,
+    pub(crate) threads: Vec<FakeThread>,
+    /// Where its stack is, each time when it is asked; the last one stays.
+    pub(crate) stacks: VecDeque<Option<u64>>,
+    /// Who traces it.
+    pub(crate) tracer: Option<i32>,
+    /// Whether its mappings can be read.
+    pub(crate) mappings: Option<u64>,
+}
+
+/// When every process was started.
+pub(crate) const STARTED: u64 = 7;
+
+impl FakeProcess {
+    /// With one thread, in a function.
+    pub(crate) fn new(pid: i32, parent: i32, name: &'static str, at: &'static str) -> Self {
+        Self {
+            parent,
+            name,
+            threads: vec![FakeThread::running(pid, at)],
+            stacks: [Some(5)].into(),
+            tracer: None,
+            mappings: Some(LENGTH as u64),
+        }
+    }
+}
+
+/// A node: its processes, and the agent that looks at them.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) agent: Agent,
+    pub(crate) processes: BTreeMap<i32, FakeProcess>,
+    /// What was asked, in few words.
+    pub(crate) asked: Vec<String>,
+    /// Who stands.
+    pub(crate) stopped: Option<i32>,
+    /// How long each step takes.
+    pub(crate) step: Duration,
+    pub(crate) now: Time,
+    file: Bytes,
+    /// Steps that are carried out still, where they are counted.
+    pub(crate) steps: Cell<usize>,
+}
+
+impl Node {
+    pub(crate) fn new(node: u32, processes: impl IntoIterator<Item = (i32, FakeProcess)>) -> Self {
+        let mut program = Program::new();
+        for (name, at) in FUNCTIONS {
+            program.function(name, at, 0x100);
+        }
+        Self {
+            agent: Agent::new(NodeId(node), OWN, Detail::Folded),
+            processes: processes.into_iter().collect(),
+            asked: Vec::new(),
+            stopped: None,
+            step: Duration::ZERO,
+            now: Time::ZERO,
+            file: program.build(),
+            steps: Cell::new(usize::MAX),
+        }
+    }
+
+    pub(crate) fn tell(&mut self, message: ToAgent) {
+        self.agent.handle(self.now, Input::Message(message));
+    }
+
+    /// Carries out what the agent asks for, and gives what it says to the session.
+    pub(crate) fn run(&mut self) -> Vec<FromAgent> {
+        let mut said = Vec::new();
+        while self.steps.get() > 0
+            && let Some(output) = self.agent.poll()
+        {
+            self.steps.set(self.steps.get() - 1);
+            match output {
+                Output::Send(message) => said.push(message),
+                Output::LetGo => self.asked.push("let go".to_owned()),
+                Output::Ask(question) => {
+                    let answer = self.answer(question);
+                    self.now = self.now + self.step;
+                    let (memory, files) = (Zeros, OneFile(self.file.clone()));
+                    let lent = Lent {
+                        memory: &memory,
+                        files: &files,
+                    };
+                    self.agent.handle(self.now, Input::Answer(answer, lent));
+                }
+            }
+        }
+        said
+    }
+
+    fn answer(&mut self, question: Question) -> Answer {
+        let stands = self.stopped.is_some();
+        assert!(
+            !stands || matches!(question, Question::Release { .. }),
+            "{question:?} is asked while a thread stands"
+        );
+        let (said, answer) = match question {
+            Question::Processes => {
+                let all = self.processes.iter();
+                let all = all.map(|(&pid, process)| Process {
+                    pid,
+                    parent: process.parent,
+                    name: process.name.to_owned(),
+                    state: process.threads.first().map_or('Z', |it| it.state),
+                    started: STARTED,
+                    cpu: Duration::ZERO,
+                });
+                ("processes".to_owned(), Answer::Processes(all.collect()))
+            }
+            Question::Owners { pids } => {
+                let owners = vec![Some(1000); pids.len()];
+                ("owners".to_owned(), Answer::Owners(owners))
+            }
+            Question::Identity { pid, through } => {
+                let process = self.processes.get_mut(&pid);
+                let stack = process.and_then(|process| match process.stacks.len() {
+                    0 | 1 => process.stacks.front().copied().flatten(),
+                    _ => process.stacks.pop_front().flatten(),
+                });
+                let identity = stack.map(|stack| {
+                    let code = 1;
+                    let started = STARTED;
+                    let identity = Identity {
+                        started,
+                        code,
+                        stack,
+                    };
+                    (through.unwrap_or(pid), identity)
+                });
+                (format!("who is {pid}"), Answer::Identity(identity))
+            }
+            Question::Mappings { through } => {
+                let process = self.processes.get(&through);
+                let length = process.and_then(|it| it.mappings);
+                let text = length.map(|length| {
+                    format!(
+                        "{BASE:x}-{:x} r-xp 00000000 fe:00 7 /a.out\n",
+                        BASE + length
+                    )
+                });
+                let text = text.map(String::into_bytes);
+                (format!("mappings of {through}"), Answer::Mappings(text))
+            }
+            Question::Threads { pid, .. } => {
+                let process = self.processes.get(&pid);
+                let threads = process.map_or(&[][..], |it| &it.threads);
+                let tids = threads.iter().map(|it| it.tid).collect();
+                (
+                    format!("threads of {pid}"),
+                    Answer::Threads(tids, Group::Runs),
+                )
+            }
+            Question::Thread { pid, tid } => {
+                let thread = self.thread(tid);
+                let facts = thread.map(|it| ThreadFacts {
+                    state: it.state,
+                    cpu: Duration::ZERO,
+                    name: "a.out".to_owned(),
+                });
+                let in_kernel = thread.and_then(|it| it.in_kernel);
+                let _ = pid;
+                (format!("thread {tid}"), Answer::Thread(facts, in_kernel))
+            }
+            Question::Stop { tid, copy, .. } => {
+                let thread = self.thread(tid).cloned();
+                let answer = match thread {
+                    None => Answer::NotStopped(NotStopped::Gone),
+                    Some(thread) => match thread.refusal {
+                        Some(why) => Answer::NotStopped(why),
+                        None => {
+                            self.stopped = Some(tid);
+                            stands_at(thread.at)
+                        }
+                    },
+                };
+                (format!("stop {tid} and copy {copy}"), answer)
+            }
+            Question::Release { tid, .. } => {
+                assert_eq!(self.stopped.take(), Some(tid));
+                (
+                    format!("release {tid}"),
+                    Answer::Released(Duration::from_micros(9)),
+                )
+            }
+            Question::Copy { address, .. } => {
+                let copied = Answer::Copied(vec![0; 64]);
+                (format!("copy {address:#x}"), copied)
+            }
+            Question::Tracer { tid } => {
+                let tracer = self.process(tid).and_then(|it| it.tracer);
+                (format!("who traces {tid}"), Answer::Tracer(tracer))
+            }
+            Question::Remains { pid } => {
+                let process = self.processes.get(&pid);
+                let remains = process.map(|it| {
+                    let state = it.threads.first().map_or('Z', |it| it.state);
+                    (state, it.threads.len())
+                });
+                (format!("what is left of {pid}"), Answer::Remains(remains))
+            }
+            Question::Arguments { pid } => {
+                let process = self.processes.get(&pid);
+                let arguments = process.map(|it| format!("{}\0-v\0", it.name).into_bytes());
+                (
+                    format!("arguments of {pid}"),
+                    Answer::Arguments(arguments, process.map(|_| STARTED)),
+                )
+            }
+            Question::Processor { tid } => {
+                let processor = u32::try_from(tid).ok();
+                (format!("processor of {tid}"), Answer::Processor(processor))
+            }
+        };
+        self.asked.push(said);
+        answer
+    }
+
+    fn process(&self, tid: i32) -> Option<&FakeProcess> {
+        let mut processes = self.processes.values();
+        processes.find(|it| it.threads.iter().any(|thread| thread.tid == tid))
+    }
+
+    fn thread(&self, tid: i32) -> Option<&FakeThread> {
+        let threads = &self.process(tid)?.threads;
+        threads.iter().find(|it| it.tid == tid)
+    }
+}
+
+/// The registers and the stack of a thread that is in a function, which its callers have called in their order.
+fn stands_at(function: &str) -> Answer {
+    let Some(inner) = FUNCTIONS.iter().position(|(name, _)| *name == function) else {
+        // Nothing is mapped there.
+        return Answer::Stopped(
+            Registers::X86_64 {
+                instruction: 0x9000,
+                stack: STACK,
+                frame: STACK,
+                thread: 0,
+            },
+            vec![0; 64],
+        );
+    };
+    let mut bytes = Vec::new();
+    for (above, (_, caller)) in (1_u64..).zip(FUNCTIONS[..inner].iter().rev()) {
+        bytes.extend((STACK + 16 * above).to_le_bytes());
+        bytes.extend((BASE + caller + 0x20).to_le_bytes());
+    }
+    bytes.extend([0; 64]);
+    let registers = Registers::X86_64 {
+        instruction: BASE + FUNCTIONS[inner].1 + 0x20,
+        stack: STACK,
+        frame: STACK,
+        thread: 0,
+    };
+    Answer::Stopped(registers, bytes)
+}

@@ -1,0 +1,331 @@
+//! What agents answer, and how answers become one.
+//!
+//! A part is about some ranks. Parts of different ranks merge into one about all of them: in whatever order they come, and
+//! over whatever tree of agents, the result says the same, and no rank is lost. A part has the table of the frames that it
+//! speaks of, so it can be read wherever it is. Who merges parts sees to it that no rank is in two of them; of one that is,
+//! what is there already stays.
+
+mod wire;
+
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+
+use base::{NodeId, Rank, RankSet};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    agent::{MAX_ALL_CHILDREN, MAX_BUILDS, MAX_COMMAND, MAX_COMMANDS, MAX_THREADS},
+    report::{Children, Command, Merged},
+    session::Fault,
+    stack::{FrameId, Frames, Missing, Seen, Snapshot, Thread},
+    unwind::Build,
+};
+
+pub use self::wire::{MAX_FRAMES, MAX_NAME, Malformed};
+
+/// The answer of one agent to one command, or of several to the same.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Partial {
+    /// To [`crate::proto::Action::Sample`].
+    Sample(PartialSample),
+    /// To [`crate::proto::Action::Stacks`].
+    Stacks(PartialStacks),
+    /// To [`crate::proto::Action::Describe`].
+    Description(Description),
+}
+
+/// Every thread of some ranks at one moment.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "wire::WireSample", into = "wire::WireSample")]
+pub struct PartialSample {
+    /// Every frame that is meant in the snapshot.
+    pub frames: Frames,
+    /// What was seen.
+    pub snapshot: Snapshot,
+}
+
+/// The stacks of some ranks at one moment, merged.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "wire::WireStacks", into = "wire::WireStacks")]
+pub struct PartialStacks {
+    /// Every frame that is meant in the stacks.
+    pub frames: Frames,
+    /// The stacks.
+    pub merged: Merged,
+    /// Ranks of which nothing was seen.
+    pub missing: BTreeMap<Missing, RankSet>,
+}
+
+/// What is known of some ranks beside their stacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// Ranks that this is about.
+    pub ranks: RankSet,
+    /// Processes of each node that had more threads than are looked at, in the largest sample.
+    pub crowded: BTreeMap<(NodeId, i32), Crowded>,
+    /// How many processes below ranks were not looked at on a node, in the sample with the most.
+    pub left_out: BTreeMap<NodeId, u64>,
+    /// Which builds of programs and of MPI there are.
+    pub builds: BTreeSet<Build>,
+    /// What the first ranks of each node were started with.
+    pub commands: Vec<Command>,
+    /// The processor that each rank last ran on, where that is known.
+    pub processors: BTreeMap<Rank, u32>,
+}
+
+/// A process with more threads than are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Crowded {
+    /// How many it had.
+    pub threads: u64,
+    /// How many were looked at.
+    pub looked_at: u64,
+}
+
+/// Parts of two kinds: one of the agents has answered another question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherKind;
+
+impl Partial {
+    /// The ranks that it is about.
+    #[must_use]
+    pub fn ranks(&self) -> RankSet {
+        match self {
+            Self::Sample(part) => part.ranks(),
+            Self::Stacks(part) => part.ranks(),
+            Self::Description(part) => part.ranks.clone(),
+        }
+    }
+
+    /// Takes in what other agents have answered.
+    ///
+    /// # Errors
+    /// The other part is of another kind; nothing of it is taken.
+    pub fn merge(&mut self, other: Self) -> Result<(), OtherKind> {
+        match (self, other) {
+            (Self::Sample(part), Self::Sample(other)) => part.merge(other),
+            (Self::Stacks(part), Self::Stacks(other)) => part.merge(other),
+            (Self::Description(part), Self::Description(other)) => part.merge(other),
+            (Self::Sample(_) | Self::Stacks(_) | Self::Description(_), _) => return Err(OtherKind),
+        }
+        Ok(())
+    }
+
+    /// Whether everything in it is about some ranks of one node, and no more than an agent tells of them.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, node: NodeId, asked: &RankSet) -> Result<(), Fault> {
+        let is_own = |rank: &Rank| asked.contains(*rank);
+        match self {
+            Self::Sample(part) => {
+                let snapshot = &part.snapshot;
+                let company = snapshot.company.0.values();
+                let below = company.flat_map(|company| company.below.keys());
+                let mut ranks = snapshot.procs.keys().chain(snapshot.children.keys());
+                let children: usize = snapshot.children.values().map(Vec::len).sum();
+                let is_long = |seen: &Seen| match seen {
+                    Seen::Threads(threads) => threads.len() > MAX_THREADS,
+                    Seen::Missing(_) => false,
+                };
+                if !ranks.all(is_own) || !{ below }.all(is_own) {
+                    return Err(Fault::OtherRanks);
+                }
+                if !snapshot.company.0.keys().all(|&of| of == node) {
+                    return Err(Fault::OtherNode);
+                }
+                if children > MAX_ALL_CHILDREN || snapshot.all_seen().any(is_long) {
+                    return Err(Fault::TooMuch);
+                }
+            }
+            Self::Stacks(part) => {
+                let children = part.merged.children.values();
+                let procs = children.clone().flat_map(|it| &it.procs);
+                let mut own = procs.clone().map(|it| it.rank);
+                let is_below = |children: &Children| {
+                    let mut is_own = true;
+                    children.tree.each(|_, _, threads| {
+                        let ranks = threads.ranks();
+                        is_own &= ranks.last() <= asked.last() && ranks.is_subset(asked);
+                    });
+                    is_own
+                };
+                if !own.all(|rank| is_own(&rank)) || !{ children }.all(is_below) {
+                    return Err(Fault::OtherRanks);
+                }
+                if procs.count() > MAX_ALL_CHILDREN {
+                    return Err(Fault::TooMuch);
+                }
+            }
+            Self::Description(part) => {
+                let commands = part.commands.iter();
+                let is_told = |command: &Command| {
+                    let ranks = &command.ranks;
+                    ranks.last() <= asked.last() && ranks.is_subset(asked)
+                };
+                if !{ commands }.all(is_told) || !part.processors.keys().all(is_own) {
+                    return Err(Fault::OtherRanks);
+                }
+                let crowded = part.crowded.keys().map(|(of, _)| of);
+                if !crowded.chain(part.left_out.keys()).all(|&of| of == node) {
+                    return Err(Fault::OtherNode);
+                }
+                let is_long = |command: &Command| command.line.chars().count() > MAX_COMMAND;
+                if part.commands.len() > MAX_COMMANDS
+                    || part.commands.iter().any(is_long)
+                    || part.builds.len() > MAX_BUILDS
+                    || part.crowded.len() > asked.len() + MAX_ALL_CHILDREN
+                {
+                    return Err(Fault::TooMuch);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds ranks of which nothing is known, and why.
+    pub fn miss(&mut self, ranks: &RankSet, why: &Missing) {
+        match self {
+            Self::Sample(part) => {
+                for rank in ranks.iter() {
+                    let procs = part.snapshot.procs.entry(rank);
+                    procs.or_insert_with(|| Seen::Missing(why.clone()));
+                }
+            }
+            Self::Stacks(part) if !ranks.is_empty() => {
+                let missing = part.missing.entry(why.clone()).or_default();
+                *missing = missing.union(ranks);
+            }
+            // What is not described is not there.
+            Self::Stacks(_) | Self::Description(_) => {}
+        }
+    }
+}
+
+impl PartialSample {
+    /// Every rank, seen or not.
+    #[must_use]
+    pub fn ranks(&self) -> RankSet {
+        self.snapshot.procs.keys().copied().collect()
+    }
+
+    /// Takes in other ranks.
+    pub fn merge(&mut self, other: Self) {
+        let mut other = other.with_frames_in(&mut self.frames);
+        for (rank, seen) in other.procs {
+            if let Entry::Vacant(vacant) = self.snapshot.procs.entry(rank) {
+                vacant.insert(seen);
+                if let Some(children) = other.children.remove(&rank) {
+                    self.snapshot.children.insert(rank, children);
+                }
+            }
+        }
+        self.snapshot.company.merge(other.company);
+    }
+
+    /// The snapshot, with its frames in another table.
+    #[must_use]
+    pub fn with_frames_in(mut self, frames: &mut Frames) -> Snapshot {
+        let translation = frames.absorb(&self.frames);
+        renumber(&mut self.snapshot, |frame| {
+            translation.get(frame.index()).copied()
+        });
+        self.snapshot
+    }
+
+    /// The part of a snapshot whose frames are in a larger table: with a table of its own, which has no other.
+    #[must_use]
+    pub fn cut(frames: &Frames, mut snapshot: Snapshot) -> Self {
+        let mut own = Frames::new();
+        let mut known: BTreeMap<FrameId, FrameId> = BTreeMap::new();
+        renumber(&mut snapshot, |frame| {
+            let new = known.entry(frame);
+            Some(*new.or_insert_with(|| own.adopt(frames, frame)))
+        });
+        Self {
+            frames: own,
+            snapshot,
+        }
+    }
+}
+
+/// Gives every frame of a snapshot a new number; one without leaves its stack.
+fn renumber(snapshot: &mut Snapshot, mut number: impl FnMut(FrameId) -> Option<FrameId>) {
+    let children = snapshot.children.values_mut().flatten();
+    let children = children.map(|child| &mut child.seen);
+    for seen in snapshot.procs.values_mut().chain(children) {
+        let Seen::Threads(threads) = seen else {
+            continue;
+        };
+        for Thread { stack, .. } in threads {
+            stack.frames.retain_mut(|frame| match number(*frame) {
+                Some(new) => {
+                    *frame = new;
+                    true
+                }
+                None => false,
+            });
+        }
+    }
+}
+
+impl PartialStacks {
+    /// Every rank, seen or not.
+    #[must_use]
+    pub fn ranks(&self) -> RankSet {
+        let missing = self.missing.values();
+        missing.fold(self.merged.ranks(), |all, ranks| all.union(ranks))
+    }
+
+    /// Takes in other ranks.
+    pub fn merge(&mut self, other: Self) {
+        let translation = self.frames.absorb(&other.frames);
+        self.merged.merge(&other.merged, &translation);
+        for (why, ranks) in other.missing {
+            let missing = self.missing.entry(why).or_default();
+            *missing = missing.union(&ranks);
+        }
+    }
+}
+
+impl Description {
+    /// Takes in other ranks.
+    pub fn merge(&mut self, other: Self) {
+        self.ranks = self.ranks.union(&other.ranks);
+        for (process, threads) in other.crowded {
+            let most = self.crowded.entry(process).or_default();
+            *most = threads.max(*most);
+        }
+        for (node, processes) in other.left_out {
+            let most = self.left_out.entry(node).or_default();
+            *most = processes.max(*most);
+        }
+        self.builds.extend(other.builds);
+        for command in other.commands {
+            let known = self.commands.iter_mut();
+            match { known }.find(|known| known.line == command.line) {
+                Some(known) => known.ranks = known.ranks.union(&command.ranks),
+                None => self.commands.push(command),
+            }
+        }
+        // Those of the first ranks come first, whoever has answered first.
+        let first = |command: &Command| (command.ranks.first(), command.line.clone());
+        self.commands.sort_by_cached_key(first);
+        for (rank, processor) in other.processors {
+            self.processors.entry(rank).or_insert(processor);
+        }
+    }
+
+    /// What is not in the samples, in sentences.
+    pub fn doubts(&self) -> impl Iterator<Item = String> {
+        let crowded = self.crowded.iter().map(|((_, pid), crowded)| {
+            let Crowded { threads, looked_at } = crowded;
+            format!("process {pid} has {threads} threads, of which {looked_at} were looked at")
+        });
+        let left_out: u64 = self.left_out.values().sum();
+        let left_out = (left_out > 0).then(|| {
+            let were = if left_out == 1 { "was" } else { "were" };
+            format!("of the processes that ranks have started, {left_out} {were} not looked at")
+        });
+        crowded.chain(left_out)
+    }
+}

@@ -1,0 +1,188 @@
+//! The stacks of all ranks at one moment, merged.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base::RankSet;
+use serde::{Deserialize, Serialize};
+
+use super::{Absent, Children, Detail, children};
+use crate::{
+    known,
+    samples::Boundary,
+    stack::{Activity, Frame, FrameId, Frames, Missing, Seen, Snapshot, Thread},
+    tree::{Ending, Threads, Tree, Which},
+};
+
+/// All ranks at one moment, merged.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Merged {
+    /// How long after the first look.
+    pub at: Duration,
+    /// The stacks.
+    pub tree: Tree,
+    /// Threads that stand in no stack of the tree, because libraries keep them for themselves, or because they have ended.
+    pub helpers: BTreeMap<String, Threads>,
+    /// Processes that ranks have started, by the names of their commands.
+    pub children: BTreeMap<String, Children>,
+}
+
+/// What is said of a first thread that has ended.
+const ENDED: &str = "the first one, which has ended";
+
+/// Who keeps a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Keeper {
+    /// The program itself: its stack is shown.
+    Program,
+    /// A library, by what it is known for: it is only counted.
+    Library(String),
+}
+
+/// What of the stacks of some samples is shown.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    detail: Detail,
+    /// For each frame in which a thread runs, without having called anything that people know, the same without its line: the
+    /// thread is on another one each time, and on another than its neighbours.
+    without_line: BTreeMap<FrameId, FrameId>,
+}
+
+impl Shown {
+    /// What is shown of these snapshots, whose frames are in `frames`.
+    #[must_use]
+    pub fn of<'a>(
+        detail: Detail,
+        snapshots: impl Iterator<Item = &'a Snapshot>,
+        frames: &mut Frames,
+    ) -> Self {
+        let mut without_line = BTreeMap::new();
+        for seen in snapshots.flat_map(|it| it.procs.values()) {
+            let Seen::Threads(threads) = seen else {
+                continue;
+            };
+            for thread in threads {
+                let Some(&inner) = thread.stack.frames.last() else {
+                    continue;
+                };
+                let waits = || {
+                    Boundary::Known
+                        .cut(frames, &thread.stack.frames)
+                        .wait
+                        .is_some()
+                };
+                if thread.activity != Activity::Running
+                    || without_line.contains_key(&inner)
+                    || waits()
+                {
+                    continue;
+                }
+                let frame = Frame {
+                    source: None,
+                    ..frames.get(inner).clone()
+                };
+                without_line.insert(inner, frames.intern(frame));
+            }
+        }
+        Self {
+            detail,
+            without_line,
+        }
+    }
+
+    /// Merges one of the snapshots, and tells of whom nothing was seen.
+    #[must_use]
+    pub fn merged(&self, frames: &Frames, snapshot: &Snapshot) -> (Merged, Vec<Absent>) {
+        let keeper = |thread: &Thread| self.keeper(frames, thread);
+        Merged::of(snapshot, keeper, |thread| self.stack(frames, thread))
+    }
+
+    fn keeper(&self, frames: &Frames, thread: &Thread) -> Keeper {
+        let stack = thread.stack.frames.iter().map(|&id| frames.get(id));
+        match (self.detail, known::helper(&thread.name, stack)) {
+            (Detail::Folded, Some(kind)) => Keeper::Library(kind.to_owned()),
+            _ => Keeper::Program,
+        }
+    }
+
+    fn stack(&self, frames: &Frames, thread: &Thread) -> Vec<FrameId> {
+        if self.detail == Detail::Full {
+            return thread.stack.frames.clone();
+        }
+        let mut stack = Boundary::Known.cut(frames, &thread.stack.frames).frames;
+        if let Some(inner) = stack.last_mut()
+            && thread.activity == Activity::Running
+            && let Some(without_line) = self.without_line.get(inner)
+        {
+            *inner = *without_line;
+        }
+        stack
+    }
+}
+
+impl Merged {
+    /// Merges what was seen at one moment, and tells of whom nothing was seen. `keeper` says of each thread but the
+    /// first of a process whose it is, and `shown` what of its stack is shown.
+    fn of(
+        snapshot: &Snapshot,
+        mut keeper: impl FnMut(&Thread) -> Keeper,
+        mut shown: impl FnMut(&Thread) -> Vec<FrameId>,
+    ) -> (Self, Vec<Absent>) {
+        let mut sample = Self::default();
+        let mut missing = BTreeMap::<Missing, RankSet>::new();
+        for (&rank, seen) in &snapshot.procs {
+            let threads = match seen {
+                Seen::Threads(threads) => threads,
+                Seen::Missing(why) => {
+                    missing.entry(why.clone()).or_default().insert(rank);
+                    continue;
+                }
+            };
+            let ended = |thread: &&Thread| thread.activity == Activity::Ended;
+            for _ in threads.iter().filter(ended) {
+                let ended = sample.helpers.entry(ENDED.to_owned());
+                ended.or_default().insert(rank);
+            }
+            let living = threads.iter().filter(|thread| !ended(thread));
+            for (index, thread) in living.enumerate() {
+                if index > 0
+                    && let Keeper::Library(kind) = keeper(thread)
+                {
+                    sample.helpers.entry(kind).or_default().insert(rank);
+                    continue;
+                }
+                let ending = Ending {
+                    thread: Which::nth(index),
+                    activity: thread.activity,
+                    end: thread.stack.end.clone(),
+                };
+                sample.tree.insert(&shown(thread), ending, rank);
+            }
+        }
+        sample.children = children::of(&snapshot.children, keeper, shown);
+        let missing = missing.into_iter();
+        let missing = missing.map(|(why, ranks)| Absent { ranks, why }).collect();
+        (sample, missing)
+    }
+
+    /// Every rank that was seen.
+    pub(crate) fn ranks(&self) -> RankSet {
+        let mut all = RankSet::new();
+        self.tree.each(|_, _, threads| all.append(&threads.ranks()));
+        for threads in self.helpers.values() {
+            all.append(&threads.ranks());
+        }
+        all
+    }
+
+    /// Adds other ranks, whose frames have here the numbers in `translation` ([`Frames::absorb`]).
+    pub fn merge(&mut self, other: &Self, translation: &[FrameId]) {
+        self.tree.merge(&other.tree, translation);
+        for (kind, threads) in &other.helpers {
+            self.helpers.entry(kind.clone()).or_default().merge(threads);
+        }
+        for (name, children) in &other.children {
+            let own = self.children.entry(name.clone()).or_default();
+            own.merge(children, translation);
+        }
+    }
+}

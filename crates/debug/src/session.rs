@@ -1,0 +1,487 @@
+//! A debug session: it owns the commands of a user, has the agents carry them out, and makes one reply of what they answer.
+//!
+//! A command is for some ranks. Each agent is told which of them are its own; their answers merge as they come. A command ends,
+//! and its reply leaves, when every agent has answered or will not. Of each rank that nobody has answered for, the reply says
+//! why: no rank is lost on the way.
+//!
+//! | an agent that is waited for | its ranks are |
+//! |---|---|
+//! | answers | answered; of those that it leaves out, *silent* |
+//! | refuses | *refused* |
+//! | is lost, or answers what it was not asked | *lost*, for every command |
+//! | gives no sign of life for [`SILENCE`], or the command takes longer than [`LONGEST`] | *silent* |
+//!
+//! What an agent answers too late, or to a command that was cancelled, is dropped, which [`Output::Dropped`] says. Hosts give
+//! inputs, and the time with each; [`Session::deadline`] says when the next one is due even if nothing happens.
+
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    mem,
+    time::Duration,
+};
+
+use base::{NodeId, Rank, RankSet, Time};
+
+use crate::{
+    proto::{Action, CommandId, Extent, FromAgent, Proc, ToAgent},
+    reply::{Description, Partial, PartialSample, PartialStacks},
+    stack::Missing,
+    target::{Target, Whereabouts},
+};
+
+pub use self::schedule::{LEAST_BETWEEN, MAX_SAMPLES, Plan, Samples, Schedule};
+
+/// How long an agent may give no sign of life. One file of debug information may take it long to read.
+pub const SILENCE: Duration = Duration::from_secs(60);
+/// How long a command may take, whatever signs of life come.
+pub const LONGEST: Duration = Duration::from_secs(3600);
+/// Commands that are carried out at once.
+pub const MAX_COMMANDS: usize = 64;
+/// Agents of one session.
+pub const MAX_AGENTS: usize = 1 << 20;
+
+/// What a session is told.
+#[derive(Debug)]
+pub enum Input {
+    /// The agent of a node is there.
+    Joined {
+        /// Its node.
+        node: NodeId,
+        /// The name of its host.
+        host: String,
+    },
+    /// An agent is gone: its process has ended, or its link is closed.
+    Lost(NodeId),
+    /// An agent has said something.
+    Message(NodeId, FromAgent),
+    /// The user does not want to wait any longer.
+    Cancel(CommandId),
+    /// The time has come that [`Session::deadline`] gave.
+    Tick,
+}
+
+/// What a session wants.
+#[derive(Debug)]
+pub enum Output {
+    /// Tell an agent something.
+    Send(NodeId, ToAgent),
+    /// Close the link to an agent: it is not to be trusted.
+    Close(NodeId, Fault),
+    /// A command is over.
+    Reply(Reply),
+    /// An answer was dropped.
+    Dropped {
+        /// Whose.
+        node: NodeId,
+        /// To which command.
+        id: CommandId,
+        /// Why.
+        why: Dropped,
+    },
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Reply {
+    /// Which command.
+    pub id: CommandId,
+    /// What the agents have answered. In samples and stacks, the missing ranks are marked as well.
+    pub answer: Partial,
+    /// Ranks of which no agent has answered anything, by the reason.
+    pub missing: BTreeMap<Missing, RankSet>,
+}
+
+/// Why an answer was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// The command is over: it was answered without this agent, or cancelled.
+    Over,
+    /// The command goes on, but this agent is not waited for any more: it was silent for too long, or has answered already.
+    Late,
+}
+
+/// What an agent has done that none of ours does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It answers a command that there never was.
+    UnknownCommand,
+    /// It answers for ranks that it was not asked for.
+    OtherRanks,
+    /// It answers for another node.
+    OtherNode,
+    /// It answers something else than it was asked.
+    OtherAnswer,
+    /// It tells of more threads, processes, builds or command lines than any agent does.
+    TooMuch,
+}
+
+/// Why there is no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There are [`MAX_COMMANDS`] already.
+    #[error("{MAX_COMMANDS} commands are being carried out")]
+    Full,
+}
+
+/// Where a rank of the target is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On the node of an agent.
+    At(NodeId, Proc),
+    /// Nowhere where it can be looked at.
+    Nowhere(Missing),
+}
+
+impl Place {
+    /// Where the ranks of a target are that was found on the host of this agent.
+    #[must_use]
+    pub fn of_target(target: &Target, here: NodeId) -> BTreeMap<Rank, Self> {
+        let place = |proc: &crate::target::Proc| match &proc.place {
+            &Whereabouts::Here { started } => {
+                let pid = proc.pid;
+                Self::At(here, Proc { pid, started })
+            }
+            // It was not there when it was looked for: who has its number now is somebody else.
+            Whereabouts::Gone => Self::Nowhere(Missing::Gone),
+            Whereabouts::Unproved => Self::Nowhere(Missing::Unproved),
+            Whereabouts::On(host) => Self::Nowhere(Missing::Elsewhere(host.clone())),
+        };
+        let procs = target.procs.iter();
+        procs.map(|(&rank, proc)| (rank, place(proc))).collect()
+    }
+}
+
+/// A debug session.
+#[derive(Debug, Default)]
+pub struct Session {
+    agents: BTreeMap<NodeId, Agent>,
+    places: BTreeMap<Rank, Place>,
+    commands: BTreeMap<CommandId, Command>,
+    last_id: u64,
+    outputs: VecDeque<Output>,
+}
+
+#[derive(Debug)]
+struct Agent {
+    host: String,
+    state: Link,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Up,
+    Lost,
+}
+
+/// A command that is being carried out.
+#[derive(Debug)]
+struct Command {
+    answer: Partial,
+    missing: BTreeMap<Missing, RankSet>,
+    waiting: BTreeMap<NodeId, Waiting>,
+    /// When it ends, whoever has not answered.
+    end: Time,
+}
+
+/// An agent that is waited for.
+#[derive(Debug)]
+struct Waiting {
+    ranks: RankSet,
+    /// When it must have given a sign of life.
+    until: Time,
+}
+
+impl Session {
+    /// No agents and no ranks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Follows these ranks from now on. Each agent is told which of them are on its node.
+    pub fn follow(&mut self, places: BTreeMap<Rank, Place>) {
+        self.places = places;
+        let mut of_agents: BTreeMap<NodeId, BTreeMap<Rank, Proc>> = BTreeMap::new();
+        for (&node, agent) in &self.agents {
+            if agent.state == Link::Up {
+                of_agents.insert(node, BTreeMap::new());
+            }
+        }
+        for (&rank, place) in &self.places {
+            if let Place::At(node, proc) = place
+                && let Some(procs) = of_agents.get_mut(node)
+            {
+                procs.insert(rank, *proc);
+            }
+        }
+        for (node, procs) in of_agents {
+            let follow = ToAgent::Follow(procs);
+            self.outputs.push_back(Output::Send(node, follow));
+        }
+    }
+
+    /// Every rank that is followed.
+    #[must_use]
+    pub fn ranks(&self) -> RankSet {
+        self.places.keys().copied().collect()
+    }
+
+    /// Begins a command for those of some ranks that are followed.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn command(
+        &mut self,
+        now: Time,
+        ranks: &RankSet,
+        action: Action,
+    ) -> Result<CommandId, Refused> {
+        if self.commands.len() >= MAX_COMMANDS {
+            return Err(Refused::Full);
+        }
+        self.last_id += 1;
+        let id = CommandId(self.last_id);
+        let mut missing: BTreeMap<Missing, RankSet> = BTreeMap::new();
+        let mut of_agents: BTreeMap<NodeId, RankSet> = BTreeMap::new();
+        let places = self.places.iter();
+        for (&rank, place) in places.filter(|(rank, _)| ranks.contains(**rank)) {
+            match place {
+                Place::Nowhere(why) => missing.entry(why.clone()).or_default().insert(rank),
+                Place::At(node, _) => match self.lost(*node) {
+                    Some(why) => missing.entry(why).or_default().insert(rank),
+                    None => of_agents.entry(*node).or_default().insert(rank),
+                },
+            }
+        }
+        let mut waiting = BTreeMap::new();
+        for (node, ranks) in of_agents {
+            let until = now + SILENCE;
+            self.outputs.push_back(Output::Send(
+                node,
+                ToAgent::Do {
+                    id,
+                    ranks: ranks.clone(),
+                    action,
+                },
+            ));
+            waiting.insert(node, Waiting { ranks, until });
+        }
+        let command = Command {
+            answer: nothing(action),
+            missing,
+            waiting,
+            end: now + LONGEST,
+        };
+        self.commands.insert(id, command);
+        self.finish();
+        Ok(id)
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        match input {
+            Input::Joined { node, host } => self.join(node, host),
+            Input::Lost(node) => self.lose(node),
+            Input::Message(node, message) => self.hear(now, node, message),
+            Input::Cancel(id) => self.cancel(id),
+            Input::Tick => {}
+        }
+        self.expire(now);
+        self.finish();
+    }
+
+    /// What it wants next.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When it is to be given [`Input::Tick`], if nothing happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let commands = self.commands.values();
+        commands
+            .filter_map(|command| {
+                let until = command.waiting.values().map(|waiting| waiting.until).min();
+                Some(until?.min(command.end))
+            })
+            .min()
+    }
+
+    /// A node whose agent was lost may have another one, which knows nothing yet.
+    fn join(&mut self, node: NodeId, host: String) {
+        if self.agents.len() >= MAX_AGENTS && !self.agents.contains_key(&node) {
+            return;
+        }
+        // What the one before was asked, this one has not heard.
+        self.lose(node);
+        let state = Link::Up;
+        self.agents.insert(node, Agent { host, state });
+        let procs = self.places.iter();
+        let procs = procs.filter_map(|(&rank, place)| match place {
+            Place::At(at, proc) if *at == node => Some((rank, *proc)),
+            Place::At(..) | Place::Nowhere(_) => None,
+        });
+        let follow = ToAgent::Follow(procs.collect());
+        self.outputs.push_back(Output::Send(node, follow));
+    }
+
+    fn lose(&mut self, node: NodeId) {
+        let Some(agent) = self.agents.get_mut(&node) else {
+            return;
+        };
+        agent.state = Link::Lost;
+        let why = Missing::AgentLost(agent.host.clone());
+        for command in self.commands.values_mut() {
+            command.give_up(node, &why);
+        }
+    }
+
+    /// Why nothing is to be had of an agent.
+    fn lost(&self, node: NodeId) -> Option<Missing> {
+        match self.agents.get(&node) {
+            Some(agent) if agent.state == Link::Up => None,
+            Some(agent) => Some(Missing::AgentLost(agent.host.clone())),
+            // There never was one: nobody knows its name.
+            None => Some(Missing::AgentLost(node.to_string())),
+        }
+    }
+
+    fn hear(&mut self, now: Time, node: NodeId, message: FromAgent) {
+        let up = self.agents.get(&node);
+        let Some(host) = up.filter(|agent| agent.state == Link::Up) else {
+            // What it has said before its end may come after that.
+            return;
+        };
+        let host = host.host.clone();
+        let (FromAgent::Working(id) | FromAgent::Done { id, .. } | FromAgent::Refused { id, .. }) =
+            message
+        else {
+            return self.lose(node);
+        };
+        if id.0 > self.last_id {
+            return self.distrust(node, Fault::UnknownCommand);
+        }
+        let Some(command) = self.commands.get_mut(&id) else {
+            return self.drop_answer(node, id, &message, Dropped::Over);
+        };
+        let Some(waiting) = command.waiting.get_mut(&node) else {
+            return self.drop_answer(node, id, &message, Dropped::Late);
+        };
+        match message {
+            FromAgent::Working(_) => waiting.until = now + SILENCE,
+            FromAgent::Refused { .. } => command.give_up(node, &Missing::AgentRefused(host)),
+            FromAgent::Done { part, .. } => {
+                let asked = &waiting.ranks;
+                let answered = part.ranks();
+                // The highest is compared first: it bounds what the comparison costs.
+                let is_own = answered.last() <= asked.last() && answered.is_subset(asked);
+                if !is_own {
+                    return self.distrust(node, Fault::OtherRanks);
+                }
+                if let Err(fault) = part.check(node, asked) {
+                    return self.distrust(node, fault);
+                }
+                let left_out = asked.difference(&answered);
+                if command.answer.merge(part).is_err() {
+                    return self.distrust(node, Fault::OtherAnswer);
+                }
+                command.waiting.remove(&node);
+                command.miss(left_out, &Missing::AgentSilent(host));
+            }
+            FromAgent::Stopped => {}
+        }
+    }
+
+    /// Says of an answer, and not of a sign of life, that it was dropped.
+    fn drop_answer(&mut self, node: NodeId, id: CommandId, message: &FromAgent, why: Dropped) {
+        if matches!(message, FromAgent::Done { .. } | FromAgent::Refused { .. }) {
+            self.outputs.push_back(Output::Dropped { node, id, why });
+        }
+    }
+
+    fn distrust(&mut self, node: NodeId, fault: Fault) {
+        self.outputs.push_back(Output::Close(node, fault));
+        self.lose(node);
+    }
+
+    fn cancel(&mut self, id: CommandId) {
+        let Some(command) = self.commands.get_mut(&id) else {
+            return;
+        };
+        let waiting: Vec<NodeId> = command.waiting.keys().copied().collect();
+        for node in waiting {
+            let host = self.agents.get(&node).map(|agent| agent.host.clone());
+            command.give_up(node, &Missing::AgentSilent(host.unwrap_or_default()));
+            let cancel = ToAgent::Cancel(id);
+            self.outputs.push_back(Output::Send(node, cancel));
+        }
+    }
+
+    /// Gives up agents whose time is over.
+    fn expire(&mut self, now: Time) {
+        for (&id, command) in &mut self.commands {
+            let end = command.end;
+            let waiting = command.waiting.iter();
+            let late = waiting.filter(|(_, waiting)| waiting.until.min(end) <= now);
+            let late: Vec<NodeId> = late.map(|(&node, _)| node).collect();
+            for node in late {
+                let host = self.agents.get(&node).map(|agent| agent.host.clone());
+                command.give_up(node, &Missing::AgentSilent(host.unwrap_or_default()));
+                // Others may need it for what nobody waits for any more.
+                let cancel = ToAgent::Cancel(id);
+                self.outputs.push_back(Output::Send(node, cancel));
+            }
+        }
+    }
+
+    /// Ends the commands in which nobody is waited for.
+    fn finish(&mut self) {
+        let over = self.commands.iter();
+        let over = over.filter(|(_, command)| command.waiting.is_empty());
+        let over: BTreeSet<CommandId> = over.map(|(&id, _)| id).collect();
+        for id in over {
+            let Some(mut command) = self.commands.remove(&id) else {
+                continue;
+            };
+            for (why, ranks) in &command.missing {
+                command.answer.miss(ranks, why);
+            }
+            self.outputs.push_back(Output::Reply(Reply {
+                id,
+                answer: command.answer,
+                missing: mem::take(&mut command.missing),
+            }));
+        }
+    }
+}
+
+impl Command {
+    /// Waits for an agent no longer, for this reason.
+    fn give_up(&mut self, node: NodeId, why: &Missing) {
+        if let Some(waiting) = self.waiting.remove(&node) {
+            self.miss(waiting.ranks, why);
+        }
+    }
+
+    fn miss(&mut self, ranks: RankSet, why: &Missing) {
+        if !ranks.is_empty() {
+            let missing = self.missing.entry(why.clone()).or_default();
+            *missing = missing.union(&ranks);
+        }
+    }
+}
+
+/// The answer before anybody has answered.
+fn nothing(action: Action) -> Partial {
+    match action {
+        Action::Sample(Extent::Children | Extent::Everybody) => {
+            Partial::Sample(PartialSample::default())
+        }
+        Action::Stacks(_) => Partial::Stacks(PartialStacks::default()),
+        Action::Describe => Partial::Description(Description::default()),
+    }
+}

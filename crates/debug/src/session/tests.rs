@@ -1,0 +1,592 @@
+//! A session with two agents, on two nodes by script: replies merge, and nobody is lost on the way.
+
+use base::NodeId;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    agent::{
+        SIGN_OF_LIFE,
+        fake::{FakeProcess, Node, STARTED},
+    },
+    company::Peers,
+    proto::Refusal,
+    report::{Command as CommandLine, Detail},
+    samples::{Boundary, Recording},
+    stack::Seen,
+    unwind::Build,
+};
+
+const A: NodeId = NodeId(0);
+const B: NodeId = NodeId(1);
+
+/// A session over two nodes: ranks 0 to 3 are on the first, 4 to 7 on the second, rank 8 on none.
+struct Pair {
+    session: Session,
+    nodes: BTreeMap<NodeId, Node>,
+    now: Time,
+    /// What agents have said that has not arrived, and what a node has not heard.
+    held: BTreeMap<NodeId, VecDeque<FromAgent>>,
+    replies: Vec<Reply>,
+    /// What else the session has put out.
+    said: Vec<String>,
+}
+
+fn pid(rank: u32) -> i32 {
+    100 + i32::try_from(rank).unwrap()
+}
+
+impl Pair {
+    fn new() -> Self {
+        let node = |node: NodeId, at: [&'static str; 4]| {
+            let ranks = (node.0 * 4..).zip(at);
+            let processes = ranks.map(|(rank, at)| {
+                let process = FakeProcess::new(pid(rank), 1, "a.out", at);
+                (pid(rank), process)
+            });
+            (node, Node::new(node.0, processes))
+        };
+        let mut pair = Self {
+            session: Session::new(),
+            nodes: [
+                node(A, ["wait", "wait", "solve", "wait"]),
+                node(B, ["wait", "main", "wait", "wait"]),
+            ]
+            .into(),
+            now: Time::ZERO,
+            held: BTreeMap::new(),
+            replies: Vec::new(),
+            said: Vec::new(),
+        };
+        for (node, host) in [(A, "n1"), (B, "n2")] {
+            let host = host.to_owned();
+            pair.tell(Input::Joined { node, host });
+        }
+        let place = |rank: u32| {
+            let started = STARTED;
+            let pid = pid(rank);
+            let place = match rank {
+                8 => Place::Nowhere(Missing::Unproved),
+                _ => Place::At(NodeId(rank / 4), Proc { pid, started }),
+            };
+            (Rank(rank), place)
+        };
+        pair.session.follow((0..9).map(place).collect());
+        pair
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.session.handle(self.now, input);
+    }
+
+    fn command(&mut self, action: Action) -> CommandId {
+        let ranks = self.session.ranks();
+        self.session.command(self.now, &ranks, action).unwrap()
+    }
+
+    /// Hands on what the session says; what agents answer is held back.
+    fn send(&mut self) {
+        while let Some(output) = self.session.poll() {
+            match output {
+                Output::Send(node, message) => {
+                    if let Some(there) = self.nodes.get_mut(&node) {
+                        there.tell(message);
+                    }
+                }
+                Output::Reply(reply) => self.replies.push(reply),
+                Output::Close(node, fault) => self.said.push(format!("close {node}: {fault:?}")),
+                Output::Dropped { node, id, why } => {
+                    self.said
+                        .push(format!("dropped of {node}, {}: {why:?}", id.0));
+                }
+            }
+        }
+        for (&node, there) in &mut self.nodes {
+            self.held.entry(node).or_default().extend(there.run());
+        }
+    }
+
+    /// Lets arrive what one node has said.
+    fn deliver(&mut self, node: NodeId) {
+        for message in self.held.remove(&node).unwrap_or_default() {
+            self.tell(Input::Message(node, message));
+        }
+        self.send();
+    }
+
+    fn reply(&mut self) -> Reply {
+        assert_eq!(self.replies.len(), 1, "one reply to one command");
+        self.replies.remove(0)
+    }
+
+    /// Lets the time pass until the session is to be told.
+    fn wait(&mut self) {
+        self.now = self.session.deadline().unwrap();
+        self.tell(Input::Tick);
+        self.send();
+    }
+}
+
+fn missing(reply: &Reply) -> Vec<String> {
+    let missing = reply.missing.iter();
+    missing
+        .map(|(why, ranks)| format!("{ranks}: {why:?}"))
+        .collect()
+}
+
+/// Stacks with their ranks: `0-1: _start>main`.
+fn stacks(reply: &Reply) -> Vec<String> {
+    let Partial::Stacks(stacks) = &reply.answer else {
+        panic!("{reply:?}");
+    };
+    let all = stacks.merged.tree.stacks(&stacks.frames).into_iter();
+    let mut all: Vec<String> = all
+        .map(|(frames, _, threads)| {
+            let names: Vec<_> = frames
+                .iter()
+                .filter_map(|it| it.function.as_deref())
+                .collect();
+            format!("{}: {}", threads.ranks(), names.join(">"))
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+const STACKS: Action = Action::Stacks(Detail::Full);
+
+#[test]
+fn replies_merge_in_whatever_order_they_come() {
+    for order in [[A, B], [B, A]] {
+        let mut pair = Pair::new();
+        pair.command(STACKS);
+        pair.send();
+        assert!(pair.replies.is_empty());
+        pair.deliver(order[0]);
+        assert!(pair.replies.is_empty(), "the other one is waited for");
+        pair.deliver(order[1]);
+        let reply = pair.reply();
+        assert_eq!(
+            stacks(&reply),
+            [
+                "0-1,3-4,6-7: _start>main>solve>wait",
+                "2: _start>main>solve",
+                "5: _start>main"
+            ]
+        );
+        assert_eq!(missing(&reply), ["8: Unproved"]);
+        assert_eq!(reply.answer.ranks().to_string(), "0-8");
+        assert_eq!(pair.session.deadline(), None);
+        assert!(pair.said.is_empty(), "{:?}", pair.said);
+    }
+}
+
+#[test]
+fn the_ranks_of_a_lost_agent_are_missing_by_name() {
+    let mut pair = Pair::new();
+    pair.command(STACKS);
+    pair.send();
+    pair.deliver(A);
+    pair.tell(Input::Lost(B));
+    pair.send();
+    let reply = pair.reply();
+    assert_eq!(missing(&reply), ["8: Unproved", "4-7: AgentLost(\"n2\")"]);
+    assert_eq!(stacks(&reply).len(), 2);
+    assert_eq!(reply.answer.ranks().to_string(), "0-8");
+    // What it has said before its end is not waited for, and the next command does not ask it.
+    pair.deliver(B);
+    let id = pair.command(STACKS);
+    pair.send();
+    pair.deliver(A);
+    let reply = pair.reply();
+    assert_eq!(reply.id, id);
+    assert_eq!(missing(&reply), ["8: Unproved", "4-7: AgentLost(\"n2\")"]);
+    // Another agent in its place knows the ranks from the session.
+    let (node, host) = (B, "n2".to_owned());
+    pair.tell(Input::Joined { node, host });
+    pair.command(STACKS);
+    pair.send();
+    pair.deliver(A);
+    pair.deliver(B);
+    assert_eq!(missing(&pair.reply()), ["8: Unproved"]);
+}
+
+#[test]
+fn a_report_names_the_host_of_a_lost_agent() {
+    let mut pair = Pair::new();
+    pair.command(Action::Sample(Extent::Children));
+    pair.send();
+    pair.deliver(A);
+    pair.tell(Input::Lost(B));
+    pair.send();
+    let mut recording = Recording::default();
+    match pair.reply().answer {
+        Partial::Sample(sample) => recording.push(Duration::ZERO, sample),
+        other => panic!("{other:?}"),
+    }
+    let report = crate::report::Report::of(recording, Detail::Folded);
+    let look = crate::report::Look {
+        width: 80,
+        detail: Detail::Folded,
+        colour: crate::report::Colour::Never,
+        guides: crate::report::Guides::Ascii,
+    };
+    let text = crate::report::text(&report, &look);
+    let text = text.split_once("\n\n").unwrap().1;
+    insta::assert_snapshot!(text, @"
+    4 [0-3] main > solve - running 1 [2]
+    `- 3 [0-1,3] wait - running
+    missing: 1 [8] nothing shows which process it is
+    missing: 4 [4-7] the agent on host n2 was lost
+    ");
+}
+
+#[test]
+fn who_is_silent_for_too_long_is_missing_and_its_late_reply_is_dropped() {
+    let mut pair = Pair::new();
+    let id = pair.command(STACKS);
+    pair.send();
+    pair.deliver(A);
+    assert_eq!(pair.session.deadline(), Some(Time::ZERO + SILENCE));
+    pair.wait();
+    let reply = pair.reply();
+    assert_eq!(missing(&reply), ["8: Unproved", "4-7: AgentSilent(\"n2\")"]);
+    pair.deliver(B);
+    assert_eq!(pair.said, [format!("dropped of 1, {}: Over", id.0)]);
+    // It is asked the next time all the same.
+    pair.command(STACKS);
+    pair.send();
+    pair.deliver(B);
+    pair.deliver(A);
+    assert_eq!(missing(&pair.reply()), ["8: Unproved"]);
+}
+
+#[test]
+fn a_late_reply_is_dropped_while_others_are_waited_for() {
+    let mut pair = Pair::new();
+    let id = pair.command(STACKS);
+    pair.send();
+    // The first node gives signs of life, the second none.
+    pair.now = pair.now + SILENCE / 2;
+    pair.tell(Input::Message(A, FromAgent::Working(id)));
+    pair.wait();
+    assert!(pair.replies.is_empty());
+    pair.deliver(B);
+    assert_eq!(pair.said, [format!("dropped of 1, {}: Late", id.0)]);
+    pair.deliver(A);
+    assert_eq!(
+        missing(&pair.reply()),
+        ["8: Unproved", "4-7: AgentSilent(\"n2\")"]
+    );
+}
+
+#[test]
+fn nobody_is_waited_for_for_ever_whatever_signs_of_life_come() {
+    let mut pair = Pair::new();
+    let id = pair.command(STACKS);
+    pair.send();
+    let mut times = 0;
+    while pair.replies.is_empty() {
+        pair.now = pair.now + SIGN_OF_LIFE;
+        for node in [A, B] {
+            pair.tell(Input::Message(node, FromAgent::Working(id)));
+        }
+        while let Some(output) = pair.session.poll() {
+            if let Output::Reply(reply) = output {
+                pair.replies.push(reply);
+            }
+        }
+        times += 1;
+        assert!(SIGN_OF_LIFE * times <= LONGEST + SIGN_OF_LIFE);
+    }
+    assert_eq!(
+        missing(&pair.reply()),
+        [
+            "8: Unproved",
+            "0-3: AgentSilent(\"n1\")",
+            "4-7: AgentSilent(\"n2\")"
+        ]
+    );
+}
+
+#[test]
+fn a_cancelled_command_ends_with_what_there_is() {
+    let mut pair = Pair::new();
+    let id = pair.command(STACKS);
+    pair.send();
+    pair.deliver(B);
+    pair.tell(Input::Cancel(id));
+    pair.send();
+    let reply = pair.reply();
+    assert_eq!(missing(&reply), ["8: Unproved", "0-3: AgentSilent(\"n1\")"]);
+    assert_eq!(stacks(&reply).len(), 2);
+    pair.deliver(A);
+    assert_eq!(pair.said, [format!("dropped of 0, {}: Over", id.0)]);
+}
+
+#[test]
+fn a_refusal_is_told() {
+    let mut pair = Pair::new();
+    let id = pair.command(STACKS);
+    pair.send();
+    pair.held.clear();
+    let why = Refusal::Busy;
+    pair.tell(Input::Message(B, FromAgent::Refused { id, why }));
+    pair.tell(Input::Lost(A));
+    pair.send();
+    assert_eq!(
+        missing(&pair.reply()),
+        [
+            "8: Unproved",
+            "0-3: AgentLost(\"n1\")",
+            "4-7: AgentRefused(\"n2\")"
+        ]
+    );
+}
+
+#[test]
+fn who_answers_what_was_not_asked_is_not_trusted() {
+    let sample = |rank: u32| {
+        let mut part = PartialSample::default();
+        let seen = Seen::Threads(Vec::new());
+        part.snapshot.procs.insert(Rank(rank), seen);
+        Partial::Sample(part)
+    };
+    let description = Partial::Description(Description::default());
+    let mut crowded = Description::default();
+    let (threads, looked_at) = (9, 3);
+    let much = crate::reply::Crowded { threads, looked_at };
+    crowded.crowded.insert((A, 7), much);
+    let mut below = PartialSample::default();
+    below.snapshot.children.insert(Rank(0), Vec::new());
+    let mut crew = PartialSample::default();
+    let thread = |tid| crate::stack::Thread {
+        tid,
+        name: String::new(),
+        stack: crate::stack::Stack {
+            frames: Vec::new(),
+            end: crate::stack::End::Lost,
+        },
+        activity: crate::stack::Activity::Running,
+        cpu: Duration::ZERO,
+        stopped: Duration::ZERO,
+    };
+    let threads = (0..=crate::agent::MAX_THREADS).map(|_| thread(1)).collect();
+    let threads = Seen::Threads(threads);
+    crew.snapshot.procs.insert(Rank(4), threads);
+    for (ahead, part, fault) in [
+        (0, Partial::Description(crowded), "OtherNode"),
+        (0, Partial::Sample(below), "OtherRanks"),
+        (0, Partial::Sample(crew), "TooMuch"),
+        (0, sample(3), "OtherRanks"),
+        (0, sample(9), "OtherRanks"),
+        (0, description, "OtherAnswer"),
+        (1, sample(4), "UnknownCommand"),
+    ] {
+        let mut pair = Pair::new();
+        let CommandId(id) = pair.command(Action::Sample(Extent::Everybody));
+        pair.send();
+        pair.held.remove(&B);
+        let id = CommandId(id + ahead);
+        pair.tell(Input::Message(B, FromAgent::Done { id, part }));
+        pair.send();
+        assert_eq!(pair.said, [format!("close 1: {fault}")]);
+        pair.deliver(A);
+        let reply = pair.reply();
+        assert_eq!(missing(&reply), ["8: Unproved", "4-7: AgentLost(\"n2\")"]);
+        let Partial::Sample(sample) = reply.answer else {
+            panic!("samples were asked for");
+        };
+        // Of its own ranks nothing is taken either.
+        let wrong = Rank(4);
+        let seen = &sample.snapshot.procs[&wrong];
+        assert!(matches!(seen, Seen::Missing(Missing::AgentLost(_))));
+    }
+}
+
+#[test]
+fn of_ranks_that_an_agent_leaves_out_it_was_silent() {
+    let mut pair = Pair::new();
+    let id = pair.command(Action::Sample(Extent::Children));
+    pair.send();
+    pair.held.remove(&B);
+    let mut part = PartialSample::default();
+    let seen = Seen::Threads(Vec::new());
+    part.snapshot.procs.insert(Rank(5), seen);
+    let part = Partial::Sample(part);
+    pair.tell(Input::Message(B, FromAgent::Done { id, part }));
+    pair.deliver(A);
+    let reply = pair.reply();
+    assert_eq!(
+        missing(&reply),
+        ["8: Unproved", "4,6-7: AgentSilent(\"n2\")"]
+    );
+    assert_eq!(reply.answer.ranks().to_string(), "0-8");
+}
+
+#[test]
+fn commands_are_bounded_and_independent() {
+    let mut pair = Pair::new();
+    let ids: Vec<CommandId> = (0..MAX_COMMANDS).map(|_| pair.command(STACKS)).collect();
+    let ranks = pair.session.ranks();
+    let refused = pair.session.command(pair.now, &ranks, STACKS);
+    assert_eq!(refused, Err(Refused::Full));
+    pair.tell(Input::Lost(B));
+    pair.send();
+    pair.deliver(A);
+    let over: Vec<CommandId> = pair.replies.iter().map(|reply| reply.id).collect();
+    assert_eq!(over.len(), ids.len());
+    assert!(pair.session.command(pair.now, &ranks, STACKS).is_ok());
+}
+
+#[test]
+fn a_verdict_over_two_nodes_sees_the_peers_of_each() {
+    let mut pair = Pair::new();
+    let mut recording = Recording::default();
+    for at in 0..3 {
+        pair.command(Action::Sample(Extent::Everybody));
+        pair.send();
+        pair.deliver(B);
+        pair.deliver(A);
+        let Partial::Sample(sample) = pair.reply().answer else {
+            panic!("samples were asked for");
+        };
+        assert_eq!(sample.snapshot.company.0.len(), 2);
+        recording.push(Duration::from_secs(at), sample);
+    }
+    let all = recording.observe(Boundary::Known);
+    assert_eq!(all.ranks.len(), 9);
+    assert!(recording.is_whole());
+}
+
+/// What one agent answers for its ranks, from some numbers: two agents never have the same rank.
+fn partial(agent: u32, picks: &[(u32, u8)]) -> (PartialSample, Description) {
+    let mut frames = crate::stack::Frames::new();
+    let mut snapshot = crate::stack::Snapshot::default();
+    let mut description = Description::default();
+    for &(rank, pick) in picks {
+        let rank = Rank(agent * 100 + rank);
+        let frame = |number: u8| crate::stack::Frame {
+            function: Some(format!("f{number}").into()),
+            module: None,
+            source: None,
+            kind: crate::stack::FrameKind::Native,
+        };
+        let stack = (0..pick % 5).map(|at| frames.intern(frame(pick.wrapping_mul(at) % 7)));
+        let thread = crate::stack::Thread {
+            tid: 1,
+            name: String::new(),
+            stack: crate::stack::Stack {
+                frames: stack.collect(),
+                end: crate::stack::End::Start,
+            },
+            activity: crate::stack::Activity::Running,
+            cpu: Duration::ZERO,
+            stopped: Duration::ZERO,
+        };
+        let seen = match pick % 6 {
+            0 => Seen::Missing(Missing::Gone),
+            _ => Seen::Threads(vec![thread]),
+        };
+        snapshot.procs.insert(rank, seen);
+        description.ranks.insert(rank);
+        description.merge(Description {
+            commands: vec![CommandLine {
+                ranks: RankSet::single(rank),
+                line: format!("./a{}", pick % 3),
+            }],
+            builds: [Build {
+                file: format!("a{}", pick % 3).into(),
+                build_id: None,
+            }]
+            .into(),
+            processors: [(rank, u32::from(pick))].into(),
+            left_out: [(NodeId(agent), u64::from(pick))].into(),
+            ..Description::default()
+        });
+    }
+    snapshot.company = Peers::of(NodeId(agent), crate::company::Company::default());
+    (PartialSample { frames, snapshot }, description)
+}
+
+fn as_stacks(sample: &PartialSample) -> PartialStacks {
+    let mut frames = sample.frames.clone();
+    let snapshots = std::iter::once(&sample.snapshot);
+    let shown = crate::report::Shown::of(Detail::Full, snapshots, &mut frames);
+    let (merged, missing) = shown.merged(&frames, &sample.snapshot);
+    let missing = missing.into_iter();
+    PartialStacks {
+        frames,
+        merged,
+        missing: missing.map(|it| (it.why, it.ranks)).collect(),
+    }
+}
+
+/// All that a sample says, without the numbers of frames.
+fn told(sample: &PartialSample) -> String {
+    let procs = sample.snapshot.procs.iter();
+    let told = procs.map(|(rank, seen)| match seen {
+        Seen::Missing(why) => format!("{rank} {why:?}"),
+        Seen::Threads(threads) => {
+            let frames = threads.iter().flat_map(|it| &it.stack.frames);
+            let names = frames.map(|&id| sample.frames.get(id).to_string());
+            format!("{rank} {}", names.collect::<Vec<_>>().join(">"))
+        }
+    });
+    let told: Vec<String> = told.collect();
+    format!("{} {:?}", told.join("\n"), sample.snapshot.company)
+}
+
+fn stacks_told(part: &PartialStacks) -> String {
+    let stacks = part.merged.tree.stacks(&part.frames);
+    format!("{stacks:?} {:?} {:?}", part.merged.helpers, part.missing)
+}
+
+proptest! {
+    /// Any order, and any shape of a tree of agents.
+    #[test]
+    fn merging_is_associative_and_commutative_and_loses_no_rank(
+        agents in prop::collection::vec(prop::collection::btree_map(0_u32..20, any::<u8>(), 0..8), 1..6),
+        pairs in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 8),
+    ) {
+        let parts: Vec<_> = (0..).zip(&agents)
+            .map(|(agent, picks)| {
+                let picks: Vec<(u32, u8)> = picks.iter().map(|(&rank, &pick)| (rank, pick)).collect();
+                let (sample, description) = partial(agent, &picks);
+                [
+                    Partial::Stacks(as_stacks(&sample)),
+                    Partial::Sample(sample),
+                    Partial::Description(description),
+                ]
+            })
+            .collect();
+        let ranks: RankSet = (0..).zip(&agents)
+            .flat_map(|(agent, picks)| picks.keys().map(move |rank| Rank(agent * 100 + rank)))
+            .collect();
+        for kind in 0..3 {
+            let list: Vec<Partial> = parts.iter().map(|part| part[kind].clone()).collect();
+            let merge = |mut left: Partial, right: Partial| {
+                left.merge(right).unwrap();
+                left
+            };
+            let in_order = list.iter().cloned().reduce(merge).unwrap();
+            let mut open = list;
+            for (left, right) in &pairs {
+                if open.len() > 1 {
+                    let right = open.swap_remove(right.index(open.len()));
+                    let left = open.swap_remove(left.index(open.len()));
+                    open.push(merge(left, right));
+                }
+            }
+            let in_a_tree = open.into_iter().rev().reduce(merge).unwrap();
+            prop_assert_eq!(in_order.ranks(), ranks.clone());
+            prop_assert_eq!(in_a_tree.ranks(), ranks.clone());
+            match (&in_order, &in_a_tree) {
+                (Partial::Sample(a), Partial::Sample(b)) => prop_assert_eq!(told(a), told(b)),
+                (Partial::Stacks(a), Partial::Stacks(b)) => prop_assert_eq!(stacks_told(a), stacks_told(b)),
+                (Partial::Description(a), Partial::Description(b)) => prop_assert_eq!(a, b),
+                _ => prop_assert!(false, "the kinds stay"),
+            }
+        }
+    }
+}
