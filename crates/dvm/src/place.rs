@@ -24,7 +24,6 @@ mod error;
 mod explain;
 mod listed;
 mod map;
-pub(crate) mod nearest;
 mod node;
 mod number;
 mod parse;
@@ -43,7 +42,6 @@ use base::{CpuSet, HostList, Level, NodeId, Rank, Topology};
 use self::{
     count::Room,
     map::Builder,
-    nearest::nearest,
     node::{Fit, Local, Machine},
     number::Look,
     resolve::{Asked, Resolved, Spread},
@@ -277,7 +275,7 @@ impl<'a> Site<'a> {
         let names = self.allocation.nodes.iter().map(|node| node.name.as_str());
         Error::UnknownHost {
             name: name.to_owned(),
-            nearest: nearest(name, names).map(str::to_owned),
+            nearest: message::nearest(name, names).map(str::to_owned),
         }
     }
 

@@ -8,12 +8,14 @@
 //! writer that the caller brings, and [`text`] is the only way out: no message reaches a terminal with control
 //! characters that others have chosen.
 
+mod nearest;
 mod text;
 pub mod visible;
 mod words;
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
+pub use nearest::nearest;
 pub use text::{Format, print, text};
 pub use words::duration;
 

@@ -244,7 +244,7 @@ fn unknown_command(word: &OsStr) -> Error {
     } else {
         LooksLike::Nothing
     };
-    let nearest = nearest(&name, COMMANDS.into_iter());
+    let nearest = message::nearest(&name, COMMANDS.into_iter()).map(str::to_owned);
     Error::UnknownCommand {
         name,
         nearest,
@@ -521,23 +521,6 @@ fn from_clap(error: &clap::Error, options: &[Canonical], command: &str) -> Error
 /// The definition of the whole command line, for help, man pages and completions.
 pub(crate) fn definition() -> Command {
     Cli::command()
-}
-
-/// The known name that is most like a mistyped one, if any is like it at all.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
-    let lower = name.to_ascii_lowercase();
-    let scored = known.map(|candidate| {
-        (
-            strsim::damerau_levenshtein(&lower, &candidate.to_ascii_lowercase()),
-            candidate,
-        )
-    });
-    // A third of the letters may be wrong, as in rustc's suggestions; beyond that a suggestion misleads.
-    let limit = lower.chars().count().max(3) / 3;
-    let best = scored
-        .filter(|(distance, _)| *distance <= limit)
-        .min_by_key(|(distance, _)| *distance);
-    best.map(|(_, candidate)| candidate.to_owned())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use thiserror::Error;
 use toml::de::{DeTable, DeValue};
 
 use super::settings::{BadSetting, Key, Layers, Source};
-use crate::args::{ReadProblem, ValueError, kinds as k, nearest, read};
+use crate::args::{ReadProblem, ValueError, kinds as k, read};
 
 /// Bytes that a configuration file may have.
 pub(crate) const MAX_FILE: u64 = 1 << 20;
@@ -116,7 +116,8 @@ pub(crate) fn apply(layers: &mut Layers, path: &Path, text: &str) -> Result<(), 
         let key = name.get_ref().to_string();
         // Underscores are a habit from other configuration files; there is no second meaning they could have.
         let Some(setting) = Key::from_name(&key.replace('_', "-")) else {
-            let nearest = nearest(&key, Key::ALL.into_iter().map(Key::name));
+            let nearest =
+                message::nearest(&key, Key::ALL.into_iter().map(Key::name)).map(str::to_owned);
             return Err(at(offset, ConfigProblem::UnknownKey { key, nearest }));
         };
         let value = match value.get_ref() {

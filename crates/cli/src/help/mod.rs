@@ -2,7 +2,7 @@
 
 use message::Kind;
 
-use crate::args::{self, Error, definition, nearest};
+use crate::args::{self, Error, definition};
 
 /// Something to read about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub(crate) fn text(asked: &HelpTopic, tables: &[&[&'static Kind]]) -> Result<Str
                     .chain(ids);
                 return Err(Error::NoSuchTopic {
                     subject: subject.clone(),
-                    nearest: nearest(subject, known),
+                    nearest: message::nearest(subject, known).map(str::to_owned),
                 });
             }
         },

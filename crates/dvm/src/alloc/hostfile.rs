@@ -15,7 +15,6 @@ use super::{
     error::AllocError,
     hosts::{count, host_and_slots},
 };
-use crate::place::nearest::nearest;
 
 /// Bytes of a host file.
 pub const MAX_HOSTFILE: usize = 64 << 20;
@@ -142,7 +141,7 @@ fn read(line: &str) -> Result<Line, Problem> {
             _ => {
                 return Err(Problem::UnknownKey {
                     key: key.to_owned(),
-                    nearest: nearest(key, KEYS.into_iter()),
+                    nearest: message::nearest(key, KEYS.into_iter()),
                 });
             }
         }

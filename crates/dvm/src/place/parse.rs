@@ -17,12 +17,9 @@ use std::fmt;
 use base::{CpuSet, HostList, Level, ParseSetError};
 use thiserror::Error;
 
-use super::{
-    nearest::nearest,
-    policy::{
-        BindList, BindTarget, BindTo, CpuUnit, MapBy, MapTo, Overload, Oversubscribe, Per, RankBy,
-        Rankfile, Sharing, Span,
-    },
+use super::policy::{
+    BindList, BindTarget, BindTo, CpuUnit, MapBy, MapTo, Overload, Oversubscribe, Per, RankBy,
+    Rankfile, Sharing, Span,
 };
 
 /// Cores that one proc may ask for.
@@ -139,7 +136,7 @@ fn level(word: &str) -> Option<Level> {
 }
 
 fn unknown(word: &str, words: &[&'static str], known: &'static str) -> PolicyProblem {
-    let meant: Option<&'static str> = nearest(word, words.iter().copied());
+    let meant: Option<&'static str> = message::nearest(word, words.iter().copied());
     PolicyProblem::Unknown {
         word: word.to_owned(),
         nearest: meant,

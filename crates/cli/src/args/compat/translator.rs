@@ -15,7 +15,6 @@ use crate::{
     args::{
         Personality,
         error::{Elsewhere, NotOffered},
-        nearest,
     },
     help,
 };
@@ -177,10 +176,11 @@ impl<'a> Translator<'a> {
                 self.personality =
                     Personality::from_name(&name).ok_or_else(|| Error::UnknownPersonality {
                         name: name.clone().into_owned(),
-                        nearest: nearest(
+                        nearest: message::nearest(
                             &name,
                             Personality::ALL.into_iter().map(Personality::name),
-                        ),
+                        )
+                        .map(str::to_owned),
                     })?;
             }
             Found::Native(option) => native(&option.flag, given, &mut emit),
@@ -359,7 +359,7 @@ impl<'a> Translator<'a> {
         let names = here
             .flat_map(|spelling| spelling.names.iter().copied())
             .chain(self.native.names());
-        let nearest = nearest(name, names.filter(|name| name.len() > 1)).map(|name| {
+        let nearest = message::nearest(name, names.filter(|name| name.len() > 1)).map(|name| {
             let single = typed.starts_with('-')
                 && !typed.starts_with("--")
                 && self.personality != Personality::Srun;
