@@ -23,7 +23,7 @@ use crate::{
     arch,
     error::Error,
     files::Mapped,
-    process::{Pid, numeric_entries, read_proc},
+    process::{Pid, TICK, numeric_entries, read_proc},
 };
 use base::Registers;
 
@@ -85,8 +85,6 @@ pub enum InKernel {
 const GENERAL: usize = 1;
 /// How long we spin for a thread to stop before we let others run between the looks.
 const SPIN: Duration = Duration::from_micros(300);
-/// A tick of the counters of processor time: `USER_HZ`, which is 100 on all machines of this kind.
-pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 impl StoppedThread {
     /// Stops a thread, for which it need not be the first of its process, and waits for `patience` until it stands.

@@ -22,6 +22,7 @@ mod private;
 mod process;
 mod publish;
 mod reap;
+mod resource;
 mod shared;
 mod signal;
 mod socket;
@@ -67,13 +68,14 @@ pub use process::{
 };
 pub use publish::{NotWritten, publish};
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
+pub use resource::Resource;
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
 pub use signal::{Suspended, default_signal, is_ignored, suspend, unblock_signal};
 pub use socket::{
     AcceptOutcome, Accepted, ConnectOutcome, PeerIdentity, SocketOwners, UnknownPeer, accept,
     accept_at, ask_at, connect_loopback, connect_outcome, listen_at, listen_loopback, unused_port,
 };
-pub use spawn::{Resource, Session, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers};
+pub use spawn::{Session, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers};
 pub use terminal::{
     RawMode, Standing, WindowSize, has_hung_up, is_terminal, open_output_pty, open_pty,
     set_window_size, standing, window_size,

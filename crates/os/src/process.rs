@@ -17,9 +17,11 @@ use base::Signal;
 use crate::{
     error::{Error, check},
     files::read_kernel_file,
-    foreign::TICK,
-    spawn::Resource,
+    resource::Resource,
 };
+
+/// A tick of the counters of processor time: `USER_HZ`, which is 100 on all machines of this kind.
+pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// A process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -178,6 +178,15 @@ struct Ends {
     theirs: SocketAddr,
 }
 
+/// A socket as the kernel describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    state: u8,
+    uid: u32,
+    /// 0 when no process holds it.
+    inode: u64,
+}
+
 impl Ends {
     /// `None` for what is no connection, or none any more.
     fn of(fd: BorrowedFd<'_>) -> Option<Self> {

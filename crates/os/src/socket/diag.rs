@@ -16,7 +16,7 @@ use nix::{
     },
 };
 
-use super::{Ends, canonical, identity::Entry};
+use super::{Ends, Entry, canonical};
 
 /// What a request begins with: struct nlmsghdr.
 const HEADER: usize = 16;

@@ -9,7 +9,7 @@ use std::{os::fd::BorrowedFd, path::Path};
 use nix::errno::Errno;
 
 use super::{
-    ESTABLISHED, Ends,
+    ESTABLISHED, Ends, Entry,
     diag::{Answer, Netlink},
     is_loopback, state, table,
 };
@@ -57,15 +57,6 @@ pub enum UnknownPeer {
         /// The error number, see errno(3).
         errno: i32,
     },
-}
-
-/// A socket as the kernel describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) state: u8,
-    pub(super) uid: u32,
-    /// 0 when no process holds it.
-    pub(super) inode: u64,
 }
 
 /// Asks the kernel who owns sockets. Keep one: most of a question's price would be opening it. A forked child makes

@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use super::{Ends, canonical, identity::Entry};
+use super::{Ends, Entry, canonical};
 use crate::error::Error;
 
 const IPV4: &str = "/proc/net/tcp";

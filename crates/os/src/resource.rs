@@ -1,0 +1,45 @@
+//! The resources of a process that have limits.
+
+/// A resource limit, see getrlimit(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resource {
+    /// Address space in bytes.
+    AddressSpace,
+    /// Size of a core file in bytes.
+    Core,
+    /// CPU time in seconds.
+    Cpu,
+    /// Data segment in bytes.
+    Data,
+    /// Size of a written file in bytes.
+    FileSize,
+    /// Locked memory in bytes.
+    LockedMemory,
+    /// One more than the highest descriptor.
+    Descriptors,
+    /// Processes of the user.
+    Processes,
+    /// Stack in bytes.
+    Stack,
+}
+
+impl Resource {
+    /// The kernel's number.
+    #[expect(
+        clippy::unnecessary_cast,
+        reason = "the C library's type for these differs between glibc and musl"
+    )]
+    pub(crate) const fn raw(self) -> u32 {
+        match self {
+            Self::AddressSpace => libc::RLIMIT_AS as u32,
+            Self::Core => libc::RLIMIT_CORE as u32,
+            Self::Cpu => libc::RLIMIT_CPU as u32,
+            Self::Data => libc::RLIMIT_DATA as u32,
+            Self::FileSize => libc::RLIMIT_FSIZE as u32,
+            Self::LockedMemory => libc::RLIMIT_MEMLOCK as u32,
+            Self::Descriptors => libc::RLIMIT_NOFILE as u32,
+            Self::Processes => libc::RLIMIT_NPROC as u32,
+            Self::Stack => libc::RLIMIT_STACK as u32,
+        }
+    }
+}
