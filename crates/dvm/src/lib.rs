@@ -5,9 +5,11 @@
 //! inputs and the time, and gives outputs ([`Daemon`], [`Controller`]); the caller carries them out.
 
 pub mod alloc;
+pub mod backlog;
 pub mod control;
 mod controller;
 mod daemon;
+pub mod escalation;
 pub mod hold;
 pub mod life;
 pub mod messages;
@@ -16,6 +18,9 @@ pub mod planted;
 pub mod proto;
 pub mod spec;
 pub mod stdio;
+pub mod traced;
+pub mod trap;
+pub mod watchdog;
 
 pub use controller::{
     Controller, ControllerInput, ControllerOutput, FIRST as FIRST_JOB, HOLD_PATIENCE,

@@ -62,6 +62,11 @@ pub enum Bug {
     ChildrenNotEnded,
     /// Who spawns is told that the job runs when it was only asked for.
     SpawnToldTooEarly,
+    // Those of the front and of the ranks that debuggers have.
+    SecondRequestAsksAgain,
+    StoppedControllerKept,
+    WatchdogNotKilled,
+    LostDebuggerTakenForLeft,
     // Those of the PMIx server, see `pmix::planted`.
     FenceOneEarly,
     GetOfAnother,
@@ -71,7 +76,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 46] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -110,6 +115,10 @@ impl Bug {
         Self::AnswerToAnother,
         Self::ChildrenNotEnded,
         Self::SpawnToldTooEarly,
+        Self::SecondRequestAsksAgain,
+        Self::StoppedControllerKept,
+        Self::WatchdogNotKilled,
+        Self::LostDebuggerTakenForLeft,
         Self::FenceOneEarly,
         Self::GetOfAnother,
         Self::EventTwice,

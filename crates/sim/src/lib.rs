@@ -7,6 +7,7 @@
 //! **Architecture invariant:** no clock, no files, no processes, and neither `os` nor `runtime` nor `cli`: what runs here is the very
 //! code of [`dvm`] and [`pmix`], everything around it is simulated.
 
+mod beside;
 mod cluster;
 mod front;
 mod kernel;
@@ -48,8 +49,13 @@ pub fn run(family: Family, seed: u64) -> Result<Report, Box<Failure>> {
 
 fn play(family: Family, seed: u64, recorded: Recorded) -> Result<Report, Box<Failure>> {
     let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(family as u64));
-    let scenario = scenario::make(family, &mut rng);
-    cluster::run(scenario, rng, recorded).map_err(|(what, record)| {
+    let played = if family == Family::Beside {
+        beside::run(&mut rng, recorded)
+    } else {
+        let scenario = scenario::make(family, &mut rng);
+        cluster::run(scenario, rng, recorded)
+    };
+    played.map_err(|(what, record)| {
         Box::new(Failure {
             family,
             seed,

@@ -48,11 +48,13 @@ pub enum Family {
     Spawn,
     /// Everything that one job does by PMIx on several nodes.
     Nodes,
+    /// The state machines beside the cluster: requests for the end, the watchdog, ranks that debuggers have.
+    Beside,
 }
 
 impl Family {
     /// Those that are played where nobody names one.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Life,
         Self::Output,
         Self::Flood,
@@ -65,6 +67,7 @@ impl Family {
         Self::Mix,
         Self::Pmix,
         Self::Spawn,
+        Self::Beside,
     ];
 
     /// Those that fail today, and why. They are played by name only.
@@ -90,6 +93,7 @@ impl Family {
             Self::Pmix => "pmix",
             Self::Spawn => "spawn",
             Self::Nodes => "nodes",
+            Self::Beside => "beside",
         }
     }
 

@@ -46,6 +46,7 @@ families! {
     mix: Mix,
     pmix: Pmix,
     spawn: Spawn,
+    beside: Beside,
 }
 
 /// Whoever mends what such a family finds moves it among the others.

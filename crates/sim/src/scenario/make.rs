@@ -207,7 +207,8 @@ impl Maker<'_> {
                 | Family::Fence
                 | Family::Pmix
                 | Family::Spawn
-                | Family::Nodes => match self.rng.below(5) {
+                | Family::Nodes
+                | Family::Beside => match self.rng.below(5) {
                     0 => self.writer(),
                     1 => self.reader(),
                     2 => self.endless(),

@@ -1,0 +1,103 @@
+//! The state machines that stand beside the cluster: how a front asks for the end, the process that watches its job, and
+//! ranks that debuggers have. Each has a small world of its own in virtual time.
+
+mod debuggers;
+mod front;
+mod watchdog;
+
+use std::collections::BTreeMap;
+
+use base::Time;
+
+use crate::{cluster::Report, rng::Rng, world::Recorded};
+
+/// What was wrong, and the record of the run up to it.
+pub(crate) type Wrong = (String, Vec<String>);
+
+/// How long a process takes to do at once what it is told.
+const LATENCY_MS: u64 = 50;
+
+/// What is to happen, in the order of its time and of its coming.
+#[derive(Debug)]
+struct Agenda<Event> {
+    now: Time,
+    events: BTreeMap<(Time, u64), Event>,
+    count: u64,
+    /// The tick that is due, so that one deadline gives one tick.
+    tick_for: Option<Time>,
+}
+
+impl<Event> Agenda<Event> {
+    const fn new() -> Self {
+        Self {
+            now: Time::ZERO,
+            events: BTreeMap::new(),
+            count: 0,
+            tick_for: None,
+        }
+    }
+
+    fn at(&mut self, when: Time, event: Event) {
+        self.events.insert((when.max(self.now), self.count), event);
+        self.count += 1;
+    }
+
+    fn tick_at(&mut self, deadline: Option<Time>, event: Event) {
+        if deadline != self.tick_for {
+            self.tick_for = deadline;
+            if let Some(due) = deadline {
+                self.at(due, event);
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        let ((when, _), event) = self.events.pop_first()?;
+        self.now = when;
+        Some(event)
+    }
+}
+
+/// One line for each thing that happened, where somebody will read them.
+#[derive(Debug)]
+struct Record {
+    lines: Option<Vec<String>>,
+    events: u64,
+}
+
+impl Record {
+    fn note(&mut self, now: Time, what: impl FnOnce() -> String) {
+        self.events += 1;
+        if let Some(lines) = &mut self.lines {
+            lines.push(format!(
+                "{:>12} {}",
+                now.since(Time::ZERO).as_micros(),
+                what()
+            ));
+        }
+    }
+
+    fn require(&mut self, holds: bool, what: impl FnOnce() -> String) -> Result<(), Wrong> {
+        if holds {
+            return Ok(());
+        }
+        Err((what(), self.lines.take().unwrap_or_default()))
+    }
+}
+
+/// Plays all of these worlds.
+pub(crate) fn run(rng: &mut Rng, recorded: Recorded) -> Result<Report, Wrong> {
+    let mut record = Record {
+        lines: matches!(recorded, Recorded::Yes).then(Vec::new),
+        events: 0,
+    };
+    let ends = [
+        front::play(rng, &mut record)?,
+        watchdog::play(rng, &mut record)?,
+        debuggers::play(rng, &mut record)?,
+    ];
+    Ok(Report {
+        events: record.events,
+        finished: ends.into_iter().max().unwrap_or(Time::ZERO),
+    })
+}
