@@ -23,6 +23,7 @@ use std::{
 use base::{Rank, Signal, Time};
 use dvm::{
     alloc::Allocation,
+    escalation::{self, Escalation},
     messages::Scene,
     proto::{EndReason, FromFront, Outcome, Refusal, Stream, TableRow, ToFront},
     spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, LineTerminal},
@@ -38,7 +39,6 @@ use self::{
     debugger::Debugger,
     input::{Got, Input},
     output::Printers,
-    signals::Escalation,
     watchdog::Watchdog,
 };
 use crate::{
@@ -54,8 +54,6 @@ const OUTPUT_SLOTS: u32 = 64;
 const INPUT_SLOTS: u32 = 16;
 /// After the loss of the controller: how long what it left may take to die of SIGKILL.
 const ORPHANS_MAX: Duration = Duration::from_secs(2);
-/// After the end of a job that had to end: how long output waits for somebody to read it.
-const UNREAD_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 enum State {
@@ -79,8 +77,6 @@ struct Front {
     link: FrontLink,
     /// Children that we had before we started anything: of a shell that exec'ed us. They are no business of ours.
     inherited: Vec<Pid>,
-    /// When output that nobody reads is thrown away.
-    bound: Option<Time>,
     /// The next SIGCONT ends a stop of our own.
     suspended: bool,
     socket: Option<Token>,
@@ -109,8 +105,6 @@ struct Front {
     failed_output: Option<i32>,
     /// What the system has refused to the controller, which is gone therefore.
     failed_controller: Option<String>,
-    /// The controller, when it was stopped at the last look.
-    stopped_controller: Option<Pid>,
     give_up: Option<u8>,
 }
 
@@ -287,20 +281,17 @@ impl Front {
         let watchdog = Watchdog::new(&options, spec.end.time_limit);
         let (apps, end) = (spec.apps.clone(), spec.end);
         link.send(FromFront::Submit(Box::new(spec)));
-        let bound = end
-            .time_limit
-            .map(|limit| Clock::now() + limit + end.grace + UNREAD_MAX);
+        let escalation = Escalation::new(Clock::now(), &end);
         let mut front = Self {
             events,
             link,
             inherited,
-            bound,
             suspended: false,
             socket: Some(socket),
             socket_writes: Interest::Read,
             input,
             printers,
-            escalation: Escalation::default(),
+            escalation,
             options,
             state: State::Running,
             hold,
@@ -317,7 +308,6 @@ impl Front {
             raw_mode: None,
             failed_output: None,
             failed_controller: None,
-            stopped_controller: None,
             give_up: None,
         };
         front.take_terminal();
@@ -357,7 +347,7 @@ impl Front {
             };
             let deadlines = [
                 orphans,
-                self.bound,
+                self.escalation.deadline(),
                 self.input.deadline(),
                 self.watchdog.deadline(),
             ];
@@ -413,33 +403,15 @@ impl Front {
 
     fn on_tick(&mut self, now: Time) {
         self.input.on_tick(now);
-        self.watchdog.on_tick(now);
-        if self.bound.is_some_and(|bound| bound <= now) {
-            self.bound = Some(now + UNREAD_MAX);
-            let dropped = self.printers.drop_stuck(&mut self.events, now, UNREAD_MAX);
-            if dropped > 0 {
-                self.say(&messages::output_dropped(dropped));
-            }
-            self.look_at_controller();
-        }
+        self.watchdog.on_tick(now, &mut self.events);
+        self.escalate(now, escalation::Input::Tick);
     }
 
-    /// The job should have ended: a controller that is stopped cannot end it. One that stands at two looks, a moment apart,
-    /// was not stopped by accident.
-    fn look_at_controller(&mut self) {
-        let stopped = matches!(self.state, State::Running)
+    /// The controller, if it is stopped and the job needs it.
+    fn stopped_controller(&self) -> Option<Pid> {
+        matches!(self.state, State::Running)
             .then(|| stopped_controller(&self.children()))
-            .flatten();
-        let before = std::mem::replace(&mut self.stopped_controller, stopped);
-        if before.is_some() && before == stopped {
-            self.lose_controller();
-        }
-    }
-
-    /// The job must end: whoever does not read its output has time until `end`, and a moment more.
-    fn bound_output(&mut self, end: Time) {
-        let end = end + UNREAD_MAX;
-        self.bound = Some(self.bound.map_or(end, |bound| bound.min(end)));
+            .flatten()
     }
 
     fn reap(&mut self) {
@@ -544,7 +516,7 @@ impl Front {
             ToFront::Internal(what) => self.say(&messages::internal(&what)),
             ToFront::Ended(outcome) => {
                 self.input.close(&mut self.events);
-                self.watchdog.stop();
+                self.watchdog.stop(&mut self.events);
                 self.state = State::Ended(Ending::Outcome(outcome));
             }
         }
@@ -615,9 +587,12 @@ impl Front {
                 until: Clock::now() + ORPHANS_MAX,
             };
             self.kill_orphans();
-            let message = match (&self.failed_controller, self.stopped_controller) {
+            let message = match (
+                &self.failed_controller,
+                self.escalation.stopped_controller(),
+            ) {
                 (Some(why), _) => messages::controller_failed(why),
-                (None, Some(pid)) => messages::controller_stopped(pid),
+                (None, Some(pid)) => messages::controller_stopped(Pid::from_raw(pid)),
                 (None, None) => messages::controller_lost(),
             };
             self.show_abort(&message.headline);
@@ -695,7 +670,11 @@ impl Front {
     fn drain(&mut self) {
         let mut events = Vec::new();
         while !self.printers.idle() && self.give_up.is_none() {
-            if self.events.wait(self.bound, &mut events).is_err() {
+            if self
+                .events
+                .wait(self.escalation.deadline(), &mut events)
+                .is_err()
+            {
                 return;
             }
             for event in events.drain(..) {

@@ -1,4 +1,4 @@
-//! What signals to the front mean for the job.
+//! What signals to the front mean for the job. How the end is asked for again and again is `dvm::escalation`'s.
 //!
 //! | signal | first | again | third |
 //! |---|---|---|---|
@@ -10,9 +10,10 @@
 
 use std::os::fd::AsFd;
 
-use base::Signal;
+use base::{Signal, Time};
 use dvm::{
-    proto::{EndReason, FromFront},
+    escalation::{Input, Output, UNREAD_MAX},
+    proto::FromFront,
     spec::WindowSize,
 };
 use os::{Clock, SignalInfo, SignalOrigin, Suspended};
@@ -50,31 +51,6 @@ const HANDLED: [Signal; 15] = [
     Signal(29),
 ];
 
-/// How often the user has asked for the end.
-#[derive(Debug, Default)]
-pub(super) struct Escalation {
-    asked: u32,
-}
-
-/// What to do about another request to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Ask,
-    Kill,
-    GiveUp,
-}
-
-impl Escalation {
-    fn next(&mut self) -> Step {
-        self.asked += 1;
-        match self.asked {
-            1 => Step::Ask,
-            2 => Step::Kill,
-            _ => Step::GiveUp,
-        }
-    }
-}
-
 impl Front {
     pub(super) fn on_signal(&mut self, info: SignalInfo) {
         let signal = info.signal;
@@ -106,40 +82,53 @@ impl Front {
     }
 
     fn on_end_signal(&mut self, signal: Signal) {
-        let reason = EndReason::Signal(signal);
-        match self.escalation.next() {
-            Step::Ask => {
-                if signal == Signal::INT {
+        self.escalate(Clock::now(), Input::Asked(signal));
+    }
+
+    /// Tells the escalation what has happened, and does what it asks for.
+    pub(super) fn escalate(&mut self, now: Time, input: Input) {
+        self.escalation.handle(now, input);
+        while let Some(output) = self.escalation.poll() {
+            match output {
+                Output::Pass(signal) => {
                     self.link.send(FromFront::Signal(signal));
                     self.note(&messages::interrupted(self.table.len()));
-                } else {
-                    self.bound_output(Clock::now() + self.end.grace);
-                    self.link.send(FromFront::End(reason));
                 }
-            }
-            Step::Kill => {
-                self.bound_output(Clock::now());
-                self.link.send(FromFront::Kill(reason));
-            }
-            Step::GiveUp => {
-                let alive: Vec<i32> = self
-                    .table
-                    .iter()
-                    .map(|row| row.pid)
-                    .filter(|pid| os::start_time(os::Pid::from_raw(*pid)).is_some())
-                    .collect();
-                self.printers
-                    .say_at_once(&messages::gave_up(&alive), self.options.message_format);
-                self.give_up = Some(exit::signal(signal));
+                Output::End(reason) => self.link.send(FromFront::End(reason)),
+                Output::Kill(reason) => self.link.send(FromFront::Kill(reason)),
+                Output::GiveUp(signal) => self.give_up(signal),
+                Output::DropUnread => {
+                    let dropped = self.printers.drop_stuck(&mut self.events, now, UNREAD_MAX);
+                    if dropped > 0 {
+                        self.say(&messages::output_dropped(dropped));
+                    }
+                }
+                Output::LookAtController => {
+                    let stopped = self.stopped_controller().map(os::Pid::as_raw);
+                    self.escalation.handle(now, Input::Controller { stopped });
+                }
+                Output::ControllerStopped => self.lose_controller(),
             }
         }
+    }
+
+    /// The user has asked so often that nothing is waited for.
+    fn give_up(&mut self, signal: Signal) {
+        let alive: Vec<i32> = self
+            .table
+            .iter()
+            .map(|row| row.pid)
+            .filter(|pid| os::start_time(os::Pid::from_raw(*pid)).is_some())
+            .collect();
+        self.printers
+            .say_at_once(&messages::gave_up(&alive), self.options.message_format);
+        self.give_up = Some(exit::signal(signal));
     }
 
     /// A terminal is gone, and perhaps no SIGHUP tells of it.
     pub(super) fn on_terminal_lost(&mut self) {
         if self.options.on_hangup == OnLoss::End {
-            self.bound_output(Clock::now() + self.end.grace);
-            self.link.send(FromFront::End(EndReason::TerminalLost));
+            self.escalate(Clock::now(), Input::TerminalLost);
         }
     }
 
@@ -164,22 +153,5 @@ impl Front {
             };
             self.link.send(FromFront::Resize(size));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_third_request_gives_up() {
-        let mut escalation = Escalation::default();
-        let steps = [
-            escalation.next(),
-            escalation.next(),
-            escalation.next(),
-            escalation.next(),
-        ];
-        assert_eq!(steps, [Step::Ask, Step::Kill, Step::GiveUp, Step::GiveUp]);
     }
 }

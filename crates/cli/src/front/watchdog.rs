@@ -1,11 +1,4 @@
-//! `dbgr watch` beside the job, for `--on-hang=report`.
-//!
-//! | state | the job runs, and no rank is held | the job is over | it has ended | it does not end |
-//! |---|---|---|---|---|
-//! | `Off` | – | – | – | – |
-//! | `Planned` | it is started: `Runs` | `Off` | – | – |
-//! | `Runs` | – | it is asked to end: `Leaves` | `Off` | – |
-//! | `Leaves` | – | – | `Off` | it is killed |
+//! `dbgr watch` beside the job, for `--on-hang=report`: when it starts and ends is `dvm::watchdog`'s.
 //!
 //! It is a process of its own, which reads our table for debuggers as it would that of any launcher; what it says comes to us
 //! through a pipe, so that it is printed in order with what the ranks say. It ends with us, whatever we die of.
@@ -22,6 +15,7 @@ use std::{
 };
 
 use base::{Signal, Time};
+use dvm::watchdog::{self, Input, Output};
 use os::{
     Clock, Interest, Loop, Pid, ReadOutcome, Session, SpawnError, SpawnSpec, Spawner, Token, Trace,
     Tracers,
@@ -34,8 +28,6 @@ use crate::{
 
 /// The program that watches.
 const PROGRAM: &str = "dbgr";
-/// How long it may take to end when it is asked to: it may be in the middle of a page.
-const LEAVE_MAX: Duration = Duration::from_secs(3);
 /// Bytes that are read from it at once.
 const READ_SIZE: usize = 16 << 10;
 /// A line of it that is longer is passed on in parts.
@@ -43,26 +35,12 @@ const LINE_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Watchdog {
-    state: State,
+    machine: watchdog::Watchdog,
+    format: MessageFormat,
     /// Where what it says comes from.
     pipe: Option<Token>,
     /// The beginning of a line that it has not ended.
     line: Vec<u8>,
-}
-
-#[derive(Debug)]
-enum State {
-    Off,
-    Planned {
-        idle: Duration,
-        limit: Option<Time>,
-        format: MessageFormat,
-    },
-    Runs(Pid),
-    Leaves {
-        pid: Pid,
-        until: Time,
-    },
 }
 
 /// Why it does not watch.
@@ -81,16 +59,13 @@ pub(crate) enum NotWatched {
 impl Watchdog {
     /// `time_limit` is that of the job, which begins now.
     pub(super) fn new(options: &FrontOptions, time_limit: Option<Duration>) -> Self {
-        let state = match options.on_hang {
-            OnHang::Report(idle) => State::Planned {
-                idle,
-                limit: time_limit.map(|limit| Clock::now() + limit),
-                format: options.message_format,
-            },
-            OnHang::Nothing => State::Off,
+        let idle = match options.on_hang {
+            OnHang::Report(idle) => Some(idle),
+            OnHang::Nothing => None,
         };
         Self {
-            state,
+            machine: watchdog::Watchdog::new(Clock::now(), idle, time_limit),
+            format: options.message_format,
             pipe: None,
             line: Vec::new(),
         }
@@ -98,15 +73,57 @@ impl Watchdog {
 
     /// The ranks run.
     pub(super) fn start(&mut self, events: &mut Loop) -> Result<(), NotWatched> {
-        let words = match self.state {
-            State::Planned {
-                idle,
-                limit,
-                format,
-            } => words(idle, limit, format),
-            State::Off | State::Runs(_) | State::Leaves { .. } => return Ok(()),
-        };
-        self.state = State::Off;
+        self.advance(Clock::now(), Input::RanksRun, events)
+    }
+
+    /// The job is over.
+    pub(super) fn stop(&mut self, events: &mut Loop) {
+        // Nothing is started now, and nothing else can fail.
+        let _ = self.advance(Clock::now(), Input::JobOver, events);
+    }
+
+    /// A child has ended.
+    pub(super) fn on_exit(&mut self, ended: Pid) {
+        self.machine
+            .handle(Clock::now(), Input::Exited(ended.as_raw()));
+    }
+
+    /// When to call [`Self::on_tick`].
+    pub(super) const fn deadline(&self) -> Option<Time> {
+        self.machine.deadline()
+    }
+
+    pub(super) fn on_tick(&mut self, now: Time, events: &mut Loop) {
+        // As above.
+        let _ = self.advance(now, Input::Tick, events);
+    }
+
+    fn advance(&mut self, now: Time, input: Input, events: &mut Loop) -> Result<(), NotWatched> {
+        self.machine.handle(now, input);
+        while let Some(output) = self.machine.poll() {
+            // It is our child, and not waited for: nobody else has its number.
+            match output {
+                Output::Start { idle, left } => match self.spawn(idle, left, events) {
+                    Ok(pid) => self.machine.handle(now, Input::Started(pid.as_raw())),
+                    Err(why) => {
+                        self.machine.handle(now, Input::NotStarted);
+                        return Err(why);
+                    }
+                },
+                Output::Ask(pid) => drop(os::kill(Pid::from_raw(pid), Signal::TERM)),
+                Output::Kill(pid) => drop(os::kill(Pid::from_raw(pid), Signal::KILL)),
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn(
+        &mut self,
+        idle: Duration,
+        left: Option<Duration>,
+        events: &mut Loop,
+    ) -> Result<Pid, NotWatched> {
+        let words = words(idle, left, self.format);
         let program = program().ok_or(NotWatched::NoProgram)?;
         let (ours, theirs) = os::pipe()?;
         os::set_nonblocking(ours.as_fd())?;
@@ -134,52 +151,8 @@ impl Watchdog {
             trace: Trace::No,
         };
         let pid = Spawner::new()?.spawn(&spec)?;
-        self.state = State::Runs(pid);
-        self.pipe = Some(events.add(ours, Interest::Read)?);
-        Ok(())
-    }
-
-    /// The job is over.
-    pub(super) fn stop(&mut self) {
-        match self.state {
-            State::Runs(pid) => {
-                // It is our child, and not waited for: nobody else has its number.
-                let _ = os::kill(pid, Signal::TERM);
-                let until = Clock::now() + LEAVE_MAX;
-                self.state = State::Leaves { pid, until };
-            }
-            State::Planned { .. } => self.state = State::Off,
-            State::Off | State::Leaves { .. } => {}
-        }
-    }
-
-    /// A child has ended.
-    pub(super) fn on_exit(&mut self, ended: Pid) {
-        if let State::Runs(pid) | State::Leaves { pid, .. } = self.state
-            && pid == ended
-        {
-            self.state = State::Off;
-        }
-    }
-
-    /// When to call [`Self::on_tick`].
-    pub(super) const fn deadline(&self) -> Option<Time> {
-        match self.state {
-            State::Leaves { until, .. } => Some(until),
-            State::Off | State::Planned { .. } | State::Runs(_) => None,
-        }
-    }
-
-    pub(super) fn on_tick(&mut self, now: Time) {
-        if let State::Leaves { pid, until } = self.state
-            && until <= now
-        {
-            let _ = os::kill(pid, Signal::KILL);
-            self.state = State::Leaves {
-                pid,
-                until: now + LEAVE_MAX,
-            };
-        }
+        self.pipe = events.add(ours, Interest::Read).ok();
+        Ok(pid)
     }
 
     pub(super) fn is(&self, token: Token) -> bool {
@@ -220,7 +193,7 @@ impl Watchdog {
 }
 
 /// What it is asked.
-fn words(idle: Duration, limit: Option<Time>, format: MessageFormat) -> Vec<String> {
+fn words(idle: Duration, left: Option<Duration>, format: MessageFormat) -> Vec<String> {
     let front = os::current_pid();
     let mut words = vec![
         "watch".to_owned(),
@@ -230,8 +203,7 @@ fn words(idle: Duration, limit: Option<Time>, format: MessageFormat) -> Vec<Stri
         "--output".to_owned(),
         format!("rally-{front}-hang.html"),
     ];
-    if let Some(limit) = limit {
-        let left = limit.since(Clock::now());
+    if let Some(left) = left {
         words.extend(["--limit".to_owned(), format!("{}ms", left.as_millis())]);
     }
     if format == MessageFormat::Json {
