@@ -7,7 +7,11 @@ use std::{
 
 use base::{NodeId, Time};
 use bytes::{Buf, Bytes};
-use dvm::{Daemon, Input, proto::Missing};
+use dvm::{
+    Daemon, Input,
+    backlog::{Backlog, Bounds, Wanted},
+    proto::Missing,
+};
 use os::{AcceptOutcome, Interest, PeerIdentity, SocketOwners, Token, WriteOutcome};
 use pmix::server::{Conn, PeerOwner};
 
@@ -18,10 +22,11 @@ use super::{
 
 /// Bytes read from one connection before others have their turn.
 const READ_MAX: usize = 64 * 1024;
-/// What is on its way to a connection that is asked for no more until it has read that.
-const QUEUE_PAUSE: usize = 1024 * 1024;
-/// What may be on its way to a connection at all. Whoever lets more events pile up is cut off.
-const QUEUE_MAX: usize = 64 * 1024 * 1024;
+/// What may be on its way to a connection. Whoever lets more events pile up is cut off.
+const QUEUE: Bounds = Bounds {
+    pause: 1024 * 1024,
+    most: 64 * 1024 * 1024,
+};
 /// Connections accepted in one go.
 const ACCEPTS_PER_TURN: usize = 64;
 
@@ -30,10 +35,8 @@ const ACCEPTS_PER_TURN: usize = 64;
 struct Client {
     token: Token,
     queue: VecDeque<Bytes>,
-    queued: usize,
+    backlog: Backlog,
     interest: Interest,
-    /// It is closed when all of it was sent.
-    closing: bool,
 }
 
 /// The port and its connections.
@@ -108,9 +111,8 @@ impl Clients {
                         Client {
                             token,
                             queue: VecDeque::new(),
-                            queued: 0,
+                            backlog: Backlog::new(&QUEUE),
                             interest: Interest::Read,
-                            closing: false,
                         },
                     );
                     daemon.handle(now, Input::ClientAccepted { conn, owner });
@@ -138,7 +140,7 @@ impl Clients {
         let Some(client) = self.by_number.get(&conn) else {
             return;
         };
-        if client.closing {
+        if client.backlog.is_closing() {
             // It is only waited for until it has taken what was sent.
             return;
         }
@@ -160,10 +162,9 @@ impl Clients {
         let Some(client) = self.by_number.get_mut(&conn) else {
             return Sent::Ok;
         };
-        if client.queued + bytes.len() > QUEUE_MAX {
+        if client.backlog.push(bytes.len()).is_err() {
             return Sent::TooMuch;
         }
-        client.queued += bytes.len();
         client.queue.push_back(bytes);
         client.flush(reactor);
         Sent::Ok
@@ -175,7 +176,7 @@ impl Clients {
             return;
         };
         client.flush(reactor);
-        if client.closing && client.queue.is_empty() {
+        if client.backlog.wanted() == Wanted::Close {
             self.remove(conn, reactor);
         }
     }
@@ -185,8 +186,8 @@ impl Clients {
         let Some(client) = self.by_number.get_mut(&conn) else {
             return;
         };
-        client.closing = true;
-        if client.queue.is_empty() {
+        client.backlog.close();
+        if client.backlog.wanted() == Wanted::Close {
             self.remove(conn, reactor);
         }
     }
@@ -215,7 +216,7 @@ impl Client {
             };
             match written {
                 Ok(WriteOutcome::Bytes(written)) => {
-                    self.queued -= written;
+                    self.backlog.written(written);
                     bytes.advance(written);
                     if bytes.is_empty() {
                         self.queue.pop_front();
@@ -225,18 +226,23 @@ impl Client {
                 // The read that follows finds the end of file.
                 Ok(WriteOutcome::Closed) | Err(_) => {
                     self.queue.clear();
-                    self.queued = 0;
+                    self.backlog.clear();
                 }
             }
         }
-        // Whoever does not read its answers is not asked for more.
-        let interest = match self.queued {
-            0 => Interest::Read,
-            queued if queued < QUEUE_PAUSE && !self.closing => Interest::ReadWrite,
-            _ => Interest::Write,
-        };
+        let interest = interest(self.backlog.wanted());
         if interest != self.interest && reactor.set_interest(self.token, interest).is_ok() {
             self.interest = interest;
         }
+    }
+}
+
+/// What to wait for on a connection.
+pub(super) const fn interest(wanted: Wanted) -> Interest {
+    match wanted {
+        // It is closed in a moment.
+        Wanted::Read | Wanted::Close => Interest::Read,
+        Wanted::ReadAndWrite => Interest::ReadWrite,
+        Wanted::Write => Interest::Write,
     }
 }

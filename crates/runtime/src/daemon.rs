@@ -10,13 +10,13 @@ use bytes::Bytes;
 use dvm::{
     Daemon, DaemonConfig, Input, Output, ServiceConfig, SpawnOrder,
     proto::{Missing, Stream, ToController, ToDaemon},
+    traced::{self, Traced},
 };
 use os::{Interest, Pid, ReadOutcome, Token};
 
 use crate::{
     clients::{self, Clients},
     complaints::Complaints,
-    debuggers::Untraced,
     ranks::{self, Ranks},
     reactor::{Channel, READ_MAX, Reactor, Read},
 };
@@ -62,6 +62,7 @@ pub(crate) struct DaemonSetup {
 /// A daemon, and what it has of the kernel.
 pub(crate) struct DaemonHost {
     daemon: Daemon,
+    traced: Traced,
     ranks: Ranks,
     clients: Clients,
     region: Option<os::SlotWriter>,
@@ -88,6 +89,7 @@ impl DaemonHost {
         reactor.daemons += 1;
         Ok(Self {
             daemon,
+            traced: Traced::default(),
             ranks,
             clients,
             region: setup.region,
@@ -97,14 +99,24 @@ impl DaemonHost {
 
     /// When [`Self::on_tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let deadlines = [self.daemon.deadline(), self.ranks.debuggers().deadline()];
+        let deadlines = [self.daemon.deadline(), self.traced.deadline()];
         deadlines.into_iter().flatten().min()
     }
 
     pub(crate) fn on_tick(&mut self, now: Time) {
         self.daemon.handle(now, Input::Tick);
-        for (job, Untraced { left, lost }) in self.ranks.debuggers_mut().look(now) {
-            self.daemon.handle(now, Input::Untraced { job, left, lost });
+        self.traced.handle(now, traced::Input::Tick);
+        while let Some(output) = self.traced.poll() {
+            match output {
+                traced::Output::Look(proc, known) => {
+                    let seen = self.ranks.look(proc, known);
+                    let looked = traced::Input::Looked(proc, seen);
+                    self.traced.handle(now, looked);
+                }
+                traced::Output::Untraced { job, left, lost } => {
+                    self.daemon.handle(now, Input::Untraced { job, left, lost });
+                }
+            }
         }
     }
 
@@ -167,6 +179,7 @@ impl DaemonHost {
         reactor: &mut Reactor,
     ) {
         self.ranks.on_exited(proc);
+        self.traced.handle(now, traced::Input::Ended(proc));
         // Its last words may not have been read yet, and an exit is the end of them.
         if let Some(token) = self.ranks.pmi(proc) {
             self.read_pmi(now, token, proc, reactor);
@@ -216,7 +229,12 @@ impl DaemonHost {
                     self.daemon.handle(now, Input::NotPermitted { proc, pid });
                 }
             }
-            Output::Continue { proc } => self.ranks.let_run(now, proc),
+            Output::Continue { proc } => {
+                if let ranks::Held::By(debugger) = self.ranks.let_run(proc) {
+                    let let_go = traced::Input::LetGo(proc, debugger);
+                    self.traced.handle(now, let_go);
+                }
+            }
             Output::Pause { proc, stream } => {
                 self.set_reading(proc, stream, Interest::None, reactor);
             }

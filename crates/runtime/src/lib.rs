@@ -14,7 +14,6 @@ mod complaints;
 mod control;
 mod controller;
 mod daemon;
-mod debuggers;
 mod keeper;
 pub mod link;
 mod place;

@@ -14,12 +14,15 @@ use std::{
     path::Path,
 };
 
-use base::{JobId, NodeId, ProcId, Signal, Time};
+use base::{JobId, NodeId, ProcId, Signal};
 use bytes::Bytes;
 use dvm::{
     SpawnOrder,
+    backlog::{Backlog, Bounds},
     proto::{Missing, StartFailure, StartStep, Stream},
     spec::{App, HoldAt, WindowSize},
+    traced::{Debugger, Former, Seen},
+    trap::{Act, Trap},
 };
 use os::{
     Interest, Pid, Resource, Session, SpawnSpec, SpawnStep, Spawner, Token, Trace, WriteOutcome,
@@ -30,8 +33,8 @@ use self::{
     program::{Prepared, SHELL, c_string, is_script, is_unknown_format, shell_argv, variable},
 };
 use super::{
+    clients::interest,
     complaints::Complaints,
-    debuggers::Debuggers,
     reactor::{Channel, Child, Reactor, Source},
     record::OWNER_VARIABLE,
 };
@@ -47,11 +50,14 @@ const PIPE_ROOM_DEFAULT: usize = 64 * 1024;
 /// The character that ends input on a terminal in its usual mode, when it comes at the beginning of a line. After
 /// others it only hands those over.
 const END_OF_INPUT: u8 = 4;
-/// PMI answers of one rank that wait for it to read. A rank that asks for more without reading is cut off.
-const PMI_QUEUE_MAX: usize = 1024 * 1024;
+/// PMI answers of one rank that wait for it to read. A rank that does not read its answers is not asked for more.
+const PMI_QUEUE: Bounds = Bounds {
+    pause: 0,
+    most: 1024 * 1024,
+};
 
 /// The ends of a rank's channels that are ours.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Rank {
     pid: Option<Pid>,
     stdout: Option<Token>,
@@ -63,26 +69,10 @@ struct Rank {
     written_last: Option<u8>,
     pmi: Option<Token>,
     pmi_queue: Vec<u8>,
+    pmi_backlog: Backlog,
     room: [usize; 2],
     terminal: bool,
-    stop: Stop,
-}
-
-/// How far a rank that is to be held has come.
-///
-/// | state | stopped by SIGTRAP | by SIGSTOP | by another signal |
-/// |---|---|---|---|
-/// | `None` | – | – | – |
-/// | `Tracing` | trace ended → `Stopping` | passed on | passed on |
-/// | `Stopping` | – | it stands → `None` | – |
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stop {
-    #[default]
-    None,
-    /// It is traced, and will be trapped at its exec.
-    Tracing,
-    /// It has executed, and is on its way into state T without having run an instruction.
-    Stopping,
+    trap: Trap,
 }
 
 /// All ranks of this node.
@@ -94,7 +84,6 @@ pub(super) struct Ranks {
     descriptors: (u64, u64),
     apps: BTreeMap<JobId, Vec<Prepared>>,
     ranks: BTreeMap<ProcId, Rank>,
-    debuggers: Debuggers,
 }
 
 /// How far a write to a rank's stdin came.
@@ -121,6 +110,14 @@ pub(super) enum Stopped {
     Elsewhere,
 }
 
+/// Who has a rank that was let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    ByNobody,
+    /// Absent where the kernel did not say who it is, and whether there is anybody.
+    By(Option<Debugger>),
+}
+
 /// Whether a rank got a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signalled {
@@ -142,7 +139,6 @@ impl Ranks {
             descriptors,
             apps: BTreeMap::new(),
             ranks: BTreeMap::new(),
-            debuggers: Debuggers::default(),
         })
     }
 
@@ -238,13 +234,17 @@ impl Ranks {
         })?;
         let mut rank = Rank {
             pid: Some(pid),
+            stdout: None,
+            stderr: None,
+            stdin: None,
+            writing: Bytes::new(),
+            written_last: None,
+            pmi: None,
+            pmi_queue: Vec::new(),
+            pmi_backlog: Backlog::new(&PMI_QUEUE),
             room: [PIPE_ROOM_DEFAULT; 2],
             terminal: order.pty_size.is_some(),
-            stop: match order.hold {
-                HoldAt::Exec => Stop::Tracing,
-                HoldAt::Nowhere | HoldAt::Init | HoldAt::App => Stop::None,
-            },
-            ..Rank::default()
+            trap: Trap::new(order.hold),
         };
         let mut add = |fd: Option<OwnedFd>, interest, channel| {
             // Without a watch the stream counts as ended: the rank reads or writes to a closed pipe.
@@ -286,7 +286,6 @@ impl Ranks {
 
     /// A rank is no process any more.
     pub(super) fn on_exited(&mut self, proc: ProcId) {
-        self.debuggers.forget(proc);
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.pid = None;
         }
@@ -297,25 +296,14 @@ impl Ranks {
         let Some(rank) = self.ranks.get_mut(&proc) else {
             return Stopped::Elsewhere;
         };
-        match (rank.stop, signal) {
-            (Stop::Tracing, Signal::TRAP) => {
-                rank.stop = Stop::Stopping;
-                // It may have been killed meanwhile.
-                let _ = os::leave_stopped(pid);
-                Stopped::Elsewhere
-            }
-            (Stop::Tracing, _) => {
-                // As above.
-                let _ = os::inject(pid, signal);
-                Stopped::Elsewhere
-            }
-            (Stop::Stopping, Signal::STOP) => {
-                rank.stop = Stop::None;
-                Stopped::AtFirstInstruction
-            }
-            // Somebody stops a rank that runs, as anybody may.
-            (Stop::Stopping | Stop::None, _) => Stopped::Elsewhere,
+        match rank.trap.on_stopped(signal) {
+            // It may have been killed meanwhile, here and below.
+            Act::Leave => drop(os::leave_stopped(pid)),
+            Act::PassOn(signal) => drop(os::inject(pid, signal)),
+            Act::Held => return Stopped::AtFirstInstruction,
+            Act::Nothing => {}
         }
+        Stopped::Elsewhere
     }
 
     #[must_use]
@@ -341,23 +329,39 @@ impl Ranks {
         Signalled::Ok
     }
 
-    /// Lets a held rank run, unless a debugger has it: then it is the debugger's to continue, and watched.
-    pub(super) fn let_run(&mut self, now: Time, proc: ProcId) {
-        let Some(pid) = self.pid(proc) else { return };
+    /// Lets a held rank run, unless a debugger has it: then it is the debugger's to continue.
+    pub(super) fn let_run(&self, proc: ProcId) -> Held {
+        let Some(pid) = self.pid(proc) else {
+            return Held::ByNobody;
+        };
         match os::tracer(pid) {
-            Ok(Some(debugger)) => self.debuggers.watch(now, proc, pid, Some(debugger)),
-            Err(_) => self.debuggers.watch(now, proc, pid, None),
-            // It may have been killed meanwhile.
-            Ok(None) => drop(os::kill(pid, Signal::CONT)),
+            Ok(Some(debugger)) => Held::By(Some(identity(debugger))),
+            Err(_) => Held::By(None),
+            Ok(None) => {
+                // It may have been killed meanwhile.
+                let _ = os::kill(pid, Signal::CONT);
+                Held::ByNobody
+            }
         }
     }
 
-    pub(super) const fn debuggers(&self) -> &Debuggers {
-        &self.debuggers
-    }
-
-    pub(super) const fn debuggers_mut(&mut self) -> &mut Debuggers {
-        &mut self.debuggers
+    /// Who has a rank now, and whether the debugger lives that is known to have had it.
+    pub(super) fn look(&self, proc: ProcId, known: Option<Debugger>) -> Seen {
+        let Some(pid) = self.pid(proc) else {
+            return Seen::Unknown;
+        };
+        match os::tracer(pid) {
+            Err(_) => Seen::Unknown,
+            Ok(Some(debugger)) => Seen::TracedBy(match known {
+                Some(known) if known.pid == debugger.as_raw() => known,
+                Some(_) | None => identity(debugger),
+            }),
+            Ok(None) => Seen::Free(match known {
+                None => Former::Unknown,
+                Some(known) if lives(known) => Former::Lives,
+                Some(_) => Former::Gone,
+            }),
+        }
     }
 
     fn pid(&self, proc: ProcId) -> Option<Pid> {
@@ -480,7 +484,7 @@ impl Ranks {
         let Some(rank) = self.ranks.get_mut(&proc) else {
             return Sent::Ok;
         };
-        if rank.pmi_queue.len() + bytes.len() > PMI_QUEUE_MAX {
+        if rank.pmi_backlog.push(bytes.len()).is_err() {
             return Sent::TooMuch;
         }
         rank.pmi_queue.extend_from_slice(bytes);
@@ -498,18 +502,19 @@ impl Ranks {
                 return;
             };
             match written {
-                Ok(WriteOutcome::Bytes(written)) => drop(rank.pmi_queue.drain(..written)),
+                Ok(WriteOutcome::Bytes(written)) => {
+                    drop(rank.pmi_queue.drain(..written));
+                    rank.pmi_backlog.written(written);
+                }
                 Ok(WriteOutcome::WouldBlock) => break,
                 // The read that follows finds the end of file.
-                Ok(WriteOutcome::Closed) | Err(_) => rank.pmi_queue.clear(),
+                Ok(WriteOutcome::Closed) | Err(_) => {
+                    rank.pmi_queue.clear();
+                    rank.pmi_backlog.clear();
+                }
             }
         }
-        // A rank that does not read its answers is not asked for more.
-        let wanted = if rank.pmi_queue.is_empty() {
-            Interest::Read
-        } else {
-            Interest::Write
-        };
+        let wanted = interest(rank.pmi_backlog.wanted());
         let _ = reactor.set_interest(token, wanted);
     }
 
@@ -583,6 +588,20 @@ impl Ranks {
         }
         self.apps.remove(&job);
     }
+}
+
+fn identity(debugger: Pid) -> Debugger {
+    Debugger {
+        pid: debugger.as_raw(),
+        started: os::start_time(debugger),
+    }
+}
+
+/// Whether it is the same process still, and not a dead one that nobody has asked for.
+fn lives(debugger: Debugger) -> bool {
+    os::inspect(Pid::from_raw(debugger.pid)).is_some_and(|process| {
+        Some(process.start_time) == debugger.started && !matches!(process.state, 'Z' | 'X')
+    })
 }
 
 /// The processes of a rank's group that SIGTSTP is to stop and the kernel will not: it applies the default action in no
