@@ -41,9 +41,9 @@ use self::{
     output::Printers,
     watchdog::Watchdog,
 };
+use crate::choices::OnLoss;
 use crate::{
     args::{ExitCodes, FrontOptions, MessageFormat, Verbosity},
-    config::OnLoss,
     exit, messages, surroundings,
 };
 

@@ -4,18 +4,22 @@
 //! decides nothing that a state machine could, and leaves to `runtime` what a job takes beside a terminal.
 
 mod args;
+mod choices;
 mod config;
 mod dbgr;
 mod demo;
 mod exit;
+mod files;
 mod front;
 mod generate;
 mod help;
+mod kinds;
 mod messages;
 mod plan;
 mod release;
 mod render;
 mod singleton;
+mod values;
 
 use std::{
     borrow::Cow,
@@ -39,7 +43,7 @@ use runtime::Surroundings;
 const TABLES: &[&[&Kind]] = &[
     dvm::messages::KINDS,
     messages::KINDS,
-    args::kinds::KINDS,
+    kinds::KINDS,
     dbgr::messages::KINDS,
     demo::KINDS,
     release::KINDS,

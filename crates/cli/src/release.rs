@@ -8,7 +8,11 @@ use dvm::control::{MAX_LINE, Reply, Request};
 use message::{Kind, Message, Severity};
 use serde::Serialize;
 
-use crate::{args::MessageFormat, surroundings};
+use crate::{
+    args::{MessageFormat, ReleaseRequest},
+    surroundings,
+    values::JobName,
+};
 
 /// How long a controller may take for its answer: it is never busy for long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,17 +44,6 @@ const LOST: Kind = Kind {
 
 /// Every kind of message here, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[&NO_JOB, &SEVERAL, &NOTHING_HELD, &LOST];
-
-/// What to let go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ReleaseRequest {
-    /// `None`: the only job that there is.
-    pub(crate) job: Option<JobName>,
-    /// `None`: all.
-    pub(crate) ranks: Option<RankSet>,
-    /// How the answer is printed.
-    pub(crate) format: MessageFormat,
-}
 
 /// Who was let go, and who is still held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -100,31 +93,6 @@ impl Released {
             }
         };
         line + "\n"
-    }
-}
-
-/// A running job as the user names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JobName {
-    /// Of the front or of the controller.
-    pid: i32,
-    job: JobId,
-    typed: String,
-}
-
-impl JobName {
-    /// Reads `PID`, `PID@JOB` and `ANYTHING-PID@JOB`.
-    pub(crate) fn read(text: &str) -> Option<Self> {
-        let (process, job) = match text.rsplit_once('@') {
-            Some((process, job)) => (process, JobId(job.parse().ok()?)),
-            None => (text, FIRST),
-        };
-        let pid = process.rsplit('-').next()?.parse().ok()?;
-        Some(Self {
-            pid,
-            job,
-            typed: text.to_owned(),
-        })
     }
 }
 

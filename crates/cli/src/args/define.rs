@@ -8,10 +8,10 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use dvm::spec::{UniverseSize, Warning};
 
-use super::values::{self, HeldRanks};
+use crate::values::{self, HeldRanks};
 use crate::{
-    config::{DebuggerLoss, LabelChoice, LineBuffered, OnHang, OnLoss, Oversubscribe, Switch},
-    release::JobName,
+    choices::{DebuggerLoss, LabelChoice, LineBuffered, OnHang, OnLoss, Oversubscribe, Switch},
+    values::JobName,
 };
 
 /// Columns that help is wrapped to, whatever the terminal's width, so that it reads the same everywhere.

@@ -6,7 +6,11 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
 
-use super::{Error, compat::Canonical, compat::split_once, values::ValueError};
+use super::{
+    Error,
+    compat::{Canonical, split_once},
+};
+use crate::values::ValueError;
 
 /// What an enclosing launcher tells its own ranks. Ranks of ours that found them would talk to the wrong server or
 /// believe that they are somebody else.

@@ -1,6 +1,6 @@
 //! What can be wrong with a command line, and the sentences that say it.
 
-use std::{fmt, io, path::PathBuf};
+use std::{fmt, path::PathBuf};
 
 use dvm::{
     alloc::{AllocError, RemoteNodes},
@@ -9,11 +9,14 @@ use dvm::{
 use message::{Kind, Message};
 use thiserror::Error;
 
-use super::{Personality, kinds as k, values::ValueError};
+use super::Personality;
+use crate::files::ReadProblem;
+use crate::help::topics::{COMMANDS, topic_names};
 use crate::{
     config::{ConfigError, Source},
     exit::ExitCode,
 };
+use crate::{kinds as k, values::ValueError};
 
 /// Why a command line, with all that it refers to, is not a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -300,42 +303,6 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// Why a file could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(crate) enum ReadProblem {
-    #[error("{}", io::Error::from_raw_os_error(*.0))]
-    Kernel(i32),
-    #[error("it is longer than {0} bytes")]
-    TooLong(u64),
-    #[error("it is not valid UTF-8")]
-    NotText,
-    #[error("it is a directory")]
-    Directory,
-    #[error("reading failed")]
-    Failed,
-}
-
-impl ReadProblem {
-    /// Whether there is no such file.
-    pub(crate) fn is_absence(self) -> bool {
-        matches!(self, Self::Kernel(errno) if matches!(
-            io::Error::from_raw_os_error(errno).kind(),
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-        ))
-    }
-}
-
-impl From<io::Error> for ReadProblem {
-    /// Keeps the kernel's number; the operation is always reading the file that the error names.
-    fn from(error: io::Error) -> Self {
-        match (error.raw_os_error(), error.kind()) {
-            (Some(errno), _) => Self::Kernel(errno),
-            (None, io::ErrorKind::InvalidData) => Self::NotText,
-            (None, _) => Self::Failed,
-        }
-    }
-}
-
 /// What is wrong in an app file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum AppFileProblem {
@@ -472,7 +439,7 @@ impl Error {
             } => {
                 let message = self
                     .of(&k::UNKNOWN_COMMAND)
-                    .fact("known", super::COMMANDS.join(", "));
+                    .fact("known", COMMANDS.join(", "));
                 match (looks, nearest) {
                     (LooksLike::Nothing, Some(nearest)) => did_you_mean(message, Some(nearest)),
                     (LooksLike::Option, _) => message.with_help(format!(
@@ -499,7 +466,7 @@ impl Error {
             Self::NoSuchTopic { nearest, .. } => {
                 let message = self
                     .of(&k::NO_SUCH_TOPIC)
-                    .fact("topics", crate::help::topic_names().join(", "));
+                    .fact("topics", topic_names().join(", "));
                 did_you_mean(message, nearest.as_deref())
             }
             Self::Unreadable { .. } => self

@@ -18,8 +18,9 @@ use super::{
     Error, Personality, RunLine, World,
     compat::{Canonical, Native, Segment, Variable, translate_variable},
     environment::is_of_an_enclosing_launcher,
-    is_of_the_job, read_segments, values,
+    is_of_the_job, read_segments,
 };
+use crate::values;
 
 /// What a variable stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,6 @@ pub(crate) mod error;
 mod gpus;
 mod granted;
 mod inputs;
-pub(crate) mod kinds;
 mod multi_prog;
 mod personality;
 mod placement;
@@ -22,7 +21,6 @@ mod slurm_files;
 mod slurm_job;
 mod stdio;
 mod tune;
-pub(crate) mod values;
 mod world;
 
 use std::{
@@ -43,21 +41,19 @@ use self::{
 };
 pub(crate) use self::{
     define::{ConfigArgs, DemoArgs, Generated, ReleaseArgs},
-    error::{Error, ReadProblem},
+    error::Error,
     personality::Personality,
     request::{
-        ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, ExitCodes, Format, FrontOptions,
-        InputSource, Label, MessageFormat, Notice, PidChannel, Report, Request, RunRequest,
+        ConfigRequest, DEMO_ARGUMENT, Detail, ExitCodes, Format, FrontOptions, InputSource, Label,
+        MessageFormat, Notice, PidChannel, ReleaseRequest, Report, Request, RunRequest,
         SINGLETON_ARGUMENT, Show, Timestamps, Verbosity,
     },
     resolve::resolve,
-    values::ValueError,
-    world::{World, read},
+    world::World,
 };
-use crate::help::HelpTopic;
-
-/// The commands of `rally` that help shows.
-pub(crate) const COMMANDS: [&str; 5] = ["run", "demo", "release", "config", "help"];
+use crate::help::topics::COMMANDS;
+use crate::help::topics::HelpTopic;
+use crate::values::ValueError;
 
 /// The hidden command that packaging calls.
 const GENERATE: &str = "__generate";

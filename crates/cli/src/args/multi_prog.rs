@@ -21,8 +21,8 @@ use base::RankSet;
 use super::{
     AppLine, Error, RunLine, app_file,
     error::{AppFileProblem, FileKind},
-    values::MAX_PROCS,
 };
+use crate::values::MAX_PROCS;
 
 /// A line: who runs what.
 struct Row {

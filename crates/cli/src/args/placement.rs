@@ -16,9 +16,10 @@ use super::{
     AppLine, Error, JobLine, Personality, RunLine, World,
     error::{FileKind, NotOffered},
     granted,
-    values::{self, ValueError},
 };
-use crate::config::{Oversubscribe, Setting, Settings, Source};
+use crate::choices::Oversubscribe;
+use crate::config::{Setting, Settings, Source};
+use crate::values::{self, ValueError};
 
 /// Bytes that a rankfile may have.
 const MAX_RANKFILE: u64 = 1 << 26;

@@ -3,15 +3,19 @@
 use std::{collections::BTreeSet, fmt, num::NonZeroU8, path::PathBuf};
 
 use base::HostList;
+use base::RankSet;
 use dvm::{alloc::Allocation, spec::JobSpec};
 use message::Message;
 
-use super::{Generated, kinds as k};
-pub(crate) use crate::config::{OnHang, OnLoss};
+use super::Generated;
+use crate::kinds as k;
+
+use crate::choices::{OnHang, OnLoss};
+use crate::config::ConfigFile;
 use crate::{
     config::{Found, Layers},
-    help::HelpTopic,
-    release::ReleaseRequest,
+    help::topics::HelpTopic,
+    values::JobName,
 };
 
 /// What `rally` is to do.
@@ -163,13 +167,6 @@ pub(crate) struct ConfigRequest {
     pub(crate) format: MessageFormat,
 }
 
-/// A configuration file that was looked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ConfigFile {
-    pub(crate) path: PathBuf,
-    pub(crate) found: Found,
-}
-
 /// Something to know about a request that does not stop it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
@@ -237,4 +234,15 @@ impl Notice {
             Self::Ignored(_) | Self::NotSet(_) | Self::UnusedNodes(_) => message,
         }
     }
+}
+
+/// What to let go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseRequest {
+    /// `None`: the only job that there is.
+    pub(crate) job: Option<JobName>,
+    /// `None`: all.
+    pub(crate) ranks: Option<RankSet>,
+    /// How the answer is printed.
+    pub(crate) format: MessageFormat,
 }

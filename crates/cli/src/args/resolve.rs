@@ -13,8 +13,8 @@ use dvm::spec::{
 };
 
 use super::{
-    AppLine, Args, ConfigFile, ConfigRequest, DEMO_ARGUMENT, Detail, Error, ExitCodes, Format,
-    FrontOptions, InputSource, JobLine, Label, MessageFormat, Notice, Personality, PidChannel,
+    AppLine, Args, ConfigRequest, DEMO_ARGUMENT, Detail, Error, ExitCodes, Format, FrontOptions,
+    InputSource, JobLine, Label, MessageFormat, Notice, Personality, PidChannel, ReleaseRequest,
     Report, Request, RunLine, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, Verbosity, World,
     app_file,
     define::{DisplayChoice, FamilyChoice, MessageFormatChoice},
@@ -24,13 +24,10 @@ use super::{
     slurm_job,
     stdio::{stdin, stdio},
     tune,
-    values::HeldRanks,
 };
-use crate::config::{
-    DebuggerLoss, Found, LabelChoice, Layers, OnHang, Owner, Setting, Settings, Source, Switch,
-    apply_file,
-};
-use crate::release::ReleaseRequest;
+use crate::choices::{DebuggerLoss, LabelChoice, OnHang, Switch};
+use crate::config::{Found, Layers, Owner, Setting, Settings, Source, apply_file};
+use crate::{config::ConfigFile, values::HeldRanks};
 
 /// Where programs are looked for when nobody says: what shells use.
 const SEARCH: &str = "/usr/local/bin:/usr/bin:/bin";

@@ -9,10 +9,8 @@ use std::{
 use base::Rank;
 use dvm::spec::{Destination, Pattern};
 
-use super::{
-    AppLine, Error, JobLine, ValueError, World, define::StdinChoice, slurm_job,
-    values::PatternError,
-};
+use super::{AppLine, Error, JobLine, World, define::StdinChoice, slurm_job};
+use crate::values::{PatternError, ValueError};
 
 /// The letters that srun knows.
 const KNOWN: &str = "%A %a %J %j %N %n %s %t %u %x";

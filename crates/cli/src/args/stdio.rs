@@ -9,13 +9,14 @@ use dvm::spec::{
 };
 
 use super::{
-    AppLine, Error, InputSource, JobLine, Personality, ValueError, World,
+    AppLine, Error, InputSource, JobLine, Personality, World,
     define::{OpenModeChoice, StdinChoice},
     error::FileKind,
     slurm_files::{self, Reading},
-    world::read_probe,
 };
-use crate::config::{LineBuffered, Settings};
+use crate::choices::LineBuffered;
+use crate::config::Settings;
+use crate::{files::read_probe, values::ValueError};
 
 type Done<T> = Result<T, Error>;
 

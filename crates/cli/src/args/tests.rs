@@ -18,7 +18,7 @@ use dvm::{
 };
 
 use super::{environment::Variables, *};
-use crate::config::{OnHang, OnLoss};
+use crate::choices::{OnHang, OnLoss};
 
 fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
@@ -438,7 +438,7 @@ fn bytes_that_are_not_text() {
 
 #[test]
 fn every_message_has_an_explanation_of_its_own() {
-    let mut ids: Vec<_> = kinds::KINDS.iter().map(|kind| kind.id).collect();
+    let mut ids: Vec<_> = crate::kinds::KINDS.iter().map(|kind| kind.id).collect();
     ids.sort_unstable();
     let count = ids.len();
     ids.dedup();

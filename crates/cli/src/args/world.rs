@@ -3,8 +3,6 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    fs::{self, File},
-    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -13,11 +11,9 @@ use dvm::{
     spec::{FrontInput, WindowSize},
 };
 
-use super::{
-    Error,
-    environment::Variables,
-    error::{FileKind, ReadProblem},
-};
+use super::{Error, environment::Variables, error::FileKind};
+use crate::files::ReadProblem;
+use crate::files::read;
 
 /// Where a site puts its settings.
 const SITE_CONFIG: &str = "/etc/rally/config.toml";
@@ -136,29 +132,4 @@ impl World {
         };
         String::from_utf8(bytes).map_err(not_text)
     }
-}
-
-/// Reads a whole file, unless it is longer than `max` bytes.
-pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, ReadProblem> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
-    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    if length > max {
-        Err(ReadProblem::TooLong(max))
-    } else {
-        Ok(bytes)
-    }
-}
-
-/// Whether a file can be read at all: it opens, and is no directory. A pipe with a name is left alone: opening it would
-/// wait for a writer, and closing it again would break what the writer has begun.
-pub(super) fn read_probe(path: &Path) -> Result<(), ReadProblem> {
-    let metadata = fs::metadata(path)?;
-    if metadata.is_dir() {
-        return Err(ReadProblem::Directory);
-    }
-    if metadata.is_file() {
-        File::open(path)?;
-    }
-    Ok(())
 }

@@ -7,7 +7,11 @@ use thiserror::Error;
 use toml::de::{DeTable, DeValue};
 
 use super::settings::{BadSetting, Key, Layers, Source};
-use crate::args::{ReadProblem, ValueError, kinds as k, read};
+use crate::{
+    files::{ReadProblem, read},
+    kinds as k,
+    values::ValueError,
+};
 
 /// Bytes that a configuration file may have.
 pub(crate) const MAX_FILE: u64 = 1 << 20;
@@ -46,6 +50,13 @@ pub(crate) enum ConfigProblem {
         value: String,
         reason: ValueError,
     },
+}
+
+/// A configuration file that was looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfigFile {
+    pub(crate) path: PathBuf,
+    pub(crate) found: Found,
 }
 
 /// Whether a configuration file was there.

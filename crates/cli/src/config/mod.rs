@@ -8,9 +8,6 @@ mod file;
 mod settings;
 mod show;
 
-pub(crate) use file::{ConfigError, Found, Owner, apply_file};
-pub(crate) use settings::{
-    DebuggerLoss, LabelChoice, Layers, LineBuffered, OnHang, OnLoss, Oversubscribe, Setting,
-    Settings, Source, Switch,
-};
+pub(crate) use file::{ConfigError, ConfigFile, Found, Owner, apply_file};
+pub(crate) use settings::{Layers, Setting, Settings, Source};
 pub(crate) use show::{json, text};

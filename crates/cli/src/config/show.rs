@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{Found, settings::Layers};
-use crate::args::ConfigFile;
+use super::{
+    file::{ConfigFile, Found},
+    settings::Layers,
+};
 
 /// As a table for people.
 pub(crate) fn text(layers: &Layers, files: &[ConfigFile]) -> String {

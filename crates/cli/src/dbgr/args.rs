@@ -13,7 +13,7 @@ use debug::{
 };
 
 use super::machine::Ask;
-use crate::args::values::{idle, time};
+use crate::values::{idle, time};
 
 /// Columns that help is wrapped to, whatever the terminal's width.
 const HELP_WIDTH: usize = 80;

@@ -18,7 +18,8 @@ use debug::{
 use os::{Clock, Event, Loop, Pid};
 
 use super::local::{HERE, Local};
-use crate::{args::values::time, exit};
+use crate::exit;
+use crate::values::time;
 
 /// `dbgr verdict`.
 #[derive(Clone, Debug, clap::Args)]

@@ -19,7 +19,8 @@ use dvm::{
 use os::{Clock, SignalInfo, SignalOrigin, Suspended};
 
 use super::Front;
-use crate::{config::OnLoss, exit, messages};
+use crate::choices::OnLoss;
+use crate::{exit, messages};
 
 /// The signals that the front takes, unless our caller ignores them: what it has said holds for us as well.
 pub(super) fn taken() -> Vec<Signal> {

@@ -21,10 +21,8 @@ use os::{
     Tracers,
 };
 
-use crate::{
-    args::{FrontOptions, MessageFormat},
-    config::OnHang,
-};
+use crate::args::{FrontOptions, MessageFormat};
+use crate::choices::OnHang;
 
 /// The program that watches.
 const PROGRAM: &str = "dbgr";

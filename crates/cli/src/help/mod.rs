@@ -2,79 +2,12 @@
 
 use message::Kind;
 
-use crate::args::{self, Error, definition};
+pub(crate) mod topics;
 
-/// Something to read about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HelpTopic {
-    /// `rally -h`.
-    Short,
-    /// `rally --help`.
-    Full,
-    /// `rally run -h`.
-    RunShort,
-    /// `rally run --help`.
-    RunFull,
-    /// Another command's page.
-    Command(&'static str),
-    Topic(&'static Topic),
-    /// What is neither of these: the id of a message, or nothing we know.
-    Subject(String),
-}
+use crate::args::{Error, definition};
 
-/// A text about one thing that users ask about.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Topic {
-    pub(crate) name: &'static str,
-    pub(crate) text: &'static str,
-}
-
-macro_rules! topics {
-    ($($name:literal),* $(,)?) => {
-        /// Every topic, in the order in which they are listed.
-        pub(crate) static TOPICS: [Topic; [$($name),*].len()] =
-            [$(Topic { name: $name, text: include_str!(concat!("topics/", $name, ".txt")) }),*];
-    };
-}
-
-topics!(
-    "placement",
-    "output",
-    "input",
-    "signals",
-    "exit-codes",
-    "environment",
-    "personalities",
-    "mpmd",
-    "debugging",
-    "errors",
-);
-
-/// The topic of a name.
-pub(crate) fn topic(name: &str) -> Option<&'static Topic> {
-    TOPICS.iter().find(|topic| topic.name == name)
-}
-
-/// The names of all topics.
-pub(crate) fn topic_names() -> Vec<&'static str> {
-    TOPICS.iter().map(|topic| topic.name).collect()
-}
-
-impl HelpTopic {
-    /// What a word after `help` means.
-    pub(crate) fn from_subject(subject: &str) -> Self {
-        if subject == "run" {
-            return Self::RunFull;
-        }
-        if let Some(command) = args::COMMANDS
-            .into_iter()
-            .find(|command| *command == subject)
-        {
-            return Self::Command(command);
-        }
-        topic(subject).map_or_else(|| Self::Subject(subject.to_owned()), Self::Topic)
-    }
-}
+pub(crate) use self::topics::HelpTopic;
+use self::topics::{COMMANDS, TOPICS};
 
 /// The kind of message with this id, in any of several tables.
 pub(crate) fn explain(id: &str, tables: &[&[&'static Kind]]) -> Option<&'static Kind> {
@@ -108,7 +41,7 @@ pub(crate) fn text(asked: &HelpTopic, tables: &[&[&'static Kind]]) -> Result<Str
                 let known = TOPICS
                     .iter()
                     .map(|topic| topic.name)
-                    .chain(args::COMMANDS)
+                    .chain(COMMANDS)
                     .chain(ids);
                 return Err(Error::NoSuchTopic {
                     subject: subject.clone(),

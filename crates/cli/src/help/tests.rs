@@ -1,5 +1,5 @@
-use super::*;
-use crate::{args::kinds, generate};
+use super::{topics::topic_names, *};
+use crate::{args, generate, kinds};
 
 const TABLES: &[&[&Kind]] = &[kinds::KINDS, dvm::messages::KINDS];
 
@@ -377,7 +377,7 @@ fn no_page_is_wider_than_80_columns() {
         HelpTopic::RunShort,
         HelpTopic::RunFull,
     ];
-    let commands = args::COMMANDS.map(HelpTopic::from_subject);
+    let commands = COMMANDS.map(HelpTopic::from_subject);
     let topics = topic_names().into_iter().map(HelpTopic::from_subject);
     let messages = TABLES
         .iter()

@@ -6,10 +6,8 @@ use std::{
 };
 
 use super::{Emit, Error, Given};
-use crate::args::{
-    error::NotOffered,
-    values::{self, ValueError},
-};
+use crate::args::error::NotOffered;
+use crate::values::{self, ValueError};
 
 mod environment;
 mod output;

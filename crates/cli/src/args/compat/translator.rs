@@ -16,7 +16,7 @@ use crate::{
         Personality,
         error::{Elsewhere, NotOffered},
     },
-    help,
+    help::topics,
 };
 
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl<'a> Translator<'a> {
                 let subject = attached
                     .or(next)
                     .and_then(OsStr::to_str)
-                    .filter(|word| help::topic(word).is_some());
+                    .filter(|word| topics::topic(word).is_some());
                 subject.map_or(Asks::FullHelp, |word| Asks::Topic(word.to_owned()))
             }
             _ => return false,

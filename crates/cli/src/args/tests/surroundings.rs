@@ -1,6 +1,7 @@
 //! What users read when files, settings or the machine are in the way.
 
 use super::*;
+use crate::files::ReadProblem;
 
 #[test]
 fn mistakes_about_nodes_and_files() {

@@ -9,8 +9,8 @@ use super::{Done, bad, joined, not_one_of, refused, value};
 use crate::args::{
     compat::{Emit, Error, Given, split_once},
     error::NotOffered,
-    values::{PatternError, ValueError},
 };
+use crate::values::{PatternError, ValueError};
 
 /// Doubles percent signs, which mean nothing in the file names of Open MPI.
 fn literal(name: &OsStr) -> Vec<u8> {

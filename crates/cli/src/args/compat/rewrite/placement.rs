@@ -6,8 +6,8 @@ use super::{Done, bad, joined, not_one_of, refused, text, value};
 use crate::args::{
     compat::{Emit, Error, Given},
     error::NotOffered,
-    values::{self, ValueError},
 };
+use crate::values::{self, ValueError};
 
 /// Items that a list of bindings may have once its repetitions are written out.
 const MAX_BINDINGS: usize = 1 << 16;

@@ -4,8 +4,8 @@ use super::{Done, bad, not_one_of, refused, text, value};
 use crate::args::{
     compat::{Emit, Given},
     error::NotOffered,
-    values::{self, ValueError},
 };
+use crate::values::{self, ValueError};
 
 /// `srun --mpi=TYPE`: ranks find PMI-1, PMI-2 and PMIx, whatever they speak.
 pub(in super::super) fn mpi_type(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {

@@ -2,17 +2,45 @@
 
 use std::{fmt, num::NonZeroU8, time::Duration};
 
-use base::{RankSet, Signal};
-use dvm::spec::{UniverseSize, Warning};
+use base::{JobId, RankSet, Signal};
+use dvm::{
+    FIRST_JOB,
+    spec::{UniverseSize, Warning},
+};
 use thiserror::Error;
 
-use crate::{config::OnHang, release::JobName};
+use crate::choices::OnHang;
 
 /// Procs that one job may have; as many ranks as a rank set holds.
 pub(crate) const MAX_PROCS: u32 = 1 << 24;
 
 /// The longest time that can be given: a hundred years.
 pub(crate) const MAX_SECONDS: u64 = 100 * 365 * 24 * 3600;
+
+/// A running job as the user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobName {
+    /// Of the front or of the controller.
+    pub(crate) pid: i32,
+    pub(crate) job: JobId,
+    pub(crate) typed: String,
+}
+
+impl JobName {
+    /// Reads `PID`, `PID@JOB` and `ANYTHING-PID@JOB`.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (process, job) = match text.rsplit_once('@') {
+            Some((process, job)) => (process, JobId(job.parse().ok()?)),
+            None => (text, FIRST_JOB),
+        };
+        let pid = process.rsplit('-').next()?.parse().ok()?;
+        Some(Self {
+            pid,
+            job,
+            typed: text.to_owned(),
+        })
+    }
+}
 
 /// What is wrong with the value of an option. The text continues "`-n` cannot be `abc`: ".
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
