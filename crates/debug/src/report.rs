@@ -27,7 +27,7 @@ use crate::{
     known::{self, Owner, Position},
     samples::{Boundary, Motion, Observation, Recording},
     stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen},
-    verdict::{self, Outlook, Sureness, Verdict, Wanted},
+    verdict::{self, Confidence, Outlook, Verdict, Wanted},
 };
 
 pub use self::{
@@ -162,11 +162,11 @@ fn loop_lines(class: &Class, ellipsis: &str) -> Option<String> {
 }
 
 /// How sure a verdict is, in a word.
-const fn sureness_word(sureness: Sureness) -> &'static str {
-    match sureness {
-        Sureness::Certain => "certain",
-        Sureness::Likely => "likely",
-        Sureness::Possible => "possible",
+const fn confidence_word(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Certain => "certain",
+        Confidence::Likely => "likely",
+        Confidence::Possible => "possible",
     }
 }
 

@@ -31,7 +31,7 @@ use crate::{
 
 pub use self::{
     outlook::{Outlook, Wanted, outlook},
-    rules::{RuleId, Sureness},
+    rules::{Confidence, RuleId},
 };
 
 /// One thing that may be wrong.
@@ -40,7 +40,8 @@ pub struct Verdict {
     /// Which rule speaks.
     pub rule: RuleId,
     /// How sure it is.
-    pub sureness: Sureness,
+    #[serde(rename = "sureness")]
+    pub confidence: Confidence,
     /// What was seen and what it means, as a sentence without a full stop.
     pub sentence: String,
     /// What it is founded on.
@@ -84,7 +85,7 @@ pub fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
         .map(|held| verdict(frames, all, held));
     // That a rank is behind its lock is not said twice.
     verdicts.extend(of_job.filter(|it| it.rule != RuleId::BehindLock || explained.is_empty()));
-    verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.sureness));
+    verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.confidence));
     verdicts
 }
 
@@ -184,7 +185,7 @@ fn verdict(frames: &Frames, all: &Observation, held: Held) -> Verdict {
     cites.extend(words::cites(frames, all, &odd));
     Verdict {
         rule: rule.id,
-        sureness: held.need.sureness,
+        confidence: held.need.confidence,
         sentence,
         cites,
     }
@@ -208,11 +209,11 @@ fn calls(all: &Observation, ranks: &[(Rank, Role)]) -> usize {
 impl fmt::Display for Verdict {
     /// `likely: ranks 0-2 wait in …`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.sureness, self.sentence)
+        write!(f, "{}: {}", self.confidence, self.sentence)
     }
 }
 
-impl fmt::Display for Sureness {
+impl fmt::Display for Confidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Possible => "possible",

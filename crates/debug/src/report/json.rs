@@ -11,7 +11,7 @@ use crate::{
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, Frames},
     tree::{Ending, Threads, Tree, Which},
-    verdict::{Cite, RuleId, Sureness, Verdict},
+    verdict::{Cite, Confidence, RuleId, Verdict},
 };
 
 /// The version of the format.
@@ -123,7 +123,8 @@ struct Classed {
 struct Judged {
     rule: RuleId,
     sentence: String,
-    sureness: Sureness,
+    #[serde(rename = "sureness")]
+    confidence: Confidence,
     cites: Vec<Cited>,
 }
 
@@ -250,7 +251,7 @@ pub fn json(report: &Report) -> String {
             .map(|verdict| Judged {
                 rule: verdict.rule,
                 sentence: verdict.sentence.clone(),
-                sureness: verdict.sureness,
+                confidence: verdict.confidence,
                 cites: verdict
                     .cites
                     .iter()
@@ -371,7 +372,7 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
         verdicts.push(Verdict {
             rule: judged.rule,
             sentence: judged.sentence,
-            sureness: judged.sureness,
+            confidence: judged.confidence,
             cites,
         });
     }

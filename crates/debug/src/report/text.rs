@@ -15,8 +15,8 @@ use base::RankSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Children, Class, Report, bracketed, clean, counted, loop_lines, motion_word, reason,
-    sureness_word,
+    Children, Class, Report, bracketed, clean, confidence_word, counted, loop_lines, motion_word,
+    reason,
 };
 use crate::{samples::Motion, tree::Threads};
 
@@ -102,8 +102,8 @@ pub fn text(report: &Report, look: &Look) -> String {
         page.flow("unsure: ", Style::State, &clean(doubt));
     }
     for verdict in &report.verdicts {
-        let sureness = format!("{}: ", sureness_word(verdict.sureness));
-        page.flow(&sureness, Style::Odd, &clean(&verdict.sentence));
+        let confidence = format!("{}: ", confidence_word(verdict.confidence));
+        page.flow(&confidence, Style::Odd, &clean(&verdict.sentence));
     }
     if report.verdicts.is_empty() && report.samples.len() > 1 {
         page.flow("", Style::Plain, &clean(&report.no_verdict()));

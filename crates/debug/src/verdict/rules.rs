@@ -13,7 +13,7 @@ use super::roles::Role;
 /// How sure a verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sureness {
+pub enum Confidence {
     /// A healthy program can look like this for as long as we have looked, though few do.
     Possible,
     /// We know of no healthy program that does.
@@ -65,7 +65,7 @@ pub enum RuleId {
 pub(super) struct Need {
     pub(super) looks: usize,
     pub(super) span: Duration,
-    pub(super) sureness: Sureness,
+    pub(super) confidence: Confidence,
 }
 
 /// One line of the table.
@@ -121,11 +121,11 @@ pub(super) enum Odd {
     Absent,
 }
 
-const fn need(looks: usize, seconds: u64, sureness: Sureness) -> Option<Need> {
+const fn need(looks: usize, seconds: u64, confidence: Confidence) -> Option<Need> {
     Some(Need {
         looks,
         span: Duration::from_secs(seconds),
-        sureness,
+        confidence,
     })
 }
 
@@ -181,8 +181,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
             Role::Outside,
             Role::Call,
         ],
-        asleep: need(2, 1, Sureness::Certain),
-        polling: need(2, 1, Sureness::Certain),
+        asleep: need(2, 1, Confidence::Certain),
+        polling: need(2, 1, Confidence::Certain),
         means: "",
     },
     Rule {
@@ -190,8 +190,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: &[Role::Frozen],
         odd: Odd::Absent,
         beside: &[Role::Unseen, Role::Dead],
-        asleep: need(2, 1, Sureness::Certain),
-        polling: need(2, 1, Sureness::Certain),
+        asleep: need(2, 1, Confidence::Certain),
+        polling: need(2, 1, Confidence::Certain),
         means: "nothing runs before it is thawed, as `scontrol resume` and `docker unpause` do",
     },
     Rule {
@@ -207,9 +207,9 @@ pub(super) const OF_JOBS: [Rule; 16] = [
             Role::Finish,
         ],
         // Libraries that let a program go on without a rank take seconds until they notice that it has ended.
-        asleep: need(3, 10, Sureness::Likely),
+        asleep: need(3, 10, Confidence::Likely),
         // A program that goes on without it may be in the same call whenever it is looked at.
-        polling: need(10, 10, Sureness::Possible),
+        polling: need(10, 10, Confidence::Possible),
         means: "it can answer nobody any more",
     },
     Rule {
@@ -217,8 +217,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: MPI,
         odd: Odd::In(&[Role::Disk]),
         beside: &[Role::Outside, Role::Call],
-        asleep: need(3, 2, Sureness::Likely),
-        polling: need(3, 2, Sureness::Likely),
+        asleep: need(3, 2, Confidence::Likely),
+        polling: need(3, 2, Confidence::Likely),
         means: "a disk or a file server does not answer",
     },
     Rule {
@@ -226,8 +226,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: MPI,
         odd: Odd::In(&[Role::Sync]),
         beside: &[],
-        asleep: need(3, 30, Sureness::Possible),
-        polling: need(3, 30, Sureness::Possible),
+        asleep: need(3, 30, Confidence::Possible),
+        polling: need(3, 30, Confidence::Possible),
         means: "a disk or a file server is slow, or does not answer",
     },
     Rule {
@@ -235,8 +235,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: TOGETHER,
         odd: Odd::In(&[Role::Data]),
         beside: &[],
-        asleep: need(3, 10, Sureness::Possible),
-        polling: need(3, 10, Sureness::Possible),
+        asleep: need(3, 10, Confidence::Possible),
+        polling: need(3, 10, Confidence::Possible),
         means: "the workers of its data loader are slow, or hang",
     },
     Rule {
@@ -252,8 +252,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
             Role::Epoch,
         ]),
         beside: &[],
-        asleep: need(3, 2, Sureness::Likely),
-        polling: need(5, 4, Sureness::Possible),
+        asleep: need(3, 2, Confidence::Likely),
+        polling: need(5, 4, Confidence::Possible),
         means: "who is in MPI_Finalize takes part in nothing more",
     },
     Rule {
@@ -261,8 +261,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: TOGETHER,
         odd: Odd::In(MESSAGES),
         beside: &[],
-        asleep: need(3, 2, Sureness::Likely),
-        polling: need(5, 4, Sureness::Possible),
+        asleep: need(3, 2, Confidence::Likely),
+        polling: need(5, 4, Confidence::Possible),
         means: "not all ranks have come to the collective",
     },
     Rule {
@@ -270,8 +270,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: TOGETHER,
         odd: Odd::DifferentCalls,
         beside: &[],
-        asleep: need(3, 2, Sureness::Likely),
-        polling: need(5, 4, Sureness::Possible),
+        asleep: need(3, 2, Confidence::Likely),
+        polling: need(5, 4, Confidence::Possible),
         means: "the collectives do not match",
     },
     Rule {
@@ -279,8 +279,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: MPI,
         odd: Odd::In(&[Role::Lock, Role::Threads]),
         beside: &[],
-        asleep: need(3, 2, Sureness::Likely),
-        polling: need(3, 2, Sureness::Likely),
+        asleep: need(3, 2, Confidence::Likely),
+        polling: need(3, 2, Confidence::Likely),
         means: "none of its threads runs",
     },
     Rule {
@@ -288,8 +288,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: MPI,
         odd: Odd::In(&[Role::Shared, Role::Lock, Role::Threads, Role::Helper]),
         beside: &[],
-        asleep: need(3, 10, Sureness::Possible),
-        polling: need(3, 10, Sureness::Possible),
+        asleep: need(3, 10, Confidence::Possible),
+        polling: need(3, 10, Confidence::Possible),
         means: "none of its threads runs, and no process that it or its launcher has started",
     },
     Rule {
@@ -297,8 +297,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: &[Role::Receive],
         odd: Odd::Nobody(&[Role::Receive]),
         beside: &[],
-        asleep: need(3, 2, Sureness::Likely),
-        polling: need(10, 4, Sureness::Possible),
+        asleep: need(3, 2, Confidence::Likely),
+        polling: need(10, 4, Confidence::Possible),
         means: "all wait to receive and none sends",
     },
     Rule {
@@ -306,8 +306,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: &[Role::Send],
         odd: Odd::Nobody(&[Role::Send]),
         beside: &[],
-        asleep: need(3, 2, Sureness::Likely),
-        polling: need(10, 4, Sureness::Possible),
+        asleep: need(3, 2, Confidence::Likely),
+        polling: need(10, 4, Confidence::Possible),
         means: "all wait to send and none receives",
     },
     Rule {
@@ -315,8 +315,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: MESSAGES,
         odd: Odd::Nobody(&[Role::Receive, Role::Send]),
         beside: &[],
-        asleep: need(3, 2, Sureness::Likely),
-        polling: need(10, 4, Sureness::Possible),
+        asleep: need(3, 2, Confidence::Likely),
+        polling: need(10, 4, Confidence::Possible),
         means: "what is sent is not what is received: tag, rank or communicator differ",
     },
     Rule {
@@ -324,8 +324,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: MESSAGES,
         odd: Odd::Nobody(&[]),
         beside: &[],
-        asleep: need(3, 2, Sureness::Possible),
-        polling: need(10, 10, Sureness::Possible),
+        asleep: need(3, 2, Confidence::Possible),
+        polling: need(10, 10, Confidence::Possible),
         means: "messages do not match, or some are missing",
     },
     Rule {
@@ -333,8 +333,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: MPI,
         odd: Odd::Few(&[Role::Looping]),
         beside: &[],
-        asleep: need(5, 30, Sureness::Possible),
-        polling: need(5, 30, Sureness::Possible),
+        asleep: need(5, 30, Confidence::Possible),
+        polling: need(5, 30, Confidence::Possible),
         means: "it computes for long, or without end",
     },
 ];
@@ -343,5 +343,5 @@ pub(super) const OF_JOBS: [Rule; 16] = [
 pub(super) const OF_THREADS: Need = Need {
     looks: 3,
     span: Duration::from_secs(2),
-    sureness: Sureness::Possible,
+    confidence: Confidence::Possible,
 };

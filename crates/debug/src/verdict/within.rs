@@ -6,7 +6,7 @@ use base::{Rank, RankSet};
 
 use super::{
     Cite, Verdict, roles,
-    rules::{OF_THREADS, RuleId, Sureness},
+    rules::{Confidence, OF_THREADS, RuleId},
     words,
 };
 use crate::{
@@ -22,7 +22,7 @@ pub(super) fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
     }
     let mut found: BTreeMap<(RuleId, String), (RankSet, Verdict)> = BTreeMap::new();
     for (&rank, track) in &all.ranks {
-        let Some((rule, sureness, threads)) = deadlock(frames, all, track) else {
+        let Some((rule, confidence, threads)) = deadlock(frames, all, track) else {
             continue;
         };
         let (waits, means) = say(frames, rule, &threads);
@@ -30,7 +30,7 @@ pub(super) fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
         let (ranks, verdict) = found.entry(key).or_insert_with(|| {
             let verdict = Verdict {
                 rule,
-                sureness,
+                confidence,
                 sentence: format!("{waits}, {}: {means}", words::since(all.span)),
                 cites: cites(rank, &threads),
             };
@@ -53,7 +53,7 @@ fn deadlock<'a>(
     frames: &Frames,
     all: &Observation,
     track: &'a RankTrack,
-) -> Option<(RuleId, Sureness, Vec<&'a Track>)> {
+) -> Option<(RuleId, Confidence, Vec<&'a Track>)> {
     let main = track.main.as_ref()?;
     // Who is made to stand does not show whether it would go on.
     if matches!(
@@ -89,16 +89,16 @@ fn deadlock<'a>(
     };
     if let Some(ending) = threads().find(ends) {
         // A signal handler may still come.
-        let sureness = match kind(ending) {
-            Some(Kind::Semaphore) => Sureness::Possible,
-            _ => Sureness::Likely,
+        let confidence = match kind(ending) {
+            Some(Kind::Semaphore) => Confidence::Possible,
+            _ => Confidence::Likely,
         };
-        return Some((RuleId::AtExit, sureness, vec![ending]));
+        return Some((RuleId::AtExit, confidence, vec![ending]));
     }
     match locked.len() {
         0 => None,
-        1 => Some((RuleId::LockForEver, OF_THREADS.sureness, locked)),
-        _ => Some((RuleId::LockOrder, OF_THREADS.sureness, locked)),
+        1 => Some((RuleId::LockForEver, OF_THREADS.confidence, locked)),
+        _ => Some((RuleId::LockOrder, OF_THREADS.confidence, locked)),
     }
 }
 

@@ -8,7 +8,7 @@ use debug::{
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, FrameKind, Frames, Missing, Source, Wait},
     tree::{Ending, Threads, Which},
-    verdict::{Cite, RuleId, Sureness, Verdict},
+    verdict::{Cite, Confidence, RuleId, Verdict},
 };
 
 /// Frames by words: `name`, `name@file:line`, `=name@file:line` for an inlined one, `!` for a signal.
@@ -191,7 +191,7 @@ pub(crate) fn four() -> Report {
     report.verdicts.push(Verdict {
         rule: RuleId::DiskWait,
         sentence: "3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41), in disk wait in 3 of 3 looks".to_owned(),
-        sureness: Sureness::Likely,
+        confidence: Confidence::Likely,
         cites,
     });
     report

@@ -8,8 +8,8 @@ use base::RankSet;
 
 use super::{
     super::{
-        Class, Report, bracketed, children::NUMBERED, counted, doing, loop_lines, motion_word,
-        outline, reason, sureness_word,
+        Class, Report, bracketed, children::NUMBERED, confidence_word, counted, doing, loop_lines,
+        motion_word, outline, reason,
     },
     escaped,
 };
@@ -48,7 +48,7 @@ pub(super) fn verdicts(report: &Report, page: &mut String) {
         let _ = write!(
             page,
             "<div class=\"verdict yes\"><p><em>{}</em> <strong>{}</strong></p>\n<ul class=cites>",
-            sureness_word(verdict.sureness),
+            confidence_word(verdict.confidence),
             escaped(&verdict.sentence)
         );
         for cite in &verdict.cites {
