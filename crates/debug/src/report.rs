@@ -64,7 +64,7 @@ pub struct Report {
     /// The looks, the first one first.
     pub samples: Vec<Merged>,
     /// Ranks of which the same was seen in all looks, the largest class first.
-    pub classes: Vec<Class>,
+    pub classes: Vec<SeenClass>,
     /// Ranks of which nothing was seen in the last look.
     pub missing: Vec<Absent>,
     /// What may be wrong, the surest first.
@@ -106,7 +106,7 @@ pub struct Place {
 
 /// Ranks of which the same was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Class {
+pub struct SeenClass {
     /// Who.
     pub ranks: RankSet,
     /// Where they were at the last look, outermost first.
@@ -151,7 +151,7 @@ fn doing(frames: &Frames, inner: Option<FrameId>, activity: Activity) -> String 
 const LINES: usize = 6;
 
 /// On which lines a class runs in circles; nothing of one that does not.
-fn loop_lines(class: &Class, ellipsis: &str) -> Option<String> {
+fn loop_lines(class: &SeenClass, ellipsis: &str) -> Option<String> {
     if class.motion != Motion::Looping || class.lines.len() < 2 {
         return None;
     }
@@ -265,7 +265,7 @@ impl Report {
         let classes = all.classes(&frames).into_iter();
         let classes = classes
             .filter_map(|class| {
-                Some(Class {
+                Some(SeenClass {
                     activity: class.activity.ok()?,
                     ranks: class.ranks,
                     frames: class.frames,
@@ -358,7 +358,7 @@ impl Report {
     }
 
     /// Processor time as a part of one processor for each rank of a class.
-    fn load(&self, class: &Class) -> Option<u64> {
+    fn load(&self, class: &SeenClass) -> Option<u64> {
         let time = self.span().as_secs_f64() * class.ranks.len().max(1) as f64;
         let part = class.cpu.as_secs_f64() / time * 100.0;
         // What is no number was measured over no time.

@@ -6,7 +6,9 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Absent, ChildPlace, Children, Class, Command, Merged, Part, Place, Report, Timing};
+use super::{
+    Absent, ChildPlace, Children, Command, Merged, Part, Place, Report, SeenClass, Timing,
+};
 use crate::{
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, Frames},
@@ -348,7 +350,7 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
     }
     let mut classes = Vec::new();
     for class in document.classes {
-        classes.push(Class {
+        classes.push(SeenClass {
             ranks: class.ranks,
             frames: named(&class.frames)?,
             activity: class.activity,

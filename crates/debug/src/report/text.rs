@@ -15,8 +15,8 @@ use base::RankSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Children, Class, Report, bracketed, clean, confidence_word, counted, loop_lines, motion_word,
-    reason,
+    Children, Report, SeenClass, bracketed, clean, confidence_word, counted, loop_lines,
+    motion_word, reason,
 };
 use crate::{samples::Motion, tree::Threads};
 
@@ -325,7 +325,7 @@ impl Page {
 }
 
 /// Activity, motion and load of a class: `looping,` or `polling,` `98% cpu:`.
-fn state(report: &Report, class: &Class, ellipsis: &str) -> Vec<String> {
+fn state(report: &Report, class: &SeenClass, ellipsis: &str) -> Vec<String> {
     // Who polls runs now and sleeps then: what it did in one look says nothing.
     let activity = (class.motion != Motion::Spinning).then(|| class.activity.to_string());
     let mut words: Vec<String> = activity.into_iter().collect();

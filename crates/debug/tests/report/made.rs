@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::{Rank, RankSet};
 use debug::{
-    report::{Absent, ChildPlace, Children, Class, Command, Merged, Part, Place, Report, Timing},
+    report::{
+        Absent, ChildPlace, Children, Command, Merged, Part, Place, Report, SeenClass, Timing,
+    },
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, FrameKind, Frames, Missing, Source, Wait},
     tree::{Ending, Threads, Which},
@@ -171,7 +173,7 @@ pub(crate) fn four() -> Report {
     }
     report.classes = classes
         .into_iter()
-        .map(|(ranks, frames, activity)| Class {
+        .map(|(ranks, frames, activity)| SeenClass {
             ranks: ranks.clone(),
             frames,
             activity,
@@ -326,7 +328,7 @@ pub(crate) fn many(classes: u32) -> Report {
                 _ => Motion::Stuck,
             };
             let cpu = u64::try_from(ranks.len()).unwrap_or(0) * u64::from(class % 3 * 900);
-            report.classes.push(Class {
+            report.classes.push(SeenClass {
                 ranks: ranks.clone(),
                 frames,
                 activity,

@@ -8,8 +8,8 @@ use base::RankSet;
 
 use super::{
     super::{
-        Class, Report, bracketed, children::NUMBERED, confidence_word, counted, doing, loop_lines,
-        motion_word, outline, reason,
+        Report, SeenClass, bracketed, children::NUMBERED, confidence_word, counted, doing,
+        loop_lines, motion_word, outline, reason,
     },
     escaped,
 };
@@ -151,7 +151,7 @@ struct Row {
 }
 
 /// What a class did over time, with its lines if it ran in circles.
-fn motion(class: &Class) -> String {
+fn motion(class: &SeenClass) -> String {
     let word = motion_word(class.motion).filter(|_| class.motion != Motion::Spinning);
     let word = word.unwrap_or("–");
     let lines = loop_lines(class, "…");
