@@ -43,7 +43,7 @@ use self::{
     reader::Reader,
 };
 use crate::{
-    company::{Company, Peers},
+    peers::{LocalPeers, Peers},
     proto::{Action, CommandId, Extent, FromAgent, Proc, Refusal, ToAgent},
     reply::{Crowded, Description, Partial, PartialSample, PartialStacks},
     report::{Command, Detail, Shown},
@@ -149,7 +149,7 @@ enum State {
 #[derive(Debug)]
 struct Work {
     order: Order,
-    company: Company,
+    peers: LocalPeers,
     /// Who is still to be looked at.
     queue: VecDeque<Subject>,
     /// Who is looked at now, and how.
@@ -392,8 +392,8 @@ impl Agent {
     /// Looks at the ranks of a command, and at the processes below them.
     fn look(&mut self, order: Order, around: &Around, owners: &BTreeMap<i32, u32>) {
         let procs = self.chosen(&order.ranks);
-        let company = around.company(owners);
-        let (children, left_out) = around.children(&company);
+        let peers = around.peers(owners);
+        let (children, left_out) = around.children(&peers);
         self.left_out = self.left_out.max(left_out);
         let ranks = procs.into_iter();
         let ranks = ranks.map(|(rank, proc)| Subject::Rank(rank, proc));
@@ -407,13 +407,13 @@ impl Agent {
         }
         self.first_threads.clear();
         let Some(first) = queue.pop_front() else {
-            self.reply(&order, company, Snapshot::default());
+            self.reply(&order, peers, Snapshot::default());
             return;
         };
         let probe = self.probe(&first);
         self.state = State::Looking(Box::new(Work {
             order,
-            company,
+            peers,
             queue,
             current: (first, probe),
             snapshot: Snapshot::default(),
@@ -449,13 +449,13 @@ impl Agent {
         let Some((probe, subject)) = next else {
             let Work {
                 order,
-                company,
+                peers,
                 current: (subject, _),
                 mut snapshot,
                 ..
             } = *work;
             self.add(&mut snapshot, subject, seen);
-            self.reply(&order, company, snapshot);
+            self.reply(&order, peers, snapshot);
             return;
         };
         let (subject, _) = mem::replace(&mut work.current, (subject, probe));
@@ -486,14 +486,14 @@ impl Agent {
         }
     }
 
-    fn reply(&mut self, order: &Order, mut company: Company, mut snapshot: Snapshot) {
+    fn reply(&mut self, order: &Order, mut peers: LocalPeers, mut snapshot: Snapshot) {
         self.outputs.push_back(Output::LetGo);
         let part = match order.action {
             Action::Sample(extent) => {
                 if extent == Extent::Everybody {
                     let procs = self.chosen(&order.ranks);
-                    company.joining = self.reader.joining(procs.values().map(|proc| proc.pid));
-                    snapshot.company = Peers::of(self.node, company);
+                    peers.joining = self.reader.joining(procs.values().map(|proc| proc.pid));
+                    snapshot.peers = Peers::of(self.node, peers);
                 }
                 Partial::Sample(PartialSample::cut(&self.reader.frames, snapshot))
             }

@@ -26,9 +26,9 @@ use object::{
 use thiserror::Error;
 
 use crate::{
-    company::Joining,
     known,
     maps::Mapping,
+    peers::Joining,
     stack::{Frame, FrameKind, Source},
 };
 use lines::Lines;

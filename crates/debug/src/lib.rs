@@ -7,12 +7,12 @@
 
 pub mod agent;
 pub mod arch;
-pub mod company;
 pub mod image;
 pub mod known;
 pub mod languages;
 pub mod maps;
 pub mod memory;
+pub mod peers;
 pub mod proto;
 pub mod python;
 pub mod reply;

@@ -119,8 +119,8 @@ impl Partial {
         match self {
             Self::Sample(part) => {
                 let snapshot = &part.snapshot;
-                let company = snapshot.company.0.values();
-                let below = company.flat_map(|company| company.below.keys());
+                let peers = snapshot.peers.0.values();
+                let below = peers.flat_map(|peers| peers.below.keys());
                 let mut ranks = snapshot.procs.keys().chain(snapshot.children.keys());
                 let children: usize = snapshot.children.values().map(Vec::len).sum();
                 let is_long = |seen: &Seen| match seen {
@@ -130,7 +130,7 @@ impl Partial {
                 if !ranks.all(is_own) || !{ below }.all(is_own) {
                     return Err(Fault::OtherRanks);
                 }
-                if !snapshot.company.0.keys().all(|&of| of == node) {
+                if !snapshot.peers.0.keys().all(|&of| of == node) {
                     return Err(Fault::OtherNode);
                 }
                 if children > MAX_ALL_CHILDREN || snapshot.all_seen().any(is_long) {
@@ -219,7 +219,7 @@ impl PartialSample {
                 }
             }
         }
-        self.snapshot.company.merge(other.company);
+        self.snapshot.peers.merge(other.peers);
     }
 
     /// The snapshot, with its frames in another table.

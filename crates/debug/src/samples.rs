@@ -25,8 +25,8 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    company::{Joining, Peers, Work},
     known::{self, Kind},
+    peers::{Joining, Peers, Work},
     reply::PartialSample,
     stack::{Activity, FrameId, Frames, Missing, Seen, Snapshot, Thread, Wait},
 };
@@ -217,10 +217,8 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
         track.followed = children::followed(samples, rank, &track.children);
         ranks.insert(rank, track);
     }
-    let several = samples
-        .iter()
-        .any(|it| it.snapshot.company.has_other_jobs());
-    let joins = |sample: &Sample| sample.snapshot.company.joining() == Joining::Possible;
+    let several = samples.iter().any(|it| it.snapshot.peers.has_other_jobs());
+    let joins = |sample: &Sample| sample.snapshot.peers.joining() == Joining::Possible;
     let neighbors = match Peers::work_of_neighbors(samples, span) {
         _ if !samples.iter().any(joins) => Neighbors::Strangers,
         Work::Idle => Neighbors::Idle,

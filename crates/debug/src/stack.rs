@@ -14,7 +14,7 @@ use std::{
 use base::{Arch, Rank};
 use serde::{Deserialize, Serialize};
 
-use crate::{arch, company::Peers};
+use crate::{arch, peers::Peers};
 
 /// A place in a program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -178,8 +178,8 @@ pub struct Snapshot {
     /// What each rank of the target gave.
     pub procs: BTreeMap<Rank, Seen>,
     /// Who else was there; nobody in a snapshot that stands alone, for it takes two to tell who works.
-    #[serde(default)]
-    pub company: Peers,
+    #[serde(default, rename = "company")]
+    pub peers: Peers,
     /// What each rank has started, and what that has: in the order of their numbers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub children: BTreeMap<Rank, Vec<Child>>,

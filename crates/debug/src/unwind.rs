@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     arch::{self, Caches, State, Unwinder},
-    company::Joining,
     image::{Files, Image, Reading, Section},
     maps::{FileId, Mapping},
     memory::{Copied, Memory, Unreadable},
+    peers::Joining,
     stack::{End, Frame, FrameId, FrameKind, Frames, Stack},
 };
 use calls::{Effort, Left, To};

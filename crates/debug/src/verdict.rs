@@ -24,7 +24,7 @@ use self::{
     rules::{Need, Odd, Rule},
 };
 use crate::{
-    company::Work,
+    peers::Work,
     samples::{Jobs, Neighbors, Observation},
     stack::{Activity, FrameId, Frames},
 };

@@ -9,7 +9,7 @@ use base::Rank;
 
 use super::kernel::Process;
 use crate::{
-    company::{self, Company},
+    peers::{self, LocalPeers},
     proto::Proc,
 };
 
@@ -23,8 +23,8 @@ pub const MAX_ALL_CHILDREN: usize = 1024;
 pub(super) struct Around {
     /// All of them: who has one of their numbers later may be another.
     processes: BTreeMap<i32, Process>,
-    listed: Vec<company::Process>,
-    /// The ranks that are there. Those that have ended have no company: their numbers were used again.
+    listed: Vec<peers::Process>,
+    /// The ranks that are there. Those that have ended have no peers: their numbers were used again.
     ranks: BTreeMap<Rank, i32>,
     /// The agent's own process.
     own: i32,
@@ -38,7 +38,7 @@ impl Around {
         let processes: BTreeMap<i32, Process> =
             living.map(|process| (process.pid, process)).collect();
         let listed = processes.values();
-        let listed = listed.map(|process| company::Process {
+        let listed = listed.map(|process| peers::Process {
             pid: process.pid,
             parent: process.parent,
             name: process.name.clone(),
@@ -68,22 +68,22 @@ impl Around {
             asked.borrow_mut().insert(pid);
             Some(0)
         };
-        let _ = Company::of(&self.listed, &self.ranks, self.own, owner);
+        let _ = LocalPeers::of(&self.listed, &self.ranks, self.own, owner);
         asked.into_inner().into_iter().collect()
     }
 
     /// Who matters.
-    pub(super) fn company(&self, owners: &BTreeMap<i32, u32>) -> Company {
+    pub(super) fn peers(&self, owners: &BTreeMap<i32, u32>) -> LocalPeers {
         let owner = |pid| owners.get(&pid).copied();
-        Company::of(&self.listed, &self.ranks, self.own, owner)
+        LocalPeers::of(&self.listed, &self.ranks, self.own, owner)
     }
 
     /// The processes below ranks, as far as they are looked at, and how many more there are.
-    pub(super) fn children(&self, company: &Company) -> (Vec<(Rank, Process)>, usize) {
-        let all: usize = company.below.values().map(|crowd| crowd.pids.len()).sum();
-        let below = company.below.iter();
-        let below = below.flat_map(|(&rank, crowd)| {
-            let pids = crowd.pids.iter().take(MAX_CHILDREN);
+    pub(super) fn children(&self, peers: &LocalPeers) -> (Vec<(Rank, Process)>, usize) {
+        let all: usize = peers.below.values().map(|group| group.pids.len()).sum();
+        let below = peers.below.iter();
+        let below = below.flat_map(|(&rank, group)| {
+            let pids = group.pids.iter().take(MAX_CHILDREN);
             pids.map(move |pid| (rank, pid))
         });
         let found = below.filter_map(|(rank, pid)| Some((rank, self.processes.get(pid)?.clone())));

@@ -6,8 +6,9 @@ use base::Arch;
 
 use super::kernel::{Identity, Lent};
 use crate::{
-    company::Joining,
-    image, maps, python,
+    image, maps,
+    peers::Joining,
+    python,
     report::Detail,
     stack::Frames,
     unwind::{Build, Code, Images},

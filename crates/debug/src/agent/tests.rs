@@ -260,7 +260,7 @@ fn processes_below_ranks_are_looked_at_and_those_that_ended_are_not_told() {
     let children = &first.snapshot.children[&Rank(0)];
     let pids: Vec<i32> = children.iter().map(|child| child.pid).collect();
     assert_eq!(pids, [20]);
-    assert!(first.snapshot.company.0.is_empty());
+    assert!(first.snapshot.peers.0.is_empty());
     node.tell(order(2, Action::Sample(Extent::Everybody)));
     let Some(FromAgent::Done {
         part: Partial::Sample(all),
@@ -269,7 +269,7 @@ fn processes_below_ranks_are_looked_at_and_those_that_ended_are_not_told() {
     else {
         panic!("it answers");
     };
-    let below = all.snapshot.company.below(Rank(0)).unwrap();
+    let below = all.snapshot.peers.below(Rank(0)).unwrap();
     assert_eq!(below.pids, [20, 21].into());
 }
 
@@ -289,8 +289,8 @@ fn what_another_launcher_of_the_same_user_has_started_is_a_neighbor() {
         panic!("it answers");
     };
     assert!(node.asked.contains(&"owners".to_owned()));
-    let company = &all.snapshot.company.0[&NodeId(0)];
-    assert_eq!(company.neighbors.pids, [61].into());
+    let peers = &all.snapshot.peers.0[&NodeId(0)];
+    assert_eq!(peers.neighbors.pids, [61].into());
 }
 
 #[test]

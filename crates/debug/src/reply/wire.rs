@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::{PartialSample, PartialStacks};
 use crate::{
-    company::Peers,
+    peers::Peers,
     report::Merged,
     stack::{Child, Frame, Frames, Missing, Seen, Snapshot},
     tree::Tree,
@@ -62,21 +62,21 @@ pub(super) struct WireSample {
     frames: Vec<Frame>,
     procs: BTreeMap<Rank, Seen>,
     children: BTreeMap<Rank, Vec<Child>>,
-    company: Peers,
+    peers: Peers,
 }
 
 impl From<PartialSample> for WireSample {
     fn from(part: PartialSample) -> Self {
         let Snapshot {
             procs,
-            company,
+            peers,
             children,
         } = part.snapshot;
         Self {
             frames: part.frames.into(),
             procs,
             children,
-            company,
+            peers,
         }
     }
 }
@@ -89,7 +89,7 @@ impl TryFrom<WireSample> for PartialSample {
             frames: table(wire.frames)?,
             snapshot: Snapshot {
                 procs: wire.procs,
-                company: wire.company,
+                peers: wire.peers,
                 children: wire.children,
             },
         };

@@ -73,10 +73,10 @@ pub(super) fn followed(
     rank: Rank,
     children: &BTreeMap<i32, ChildTrack>,
 ) -> Followed {
-    let crowds = samples
+    let groups = samples
         .iter()
-        .filter_map(|sample| sample.snapshot.company.below(rank));
-    let mut pids = crowds.flat_map(|crowd| &crowd.pids);
+        .filter_map(|sample| sample.snapshot.peers.below(rank));
+    let mut pids = groups.flat_map(|group| &group.pids);
     let is_seen = |pid| children.get(pid).is_some_and(|child| child.main.is_some());
     if pids.all(is_seen) && children.keys().all(is_seen) {
         Followed::All

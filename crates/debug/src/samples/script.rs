@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, time::Duration};
 use base::{NodeId, Rank, RankSet};
 
 use super::{Recording, Sample};
-use crate::company::{Company, Joining};
+use crate::peers::{Joining, LocalPeers};
 use crate::stack::{
     Activity, Child, End, Frame, FrameKind, Missing, Seen, Snapshot, Source, Stack, Thread, Wait,
 };
@@ -36,7 +36,7 @@ pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
             let (who, what) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
             if let Ok(percent) = what.parse::<f64>() {
                 let cpu = (at + every).mul_f64(percent / 100.0);
-                joins(snapshot.company.0.entry(NodeId(0)).or_default(), who, cpu);
+                joins(snapshot.peers.0.entry(NodeId(0)).or_default(), who, cpu);
                 continue;
             }
             if let Some(child) = who.strip_prefix("child ") {
@@ -45,8 +45,8 @@ pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
                 };
                 let pid: i32 = pid.parse().unwrap();
                 let rank = Rank(rank.parse().unwrap());
-                let company = snapshot.company.0.entry(NodeId(0)).or_default();
-                let below = company.below.entry(rank).or_default();
+                let peers = snapshot.peers.0.entry(NodeId(0)).or_default();
+                let below = peers.below.entry(rank).or_default();
                 below.pids.insert(pid);
                 if what == "not looked at" {
                     continue;
@@ -117,26 +117,23 @@ fn thread(
     }
 }
 
-fn joins(company: &mut Company, who: &str, cpu: Duration) {
-    let crowd = match who.strip_prefix("below ") {
-        Some(rank) => company
-            .below
-            .entry(Rank(rank.parse().unwrap()))
-            .or_default(),
+fn joins(peers: &mut LocalPeers, who: &str, cpu: Duration) {
+    let group = match who.strip_prefix("below ") {
+        Some(rank) => peers.below.entry(Rank(rank.parse().unwrap())).or_default(),
         None if who == "neighbor" => {
-            company.joining = Joining::Possible;
-            &mut company.neighbors
+            peers.joining = Joining::Possible;
+            &mut peers.neighbors
         }
-        None => &mut company.beside,
+        None => &mut peers.beside,
     };
-    crowd.cpu += cpu;
-    if who.starts_with("below") && !crowd.pids.is_empty() {
+    group.cpu += cpu;
+    if who.starts_with("below") && !group.pids.is_empty() {
         return;
     }
-    let pid = 1_000 + i32::try_from(crowd.pids.len()).unwrap();
-    crowd.pids.insert(pid);
+    let pid = 1_000 + i32::try_from(group.pids.len()).unwrap();
+    group.pids.insert(pid);
     if who == "job" {
-        company.jobs.insert(pid);
+        peers.jobs.insert(pid);
     }
 }
 

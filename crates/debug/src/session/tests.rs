@@ -9,7 +9,7 @@ use crate::{
         SIGN_OF_LIFE,
         fake::{FakeProcess, Node, STARTED},
     },
-    company::Peers,
+    peers::Peers,
     proto::Refusal,
     report::{Command as CommandLine, Detail},
     samples::{Boundary, Recording},
@@ -451,7 +451,7 @@ fn a_verdict_over_two_nodes_sees_the_peers_of_each() {
         let Partial::Sample(sample) = pair.reply().answer else {
             panic!("samples were asked for");
         };
-        assert_eq!(sample.snapshot.company.0.len(), 2);
+        assert_eq!(sample.snapshot.peers.0.len(), 2);
         recording.push(Duration::from_secs(at), sample);
     }
     let all = recording.observe(Boundary::Known);
@@ -505,7 +505,7 @@ fn partial(agent: u32, picks: &[(u32, u8)]) -> (PartialSample, Description) {
             ..Description::default()
         });
     }
-    snapshot.company = Peers::of(NodeId(agent), crate::company::Company::default());
+    snapshot.peers = Peers::of(NodeId(agent), crate::peers::LocalPeers::default());
     (PartialSample { frames, snapshot }, description)
 }
 
@@ -534,7 +534,7 @@ fn told(sample: &PartialSample) -> String {
         }
     });
     let told: Vec<String> = told.collect();
-    format!("{} {:?}", told.join("\n"), sample.snapshot.company)
+    format!("{} {:?}", told.join("\n"), sample.snapshot.peers)
 }
 
 fn stacks_told(part: &PartialStacks) -> String {

@@ -11,7 +11,7 @@ use super::{
     stances, words,
 };
 use crate::{
-    company::Work,
+    peers::Work,
     samples::{Jobs, Neighbors, Observation},
     stack::Frames,
 };
@@ -78,7 +78,7 @@ fn odd(frames: &Frames, all: &Observation, stances: &Stances) -> Option<String> 
             if one { "it" } else { "them" }
         );
     }
-    if let Some(more) = company(all, stances) {
+    if let Some(more) = peers(all, stances) {
         said.push_str("; ");
         said.push_str(&more);
     }
@@ -86,7 +86,7 @@ fn odd(frames: &Frames, all: &Observation, stances: &Stances) -> Option<String> 
 }
 
 /// Whose work keeps us from a verdict.
-fn company(all: &Observation, stances: &Stances) -> Option<String> {
+fn peers(all: &Observation, stances: &Stances) -> Option<String> {
     let works = |rank: &Rank| {
         let track = all.ranks.get(rank);
         track.is_some_and(|track| track.below == Work::AtWork)

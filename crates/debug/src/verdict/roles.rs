@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    company::Work,
     known::Kind,
+    peers::Work,
     samples::{ChildTrack, Crew, Followed, Motion, Observation, RankTrack, Track},
     stack::{Activity, Missing},
 };

@@ -134,7 +134,7 @@ fn a_stack_has_no_frame_that_is_in_no_table() {
         };
         let seen = Seen::Threads(Vec::new());
         sample.snapshot.procs.insert(Rank(8), seen);
-        sample.snapshot.company.0.remove(&NodeId(7));
+        sample.snapshot.peers.0.remove(&NodeId(7));
     });
     assert!(right.is_ok());
 }

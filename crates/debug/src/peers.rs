@@ -44,7 +44,7 @@ pub struct Process {
 
 /// Some processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Crowd {
+pub struct PeerGroup {
     /// Their numbers.
     pub pids: BTreeSet<i32>,
     /// The processor time that all of them have used.
@@ -53,16 +53,16 @@ pub struct Crowd {
 
 /// All processes that matter to a job, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Company {
+pub struct LocalPeers {
     /// What each rank has started, where that is anything.
-    pub below: BTreeMap<Rank, Crowd>,
+    pub below: BTreeMap<Rank, PeerGroup>,
     /// What the launcher of the job, or the parent of its ranks, has started beside them.
-    pub beside: Crowd,
+    pub beside: PeerGroup,
     /// Those of them that the launcher has started itself: they are ranks of other jobs.
     pub jobs: BTreeSet<i32>,
     /// What other launchers of the same user have started.
     #[serde(default)]
-    pub neighbors: Crowd,
+    pub neighbors: PeerGroup,
     /// Whether the job can have joined one of theirs.
     #[serde(default)]
     pub joining: Joining,
@@ -89,7 +89,7 @@ pub enum Work {
     AtWork,
 }
 
-impl Company {
+impl LocalPeers {
     /// What of these processes matters to a job with these ranks, for us, who look. `owner` gives the user of a process, where
     /// that is known; it is asked for few of them, because the answer costs a read of a file.
     #[must_use]
@@ -117,7 +117,7 @@ impl Company {
             .collect();
         let users: LazyCell<BTreeSet<u32>, _> =
             LazyCell::new(|| ranks.values().filter_map(|&pid| owner(pid)).collect());
-        let mut company = Self::default();
+        let mut peers = Self::default();
         for process in processes {
             let pid = process.pid;
             if by_pid.contains_key(&pid) || is_launcher(pid) || nobody.contains(&pid) {
@@ -125,43 +125,43 @@ impl Company {
             }
             let below = above(pid).find_map(|pid| by_pid.get(&pid));
             if let Some(&rank) = below {
-                company.below.entry(rank).or_default().add(process);
+                peers.below.entry(rank).or_default().add(process);
             } else if roots.contains(&pid) || above(pid).any(|pid| roots.contains(&pid)) {
-                company.beside.add(process);
+                peers.beside.add(process);
                 if is_launcher(process.parent) {
-                    company.jobs.insert(pid);
+                    peers.jobs.insert(pid);
                 }
             } else if above(pid).any(is_anothers)
                 && owner(pid).is_some_and(|it| users.contains(&it))
             {
-                company.neighbors.add(process);
+                peers.neighbors.add(process);
             }
         }
-        company
+        peers
     }
 }
 
 /// Who matters to a job on each of its nodes, at one moment: a number means another process on another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Peers(pub BTreeMap<NodeId, Company>);
+pub struct Peers(pub BTreeMap<NodeId, LocalPeers>);
 
 impl Peers {
     /// Those of one node.
     #[must_use]
-    pub fn of(node: NodeId, company: Company) -> Self {
-        Self(BTreeMap::from([(node, company)]))
+    pub fn of(node: NodeId, peers: LocalPeers) -> Self {
+        Self(BTreeMap::from([(node, peers)]))
     }
 
     /// Adds those of other nodes. Of a node that is in both, what is there already stays.
     pub fn merge(&mut self, other: Self) {
-        for (node, company) in other.0 {
-            self.0.entry(node).or_insert(company);
+        for (node, peers) in other.0 {
+            self.0.entry(node).or_insert(peers);
         }
     }
 
     /// What a rank has started, where that is anything.
     #[must_use]
-    pub fn below(&self, rank: Rank) -> Option<&Crowd> {
+    pub fn below(&self, rank: Rank) -> Option<&PeerGroup> {
         self.0.values().find_map(|it| it.below.get(&rank))
     }
 
@@ -181,32 +181,29 @@ impl Peers {
     /// What those below a rank have done in all looks.
     #[must_use]
     pub fn work_below(samples: &[Sample], rank: Rank, span: Duration) -> Work {
-        Crowd::work(
-            samples.iter().map(|it| it.snapshot.company.below(rank)),
-            span,
-        )
+        PeerGroup::work(samples.iter().map(|it| it.snapshot.peers.below(rank)), span)
     }
 
     /// What those beside the ranks have done in all looks.
     #[must_use]
     pub fn work_beside(samples: &[Sample], span: Duration) -> Work {
-        Self::work(samples, span, |company| &company.beside)
+        Self::work(samples, span, |peers| &peers.beside)
     }
 
     /// What the neighbors have done in all looks.
     #[must_use]
     pub fn work_of_neighbors(samples: &[Sample], span: Duration) -> Work {
-        Self::work(samples, span, |company| &company.neighbors)
+        Self::work(samples, span, |peers| &peers.neighbors)
     }
 
     /// What some of each node have done in all looks.
-    fn work(samples: &[Sample], span: Duration, which: fn(&Company) -> &Crowd) -> Work {
-        let nodes = samples.iter().flat_map(|it| it.snapshot.company.0.keys());
+    fn work(samples: &[Sample], span: Duration, which: fn(&LocalPeers) -> &PeerGroup) -> Work {
+        let nodes = samples.iter().flat_map(|it| it.snapshot.peers.0.keys());
         let nodes: BTreeSet<NodeId> = nodes.copied().collect();
         let work = nodes.into_iter().map(|node| {
-            let crowds = samples.iter();
-            let crowds = crowds.map(|it| it.snapshot.company.0.get(&node).map(which));
-            Crowd::work(crowds, span)
+            let groups = samples.iter();
+            let groups = groups.map(|it| it.snapshot.peers.0.get(&node).map(which));
+            PeerGroup::work(groups, span)
         });
         work.max().unwrap_or_default()
     }
@@ -215,9 +212,9 @@ impl Peers {
 /// What is written of a job on one node is what was written before there were several.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Written<Company, Nodes> {
-    One(Company),
-    Several(Nodes),
+enum Written<One, Several> {
+    One(One),
+    Several(Several),
 }
 
 impl Serialize for Peers {
@@ -226,8 +223,8 @@ impl Serialize for Peers {
             return self.0.serialize(serializer);
         }
         match self.0.get(&NodeId(0)) {
-            None if self.0.is_empty() => Company::default().serialize(serializer),
-            Some(company) if self.0.len() == 1 => company.serialize(serializer),
+            None if self.0.is_empty() => LocalPeers::default().serialize(serializer),
+            Some(peers) if self.0.len() == 1 => peers.serialize(serializer),
             _ => self.0.serialize(serializer),
         }
     }
@@ -239,13 +236,13 @@ impl<'de> Deserialize<'de> for Peers {
             return BTreeMap::deserialize(deserializer).map(Self);
         }
         Ok(match Written::deserialize(deserializer)? {
-            Written::One(company) => Self::of(NodeId(0), company),
+            Written::One(peers) => Self::of(NodeId(0), peers),
             Written::Several(nodes) => Self(nodes),
         })
     }
 }
 
-impl Crowd {
+impl PeerGroup {
     fn add(&mut self, process: &Process) {
         self.pids.insert(process.pid);
         self.cpu += process.cpu;
@@ -255,8 +252,8 @@ impl Crowd {
         let Some(first) = looks.next() else {
             return Work::Idle;
         };
-        let time = |crowd: Option<&Self>| crowd.map_or(Duration::ZERO, |it| it.cpu);
-        let pids = |crowd: Option<&'a Self>| crowd.map(|it| &it.pids).filter(|it| !it.is_empty());
+        let time = |group: Option<&Self>| group.map_or(Duration::ZERO, |it| it.cpu);
+        let pids = |group: Option<&'a Self>| group.map(|it| &it.pids).filter(|it| !it.is_empty());
         let limit = time(first) + span / LITTLE + TICKS;
         if looks.all(|look| pids(look) == pids(first) && time(look) <= limit) {
             Work::Idle
@@ -266,7 +263,7 @@ impl Crowd {
     }
 }
 
-/// Below which process the company of a rank is: the outermost of the launchers one above the other, or the rank's parent.
+/// Below which process the peers of a rank is: the outermost of the launchers one above the other, or the rank's parent.
 fn root(
     above: impl Iterator<Item = i32> + Clone,
     is_launcher: &impl Fn(i32) -> bool,
@@ -281,7 +278,7 @@ mod tests {
     use super::*;
 
     /// `pid parent name` each.
-    fn company(processes: &[(i32, i32, &str)], ranks: &[i32]) -> Company {
+    fn peers(processes: &[(i32, i32, &str)], ranks: &[i32]) -> LocalPeers {
         let process = |&(pid, parent, name): &(i32, i32, &str)| Process {
             pid,
             parent,
@@ -294,16 +291,16 @@ mod tests {
         };
         let listed: Vec<Process> = processes.iter().map(process).collect();
         let ranks = ranks.iter().zip(0..).map(|(&pid, rank)| (Rank(rank), pid));
-        Company::of(&listed, &ranks.collect(), 99, owner)
+        LocalPeers::of(&listed, &ranks.collect(), 99, owner)
     }
 
-    fn pids(crowd: &Crowd) -> Vec<i32> {
-        crowd.pids.iter().copied().collect()
+    fn pids(group: &PeerGroup) -> Vec<i32> {
+        group.pids.iter().copied().collect()
     }
 
     #[test]
     fn below_a_rank_is_what_it_has_started() {
-        let found = company(
+        let found = peers(
             &[
                 (1, 0, "init"),
                 (5, 1, "mpiexec"),
@@ -323,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_spawned_job_is_beside_its_parent_whichever_proxy_has_it() {
-        let found = company(
+        let found = peers(
             &[
                 (4, 1, "bash"),
                 (5, 4, "mpiexec.hydra"),
@@ -342,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_stands_between_a_launcher_and_a_rank_is_nobody() {
-        let found = company(
+        let found = peers(
             &[
                 (5, 1, "mpiexec"),
                 (6, 5, "hydra_pmi_proxy"),
@@ -354,9 +351,9 @@ mod tests {
             ],
             &[10, 13],
         );
-        assert_eq!(found, Company::default());
+        assert_eq!(found, LocalPeers::default());
         // What a wrapper has started beside its rank is somebody, and no job.
-        let found = company(
+        let found = peers(
             &[
                 (5, 1, "mpiexec"),
                 (6, 5, "hydra_pmi_proxy"),
@@ -372,7 +369,7 @@ mod tests {
 
     #[test]
     fn without_a_launcher_it_is_what_the_parent_has_started_but_not_we() {
-        let found = company(
+        let found = peers(
             &[
                 (1, 0, "init"),
                 (4, 1, "python3"),
@@ -386,13 +383,13 @@ mod tests {
         );
         assert_eq!(pids(&found.beside), [12]);
         assert_eq!(found.jobs, BTreeSet::new());
-        let orphan = company(&[(1, 0, "init"), (10, 1, "a.out"), (11, 1, "cc1")], &[10]);
-        assert_eq!(orphan, Company::default());
+        let orphan = peers(&[(1, 0, "init"), (10, 1, "a.out"), (11, 1, "cc1")], &[10]);
+        assert_eq!(orphan, LocalPeers::default());
     }
 
     #[test]
     fn neighbors_are_what_the_users_other_launchers_have_started() {
-        let found = company(
+        let found = peers(
             &[
                 (4, 1, "bash"),
                 (5, 4, "mpiexec"),
@@ -431,24 +428,24 @@ mod tests {
             (41, 40, "server"),
             (99, 1, "dbgr"),
         ];
-        let found = company(&script, &[10]);
+        let found = peers(&script, &[10]);
         assert_eq!(pids(&found.neighbors), [20, 41]);
         assert!(found.beside.pids.is_empty());
     }
 
     #[test]
     fn who_uses_a_processor_or_comes_or_goes_is_at_work() {
-        let crowd = |pids: &[i32], ms| Crowd {
+        let group = |pids: &[i32], ms| PeerGroup {
             pids: pids.iter().copied().collect(),
             cpu: Duration::from_millis(ms),
         };
-        let work = |looks: &[Crowd]| {
+        let work = |looks: &[PeerGroup]| {
             let looks = looks.iter().map(Some);
-            Crowd::work(looks, Duration::from_secs(2))
+            PeerGroup::work(looks, Duration::from_secs(2))
         };
-        assert_eq!(work(&[crowd(&[7], 10), crowd(&[7], 40)]), Work::Idle);
-        assert_eq!(work(&[crowd(&[7], 10), crowd(&[7], 90)]), Work::AtWork);
-        assert_eq!(work(&[crowd(&[7], 10), crowd(&[8], 10)]), Work::AtWork);
-        assert_eq!(work(&[crowd(&[], 0), crowd(&[], 0)]), Work::Idle);
+        assert_eq!(work(&[group(&[7], 10), group(&[7], 40)]), Work::Idle);
+        assert_eq!(work(&[group(&[7], 10), group(&[7], 90)]), Work::AtWork);
+        assert_eq!(work(&[group(&[7], 10), group(&[8], 10)]), Work::AtWork);
+        assert_eq!(work(&[group(&[], 0), group(&[], 0)]), Work::Idle);
     }
 }
