@@ -4,10 +4,10 @@ mod args;
 mod ask;
 mod live;
 mod local;
-mod looks;
 mod machine;
 pub(crate) mod messages;
 mod output;
+mod sampling;
 mod watch;
 
 use std::{
@@ -33,9 +33,9 @@ use os::Pid;
 use self::{
     args::{Command, CommandLine, Destination, TargetArgs},
     local::Local,
-    looks::Ended,
     machine::Machine,
     messages::FileThere,
+    sampling::Ended,
 };
 use crate::{args::MessageFormat, exit};
 
@@ -50,7 +50,7 @@ pub fn dbgr() -> ExitCode {
     let code = match CommandLine::try_parse_from(args::words(env::args_os())) {
         Ok(line) => match line.command {
             Command::Stacks(args) => stacks(&args),
-            Command::Verdict(args) => looks::verdict(&args),
+            Command::Verdict(args) => sampling::verdict(&args),
             Command::Report(args) => write_report(&args),
             Command::Watch(args) => watch::watch(&args),
         },
@@ -167,7 +167,7 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended)
     let mut local = Local::new(detail);
     local.follow(&target);
     let finding = start.elapsed();
-    let (recording, ended, looking) = looks::take(plan, &mut local);
+    let (recording, ended, looking) = sampling::take(plan, &mut local);
     let samples = &recording.samples;
     if ended == Ended::Interrupted {
         say(&messages::interrupted(samples.len(), plan.samples.number()));

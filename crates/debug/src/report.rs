@@ -37,7 +37,7 @@ pub use self::{
     json::{BadReport, VERSION, from_json, json},
     making::Origin,
     merged::{Merged, Shown},
-    text::{Colour, Detail, Guides, Look, text},
+    text::{Colour, Detail, Guides, Layout, text},
 };
 
 /// Everything that is known of a target, seen once or several times.

@@ -31,20 +31,20 @@ mod tests;
 /// come late make the window hold fewer.
 pub const PARTS: u32 = 12;
 /// Looks that are kept at most, where they come faster than they should.
-const MAX_LOOKS: usize = 64;
+const MAX_SAMPLES: usize = 64;
 
 /// What was seen at one moment.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct Observed {
     /// The stacks; its time is that since the watch began.
     pub sample: Sample,
     /// What each rank has done that its stacks do not show.
-    pub deeds: BTreeMap<Rank, Deeds>,
+    pub progress: BTreeMap<Rank, Progress>,
 }
 
 /// What a rank has done since it began, with the processes below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Deeds {
+pub struct Progress {
     /// Bytes written, to files, pipes and terminals.
     pub written: u64,
     /// The processor time of the processes below it, which are no ranks: a rank that waits for them does not hang while they
@@ -68,7 +68,7 @@ pub enum Cause {
 #[derive(Debug)]
 pub struct Watch {
     idle: Duration,
-    looks: VecDeque<Look>,
+    looks: VecDeque<Observed>,
     state: State,
 }
 
@@ -98,7 +98,7 @@ impl Watch {
     }
 
     /// Takes in a look; the cause, where there is something new to be told.
-    pub fn see(&mut self, frames: &Frames, look: Look) -> Option<Cause> {
+    pub fn see(&mut self, frames: &Frames, look: Observed) -> Option<Cause> {
         let now = look.sample.at;
         if is_paused(&observe(
             frames,
@@ -110,8 +110,8 @@ impl Watch {
         }
         self.looks.push_back(look);
         // The oldest one that is kept is as old as the idle time, or nearly.
-        let is_old = |look: &Look| now.saturating_sub(look.sample.at) >= self.idle;
-        while self.looks.get(1).is_some_and(is_old) || self.looks.len() > MAX_LOOKS {
+        let is_old = |look: &Observed| now.saturating_sub(look.sample.at) >= self.idle;
+        while self.looks.get(1).is_some_and(is_old) || self.looks.len() > MAX_SAMPLES {
             self.looks.pop_front();
         }
         let begin = self.looks.front().map_or(now, |it| it.sample.at);
@@ -158,10 +158,10 @@ impl Watch {
         let pairs = self.looks.iter().zip(self.looks.iter().skip(1));
         pairs.into_iter().all(|(before, after)| {
             let time = after.sample.at.saturating_sub(before.sample.at);
-            before.deeds.len() == after.deeds.len()
-                && before.deeds.iter().all(|(rank, &deeds)| {
-                    let after = after.deeds.get(rank);
-                    after.is_some_and(|&after| is_alike(deeds, after, time))
+            before.progress.len() == after.progress.len()
+                && before.progress.iter().all(|(rank, &progress)| {
+                    let after = after.progress.get(rank);
+                    after.is_some_and(|&after| is_alike(progress, after, time))
                 })
         })
     }
@@ -178,7 +178,7 @@ impl Watch {
 }
 
 /// Whether two looks may differ so in what a rank has done while it stands for this time.
-fn is_alike(before: Deeds, after: Deeds, time: Duration) -> bool {
+fn is_alike(before: Progress, after: Progress, time: Duration) -> bool {
     let below = after.below.saturating_sub(before.below);
     // Where one of them has ended, its time is gone from the sum.
     before.written == after.written && before.below <= after.below && below <= time / LITTLE

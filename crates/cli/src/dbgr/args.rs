@@ -69,7 +69,7 @@ pub(super) enum Command {
     Stacks(Stacks),
     /// Looks several times at processes that are named one by one, and says classes and verdicts
     #[command(hide = true)]
-    Verdict(super::looks::Args),
+    Verdict(super::sampling::Args),
     /// Writes what there is to see into one page, to look at and to send to a colleague
     Report(Report),
     /// Follows a job until it ends, and reports where its ranks are when nothing moves any more
@@ -85,7 +85,7 @@ pub(super) struct Stacks {
     #[arg(long)]
     pub(super) explain: bool,
     #[command(flatten)]
-    pub(super) looks: Looks,
+    pub(super) looks: Sampling,
     #[command(flatten)]
     pub(super) output: Output,
 }
@@ -96,7 +96,7 @@ pub(super) struct Report {
     #[command(flatten)]
     pub(super) target: TargetArgs,
     #[command(flatten)]
-    pub(super) looks: Looks,
+    pub(super) looks: Sampling,
     /// The file to write: HTML that needs no other file and no network; - for stdout. If nothing is said it is named after
     /// what is looked at, and no file is overwritten
     #[arg(short, long, value_name = "FILE")]
@@ -187,7 +187,7 @@ pub(super) enum MessageForm {
 
 /// How often it is looked.
 #[derive(Clone, Copy, Debug, Args)]
-pub(super) struct Looks {
+pub(super) struct Sampling {
     /// How often to look. If nothing else is said, `stacks` looks once, and `report` for as long as a verdict needs: 2 s, or
     /// up to 15 s where more could be told then. 1000 looks are the most. From two looks on it is said what moves, what is stuck and what may be wrong
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SAMPLES)))]
@@ -198,7 +198,7 @@ pub(super) struct Looks {
     every: Option<Duration>,
 }
 
-impl Looks {
+impl Sampling {
     /// What is planned, where it is `usual` to look so often.
     pub(super) fn plan(self, usual: Samples) -> Plan {
         Plan {

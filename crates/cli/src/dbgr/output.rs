@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use debug::report::{self, Colour, Detail, Guides, Look, Origin, Part, Report};
+use debug::report::{self, Colour, Detail, Guides, Layout, Origin, Part, Report};
 
 use super::args::{Output, When};
 use crate::render::{WallClock, rfc3339};
@@ -62,7 +62,7 @@ pub(super) fn shown(report: &Report, output: &Output) -> String {
         .flatten()
         .map(|size| usize::from(size.columns))
         .filter(|&columns| columns > 0);
-    let look = Look {
+    let look = Layout {
         width: output.width.or(columns).unwrap_or(WIDTH),
         detail: detail(output),
         colour,

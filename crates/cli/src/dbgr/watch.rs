@@ -20,7 +20,7 @@ use debug::{
     samples::Sample,
     stack::{Frames, Missing, Seen},
     target::{self, Target, Wish},
-    watch::{Cause, Deeds, Look, Watch},
+    watch::{Cause, Observed, Progress, Watch},
 };
 use message::Message;
 use os::{Clock, Event, Interest, Loop, Pid, Token};
@@ -37,7 +37,7 @@ use crate::{args::MessageFormat, exit};
 /// How long before the time limit the report is begun, unless half of the time is shorter.
 const LEAD: Duration = Duration::from_secs(5);
 /// Looks before the time limit: with fewer nothing is said about what is stuck.
-const LAST_LOOKS: u32 = 3;
+const LAST_SAMPLES: u32 = 3;
 /// Reports of one job: one that stands, moves a little and stands again need not fill the disk.
 const MAX_REPORTS: u32 = 10;
 /// Frames that are kept, beyond which what is known is forgotten and learnt anew.
@@ -279,11 +279,11 @@ impl<'a> Watcher<'a> {
         self.local.follow(target);
         let sample = self.local.sample(Extent::Everybody);
         let snapshot = sample.with_frames_in(&mut self.frames);
-        let deeds = deeds(target);
+        let progress = progress(target);
         self.spent += self.begin.elapsed().saturating_sub(at);
-        let look = Look {
+        let look = Observed {
             sample: Sample { at, snapshot },
-            deeds,
+            progress,
         };
         self.watch.see(&self.frames, look)
     }
@@ -293,7 +293,7 @@ impl<'a> Watcher<'a> {
             return Ok(Woken::Time);
         };
         let left = limit.saturating_sub(self.begin.elapsed());
-        for _ in 1..LAST_LOOKS {
+        for _ in 1..LAST_SAMPLES {
             self.look();
             let woken = self.wait_while_it_lasts(self.begin.elapsed() + left / 4)?;
             if let Woken::Over(_) = woken {
@@ -417,13 +417,13 @@ fn is_alive(proc: &target::Proc) -> bool {
 }
 
 /// What each rank has done, with the processes below it: every process is looked up once, whatever number of ranks there is.
-fn deeds(target: &Target) -> BTreeMap<Rank, Deeds> {
+fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
     let processes: BTreeMap<Pid, os::ProcessInfo> = os::all_processes()
         .into_iter()
         .filter_map(os::inspect)
         .map(|info| (info.pid, info))
         .collect();
-    // What is done by whoever has the number of a rank that has ended is none of its deeds.
+    // What is done by whoever has the number of a rank that has ended is none of its progress.
     let is_same = |pid: Pid, started| {
         let info = processes.get(&pid);
         info.is_some_and(|info| info.start_time == started)
@@ -434,12 +434,12 @@ fn deeds(target: &Target) -> BTreeMap<Rank, Deeds> {
         .map(|(rank, (pid, _))| (pid, rank))
         .collect();
     let written = |pid| os::bytes_written(pid).unwrap_or_default();
-    let mut deeds: BTreeMap<Rank, Deeds> = ranks
+    let mut progress: BTreeMap<Rank, Progress> = ranks
         .iter()
         .map(|(&pid, &rank)| {
             let below = Duration::ZERO;
             let written = written(pid);
-            (rank, Deeds { written, below })
+            (rank, Progress { written, below })
         })
         .collect();
     let parent = |pid: &Pid| processes.get(pid).map(|info| info.ppid);
@@ -447,12 +447,12 @@ fn deeds(target: &Target) -> BTreeMap<Rank, Deeds> {
         // A number that is used again while we look could close a circle.
         let above = std::iter::successors(parent(&pid), parent);
         let rank = above.take(MAX_DEPTH).find_map(|pid| ranks.get(&pid));
-        if let Some(deeds) = rank.and_then(|rank| deeds.get_mut(rank)) {
-            deeds.written += written(pid);
-            deeds.below += os::processor_time(pid).unwrap_or_default();
+        if let Some(progress) = rank.and_then(|rank| progress.get_mut(rank)) {
+            progress.written += written(pid);
+            progress.below += os::processor_time(pid).unwrap_or_default();
         }
     }
-    deeds
+    progress
 }
 
 /// How long Slurm lets our job run from now on, where we are in one.
@@ -511,7 +511,11 @@ mod tests {
             (Whereabouts::On("n2".to_owned()), false),
         ] {
             let target = target_of_one(pid.as_raw(), place.clone());
-            assert_eq!(deeds(&target).contains_key(&Rank(0)), expected, "{place:?}");
+            assert_eq!(
+                progress(&target).contains_key(&Rank(0)),
+                expected,
+                "{place:?}"
+            );
         }
     }
 }

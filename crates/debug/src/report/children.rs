@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        report::{Colour, Detail, Guides, Look, Report, from_json, html, json, text},
+        report::{Colour, Detail, Guides, Layout, Report, from_json, html, json, text},
         samples::{Boundary, Motion, Recording, script},
         stack::{Missing, Snapshot},
     };
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn shown(recording: Recording) -> String {
-        let look = Look {
+        let look = Layout {
             width: 100,
             detail: Detail::Folded,
             colour: Colour::Never,

@@ -9,7 +9,7 @@ mod parts;
 use std::fmt::Write as _;
 
 use super::{Report, clean};
-use crate::report::{Colour, Detail, Guides, Look, text};
+use crate::report::{Colour, Detail, Guides, Layout, text};
 
 /// Columns of the text at its end.
 const TEXT_WIDTH: usize = 110;
@@ -48,7 +48,7 @@ pub fn html(report: &Report) -> String {
     ] {
         part(report, &mut page);
     }
-    let look = Look {
+    let look = Layout {
         width: TEXT_WIDTH,
         detail: Detail::Folded,
         colour: Colour::Never,

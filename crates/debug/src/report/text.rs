@@ -22,7 +22,7 @@ use crate::{samples::Motion, tree::Threads};
 
 /// How a text looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct Layout {
     /// Columns of the terminal.
     pub width: usize,
     /// How much is shown.
@@ -95,7 +95,7 @@ type Word = Vec<(Style, String)>;
 
 /// A report as text.
 #[must_use]
-pub fn text(report: &Report, look: &Look) -> String {
+pub fn text(report: &Report, look: &Layout) -> String {
     let mut page = Page::new(*look);
     page.line(&heading(report));
     for doubt in &report.doubts {
@@ -171,15 +171,15 @@ impl super::Timing {
 
 /// Lines as they are filled.
 struct Page {
-    look: Look,
+    look: Layout,
     out: String,
 }
 
 impl Page {
-    fn new(look: Look) -> Self {
+    fn new(look: Layout) -> Self {
         let width = look.width.max(MIN_WIDTH);
         Self {
-            look: Look { width, ..look },
+            look: Layout { width, ..look },
             out: String::new(),
         }
     }

@@ -225,7 +225,7 @@ fn a_report_names_the_host_of_a_lost_agent() {
         other => panic!("{other:?}"),
     }
     let report = crate::report::Report::of(recording, Detail::Folded);
-    let look = crate::report::Look {
+    let look = crate::report::Layout {
         width: 80,
         detail: Detail::Folded,
         colour: crate::report::Colour::Never,

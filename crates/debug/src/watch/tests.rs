@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::Rank;
 
-use super::{Cause, Deeds, Look, Watch};
+use super::{Cause, Observed, Progress, Watch};
 use crate::{
     samples::{Boundary, script::looks},
     verdict::{self, RuleId},
@@ -17,11 +17,11 @@ fn told(texts: &[&str], written: &[u64]) -> Vec<(usize, Cause)> {
     let mut told = Vec::new();
     for (number, sample) in recording.samples.into_iter().enumerate() {
         let bytes = written.get(number).or_else(|| written.last()).copied();
-        let look = Look {
+        let look = Observed {
             sample,
-            deeds: BTreeMap::from([(
+            progress: BTreeMap::from([(
                 Rank(0),
-                Deeds {
+                Progress {
                     written: bytes.unwrap_or(0),
                     below: Duration::ZERO,
                 },
@@ -122,8 +122,8 @@ fn ranks_that_poll_are_seen_often_enough_for_a_verdict() {
         let recording = looks(every + late, &texts);
         let mut watch = Watch::new(idle);
         let told = recording.samples.into_iter().find_map(|sample| {
-            let deeds = BTreeMap::new();
-            watch.see(&recording.frames, Look { sample, deeds })
+            let progress = BTreeMap::new();
+            watch.see(&recording.frames, Observed { sample, progress })
         });
         assert_eq!(told, Some(Cause::Idle));
         let kept = watch.recording(&recording.frames);
@@ -138,8 +138,8 @@ fn the_looks_of_the_idle_time_are_kept() {
     let recording = looks(SECOND, &[WAITS; 9]);
     let mut watch = Watch::new(3 * SECOND);
     for sample in recording.samples {
-        let deeds = BTreeMap::new();
-        watch.see(&recording.frames, Look { sample, deeds });
+        let progress = BTreeMap::new();
+        watch.see(&recording.frames, Observed { sample, progress });
     }
     let kept = watch.recording(&recording.frames);
     let times: Vec<u64> = kept.samples.iter().map(|it| it.at.as_secs()).collect();
@@ -171,8 +171,8 @@ fn a_look_at_which_nobody_is_seen_is_kept() {
         let recording = looks(SECOND, &[text; 9]);
         let mut watch = Watch::new(3 * SECOND);
         for sample in recording.samples {
-            let deeds = BTreeMap::new();
-            watch.see(&recording.frames, Look { sample, deeds });
+            let progress = BTreeMap::new();
+            watch.see(&recording.frames, Observed { sample, progress });
         }
         assert_eq!(watch.last().is_some(), is_kept, "{text}");
     }
@@ -188,9 +188,9 @@ fn what_a_rank_has_started_works_for_it() {
         for sample in recording.samples {
             times += 1;
             let below = each * times;
-            let deeds = BTreeMap::from([(Rank(0), Deeds { written: 0, below })]);
+            let progress = BTreeMap::from([(Rank(0), Progress { written: 0, below })]);
             if watch
-                .see(&recording.frames, Look { sample, deeds })
+                .see(&recording.frames, Observed { sample, progress })
                 .is_some()
             {
                 return true;

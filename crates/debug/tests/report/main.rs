@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::RankSet;
 use debug::{
     report::{
-        Colour, Detail, Guides, Look, Phases, Report, bracketed, clean, folded, from_json, html,
+        Colour, Detail, Guides, Layout, Phases, Report, bracketed, clean, folded, from_json, html,
         json, text,
     },
     samples::Motion,
@@ -16,7 +16,7 @@ use debug::{
 };
 use made::{add, four, helped, look, many, set, stack, threads};
 
-const PLAIN: Look = Look {
+const PLAIN: Layout = Layout {
     width: 80,
     detail: Detail::Folded,
     colour: Colour::Never,
@@ -24,7 +24,7 @@ const PLAIN: Look = Look {
 };
 
 fn shown(report: &Report, width: usize) -> String {
-    let said = text(report, &Look { width, ..PLAIN });
+    let said = text(report, &Layout { width, ..PLAIN });
     for line in said.lines() {
         assert!(line.chars().count() <= width.max(40), "{line}");
     }
@@ -116,7 +116,7 @@ fn four_ranks_in_two_classes() {
            · in disk wait ◀ 1 of 4
     4 [0-3] 2 threads: PMIx progress
     "#);
-    let ascii = Look {
+    let ascii = Layout {
         guides: Guides::Ascii,
         width: 50,
         ..PLAIN
@@ -143,7 +143,7 @@ fn four_ranks_in_two_classes() {
            - in disk wait <- 1 of 4
     4 [0-3] 2 threads: PMIx progress
     "#);
-    let full = Look {
+    let full = Layout {
         detail: Detail::Full,
         ..PLAIN
     };
@@ -168,7 +168,7 @@ fn four_ranks_in_two_classes() {
     "#);
     let coloured = text(
         &four(),
-        &Look {
+        &Layout {
             colour: Colour::Ansi,
             ..PLAIN
         },
@@ -271,7 +271,7 @@ fn ten_thousand_ranks() {
     "#);
     let full = text(
         &report,
-        &Look {
+        &Layout {
             detail: Detail::Full,
             ..PLAIN
         },
@@ -319,7 +319,7 @@ fn every_rank_at_another_depth() {
     assert!(said.lines().count() < 4 * 40, "{said}");
     let full = text(
         &report,
-        &Look {
+        &Layout {
             detail: Detail::Full,
             ..PLAIN
         },
@@ -359,7 +359,7 @@ fn long_names_are_cut() {
     "#);
     let full = text(
         &report,
-        &Look {
+        &Layout {
             detail: Detail::Full,
             ..PLAIN
         },

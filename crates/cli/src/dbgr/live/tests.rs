@@ -260,7 +260,7 @@ fn a_process_lives_on_when_its_first_thread_has_ended() {
         }],
     };
     let report = report::Report::of(recording, report::Detail::Folded);
-    let look = report::Look {
+    let look = report::Layout {
         width: 80,
         detail: report::Detail::Folded,
         colour: report::Colour::Never,
