@@ -625,6 +625,8 @@ impl World {
                 | Output::Log { .. }
                 | Output::Refused { .. } => {}
                 Output::Gather { .. }
+                | Output::Waits { .. }
+                | Output::Forgotten { .. }
                 | Output::Absent { .. }
                 | Output::Withdrawn { .. }
                 | Output::MembersGone

@@ -19,6 +19,7 @@ mod asks;
 mod fences;
 mod held;
 mod launch;
+mod servers;
 mod spawned;
 
 use std::{
@@ -31,6 +32,7 @@ use base::{ExitStatus, JobId, NodeId, ProcId, RankSet, Signal, Time, Topology};
 use self::{
     asks::{Asker, Published},
     fences::{GroupFences, Puts},
+    servers::Servers,
 };
 use crate::{
     alloc::Allocation,
@@ -225,6 +227,7 @@ pub struct Controller {
     /// What the names of jobs begin with in PMIx.
     name: String,
     published: Published,
+    servers: Servers,
     outputs: VecDeque<ControllerOutput>,
 }
 
@@ -236,6 +239,7 @@ impl Controller {
         Self {
             name,
             published: Published::default(),
+            servers: Servers::default(),
             allocation,
             front_pid,
             nodes: BTreeMap::new(),
@@ -404,6 +408,7 @@ impl Controller {
                 ticket,
                 request,
             } => self.on_ask(now, node, proc, ticket, &request),
+            ToController::Server(message) => self.on_server(node, *message),
             ToController::Fence { job, group, puts } => self.on_fence(job, node, group, puts),
             ToController::Abort {
                 job,
@@ -811,6 +816,7 @@ impl Controller {
 
     fn on_daemon_lost(&mut self, now: Time, node: NodeId) {
         self.nodes.remove(&node);
+        self.server_lost(node);
         for id in self.living() {
             self.on_share_lost(now, id, node);
         }
@@ -875,6 +881,10 @@ impl Controller {
         };
         job.phase = Phase::Over;
         let outcome = job.outcome();
+        self.tell_servers_over(id);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         let leaky = std::mem::take(&mut job.leaky);
         if !leaky.is_empty() {
             self.tell(ToFront::Note(Note::Leaky(leaky)));

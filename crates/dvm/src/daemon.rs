@@ -506,6 +506,15 @@ impl Daemon {
                 let job = LocalJob::launch(now, &self.config, own, launch, environment, out);
                 self.jobs.insert(id, job);
             }
+            ToDaemon::Server(message) => {
+                self.serve(now, |service, now| service.on_server(now, *message));
+            }
+            ToDaemon::LaunchedElsewhere(launch) => {
+                if let Some(service) = &mut self.service {
+                    service.register_elsewhere(now, &self.config, &launch);
+                }
+                self.serve(now, |_, _| {});
+            }
             ToDaemon::Event { event } => {
                 self.serve(now, |service, now| service.on_event(now, &event));
             }
@@ -627,7 +636,7 @@ impl Daemon {
             let clean = ToController::Clean { job: id };
             self.outputs.push_back(Output::Send(clean));
             self.outputs.push_back(Output::Forget { job: id });
-            self.serve(now, |service, now| service.forget(now, id));
+            self.serve(now, |service, now| service.on_clean(now, id));
         }
     }
 }

@@ -72,11 +72,14 @@ pub enum Bug {
     GetOfAnother,
     EventTwice,
     SilenceNotTold,
+    FenceStaysHere,
+    GoneNotTold,
+    DeathNotTold,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 49] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -123,6 +126,9 @@ impl Bug {
         Self::GetOfAnother,
         Self::EventTwice,
         Self::SilenceNotTold,
+        Self::FenceStaysHere,
+        Self::GoneNotTold,
+        Self::DeathNotTold,
     ];
 }
 
@@ -156,6 +162,9 @@ mod switched {
             Bug::GetOfAnother => Some(server::Bug::GetOfAnother),
             Bug::EventTwice => Some(server::Bug::EventTwice),
             Bug::SilenceNotTold => Some(server::Bug::SilenceNotTold),
+            Bug::FenceStaysHere => Some(server::Bug::FenceStaysHere),
+            Bug::GoneNotTold => Some(server::Bug::GoneNotTold),
+            Bug::DeathNotTold => Some(server::Bug::DeathNotTold),
             _ => None,
         }
     }

@@ -4,6 +4,7 @@
 //! `docs/formats/front-link.md` says.
 
 mod launch;
+mod servers;
 
 use std::{ffi::OsString, sync::Arc};
 
@@ -11,7 +12,10 @@ use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Topology};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub use self::launch::{Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Universe};
+pub use self::{
+    launch::{Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Universe},
+    servers::{FromServer, ToServer},
+};
 use crate::spec::{GpuShare, HoldAt, JobSpec, WindowSize};
 
 /// The version of the protocol between controller and daemons. Whatever changes the meaning or the encoding of a message
@@ -359,6 +363,8 @@ pub enum StartStep {
 pub enum ToDaemon {
     /// The same value for all nodes of the job.
     Launch(Arc<Launch>),
+    /// A job that has no procs on the node: others there may connect with it by PMIx.
+    LaunchedElsewhere(Arc<Launch>),
     Stdin {
         job: JobId,
         bytes: Bytes,
@@ -400,6 +406,8 @@ pub enum ToDaemon {
         ticket: AskId,
         answer: Bytes,
     },
+    /// For the PMIx server of the node.
+    Server(Box<ToServer>),
     /// Everybody is in the fence; these are all the values put since the last one.
     FenceDone {
         job: JobId,
@@ -475,6 +483,8 @@ pub enum ToController {
         job: JobId,
         classes: Vec<EndClass>,
     },
+    /// Of the PMIx server of the node, for those of others.
+    Server(Box<FromServer>),
     /// Every local rank, or every local member of the group, waits in the fence with these new values.
     Fence {
         job: JobId,

@@ -8,7 +8,7 @@
 //!
 //! | leaves | comes back | carried by |
 //! |---|---|---|
-//! | [`Output::Gather`], [`Output::Absent`], [`Output::Withdrawn`], [`Output::MembersGone`], [`Output::Declined`] | [`Input::Gathered`], [`Input::Awaited`] | the controller's [`Gathers`] |
+//! | [`Output::Gather`], [`Output::Waits`], [`Output::Forgotten`], [`Output::Absent`], [`Output::Withdrawn`], [`Output::MembersGone`], [`Output::Declined`] | [`Input::Gathered`], [`Input::Awaited`], [`Input::Watch`] | the controller's [`Gathers`] |
 //! | [`Output::DirectGet`] | [`Input::DirectGot`] | the node that it names: [`Input::AskedFor`], answered by [`Output::Told`] |
 //! | [`Output::Event`] | – | the nodes that it names: [`Input::Event`] |
 //!
@@ -214,6 +214,8 @@ pub enum Input<'a> {
         ticket: GatherTicket,
         result: Result<&'a [(u32, Bytes)], Status>,
     },
+    /// Members of some jobs have gone on other nodes.
+    Watch,
     /// Other nodes wait for members here, whom nobody may have told.
     Awaited {
         id: GatherId,
@@ -295,7 +297,19 @@ pub enum Output {
         id: GatherId,
         status: Status,
     },
-    /// This node takes its share back: the gather is over for all. No answer is needed.
+    /// A collective over these nodes waits for members on this one. Said since [`Input::Watch`]. It is answered by
+    /// [`Input::Gathered`] when members elsewhere do not come; else the share follows, under the same ticket.
+    Waits {
+        ticket: GatherTicket,
+        id: GatherId,
+        nodes: Vec<u32>,
+    },
+    /// Nobody here waits any more for what [`Output::Waits`] has said.
+    Forgotten {
+        ticket: GatherTicket,
+        id: GatherId,
+    },
+    /// This node takes its share back, or what it has said to wait for: the gather is over for all. No answer is needed.
     Withdrawn {
         ticket: GatherTicket,
         id: GatherId,
@@ -424,6 +438,8 @@ pub struct Server {
     collectives: Collectives,
     groups: Groups,
     assemblies: Assemblies,
+    /// Members may have gone on other nodes.
+    is_watching: bool,
     events: Events,
     monitors: Monitors,
     outlets: Outlets,
@@ -450,6 +466,7 @@ impl Server {
             questions: Questions::default(),
             collectives: Collectives::default(),
             assemblies: Assemblies::default(),
+            is_watching: false,
             events: Events::default(),
             monitors: Monitors::default(),
             outlets: Outlets::default(),
@@ -491,6 +508,7 @@ impl Server {
                 self.deliver(&event, event::From::Host);
             }
             Input::Gathered { ticket, result } => self.on_gathered(now, ticket, result),
+            Input::Watch => self.on_watch(),
             Input::Awaited { id, number } => self.on_awaited(id, number),
             Input::AskedFor {
                 node,
@@ -563,7 +581,7 @@ impl Server {
                 self.on_get(now, reply, from, target, infos, key);
             }
             Request::RefreshCache { nspace, rank } => {
-                self.on_refresh(reply, &Proc { nspace, rank });
+                self.on_refresh(now, reply, &Proc { nspace, rank });
             }
             Request::Fence { procs, infos } => {
                 self.on_collective(now, reply, from, collective::Kind::Fence, &procs, infos);

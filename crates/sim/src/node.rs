@@ -275,6 +275,8 @@ impl Node {
             | ToDaemon::Release { .. }
             | ToDaemon::Resize { .. }
             | ToDaemon::Answer { .. }
+            | ToDaemon::Server(_)
+            | ToDaemon::LaunchedElsewhere(_)
             | ToDaemon::FenceDone { .. } => {}
         }
         let id = self.id;

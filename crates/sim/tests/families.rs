@@ -6,7 +6,7 @@ use sim::Family;
 const fn seeds(family: Family) -> u64 {
     match family {
         Family::Flood => 60,
-        Family::Output | Family::Input | Family::Pmix | Family::Spawn => 150,
+        Family::Output | Family::Input | Family::Pmix | Family::Spawn | Family::Nodes => 150,
         _ => 300,
     }
 }
@@ -47,6 +47,7 @@ families! {
     pmix: Pmix,
     spawn: Spawn,
     beside: Beside,
+    nodes: Nodes,
 }
 
 /// Whoever mends what such a family finds moves it among the others.

@@ -3,7 +3,7 @@
 use sim::Family;
 
 /// The files of `seeds`, one per family: a seed a line, and what it found.
-const FILES: [(Family, &str); 13] = [
+const FILES: [(Family, &str); 14] = [
     (Family::Life, include_str!("../seeds/life.txt")),
     (Family::Output, include_str!("../seeds/output.txt")),
     (Family::Flood, include_str!("../seeds/flood.txt")),
@@ -17,6 +17,7 @@ const FILES: [(Family, &str); 13] = [
     (Family::Pmix, include_str!("../seeds/pmix.txt")),
     (Family::Spawn, include_str!("../seeds/spawn.txt")),
     (Family::Beside, include_str!("../seeds/beside.txt")),
+    (Family::Nodes, include_str!("../seeds/nodes.txt")),
 ];
 
 #[test]

@@ -133,6 +133,15 @@ impl Controller {
             ControllerOutput::Daemon(*node, launch)
         });
         self.outputs.extend(launches);
+        let others = self
+            .nodes
+            .keys()
+            .filter(|node| !job.shares.contains_key(node));
+        let told = others.map(|node| {
+            let launch = ToDaemon::LaunchedElsewhere(Arc::clone(&launch));
+            ControllerOutput::Daemon(*node, launch)
+        });
+        self.outputs.extend(told);
         if planted::is(Bug::SpawnToldTooEarly) {
             self.tell_spawned(id);
         }

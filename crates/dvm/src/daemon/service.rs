@@ -2,6 +2,7 @@
 
 mod facts;
 mod hwloc;
+mod neighbors;
 mod refused;
 
 use std::{
@@ -14,9 +15,8 @@ use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
-    frame::Tag,
     keys,
-    message::{Answer, Command, GroupForm, Push, Request, Shape},
+    message::{Answer, Command, GroupForm, Request, Shape},
     server::{
         Ask, Config, Conn, Event, Input, LogStream, Output as FromServer, PeerOwner, Server, Ticket,
     },
@@ -68,6 +68,8 @@ pub(super) struct Service {
     demands: VecDeque<Demand>,
     /// Effects of the daemon's own that need no job.
     effects: VecDeque<Output>,
+    /// All jobs that are known have procs here and nowhere else.
+    is_alone: bool,
 }
 
 /// What the service wants of a job.
@@ -141,7 +143,7 @@ impl Service {
             identity: identity.clone(),
             uid: config.uid,
             gid: config.gid,
-            context: (1, 1),
+            context: ((u64::from(node.0) << 32) + 1, 1),
         });
         Self {
             config,
@@ -159,6 +161,7 @@ impl Service {
             closed: Closed::default(),
             demands: VecDeque::new(),
             effects: VecDeque::new(),
+            is_alone: true,
         }
     }
 
@@ -170,21 +173,35 @@ impl Service {
         own: &OwnNode,
         launch: &Launch,
     ) {
-        let nspace = name(&launch.nspace);
         self.host.clone_from(&config.host);
-        self.names.insert(launch.job, nspace.clone());
-        self.jobs.insert(nspace.clone(), launch.job);
-        self.sizes.insert(launch.job, launch.size());
-        if let Some(parent) = &launch.parent {
-            self.parents.insert(launch.job, parent.proc.job);
-        }
-        let mut job = facts::facts(config, own, launch, nspace);
+        self.is_alone &= launch.map.nodes().count() == 1;
+        let nspace = self.name_job(launch);
+        let mut job = facts::facts(config, Some(own), launch, nspace);
         if let Some(session) = &self.config.session_dir {
             let c_string = |text: &OsString| CString::new(text.as_bytes()).ok();
             job.session_dir = c_string(session);
             job.job_dir = c_string(&job_dir(session, launch.job));
         }
         self.server.handle(now, Input::Register(Box::new(job)));
+    }
+
+    /// Makes a job known that has no procs here.
+    pub(super) fn register_elsewhere(&mut self, now: Time, config: &DaemonConfig, launch: &Launch) {
+        self.is_alone = false;
+        let nspace = self.name_job(launch);
+        let job = facts::facts(config, None, launch, nspace);
+        self.server.handle(now, Input::Register(Box::new(job)));
+    }
+
+    fn name_job(&mut self, launch: &Launch) -> Nspace {
+        let nspace = name(&launch.nspace);
+        self.names.insert(launch.job, nspace.clone());
+        self.jobs.insert(nspace.clone(), launch.job);
+        self.sizes.insert(launch.job, launch.size());
+        if let Some(parent) = &launch.parent {
+            self.parents.insert(launch.job, parent.proc.job);
+        }
+        nspace
     }
 
     /// What the procs of a job are told.
@@ -280,32 +297,20 @@ impl Service {
         self.effects.push_back(Output::Send(note));
     }
 
-    pub(super) fn forget(&mut self, now: Time, job: JobId) {
+    /// A job is over here. What its procs have put can be asked for as long as it goes on elsewhere.
+    pub(super) fn on_clean(&mut self, now: Time, job: JobId) {
+        if self.is_alone {
+            self.forget(now, job);
+        }
+    }
+
+    fn forget(&mut self, now: Time, job: JobId) {
         if let Some(nspace) = self.names.remove(&job) {
             self.jobs.remove(&nspace);
             self.wanted.remove(&job);
             self.parents.remove(&job);
             self.sizes.remove(&job);
             self.server.handle(now, Input::Deregister(nspace));
-        }
-    }
-
-    /// Something has happened that the controller knows of.
-    pub(super) fn on_event(&mut self, now: Time, event: &[u8]) {
-        if let Ok(Some(Push::Event {
-            status,
-            source,
-            infos,
-            range,
-        })) = Push::decode(Format::V4, Tag::Event, event)
-        {
-            let event = Event {
-                status,
-                source,
-                range: range.unwrap_or(Range::SESSION),
-                infos,
-            };
-            self.server.handle(now, Input::Event(Box::new(event)));
         }
     }
 
@@ -392,22 +397,24 @@ impl Service {
                     }),
                     Err(status) => self.reply(now, ticket, Answer::Status(status)),
                 },
-                // That contact is lost decides nothing: the exit of the proc does. And what concerns other nodes concerns
-                // nobody as long as there are none.
+                // That contact is lost decides nothing: the exit of the proc does.
                 FromServer::Lost { .. } => {}
-                FromServer::Event { event, .. } if event.status == Status::DEBUGGER_RELEASE => {
-                    self.released(&event);
+                FromServer::Event { event, elsewhere } => {
+                    if event.status == Status::DEBUGGER_RELEASE {
+                        self.released(&event);
+                    }
+                    self.tell_event(*event, elsewhere);
                 }
-                FromServer::Event { .. } => {}
                 FromServer::Ready { proc } => self.demand(&proc, What::Ready),
-                // Each job that is told to a server is on its node alone.
-                FromServer::Gather { .. }
+                output @ (FromServer::Gather { .. }
+                | FromServer::Waits { .. }
+                | FromServer::Forgotten { .. }
                 | FromServer::Absent { .. }
                 | FromServer::Withdrawn { .. }
                 | FromServer::MembersGone
                 | FromServer::Declined { .. }
                 | FromServer::DirectGet { .. }
-                | FromServer::Told { .. } => {}
+                | FromServer::Told { .. }) => self.tell_neighbors(output),
             }
         }
     }

@@ -100,6 +100,8 @@ pub(super) struct Away {
 pub(super) enum Stage {
     /// It waits for members on this node.
     Here,
+    /// The same, and the other nodes have been told that it waits.
+    Announced,
     /// All of them have called; it waits for the other nodes.
     Sent,
 }
@@ -212,8 +214,8 @@ impl Collectives {
     }
 
     /// A connection is gone: its requests need no answer. Whether its process is gone as well is told separately. Gives
-    /// whether one was forgotten that other nodes may wait for.
-    pub(super) fn forget(&mut self, conn: Conn, timers: &mut Timers) -> bool {
+    /// those that were forgotten and that other nodes may wait for.
+    pub(super) fn forget(&mut self, conn: Conn, timers: &mut Timers) -> Vec<(u64, Away)> {
         let mut deserted = Vec::new();
         for (number, tracker) in &mut self.trackers {
             for arrival in &mut tracker.arrived {
@@ -229,12 +231,26 @@ impl Collectives {
                 deserted.push(*number);
             }
         }
-        let mut matters = false;
+        let mut forgotten = Vec::new();
         for number in deserted {
-            let tracker = self.remove(number, timers);
-            matters |= tracker.is_some_and(|tracker| tracker.away.is_some());
+            let away = self.remove(number, timers).and_then(|tracker| tracker.away);
+            forgotten.extend(away.map(|away| (number, away)));
         }
-        matters
+        forgotten
+    }
+
+    /// Those that wait for members on this node, and of which the other nodes do not know it.
+    pub(super) fn announce(&mut self) -> Vec<(u64, &Away)> {
+        let mut announced = Vec::new();
+        for (number, tracker) in &mut self.trackers {
+            if let Some(away) = &mut tracker.away
+                && away.stage == Stage::Here
+            {
+                away.stage = Stage::Announced;
+                announced.push((*number, &*away));
+            }
+        }
+        announced
     }
 
     /// Those that wait for other nodes.
@@ -271,7 +287,7 @@ impl Collectives {
     pub(super) fn is_collecting(&self, id: &GatherId) -> bool {
         self.trackers.values().any(|tracker| {
             let away = tracker.away.as_ref();
-            away.is_some_and(|away| away.stage == Stage::Here && away.id == *id)
+            away.is_some_and(|away| away.stage != Stage::Sent && away.id == *id)
         })
     }
 
@@ -472,6 +488,7 @@ impl Server {
             infos,
         });
         self.complete(number);
+        self.say_what_waits();
     }
 
     /// Those who have arrived in another one have arrived in this.
@@ -510,7 +527,7 @@ impl Server {
         if let Some(away) = &tracker.away
             && !planted::is(Bug::FenceStaysHere)
         {
-            if away.stage == Stage::Here {
+            if away.stage != Stage::Sent {
                 self.send_share(number);
             }
             return;

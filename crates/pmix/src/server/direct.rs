@@ -6,7 +6,8 @@
 //! | a question that was sent | its answer, also when nobody waits for it any more: the host gives one when the node is lost; the end of the job |
 //! | another node, for what a process here commits | a commit of it; its death; the end of its job; [`super::MISSING_KEY_DELAY`] |
 //!
-//! Several clients that want the same of a process share one question. Whatever they ask for, the answer is all that the
+//! Several clients that want the same of a process share one question. A client that joins one later is asked for once
+//! more where the answer is that it was waited for long enough. Whatever they ask for, the answer is all that the
 //! process has committed for other nodes, and is kept: later gets find it here.
 
 use std::collections::BTreeMap;
@@ -38,6 +39,7 @@ pub(super) struct Questions {
 
 #[derive(Debug)]
 struct Sent {
+    at: Time,
     node: u32,
     target: Proc,
     text: Bytes,
@@ -63,6 +65,7 @@ impl Server {
     /// Asks another node about a process there, unless the same was asked already.
     pub(super) fn ask_node(
         &mut self,
+        now: Time,
         node: u32,
         target: &Proc,
         key: Option<&Key>,
@@ -78,13 +81,14 @@ impl Server {
         if let Some(ticket) = self.questions.by_text.get(&text) {
             return Ok(*ticket);
         }
-        let ticket = self.send_question(node, question.target, text.clone(), None)?;
+        let ticket = self.send_question(now, node, question.target, text.clone(), None)?;
         self.questions.by_text.insert(text, ticket);
         Ok(ticket)
     }
 
     fn send_question(
         &mut self,
+        now: Time,
         node: u32,
         target: Proc,
         text: Bytes,
@@ -104,6 +108,7 @@ impl Server {
             question: text.clone(),
         });
         let sent = Sent {
+            at: now,
             node,
             target,
             text,
@@ -114,7 +119,7 @@ impl Server {
     }
 
     /// The data of a process on another node, for a client that wants to have it anew.
-    pub(super) fn refresh_from(&mut self, node: u32, reply: ReplyTo, target: Proc) {
+    pub(super) fn refresh_from(&mut self, now: Time, node: u32, reply: ReplyTo, target: Proc) {
         let question = Question {
             target: target.clone(),
             patience: Patience::AtOnce,
@@ -123,7 +128,7 @@ impl Server {
         };
         let text = question.encode();
         // When there is no room, it was told.
-        let _ = self.send_question(node, target, text, Some(reply));
+        let _ = self.send_question(now, node, target, text, Some(reply));
     }
 
     /// Another node has answered.
@@ -153,7 +158,7 @@ impl Server {
             Status::SUCCESS => Status::NOT_FOUND,
             status => status,
         };
-        self.fail_gets_of_question(ticket, status);
+        self.fail_gets_of_question(now, ticket, sent.at, status);
     }
 
     fn tell_refreshed(&mut self, reply: ReplyTo, target: &Proc, status: Status) {

@@ -8,11 +8,13 @@
 //! |---|---|---|
 //! | a member that is needed is lost, or a job ends | those who wait are told, [`Output::Absent`] | by the table in [`super::collective`]: nothing, or those who wait are told and [`Output::Withdrawn`] |
 //! | `pmix.timeout` | those who wait are told, [`Output::Absent`] | those who wait are told, [`Output::Withdrawn`] |
-//! | all connections that wait break | it is forgotten, [`Output::MembersGone`] | nothing |
+//! | all connections that wait break | it is forgotten, [`Output::MembersGone`] or [`Output::Forgotten`] | nothing |
+//! | members have gone on another node ([`Input::Watch`]) | [`Output::Waits`]; when they are needed, [`Input::Gathered`] says so | – |
 //! | a member has gone, and nobody has called | [`Output::MembersGone`]; then, to [`Input::Awaited`], [`Output::Declined`] | – |
 //!
 //! [`Input::Gathered`]: super::Input::Gathered
 //! [`Input::Awaited`]: super::Input::Awaited
+//! [`Input::Watch`]: super::Input::Watch
 
 use std::{collections::BTreeSet, mem};
 
@@ -156,12 +158,45 @@ impl Server {
         let id = id.clone();
         self.out.push_back(match stage {
             Stage::Here => Output::Absent { id, status },
-            Stage::Sent => Output::Withdrawn {
+            Stage::Announced | Stage::Sent => Output::Withdrawn {
                 ticket: GatherTicket(number),
                 id,
                 status,
             },
         });
+    }
+
+    /// Members of some jobs have gone on other nodes: from now on those are told what waits here.
+    pub(super) fn on_watch(&mut self) {
+        self.is_watching = true;
+        self.say_what_waits();
+    }
+
+    /// Tells the other nodes what waits here for members of this one.
+    pub(super) fn say_what_waits(&mut self) {
+        if !self.is_watching {
+            return;
+        }
+        for (number, away) in self.collectives.announce() {
+            self.out.push_back(Output::Waits {
+                ticket: GatherTicket(number),
+                id: away.id.clone(),
+                nodes: away.nodes.clone(),
+            });
+        }
+    }
+
+    /// Collectives were forgotten for which nobody here waits any more.
+    pub(super) fn say_forgotten(&mut self, forgotten: Vec<(u64, Away)>) {
+        for (number, away) in forgotten {
+            match away.stage {
+                Stage::Here | Stage::Sent => self.say_members_gone(),
+                Stage::Announced => self.out.push_back(Output::Forgotten {
+                    ticket: GatherTicket(number),
+                    id: away.id,
+                }),
+            }
+        }
     }
 
     /// Members here have gone, for whom other nodes may wait.
@@ -185,8 +220,9 @@ impl Server {
         GatherTicket(number): GatherTicket,
         result: Result<&[(u32, Bytes)], Status>,
     ) {
-        // One whose time was over, or whose job has ended, meanwhile is not known any more.
-        if !self.collectives.is_sent(number) {
+        // One whose time was over, or whose job has ended, meanwhile is not known any more. Before the share is sent, it
+        // can only fail.
+        if result.is_ok() && !self.collectives.is_sent(number) {
             return;
         }
         let Some(tracker) = self.collectives.remove(number, &mut self.timers) else {

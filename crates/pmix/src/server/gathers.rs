@@ -5,21 +5,22 @@
 //!
 //! States of a gather:
 //!
-//! | state | share | absent, declined | withdrawn | node lost |
-//! |---|---|---|---|---|
-//! | not known | it waits | nothing | nothing | nothing |
-//! | some shares wait | all are there: every node gets them; else it waits | those who wait get the status | the others who wait get the status | those who wait get LOST_CONNECTION |
+//! | state | waits | share | absent, declined | withdrawn | forgotten | node lost |
+//! |---|---|---|---|---|---|---|
+//! | not known | it waits | it waits | nothing | nothing | nothing | nothing |
+//! | some nodes wait | it waits | all are there: every node gets them; else it waits | those who wait get the status | the others who wait get the status | the others wait on | by the table in [`super::collective`]: those who wait get LOST_CONNECTION, unless its share is there and that is enough |
 //!
-//! After each of these ends a gather is not known any more. Somebody always waits for it: its owners are the servers
-//! whose shares are in it, which withdraw them when their time is over or their job ends. So there are never more gathers
-//! than shares that wait, of which a server has [`super::MAX_SENT`] at most.
+//! After each of these ends a gather is not known any more, nor when nobody waits any more. Its owners are the servers
+//! that wait: they withdraw when their time is over or their job ends. So there are never more gathers than servers have
+//! collectives under way, which they bound.
 //!
 //! A node that has a share in a gather already is in the next one of the same name. Links keep the order, so the shares
 //! of a name need no numbers to be matched.
 //!
 //! It may be that on some node nobody is left to call. Its server does not know that others wait, so it says when members
 //! have gone ([`Gathers::members_gone`]). From then on it is asked about the gathers that wait for it: of each name about
-//! the oldest, and about the next one when that is over.
+//! the oldest, and about the next one when that is over. And the others say from then on for what they wait, also before
+//! they have a share ([`Gathers::waits`]): as long as nobody has gone, that is not worth a message.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -43,6 +44,7 @@ pub struct Gathers {
     /// Nodes that have said that members have gone.
     thinned: BTreeSet<u32>,
     lost: BTreeSet<u32>,
+    /// What servers are to be told.
     notices: Vec<Notice>,
 }
 
@@ -50,6 +52,8 @@ pub struct Gathers {
 struct Gather {
     number: GatherNumber,
     nodes: BTreeSet<u32>,
+    /// Nodes that wait for members of their own.
+    waiting: BTreeMap<u32, GatherTicket>,
     /// Without a ticket where nobody is to be answered.
     shares: BTreeMap<u32, (Option<GatherTicket>, Bytes)>,
 }
@@ -63,6 +67,8 @@ pub enum Notice {
         ticket: GatherTicket,
         result: Result<Arc<[(u32, Bytes)]>, Status>,
     },
+    /// [`super::Input::Watch`], for every node but this.
+    Watch { but: u32 },
     /// [`super::Input::Awaited`].
     Awaited {
         node: u32,
@@ -74,6 +80,17 @@ pub enum Notice {
 impl Gather {
     fn lacks(&self, node: u32) -> bool {
         self.nodes.contains(&node) && !self.shares.contains_key(&node)
+    }
+
+    /// Whether it can never be complete without these nodes.
+    fn is_broken(&self, id: &GatherId, lost: &BTreeSet<u32>) -> bool {
+        let mut without = self.nodes.intersection(lost);
+        without.any(|node| id.needs_callers() || self.lacks(*node))
+    }
+
+    /// Whether it waits for a node that does not wait in it.
+    fn is_free(&self, node: u32) -> bool {
+        self.lacks(node) && !self.waiting.contains_key(&node)
     }
 }
 
@@ -87,24 +104,53 @@ impl Gathers {
         nodes: &[u32],
         share: Bytes,
     ) -> Vec<Notice> {
-        let at = self.oldest(id, node).unwrap_or_else(|| {
-            let number = GatherNumber(self.next);
-            self.next += 1;
-            let queue = self.open.entry(id.clone()).or_default();
-            queue.push_back(Gather {
-                number,
-                nodes: nodes.iter().copied().chain([node]).collect(),
-                shares: BTreeMap::new(),
-            });
-            queue.len() - 1
-        });
-        self.add(id, at, node, Some(ticket), share);
+        let own = |gather: &Gather| gather.waiting.get(&node) == Some(&ticket);
+        match self.position(id, own) {
+            Some(at) => self.add(id, at, node, Some(ticket), share),
+            None => {
+                let at = self.free(id, node, nodes);
+                self.add(id, at, node, Some(ticket), share);
+            }
+        }
+        std::mem::take(&mut self.notices)
+    }
+
+    /// A node waits for members of its own: [`super::Output::Waits`].
+    pub fn waits(
+        &mut self,
+        node: u32,
+        ticket: GatherTicket,
+        id: &GatherId,
+        nodes: &[u32],
+    ) -> Vec<Notice> {
+        let at = self.free(id, node, nodes);
+        if let Some(gather) = self.open.get_mut(id).and_then(|queue| queue.get_mut(at)) {
+            let is_first = gather.waiting.is_empty() && gather.shares.is_empty();
+            gather.waiting.insert(node, ticket);
+            self.begun(id, at, is_first);
+        }
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Nobody waits on a node any more, whatever becomes of it: [`super::Output::Forgotten`].
+    pub fn forgotten(&mut self, node: u32, ticket: GatherTicket, id: &GatherId) -> Vec<Notice> {
+        let own = |gather: &Gather| gather.waiting.get(&node) == Some(&ticket);
+        if let Some(at) = self.position(id, own)
+            && let Some(gather) = self.open.get_mut(id).and_then(|queue| queue.get_mut(at))
+        {
+            gather.waiting.remove(&node);
+            if gather.waiting.is_empty() && gather.shares.is_empty() {
+                self.take(id, at);
+            }
+            // Now it is not sure any more that somebody there will call.
+            self.ask(id, node);
+        }
         std::mem::take(&mut self.notices)
     }
 
     /// Members on a node do not come to the oldest gather of a name that waits for it: [`super::Output::Absent`].
     pub fn absent(&mut self, node: u32, id: &GatherId, status: Status) -> Vec<Notice> {
-        if let Some(at) = self.oldest(id, node) {
+        if let Some(at) = self.position(id, |gather| gather.is_free(node)) {
             self.end(id, at, None, status);
         }
         std::mem::take(&mut self.notices)
@@ -139,6 +185,7 @@ impl Gathers {
         let meant = |gather: &Gather| {
             let share = gather.shares.get(&node);
             share.is_some_and(|(other, _)| *other == Some(ticket))
+                || gather.waiting.get(&node) == Some(&ticket)
         };
         if let Some(at) = self.position(id, meant) {
             self.end(id, at, Some(node), status);
@@ -148,7 +195,9 @@ impl Gathers {
 
     /// Members on a node have gone: [`super::Output::MembersGone`].
     pub fn members_gone(&mut self, node: u32) -> Vec<Notice> {
-        self.thinned.insert(node);
+        if self.thinned.insert(node) {
+            self.notices.push(Notice::Watch { but: node });
+        }
         let ids: Vec<GatherId> = self.open.keys().cloned().collect();
         for id in ids {
             self.ask(&id, node);
@@ -159,10 +208,16 @@ impl Gathers {
     /// A node is lost, and everybody on it.
     pub fn node_lost(&mut self, node: u32) -> Vec<Notice> {
         self.lost.insert(node);
+        self.notices.push(Notice::Watch { but: node });
         let ids: Vec<GatherId> = self.open.keys().cloned().collect();
         for id in ids {
-            while let Some(at) = self.position(&id, |gather| gather.nodes.contains(&node)) {
-                self.end(&id, at, None, Status::LOST_CONNECTION);
+            let mut at = 0;
+            while let Some(gather) = self.open.get(&id).and_then(|queue| queue.get(at)) {
+                if gather.is_broken(&id, &self.lost) {
+                    self.end(&id, at, None, Status::LOST_CONNECTION);
+                } else {
+                    at += 1;
+                }
             }
         }
         std::mem::take(&mut self.notices)
@@ -184,6 +239,40 @@ impl Gathers {
         self.position(id, |gather| gather.lacks(node))
     }
 
+    /// The oldest gather of a name for what a node begins, or a new one.
+    fn free(&mut self, id: &GatherId, node: u32, nodes: &[u32]) -> usize {
+        let free = self.position(id, |gather| gather.is_free(node));
+        free.unwrap_or_else(|| {
+            let number = GatherNumber(self.next);
+            self.next += 1;
+            let queue = self.open.entry(id.clone()).or_default();
+            queue.push_back(Gather {
+                number,
+                nodes: nodes.iter().copied().chain([node]).collect(),
+                waiting: BTreeMap::new(),
+                shares: BTreeMap::new(),
+            });
+            queue.len() - 1
+        })
+    }
+
+    /// A node waits in a gather: those are asked who may not come.
+    fn begun(&mut self, id: &GatherId, at: usize, is_first: bool) {
+        let Some(gather) = self.open.get(id).and_then(|queue| queue.get(at)) else {
+            return;
+        };
+        if gather.is_broken(id, &self.lost) {
+            self.end(id, at, None, Status::LOST_CONNECTION);
+        } else if is_first {
+            let nodes: Vec<u32> = gather.nodes.iter().copied().collect();
+            for node in nodes {
+                if self.oldest(id, node) == Some(at) {
+                    self.ask(id, node);
+                }
+            }
+        }
+    }
+
     fn add(
         &mut self,
         id: &GatherId,
@@ -195,19 +284,13 @@ impl Gathers {
         let Some(gather) = self.open.get_mut(id).and_then(|queue| queue.get_mut(at)) else {
             return;
         };
-        let is_first = gather.shares.is_empty();
+        let is_first = gather.waiting.is_empty() && gather.shares.is_empty();
+        gather.waiting.remove(&node);
         gather.shares.insert(node, (ticket, share));
         if gather.nodes.len() == gather.shares.len() {
             self.complete(id, at);
-        } else if !gather.nodes.is_disjoint(&self.lost) {
-            self.end(id, at, None, Status::LOST_CONNECTION);
-        } else if is_first {
-            let nodes: Vec<u32> = gather.nodes.iter().copied().collect();
-            for node in nodes {
-                if self.oldest(id, node) == Some(at) {
-                    self.ask(id, node);
-                }
-            }
+        } else {
+            self.begun(id, at, is_first);
         }
         // The next one may wait for this node as well.
         self.ask(id, node);
@@ -240,6 +323,11 @@ impl Gathers {
         for (node, (ticket, _)) in &gather.shares {
             if Some(*node) != knows {
                 self.answer(*node, *ticket, Err(status));
+            }
+        }
+        for (node, ticket) in &gather.waiting {
+            if Some(*node) != knows {
+                self.answer(*node, Some(*ticket), Err(status));
             }
         }
         for node in gather.nodes {
@@ -279,7 +367,10 @@ impl Gathers {
             return;
         }
         let queue = self.open.get(id);
-        if let Some(gather) = queue.and_then(|queue| queue.iter().find(|one| one.lacks(node))) {
+        // Where it waits itself, those on it have called who could.
+        if let Some(gather) = queue.and_then(|queue| queue.iter().find(|one| one.lacks(node)))
+            && !gather.waiting.contains_key(&node)
+        {
             self.notices.push(Notice::Awaited {
                 node,
                 id: id.clone(),

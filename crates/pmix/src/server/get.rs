@@ -40,6 +40,8 @@ struct Waiting {
     target: Proc,
     key: Option<Key>,
     qualifiers: Vec<Info>,
+    /// When it was asked.
+    since: Time,
     /// What another node was asked for it.
     question: Option<GetTicket>,
     /// When it is answered without a value, and with which status.
@@ -188,6 +190,7 @@ impl Server {
             target,
             key,
             qualifiers,
+            since: now,
             question: None,
             deadline: own,
         };
@@ -212,6 +215,7 @@ impl Server {
             target,
             key,
             qualifiers,
+            since: now,
             question: None,
             deadline: None,
         };
@@ -240,7 +244,7 @@ impl Server {
                         qualifiers,
                         ..
                     } = &waiting;
-                    match self.ask_node(node, target, key.as_ref(), qualifiers) {
+                    match self.ask_node(now, node, target, key.as_ref(), qualifiers) {
                         Ok(ticket) => waiting.question = Some(ticket),
                         Err(status) => return self.answer_get(waiting.asker, Err(status)),
                     }
@@ -263,11 +267,11 @@ impl Server {
     }
 
     /// The data of a process, for one that wants to have it anew.
-    pub(super) fn on_refresh(&mut self, reply: ReplyTo, target: &Proc) {
+    pub(super) fn on_refresh(&mut self, now: Time, reply: ReplyTo, target: &Proc) {
         let job = self.jobs.get(&target.nspace);
         let away = job.filter(|job| !job.is_local(target.rank));
         if let Some(node) = away.and_then(|job| job.node_of(target.rank)) {
-            return self.refresh_from(node, reply, target.clone());
+            return self.refresh_from(now, node, reply, target.clone());
         }
         let facts = self.jobs.get(&target.nspace).and_then(|job| {
             let data = job.stored.of(target.rank)?;
@@ -422,9 +426,22 @@ impl Server {
     }
 
     /// Another node has answered, and this is not among it.
-    pub(super) fn fail_gets_of_question(&mut self, ticket: GetTicket, status: Status) {
+    pub(super) fn fail_gets_of_question(
+        &mut self,
+        now: Time,
+        ticket: GetTicket,
+        sent: Time,
+        status: Status,
+    ) {
         for number in self.gets.of_question(ticket) {
-            if let Some(waiting) = self.gets.remove(number, &mut self.timers) {
+            let Some(mut waiting) = self.gets.remove(number, &mut self.timers) else {
+                continue;
+            };
+            if status == Status::NOT_FOUND && waiting.since > sent {
+                // The other node has waited since before this was asked, and not long enough for it.
+                waiting.question = None;
+                self.get(now, waiting, Patience::Waits);
+            } else {
                 self.answer_get(waiting.asker, Err(status));
             }
         }

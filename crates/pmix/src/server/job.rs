@@ -33,7 +33,7 @@ pub struct Job {
     pub nodes: Vec<NodeFacts>,
     /// By rank.
     pub ranks: Vec<RankFacts>,
-    /// The node that this server is on: an index into `nodes`.
+    /// The node that this server is on: an index into `nodes`, or beyond them where it is on none of them.
     pub here: u32,
     /// Who has spawned it.
     pub parent: Option<Proc>,

@@ -353,10 +353,8 @@ impl Server {
         // Only who has asked something can wait for anything.
         if !peer.waiting.is_empty() {
             self.gets.forget(conn, &mut self.timers);
-            let awaited = self.collectives.forget(conn, &mut self.timers);
-            if awaited {
-                self.say_members_gone();
-            }
+            let forgotten = self.collectives.forget(conn, &mut self.timers);
+            self.say_forgotten(forgotten);
             self.asks.retain(|_, reply| reply.conn != conn);
         }
         let State::Connected(known) = peer.state else {

@@ -65,6 +65,16 @@ impl GatherId {
         Self(writer.into_bytes().into())
     }
 
+    /// Whether those who have called must be there when it is done.
+    pub(super) fn needs_callers(&self) -> bool {
+        match self.decode() {
+            Ok((kind, need, _)) => {
+                need == Need::All && matches!(kind, Kind::Connect | Kind::Construct(_))
+            }
+            Err(_) => true,
+        }
+    }
+
     /// What it names.
     pub(super) fn decode(&self) -> Result<(Kind, Need, Vec<Proc>), Error> {
         let mut reader = Reader::new(FORMAT, &self.0);

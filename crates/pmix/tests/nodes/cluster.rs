@@ -22,6 +22,7 @@ use crate::world::{World, job, proc, values_of};
 #[derive(Clone, Debug)]
 pub(crate) enum ToNode {
     Gathered(GatherTicket, Result<Vec<(u32, Bytes)>, Status>),
+    Watch,
     Awaited(GatherId, GatherNumber),
     AskedFor(u32, GetTicket, Bytes),
     DirectGot(GetTicket, Result<Bytes, Status>),
@@ -189,6 +190,8 @@ impl Cluster {
                 assert!(nodes.is_sorted() && nodes.contains(&from) && nodes.len() > 1);
                 self.gathers.share(from, ticket, &id, &nodes, share)
             }
+            Output::Waits { ticket, id, nodes } => self.gathers.waits(from, ticket, &id, &nodes),
+            Output::Forgotten { ticket, id } => self.gathers.forgotten(from, ticket, &id),
             Output::Absent { id, status } => self.gathers.absent(from, &id, status),
             Output::Withdrawn { ticket, id, status } => {
                 self.gathers.withdrawn(from, ticket, &id, status)
@@ -249,6 +252,11 @@ impl Cluster {
                     let result = result.map(|shares| shares.to_vec());
                     self.say(node, ToNode::Gathered(ticket, result));
                 }
+                Notice::Watch { but } => {
+                    for node in (0..).take(self.nodes.len()).filter(|node| *node != but) {
+                        self.say(node, ToNode::Watch);
+                    }
+                }
                 Notice::Awaited { node, id, number } => {
                     self.say(node, ToNode::Awaited(id, number));
                 }
@@ -277,6 +285,7 @@ impl Cluster {
                 ticket,
                 result: Err(status),
             }),
+            ToNode::Watch => world.handle(Input::Watch),
             ToNode::Awaited(id, number) => world.handle(Input::Awaited { id, number }),
             ToNode::AskedFor(node, ticket, question) => world.handle(Input::AskedFor {
                 node,

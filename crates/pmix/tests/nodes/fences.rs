@@ -353,19 +353,83 @@ fn timeouts() {
 
 #[test]
 fn a_node_is_lost() {
-    for (kind, request) in kinds(&[all("a")]) {
+    for ((kind, request), has_called) in kinds(&[all("a")])
+        .into_iter()
+        .flat_map(|kind| [(kind.clone(), false), (kind, true)])
+    {
         let (mut cluster, ranks) = Cluster::of(3, &[0, 1, 2]);
         let waits = cluster.send(ranks[0], &request);
-        cluster.send(ranks[2], &request);
+        if has_called {
+            cluster.send(ranks[2], &request);
+        }
         cluster.lose(2);
-        let told = cluster.status(ranks[0], waits);
-        assert_eq!(told, Some(Status::LOST_CONNECTION), "{kind}");
+        // It had come to the fence, with all that it had to say; but no group has a dead member.
+        let expected = match kind {
+            "fence" | "disconnect" | "destruct" if has_called => Status::SUCCESS,
+            _ => Status::LOST_CONNECTION,
+        };
         let late = cluster.told(ranks[1], &request);
-        assert_eq!(late, Status::LOST_CONNECTION, "{kind}");
+        assert_eq!(late, expected, "{kind}");
+        let told = cluster.status(ranks[0], waits);
+        assert_eq!(told, Some(expected), "{kind}");
+        let again = cluster.told(ranks[1], &request);
+        assert_eq!(again, Status::LOST_CONNECTION, "{kind}");
         let others = [proc("a", 0), proc("a", 1)];
         let told = cluster.together(&ranks[..2], &fence(&others));
         assert_eq!(told[1], Some(Status::SUCCESS), "{kind}");
     }
+}
+
+/// Those who wait for others on their own node are told at once as well that it is in vain.
+#[test]
+fn who_waits_for_its_own_node_is_told() {
+    for (kind, request) in kinds(&[all("a")]) {
+        for loss in ["death before", "death after", "node before", "node after"] {
+            let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
+            let lose = |cluster: &mut Cluster| {
+                if loss.starts_with("node") {
+                    cluster.lose(1);
+                } else {
+                    cluster.end(ranks[2], "a", 2, KILLED);
+                }
+            };
+            let is_before = loss.ends_with("before");
+            if is_before {
+                lose(&mut cluster);
+            }
+            let waits = cluster.send(ranks[0], &request);
+            if !is_before {
+                assert_eq!(cluster.answer(ranks[0], waits), None);
+                lose(&mut cluster);
+            }
+            let told = cluster.status(ranks[0], waits);
+            let expected = match (kind, loss) {
+                // It is done without the dead, and waits for the living.
+                ("destruct", "death before" | "death after") => None,
+                _ => Some(Status::LOST_CONNECTION),
+            };
+            assert_eq!(told, expected, "{kind}, {loss}");
+            if told.is_none() {
+                assert_eq!(cluster.told(ranks[1], &request), Status::SUCCESS);
+            }
+            cluster.leave_nothing(&["a"]);
+        }
+    }
+}
+
+/// Who waits and goes away is not waited for, and its node tells what becomes of it.
+#[test]
+fn who_waits_for_its_own_node_goes_away() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1, 1]);
+    cluster.end(ranks[3], "a", 3, KILLED);
+    let living = [proc("a", 0), proc("a", 1), proc("a", 2)];
+    cluster.send(ranks[0], &fence(&living));
+    cluster.nodes[0].close(ranks[0].1);
+    cluster.settle();
+    let back = (0, cluster.nodes[0].connect("a", 0));
+    let told = cluster.together(&[back, ranks[1], ranks[2]], &fence(&living));
+    assert_eq!(told, [Some(Status::SUCCESS); 3]);
+    cluster.leave_nothing(&["a"]);
 }
 
 /// The job ends on one node while others of it still wait.

@@ -83,6 +83,23 @@ fn a_key_that_never_comes() {
     cluster.leave_nothing(&["a"]);
 }
 
+/// Who joins a question that has waited for a while is not given up earlier than others.
+#[test]
+fn a_question_that_others_have_asked() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
+    cluster.put(ranks[2], &[("key", 1)]);
+    let first = ask(&mut cluster, ranks[0], 2, "later");
+    cluster.pass(MISSING_KEY_DELAY - Duration::from_millis(100));
+    let second = ask(&mut cluster, ranks[1], 2, "later");
+    cluster.pass(Duration::from_millis(100));
+    assert_eq!(cluster.status(ranks[0], first), Some(Status::NOT_FOUND));
+    assert_eq!(cluster.answer(ranks[1], second), None);
+    cluster.put(ranks[2], &[("later", 2)]);
+    cluster.settle();
+    assert_eq!(cluster.status(ranks[1], second), Some(Status::SUCCESS));
+    cluster.leave_nothing(&["a"]);
+}
+
 #[test]
 fn its_own_time_is_over() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);

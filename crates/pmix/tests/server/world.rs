@@ -288,6 +288,8 @@ impl World {
                 Output::Log { text, .. } => self.log.push(text),
                 Output::Connected { .. } | Output::Finalized { .. } => {}
                 output @ (Output::Gather { .. }
+                | Output::Waits { .. }
+                | Output::Forgotten { .. }
                 | Output::Absent { .. }
                 | Output::Withdrawn { .. }
                 | Output::MembersGone

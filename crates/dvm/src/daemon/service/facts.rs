@@ -106,7 +106,7 @@ fn nodes(launch: &Launch) -> Vec<NodeFacts> {
 
 /// The ranks of a job. Where CPUs are, only the node itself knows, and only for its own ranks anybody asks: libraries
 /// compare it with that of ranks beside them.
-fn ranks(config: &DaemonConfig, own: &OwnNode, launch: &Launch) -> Vec<RankFacts> {
+fn ranks(config: &DaemonConfig, own: Option<&OwnNode>, launch: &Launch) -> Vec<RankFacts> {
     let mut ranks = vec![RankFacts::default(); launch.size() as usize];
     let mut fill = |node: u32, first: u32, topology: Option<&Topology>, procs: &[Placed]| {
         for proc in procs {
@@ -129,17 +129,21 @@ fn ranks(config: &DaemonConfig, own: &OwnNode, launch: &Launch) -> Vec<RankFacts
         }
     };
     for (index, (id, node)) in (0..).zip(launch.map.nodes().zip(&launch.nodes)) {
-        if index == own.index {
-            fill(index, node.load.first, Some(&config.topology), &own.procs);
-        } else {
-            fill(index, node.load.first, None, &launch.map.on_node(id));
+        match own.filter(|own| own.index == index) {
+            Some(own) => fill(index, node.load.first, Some(&config.topology), &own.procs),
+            None => fill(index, node.load.first, None, &launch.map.on_node(id)),
         }
     }
     ranks
 }
 
-/// The facts of a job, as PMIx wants them.
-pub(super) fn facts(config: &DaemonConfig, own: &OwnNode, launch: &Launch, nspace: Nspace) -> Job {
+/// The facts of a job, as PMIx wants them; it may have no procs here.
+pub(super) fn facts(
+    config: &DaemonConfig,
+    own: Option<&OwnNode>,
+    launch: &Launch,
+    nspace: Nspace,
+) -> Job {
     let c_string = |bytes: &[u8]| CString::new(bytes).ok();
     let apps = launch
         .apps
@@ -163,15 +167,17 @@ pub(super) fn facts(config: &DaemonConfig, own: &OwnNode, launch: &Launch, nspac
         nspace: name(&parent.nspace),
         rank: parent.proc.rank.into(),
     });
+    let nodes = nodes(launch);
+    let nowhere = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     let forward = launch.parent.iter().flat_map(|parent| &parent.forward);
     let forwarded = forward.copied().map(channels).reduce(IofChannels::with);
     Job {
         session: 1,
         universe: launch.universe.size(),
         offset: launch.offset,
-        nodes: nodes(launch),
+        nodes,
         ranks: ranks(config, own, launch),
-        here: own.index,
+        here: own.map_or(nowhere, |own| own.index),
         forward: parent.clone().zip(forwarded),
         parent,
         map_by: None,
@@ -180,7 +186,8 @@ pub(super) fn facts(config: &DaemonConfig, own: &OwnNode, launch: &Launch, nspac
         session_dir: None,
         job_dir: None,
         stop: stop(launch),
-        extra: topology(config)
+        extra: own
+            .and_then(|_| topology(config))
             .into_iter()
             .chain(programs(&apps))
             .collect(),
@@ -217,7 +224,7 @@ mod tests {
             service: None,
         };
         let own = OwnNode::of(config.node, launch).unwrap();
-        let job = facts(&config, &own, launch, Nspace::default());
+        let job = facts(&config, Some(&own), launch, Nspace::default());
         let text = |text: &Option<CString>| match text {
             Some(text) => text.to_str().unwrap().to_owned(),
             None => "-".to_owned(),

@@ -1,6 +1,6 @@
 //! What processes get and look up.
 
-use base::Time;
+use base::{ProcId, Time};
 use pmix::{
     client::Done,
     server::MISSING_KEY_DELAY,
@@ -45,8 +45,15 @@ impl Ledger {
                 let early = now.since(asked) < MISSING_KEY_DELAY;
                 (!gone && early).then(|| format!("does not get {whose}, who may commit it yet"))
             }
+            // What was put went with its node.
+            (Err(Status::LOST_CONNECTION), _) if self.is_on_lost_node(id) => None,
             (result, _) => Some(format!("asks for {whose} and is answered {result:?}")),
         }
+    }
+
+    fn is_on_lost_node(&self, proc: ProcId) -> bool {
+        let node = self.facts.node_of(proc);
+        node.is_some_and(|node| self.lost_nodes.contains(&node))
     }
 
     pub(super) fn on_found(

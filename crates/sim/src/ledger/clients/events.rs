@@ -1,6 +1,8 @@
 //! What processes hear of, and what they should have heard of.
 
-use base::{ExitStatus, ProcId, Time};
+use std::time::Duration;
+
+use base::{ExitStatus, NodeId, ProcId, Time};
 use pmix::{
     client::Notice,
     keys,
@@ -72,8 +74,18 @@ impl Ledger {
     pub(super) fn unheard(&self, proc: ProcId, asked: Time) -> Option<String> {
         let me = self.name_of(proc)?;
         let client = self.pmix.clients.get(&proc)?;
+        let node = self.facts.node_of(proc);
+        // What happens on another node takes its time to come here.
+        let way = |from: Option<NodeId>| {
+            if from == node {
+                Duration::ZERO
+            } else {
+                self.slack
+            }
+        };
         let event = self.pmix.raised.iter().find(|(number, raised)| {
-            let told = raised.since.is_some_and(|since| since <= asked);
+            let from = proc_id(&raised.by).and_then(|by| self.facts.node_of(by));
+            let told = raised.since.is_some_and(|since| since + way(from) <= asked);
             told && client.registered.contains(&raised.notify.code)
                 && self.reaches(raised, &me)
                 && raised.by != me
@@ -82,7 +94,6 @@ impl Ledger {
         if let Some((_, raised)) = event {
             return Some(format!("{raised:?}"));
         }
-        let node = self.facts.node_of(proc);
         let over = self.over_told.iter().find(|((of, job), at)| {
             let job = Nspace::from_text(&nspace(*job)).ok();
             let heard = job.is_some_and(|job| {
@@ -108,7 +119,7 @@ impl Ledger {
             let parent = self.facts.parent_of(other.job);
             (other.job == proc.job || parent == Some(proc.job))
                 && **other != proc
-                && reaped.at < asked
+                && reaped.at + way(self.facts.node_of(**other)) < asked
                 && !reaped.is_ending
                 && status.is_some_and(|status| !status.is_success())
                 && !fate
