@@ -24,7 +24,7 @@ use clap::ValueEnum;
 
 use crate::{
     env::Wheel,
-    test::{release, released},
+    release::{release, released},
 };
 use report::Report;
 

@@ -10,6 +10,7 @@
 
 mod bench;
 mod env;
+mod release;
 mod sim;
 mod steps;
 mod stress;
@@ -52,7 +53,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Args::parse().task {
         Task::Test(args) => test::run(&args),
-        Task::Build => test::build(),
+        Task::Build => release::build(),
         Task::Tidy => tidy::run(),
         Task::Bench(args) => bench::run(&args),
         Task::Stress(args) => stress::run(&args),

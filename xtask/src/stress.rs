@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use mischief::marked_procs;
 use nix::sys::resource::{Resource, setrlimit};
 
-use crate::test::{release, released};
+use crate::release::{release, released};
 use random::Random;
 
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,7 @@
 //! the law: a new arrow needs a decision record and a line here.
 
 mod arrows;
+mod circles;
 mod docs;
 mod licences;
 mod sources;
@@ -36,6 +37,7 @@ fn check(root: &Path) -> Result<Complaints> {
     let mut complaints = arrows::check(&workspace);
     complaints.extend(arrows::invariants(root, &workspace));
     complaints.extend(sources::check(&files));
+    complaints.extend(circles::check(&files));
     complaints.extend(docs::links(root, &files));
     complaints.extend(docs::dependencies(root, &workspace));
     complaints.extend(docs::planted(root));

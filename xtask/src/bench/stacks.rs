@@ -17,8 +17,8 @@ use nix::{
 use super::{Bench, sample::Samples};
 use crate::{
     env::{Wheel, cargo, root, text_of},
+    release::released,
     steps,
-    test::released,
 };
 
 const RANKS: usize = 64;

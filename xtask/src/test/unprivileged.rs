@@ -14,7 +14,8 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use nix::unistd::geteuid;
 
-use super::{e2e_binary, released};
+use super::e2e_binary;
+use crate::release::released;
 use crate::{
     env::{Wheel, root, which},
     steps::{self, Steps},
