@@ -10,7 +10,7 @@ use std::{
 
 use dvm::proto::{FromFront, ToFront};
 use libfuzzer_sys::fuzz_target;
-use runtime::link::{self, ControllerLink, FrontLink, LinkError, Received};
+use runtime::link::{self, ControllerLink, FrontLink, Link, LinkError, Received};
 
 /// What a socket holds for sure: more is not written in one go.
 const INPUT_MAX: usize = 32 * 1024;
@@ -22,7 +22,7 @@ fn pair() -> (FrontLink, ControllerLink) {
     // Each end has regions of its own: what one lends is foreign to the other, as from a peer that lies.
     (
         FrontLink::new(region().into_reader(), region().into_writer()),
-        ControllerLink::new(region().into_writer(), region().into_reader()),
+        ControllerLink::new(Link::default(), region().into_writer(), region().into_reader()),
     )
 }
 
@@ -81,13 +81,14 @@ fn same<Message: PartialEq + Debug>(sent: &[Message], arrived: &[Message]) {
 
 fuzz_target!(|bytes: &[u8]| {
     let bytes = &bytes[..bytes.len().min(INPUT_MAX)];
-    if let Ok(Some(allocation)) = link::receive_opening(giving(bytes).as_fd()) {
+    if let Ok(Some((allocation, _))) = link::receive_opening(giving(bytes).as_fd()) {
         let (mut front, _) = pair();
         let (ours, theirs) = sockets();
         front.open(&allocation);
         if matches!(front.flush(ours.as_fd()), Ok(Received::Open)) && !front.link.has_outgoing() {
             let again = link::receive_opening(theirs.as_fd());
-            assert_eq!(again.expect("what was sent can be read"), Some(allocation));
+            let again = again.expect("what was sent can be read").map(|(again, _)| again);
+            assert_eq!(again, Some(allocation));
         }
     }
     let (mut front, mut controller) = pair();

@@ -32,7 +32,7 @@ use message::Message;
 use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Standing, Token};
 use runtime::{
     Birth,
-    link::{FrontLink, Received},
+    link::{FrontLink, LinkError, Received},
 };
 
 use self::{
@@ -435,8 +435,11 @@ impl Front {
         let Some(fd) = self.events.fd(token) else {
             return;
         };
-        // A closed link shows at its next read, an error as well.
-        let _ = self.link.flush(fd);
+        // A closed link shows at its next read, an error of the system as well.
+        if let Err(error @ LinkError::Wire(_)) = self.link.flush(fd) {
+            self.say(&messages::internal(&error.to_string()));
+            return self.lose_controller();
+        }
         let wanted = if self.link.link.has_outgoing() {
             Interest::ReadWrite
         } else {

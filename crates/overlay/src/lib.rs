@@ -1,6 +1,7 @@
 //! The tree that joins the nodes of a machine: its shape, and the links that its messages travel on.
 //!
-//! Today there is [`shape`], the arithmetic of the tree, and [`link`], the link between two roles in one process.
+//! Today there is [`shape`], the arithmetic of the tree, [`link`], the link between two roles in one process, and
+//! [`wire`], the frames of a link between processes.
 //! Links between hosts, casts, gathers and the loss of a link come with the tree's own issue, and take the same
 //! [`link::Full`] for an answer.
 //!
@@ -9,6 +10,7 @@
 
 pub mod link;
 pub mod shape;
+pub mod wire;
 
 pub use link::{Full, InProcess, Lane};
 pub use shape::{DEFAULT_RADIX, Hop, Position, Shape, Span};

@@ -29,6 +29,14 @@ pub(crate) enum Step {
     Say(NodeId, ToDaemon),
 }
 
+/// What came of writing to the front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    Well,
+    /// The link cannot go on: the controller has something to do.
+    FrontLost,
+}
+
 /// What a host of a controller is told when it is made.
 #[derive(Debug)]
 pub(crate) struct ControllerSetup {
@@ -102,24 +110,29 @@ impl ControllerHost {
             return;
         };
         let received = self.link.link.receive(fd);
-        loop {
-            match self.link.next_message() {
-                Ok(Some(message)) => {
-                    self.controller.handle(now, ControllerInput::Front(message));
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    (self.setup.admit)(&broken_link(&error));
-                    return self.lose_front(now, reactor);
-                }
-            }
-        }
+        self.take_messages(now, reactor);
         match received {
             Ok(Received::Open) => {}
             Ok(Received::Closed) => self.lose_front(now, reactor),
             Err(error) => {
                 (self.setup.admit)(&broken_link(&error));
                 self.lose_front(now, reactor);
+            }
+        }
+    }
+
+    /// Takes what the front has said and was read already, as with the opening.
+    pub(crate) fn take_messages(&mut self, now: Time, reactor: &mut Reactor) {
+        while self.front.is_some() {
+            match self.link.next_message() {
+                Ok(Some(message)) => {
+                    self.controller.handle(now, ControllerInput::Front(message));
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    (self.setup.admit)(&broken_link(&error));
+                    self.lose_front(now, reactor);
+                }
             }
         }
     }
@@ -203,9 +216,9 @@ impl ControllerHost {
     }
 
     /// The last words before this process ends, which the front waits for.
-    pub(crate) fn fail(&mut self, error: &os::Error, reactor: &mut Reactor) {
+    pub(crate) fn fail(&mut self, now: Time, error: &os::Error, reactor: &mut Reactor) {
         self.tell(ToFront::Failed(error.to_string()));
-        self.flush(reactor);
+        self.flush(now, reactor);
     }
 
     fn tell(&mut self, message: ToFront) {
@@ -215,10 +228,12 @@ impl ControllerHost {
     }
 
     /// Writes to the front what there is room for.
-    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
-        let Some(token) = self.front else { return };
+    pub(crate) fn flush(&mut self, now: Time, reactor: &mut Reactor) -> Flushed {
+        let Some(token) = self.front else {
+            return Flushed::Well;
+        };
         let Some(fd) = reactor.fd(token) else {
-            return;
+            return Flushed::Well;
         };
         match self.link.flush(fd) {
             Ok(Received::Open) => {
@@ -236,11 +251,16 @@ impl ControllerHost {
             }
             // Its end of file is read, and handled, next.
             Ok(Received::Closed) => {}
-            Err(error) => (self.setup.admit)(&broken_link(&error)),
+            Err(error) => {
+                (self.setup.admit)(&broken_link(&error));
+                self.lose_front(now, reactor);
+                return Flushed::FrontLost;
+            }
         }
+        Flushed::Well
     }
 }
 
 pub(crate) fn broken_link(error: &LinkError) -> String {
-    format!("the front broke the link: {error}")
+    format!("the link to the front is broken: {error}")
 }

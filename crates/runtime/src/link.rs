@@ -1,30 +1,27 @@
-//! The stream between front and controller: frames over a socket pair, with a bounded receive buffer.
+//! The stream between front and controller: frames of `overlay::wire` over a socket pair.
 //!
-//! The format is in `docs/formats/front-link.md`. Bulk data (output, input) is carried raw behind a small head;
+//! What is in them is in `docs/formats/front-link.md`. Bulk data (output, input) is carried raw behind a small head;
 //! everything else is postcard. What was read into a slot of shared memory is not copied between the processes: only its
 //! place travels, and comes back as a release when the bytes were used.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     io::IoSlice,
     os::fd::BorrowedFd,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use base::{JobId, Rank};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use dvm::{
     alloc::Allocation,
     proto::{Chunk, ChunkEnd, FromFront, Stream, ToFront},
 };
 use os::{ReadOutcome, WriteOutcome};
+use overlay::wire::{self, Incoming, Outgoing, WireError};
 
-/// Longest frame. A job's description with a thousand environments fits; a longer length is a broken peer.
-const FRAME_MAX: usize = 64 * 1024 * 1024;
 /// Bytes asked for in one read: messages are small, and what is large travels in shared memory.
 const READ_SIZE: usize = 16 * 1024;
-/// Length and kind.
-const HEAD: usize = 5;
 /// Shorter output is copied into the frame: a place in the region is worth more than a small copy.
 const SHARED_MIN: usize = 16 * 1024;
 
@@ -34,14 +31,15 @@ const KIND_OUTPUT_SHARED: u8 = 2;
 const KIND_STDIN: u8 = 3;
 const KIND_RELEASE: u8 = 4;
 const KIND_STDIN_SHARED: u8 = 5;
+const KIND_OPENING: u8 = 6;
 
 /// Why a link cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     #[error(transparent)]
     Os(#[from] os::Error),
-    #[error("the peer sent a frame of {length} bytes, more than {FRAME_MAX}")]
-    TooLong { length: usize },
+    #[error(transparent)]
+    Wire(#[from] WireError),
     #[error("the peer sent a frame of unknown kind {0}")]
     UnknownKind(u8),
     #[error("the peer sent a frame that does not decode: {0}")]
@@ -58,18 +56,21 @@ pub enum Received {
 /// Frames on their way out, and bytes on their way in. The descriptor belongs to the event loop.
 #[derive(Debug)]
 pub struct Link {
-    outgoing: VecDeque<Bytes>,
-    incoming: BytesMut,
+    outgoing: Outgoing,
+    incoming: Incoming,
     /// Zeroed once: what is read is copied out of it, and is small where it is many.
     buffer: Vec<u8>,
+    /// Why something could not be sent. Nothing is sent after it: the peer would miss it without knowing.
+    broken: Option<WireError>,
 }
 
 impl Default for Link {
     fn default() -> Self {
         Self {
-            outgoing: VecDeque::new(),
-            incoming: BytesMut::new(),
+            outgoing: Outgoing::default(),
+            incoming: Incoming::default(),
             buffer: vec![0; READ_SIZE],
+            broken: None,
         }
     }
 }
@@ -81,28 +82,30 @@ impl Link {
     }
 
     fn push(&mut self, kind: u8, fixed: &[u8], body: Bytes) {
-        let length = u32::try_from(1 + fixed.len() + body.len()).unwrap_or(u32::MAX);
-        let mut head = Vec::with_capacity(HEAD + fixed.len());
-        head.extend_from_slice(&length.to_le_bytes());
-        head.push(kind);
-        head.extend_from_slice(fixed);
-        self.outgoing.push_back(Bytes::from(head));
-        if !body.is_empty() {
-            self.outgoing.push_back(body);
+        if self.broken.is_none() {
+            self.broken = self.outgoing.push(kind, fixed, body).err();
+        }
+    }
+
+    fn push_value<T: serde::Serialize>(&mut self, kind: u8, value: &T) {
+        match wire::encode(value) {
+            Ok(body) => self.push(kind, &[], body),
+            Err(error) => self.broken = self.broken.or(Some(error)),
         }
     }
 
     /// Writes what there is room for.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system, and why something could not be sent, which ends the link.
     pub fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
+        self.check()?;
         while !self.outgoing.is_empty() {
-            let slices: Vec<IoSlice<'_>> = self
-                .outgoing
-                .iter()
-                .take(os::MAX_SLICES)
-                .map(|bytes| IoSlice::new(bytes))
-                .collect();
+            let pieces = self.outgoing.pieces().take(os::MAX_SLICES);
+            let slices: Vec<IoSlice<'_>> = pieces.map(IoSlice::new).collect();
             match os::write_vectored(fd, &slices)? {
-                WriteOutcome::Bytes(written) => self.advance(written),
+                WriteOutcome::Bytes(written) => self.outgoing.written(written),
                 WriteOutcome::WouldBlock => break,
                 WriteOutcome::Closed => return Ok(Received::Closed),
             }
@@ -110,22 +113,15 @@ impl Link {
         Ok(Received::Open)
     }
 
-    fn advance(&mut self, mut written: usize) {
-        while let Some(first) = self.outgoing.front_mut() {
-            if written < first.len() {
-                let _ = first.split_to(written);
-                return;
-            }
-            written -= first.len();
-            self.outgoing.pop_front();
-        }
-    }
-
     /// Reads once.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
     pub fn receive(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
         Ok(match os::read(fd, &mut self.buffer)? {
             ReadOutcome::Bytes(read) => {
-                self.incoming.extend_from_slice(&self.buffer[..read]);
+                self.incoming.take(&self.buffer[..read]);
                 Received::Open
             }
             ReadOutcome::WouldBlock => Received::Open,
@@ -133,22 +129,17 @@ impl Link {
         })
     }
 
+    fn check(&self) -> Result<(), LinkError> {
+        match self.broken {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
     /// The next whole frame: its kind and what follows.
     fn frame(&mut self) -> Result<Option<(u8, Bytes)>, LinkError> {
-        let Some(head) = self.incoming.first_chunk::<4>() else {
-            return Ok(None);
-        };
-        let length = u32::from_le_bytes(*head) as usize;
-        if length == 0 || length > FRAME_MAX {
-            return Err(LinkError::TooLong { length });
-        }
-        if self.incoming.len() < 4 + length {
-            return Ok(None);
-        }
-        let mut frame = self.incoming.split_to(4 + length).freeze();
-        let kind = frame[4];
-        let _ = frame.split_to(HEAD);
-        Ok(Some((kind, frame)))
+        self.check()?;
+        Ok(self.incoming.frame()?)
     }
 }
 
@@ -312,13 +303,9 @@ impl FrontLink {
         }
     }
 
-    /// Says what comes before any message; the peer reads it with [`receive_opening`].
+    /// Says the allocation, before anything else.
     pub fn open(&mut self, allocation: &Allocation) {
-        // Our own types hold nothing that postcard refuses; an empty opening would be refused by the peer.
-        let body = postcard::to_stdvec(allocation).unwrap_or_default();
-        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        let head = Bytes::copy_from_slice(&length.to_le_bytes());
-        self.link.outgoing.extend([head, Bytes::from(body)]);
+        self.link.push_value(KIND_OPENING, allocation);
     }
 
     pub fn send(&mut self, message: FromFront) {
@@ -327,7 +314,7 @@ impl FrontLink {
                 Some(place) => self.link.push(KIND_STDIN_SHARED, &place, Bytes::new()),
                 None => self.link.push(KIND_STDIN, &[], bytes),
             },
-            other => push_message(&mut self.link, &other),
+            other => self.link.push_value(KIND_MESSAGE, &other),
         }
     }
 
@@ -348,9 +335,7 @@ impl FrontLink {
                 return Ok(None);
             };
             let message = match kind {
-                KIND_MESSAGE => {
-                    postcard::from_bytes(&body).map_err(|_| LinkError::Malformed("a message"))?
-                }
+                KIND_MESSAGE => wire::decode(&body)?,
                 KIND_OUTPUT => {
                     let (job, rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
                     ToFront::Output(Chunk {
@@ -392,9 +377,10 @@ pub struct ControllerLink {
 }
 
 impl ControllerLink {
-    pub fn new(output: os::SlotWriter, input: os::SlotReader) -> Self {
+    /// Goes on with the link on which the opening came.
+    pub fn new(link: Link, output: os::SlotWriter, input: os::SlotReader) -> Self {
         Self {
-            link: Link::default(),
+            link,
             output: Lender::new(output),
             input: Borrower::new(input),
         }
@@ -413,7 +399,7 @@ impl ControllerLink {
                     None => self.link.push(KIND_OUTPUT, &head, chunk.bytes),
                 }
             }
-            other => push_message(&mut self.link, &other),
+            other => self.link.push_value(KIND_MESSAGE, &other),
         }
     }
 
@@ -430,9 +416,7 @@ impl ControllerLink {
             };
             match kind {
                 KIND_MESSAGE => {
-                    return postcard::from_bytes(&body)
-                        .map(Some)
-                        .map_err(|_| LinkError::Malformed("a message"));
+                    return Ok(Some(wire::decode(&body)?));
                 }
                 KIND_STDIN => return Ok(Some(FromFront::Stdin(body))),
                 KIND_STDIN_SHARED => {
@@ -445,49 +429,32 @@ impl ControllerLink {
     }
 }
 
-/// What the front says first, before any frame: the allocation, behind its length. Waits for it as long as the front
-/// lives; `None` when it has ended without a job.
-pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<Allocation>, LinkError> {
-    let mut length = [0; 4];
-    if !read_all(fd, &mut length)? {
-        return Ok(None);
-    }
-    let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
-    if length > FRAME_MAX {
-        return Err(LinkError::TooLong { length });
-    }
-    let mut body = vec![0; length];
-    if !read_all(fd, &mut body)? {
-        return Ok(None);
-    }
-    postcard::from_bytes(&body)
-        .map(Some)
-        .map_err(|_| LinkError::Malformed("an allocation"))
-}
-
-/// Fills `buffer` from a socket that blocks; false at its end.
-fn read_all(fd: BorrowedFd<'_>, mut buffer: &mut [u8]) -> Result<bool, LinkError> {
-    while !buffer.is_empty() {
-        match os::read(fd, buffer)? {
-            ReadOutcome::Bytes(read) => buffer = &mut buffer[read..],
-            ReadOutcome::WouldBlock => {}
-            ReadOutcome::Closed => return Ok(false),
+/// What the front says first: the allocation. Waits for it, on a socket that blocks, as long as the front lives; `None`
+/// when it has ended without a job. The link has what came behind it.
+///
+/// # Errors
+///
+/// Those of the system, and what the front has done against the format.
+pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<(Allocation, Link)>, LinkError> {
+    let mut link = Link::default();
+    loop {
+        match link.frame()? {
+            Some((KIND_OPENING, body)) => return Ok(Some((wire::decode(&body)?, link))),
+            Some((other, _)) => return Err(LinkError::UnknownKind(other)),
+            None => {}
+        }
+        match link.receive(fd)? {
+            Received::Open => {}
+            Received::Closed => return Ok(None),
         }
     }
-    Ok(true)
 }
 
 /// Tells the front why there will be no controller. Where it cannot be told, it sees the end of the link.
 pub fn send_failure(fd: BorrowedFd<'_>, why: &str) {
     let mut link = Link::default();
-    push_message(&mut link, &ToFront::Failed(why.to_owned()));
+    link.push_value(KIND_MESSAGE, &ToFront::Failed(why.to_owned()));
     let _ = link.flush(fd);
-}
-
-fn push_message<T: serde::Serialize>(link: &mut Link, message: &T) {
-    // Our own messages have no type that postcard refuses; an empty frame would be refused by the peer.
-    let body = postcard::to_stdvec(message).unwrap_or_default();
-    link.push(KIND_MESSAGE, &[], Bytes::from(body));
 }
 
 fn fixed<const N: usize>(body: &mut Bytes) -> Result<[u8; N], LinkError> {
@@ -496,4 +463,58 @@ fn fixed<const N: usize>(body: &mut Bytes) -> Result<[u8; N], LinkError> {
         .ok_or(LinkError::Malformed("a short frame"))?;
     let _ = body.split_to(N);
     Ok(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn region() -> os::SharedRegion {
+        os::SharedRegion::new(4096, 1).unwrap()
+    }
+
+    /// The opening and what comes behind it are read together: nobody would read the rest again.
+    #[test]
+    fn what_comes_with_the_opening_is_not_lost() {
+        let (ours, theirs) = os::socket_pair().unwrap();
+        let mut front = FrontLink::new(region().into_reader(), region().into_writer());
+        let allocation = Allocation { nodes: Vec::new() };
+        front.open(&allocation);
+        front.send(FromFront::StdinEof);
+        assert_eq!(front.flush(ours.as_fd()).unwrap(), Received::Open);
+        let (opened, link) = receive_opening(theirs.as_fd()).unwrap().unwrap();
+        assert_eq!(opened, allocation);
+        let mut controller =
+            ControllerLink::new(link, region().into_writer(), region().into_reader());
+        let next = controller.next_message().unwrap();
+        assert_eq!(next, Some(FromFront::StdinEof));
+        assert_eq!(controller.next_message().unwrap(), None);
+    }
+
+    #[test]
+    fn without_a_job_there_is_no_opening() {
+        let (ours, theirs) = os::socket_pair().unwrap();
+        drop(ours);
+        assert!(receive_opening(theirs.as_fd()).unwrap().is_none());
+    }
+
+    /// A message that cannot be sent is no empty frame, and those behind it do not take its place.
+    #[test]
+    fn what_cannot_be_sent_ends_the_link() {
+        let (ours, theirs) = os::socket_pair().unwrap();
+        let mut front = FrontLink::new(region().into_reader(), region().into_writer());
+        front.flush(ours.as_fd()).unwrap();
+        front.send(FromFront::Stdin(vec![0; wire::FRAME_MAX].into()));
+        front.send(FromFront::StdinEof);
+        let length = wire::FRAME_MAX + 1;
+        let error = WireError::Length { length };
+        let flushed = front.flush(ours.as_fd());
+        assert!(matches!(flushed, Err(LinkError::Wire(why)) if why == error));
+        assert!(front.next_message().is_err());
+        let mut link = Link::default();
+        link.receive(theirs.as_fd()).unwrap();
+        assert!(matches!(link.frame(), Ok(None)), "nothing was sent");
+    }
 }

@@ -19,7 +19,7 @@ use overlay::{Full, InProcess};
 use crate::{
     Birth, IGNORED,
     complaints::Complaints,
-    controller::{self, ControllerHost, ControllerSetup, broken_link},
+    controller::{self, ControllerHost, ControllerSetup, Flushed, broken_link},
     daemon::{self, DaemonHost, DaemonSetup},
     link::{self, ControllerLink},
     reactor::{Channel, Child, Reactor, Source},
@@ -43,7 +43,7 @@ pub(crate) enum Ended {
 }
 
 /// Whether the state machines have said everything that they had to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Progress {
     Done,
     More,
@@ -98,8 +98,8 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
         Some(link) => link::receive_opening(link.as_fd()),
         None => Ok(None),
     };
-    let allocation = match opening {
-        Ok(Some(allocation)) => allocation,
+    let (allocation, link) = match opening {
+        Ok(Some(opening)) => opening,
         // There is no job after all.
         Ok(None) => return Ok(Ended::Well),
         Err(error) => {
@@ -107,13 +107,13 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
             return Ok(Ended::Badly);
         }
     };
-    if let Some(link) = &birth.link {
-        os::set_nonblocking(link.as_fd())?;
+    if let Some(socket) = &birth.link {
+        os::set_nonblocking(socket.as_fd())?;
     }
     let front = u32::try_from(birth.front_pid.as_raw()).unwrap_or_default();
-    let controller = ControllerHost::open(
+    let mut controller = ControllerHost::open(
         Controller::new(allocation, front, name),
-        ControllerLink::new(birth.output.clone(), birth.input.clone()),
+        ControllerLink::new(link, birth.output.clone(), birth.input.clone()),
         birth.link.take(),
         ControllerSetup {
             front_pid: birth.front_pid,
@@ -123,6 +123,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
         },
         &mut reactor,
     )?;
+    controller.take_messages(Clock::now(), &mut reactor);
     let mut process = Process::new(reactor, controller, [(LOCAL, daemon)]);
     let ended = process.run();
     drop(process);
@@ -157,7 +158,8 @@ impl Process {
                 Ok(Turn::Next) => {}
                 Ok(Turn::Over) => return Ended::Well,
                 Err(error) => {
-                    self.controller.fail(&error, &mut self.reactor);
+                    self.controller
+                        .fail(Clock::now(), &error, &mut self.reactor);
                     return Ended::Badly;
                 }
             }
@@ -168,11 +170,14 @@ impl Process {
     pub(crate) fn turn(&mut self, limit: Option<Time>) -> Result<Turn, os::Error> {
         let progress = self.pump();
         self.complain();
-        self.controller.flush(&mut self.reactor);
+        let flushed = match self.controller.flush(Clock::now(), &mut self.reactor) {
+            Flushed::Well => Progress::Done,
+            Flushed::FrontLost => Progress::More,
+        };
         if self.controller.is_over() {
             return Ok(Turn::Over);
         }
-        let at_once = (progress == Progress::More).then_some(Time::ZERO);
+        let at_once = (progress.max(flushed) == Progress::More).then_some(Time::ZERO);
         let daemons = self.daemons.values().map(|local| local.host.deadline());
         let deadline = [limit, at_once, self.controller.deadline()]
             .into_iter()

@@ -17,7 +17,7 @@ use dvm::{
 use super::*;
 use crate::{
     complaints::Complaints,
-    link::{FrontLink, Received},
+    link::{FrontLink, Link, Received},
 };
 
 /// How long a job may take before the test has failed.
@@ -116,7 +116,11 @@ fn run(spec: JobSpec) -> Heard {
     let name = format!("rally-test-{}", os::current_pid());
     let controller = ControllerHost::open(
         Controller::new(allocation, 1, name.clone()),
-        ControllerLink::new(region().into_writer(), region().into_reader()),
+        ControllerLink::new(
+            Link::default(),
+            region().into_writer(),
+            region().into_reader(),
+        ),
         Some(theirs),
         ControllerSetup {
             front_pid: os::current_pid(),

@@ -1,0 +1,289 @@
+//! Frames on a stream of bytes, as every link between processes of ours has them.
+//!
+//! A stream begins with a preamble: four bytes that say whose it is, and the version. Then come frames: a length, a kind
+//! and a body. What a kind means, and what is in a body, is the caller's. The format is in `docs/formats/front-link.md`.
+//!
+//! | state of what comes in | enough bytes | next |
+//! |---|---|---|
+//! | `Preamble` | ours, of our version | `Frames` |
+//! | `Preamble` | another | refused, for ever |
+//! | `Frames` | a frame | is given; `Frames` |
+//! | `Frames` | a length of 0, or beyond the bound | refused, for ever |
+//!
+//! Nothing here reads or writes: bytes come in and go out by the caller's hand.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// The version of the frames and of what is in them. Both ends of a link have the same one.
+pub const VERSION: u16 = 1;
+/// Longest frame. A job's description with a thousand environments fits; a longer length is a broken peer.
+pub const FRAME_MAX: usize = 64 * 1024 * 1024;
+
+/// The first bytes of a stream.
+const MAGIC: [u8; 4] = *b"RLLY";
+const PREAMBLE: usize = MAGIC.len() + size_of::<u16>();
+/// Length and kind.
+const HEAD: usize = 5;
+
+/// Why a stream cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    #[error("the peer speaks another protocol")]
+    Foreign,
+    #[error("the peer speaks version {theirs} of the protocol, and we speak {VERSION}")]
+    Version { theirs: u16 },
+    #[error("a frame of {length} bytes is longer than {FRAME_MAX}, or has no kind")]
+    Length { length: usize },
+    #[error("what is to be sent cannot be encoded")]
+    Unencodable,
+    #[error("a body does not decode")]
+    Undecodable,
+}
+
+/// A value as the body of a frame.
+///
+/// # Errors
+///
+/// [`WireError::Unencodable`] for a type that the encoding has no form for.
+pub fn encode<T: Serialize>(value: &T) -> Result<Bytes, WireError> {
+    match postcard::to_stdvec(value) {
+        Ok(body) => Ok(Bytes::from(body)),
+        Err(_) => Err(WireError::Unencodable),
+    }
+}
+
+/// The value that a body is.
+///
+/// # Errors
+///
+/// [`WireError::Undecodable`] for what is no such value.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, WireError> {
+    postcard::from_bytes(body).map_err(|_| WireError::Undecodable)
+}
+
+/// What is on its way out.
+#[derive(Debug)]
+pub struct Outgoing {
+    queue: VecDeque<Bytes>,
+}
+
+impl Default for Outgoing {
+    fn default() -> Self {
+        let mut preamble = Vec::with_capacity(PREAMBLE);
+        preamble.extend_from_slice(&MAGIC);
+        preamble.extend_from_slice(&VERSION.to_le_bytes());
+        Self {
+            queue: VecDeque::from([Bytes::from(preamble)]),
+        }
+    }
+}
+
+impl Outgoing {
+    /// Puts a frame behind the others: its kind, a part of the body that is copied, and one that is not.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError::Length`] for a frame that the peer would refuse. It is not sent.
+    pub fn push(&mut self, kind: u8, fixed: &[u8], body: Bytes) -> Result<(), WireError> {
+        let length = 1 + fixed.len() + body.len();
+        let written = match u32::try_from(length) {
+            Ok(written) if length <= FRAME_MAX => written,
+            _ => return Err(WireError::Length { length }),
+        };
+        let mut head = Vec::with_capacity(HEAD + fixed.len());
+        head.extend_from_slice(&written.to_le_bytes());
+        head.push(kind);
+        head.extend_from_slice(fixed);
+        self.queue.push_back(Bytes::from(head));
+        if !body.is_empty() {
+            self.queue.push_back(body);
+        }
+        Ok(())
+    }
+
+    /// Whether all is out.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// What is to go out, in pieces.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.queue.iter().map(AsRef::as_ref)
+    }
+
+    /// So many bytes are out.
+    pub fn written(&mut self, mut count: usize) {
+        while let Some(first) = self.queue.front_mut() {
+            if count < first.len() {
+                let _ = first.split_to(count);
+                return;
+            }
+            count -= first.len();
+            self.queue.pop_front();
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Preamble,
+    Frames,
+    Refused(WireError),
+}
+
+/// What has come in.
+#[derive(Debug, Default)]
+pub struct Incoming {
+    bytes: BytesMut,
+    state: State,
+}
+
+impl Incoming {
+    /// Takes what was read.
+    pub fn take(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame: its kind, and the rest.
+    ///
+    /// # Errors
+    ///
+    /// What the peer has done against the format, now and at every later call.
+    pub fn frame(&mut self) -> Result<Option<(u8, Bytes)>, WireError> {
+        if self.state == State::Preamble {
+            let Some(preamble) = self.bytes.first_chunk::<PREAMBLE>() else {
+                return Ok(None);
+            };
+            let [a, b, c, d, version @ ..] = *preamble;
+            let theirs = u16::from_le_bytes(version);
+            if [a, b, c, d] != MAGIC {
+                return self.refuse(WireError::Foreign);
+            }
+            if theirs != VERSION {
+                return self.refuse(WireError::Version { theirs });
+            }
+            drop(self.bytes.split_to(PREAMBLE));
+            self.state = State::Frames;
+        }
+        if let State::Refused(error) = self.state {
+            return Err(error);
+        }
+        let Some(length) = self.bytes.first_chunk::<4>() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length == 0 || length > FRAME_MAX {
+            return self.refuse(WireError::Length { length });
+        }
+        if self.bytes.len() < 4 + length {
+            return Ok(None);
+        }
+        let mut frame = self.bytes.split_to(4 + length).freeze();
+        let kind = frame[4];
+        drop(frame.split_to(HEAD));
+        Ok(Some((kind, frame)))
+    }
+
+    fn refuse<T>(&mut self, error: WireError) -> Result<T, WireError> {
+        self.bytes = BytesMut::new();
+        self.state = State::Refused(error);
+        Err(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(outgoing: &Outgoing) -> Vec<u8> {
+        outgoing.pieces().flatten().copied().collect()
+    }
+
+    #[test]
+    fn who_speaks_otherwise_is_refused() {
+        let refused = |bytes: &[u8]| {
+            let mut incoming = Incoming::default();
+            incoming.take(bytes);
+            let error = incoming.frame().unwrap_err();
+            incoming.take(&all(&Outgoing::default()));
+            assert_eq!(incoming.frame(), Err(error), "once refused, always refused");
+            error.to_string()
+        };
+        let said = [
+            refused(b"GET / HTTP/1.1"),
+            refused(b"RLLY\x02\x00"),
+            refused(b"RLLY\x01\x00\x00\x00\x00\x00"),
+            refused(b"RLLY\x01\x00\xff\xff\xff\xff"),
+        ];
+        insta::assert_snapshot!(said.join("\n"), @"
+        the peer speaks another protocol
+        the peer speaks version 2 of the protocol, and we speak 1
+        a frame of 0 bytes is longer than 67108864, or has no kind
+        a frame of 4294967295 bytes is longer than 67108864, or has no kind
+        ");
+    }
+
+    #[test]
+    fn what_the_peer_would_refuse_is_not_sent() {
+        let mut outgoing = Outgoing::default();
+        let before = all(&outgoing);
+        let body = Bytes::from(vec![0; FRAME_MAX]);
+        let length = FRAME_MAX + 1;
+        assert_eq!(
+            outgoing.push(0, &[], body.clone()),
+            Err(WireError::Length { length })
+        );
+        assert_eq!(all(&outgoing), before);
+        assert_eq!(outgoing.push(0, &[], body.slice(1..)), Ok(()));
+    }
+
+    #[test]
+    fn a_value_without_a_form_is_an_error() {
+        /// A sequence whose length nobody knows.
+        struct Endless;
+        impl Serialize for Endless {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_seq((0..3).filter(|number| number % 2 == 0))
+            }
+        }
+        assert_eq!(encode(&Endless), Err(WireError::Unencodable));
+        assert_eq!(decode::<u32>(&encode(&7_u32).unwrap()), Ok(7));
+        assert_eq!(decode::<u32>(&[0xff]), Err(WireError::Undecodable));
+    }
+
+    proptest! {
+        #[test]
+        fn frames_arrive_whole_however_they_are_cut(
+            frames in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 0..40)), 0..12),
+            cuts in prop::collection::vec(1_usize..30, 1..40),
+        ) {
+            let mut outgoing = Outgoing::default();
+            for (kind, fixed, body) in &frames {
+                outgoing.push(*kind, fixed, Bytes::copy_from_slice(body)).unwrap();
+            }
+            let mut incoming = Incoming::default();
+            let mut arrived = Vec::new();
+            for cut in cuts.iter().cycle() {
+                let some: Vec<u8> = outgoing.pieces().flatten().copied().take(*cut).collect();
+                if some.is_empty() {
+                    break;
+                }
+                outgoing.written(some.len());
+                incoming.take(&some);
+                while let Some((kind, body)) = incoming.frame().unwrap() {
+                    arrived.push((kind, body.to_vec()));
+                }
+            }
+            prop_assert!(outgoing.is_empty());
+            let sent = frames.into_iter().map(|(kind, fixed, body)| (kind, [fixed, body].concat()));
+            prop_assert_eq!(arrived, sent.collect::<Vec<_>>());
+        }
+    }
+}
