@@ -98,7 +98,7 @@ fn gathered(bytes: &[u8]) {
         let mut server = server();
         let mut writer = Writer::behind(Format::V4, frame::start(0));
         request.encode(&mut writer);
-        let message = frame::finish(writer.into_bytes(), Tag::Request(7));
+        let message = frame::finish(writer.into_bytes(), Tag::Request(101));
         server.handle(
             Time::ZERO,
             Input::Bytes {
