@@ -20,7 +20,7 @@ use bytes::Bytes;
 use dvm::{proto::Stream, spec::HoldAt};
 use pmix::pmi;
 
-use self::process::{Process, Run};
+use self::process::Process;
 pub(crate) use self::{
     client::{Ask, ClientId, News, OWNER, Together},
     pipe::{Pipe, PipeId, Taken},
@@ -28,6 +28,27 @@ pub(crate) use self::{
 use crate::script::Op;
 
 pub(crate) type Pid = i32;
+
+/// What a process waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    Ready,
+    Sleeping(Time),
+    Writing(PipeId),
+    Reading(PipeId),
+    Pmi,
+    Pmix,
+}
+
+/// What comes after a step.
+enum Next {
+    Go,
+    /// Do this again when woken.
+    Wait(Run, Op),
+    /// Do this again at once.
+    Again(Op),
+    Over(ExitStatus),
+}
 
 /// The parent of ranks, and of every orphan: the daemon's process.
 const DAEMON: Pid = 1;

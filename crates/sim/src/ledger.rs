@@ -8,13 +8,14 @@ use std::{
     time::Duration,
 };
 
-use base::{ExitStatus, JobId, NodeId, ProcId, Time};
+use base::{ExitStatus, JobId, NodeId, ProcId, Rank, Time};
 use bytes::Bytes;
 use dvm::{
     FIRST_JOB,
     proto::{Chunk, ChunkEnd, StartFailure, Stream},
     stdio::{BLOCK, CUT_DELAY, Conduit, LINE_MAX, PARTIAL_DELAY},
 };
+use pmix::value::Proc;
 
 use self::{clients::Clients, facts::Facts};
 pub(crate) use self::{
@@ -342,4 +343,13 @@ impl Ledger {
             )
         })
     }
+}
+
+/// The process that a name in PMIx means.
+pub(crate) fn proc_id(proc: &Proc) -> Option<ProcId> {
+    let name = proc.nspace.to_string();
+    let (_, job) = name.rsplit_once('@')?;
+    let job = JobId(job.parse().ok()?);
+    let rank = Rank(proc.rank.0);
+    proc.rank.is_number().then_some(ProcId { job, rank })
 }

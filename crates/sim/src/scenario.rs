@@ -17,7 +17,7 @@ use dvm::{
 };
 
 pub(crate) use self::make::make;
-use crate::{node::Programs, script::Op};
+use crate::{node::Programs, script::Op, world::Latency};
 
 /// What a scenario dwells on. Each has seeds of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,16 +153,6 @@ pub(crate) enum Fault {
     KillRank(Rank),
     /// Every daemon loses the controller, and with it the front.
     LoseController,
-}
-
-/// Whole number of ways in which things take time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Latency {
-    pub(crate) link_max: Duration,
-    pub(crate) spawn_max: Duration,
-    pub(crate) io_max: Duration,
-    pub(crate) tick_late_max: Duration,
-    pub(crate) pmi: Duration,
 }
 
 /// A job that a process may spawn.

@@ -15,8 +15,17 @@ use crate::{
     kernel::{ClientId, Pid},
     ledger::Ledger,
     rng::Rng,
-    scenario::Latency,
 };
+
+/// Whole number of ways in which things take time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Latency {
+    pub(crate) link_max: Duration,
+    pub(crate) spawn_max: Duration,
+    pub(crate) io_max: Duration,
+    pub(crate) tick_late_max: Duration,
+    pub(crate) pmi: Duration,
+}
 
 /// Something that will happen.
 #[derive(Debug)]

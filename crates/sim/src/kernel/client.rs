@@ -11,10 +11,7 @@ use pmix::{
     value::{Nspace, Proc, Status},
 };
 
-use super::{
-    Effect, Kernel, Pid,
-    process::{Next, Run},
-};
+use super::{Effect, Kernel, Next, Pid, Run};
 use crate::{
     rng::Rng,
     script::{FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, Site, Stranger, named},

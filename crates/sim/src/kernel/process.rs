@@ -11,7 +11,7 @@ use dvm::proto::Stream;
 use pmix::pmi::{Answer, Dialect, Group, Kind, Members, Reach, Request};
 
 use super::{
-    DAEMON, Descriptors, Effect, Kernel, Pid, PipeId, PmiClient, Taken, client::Client, ended_by,
+    DAEMON, Descriptors, Effect, Kernel, Next, Pid, PmiClient, Run, Taken, client::Client, ended_by,
 };
 use crate::{
     ledger::{called, nspace},
@@ -21,17 +21,6 @@ use crate::{
 
 /// A read or write of a program moves at most so much at once.
 const SLICE: usize = 256 * 1024;
-
-/// What a process waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Run {
-    Ready,
-    Sleeping(Time),
-    Writing(PipeId),
-    Reading(PipeId),
-    Pmi,
-    Pmix,
-}
 
 #[derive(Debug)]
 pub(super) struct Process {
@@ -83,16 +72,6 @@ impl Process {
             pmi_inbox: Vec::new(),
         }
     }
-}
-
-/// What comes after a step.
-pub(super) enum Next {
-    Go,
-    /// Do this again when woken.
-    Wait(Run, Op),
-    /// Do this again at once.
-    Again(Op),
-    Over(ExitStatus),
 }
 
 impl Kernel {

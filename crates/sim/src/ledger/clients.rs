@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-use base::{JobId, ProcId, Rank, Time};
+use base::{ProcId, Rank, Time};
 use pmix::{
     client::{Done, Program, Ticket},
     value::{Nspace, Proc, Status},
 };
 
-use super::{Ledger, called, nspace};
+use super::{Ledger, called, nspace, proc_id};
 use crate::{
     kernel::{Ask, News, Together},
     script::{Notify, Site},
@@ -382,13 +382,4 @@ fn sorted(members: &[Proc]) -> Vec<Proc> {
     members.sort();
     members.dedup();
     members
-}
-
-/// The process that a name in PMIx means.
-pub(crate) fn proc_id(proc: &Proc) -> Option<ProcId> {
-    let name = proc.nspace.to_string();
-    let (_, job) = name.rsplit_once('@')?;
-    let job = JobId(job.parse().ok()?);
-    let rank = Rank(proc.rank.0);
-    proc.rank.is_number().then_some(ProcId { job, rank })
 }

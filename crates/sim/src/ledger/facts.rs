@@ -17,7 +17,7 @@ use pmix::{
     value::{Key, Nspace, PmixRank, Proc, Status, Value},
 };
 
-use super::{clients::proc_id, nspace};
+use super::{nspace, proc_id};
 use crate::script::named;
 
 /// The host of a node.

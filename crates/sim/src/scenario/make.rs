@@ -13,14 +13,22 @@ use dvm::{
     },
 };
 
-use super::{
-    Act, Child, Eof, Family, Fault, InputPlan, Latency, Scenario,
-    programs::{RANKS_MAX, Spoiling},
-};
+use super::{Act, Child, Eof, Family, Fault, InputPlan, Latency, Scenario};
 use crate::{
     rng::Rng,
     script::{Op, words},
 };
+
+/// Ranks of a job at the most, so that every rank knows every other's key.
+pub(super) const RANKS_MAX: u32 = 10;
+
+/// In which ways a dialogue may be spoiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spoiling {
+    Any,
+    /// Only in ways that end the job.
+    Fatal,
+}
 
 /// Every step of a start, for failures.
 const STEPS: [StartStep; 15] = [

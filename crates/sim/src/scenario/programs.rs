@@ -6,19 +6,8 @@ use base::{Rank, Signal};
 use dvm::proto::Stream;
 use pmix::pmi::Dialect;
 
-use super::make::Maker;
+use super::make::{Maker, RANKS_MAX, Spoiling};
 use crate::script::{FOR_EVER, Fork, Op, PmiOp, line, words};
-
-/// Ranks of a job at the most, so that every rank knows every other's key.
-pub(super) const RANKS_MAX: u32 = 10;
-
-/// In which ways a dialogue may be spoiled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spoiling {
-    Any,
-    /// Only in ways that end the job.
-    Fatal,
-}
 
 impl Maker<'_> {
     /// How a program ends: mostly well.
