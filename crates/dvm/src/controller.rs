@@ -31,7 +31,7 @@ use base::{ExitStatus, JobId, NodeId, ProcId, RankSet, Signal, Time, Topology};
 
 use self::{
     asks::{Asker, Published},
-    fences::{GroupFences, Puts},
+    fences::Fences,
     servers::Servers,
 };
 use crate::{
@@ -107,8 +107,6 @@ struct Share {
     first: u32,
     /// Input bytes that this node has given credit for; `None` when nothing there reads.
     stdin_credit: Option<u64>,
-    /// The values of its ranks, when all of them wait in the fence.
-    fence: Option<Puts>,
 }
 
 #[derive(Debug)]
@@ -141,8 +139,6 @@ struct Job {
     origin: Origin,
     /// The number of its first rank among those of all jobs.
     offset: u32,
-    /// Fences of some of its ranks, on several nodes.
-    groups: GroupFences,
 }
 
 /// Where a job comes from.
@@ -157,7 +153,7 @@ enum Origin {
         forward: Vec<Stream>,
         /// What the spawner has put into its key-value space, if it was spawned by PMI. The two are one MPI program then:
         /// who fails takes the other along.
-        preput: Option<Puts>,
+        preput: Option<Vec<(String, String)>>,
     },
 }
 
@@ -228,6 +224,7 @@ pub struct Controller {
     name: String,
     published: Published,
     servers: Servers,
+    fences: Fences,
     outputs: VecDeque<ControllerOutput>,
 }
 
@@ -240,6 +237,7 @@ impl Controller {
             name,
             published: Published::default(),
             servers: Servers::default(),
+            fences: Fences::default(),
             allocation,
             front_pid,
             nodes: BTreeMap::new(),
@@ -368,7 +366,6 @@ impl Controller {
             warn_at,
             wait_at: None,
             hold_note_at: None,
-            groups: GroupFences::default(),
             spec,
         };
         self.jobs.insert(id, job);
@@ -409,7 +406,8 @@ impl Controller {
                 request,
             } => self.on_ask(now, node, proc, ticket, &request),
             ToController::Server(message) => self.on_server(node, *message),
-            ToController::Fence { job, group, puts } => self.on_fence(job, node, group, puts),
+            ToController::Fence { id, news } => self.on_fence(node, &id, news),
+            ToController::FencesLeft { .. } => self.on_fences_left(node),
             ToController::Abort {
                 job,
                 rank,
@@ -817,6 +815,7 @@ impl Controller {
     fn on_daemon_lost(&mut self, now: Time, node: NodeId) {
         self.nodes.remove(&node);
         self.server_lost(node);
+        self.fences_without(node);
         for id in self.living() {
             self.on_share_lost(now, id, node);
         }

@@ -50,7 +50,9 @@ use crate::{
     life::Unexpected,
     place::Placed,
     planted::{self, Bug},
-    proto::{AskId, Launch, NodeLoad, StartFailure, Stream, ToController, ToDaemon, VERSION},
+    proto::{
+        AskId, FenceNews, Launch, NodeLoad, StartFailure, Stream, ToController, ToDaemon, VERSION,
+    },
     spec::{App, HoldAt, LineTerminal, WindowSize},
 };
 
@@ -549,10 +551,18 @@ impl Daemon {
                 self.serve(now, |service, now| service.release(now, job, ranks));
             }
             ToDaemon::Resize { job, size } => self.job(job, |job, out| job.resize(size, out)),
-            ToDaemon::FenceDone { job, group, puts } => {
-                self.job(job, |job, out| {
-                    job.on_fence_done(now, group.as_deref(), puts, out)
-                });
+            ToDaemon::Fenced {
+                job,
+                number,
+                shares,
+            } => self.job(job, |job, out| job.on_gathered(now, number, shares, out)),
+            ToDaemon::FenceAwaited { id, gather } => {
+                // Of a job that is over here nobody comes.
+                if self.jobs.get(&id.job).is_none_or(LocalJob::has_no_fences) {
+                    let news = FenceNews::Declined { gather };
+                    let declined = ToController::Fence { id, news };
+                    self.outputs.push_back(Output::Send(declined));
+                }
             }
         }
     }
@@ -625,6 +635,7 @@ impl Daemon {
             let left = self.jobs.len() + count - 1 - number;
             let service = self.service.as_mut();
             let closed = service.map(|service| service.last_words(id, left));
+            job.leave_fences(&mut self.outputs);
             if let Some(ranks) = job.unfinished() {
                 let left = ToController::LeftEarly { job: id, ranks };
                 self.outputs.push_back(Output::Send(left));

@@ -3,6 +3,7 @@
 //! The direction is in the name. In one process they are passed as values; between processes they are encoded as
 //! `docs/formats/front-link.md` says.
 
+mod fence;
 mod launch;
 mod servers;
 
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    fence::{Broken, FenceId, FenceNews, Shares},
     launch::{Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Universe},
     servers::{FromServer, ToServer},
 };
@@ -408,12 +410,16 @@ pub enum ToDaemon {
     },
     /// For the PMIx server of the node.
     Server(Box<ToServer>),
-    /// Everybody is in the fence; these are all the values put since the last one.
-    FenceDone {
+    /// Answers [`FenceNews::Share`].
+    Fenced {
         job: JobId,
-        /// The name of the group whose fence it is; absent for that of all.
-        group: Option<String>,
-        puts: Vec<(String, String)>,
+        number: u32,
+        shares: Result<Shares, Broken>,
+    },
+    /// Other nodes wait in a fence for ranks here. Answered by [`FenceNews::Declined`] when nobody will come.
+    FenceAwaited {
+        id: FenceId,
+        gather: u64,
     },
 }
 
@@ -422,15 +428,6 @@ pub enum ToDaemon {
 pub enum AskId {
     Pmix(u64),
     Pmi { job: JobId, number: u64 },
-}
-
-/// Some ranks of a job that have a fence of their own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FenceGroup {
-    /// The same on every node, and another one for every fence that may be under way at once.
-    pub name: String,
-    /// Absent: every rank.
-    pub members: Option<RankSet>,
 }
 
 /// From a daemon to the controller.
@@ -485,11 +482,14 @@ pub enum ToController {
     },
     /// Of the PMIx server of the node, for those of others.
     Server(Box<FromServer>),
-    /// Every local rank, or every local member of the group, waits in the fence with these new values.
+    /// Something about a fence of PMI over several nodes.
     Fence {
+        id: FenceId,
+        news: FenceNews,
+    },
+    /// Ranks of the job here come to no fence any more. From now on the daemon is asked about those that wait for it.
+    FencesLeft {
         job: JobId,
-        group: Option<FenceGroup>,
-        puts: Vec<(String, String)>,
     },
     /// A PMIx request of a proc that concerns more than its node, as `docs/formats/pmix.md` has it. Answered once by
     /// [`ToDaemon::Answer`].

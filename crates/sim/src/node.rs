@@ -277,7 +277,8 @@ impl Node {
             | ToDaemon::Answer { .. }
             | ToDaemon::Server(_)
             | ToDaemon::LaunchedElsewhere(_)
-            | ToDaemon::FenceDone { .. } => {}
+            | ToDaemon::Fenced { .. }
+            | ToDaemon::FenceAwaited { .. } => {}
         }
         let id = self.id;
         world.note(|| format!("d{id}"), || format!("<- {message:?}"));

@@ -1,113 +1,127 @@
-//! Fences over all nodes: of a whole job, and of some of its ranks.
-
-use std::collections::BTreeMap;
+//! Fences of PMI over several nodes: the same machine as for what PMIx servers do together, [`Gathers`], whose table says
+//! what each message does.
 
 use base::{JobId, NodeId};
-
-use super::{Controller, ControllerOutput, Job};
-use crate::{
-    planted::{self, Bug},
-    proto::{FenceGroup, ToDaemon},
+use bytes::Bytes;
+use pmix::{
+    server::{GatherId, GatherNumber, GatherTicket, Gathers, Notice},
+    value::Status,
 };
 
-/// Values by their keys.
-pub(super) type Puts = Vec<(String, String)>;
+use super::{Controller, ControllerOutput, Phase};
+use crate::{
+    planted::{self, Bug},
+    proto::{Broken, FenceId, FenceNews, ToDaemon},
+};
 
-/// Fences of groups that have begun, by name, with what the nodes have brought that are in them.
-pub(super) type GroupFences = BTreeMap<String, BTreeMap<NodeId, Puts>>;
+/// The first byte of a name, by which it is none of a PMIx server: there, those who have called must not go.
+const PMI: u8 = u8::MAX;
 
-impl Controller {
-    /// A node has all of its ranks, or all members of a group that it has, in a fence.
-    pub(super) fn on_fence(
-        &mut self,
-        id: JobId,
-        node: NodeId,
-        group: Option<FenceGroup>,
-        puts: Puts,
-    ) {
-        match group {
-            None => self.on_fence_of_all(id, node, puts),
-            Some(group) => self.on_group(id, node, &group, puts),
-        }
-    }
+/// Fences under way. A rank has at most [`pmix::pmi::MAX_WAITING`] of them.
+pub(super) type Fences = Gathers;
 
-    /// The fence is over when every node is in it.
-    fn on_fence_of_all(&mut self, id: JobId, node: NodeId, puts: Puts) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        let Some(share) = job.shares.get_mut(&node) else {
-            return;
-        };
-        if share.fence.is_some() {
-            self.log(format!("node {node} is in the fence twice: ignored"));
-            return;
-        }
-        share.fence = Some(puts);
-        if job.shares.values().any(|share| share.fence.is_none()) {
-            return;
-        }
-        let all: Puts = job
-            .shares
-            .values_mut()
-            .filter_map(|share| share.fence.take())
-            .flatten()
-            .collect();
-        let message = |job: JobId| ToDaemon::FenceDone {
-            job,
-            group: None,
-            puts: all.clone(),
-        };
-        if planted::is(Bug::FenceDoneToOneNode) {
-            let (job, node) = (job.id, job.shares.keys().next().copied());
-            self.outputs
-                .extend(node.map(|node| ControllerOutput::Daemon(node, message(job))));
-            return;
-        }
-        self.each_node(id, message);
-    }
-
-    /// The fence is over when every node is in it that has a member.
-    fn on_group(&mut self, id: JobId, node: NodeId, group: &FenceGroup, puts: Puts) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        let brought = job.groups.entry(group.name.clone()).or_default();
-        if brought.insert(node, puts).is_some() {
-            self.log(format!(
-                "node {node} is in the fence of `{}` twice: what it said first is forgotten",
-                group.name
-            ));
-            return;
-        }
-        let nodes = nodes_of(job, group);
-        let brought = job.groups.get(&group.name);
-        if !brought.is_some_and(|brought| nodes.iter().all(|node| brought.contains_key(node))) {
-            return;
-        }
-        let all = job.groups.remove(&group.name).unwrap_or_default();
-        let puts: Puts = all.into_values().flatten().collect();
-        let messages = nodes.into_iter().map(|node| {
-            let (group, puts) = (Some(group.name.clone()), puts.clone());
-            ControllerOutput::Daemon(
-                node,
-                ToDaemon::FenceDone {
-                    job: id,
-                    group,
-                    puts,
-                },
-            )
-        });
-        self.outputs.extend(messages);
-    }
+fn name(id: &FenceId) -> GatherId {
+    let group = id.group.as_deref();
+    let mut name = vec![PMI, u8::from(group.is_some())];
+    name.extend(id.job.0.to_be_bytes());
+    name.extend(group.unwrap_or_default().bytes());
+    GatherId(Bytes::from(name))
 }
 
-/// The nodes that have members.
-fn nodes_of(job: &Job, group: &FenceGroup) -> Vec<NodeId> {
-    let has = |ranks: &base::RankSet| match &group.members {
-        None => true,
-        Some(members) => !members.intersection(ranks).is_empty(),
-    };
-    let shares = job.shares.iter().filter(|(_, share)| has(&share.ranks));
-    shares.map(|(node, _)| *node).collect()
+fn id(GatherId(name): &GatherId) -> Option<FenceId> {
+    let (head, group) = name.split_first_chunk::<6>()?;
+    let [_, has_group, a, b, c, d] = *head;
+    let group = std::str::from_utf8(group).ok()?.to_owned();
+    Some(FenceId {
+        job: JobId(u32::from_be_bytes([a, b, c, d])),
+        group: (has_group == 1).then_some(group),
+    })
+}
+
+fn ticket(job: JobId, number: u32) -> GatherTicket {
+    GatherTicket(u64::from(job.0) << 32 | u64::from(number))
+}
+
+impl Controller {
+    pub(super) fn on_fence(&mut self, node: NodeId, id: &FenceId, news: FenceNews) {
+        let fences = &mut self.fences;
+        let (of, name) = (node.0, name(id));
+        let lost = Status::LOST_CONNECTION;
+        let notices = match news {
+            FenceNews::Share {
+                number,
+                nodes,
+                share,
+            } => {
+                let job = self.jobs.get(&id.job);
+                let all = || {
+                    job.iter()
+                        .flat_map(|job| job.shares.keys().copied())
+                        .collect()
+                };
+                let nodes: Vec<NodeId> = nodes.unwrap_or_else(all);
+                let nodes: Vec<u32> = nodes.iter().map(|node| node.0).collect();
+                fences.share(of, ticket(id.job, number), &name, &nodes, share)
+            }
+            FenceNews::Absent => fences.absent(of, &name, lost),
+            FenceNews::Withdrawn { number } => {
+                fences.withdrawn(of, ticket(id.job, number), &name, lost)
+            }
+            FenceNews::Declined { gather } => {
+                fences.declined(of, &name, GatherNumber(gather), Err(lost))
+            }
+        };
+        self.tell_fenced(notices);
+    }
+
+    /// On a node the fences of a job have failed, or its ranks there are gone.
+    pub(super) fn on_fences_left(&mut self, node: NodeId) {
+        let notices = self.fences.members_gone(node.0);
+        self.tell_fenced(notices);
+    }
+
+    /// A node is lost: no fence with it can complete.
+    pub(super) fn fences_without(&mut self, node: NodeId) {
+        let notices = self.fences.node_lost(node.0);
+        self.tell_fenced(notices);
+    }
+
+    fn tell_fenced(&mut self, notices: Vec<Notice>) {
+        let mut first = None;
+        for notice in notices {
+            let (node, message) = match notice {
+                Notice::Gathered {
+                    node,
+                    ticket: GatherTicket(ticket),
+                    result,
+                } => {
+                    if planted::is(Bug::FenceDoneToOneNode) && *first.get_or_insert(node) != node {
+                        continue;
+                    }
+                    let (job, number) = (ticket >> 32, ticket & u64::from(u32::MAX));
+                    let fenced = ToDaemon::Fenced {
+                        job: JobId(u32::try_from(job).unwrap_or(0)),
+                        number: u32::try_from(number).unwrap_or(0),
+                        shares: result.map_err(|_| Broken),
+                    };
+                    (NodeId(node), fenced)
+                }
+                Notice::Awaited {
+                    node,
+                    id: name,
+                    number: GatherNumber(gather),
+                } => {
+                    let Some(id) = id(&name) else { continue };
+                    (NodeId(node), ToDaemon::FenceAwaited { id, gather })
+                }
+                // Daemons say no earlier for what they wait.
+                Notice::Watch { .. } => continue,
+            };
+            let lives = |job: &super::Job| job.phase < Phase::Over;
+            if self.nodes.contains_key(&node) && self.jobs.values().any(lives) {
+                self.outputs
+                    .push_back(ControllerOutput::Daemon(node, message));
+            }
+        }
+    }
 }

@@ -107,7 +107,6 @@ impl Controller {
                 ranks: map.ranks_on(id),
                 first: node.load.first,
                 stdin_credit: Some(0),
-                fence: None,
             };
             job.shares.insert(id, share);
         }

@@ -25,6 +25,7 @@ use pmix::pmi;
 pub(super) use self::environment::spaced;
 use self::{
     attendance::Attendance,
+    fence::Gathers,
     left::{PROC_KILL_MAX, Why},
     partings::Partings,
     start::Plan,
@@ -114,9 +115,8 @@ pub(super) struct LocalJob {
     taken: Vec<pushed::Taken>,
     /// Absent when the job's facts do not fit the protocol: its procs then find a closed connection.
     pmi: Option<pmi::Server>,
-    fence: Option<pmi::FenceId>,
-    /// Groups whose fence is under way on other nodes too, by name.
-    groups: BTreeMap<String, pmi::Group>,
+    /// Fences in which the ranks here wait for those of other nodes.
+    gathers: Gathers,
     /// What the controller was asked for procs that speak PMI.
     asked: BTreeMap<pmi::Ticket, pmi::Kind>,
     /// Procs that will never come to the fence in which others wait, and when those are told at the latest.
@@ -242,8 +242,7 @@ impl LocalJob {
             pushed: VecDeque::new(),
             taken: Vec::new(),
             pmi,
-            fence: None,
-            groups: BTreeMap::new(),
+            gathers: Gathers::default(),
             asked: BTreeMap::new(),
             fence_broken: None,
             attendance: Attendance::default(),

@@ -115,6 +115,16 @@ impl LaunchNodes {
     }
 
     #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[must_use]
     pub fn get(&self, index: u32) -> Option<&LaunchNode> {
         self.0.get(index as usize)
     }

@@ -11,7 +11,7 @@ use pmix::{
     value::{App as SpawnedApp, Envar, Info, PmixRank, Status, Value},
 };
 
-use super::{super::Puts, beside::Beside};
+use super::beside::Beside;
 use crate::{
     alloc::LocalNames,
     place::{self, AppRequest, BindTarget, Oversubscribe},
@@ -108,7 +108,7 @@ pub(super) fn forwarded(infos: &[Info]) -> Vec<Stream> {
 }
 
 /// What the key-value space of a job begins with that was spawned by PMI.
-pub(super) fn preput(infos: &[Info]) -> Option<Puts> {
+pub(super) fn preput(infos: &[Info]) -> Option<Vec<(String, String)>> {
     let pairs = find(infos, keys::PMI_PREPUT)?.as_infos()?;
     let pairs = pairs.into_iter().filter_map(|info| {
         let key = info.key.as_c_str().to_str().ok()?;

@@ -1,6 +1,9 @@
 //! The process management interface of the procs, what they ask by it, and fences that cannot complete.
 
-use base::{JobId, Rank, Signal, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{JobId, NodeId, Rank, Signal, Time};
+use bytes::Bytes;
 use pmix::pmi;
 
 use super::{LocalJob, Out};
@@ -11,9 +14,74 @@ use crate::{
     },
     life::{LEAK_DELAY, State},
     planted::{self, Bug},
-    proto::{AskId, FenceGroup, ToController},
+    proto::{AskId, Broken, FenceId, FenceNews, Launch, Shares, ToController},
     spec::OnFailure,
 };
+
+/// Fences of PMI in which the ranks of several nodes are.
+#[derive(Debug, Default)]
+pub(super) struct Gathers {
+    /// Those for which the ranks here wait, by number.
+    under_way: BTreeMap<u32, (FenceId, Fence)>,
+    next: u32,
+    /// None can complete any more.
+    failed: bool,
+}
+
+#[derive(Debug)]
+enum Fence {
+    All(pmi::FenceId),
+    Group(pmi::Group),
+}
+
+impl Gathers {
+    /// All ranks here that are in a fence have come: what the controller is told.
+    fn share(&mut self, launch: &Launch, fence: Fence, puts: &[(String, String)]) -> Output {
+        let job = launch.job;
+        let (group, nodes) = match &fence {
+            Fence::All(_) => (None, None),
+            Fence::Group(group) => (Some(group.to_string()), nodes_of(launch, group)),
+        };
+        let id = FenceId { job, group };
+        let news = match postcard::to_stdvec(puts) {
+            Ok(share) => {
+                let number = self.next;
+                self.next = self.next.wrapping_add(1);
+                self.under_way.insert(number, (id.clone(), fence));
+                FenceNews::Share {
+                    number,
+                    nodes,
+                    share: share.into(),
+                }
+            }
+            // What cannot be said, nobody may miss.
+            Err(_) => FenceNews::Absent,
+        };
+        Output::Send(ToController::Fence { id, news })
+    }
+}
+
+/// The nodes that have members of a group.
+fn nodes_of(launch: &Launch, group: &pmi::Group) -> Option<Vec<NodeId>> {
+    match &group.members {
+        pmi::Members::World | pmi::Members::Node => None,
+        pmi::Members::Ranks(ranks) => {
+            let nodes = ranks.iter().filter_map(|rank| launch.map.node_of(*rank));
+            let nodes: BTreeSet<NodeId> = nodes.collect();
+            Some(nodes.into_iter().collect())
+        }
+    }
+}
+
+/// What all nodes have put, unless a share cannot be read.
+fn merged(shares: &[(u32, Bytes)]) -> Option<Vec<(String, String)>> {
+    let mut all = Vec::new();
+    for (_, share) in shares {
+        let puts: Vec<(String, String)> = postcard::from_bytes(share).ok()?;
+        all.extend(puts);
+    }
+    Some(all)
+}
 
 impl LocalJob {
     pub(in crate::daemon) fn on_pmi(&mut self, now: Time, rank: Rank, bytes: &[u8], out: &mut Out) {
@@ -33,26 +101,52 @@ impl LocalJob {
         self.fail_broken_fence(now, out);
     }
 
-    pub(in crate::daemon) fn on_fence_done(
+    /// The shares of all nodes, or the word that some never come.
+    pub(in crate::daemon) fn on_gathered(
         &mut self,
         now: Time,
-        group: Option<&str>,
-        puts: Vec<(String, String)>,
+        number: u32,
+        shares: Result<Shares, Broken>,
         out: &mut Out,
     ) {
-        let input = match group {
-            None => self
-                .fence
-                .take()
-                .map(|id| pmi::Input::FenceDone { id, puts }),
-            Some(name) => {
-                let group = self.groups.remove(name);
-                group.map(|group| pmi::Input::GroupDone { group, puts })
-            }
+        let Some((_, fence)) = self.gathers.under_way.remove(&number) else {
+            return;
         };
-        if let Some(input) = input {
-            self.tell_pmi(now, input, out);
+        match (shares.ok().and_then(|shares| merged(&shares)), fence) {
+            (Some(puts), Fence::All(id)) => {
+                self.tell_pmi(now, pmi::Input::FenceDone { id, puts }, out);
+            }
+            (Some(puts), Fence::Group(group)) => {
+                self.tell_pmi(now, pmi::Input::GroupDone { group, puts }, out);
+            }
+            (None, _) => self.fail_fences(now, out),
         }
+    }
+
+    /// No fence of the job can complete any more: its ranks are told, here and on all nodes.
+    pub(super) fn fail_fences(&mut self, now: Time, out: &mut Out) {
+        self.tell_pmi(now, pmi::Input::FenceFailed, out);
+        if !std::mem::replace(&mut self.gathers.failed, true) {
+            self.leave_fences(out);
+        }
+    }
+
+    /// Ranks here come to no fence any more.
+    pub(in crate::daemon) fn leave_fences(&mut self, out: &mut Out) {
+        for (number, (id, _)) in std::mem::take(&mut self.gathers.under_way) {
+            let news = FenceNews::Withdrawn { number };
+            out.push_back(Output::Send(ToController::Fence { id, news }));
+        }
+        if self.pmi.is_some() && self.launch.nodes.len() > 1 {
+            out.push_back(Output::Send(ToController::FencesLeft {
+                job: self.launch.job,
+            }));
+        }
+    }
+
+    /// No rank here will ever come to a fence.
+    pub(in crate::daemon) const fn has_no_fences(&self) -> bool {
+        self.gathers.failed
     }
 
     /// The controller has answered what a proc had asked by PMI.
@@ -147,7 +241,7 @@ impl LocalJob {
             self.fence_broken = None;
         } else if ended || overdue {
             self.fence_broken = None;
-            self.tell_pmi(now, pmi::Input::FenceFailed, out);
+            self.fail_fences(now, out);
         }
     }
 
@@ -198,20 +292,19 @@ impl LocalJob {
                         what: why.to_string(),
                     }));
                 }
+                // Who has all ranks needs nobody.
+                pmi::Output::Event(pmi::Event::Fence { id, puts })
+                    if self.launch.nodes.len() <= 1 =>
+                {
+                    server.handle(pmi::Input::FenceDone { id, puts });
+                }
                 pmi::Output::Event(pmi::Event::Fence { id, puts }) => {
-                    self.fence = Some(id);
-                    let group = None;
-                    out.push_back(Output::Send(ToController::Fence { job, group, puts }));
+                    let fence = Fence::All(id);
+                    out.push_back(self.gathers.share(&self.launch, fence, &puts));
                 }
                 pmi::Output::Event(pmi::Event::Group { group, puts }) => {
-                    let name = group.to_string();
-                    let members = match &group.members {
-                        pmi::Members::Ranks(ranks) => Some(ranks.iter().copied().collect()),
-                        pmi::Members::World | pmi::Members::Node => None,
-                    };
-                    self.groups.insert(name.clone(), group);
-                    let group = Some(FenceGroup { name, members });
-                    out.push_back(Output::Send(ToController::Fence { job, group, puts }));
+                    let fence = Fence::Group(group);
+                    out.push_back(self.gathers.share(&self.launch, fence, &puts));
                 }
                 pmi::Output::Event(pmi::Event::Ask {
                     ticket,

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 use base::{Rank, RankSet, Signal, Time};
-use pmix::pmi;
 
 use super::{LocalJob, Out, Phase, Proc, left::PROC_KILL_MAX, slot};
 use crate::{
@@ -254,7 +253,7 @@ impl LocalJob {
         }
         let merged = self.failures.entry(failure).or_default();
         *merged = merged.union(&failed);
-        self.tell_pmi(now, pmi::Input::FenceFailed, out);
+        self.fail_fences(now, out);
         self.after_start(now, out);
         Ok(())
     }
@@ -368,7 +367,7 @@ impl LocalJob {
         let cancelled = std::mem::take(&mut self.to_start);
         if !cancelled.is_empty() {
             // Said once: a rank at a time it would take for ever where there are a million.
-            self.tell_pmi(now, pmi::Input::FenceFailed, out);
+            self.fail_fences(now, out);
         }
         for rank in cancelled {
             if let Some(proc) = self.procs.get_mut(&rank) {
