@@ -9,7 +9,7 @@
 //! | `Idle` | a command | `Listing`, or for [`Action::Describe`] `Describing` |
 //! | `Listing` | the processes | `Owning` where users have to be known, else `Looking` |
 //! | `Owning` | their users | `Looking` |
-//! | `Looking` | an answer | the next step of the [`probe`]; the next process; the reply, and `Idle` |
+//! | `Looking` | an answer | the next step of the `probe`; the next process; the reply, and `Idle` |
 //! | `Describing` | an answer | the next rank; the reply, and `Idle` |
 //! | any but `Idle` | a command | it waits; [`MAX_ORDERS`] may |
 //! | any but `Idle` | the command is cancelled, or the session is lost | `Idle`, as soon as no thread stands |

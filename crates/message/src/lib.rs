@@ -5,7 +5,7 @@
 //! say, belongs to those who know the event: `dvm::messages` speaks of jobs, `cli` of command lines and of debugging.
 //!
 //! **Architecture invariant:** nothing here knows what a job, a rank or a debugger is. Nothing is written but to the
-//! writer that the caller brings, and [`text`] is the only way out: no message reaches a terminal with control
+//! writer that the caller brings, and [`text()`] is the only way out: no message reaches a terminal with control
 //! characters that others have chosen.
 
 mod nearest;

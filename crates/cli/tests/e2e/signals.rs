@@ -44,13 +44,14 @@ fn a_signal_that_ranks_die_of_is_the_code() {
         (Signal::SIGQUIT, 131),
     ] {
         let sandbox = Sandbox::new();
+        // Without `exec`, dash forgets an interrupt that comes while it starts a program.
         let run = sandbox.start(&mut sandbox.rally(&[
             "run",
             "-n",
             "3",
             "sh",
             "-c",
-            "echo ready; sleep 1000",
+            "echo ready; exec sleep 1000",
         ]));
         run.expect_times(Stream::Stdout, "ready\n", 3);
         run.signal(signal);
