@@ -1,11 +1,43 @@
 //! The registers of a stopped thread: the one thing here that depends on the processor architecture.
+#![expect(unsafe_code, reason = "nix has no registers of another thread")]
 
-pub(crate) use self::native::{begun_again, leading};
+pub(crate) use self::native::{begun_again, leading, read, write};
 
 #[cfg(target_arch = "x86_64")]
 mod native {
+    use std::mem::MaybeUninit;
+
     use base::Registers;
     use libc::user_regs_struct;
+
+    use crate::{error::Error, process::Pid};
+
+    /// The general registers of a thread that we trace and that stands. By this request a thread of a 32-bit program has those
+    /// of 64 bits too; by `PTRACE_GETREGSET` it would not.
+    pub(crate) fn read(tid: Pid) -> Result<user_regs_struct, Error> {
+        let mut registers = MaybeUninit::<user_regs_struct>::uninit();
+        // SAFETY: the kernel fills the whole structure when it says that it has succeeded.
+        let result = unsafe {
+            libc::ptrace(
+                libc::PTRACE_GETREGS,
+                tid.as_raw(),
+                0_usize,
+                registers.as_mut_ptr(),
+            )
+        };
+        if result == -1 {
+            return Err(Error::last("read the registers of a thread"));
+        }
+        // SAFETY: it is filled, see above.
+        Ok(unsafe { registers.assume_init() })
+    }
+
+    /// Sets them. A thread that was killed has no use for it.
+    pub(crate) fn write(tid: Pid, registers: &user_regs_struct) {
+        let registers: *const user_regs_struct = registers;
+        // SAFETY: the kernel reads the structure, which lives as long as the call.
+        unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid.as_raw(), 0_usize, registers) };
+    }
 
     /// Bytes of the instruction that enters the kernel.
     const SYSCALL_LENGTH: u64 = 2;
@@ -46,8 +78,43 @@ mod native {
 
 #[cfg(target_arch = "aarch64")]
 mod native {
+    use std::mem::MaybeUninit;
+
     use base::Registers;
     use libc::user_regs_struct;
+    use nix::errno::Errno;
+
+    use crate::{error::Error, process::Pid};
+
+    /// The general registers, `NT_PRSTATUS`, as a word.
+    const GENERAL: usize = 1;
+
+    /// The general registers of a thread that we trace and that stands.
+    ///
+    /// # Errors
+    /// `ENOTSUP` for a thread of a 32-bit program, which has others.
+    pub(crate) fn read(tid: Pid) -> Result<user_regs_struct, Error> {
+        const WHAT: &str = "read the registers of a thread";
+        let mut registers = MaybeUninit::<user_regs_struct>::uninit();
+        let mut part = libc::iovec {
+            iov_base: registers.as_mut_ptr().cast(),
+            iov_len: size_of_val(&registers),
+        };
+        // SAFETY: the kernel writes no more than the length in `part`, and says there how much it has written.
+        let result =
+            unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid.as_raw(), GENERAL, &raw mut part) };
+        if result == -1 {
+            return Err(Error::last(WHAT));
+        }
+        if part.iov_len != size_of_val(&registers) {
+            return Err(Error::nix(WHAT)(Errno::ENOTSUP));
+        }
+        // SAFETY: it is filled, see above.
+        Ok(unsafe { registers.assume_init() })
+    }
+
+    /// Nothing: see [`begun_again`].
+    pub(crate) const fn write(_: Pid, _: &user_regs_struct) {}
 
     /// Those that lead through the stack.
     pub(crate) const fn leading(registers: &user_regs_struct) -> Registers {

@@ -8,7 +8,6 @@
 use std::{
     cell::RefCell,
     fs, io,
-    mem::MaybeUninit,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -81,8 +80,6 @@ pub enum InKernel {
     },
 }
 
-/// The general registers, `NT_PRSTATUS`, as a word.
-const GENERAL: usize = 1;
 /// How long we spin for a thread to stop before we let others run between the looks.
 const SPIN: Duration = Duration::from_micros(300);
 
@@ -126,7 +123,7 @@ impl StoppedThread {
     /// # Errors
     /// `ESRCH`: it was killed.
     pub fn registers(&self) -> Result<Registers, Error> {
-        Ok(arch::leading(&self.all_registers()?))
+        Ok(arch::leading(&arch::read(self.tid)?))
     }
 
     /// Lets it go; how long it has stood at most.
@@ -137,48 +134,19 @@ impl StoppedThread {
         since.elapsed()
     }
 
-    fn all_registers(&self) -> Result<libc::user_regs_struct, Error> {
-        let mut registers = MaybeUninit::<libc::user_regs_struct>::uninit();
-        let mut part = libc::iovec {
-            iov_base: registers.as_mut_ptr().cast(),
-            iov_len: size_of_val(&registers),
-        };
-        // SAFETY: the kernel writes no more than the length that `part` says, and says in it how much it has written.
-        let result = unsafe { self.register_set(libc::PTRACE_GETREGSET, &raw mut part) };
-        if result == -1 || part.iov_len != size_of_val(&registers) {
-            return Err(Error::last("read the registers of a thread"));
-        }
-        // SAFETY: it is filled, see above.
-        Ok(unsafe { registers.assume_init() })
-    }
-
     /// Has a call begun again that the kernel has ended because of our stop, although nobody has sent a signal.
     fn repair(&self) {
-        let Ok(registers) = self.all_registers() else {
+        let Ok(registers) = arch::read(self.tid) else {
             return;
         };
-        let Some(mut registers) = arch::begun_again(registers) else {
+        let Some(registers) = arch::begun_again(registers) else {
             return;
         };
         // A signal that waits behind our stop has ended the call as well, and its program may rely on that.
         if self.signal != 0 || has_signal(self.tid) {
             return;
         }
-        let mut part = libc::iovec {
-            iov_base: (&raw mut registers).cast(),
-            iov_len: size_of_val(&registers),
-        };
-        // SAFETY: the kernel reads as many bytes of the structure as `part` says. A thread that was killed needs no repair.
-        unsafe { self.register_set(libc::PTRACE_SETREGSET, &raw mut part) };
-    }
-
-    /// Reads or writes the general registers.
-    ///
-    /// # Safety
-    /// What `part` points to is memory of ours, of the length that it says.
-    unsafe fn register_set(&self, request: libc::c_uint, part: *mut libc::iovec) -> libc::c_long {
-        // SAFETY: the caller promises it.
-        unsafe { libc::ptrace(request, self.tid.as_raw(), GENERAL, part) }
+        arch::write(self.tid, &registers);
     }
 }
 

@@ -16,6 +16,11 @@ pub(crate) const TESTS: &[Test] = &[
         "foreign::a_thread_is_looked_at_and_goes_on",
         a_thread_is_looked_at_and_goes_on,
     ),
+    #[cfg(target_arch = "x86_64")]
+    (
+        "foreign::a_thread_of_a_32_bit_program_has_registers",
+        a_thread_of_a_32_bit_program_has_registers,
+    ),
     (
         "foreign::a_call_without_a_limit_waits_on",
         a_call_without_a_limit_waits_on,
@@ -98,6 +103,56 @@ fn a_thread_is_looked_at_and_goes_on() {
     assert!(file.as_ref().starts_with(b"\x7fELF"));
     let nowhere = os::read_memory(pid, 8, &mut [0; 8]).unwrap_err();
     assert_eq!(nowhere.errno(), libc::EFAULT);
+    os::kill(pid, Signal::KILL).unwrap();
+    world.exit_of(pid);
+}
+
+/// A program of 32 bits that waits for a signal: `mov $29, %eax; int $0x80; jmp .-7`, behind the two headers of its file.
+#[cfg(target_arch = "x86_64")]
+fn program_of_32_bits() -> Vec<u8> {
+    const BASE: u32 = 0x0804_8000;
+    const CODE: [u8; 9] = [0xb8, 0x1d, 0, 0, 0, 0xcd, 0x80, 0xeb, 0xf7];
+    const HEADERS: u32 = 52 + 32;
+    let length = HEADERS + u32::try_from(CODE.len()).unwrap();
+    let mut file = b"\x7fELF\x01\x01\x01".to_vec();
+    file.resize(16, 0);
+    // An executable for i386, of version 1.
+    file.extend([2, 0, 3, 0, 1, 0, 0, 0]);
+    for word in [BASE + HEADERS, 52, 0, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    // Sizes of the headers, one of a segment, none of a section.
+    for half in [52_u16, 32, 1, 40, 0, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    // The segment: loaded from the beginning of the file, readable and executable.
+    for word in [1, 0, BASE, BASE, length, length, 5, 0x1000] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(CODE);
+    file
+}
+
+#[cfg(target_arch = "x86_64")]
+fn a_thread_of_a_32_bit_program_has_registers() {
+    let mut world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("waits");
+    std::fs::write(&path, program_of_32_bits()).unwrap();
+    let runs = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&path, runs).unwrap();
+    let program = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    let argv = strings(&["waits"]);
+    let pid = match world.spawner.spawn(&spec(&program, &argv)) {
+        Ok(pid) => pid,
+        // Some kernels do not run such programs, so that there is nothing to look at.
+        Err(error) => return assert_eq!(error.errno, libc::ENOEXEC),
+    };
+    // `pause` has another number there.
+    until_in(pid, 29);
+    let registers = stop(pid).unwrap().registers().unwrap();
+    let code = 0x0804_8054..0x0804_805d;
+    assert!(code.contains(&registers.instruction()), "{registers:x?}");
     os::kill(pid, Signal::KILL).unwrap();
     world.exit_of(pid);
 }
