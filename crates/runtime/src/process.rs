@@ -177,6 +177,13 @@ impl Process {
         if self.controller.is_over() {
             return Ok(Turn::Over);
         }
+        // Before the wait: those who wait for a descriptor that was closed above may be all that happens next.
+        if self.reactor.take_closed() {
+            self.controller.resume(&mut self.reactor);
+            for local in self.daemons.values_mut() {
+                local.host.resume(&mut self.reactor);
+            }
+        }
         let at_once = (progress.max(flushed) == Progress::More).then_some(Time::ZERO);
         let daemons = self.daemons.values().map(|local| local.host.deadline());
         let deadline = [limit, at_once, self.controller.deadline()]
@@ -191,12 +198,6 @@ impl Process {
             self.on_event(now, event);
         }
         self.taken = taken;
-        if self.reactor.take_closed() {
-            self.controller.resume(&mut self.reactor);
-            for local in self.daemons.values_mut() {
-                local.host.resume(&mut self.reactor);
-            }
-        }
         Ok(Turn::Next)
     }
 

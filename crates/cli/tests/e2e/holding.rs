@@ -1,6 +1,16 @@
 //! Ranks that are held where the user says, and let go by `rally release`.
 
-use std::process::Command;
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::net::UnixStream,
+    process::Command,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually};
 
@@ -114,4 +124,52 @@ fn a_rank_that_there_is_not_cannot_be_held() {
         run.err().contains("there is no rank 2 to be held"),
         "{run:?}"
     );
+}
+
+/// The controller serves eight at once. When it has answered all of them in one turn, nothing wakes it for the ninth but
+/// the end of its patience with one of the eight: the ninth does not wait for that.
+#[test]
+fn who_waits_for_others_to_be_answered_is_answered() {
+    let sandbox = Sandbox::new();
+    let run = start(&sandbox, &["run", "-n", "1", "--stop-on-exec", "true"]);
+    let name = format!("control-{}", run.pid);
+    let path = eventually(DEADLINE, || {
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        let mut paths = sockets.split_ascii_whitespace();
+        paths.find(|path| path.ends_with(&name)).map(str::to_owned)
+    });
+    let path = path.expect("the controller can be asked");
+    let rank = sandbox.alive().into_iter().find(|it| it.state == 'T');
+    let controller = rank.expect("the rank is held").ppid;
+    let descriptors = || {
+        let open = fs::read_dir(format!("/proc/{controller}/fd")).unwrap();
+        open.count()
+    };
+    let before = descriptors();
+    let connect = || {
+        let stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream
+    };
+    let answer = |stream: &mut UnixStream| {
+        let mut said = String::new();
+        stream.read_to_string(&mut said).map(|_| said)
+    };
+    let mut served: Vec<UnixStream> = (0..8).map(|_| connect()).collect();
+    let accepted = || (descriptors() == before + served.len()).then_some(());
+    eventually(DEADLINE, accepted).expect("eight are served");
+    let mut waiting = connect();
+    waiting.set_read_timeout(Some(DEADLINE / 12)).unwrap();
+    let controller = Pid::from_raw(controller);
+    kill(controller, Signal::SIGSTOP).unwrap();
+    for stream in &mut served {
+        stream.write_all(b"held\n").unwrap();
+    }
+    kill(controller, Signal::SIGCONT).unwrap();
+    for stream in &mut served {
+        assert_eq!(answer(stream).unwrap(), "held 1\n");
+    }
+    waiting.write_all(b"release 1 all\n").unwrap();
+    assert_eq!(answer(&mut waiting).unwrap(), "released 0 held \n");
+    run.end().expect_code(0);
 }
