@@ -108,7 +108,7 @@ struct Front {
     give_up: Option<u8>,
 }
 
-/// The keeper and the controller before they have a job. They are started first of all, and get ready while the command
+/// The guardian and the controller before they have a job. They are started first of all, and get ready while the command
 /// line is read.
 #[derive(Debug)]
 pub(crate) struct Crew {
@@ -148,7 +148,7 @@ impl Crew {
                     input: input.into_reader(),
                     descriptors,
                 };
-                os::exit_at_once(runtime::keep(birth).unwrap_or(exit::INTERNAL));
+                os::exit_at_once(runtime::guard(birth).unwrap_or(exit::INTERNAL));
             }
         }
         drop(theirs);
@@ -194,8 +194,8 @@ fn children_beside(inherited: &[Pid]) -> Vec<Pid> {
     children
 }
 
-/// The controller, if it is stopped: our child's child, or our child where the keeper is gone. It is a copy of us in the
-/// keeper's group; each rank has a group of its own.
+/// The controller, if it is stopped: our child's child, or our child where the guardian is gone. It is a copy of us in the
+/// guardian's group; each rank has a group of its own.
 fn stopped_controller(children: &[Pid]) -> Option<Pid> {
     let name = os::inspect(os::current_pid())?.name;
     let below = children.iter().flat_map(|child| os::descendants(*child));
@@ -603,7 +603,7 @@ impl Front {
         }
     }
 
-    /// Ends everything below us: the keeper does the same, but may be lost as well.
+    /// Ends everything below us: the guardian does the same, but may be lost as well.
     fn kill_orphans(&self) {
         for child in self.children() {
             let below = os::descendants(child);
@@ -629,7 +629,7 @@ impl Front {
                 exit::code_of(outcome),
             ),
             State::Running | State::Orphaned { .. } => {
-                // The keeper does it as well, but may have been lost with the controller.
+                // The guardian does it as well, but may have been lost with the controller.
                 runtime::sweep_stale(&surroundings());
                 let code = match self.failed_controller {
                     Some(_) => exit::ExitCode::Resources.code(),

@@ -535,9 +535,9 @@ mod tests {
             let mut credit = InputCredit::new(readers);
             let mut consumed = vec![Some(0); readers];
             let mut granted = credit.due().unwrap();
-            for (reader, bytes, fate) in steps {
+            for (reader, bytes, written) in steps {
                 let Some(Some(at)) = consumed.get(reader).copied() else { continue };
-                if fate == 0 {
+                if written == 0 {
                     credit.leave(at);
                     consumed[reader] = None;
                 } else {

@@ -168,9 +168,9 @@ thread_local! {
 /// How long threads that are late may stand before they are let go.
 const LATE_STEP: Duration = Duration::from_millis(5);
 
-/// Sleeps, and lets go meanwhile what [`StoppedThread::stop`] was too impatient for. Call it between two looks, for no time
-/// at all where there is none to spend.
-pub fn rest(time: Duration) {
+/// Sleeps, and meanwhile detaches threads that stopped after [`StoppedThread::stop`] had given up on them. Call it between
+/// two samples, with zero where there is no time to spend.
+pub fn sleep_and_detach_late(time: Duration) {
     let begin = Instant::now();
     loop {
         let late = LATE.with_borrow_mut(|late| {

@@ -49,11 +49,11 @@
 //! | data of a process | [`MAX_COMMITTED`] | OUT_OF_RESOURCE |
 //! | what a process hands in for groups | [`MAX_HANDED_IN`] | the oldest is forgotten |
 //! | groups | [`MAX_GROUPS`] | OUT_OF_RESOURCE |
-//! | assemblies of connected processes | [`MAX_ASSEMBLIES`] | OUT_OF_RESOURCE |
+//! | connected_sets of connected processes | [`MAX_CONNECTED_SETS`] | OUT_OF_RESOURCE |
 //! | codes that a connection has registered for | [`MAX_CODES`] | OUT_OF_RESOURCE |
 //! | processes to whose events a registration is limited | [`MAX_AFFECTED`] | it is not limited |
 //! | events kept for those who register later | [`MAX_CACHED_EVENTS`], [`MAX_CACHED_BYTES`] | the oldest is forgotten |
-//! | requests of a connection for output, and processes in one | [`MAX_OUTLETS`], [`MAX_OUTLET_PROCS`] | OUT_OF_RESOURCE, BAD_PARAM |
+//! | requests of a connection for output, and processes in one | [`MAX_SUBSCRIPTIONS`], [`MAX_SUBSCRIPTION_PROCS`] | OUT_OF_RESOURCE, BAD_PARAM |
 //! | collectives that wait for other nodes | [`MAX_SENT`] | OUT_OF_RESOURCE |
 //! | data that a node brings to a fence | [`MAX_BROUGHT`] | what is more is asked for when it is needed |
 //! | questions to other nodes | [`MAX_QUESTIONS`] | OUT_OF_RESOURCE |
@@ -61,17 +61,15 @@
 //!
 //! What is on its way to a connection is the host's to bound: it closes those that do not read.
 
-mod assembly;
 mod collective;
+mod connected;
 mod construct;
 mod credential;
 mod direct;
 mod directive;
 mod environment;
 mod event;
-mod exchange;
 mod facts;
-mod fate;
 mod gather;
 mod gathers;
 mod get;
@@ -80,11 +78,13 @@ mod help;
 mod job;
 mod member;
 mod monitor;
-mod outlet;
 mod peer;
+mod published;
 mod query;
 mod share;
 mod stored;
+mod subscription;
+mod termination;
 mod timers;
 
 use std::{
@@ -97,31 +97,31 @@ use base::{ExitStatus, RankSet, Time};
 use bytes::Bytes;
 
 use self::{
-    assembly::Assemblies,
     collective::Collectives,
+    connected::ConnectedSets,
     direct::Questions,
     event::Events,
     get::{Asker, Gets},
     group::Groups,
     job::Namespace,
     monitor::Monitors,
-    outlet::Outlets,
     peer::Peer,
+    subscription::Subscriptions,
     timers::{Timer, Timers},
 };
 pub use self::{
-    assembly::MAX_ASSEMBLIES,
+    connected::MAX_CONNECTED_SETS,
     direct::MAX_QUESTIONS,
     environment::environment,
     event::{Elsewhere, MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},
-    exchange::{Exchange, FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES},
     gather::{MAX_BROUGHT, MAX_SENT},
     gathers::{Gathers, Notice},
     group::MAX_GROUPS,
     job::{AppFacts, Job, NodeFacts, RankFacts, Stop, StopIn},
-    outlet::{MAX_OUTLET_PROCS, MAX_OUTLETS},
+    published::{FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES, PublishedData},
     share::{Contribution, GatherId, Joined, Patience, Question, Share},
     stored::{MAX_COMMITTED, MAX_HANDED_IN},
+    subscription::{MAX_SUBSCRIPTION_PROCS, MAX_SUBSCRIPTIONS},
 };
 use crate::{
     Error,
@@ -437,12 +437,12 @@ pub struct Server {
     questions: Questions,
     collectives: Collectives,
     groups: Groups,
-    assemblies: Assemblies,
+    connected_sets: ConnectedSets,
     /// Members may have gone on other nodes.
     is_watching: bool,
     events: Events,
     monitors: Monitors,
-    outlets: Outlets,
+    subscriptions: Subscriptions,
     timers: Timers,
     /// Processes whose connection broke, and until when they may come back.
     silent: BTreeMap<Proc, Time>,
@@ -465,11 +465,11 @@ impl Server {
             gets: Gets::default(),
             questions: Questions::default(),
             collectives: Collectives::default(),
-            assemblies: Assemblies::default(),
+            connected_sets: ConnectedSets::default(),
             is_watching: false,
             events: Events::default(),
             monitors: Monitors::default(),
-            outlets: Outlets::default(),
+            subscriptions: Subscriptions::default(),
             timers: Timers::default(),
             silent: BTreeMap::new(),
             asks: BTreeMap::new(),
@@ -551,7 +551,7 @@ impl Server {
             && self.collectives.is_empty()
             && self.events.is_empty()
             && self.monitors.is_empty()
-            && self.outlets.is_empty()
+            && self.subscriptions.is_empty()
             && self.silent.is_empty()
             && self.asks.is_empty()
             && self.timers.is_empty()

@@ -14,7 +14,7 @@ mod complaints;
 mod control;
 mod controller;
 mod daemon;
-mod keeper;
+mod guardian;
 pub mod link;
 mod place;
 mod process;
@@ -28,7 +28,7 @@ use base::Signal;
 use os::Pid;
 
 pub use self::{
-    keeper::{Failed, keep},
+    guardian::{Failed, guard},
     place::Surroundings,
     record::{SharedMemory, controls, sweep_stale, topology},
 };

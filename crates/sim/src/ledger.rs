@@ -19,7 +19,7 @@ use pmix::value::Proc;
 
 use self::{clients::Clients, facts::Facts};
 pub(crate) use self::{
-    clients::{FATES, Reaped},
+    clients::{Reaped, TERMINATIONS},
     facts::host,
 };
 use crate::kernel::Pid;

@@ -151,8 +151,8 @@ fn standing(front: &Child) -> Result<usize> {
         [child] => Ok(child),
         ref other => bail!("process {pid} has the children {other:?}"),
     };
-    let keeper = only_child(i32::try_from(front.id())?)?;
-    let controller = only_child(keeper)?;
+    let guardian = only_child(i32::try_from(front.id())?)?;
+    let controller = only_child(guardian)?;
     let stands = |pid: &i32| {
         Proc::read(*pid).is_some_and(|rank| {
             rank.state == 'T' && rank.status("TracerPid").as_deref() == Some("0")

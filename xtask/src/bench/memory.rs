@@ -67,7 +67,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     }
     writeln!(
         text,
-        "\n{RANKS} ranks of `sleep 1000`; sums over the launcher's own processes (for rally: front, keeper and controller), from \
+        "\n{RANKS} ranks of `sleep 1000`; sums over the launcher's own processes (for rally: front, guardian and controller), from \
          /proc/PID/smaps_rollup. RSS counts pages that several of them share several times, PSS once. Wake-ups are the \
          context switches, voluntary and not, of all their threads over {} s.",
         WATCH.as_secs()

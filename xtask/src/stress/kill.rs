@@ -24,7 +24,7 @@ enum Victim {
     Controller,
     FrontAndController,
     Rank,
-    Keeper,
+    Guardian,
     Everybody,
 }
 
@@ -33,7 +33,7 @@ const VICTIMS: [Victim; 6] = [
     Victim::Controller,
     Victim::FrontAndController,
     Victim::Rank,
-    Victim::Keeper,
+    Victim::Guardian,
     Victim::Everybody,
 ];
 
@@ -65,7 +65,7 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
         return Err(job.wrong("it ended by itself", &output));
     }
     let killed = kill(place, &job, victim, random);
-    if victim == Victim::Keeper && !killed.contains(&job.pid) {
+    if victim == Victim::Guardian && !killed.contains(&job.pid) {
         // The job goes on without it, and ends as it is told to.
         signal::kill(Pid::from_raw(job.pid), Signal::SIGTERM)?;
     }
@@ -131,13 +131,13 @@ fn kill(place: &Place, job: &Job, victim: Victim, random: &mut Random) -> Vec<i3
             .find(|process: &&Proc| Some(process.ppid) == parent)
             .map(|process| process.pid)
     };
-    let keeper = child(Some(job.pid));
-    let controller = child(keeper);
+    let guardian = child(Some(job.pid));
+    let controller = child(guardian);
     let mut pids = match victim {
         Victim::Front => vec![job.pid],
         Victim::Controller => controller.into_iter().collect(),
         Victim::FrontAndController => controller.into_iter().chain([job.pid]).collect(),
-        Victim::Keeper => keeper.into_iter().collect(),
+        Victim::Guardian => guardian.into_iter().collect(),
         Victim::Everybody => ours.iter().map(|process| process.pid).collect(),
         Victim::Rank => {
             let chosen = random.below(u32::try_from(ranks.len()).unwrap_or(u32::MAX));

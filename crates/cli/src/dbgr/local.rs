@@ -115,7 +115,7 @@ impl Local {
                     let message = session::Input::Message(HERE, message);
                     self.session.handle(Clock::now(), message);
                 }
-                agent::Output::LetGo => os::rest(Duration::ZERO),
+                agent::Output::LetGo => os::sleep_and_detach_late(Duration::ZERO),
             }
         }
     }

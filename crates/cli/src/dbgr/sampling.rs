@@ -153,14 +153,14 @@ impl Breaks {
         }
         let left = || until.since(Clock::now());
         let Self::Some(events) = self else {
-            os::rest(left());
+            os::sleep_and_detach_late(left());
             return Ended::AsPlanned;
         };
         let mut happened = Vec::new();
         loop {
-            os::rest(Duration::ZERO);
+            os::sleep_and_detach_late(Duration::ZERO);
             if events.wait(Some(until), &mut happened).is_err() {
-                os::rest(left());
+                os::sleep_and_detach_late(left());
                 return Ended::AsPlanned;
             }
             for event in happened.drain(..) {

@@ -207,7 +207,7 @@ impl<'a> Watcher<'a> {
                 match event {
                     Event::Signal(info) if info.signal == Signal::CHLD => {
                         // A thread that was late stands now: it is let go.
-                        os::rest(Duration::ZERO);
+                        os::sleep_and_detach_late(Duration::ZERO);
                     }
                     Event::Signal(info) => {
                         let number = u8::try_from(info.signal.0).unwrap_or_default();

@@ -22,8 +22,8 @@ const JOB: &str = r#""$MISCHIEF" double-fork; echo ready; exec sleep 1000"#;
 struct Job {
     front: Running,
     /// The front's child, which cleans up when both others are gone.
-    keeper: i32,
-    /// The keeper's child, which holds the daemon too.
+    guardian: i32,
+    /// The guardian's child, which holds the daemon too.
     controller: i32,
 }
 
@@ -45,11 +45,11 @@ fn started(sandbox: &Sandbox, command: &mut std::process::Command, ranks: usize)
             .find(|process| process.ppid == parent)
             .map(|process| process.pid)
     };
-    let keeper = child(front.pid).expect("the front has a child");
-    let controller = child(keeper).expect("the keeper has a child");
+    let guardian = child(front.pid).expect("the front has a child");
+    let controller = child(guardian).expect("the guardian has a child");
     Job {
         front,
-        keeper,
+        guardian,
         controller,
     }
 }
@@ -90,7 +90,7 @@ fn the_controller() {
 fn the_keeper() {
     let sandbox = Sandbox::new();
     let job = start(&sandbox);
-    kill(job.keeper);
+    kill(job.guardian);
     // Nobody needs it while the others live: the job goes on, and ends as it is told to.
     let alive = || (sandbox.find("sleep 1000").len() == 4).then_some(());
     eventually(DEADLINE, alive).expect("the ranks live on");
@@ -103,8 +103,8 @@ fn the_keeper() {
 fn two_at_once() {
     let pairs: [fn(&Job) -> [i32; 2]; 3] = [
         |job| [job.front.pid, job.controller],
-        |job| [job.front.pid, job.keeper],
-        |job| [job.keeper, job.controller],
+        |job| [job.front.pid, job.guardian],
+        |job| [job.guardian, job.controller],
     ];
     for pair in pairs {
         let sandbox = Sandbox::new();

@@ -359,11 +359,11 @@ fn leaves_no_shared_memory(trial: &Trial, victim: Victim) {
         Victim::Rank => kill(ranks[0].pid),
         Victim::Controller => kill(controller),
         Victim::Everybody => {
-            let keeper = mischief::Proc::read(controller).unwrap().ppid;
-            for pid in [run.pid, keeper, controller] {
+            let guardian = mischief::Proc::read(controller).unwrap().ppid;
+            for pid in [run.pid, guardian, controller] {
                 signal::kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
             }
-            for pid in [run.pid, keeper, controller] {
+            for pid in [run.pid, guardian, controller] {
                 kill(pid);
             }
         }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
     message::{Answer, Request},
-    server::{Exchange, FoundFor},
+    server::{FoundFor, PublishedData},
     value::{Nspace, Proc, Status},
 };
 
@@ -20,7 +20,7 @@ pub(in crate::controller) struct Asker {
 }
 
 /// What is published on the machine.
-pub(super) type Published = Exchange<Asker>;
+pub(super) type Published = PublishedData<Asker>;
 
 impl Controller {
     /// The name of a job in PMIx.

@@ -1,4 +1,4 @@
-//! Jobs that procs spawn by PMIx: who is told of their beginning and end, and whose fate they share. What they are made of is in
+//! Jobs that procs spawn by PMIx: who gets the messages of their start and end, and whose end ends them. What they are made of is in
 //! `spec`.
 
 mod beside;

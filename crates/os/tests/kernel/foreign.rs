@@ -219,7 +219,7 @@ fn who_is_late_is_let_go_later() {
     }
     assert_eq!(os::tracer(pid).unwrap(), Some(os::current_pid()));
     while os::tracer(pid).unwrap().is_some() {
-        os::rest(Duration::from_millis(1));
+        os::sleep_and_detach_late(Duration::from_millis(1));
         assert!(os::Clock::now() < deadline);
     }
     assert_eq!(os::inspect(pid).unwrap().state, 'R');

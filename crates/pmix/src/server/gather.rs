@@ -101,7 +101,9 @@ impl Server {
                     Share::FenceWithData(self.contributions(&members))
                 }
             },
-            Kind::Connect if self.assemblies.is_full() => Share::Failed(Status::OUT_OF_RESOURCE),
+            Kind::Connect if self.connected_sets.is_full() => {
+                Share::Failed(Status::OUT_OF_RESOURCE)
+            }
             Kind::Construct(_) if self.groups.is_full() => Share::Failed(Status::OUT_OF_RESOURCE),
             Kind::Construct(_) => {
                 let arrived: Vec<_> = tracker

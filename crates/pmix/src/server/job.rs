@@ -11,8 +11,8 @@ use bytes::Bytes;
 use super::{
     Output, ReplyTo, Server,
     facts::PackedFacts,
-    fate::{self, Stood},
     stored::{Stored, View, Wanted},
+    termination::{self, Stood},
 };
 use crate::{
     codec::Format,
@@ -303,7 +303,7 @@ impl Namespace {
             Presence::Connected | Presence::Lost => Stood::Inside,
             Presence::Expected | Presence::Finalized => Stood::Outside,
         };
-        let (_, state) = fate::called(stood, status);
+        let (_, state) = termination::called(stood, status);
         local.presence = Presence::Ended(state);
         Some(stood)
     }
@@ -430,8 +430,8 @@ impl Server {
         self.names.remove(&number);
         self.retry_gets(now, nspace);
         self.groups.forget_job(nspace);
-        self.assemblies.forget_job(number);
-        self.outlets_without(nspace);
+        self.connected_sets.forget_job(number);
+        self.drop_subscriptions_to(nspace);
         self.monitors.forget_job(nspace, &mut self.timers);
         for proc in self.silent_of(nspace) {
             self.forget_silence(&proc);

@@ -319,7 +319,7 @@ impl Server {
         let conn = reply.conn;
         self.status(reply, Status::SUCCESS);
         self.events.forget(conn);
-        self.outlets_of(conn);
+        self.drop_subscriptions_of(conn);
         if let Some(peer) = self.peers.get_mut(&conn)
             && let Some(known) = peer.known().cloned()
         {
@@ -349,7 +349,7 @@ impl Server {
             return;
         };
         self.events.forget(conn);
-        self.outlets_of(conn);
+        self.drop_subscriptions_of(conn);
         // Only who has asked something can wait for anything.
         if !peer.waiting.is_empty() {
             self.gets.forget(conn, &mut self.timers);

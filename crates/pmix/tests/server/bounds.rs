@@ -3,7 +3,7 @@
 
 use pmix::{
     message::Request,
-    server::{MAX_ASSEMBLIES, MAX_GROUPS, MAX_WAITING, MAX_WAITING_BYTES, Refusal},
+    server::{MAX_CONNECTED_SETS, MAX_GROUPS, MAX_WAITING, MAX_WAITING_BYTES, Refusal},
     value::{Status, Value},
 };
 
@@ -90,7 +90,7 @@ fn groups() {
 }
 
 #[test]
-fn assemblies() {
+fn connected_sets() {
     let (mut world, conns) = World::of(1);
     let procs = vec![proc("a", 0)];
     let connect = Request::Connect {
@@ -98,7 +98,7 @@ fn assemblies() {
         infos: Vec::new(),
         data: Vec::new(),
     };
-    for _ in 0..MAX_ASSEMBLIES {
+    for _ in 0..MAX_CONNECTED_SETS {
         assert_eq!(world.told(conns[0], &connect), Status::SUCCESS);
     }
     assert_eq!(world.told(conns[0], &connect), Status::OUT_OF_RESOURCE);

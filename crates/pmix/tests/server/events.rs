@@ -275,7 +275,7 @@ fn a_notification_of_a_server_is_not_spread() {
 
 /// How a process ends, and what those who watch it are told.
 #[test]
-fn fates() {
+fn terminations() {
     #[derive(Clone, Copy, Debug)]
     enum Before {
         Never,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use pmix::{
     keys,
     message::{Answer, Push, Request},
-    server::{Conn, Input, MAX_OUTLET_PROCS, MAX_OUTLETS, Ticket},
+    server::{Conn, Input, MAX_SUBSCRIPTION_PROCS, MAX_SUBSCRIPTIONS, Ticket},
     value::{IofChannels, Proc, Status},
 };
 
@@ -152,11 +152,11 @@ fn requests_for_output_are_bounded() {
         world.told(conns[0], &pull(Vec::new(), OUT, 1)),
         Status::BAD_PARAM
     );
-    let many = (0..=MAX_OUTLET_PROCS).map(|rank| proc("a", u32::try_from(rank).unwrap()));
+    let many = (0..=MAX_SUBSCRIPTION_PROCS).map(|rank| proc("a", u32::try_from(rank).unwrap()));
     let many = pull(many.collect(), OUT, 1);
     assert_eq!(world.told(conns[0], &many), Status::BAD_PARAM);
     let one = pull(vec![all("a")], OUT, 1);
-    for _ in 0..MAX_OUTLETS {
+    for _ in 0..MAX_SUBSCRIPTIONS {
         assert_eq!(world.told(conns[0], &one), Status::SUCCESS);
     }
     assert_eq!(world.told(conns[0], &one), Status::OUT_OF_RESOURCE);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use base::Time;
 use pmix::{
     keys,
-    server::{Exchange, FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES},
+    server::{FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES, PublishedData},
     value::{Info, Key, Persistence, Proc, Range, Status, Value},
 };
 
@@ -28,15 +28,15 @@ fn wanted(names: &[&str]) -> Vec<Key> {
 }
 
 /// What is found at once.
-fn find(exchange: &mut Exchange<u32>, from: &Proc, names: &[&str]) -> Vec<Value> {
-    let found = exchange
+fn find(published: &mut PublishedData<u32>, from: &Proc, names: &[&str]) -> Vec<Value> {
+    let found = published
         .lookup(Time::ZERO, 0, from, wanted(names), &[])
         .unwrap();
     found.data.into_iter().map(|data| data.value).collect()
 }
 
-fn publish(exchange: &mut Exchange<u32>, from: &Proc, infos: Vec<Info>) -> Status {
-    let (status, served) = exchange.publish(from, infos);
+fn publish(published: &mut PublishedData<u32>, from: &Proc, infos: Vec<Info>) -> Status {
+    let (status, served) = published.publish(from, infos);
     assert!(served.is_empty());
     status
 }
@@ -52,27 +52,27 @@ fn ranges() {
         (Range::PROC_LOCAL, [true, false, false]),
         (Range::RM, [false, false, false]),
     ] {
-        let mut exchange = Exchange::default();
+        let mut published = PublishedData::default();
         let infos = vec![range(within), data("name", 1)];
-        publish(&mut exchange, &proc("a", 0), infos);
+        publish(&mut published, &proc("a", 0), infos);
         let seen = [proc("a", 0), proc("a", 1), proc("b", 0)]
-            .map(|who| !find(&mut exchange, &who, &["name"]).is_empty());
+            .map(|who| !find(&mut published, &who, &["name"]).is_empty());
         assert_eq!(seen, expected, "{within:?}");
     }
 }
 
 #[test]
 fn a_name_is_taken_once_in_a_range() {
-    let mut exchange = Exchange::default();
+    let mut published = PublishedData::default();
     let me = proc("a", 0);
     assert_eq!(
-        publish(&mut exchange, &me, vec![data("name", 1)]),
+        publish(&mut published, &me, vec![data("name", 1)]),
         Status::SUCCESS
     );
     // All of it or nothing.
     let both = vec![data("other", 1), data("name", 2)];
-    assert_eq!(publish(&mut exchange, &me, both), Status::DUPLICATE_KEY);
-    assert_eq!(find(&mut exchange, &me, &["other"]), []);
+    assert_eq!(publish(&mut published, &me, both), Status::DUPLICATE_KEY);
+    assert_eq!(find(&mut published, &me, &["other"]), []);
     // In another range, or by another job where it is the job's, it is another.
     for (who, within, expected) in [
         (proc("a", 0), Range::NAMESPACE, Status::SUCCESS),
@@ -83,7 +83,7 @@ fn a_name_is_taken_once_in_a_range() {
         (proc("a", 1), Range::PROC_LOCAL, Status::DUPLICATE_KEY),
     ] {
         let infos = vec![range(within), data("name", 3)];
-        assert_eq!(publish(&mut exchange, &who, infos), expected, "{who}");
+        assert_eq!(publish(&mut published, &who, infos), expected, "{who}");
     }
 }
 
@@ -97,40 +97,40 @@ fn data_lives_as_long_as_it_is_to() {
     ] {
         let reader = proc("b", 0);
         let fresh = || {
-            let mut exchange = Exchange::default();
+            let mut published = PublishedData::default();
             let infos = vec![persistence(lives), data("name", 1)];
-            publish(&mut exchange, &proc("a", 0), infos);
-            exchange
+            publish(&mut published, &proc("a", 0), infos);
+            published
         };
         let lives_on =
-            |exchange: &mut Exchange<u32>| !find(exchange, &reader, &["name"]).is_empty();
-        let mut exchange = fresh();
-        assert!(lives_on(&mut exchange));
-        assert_eq!(lives_on(&mut exchange), after_read, "{lives:?}");
-        let mut exchange = fresh();
-        exchange.proc_ended(&proc("a", 1));
-        exchange.proc_ended(&proc("a", 0));
-        assert_eq!(lives_on(&mut exchange), after_proc, "{lives:?}");
-        let mut exchange = fresh();
-        exchange.job_ended(&nspace("b"));
-        exchange.job_ended(&nspace("a"));
-        assert_eq!(lives_on(&mut exchange), after_job, "{lives:?}");
+            |published: &mut PublishedData<u32>| !find(published, &reader, &["name"]).is_empty();
+        let mut published = fresh();
+        assert!(lives_on(&mut published));
+        assert_eq!(lives_on(&mut published), after_read, "{lives:?}");
+        let mut published = fresh();
+        published.proc_ended(&proc("a", 1));
+        published.proc_ended(&proc("a", 0));
+        assert_eq!(lives_on(&mut published), after_proc, "{lives:?}");
+        let mut published = fresh();
+        published.job_ended(&nspace("b"));
+        published.job_ended(&nspace("a"));
+        assert_eq!(lives_on(&mut published), after_job, "{lives:?}");
     }
 }
 
 #[test]
 fn who_waits_is_served() {
-    let mut exchange = Exchange::default();
+    let mut published = PublishedData::default();
     let wait = |value: Value| vec![info(keys::WAIT, value)];
-    let ask = |exchange: &mut Exchange<u32>, token, infos: &[Info]| {
+    let ask = |published: &mut PublishedData<u32>, token, infos: &[Info]| {
         let keys = wanted(&["one", "two", "three"]);
-        exchange.lookup(Time::ZERO, token, &proc("b", token), keys, infos)
+        published.lookup(Time::ZERO, token, &proc("b", token), keys, infos)
     };
     // For all, for two of them, for none.
-    assert_eq!(ask(&mut exchange, 1, &[flag(keys::WAIT)]), None);
-    assert_eq!(ask(&mut exchange, 2, &wait(Value::Int(2))), None);
-    assert_eq!(ask(&mut exchange, 3, &wait(Value::Int(0))), None);
-    let at_once = ask(&mut exchange, 4, &wait(Value::Bool(false))).unwrap();
+    assert_eq!(ask(&mut published, 1, &[flag(keys::WAIT)]), None);
+    assert_eq!(ask(&mut published, 2, &wait(Value::Int(2))), None);
+    assert_eq!(ask(&mut published, 3, &wait(Value::Int(0))), None);
+    let at_once = ask(&mut published, 4, &wait(Value::Bool(false))).unwrap();
     assert_eq!(at_once.status, Status::NOT_FOUND);
 
     let me = proc("a", 0);
@@ -140,120 +140,120 @@ fn who_waits_is_served() {
             .map(|found| (found.token, found.data.len()))
             .collect()
     };
-    let (_, served) = exchange.publish(&me, vec![data("three", 3)]);
+    let (_, served) = published.publish(&me, vec![data("three", 3)]);
     assert_eq!(tokens(served), []);
-    let (_, served) = exchange.publish(&me, vec![data("other", 4), data("one", 1)]);
+    let (_, served) = published.publish(&me, vec![data("other", 4), data("one", 1)]);
     assert_eq!(tokens(served), [(2, 2)]);
-    let (_, served) = exchange.publish(&me, vec![data("two", 2)]);
+    let (_, served) = published.publish(&me, vec![data("two", 2)]);
     assert_eq!(tokens(served), [(1, 3), (3, 3)]);
-    assert_eq!(exchange.deadline(), None);
+    assert_eq!(published.deadline(), None);
 }
 
 #[test]
 fn the_first_who_waits_reads_first() {
-    let mut exchange = Exchange::default();
+    let mut published = PublishedData::default();
     let infos = [flag(keys::WAIT)];
     for token in [5, 6] {
         let from = proc("b", token);
-        let waits = exchange.lookup(Time::ZERO, token, &from, wanted(&["name"]), &infos);
+        let waits = published.lookup(Time::ZERO, token, &from, wanted(&["name"]), &infos);
         assert_eq!(waits, None);
     }
     let once = vec![persistence(Persistence::FIRST_READ), data("name", 1)];
     for token in [5, 6] {
-        let (_, served) = exchange.publish(&proc("a", 0), once.clone());
+        let (_, served) = published.publish(&proc("a", 0), once.clone());
         assert_eq!(served.len(), 1);
         assert_eq!(served[0].token, token);
     }
-    assert_eq!(find(&mut exchange, &proc("b", 0), &["name"]), []);
+    assert_eq!(find(&mut published, &proc("b", 0), &["name"]), []);
 }
 
 #[test]
 fn waiting_has_an_end() {
-    let mut exchange: Exchange<u32> = Exchange::default();
+    let mut published: PublishedData<u32> = PublishedData::default();
     let start = Time::from_nanos(1_000);
     for (token, timeout) in [(1, 3), (2, 1), (3, 0)] {
         let infos = [flag(keys::WAIT), seconds(timeout)];
         let from = proc("b", token);
-        let waits = exchange.lookup(start, token, &from, wanted(&["name"]), &infos);
+        let waits = published.lookup(start, token, &from, wanted(&["name"]), &infos);
         assert_eq!(waits, None);
     }
     let after = |seconds| start + Duration::from_secs(seconds);
-    assert_eq!(exchange.deadline(), Some(after(1)));
-    assert!(exchange.expire(start).is_empty());
-    let expired = exchange.expire(after(1));
+    assert_eq!(published.deadline(), Some(after(1)));
+    assert!(published.expire(start).is_empty());
+    let expired = published.expire(after(1));
     assert_eq!((expired[0].token, expired[0].status), (2, Status::TIMEOUT));
-    assert_eq!(exchange.deadline(), Some(after(3)));
+    assert_eq!(published.deadline(), Some(after(3)));
     // Who has ended is not told.
-    exchange.proc_ended(&proc("b", 1));
-    assert_eq!(exchange.deadline(), None);
-    exchange.job_ended(&nspace("b"));
-    let (_, served) = exchange.publish(&proc("a", 0), vec![data("name", 1)]);
+    published.proc_ended(&proc("b", 1));
+    assert_eq!(published.deadline(), None);
+    published.job_ended(&nspace("b"));
+    let (_, served) = published.publish(&proc("a", 0), vec![data("name", 1)]);
     assert!(served.is_empty());
 }
 
 #[test]
 fn only_the_owner_takes_it_back() {
-    let mut exchange = Exchange::default();
+    let mut published = PublishedData::default();
     let me = proc("a", 0);
-    publish(&mut exchange, &me, vec![data("one", 1), data("two", 2)]);
+    publish(&mut published, &me, vec![data("one", 1), data("two", 2)]);
     publish(
-        &mut exchange,
+        &mut published,
         &me,
         vec![range(Range::NAMESPACE), data("three", 3)],
     );
     let all = ["one", "two", "three"];
-    let left = |exchange: &mut Exchange<u32>| find(exchange, &proc("a", 1), &all).len();
-    let status = exchange.unpublish(&proc("a", 1), &wanted(&all), &[]);
-    assert_eq!((left(&mut exchange), status), (3, Status::NOT_FOUND));
-    let status = exchange.unpublish(&me, &wanted(&["one"]), &[]);
-    assert_eq!((left(&mut exchange), status), (2, Status::SUCCESS));
-    let status = exchange.unpublish(&me, &wanted(&["one"]), &[]);
-    assert_eq!((left(&mut exchange), status), (2, Status::NOT_FOUND));
-    let status = exchange.unpublish(&me, &[], &[range(Range::NAMESPACE)]);
-    assert_eq!((left(&mut exchange), status), (1, Status::SUCCESS));
-    let status = exchange.unpublish(&me, &[], &[]);
-    assert_eq!((left(&mut exchange), status), (0, Status::SUCCESS));
-    let status = exchange.unpublish(&me, &[], &[]);
+    let left = |published: &mut PublishedData<u32>| find(published, &proc("a", 1), &all).len();
+    let status = published.unpublish(&proc("a", 1), &wanted(&all), &[]);
+    assert_eq!((left(&mut published), status), (3, Status::NOT_FOUND));
+    let status = published.unpublish(&me, &wanted(&["one"]), &[]);
+    assert_eq!((left(&mut published), status), (2, Status::SUCCESS));
+    let status = published.unpublish(&me, &wanted(&["one"]), &[]);
+    assert_eq!((left(&mut published), status), (2, Status::NOT_FOUND));
+    let status = published.unpublish(&me, &[], &[range(Range::NAMESPACE)]);
+    assert_eq!((left(&mut published), status), (1, Status::SUCCESS));
+    let status = published.unpublish(&me, &[], &[]);
+    assert_eq!((left(&mut published), status), (0, Status::SUCCESS));
+    let status = published.unpublish(&me, &[], &[]);
     assert_eq!(status, Status::SUCCESS, "all of nothing");
 }
 
 #[test]
 fn it_is_bounded() {
     // By entries.
-    let mut exchange = Exchange::default();
+    let mut published = PublishedData::default();
     let me = proc("a", 0);
     let many =
         |from: usize, to: usize| (from..to).map(|at| data(&format!("key {at}"), 0)).collect();
-    let status = publish(&mut exchange, &me, many(0, MAX_PUBLISHED - 1));
+    let status = publish(&mut published, &me, many(0, MAX_PUBLISHED - 1));
     assert_eq!(status, Status::SUCCESS);
-    let full = publish(&mut exchange, &me, many(MAX_PUBLISHED, MAX_PUBLISHED + 2));
+    let full = publish(&mut published, &me, many(MAX_PUBLISHED, MAX_PUBLISHED + 2));
     assert_eq!(full, Status::OUT_OF_RESOURCE);
     assert_eq!(
-        publish(&mut exchange, &me, vec![data("last", 1)]),
+        publish(&mut published, &me, vec![data("last", 1)]),
         Status::SUCCESS
     );
     // What goes makes room.
-    exchange.unpublish(&me, &wanted(&["last"]), &[]);
+    published.unpublish(&me, &wanted(&["last"]), &[]);
     assert_eq!(
-        publish(&mut exchange, &me, vec![data("another", 1)]),
+        publish(&mut published, &me, vec![data("another", 1)]),
         Status::SUCCESS
     );
     // By bytes.
-    let mut exchange = Exchange::default();
+    let mut published = PublishedData::default();
     let large = Value::ByteObject(vec![0; MAX_PUBLISHED_BYTES / 4].into());
     let entry = |at: u32| vec![Info::new(key(&format!("key {at}")), large.clone())];
     let statuses: Vec<Status> = (0..4)
-        .map(|at| publish(&mut exchange, &me, entry(at)))
+        .map(|at| publish(&mut published, &me, entry(at)))
         .collect();
     assert_eq!(statuses[..3], [Status::SUCCESS; 3]);
     assert_eq!(statuses[3], Status::OUT_OF_RESOURCE);
     // Look-ups that wait.
-    let mut exchange: Exchange<u32> = Exchange::default();
+    let mut published: PublishedData<u32> = PublishedData::default();
     let infos = [flag(keys::WAIT)];
     for token in 0..u32::try_from(MAX_LOOKUPS).unwrap() {
-        let waits = exchange.lookup(Time::ZERO, token, &me, wanted(&["name"]), &infos);
+        let waits = published.lookup(Time::ZERO, token, &me, wanted(&["name"]), &infos);
         assert_eq!(waits, None);
     }
-    let full = exchange.lookup(Time::ZERO, 0, &me, wanted(&["name"]), &infos);
+    let full = published.lookup(Time::ZERO, 0, &me, wanted(&["name"]), &infos);
     assert_eq!(full.unwrap().status, Status::OUT_OF_RESOURCE);
 }

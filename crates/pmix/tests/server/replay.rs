@@ -6,7 +6,7 @@ use pmix::{
     frame::{Framer, Tag},
     handshake::{ConnectorKind, Hello},
     message::{Answer, Command, GroupForm, Request, Shape},
-    server::{Conn, Exchange, Input, PeerOwner, Ticket},
+    server::{Conn, Input, PeerOwner, PublishedData, Ticket},
     value::Status,
 };
 
@@ -38,7 +38,7 @@ fn messages(stream: &[u8]) -> (Hello, Vec<Vec<u8>>) {
 /// A host that keeps published data, and starts jobs that do nothing.
 #[derive(Default)]
 struct Host {
-    published: Exchange<Ticket>,
+    published: PublishedData<Ticket>,
     spawned: u32,
 }
 

@@ -24,7 +24,7 @@ use crate::{
 /// How much later than its time an answer may come.
 const SLACK: Duration = Duration::from_millis(60);
 /// What the end of a process is called that is not as it should be.
-pub(crate) const FATES: [Status; 4] = [
+pub(crate) const TERMINATIONS: [Status; 4] = [
     Status::PROC_ABORTED_BY_SIG,
     Status::PROC_TERM_WO_SYNC,
     Status::EXIT_NONZERO_TERM,
@@ -52,7 +52,7 @@ struct Client {
     /// The events of programs that it has heard of.
     heard: BTreeSet<u64>,
     /// The ends of processes and of jobs that it has heard of, by what they were called.
-    fates: BTreeSet<(Status, Proc)>,
+    terminations: BTreeSet<(Status, Proc)>,
 }
 
 /// Something published.
@@ -130,7 +130,7 @@ impl Ledger {
                     finalizing: None,
                     registered: BTreeSet::new(),
                     heard: BTreeSet::new(),
-                    fates: BTreeSet::new(),
+                    terminations: BTreeSet::new(),
                 };
                 self.pmix.clients.insert(proc, client);
                 let wrong = self.facts.of_own_job(program, proc);

@@ -7,7 +7,7 @@ use pmix::value::Status;
 
 use super::make::Maker;
 use crate::{
-    ledger::FATES,
+    ledger::TERMINATIONS,
     script::{Data, FOR_EVER, Lookup, Notify, Op, Party, PmixOp, Reach, Stranger},
 };
 
@@ -69,7 +69,7 @@ impl Maker<'_> {
             let mut codes = CODES.to_vec();
             codes.truncate(self.rng.length(1, CODES.len()));
             if self.rng.chance(60) {
-                codes.extend(FATES);
+                codes.extend(TERMINATIONS);
                 codes.push(Status::EVENT_JOB_END);
             }
             ops.push(Op::Pmix(PmixOp::Register(codes)));

@@ -1,4 +1,4 @@
-//! What a spawned job is made of, and whose fate it shares.
+//! What a spawned job is made of, and whose end ends it.
 
 use base::{NodeId, Rank, Topology};
 use pmix::{pmi, value::Envar};

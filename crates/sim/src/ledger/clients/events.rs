@@ -11,7 +11,7 @@ use pmix::{
 
 use super::{
     super::{Ledger, called, nspace},
-    FATES, Raised, proc_id,
+    Raised, TERMINATIONS, proc_id,
 };
 use crate::{
     kernel::Ask,
@@ -44,7 +44,7 @@ impl Ledger {
             return Some(format!("hears of {code}, and not about whom"));
         };
         let about = (*about).clone();
-        if !client.fates.insert((code, about.clone())) {
+        if !client.terminations.insert((code, about.clone())) {
             return Some(format!("hears twice of {code} of {about}"));
         }
         if code == Status::EVENT_JOB_END {
@@ -98,7 +98,7 @@ impl Ledger {
             let job = Nspace::from_text(&nspace(*job)).ok();
             let heard = job.is_some_and(|job| {
                 let end = (Status::EVENT_JOB_END, Proc::all(job));
-                client.fates.contains(&end)
+                client.terminations.contains(&end)
             });
             Some(*of) == node && **at < asked && !heard
         });
@@ -107,14 +107,17 @@ impl Ledger {
         {
             return Some(format!("the end of job {job}"));
         }
-        if !FATES.iter().all(|code| client.registered.contains(code)) {
+        if !TERMINATIONS
+            .iter()
+            .all(|code| client.registered.contains(code))
+        {
             return None;
         }
         let lost = self.reaped.iter().find(|(other, reaped)| {
             let status = self.statuses.get(other);
-            let fate = FATES.iter().any(|code| {
+            let termination = TERMINATIONS.iter().any(|code| {
                 let name = self.name_of(**other);
-                name.is_some_and(|name| client.fates.contains(&(*code, name)))
+                name.is_some_and(|name| client.terminations.contains(&(*code, name)))
             });
             let parent = self.facts.parent_of(other.job);
             (other.job == proc.job || parent == Some(proc.job))
@@ -122,7 +125,7 @@ impl Ledger {
                 && reaped.at + way(self.facts.node_of(**other)) < asked
                 && !reaped.is_ending
                 && status.is_some_and(|status| !status.is_success())
-                && !fate
+                && !termination
         });
         lost.map(|(other, _)| format!("the end of {}", called(*other)))
     }

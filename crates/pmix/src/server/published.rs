@@ -10,7 +10,7 @@ use crate::{
     value::{Info, Key, Nspace, Pdata, Persistence, Proc, Range, Status, Value},
 };
 
-/// Published data entries of a machine.
+/// Entry data entries of a machine.
 pub const MAX_PUBLISHED: usize = 65_536;
 /// Bytes of published data of a machine.
 pub const MAX_PUBLISHED_BYTES: usize = 64 << 20;
@@ -19,8 +19,8 @@ pub const MAX_LOOKUPS: usize = 65_536;
 
 /// What processes publish and look up: one for a machine, beside its controller. `T` names who asks.
 #[derive(Debug)]
-pub struct Exchange<T> {
-    published: BTreeMap<Key, Vec<Published>>,
+pub struct PublishedData<T> {
+    published: BTreeMap<Key, Vec<Entry>>,
     count: usize,
     bytes: usize,
     /// Look-ups that wait, by number.
@@ -32,7 +32,7 @@ pub struct Exchange<T> {
 }
 
 #[derive(Debug)]
-struct Published {
+struct Entry {
     owner: Proc,
     value: Value,
     size: usize,
@@ -65,7 +65,7 @@ pub struct FoundFor<T> {
     pub data: Vec<Pdata>,
 }
 
-impl<T> Default for Exchange<T> {
+impl<T> Default for PublishedData<T> {
     fn default() -> Self {
         Self {
             published: BTreeMap::new(),
@@ -79,7 +79,7 @@ impl<T> Default for Exchange<T> {
     }
 }
 
-impl<T> Exchange<T> {
+impl<T> PublishedData<T> {
     /// Keeps data of a process; gives the result, and those who have waited for it. More than [`MAX_PUBLISHED`] entries or
     /// [`MAX_PUBLISHED_BYTES`] bytes are OUT_OF_RESOURCE.
     pub fn publish(&mut self, owner: &Proc, infos: Vec<Info>) -> (Status, Vec<FoundFor<T>>) {
@@ -115,7 +115,7 @@ impl<T> Exchange<T> {
         for (info, size) in data {
             let Info { key, value, .. } = info;
             keys.push(key.clone());
-            self.published.entry(key).or_default().push(Published {
+            self.published.entry(key).or_default().push(Entry {
                 owner: owner.clone(),
                 value,
                 size,
@@ -236,7 +236,7 @@ impl<T> Exchange<T> {
         expired
     }
 
-    fn forget(&mut self, test: impl Fn(&Key, &Published) -> bool) {
+    fn forget(&mut self, test: impl Fn(&Key, &Entry) -> bool) {
         let (count, bytes) = (&mut self.count, &mut self.bytes);
         self.published.retain(|key, entries| {
             entries.retain(|entry| {
@@ -352,7 +352,7 @@ impl<T> Exchange<T> {
 }
 
 /// Whether published data may be seen by a process.
-fn reaches(entry: &Published, by: &Proc) -> bool {
+fn reaches(entry: &Entry, by: &Proc) -> bool {
     match entry.range {
         Range::NAMESPACE => entry.owner.nspace == by.nspace,
         Range::PROC_LOCAL => entry.owner == *by,
@@ -362,7 +362,7 @@ fn reaches(entry: &Published, by: &Proc) -> bool {
 }
 
 /// Whether a process that looks for data within a range means this.
-fn within(wish: &Wish, entry: &Published) -> bool {
+fn within(wish: &Wish, entry: &Entry) -> bool {
     match wish.range {
         Range::NAMESPACE => entry.owner.nspace == wish.from.nspace,
         Range::PROC_LOCAL => entry.owner == wish.from,

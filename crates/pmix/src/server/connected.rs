@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 use super::{Server, member::Member};
 use crate::value::Proc;
 
-/// Assemblies of connected processes at once.
-pub const MAX_ASSEMBLIES: usize = 16_384;
+/// ConnectedSets of connected processes at once.
+pub const MAX_CONNECTED_SETS: usize = 16_384;
 
 /// Members that have connected and not disconnected.
 #[derive(Debug, Default)]
-pub(super) struct Assemblies {
+pub(super) struct ConnectedSets {
     all: Vec<Box<[Member]>>,
 }
 
-impl Assemblies {
+impl ConnectedSets {
     /// Whether there is no room for one more.
     pub(super) const fn is_full(&self) -> bool {
-        self.all.len() >= MAX_ASSEMBLIES
+        self.all.len() >= MAX_CONNECTED_SETS
     }
 
     pub(super) fn forget_job(&mut self, job: u32) {
@@ -29,28 +29,28 @@ impl Assemblies {
 impl Server {
     /// Whether there was room for one more.
     pub(super) fn connect(&mut self, members: &[Member]) -> bool {
-        let room = !self.assemblies.is_full();
+        let room = !self.connected_sets.is_full();
         if room {
-            self.assemblies.all.push(members.into());
+            self.connected_sets.all.push(members.into());
         }
         room
     }
 
     pub(super) fn disconnect(&mut self, members: &[Member]) {
-        let all = &mut self.assemblies.all;
+        let all = &mut self.connected_sets.all;
         if let Some(at) = all.iter().rposition(|one| **one == *members) {
             all.swap_remove(at);
         }
     }
 
-    /// Everybody in an assembly with a process.
-    pub(super) fn assembled_with(&self, proc: &Proc) -> Vec<Proc> {
+    /// Every member of a connected set that includes a process.
+    pub(super) fn connected_with(&self, proc: &Proc) -> Vec<Proc> {
         let Some(one) = self.member_of(proc) else {
             return Vec::new();
         };
         let all = Member::all_of(one.job);
         let members: BTreeSet<Member> = self
-            .assemblies
+            .connected_sets
             .all
             .iter()
             .filter(|members| members.contains(&one) || members.contains(&all))

@@ -53,14 +53,14 @@ impl Server {
         self.fail_gets_of_dead(proc);
         if !quiet {
             let (code, _) = called(stood, status);
-            self.tell_fate(proc, code, status);
+            self.tell_termination(proc, code, status);
             self.tell_groups_of_failure(proc);
         }
     }
 
     /// Tells those who have registered for it: in the job of the process, in the one that has spawned that, and among
     /// those who have connected with it.
-    fn tell_fate(&mut self, proc: &Proc, code: Status, status: ExitStatus) {
+    fn tell_termination(&mut self, proc: &Proc, code: Status, status: ExitStatus) {
         let mut job = vec![Proc::all(proc.nspace.clone())];
         let parent = self
             .jobs
@@ -72,15 +72,15 @@ impl Server {
         if code != Status::EVENT_PROC_TERMINATED {
             self.tell(proc, Status::PROC_TERMINATED, status, job.clone());
         }
-        let assembled = self.assembled_with(proc);
+        let connected = self.connected_with(proc);
         if code == Status::PROC_TERM_WO_SYNC {
-            job.extend(assembled);
+            job.extend(connected);
             self.tell(proc, code, status, job);
             return;
         }
         // It is enough for those who have connected with it that it has not disconnected.
-        if !assembled.is_empty() {
-            self.tell(proc, Status::PROC_TERM_WO_SYNC, status, assembled);
+        if !connected.is_empty() {
+            self.tell(proc, Status::PROC_TERM_WO_SYNC, status, connected);
         }
         self.tell(proc, code, status, job);
     }

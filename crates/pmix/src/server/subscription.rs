@@ -12,22 +12,22 @@ use crate::{
 };
 
 /// What one connection may want output of, in so many requests at once. The next one is OUT_OF_RESOURCE.
-pub const MAX_OUTLETS: usize = 256;
+pub const MAX_SUBSCRIPTIONS: usize = 256;
 /// Processes that one request for output may name. More are BAD_PARAM: all of a job are one name.
-pub const MAX_OUTLET_PROCS: usize = 4096;
+pub const MAX_SUBSCRIPTION_PROCS: usize = 4096;
 
 /// Who wants what output.
 #[derive(Debug, Default)]
-pub(super) struct Outlets {
+pub(super) struct Subscriptions {
     /// By the number that the server has given.
-    by_number: BTreeMap<u64, Outlet>,
+    by_number: BTreeMap<u64, Subscription>,
     /// What the host was told to feed.
     wanted: BTreeMap<Nspace, IofChannels>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Outlet {
+struct Subscription {
     conn: Conn,
     /// The number that the receiver has chosen.
     id: u64,
@@ -35,15 +35,15 @@ struct Outlet {
     channels: IofChannels,
 }
 
-impl Outlets {
-    fn insert(&mut self, outlet: Outlet) -> Result<u64, Status> {
-        let same = |other: &&Outlet| other.conn == outlet.conn;
-        if self.by_number.values().filter(same).count() >= MAX_OUTLETS {
+impl Subscriptions {
+    fn insert(&mut self, subscription: Subscription) -> Result<u64, Status> {
+        let same = |other: &&Subscription| other.conn == subscription.conn;
+        if self.by_number.values().filter(same).count() >= MAX_SUBSCRIPTIONS {
             return Err(Status::OUT_OF_RESOURCE);
         }
         let number = self.next;
         self.next += 1;
-        self.by_number.insert(number, outlet);
+        self.by_number.insert(number, subscription);
         Ok(number)
     }
 
@@ -61,7 +61,7 @@ impl Server {
         channels: IofChannels,
         id: u64,
     ) {
-        if procs.is_empty() || procs.len() > MAX_OUTLET_PROCS {
+        if procs.is_empty() || procs.len() > MAX_SUBSCRIPTION_PROCS {
             return self.status(reply, Status::BAD_PARAM);
         }
         let conn = reply.conn;
@@ -72,13 +72,13 @@ impl Server {
                 _ => meant.push(proc),
             }
         }
-        let outlet = Outlet {
+        let subscription = Subscription {
             conn,
             id,
             procs: meant,
             channels,
         };
-        match self.outlets.insert(outlet) {
+        match self.subscriptions.insert(subscription) {
             Ok(number) => {
                 let status = Status::SUCCESS;
                 self.answer(reply, &Answer::Number { status, number });
@@ -97,24 +97,24 @@ impl Server {
         let Some(conn) = conn else {
             return;
         };
-        let outlet = Outlet {
+        let subscription = Subscription {
             conn,
             id: 0,
             procs: vec![Proc::all(nspace.clone())],
             channels,
         };
-        if self.outlets.insert(outlet).is_ok() {
+        if self.subscriptions.insert(subscription).is_ok() {
             self.say_wanted();
         }
     }
 
     pub(super) fn on_stop_pulling(&mut self, reply: ReplyTo, number: u64) {
-        let outlets = &mut self.outlets.by_number;
-        let own = outlets
+        let subscriptions = &mut self.subscriptions.by_number;
+        let own = subscriptions
             .get(&number)
-            .is_some_and(|outlet| outlet.conn == reply.conn);
+            .is_some_and(|subscription| subscription.conn == reply.conn);
         let status = if own {
-            outlets.remove(&number);
+            subscriptions.remove(&number);
             Status::SUCCESS
         } else {
             Status::NOT_FOUND
@@ -126,16 +126,16 @@ impl Server {
     /// Output of a process, for those who want it. No bytes are the end of the stream.
     pub(super) fn on_output(&mut self, proc: &Proc, channels: IofChannels, bytes: &Bytes) {
         let mut due = Vec::new();
-        for outlet in self.outlets.by_number.values() {
-            let wants = outlet.channels.meets(channels)
-                && outlet.procs.iter().any(|wanted| wanted.covers(proc));
-            let known = self.peers.get(&outlet.conn);
+        for subscription in self.subscriptions.by_number.values() {
+            let wants = subscription.channels.meets(channels)
+                && subscription.procs.iter().any(|wanted| wanted.covers(proc));
+            let known = self.peers.get(&subscription.conn);
             if let Some(known) = known.and_then(|peer| peer.connected())
                 && wants
                 // What a process has written is no news to it, and it might write it once more.
                 && known.proc != *proc
             {
-                due.push((outlet.conn, outlet.id, known.format));
+                due.push((subscription.conn, subscription.id, known.format));
             }
         }
         // Packed once for all who get the same: those who have spawned a job.
@@ -165,37 +165,37 @@ impl Server {
     }
 
     /// A connection is gone, or takes no part any more.
-    pub(super) fn outlets_of(&mut self, conn: Conn) {
-        self.outlets
+    pub(super) fn drop_subscriptions_of(&mut self, conn: Conn) {
+        self.subscriptions
             .by_number
-            .retain(|_, outlet| outlet.conn != conn);
+            .retain(|_, subscription| subscription.conn != conn);
         self.say_wanted();
     }
 
     /// A job is over.
-    pub(super) fn outlets_without(&mut self, nspace: &Nspace) {
-        self.outlets.by_number.retain(|_, outlet| {
-            outlet.procs.retain(|proc| proc.nspace != *nspace);
-            !outlet.procs.is_empty()
+    pub(super) fn drop_subscriptions_to(&mut self, nspace: &Nspace) {
+        self.subscriptions.by_number.retain(|_, subscription| {
+            subscription.procs.retain(|proc| proc.nspace != *nspace);
+            !subscription.procs.is_empty()
         });
         // The host knows.
-        self.outlets.wanted.remove(nspace);
+        self.subscriptions.wanted.remove(nspace);
     }
 
     /// Tells the host what has changed in what it is to feed.
     fn say_wanted(&mut self) {
         let mut wanted: BTreeMap<Nspace, IofChannels> = BTreeMap::new();
-        for outlet in self.outlets.by_number.values() {
-            for proc in &outlet.procs {
+        for subscription in self.subscriptions.by_number.values() {
+            for proc in &subscription.procs {
                 let channels = wanted.entry(proc.nspace.clone()).or_default();
-                *channels = channels.with(outlet.channels);
+                *channels = channels.with(subscription.channels);
             }
         }
-        if wanted == self.outlets.wanted {
+        if wanted == self.subscriptions.wanted {
             return;
         }
-        let before = std::mem::replace(&mut self.outlets.wanted, wanted);
-        for (nspace, channels) in &self.outlets.wanted {
+        let before = std::mem::replace(&mut self.subscriptions.wanted, wanted);
+        for (nspace, channels) in &self.subscriptions.wanted {
             if before.get(nspace) != Some(channels) {
                 self.out.push_back(Output::Wanted {
                     nspace: nspace.clone(),
@@ -204,7 +204,7 @@ impl Server {
             }
         }
         for nspace in before.into_keys() {
-            if !self.outlets.wanted.contains_key(&nspace) {
+            if !self.subscriptions.wanted.contains_key(&nspace) {
                 self.out.push_back(Output::Wanted {
                     nspace,
                     channels: IofChannels::default(),

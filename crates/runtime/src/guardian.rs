@@ -1,17 +1,17 @@
 //! The process between front and controller: it does nothing until its child is gone, and then ends what that left.
 //!
 //! The kernel ends a rank whose parent dies, but not what the rank has started. Whoever adopts those must outlive the
-//! controller. For the loss of the controller alone that could be the front; the keeper is there for the moment when
+//! controller. For the loss of the controller alone that could be the front; the guardian is there for the moment when
 //! both are killed at once.
 //!
 //! | dies | who ends the ranks and their descendants |
 //! |---|---|
 //! | front | controller |
-//! | controller | keeper |
-//! | keeper | nobody has to: the job goes on, the front adopts the controller |
-//! | front and controller | keeper |
-//! | front and keeper | controller |
-//! | controller and keeper | front |
+//! | controller | guardian |
+//! | guardian | nobody has to: the job goes on, the front adopts the controller |
+//! | front and controller | guardian |
+//! | front and guardian | controller |
+//! | controller and guardian | front |
 //! | all three | the kernel ends the ranks; the next start ends what they left ([`crate::sweep_stale`]) |
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::{
     process::{self, Ended},
 };
 
-/// How long what the controller left may take to die of SIGKILL before the keeper goes as well.
+/// How long what the controller left may take to die of SIGKILL before the guardian goes as well.
 const ORPHANS_MAX: Duration = Duration::from_secs(2);
 
 /// The code with which a controller exits that has ended well.
@@ -36,7 +36,7 @@ pub struct Failed;
 
 /// Forks the controller and keeps it, until nothing is left; the exit code of this process, whichever of the two it is.
 /// The front is told why it could not be done.
-pub fn keep(mut birth: Birth) -> Result<u8, Failed> {
+pub fn guard(mut birth: Birth) -> Result<u8, Failed> {
     let forked = prepare().and_then(|()| os::fork());
     let ended = match forked {
         Ok(Forked::Child) => match process::run(&mut birth) {
