@@ -17,7 +17,7 @@
 //! A collective whose members are on several nodes goes through two stages: its server waits for those on its own node,
 //! and then for the servers of the others, see [`super::gather`]. What the table says of a process that has not called is
 //! true for those on all nodes. Of those that have called: once a node has told the others that all of its members have,
-//! the loss of one ends a connect or a construction, and no optional construction is made without it any more.
+//! the loss of one ends a connect or a construction. An optional construction goes on, and the lost one stays a member.
 //!
 //! There are never more collectives under way than requests that wait for one, which are bounded for each connection,
 //! and [`super::MAX_SENT`] that wait for other nodes, for whomever.
@@ -90,6 +90,8 @@ pub(super) struct Tracker {
 #[derive(Debug)]
 pub(super) struct Away {
     pub(super) id: GatherId,
+    /// What its name says of members that go.
+    pub(super) need: Need,
     /// All nodes that have members, with this one.
     pub(super) nodes: Vec<u32>,
     pub(super) stage: Stage,
@@ -400,6 +402,11 @@ impl Tracker {
     fn spares(&self) -> bool {
         match self.id.0 {
             Kind::Destruct(_) => true,
+            // What the callers have said has gone with the share.
+            Kind::Construct(_) if self.is_sent() => {
+                let away = self.away.as_ref();
+                away.is_some_and(|away| away.need == Need::Left)
+            }
             Kind::Construct(_) => self
                 .arrived
                 .iter()

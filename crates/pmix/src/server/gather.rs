@@ -65,6 +65,7 @@ impl Server {
         let named = founders.map_or_else(|| self.procs(members.iter()), <[Proc]>::to_vec);
         Some(Away {
             id: GatherId::new(kind, need, &named),
+            need,
             nodes: others.into_iter().collect(),
             stage: Stage::Here,
         })

@@ -3,11 +3,12 @@
 use pmix::{
     keys,
     message::{Answer, GroupAnswer, Request},
+    server::Event,
     value::{Info, PmixRank, Proc, Range, Status, Value},
 };
 
 use crate::{
-    cluster::{Cluster, Rank},
+    cluster::{Cluster, Rank, ToNode},
     world::{KILLED, V6, all, fence, flag, get, info, nspace, proc, text, values_of},
 };
 
@@ -147,6 +148,29 @@ fn without_those_that_have_gone() {
     }
 }
 
+/// A member may also go once its node has said that everybody there has called. It was one when it called, and is one on
+/// every node.
+#[test]
+fn one_that_goes_after_its_share() {
+    let (mut cluster, conns) = Cluster::of(2, &[0, 0, 1]);
+    let request = construct(&[all("a")], vec![flag(keys::GROUP_OPTIONAL)]);
+    let first = cluster.send(conns[0], &request);
+    cluster.send(conns[1], &request);
+    cluster.end(conns[1], "a", 1, KILLED);
+    let Answer::Group(last) = cluster.ask(conns[2], &request) else {
+        panic!("no group");
+    };
+    let Some(Answer::Group(first)) = cluster.answer(conns[0], first) else {
+        panic!("no group");
+    };
+    assert_eq!(first.members, [all("a")]);
+    assert_eq!(last.members, [all("a")]);
+    // It is ended without it.
+    cluster.send(conns[0], &destruct());
+    assert_eq!(cluster.told(conns[2], &destruct()), Status::SUCCESS);
+    cluster.leave_nothing(&["a"]);
+}
+
 /// Members leave, on one node or on all but one: the others end the group without them.
 #[test]
 fn members_leave() {
@@ -198,6 +222,52 @@ fn members_hear_of_each_other() {
     cluster.end(ranks[1], "a", 1, KILLED);
     let heard = cluster.nodes[node].codes(conn);
     assert_eq!(heard, [Status::GROUP_MEMBER_FAILED]);
+    cluster.leave_nothing(&["a"]);
+}
+
+/// Only a member itself can leave, and its own node is told of that by nobody else.
+#[test]
+fn nobody_leaves_for_another() {
+    let (mut cluster, ranks) = Cluster::of(3, &[0, 1, 2]);
+    cluster.together(&ranks, &construct(&[all("a")], Vec::new()));
+    let infos = |rank: u32| {
+        vec![
+            info(
+                keys::EVENT_AFFECTED_PROC,
+                Value::Proc(Box::new(proc("a", rank))),
+            ),
+            info(keys::GROUP_ID, Value::text("group")),
+        ]
+    };
+    // A client says it of another one, and a node of a process that is not there.
+    let says = Request::Notify {
+        status: Status::GROUP_LEFT,
+        range: Range::GLOBAL,
+        infos: infos(1),
+    };
+    assert_eq!(cluster.told(ranks[2], &says), Status::SUCCESS);
+    for node in [0, 1, 2] {
+        let event = Event {
+            status: Status::GROUP_LEFT,
+            source: proc("a", u32::try_from(node).unwrap()),
+            range: Range::GLOBAL,
+            infos: infos(u32::try_from(node).unwrap()),
+        };
+        cluster.inboxes[node].push_back(ToNode::Event(Box::new(event)));
+    }
+    cluster.settle();
+    // All are members everywhere, and each waits for all of the others.
+    let group = Proc {
+        nspace: nspace("group"),
+        rank: PmixRank::WILDCARD,
+    };
+    let told = cluster.together(&ranks, &fence(&[group]));
+    assert_eq!(told[2], Some(Status::SUCCESS));
+    let waits = [0, 1].map(|rank| cluster.send(ranks[rank], &destruct()));
+    for (rank, tag) in ranks.iter().zip(waits) {
+        assert_eq!(cluster.answer(*rank, tag), None);
+    }
+    assert_eq!(cluster.told(ranks[2], &destruct()), Status::SUCCESS);
     cluster.leave_nothing(&["a"]);
 }
 
