@@ -197,7 +197,8 @@ impl Server {
         self.say_members_gone();
     }
 
-    /// Another node has told of an event that says who is in a group.
+    /// Another node has told of an event that says who is in a group. It speaks for its own processes only, and each of
+    /// these leaves for itself.
     pub(super) fn on_group_event(&mut self, event: &mut Event) {
         if event.status == Status::GROUP_CONSTRUCT_COMPLETE {
             return self.on_invited_group(event);
@@ -209,10 +210,17 @@ impl Server {
         let left = find(&event.infos, keys::EVENT_AFFECTED_PROC).and_then(Value::as_procs);
         if let Some(name) = group.and_then(|name| Nspace::new(name).ok())
             && let Some([left]) = left.as_deref()
+            && **left == event.source
+            && !self.is_here(left)
             && let Some(others) = self.others(&name, left)
         {
             self.groups.leave(name.as_c_str(), left, others);
         }
+    }
+
+    fn is_here(&self, proc: &Proc) -> bool {
+        let job = self.jobs.get(&proc.nspace);
+        job.is_some_and(|job| job.is_local(proc.rank))
     }
 
     /// A process has ended without leaving its groups.
