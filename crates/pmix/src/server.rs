@@ -54,8 +54,8 @@
 //! | processes to whose events a registration is limited | [`MAX_AFFECTED`] | it is not limited |
 //! | events kept for those who register later | [`MAX_CACHED_EVENTS`], [`MAX_CACHED_BYTES`] | the oldest is forgotten |
 //! | requests of a connection for output, and processes in one | [`MAX_SUBSCRIPTIONS`], [`MAX_SUBSCRIPTION_PROCS`] | OUT_OF_RESOURCE, BAD_PARAM |
-//! | collectives that wait for other nodes | [`MAX_SENT`] | OUT_OF_RESOURCE |
-//! | data that a node brings to a fence | [`MAX_BROUGHT`] | what is more is asked for when it is needed |
+//! | collectives that wait for other nodes, and what those are told for them | [`MAX_SENT`], [`MAX_SENT_BYTES`] | OUT_OF_RESOURCE |
+//! | data that a node brings to a fence | [`MAX_BROUGHT`], and what is left of [`MAX_SENT_BYTES`] | what is more is asked for when it is needed |
 //! | questions to other nodes | [`MAX_QUESTIONS`] | OUT_OF_RESOURCE |
 //! | published data, look-ups that wait | [`MAX_PUBLISHED`], [`MAX_PUBLISHED_BYTES`], [`MAX_LOOKUPS`] | OUT_OF_RESOURCE |
 //!
@@ -114,7 +114,7 @@ pub use self::{
     direct::MAX_QUESTIONS,
     environment::environment,
     event::{Elsewhere, MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},
-    gather::{MAX_BROUGHT, MAX_SENT},
+    gather::{MAX_BROUGHT, MAX_SENT, MAX_SENT_BYTES},
     gathers::{Gathers, Notice},
     group::MAX_GROUPS,
     job::{AppFacts, Job, NodeFacts, RankFacts, Stop, StopIn},

@@ -20,7 +20,7 @@
 //! the loss of one ends a connect or a construction. An optional construction goes on, and the lost one stays a member.
 //!
 //! There are never more collectives under way than requests that wait for one, which are bounded for each connection,
-//! and [`super::MAX_SENT`] that wait for other nodes, for whomever.
+//! and [`super::MAX_SENT`] that wait for other nodes, for whomever, with [`super::MAX_SENT_BYTES`].
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -31,7 +31,7 @@ use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Conn, GatherId, Output, ReplyTo, Server, is_set,
+    Conn, GatherId, MAX_SENT, MAX_SENT_BYTES, Output, ReplyTo, Server, is_set,
     member::{Expanded, Member},
     share::{Joined, Need},
     timeout,
@@ -67,8 +67,9 @@ pub(super) struct Collectives {
     /// Their numbers by what they are known by, the oldest first.
     known: BTreeMap<Id, VecDeque<u64>>,
     next: u64,
-    /// How many wait for other nodes.
+    /// How many wait for other nodes, and how many bytes these have been told for them.
     sent: usize,
+    sent_bytes: usize,
 }
 
 /// One collective.
@@ -95,6 +96,8 @@ pub(super) struct Away {
     /// All nodes that have members, with this one.
     pub(super) nodes: Vec<u32>,
     pub(super) stage: Stage,
+    /// Of the name and of the share that was sent.
+    pub(super) bytes: usize,
 }
 
 /// How far a collective over several nodes has come here.
@@ -209,8 +212,9 @@ impl Collectives {
         if let Some(at) = tracker.deadline {
             timers.clear(at, Timer::Collective(number));
         }
-        if tracker.is_sent() {
+        if let Some(away) = tracker.away.as_ref().filter(|_| tracker.is_sent()) {
             self.sent -= 1;
+            self.sent_bytes -= away.bytes;
         }
         Some(tracker)
     }
@@ -255,9 +259,15 @@ impl Collectives {
         announced
     }
 
-    /// Those that wait for other nodes.
-    pub(super) const fn sent(&self) -> usize {
-        self.sent
+    /// How many bytes one more may have of those that wait for other nodes; `None` when there are too many of these.
+    pub(super) fn room(&self) -> Option<usize> {
+        (self.sent < MAX_SENT).then(|| MAX_SENT_BYTES.saturating_sub(self.sent_bytes))
+    }
+
+    /// How long the name is by which other nodes know a collective.
+    pub(super) fn name_length(&self, number: u64) -> usize {
+        let away = self.trackers.get(&number).and_then(|one| one.away.as_ref());
+        away.map_or(0, |away| away.id.0.len())
     }
 
     /// Whether a collective, by its number, waits for other nodes.
@@ -265,11 +275,14 @@ impl Collectives {
         self.trackers.get(&number).is_some_and(Tracker::is_sent)
     }
 
-    /// All on this node have called, and the other nodes are told.
-    pub(super) fn send(&mut self, number: u64) -> Option<&Away> {
+    /// All on this node have called, and the other nodes are told so much.
+    pub(super) fn send(&mut self, number: u64, bytes: usize) -> Option<&Away> {
         let tracker = self.trackers.get_mut(&number)?;
-        tracker.away.as_mut()?.stage = Stage::Sent;
+        let away = tracker.away.as_mut()?;
+        away.stage = Stage::Sent;
+        away.bytes = bytes;
         self.sent += 1;
+        self.sent_bytes += bytes;
         // Who calls now is in the next one.
         let id = tracker.id.clone();
         self.forget_name(&id, number);

@@ -36,8 +36,13 @@ use crate::{
 
 /// Collectives of a server that wait for other nodes at once. The callers of one more get OUT_OF_RESOURCE.
 pub const MAX_SENT: usize = 4096;
+/// Bytes of the names and shares of those. A share that has no room is one that says OUT_OF_RESOURCE, so that all nodes
+/// are told the same.
+pub const MAX_SENT_BYTES: usize = 64 << 20;
 /// Bytes of data that a server brings to one fence. What is more is left for those who want it to ask for.
 pub const MAX_BROUGHT: usize = 32 << 20;
+/// What a contribution has beside its data and the name of its job, at most.
+const CONTRIBUTION_HEAD: usize = 32;
 
 impl Server {
     /// What other nodes know a collective by, when it has members there.
@@ -68,30 +73,37 @@ impl Server {
             need,
             nodes: others.into_iter().collect(),
             stage: Stage::Here,
+            bytes: 0,
         })
     }
 
     /// All members on this node have called: the other nodes are told.
     pub(super) fn send_share(&mut self, number: u64) {
-        if self.collectives.sent() >= MAX_SENT {
+        let name = self.collectives.name_length(number);
+        let room = self.collectives.room();
+        let Some(room) = room.and_then(|room| room.checked_sub(name)) else {
             return self.end_all(vec![number], Status::OUT_OF_RESOURCE);
-        }
-        let Some(share) = self.share(number) else {
+        };
+        let Some(share) = self.share(number, room) else {
             return;
         };
-        let Some(away) = self.collectives.send(number) else {
+        let mut share = share.encode();
+        if share.len() > room {
+            share = Share::Failed(Status::OUT_OF_RESOURCE).encode();
+        }
+        let Some(away) = self.collectives.send(number, name + share.len()) else {
             return;
         };
         self.out.push_back(Output::Gather {
             ticket: GatherTicket(number),
             id: away.id.clone(),
             nodes: away.nodes.clone(),
-            share: share.encode(),
+            share,
         });
     }
 
-    /// What this node brings.
-    fn share(&mut self, number: u64) -> Option<Share> {
+    /// What this node brings, of data no more than there is room for.
+    fn share(&mut self, number: u64, room: usize) -> Option<Share> {
         let tracker = self.collectives.get_mut(number)?;
         let share = match tracker.kind() {
             Kind::Fence => match tracker.collects() {
@@ -99,7 +111,7 @@ impl Server {
                 Ok(false) => Share::Fence,
                 Ok(true) => {
                     let members: Vec<Member> = tracker.members_here().collect();
-                    Share::FenceWithData(self.contributions(&members))
+                    Share::FenceWithData(self.contributions(&members, room))
                 }
             },
             Kind::Connect if self.connected_sets.is_full() => {
@@ -123,9 +135,10 @@ impl Server {
     }
 
     /// What members have committed for other nodes, as far as there is room.
-    fn contributions(&self, members: &[Member]) -> Vec<Contribution> {
+    fn contributions(&self, members: &[Member], room: usize) -> Vec<Contribution> {
         let mut contributions = Vec::new();
-        let mut room = MAX_BROUGHT;
+        // The first byte says what it is.
+        let mut room = room.saturating_sub(1).min(MAX_BROUGHT);
         for member in members {
             let Some(proc) = self.proc_of(*member) else {
                 continue;
@@ -145,8 +158,9 @@ impl Server {
             let mut writer = Writer::new(FORMAT);
             committed.write_put(view, &mut writer);
             let data = Bytes::from(writer.into_bytes());
-            if data.len() <= room {
-                room -= data.len();
+            let size = data.len() + proc.nspace.as_bytes().len() + CONTRIBUTION_HEAD;
+            if let Some(left) = room.checked_sub(size) {
+                room = left;
                 contributions.push(Contribution { proc, data });
             }
         }

@@ -7,12 +7,12 @@ use pmix::{
     keys,
     message::{Answer, Request},
     server::{Conn, Input, LOST_DELAY},
-    value::{PmixRank, Proc, Scope, Status},
+    value::{Kval, PmixRank, Proc, Scope, Status, Value},
 };
 
 use crate::{
     cluster::{Cluster, with},
-    world::{KILLED, all, commit, fence, flag, nspace, proc, seconds, text},
+    world::{KILLED, all, commit, commit_of, fence, flag, key, nspace, proc, seconds, text},
 };
 
 /// The collectives that can be over several nodes, each over these processes.
@@ -516,5 +516,36 @@ fn too_many_wait_for_other_nodes() {
     }
     let one_more = cluster.told((node, conn), &request);
     assert_eq!(one_more, Status::OUT_OF_RESOURCE);
+    cluster.leave_nothing(&["a"]);
+}
+
+/// What a fence has no room for is asked for when somebody wants it.
+#[test]
+fn data_without_room() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 0, 1]);
+    let large = vec![7; pmix::server::MAX_BROUGHT * 4 / 5];
+    for (node, conn) in &ranks[..3] {
+        let kval = Kval {
+            key: key("key"),
+            value: Value::ByteObject(large.clone().into()),
+        };
+        let format = cluster.nodes[*node].format(*conn);
+        let request = commit_of(format, Scope::GLOBAL, &[kval]);
+        assert_eq!(cluster.nodes[*node].told(*conn, &request), Status::SUCCESS);
+    }
+    // Each over its own rank and the other node: two have room, and the third goes without its data.
+    let request = |rank: u32| collecting(&[proc("a", rank), proc("a", 3)]);
+    for rank in 0..3 {
+        cluster.send(ranks[rank as usize], &request(rank));
+    }
+    for rank in 0..3 {
+        assert_eq!(cluster.told(ranks[3], &request(rank)), Status::SUCCESS);
+    }
+    let said = cluster.said;
+    for (rank, asks) in [(0, false), (1, false), (2, true)] {
+        let get = crate::world::get(&proc("a", rank), "key", Vec::new());
+        assert_eq!(cluster.told(ranks[3], &get), Status::SUCCESS);
+        assert_eq!(cluster.said > said, asks, "{rank}");
+    }
     cluster.leave_nothing(&["a"]);
 }

@@ -3,7 +3,7 @@
 use pmix::{
     keys,
     message::{Answer, GroupAnswer, Request},
-    server::Event,
+    server::{Event, MAX_SENT_BYTES},
     value::{Info, PmixRank, Proc, Range, Status, Value},
 };
 
@@ -168,6 +168,35 @@ fn one_that_goes_after_its_share() {
     // It is ended without it.
     cluster.send(conns[0], &destruct());
     assert_eq!(cluster.told(conns[2], &destruct()), Status::SUCCESS);
+    cluster.leave_nothing(&["a"]);
+}
+
+/// What waits for other nodes has room for so many bytes. A group beyond that is not made, and all of its members are
+/// told, on every node.
+#[test]
+fn bytes_that_wait_for_other_nodes() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 0, 1]);
+    let group = |rank: u32, bytes: usize| {
+        let large = Value::ByteObject(vec![0; bytes].into());
+        Request::GroupConstruct {
+            group: text(&format!("group {rank}")),
+            procs: vec![proc("a", rank), proc("a", 3)],
+            infos: vec![info(keys::GROUP_INFO, large)],
+        }
+    };
+    let large = MAX_SENT_BYTES / 5 * 2;
+    let tags: Vec<u32> = (0..3)
+        .map(|rank| cluster.send(ranks[rank as usize], &group(rank, large)))
+        .collect();
+    // There is no room left for the third, also when the others are done; it can be made again.
+    for (rank, expected) in (0..).zip([Status::SUCCESS, Status::SUCCESS, Status::OUT_OF_RESOURCE]) {
+        assert_eq!(cluster.told(ranks[3], &group(rank, 0)), expected);
+        let rank = rank as usize;
+        assert_eq!(cluster.status(ranks[rank], tags[rank]), Some(expected));
+    }
+    let tag = cluster.send(ranks[2], &group(2, large));
+    assert_eq!(cluster.told(ranks[3], &group(2, large)), Status::SUCCESS);
+    assert_eq!(cluster.status(ranks[2], tag), Some(Status::SUCCESS));
     cluster.leave_nothing(&["a"]);
 }
 
