@@ -9,7 +9,7 @@
 //! | leaves | comes back | carried by |
 //! |---|---|---|
 //! | [`Output::Gather`], [`Output::Waits`], [`Output::Forgotten`], [`Output::Absent`], [`Output::Withdrawn`], [`Output::MembersGone`], [`Output::Declined`] | [`Input::Gathered`], [`Input::Awaited`], [`Input::Watch`] | the controller's [`Gathers`] |
-//! | [`Output::DirectGet`] | [`Input::DirectGot`] | the node that it names: [`Input::AskedFor`], answered by [`Output::Told`] |
+//! | [`Output::DirectGet`], [`Output::NoLongerAsked`] | [`Input::DirectGot`] | the node that it names: [`Input::AskedFor`], answered by [`Output::Told`]; [`Input::NoLongerAsked`] |
 //! | [`Output::Event`] | – | the nodes that it names: [`Input::Event`] |
 //!
 //! All servers of a machine must know of every job ([`Input::Register`]), whether it has ranks on their nodes or not:
@@ -37,8 +37,8 @@
 //! | an ask | the host |
 //! | a heartbeat | the next one; the end of the process |
 //!
-//! All of them end with the connection of whoever waits; only what other nodes were told or asked waits on for their
-//! answers, which the host owes in any case.
+//! All of them end with the connection of whoever waits; only a collective that other nodes were told of waits on for
+//! them, whose answer the host owes in any case.
 //!
 //! What a peer can make grow, and what happens when it is full:
 //!
@@ -56,7 +56,7 @@
 //! | requests of a connection for output, and processes in one | [`MAX_SUBSCRIPTIONS`], [`MAX_SUBSCRIPTION_PROCS`] | OUT_OF_RESOURCE, BAD_PARAM |
 //! | collectives that wait for other nodes, and what those are told for them | [`MAX_SENT`], [`MAX_SENT_BYTES`] | OUT_OF_RESOURCE |
 //! | data that a node brings to a fence | [`MAX_BROUGHT`], and what is left of [`MAX_SENT_BYTES`] | what is more is asked for when it is needed |
-//! | questions to other nodes | [`MAX_QUESTIONS`] | OUT_OF_RESOURCE |
+//! | questions to other nodes, those about one process, and one of them | [`MAX_QUESTIONS`], [`MAX_QUESTIONS_ABOUT`], [`MAX_QUESTION`] | OUT_OF_RESOURCE |
 //! | published data, look-ups that wait | [`MAX_PUBLISHED`], [`MAX_PUBLISHED_BYTES`], [`MAX_LOOKUPS`] | OUT_OF_RESOURCE |
 //!
 //! What is on its way to a connection is the host's to bound: it closes those that do not read.
@@ -111,7 +111,7 @@ use self::{
 };
 pub use self::{
     connected::MAX_CONNECTED_SETS,
-    direct::MAX_QUESTIONS,
+    direct::{MAX_QUESTION, MAX_QUESTIONS, MAX_QUESTIONS_ABOUT},
     environment::environment,
     event::{Elsewhere, MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},
     gather::{MAX_BROUGHT, MAX_SENT, MAX_SENT_BYTES},
@@ -227,6 +227,11 @@ pub enum Input<'a> {
         ticket: GetTicket,
         question: &'a [u8],
     },
+    /// Another node waits no longer for the answer to [`Input::AskedFor`], which may have been given already.
+    NoLongerAsked {
+        node: u32,
+        ticket: GetTicket,
+    },
     /// Answers [`Output::DirectGet`], once.
     DirectGot {
         ticket: GetTicket,
@@ -329,6 +334,11 @@ pub enum Output {
         ticket: GetTicket,
         node: u32,
         question: Bytes,
+    },
+    /// Nobody here waits any more for the answer to [`Output::DirectGet`]. No answer is needed.
+    NoLongerAsked {
+        ticket: GetTicket,
+        node: u32,
     },
     /// Answers [`Input::AskedFor`].
     Told {
@@ -515,6 +525,7 @@ impl Server {
                 ticket,
                 question,
             } => self.on_asked(now, node, ticket, question),
+            Input::NoLongerAsked { node, ticket } => self.on_no_longer_asked(node, ticket),
             Input::DirectGot { ticket, result } => self.on_direct_got(now, ticket, result),
             Input::Release { nspace, ranks } => self.release(&nspace, &ranks),
             Input::Tick => {

@@ -1,7 +1,8 @@
 //! The PMIx servers of several nodes: their collectives meet here, and what one says to another passes.
 //!
-//! A question that one server asks another one waits for its answer, or for the loss of either node. A node has so many
-//! questions and shares under way as its server allows itself (`pmix::server::{MAX_QUESTIONS, MAX_SENT}`).
+//! A question that one server asks another one waits for its answer, for word that nobody waits for that, or for the
+//! loss of either node. A node has so many questions and shares under way as its server allows itself
+//! (`pmix::server::{MAX_QUESTIONS, MAX_SENT, MAX_SENT_BYTES}`).
 
 use std::collections::BTreeSet;
 
@@ -81,6 +82,15 @@ impl Controller {
                 }
                 Vec::new()
             }
+            FromServer::NoLongerAsks {
+                ticket,
+                node: other,
+            } => {
+                if self.servers.questions.remove(&(node, ticket, other)) {
+                    self.tell_server(other, ToServer::NoLongerAsked { node, ticket });
+                }
+                Vec::new()
+            }
             FromServer::Told {
                 node: asker,
                 ticket,
@@ -109,8 +119,14 @@ impl Controller {
         self.tell_gathered(notices);
         let lost = |(asker, _, asked): &(NodeId, u64, NodeId)| *asker == node || *asked == node;
         let questions = self.servers.questions.extract_if(.., lost);
-        for (asker, ticket, _) in questions.collect::<Vec<_>>() {
+        for (asker, ticket, asked) in questions.collect::<Vec<_>>() {
+            // The one of the two that is left.
             self.lost_answer(asker, ticket);
+            let over = ToServer::NoLongerAsked {
+                node: asker,
+                ticket,
+            };
+            self.tell_server(asked, over);
         }
     }
 

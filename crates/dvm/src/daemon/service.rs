@@ -414,6 +414,7 @@ impl Service {
                 | FromServer::MembersGone
                 | FromServer::Declined { .. }
                 | FromServer::DirectGet { .. }
+                | FromServer::NoLongerAsked { .. }
                 | FromServer::Told { .. }) => self.tell_neighbors(output),
             }
         }

@@ -46,6 +46,8 @@ pub enum FromServer {
         node: NodeId,
         question: Bytes,
     },
+    /// Nobody waits for the answer any more: none is needed.
+    NoLongerAsks { ticket: u64, node: NodeId },
     /// Answers [`ToServer::Asked`].
     Told {
         node: NodeId,
@@ -79,6 +81,8 @@ pub enum ToServer {
         ticket: u64,
         question: Bytes,
     },
+    /// Nobody on the other node waits for the answer any more.
+    NoLongerAsked { node: NodeId, ticket: u64 },
     /// Answers [`FromServer::Ask`].
     Told {
         ticket: u64,

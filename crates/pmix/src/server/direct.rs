@@ -3,12 +3,14 @@
 //! | waits | ended by |
 //! |---|---|
 //! | a client, for the answer of another node | that answer; data that a fence brings; `pmix.timeout`; the end of its connection, or of the job of its target |
-//! | a question that was sent | its answer, also when nobody waits for it any more: the host gives one when the node is lost; the end of the job |
-//! | another node, for what a process here commits | a commit of it; its death; the end of its job; [`super::MISSING_KEY_DELAY`] |
+//! | a question that was sent | its answer; nobody waits for it any more, which the other node is told; the end of the job. The host answers it when the node is lost |
+//! | another node, for what a process here commits | a commit of it; its death; the end of its job; [`super::MISSING_KEY_DELAY`]; word that nobody there waits any more |
 //!
 //! Several clients that want the same of a process share one question. A client that joins one later is asked for once
 //! more where the answer is that it was waited for long enough. Whatever they ask for, the answer is all that the
 //! process has committed for other nodes, and is kept: later gets find it here.
+//!
+//! A question is there for requests that wait, so that a client has no more of them than [`super::MAX_WAITING`].
 
 use std::collections::BTreeMap;
 
@@ -16,7 +18,7 @@ use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Asker, GetTicket, Output, ReplyTo, Server,
+    Asker, Conn, GetTicket, Output, ReplyTo, Server,
     share::{Patience, Question},
     stored::View,
 };
@@ -27,6 +29,11 @@ use crate::{
 
 /// Questions of a server that other nodes have not answered. The client that would need one more gets OUT_OF_RESOURCE.
 pub const MAX_QUESTIONS: usize = 16_384;
+/// Those about one process.
+pub const MAX_QUESTIONS_ABOUT: usize = 1024;
+/// Bytes of one question: the names of the process and of the key, and what tells values of this key apart. Who asks a
+/// longer one gets OUT_OF_RESOURCE.
+pub const MAX_QUESTION: usize = 4096;
 
 /// Questions that were sent.
 #[derive(Debug, Default)]
@@ -34,6 +41,8 @@ pub(super) struct Questions {
     sent: BTreeMap<GetTicket, Sent>,
     /// Those that clients share, by what they ask.
     by_text: BTreeMap<Bytes, GetTicket>,
+    /// How many are about a process.
+    about: BTreeMap<Proc, usize>,
     next: u64,
 }
 
@@ -53,11 +62,29 @@ impl Questions {
         if self.by_text.get(&sent.text) == Some(&ticket) {
             self.by_text.remove(&sent.text);
         }
+        if let Some(count) = self.about.get_mut(&sent.target) {
+            *count -= 1;
+            if *count == 0 {
+                self.about.remove(&sent.target);
+            }
+        }
         Some(sent)
     }
 
+    fn has_room(&self, target: &Proc) -> bool {
+        let about = self.about.get(target).copied().unwrap_or(0);
+        self.sent.len() < MAX_QUESTIONS && about < MAX_QUESTIONS_ABOUT
+    }
+
+    /// Those that a connection has asked for anew.
+    fn refreshes_of(&self, conn: Conn) -> Vec<GetTicket> {
+        let asks = |sent: &Sent| sent.refresh.as_ref().is_some_and(|to| to.conn == conn);
+        let sent = self.sent.iter().filter(|(_, sent)| asks(sent));
+        sent.map(|(ticket, _)| *ticket).collect()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.sent.is_empty() && self.by_text.is_empty()
+        self.sent.is_empty() && self.by_text.is_empty() && self.about.is_empty()
     }
 }
 
@@ -94,7 +121,7 @@ impl Server {
         text: Bytes,
         refresh: Option<ReplyTo>,
     ) -> Result<GetTicket, Status> {
-        if self.questions.sent.len() >= MAX_QUESTIONS {
+        if text.len() > MAX_QUESTION || !self.questions.has_room(&target) {
             if let Some(reply) = refresh {
                 self.status(reply, Status::OUT_OF_RESOURCE);
             }
@@ -107,6 +134,7 @@ impl Server {
             node,
             question: text.clone(),
         });
+        *self.questions.about.entry(target.clone()).or_default() += 1;
         let sent = Sent {
             at: now,
             node,
@@ -188,6 +216,30 @@ impl Server {
             if let Some(reply) = self.questions.remove(ticket).and_then(|sent| sent.refresh) {
                 self.status(reply, Status::NOT_FOUND);
             }
+        }
+    }
+
+    /// A connection is gone: nobody waits for what it alone has asked.
+    pub(super) fn forget_questions_of(&mut self, conn: Conn, of_gets: Vec<GetTicket>) {
+        for ticket in of_gets {
+            self.forget_unless_awaited(ticket);
+        }
+        for ticket in self.questions.refreshes_of(conn) {
+            self.forget_question(ticket);
+        }
+    }
+
+    /// A get does not wait any more: its question is over with the last one.
+    pub(super) fn forget_unless_awaited(&mut self, ticket: GetTicket) {
+        if !self.gets.awaits(ticket) {
+            self.forget_question(ticket);
+        }
+    }
+
+    fn forget_question(&mut self, ticket: GetTicket) {
+        if let Some(sent) = self.questions.remove(ticket) {
+            let node = sent.node;
+            self.out.push_back(Output::NoLongerAsked { ticket, node });
         }
     }
 

@@ -31,6 +31,10 @@ pub(super) struct Gets {
     waiting: BTreeMap<u64, Waiting>,
     /// Their numbers by whom they ask about.
     by_target: BTreeMap<Proc, BTreeSet<u64>>,
+    /// And by the question to another node that they wait for.
+    by_question: BTreeMap<GetTicket, BTreeSet<u64>>,
+    /// The number of what another node has asked.
+    by_node: BTreeMap<(u32, GetTicket), u64>,
     next: u64,
 }
 
@@ -68,16 +72,23 @@ impl Gets {
             .entry(waiting.target.clone())
             .or_default()
             .insert(number);
+        if let Some(ticket) = waiting.question {
+            self.by_question.entry(ticket).or_default().insert(number);
+        }
+        if let Asker::Node { node, ticket } = waiting.asker {
+            self.by_node.insert((node, ticket), number);
+        }
         self.waiting.insert(number, waiting);
     }
 
     fn remove(&mut self, number: u64, timers: &mut Timers) -> Option<Waiting> {
         let waiting = self.waiting.remove(&number)?;
-        if let Some(numbers) = self.by_target.get_mut(&waiting.target) {
-            numbers.remove(&number);
-            if numbers.is_empty() {
-                self.by_target.remove(&waiting.target);
-            }
+        take_out(&mut self.by_target, &waiting.target, number);
+        if let Some(ticket) = waiting.question {
+            take_out(&mut self.by_question, &ticket, number);
+        }
+        if let Asker::Node { node, ticket } = waiting.asker {
+            self.by_node.remove(&(node, ticket));
         }
         if let Some((at, _)) = waiting.deadline {
             timers.clear(at, Timer::Get(number));
@@ -103,7 +114,8 @@ impl Gets {
             .collect()
     }
 
-    pub(super) fn forget(&mut self, conn: Conn, timers: &mut Timers) {
+    /// A connection is gone. Gives the questions that its gets have waited for.
+    fn forget(&mut self, conn: Conn, timers: &mut Timers) -> Vec<GetTicket> {
         let numbers: Vec<u64> = self
             .waiting
             .iter()
@@ -113,22 +125,36 @@ impl Gets {
             })
             .map(|(number, _)| *number)
             .collect();
-        for number in numbers {
-            self.remove(number, timers);
-        }
+        let gone = numbers.into_iter();
+        gone.filter_map(|number| self.remove(number, timers)?.question)
+            .collect()
     }
 
     /// Those that wait for the answer to a question.
     fn of_question(&self, ticket: GetTicket) -> Vec<u64> {
-        let waiting = self.waiting.iter();
-        waiting
-            .filter(|(_, waiting)| waiting.question == Some(ticket))
-            .map(|(number, _)| *number)
-            .collect()
+        let numbers = self.by_question.get(&ticket);
+        numbers.into_iter().flatten().copied().collect()
+    }
+
+    /// Whether any of them waits for the answer to a question.
+    pub(super) fn awaits(&self, ticket: GetTicket) -> bool {
+        self.by_question.contains_key(&ticket)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.by_target.is_empty()
+        self.waiting.is_empty()
+            && self.by_target.is_empty()
+            && self.by_question.is_empty()
+            && self.by_node.is_empty()
+    }
+}
+
+fn take_out<K: Ord>(index: &mut BTreeMap<K, BTreeSet<u64>>, key: &K, number: u64) {
+    if let Some(numbers) = index.get_mut(key) {
+        numbers.remove(&number);
+        if numbers.is_empty() {
+            index.remove(key);
+        }
     }
 }
 
@@ -405,8 +431,25 @@ impl Server {
     fn retry(&mut self, now: Time, numbers: Vec<u64>) {
         for number in numbers {
             if let Some(waiting) = self.gets.remove(number, &mut self.timers) {
+                let question = waiting.question;
                 self.get(now, waiting, Patience::Waits);
+                if let Some(ticket) = question {
+                    self.forget_unless_awaited(ticket);
+                }
             }
+        }
+    }
+
+    /// A connection is gone, and with it what it waits for.
+    pub(super) fn forget_gets(&mut self, conn: Conn) {
+        let questions = self.gets.forget(conn, &mut self.timers);
+        self.forget_questions_of(conn, questions);
+    }
+
+    /// Nobody on another node waits any more for what that has asked.
+    pub(super) fn on_no_longer_asked(&mut self, node: u32, ticket: GetTicket) {
+        if let Some(number) = self.gets.by_node.get(&(node, ticket)) {
+            self.gets.remove(*number, &mut self.timers);
         }
     }
 
@@ -454,6 +497,9 @@ impl Server {
                 .deadline
                 .map_or(Status::TIMEOUT, |(_, status)| status);
             self.answer_get(waiting.asker, Err(status));
+            if let Some(ticket) = waiting.question {
+                self.forget_unless_awaited(ticket);
+            }
         }
     }
 

@@ -352,7 +352,7 @@ impl Server {
         self.drop_subscriptions_of(conn);
         // Only who has asked something can wait for anything.
         if !peer.waiting.is_empty() {
-            self.gets.forget(conn, &mut self.timers);
+            self.forget_gets(conn);
             let forgotten = self.collectives.forget(conn, &mut self.timers);
             self.say_forgotten(forgotten);
             self.asks.retain(|_, reply| reply.conn != conn);

@@ -25,6 +25,7 @@ pub(crate) enum ToNode {
     Watch,
     Awaited(GatherId, GatherNumber),
     AskedFor(u32, GetTicket, Bytes),
+    NoLongerAsked(u32, GetTicket),
     DirectGot(GetTicket, Result<Bytes, Status>),
     Event(Box<Event>),
 }
@@ -213,6 +214,10 @@ impl Cluster {
                 }
                 Vec::new()
             }
+            Output::NoLongerAsked { ticket, node } => {
+                self.say(node, ToNode::NoLongerAsked(from, ticket));
+                Vec::new()
+            }
             Output::Told {
                 node,
                 ticket,
@@ -292,6 +297,9 @@ impl Cluster {
                 ticket,
                 question: &question,
             }),
+            ToNode::NoLongerAsked(node, ticket) => {
+                world.handle(Input::NoLongerAsked { node, ticket });
+            }
             ToNode::DirectGot(ticket, result) => world.handle(Input::DirectGot {
                 ticket,
                 result: result.as_deref().map_err(|status| *status),

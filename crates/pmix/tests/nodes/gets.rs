@@ -5,7 +5,10 @@ use std::time::Duration;
 use pmix::{
     keys,
     message::{Answer, Request},
-    server::{Input, MISSING_KEY_DELAY, Output, RankFacts},
+    server::{
+        Input, MAX_QUESTION, MAX_QUESTIONS, MAX_QUESTIONS_ABOUT, MISSING_KEY_DELAY, Output,
+        RankFacts,
+    },
     value::{Status, Value},
 };
 
@@ -130,13 +133,57 @@ pub(crate) fn the_target_dies() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Who has asked goes: nothing is left, and its question is answered into the void.
+/// Nobody waits any more: its own time is over, or its connection gone. Then nobody is told what was asked for, and
+/// nothing is left on either node.
 #[test]
-fn the_asker_goes() {
+fn nobody_waits_any_more() {
+    let ends: [fn(&mut Cluster, Rank); 2] = [
+        |cluster, rank| cluster.end(rank, "a", 0, KILLED),
+        |cluster, _| cluster.pass(Duration::from_secs(3)),
+    ];
+    for end in ends {
+        let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
+        let brief = get(&proc("a", 2), "key", vec![seconds(3)]);
+        cluster.send(ranks[0], &brief);
+        let shared = cluster.send(ranks[0], &get(&proc("a", 2), "shared", vec![seconds(3)]));
+        let waits = ask(&mut cluster, ranks[1], 2, "shared");
+        end(&mut cluster, ranks[0]);
+        // Which of the two questions was over is seen by who is answered.
+        let said = cluster.said;
+        cluster.put(ranks[2], &[("key", 1)]);
+        cluster.settle();
+        assert_eq!(cluster.said, said, "a question is answered that is over");
+        cluster.put(ranks[2], &[("shared", 1)]);
+        cluster.settle();
+        assert_eq!(cluster.said, said + 1);
+        assert_eq!(cluster.status(ranks[1], waits), Some(Status::SUCCESS));
+        assert_ne!(cluster.status(ranks[0], shared), Some(Status::SUCCESS));
+        cluster.leave_nothing(&["a"]);
+    }
+}
+
+/// Who wanted it anew goes before it is there.
+#[test]
+fn who_wants_it_anew_goes() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    cluster.put(ranks[1], &[("key", 1)]);
+    let refresh = Request::RefreshCache {
+        nspace: nspace("a"),
+        rank: proc("a", 1).rank,
+    };
+    cluster.send_only(ranks[0], &refresh);
+    cluster.end(ranks[0], "a", 0, KILLED);
+    cluster.leave_nothing(&["a"]);
+}
+
+/// The answer is on its way when nobody waits for it any more.
+#[test]
+fn an_answer_and_the_end_of_its_question_cross() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
     ask(&mut cluster, ranks[0], 1, "key");
-    cluster.end(ranks[0], "a", 0, KILLED);
     cluster.put(ranks[1], &[("key", 1)]);
+    cluster.nodes[0].close(ranks[0].1);
+    cluster.carry(1);
     cluster.settle();
     cluster.leave_nothing(&["a"]);
 }
@@ -282,26 +329,52 @@ fn questions_that_make_no_sense() {
     cluster.leave_nothing(&["a"]);
 }
 
+/// About all processes of other nodes, and about one of them. What a client that is gone has asked does not count.
 #[test]
 fn too_many_questions() {
-    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
-    let (node, mut conn) = ranks[0];
-    for number in 0..pmix::server::MAX_QUESTIONS {
-        if number % 4000 == 3999 {
-            cluster.nodes[node].close(conn);
-            conn = cluster.nodes[node].connect("a", 0);
-        }
-        cluster.send_only(
-            (node, conn),
-            &get(&proc("a", 1), &format!("key {number}"), Vec::new()),
-        );
+    const ASKERS: usize = 5;
+    let targets = MAX_QUESTIONS / MAX_QUESTIONS_ABOUT + 2;
+    let nodes = [vec![0; ASKERS], vec![1; targets]].concat();
+    let (mut cluster, ranks) = Cluster::of(2, &nodes);
+    let about = |target: usize| proc("a", u32::try_from(ASKERS + target).unwrap());
+    let question = |number: usize| {
+        let target = about(number / MAX_QUESTIONS_ABOUT);
+        get(&target, &format!("key {number}"), Vec::new())
+    };
+    for number in 0..MAX_QUESTIONS_ABOUT {
+        cluster.send_only(ranks[number / 4000], &question(number));
     }
-    let tag = cluster.send_only((node, conn), &get(&proc("a", 1), "more", Vec::new()));
+    let more = get(&about(0), "more", Vec::new());
     assert_eq!(
-        cluster.status((node, conn), tag),
-        Some(Status::OUT_OF_RESOURCE)
+        cluster.told(ranks[ASKERS - 1], &more),
+        Status::OUT_OF_RESOURCE
     );
-    cluster.settle();
+    for number in MAX_QUESTIONS_ABOUT..MAX_QUESTIONS {
+        cluster.send_only(ranks[number / 4000], &question(number));
+    }
+    let more = get(&about(targets - 1), "more", Vec::new());
+    assert_eq!(
+        cluster.told(ranks[ASKERS - 1], &more),
+        Status::OUT_OF_RESOURCE
+    );
+    let (node, conn) = ranks[0];
+    cluster.nodes[node].close(conn);
+    for more in [more, get(&about(0), "more", Vec::new())] {
+        let tag = cluster.send(ranks[ASKERS - 1], &more);
+        assert_eq!(cluster.answer(ranks[ASKERS - 1], tag), None);
+    }
+    cluster.leave_nothing(&["a"]);
+}
+
+#[test]
+fn a_question_that_is_too_long() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
+    let long = Value::ByteObject(vec![0; MAX_QUESTION].into());
+    let mut qualifier = crate::world::info(c"color", long);
+    qualifier.flags = pmix::value::InfoFlags::QUALIFIER;
+    let request = get(&proc("a", 1), "key", vec![qualifier]);
+    assert_eq!(cluster.told(ranks[0], &request), Status::OUT_OF_RESOURCE);
+    assert_eq!(cluster.said, 0);
     cluster.leave_nothing(&["a"]);
 }
 

@@ -295,6 +295,7 @@ impl World {
                 | Output::MembersGone
                 | Output::Declined { .. }
                 | Output::DirectGet { .. }
+                | Output::NoLongerAsked { .. }
                 | Output::Told { .. }) => self.away.push_back(output),
             }
         }

@@ -53,6 +53,11 @@ impl Service {
                     question: &question,
                 },
             ),
+            ToServer::NoLongerAsked { node, ticket } => {
+                let (node, ticket) = (node.0, GetTicket(ticket));
+                self.server
+                    .handle(now, Input::NoLongerAsked { node, ticket });
+            }
             ToServer::Told { ticket, result } => {
                 let ticket = GetTicket(ticket);
                 let result = result.as_deref().map_err(|status| Status(*status));
@@ -174,6 +179,13 @@ impl Service {
                 ticket,
                 node: NodeId(node),
                 question,
+            },
+            FromPmix::NoLongerAsked {
+                ticket: GetTicket(ticket),
+                node,
+            } => FromServer::NoLongerAsks {
+                ticket,
+                node: NodeId(node),
             },
             FromPmix::Told {
                 node,
