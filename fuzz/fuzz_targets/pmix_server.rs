@@ -632,6 +632,7 @@ impl World {
                 | Output::MembersGone
                 | Output::Declined { .. }
                 | Output::DirectGet { .. }
+                | Output::NoLongerAsked { .. }
                 | Output::Told { .. } => panic!("this machine has one node"),
             }
         }
