@@ -2,6 +2,9 @@
 //!
 //! A module and those in it are one thing here: a file may take what its parent module defines, and the other way round. What a
 //! module only hands on (`pub use`) counts as taken from where it is defined. Tests may import what they like.
+//!
+//! Three things are not seen: paths inside the arguments of macros, what a parent module imports for itself (without `pub`) and a
+//! module in it takes by `super::`, and what is handed on by `pub use x::*`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -137,6 +140,7 @@ impl Imports {
     fn of(module: Names, file: &File) -> Self {
         let mut walk = Walk {
             module,
+            children: children(&file.items),
             found: Self::default(),
         };
         walk.visit_file(file);
@@ -148,6 +152,8 @@ impl Imports {
 struct Walk {
     /// The module that the walk is in.
     module: Names,
+    /// The names of the modules that it declares.
+    children: BTreeSet<String>,
     found: Imports,
 }
 
@@ -166,6 +172,7 @@ impl Walk {
                 module.truncate(module.len().checked_sub(up)?);
                 &path[up..]
             }
+            child if self.children.contains(child) => path,
             _ => return None,
         };
         module.extend_from_slice(rest);
@@ -216,9 +223,12 @@ impl<'ast> Visit<'ast> for Walk {
     }
 
     fn visit_item_mod(&mut self, module: &'ast ItemMod) {
+        let items = module.content.iter().flat_map(|(_, items)| items);
+        let outer = std::mem::replace(&mut self.children, children(items));
         self.module.push(module.ident.to_string());
         visit::visit_item_mod(self, module);
         self.module.pop();
+        self.children = outer;
     }
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
@@ -236,6 +246,15 @@ impl<'ast> Visit<'ast> for Walk {
         }
         visit::visit_path(self, path);
     }
+}
+
+/// The modules that stand among the items of a module.
+fn children<'a>(items: impl IntoIterator<Item = &'a Item>) -> BTreeSet<String> {
+    let name = |item: &Item| match item {
+        Item::Mod(module) => Some(module.ident.to_string()),
+        _ => None,
+    };
+    items.into_iter().filter_map(name).collect()
 }
 
 fn attributes(item: &Item) -> &[Attribute] {
@@ -296,6 +315,40 @@ mod tests {
             found(&[facade, a, ("crates/x/src/b.rs", "pub struct B;"), c]),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn what_is_handed_on_by_a_relative_path_is_followed() {
+        for facade in [
+            "mod a; mod b; pub use b::B;",
+            "mod a; mod b; pub use self::b::B;",
+            "mod a; mod b; pub(crate) use b::{B as Other, B};",
+            "mod a; mod b; mod inner { mod a {} } pub use b::B;",
+        ] {
+            let files = [
+                ("crates/x/src/lib.rs", facade),
+                ("crates/x/src/a.rs", "use crate::B; pub struct A;"),
+                ("crates/x/src/b.rs", "use crate::a::A; pub struct B;"),
+            ];
+            assert_eq!(
+                found(&files),
+                ["files import each other in a circle: x::a -> x::b -> x::a"],
+                "{facade}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_path_into_another_crate_is_not_one_of_ours() {
+        let files = [
+            (
+                "crates/x/src/lib.rs",
+                "mod a; mod b; pub use base::B; mod inner { mod base { } }",
+            ),
+            ("crates/x/src/a.rs", "use crate::B; pub struct A;"),
+            ("crates/x/src/b.rs", "use crate::a::A; pub struct B;"),
+        ];
+        assert_eq!(found(&files), [""; 0]);
     }
 
     #[test]
