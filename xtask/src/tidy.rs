@@ -35,6 +35,8 @@ fn check(root: &Path) -> Result<Complaints> {
     let everything = metadata(&[])?;
     let files = tracked(root)?;
     let mut complaints = arrows::check(&workspace);
+    complaints.extend(arrows::unused(&workspace));
+    complaints.extend(arrows::unnamed(root, &workspace, &files));
     complaints.extend(arrows::invariants(root, &workspace));
     complaints.extend(sources::check(&files));
     complaints.extend(circles::check(&files));
