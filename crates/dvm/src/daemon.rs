@@ -25,6 +25,8 @@ mod classes;
 mod job;
 mod service;
 mod sweep;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

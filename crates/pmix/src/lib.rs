@@ -27,6 +27,8 @@ pub mod message;
 pub mod planted;
 pub mod pmi;
 pub mod server;
+#[cfg(test)]
+mod tests;
 pub mod tool;
 pub mod value;
 

@@ -7,8 +7,6 @@
 mod kind;
 pub(crate) mod print;
 mod status;
-#[cfg(test)]
-pub(crate) mod strategy;
 
 use std::{
     borrow::Borrow,

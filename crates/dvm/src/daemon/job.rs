@@ -5,8 +5,6 @@ mod attendance;
 mod end;
 mod environment;
 mod fence;
-#[cfg(test)]
-pub(super) mod fixture;
 mod left;
 mod partings;
 mod pushed;

@@ -6,7 +6,8 @@ use super::*;
 use crate::{
     Bound,
     codec::{Family, Items, Writer},
-    value::{Value, strategy},
+    tests::strategy,
+    value::Value,
 };
 
 fn proc(name: &str, rank: u32) -> Proc {

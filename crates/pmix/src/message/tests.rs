@@ -10,13 +10,11 @@ use crate::{
     codec::{Family, Format, Items, Reader, Size, Wire, Writer},
     error::Unsupported,
     frame::Tag,
-    value::{
-        Info, IofChannels, Kval, PmixRank, Proc, Range, Scope, Status, Text, Value,
-        strategy::{
-            app, info, key, kval, named, nspace, opaque, packed, pdata, process, query, rank, some,
-            status, text,
-        },
+    tests::strategy::{
+        app, info, key, kval, named, nspace, opaque, packed, pdata, process, query, rank, some,
+        status, text,
     },
+    value::{Info, IofChannels, Kval, PmixRank, Proc, Range, Scope, Status, Text, Value},
 };
 
 const FORMATS: [Format; 4] = [

@@ -280,7 +280,7 @@ mod tests {
     use proptest::{collection::vec, option, prelude::*};
 
     use super::*;
-    use crate::value::strategy;
+    use crate::tests::strategy;
 
     fn infos() -> impl Strategy<Value = Vec<Info>> {
         vec(strategy::info(), 0..4)

@@ -115,7 +115,7 @@ mod tests {
 
     use base::Time;
 
-    use super::super::fixture::{beside, daemon, daemon_of, launch, launch_of};
+    use crate::daemon::tests::{beside, daemon, daemon_of, launch, launch_of};
     use crate::{
         daemon::{Daemon, Input, Output},
         proto::{Launch, ToDaemon},

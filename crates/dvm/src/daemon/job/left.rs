@@ -116,8 +116,8 @@ impl LocalJob {
 mod tests {
     use base::{ExitStatus, JobId, Signal};
 
-    use super::super::fixture::{daemon, launch};
     use super::*;
+    use crate::daemon::tests::{daemon, launch};
     use crate::{
         daemon::{Daemon, Input},
         proto::ToDaemon,

@@ -200,7 +200,7 @@ pub(super) fn facts(
 mod tests {
     use super::*;
     use crate::{
-        daemon::job::fixture::{beside, launch_bound},
+        daemon::tests::{beside, launch_bound},
         place::BindTarget,
     };
 

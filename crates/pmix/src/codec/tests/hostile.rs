@@ -4,7 +4,8 @@ use super::{FORMATS, read, written};
 use crate::{
     Bound, Error, Malformed,
     codec::{Format, Int, MAX_DEPTH, Reader, Size, Text, Wire, Writer},
-    value::{App, DataArray, DataType, Info, Kval, Packed, Query, Record, Status, Value, strategy},
+    tests::strategy,
+    value::{App, DataArray, DataType, Info, Kval, Packed, Query, Record, Status, Value},
 };
 
 /// Reads a value whose first field is this count. To refuse it takes no memory: as much as it announces is not there.

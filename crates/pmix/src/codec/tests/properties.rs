@@ -5,7 +5,8 @@ use proptest::{collection::vec, prelude::*};
 use super::{FORMATS, read, written};
 use crate::{
     codec::{Reader, Wire, Writer},
-    value::{DataType, Info, Value, strategy},
+    tests::strategy,
+    value::{DataType, Info, Value},
 };
 
 proptest! {

@@ -11,9 +11,10 @@ use crate::{
     codec::{
         Family, Format, Int, Items, Pid, Reader, Size, Text, Time, Wire, Writer, layout::layout,
     },
+    tests::strategy,
     value::{
         DataArray, DataType, Elements, Envar, Info, InfoFlags, PmixRank, Proc, Record, Status,
-        Timeval, Topology, Value, strategy,
+        Timeval, Topology, Value,
     },
 };
 

@@ -5,14 +5,12 @@
     reason = "a helper of tests fails the test by panicking"
 )]
 
-mod pmi {
-    mod barriers;
-    mod bounds;
-    mod codec;
-    mod dialogues;
-    mod groups;
-    mod names;
-    mod pair;
-    mod rules;
-    mod spawns;
-}
+mod barriers;
+mod bounds;
+mod codec;
+mod dialogues;
+mod groups;
+mod names;
+mod pair;
+mod rules;
+mod spawns;

@@ -1,4 +1,4 @@
-//! A daemon and a job for tests of this directory.
+//! A daemon and a job for the tests of its modules.
 
 use base::{JobId, NodeId, Topology};
 
@@ -45,7 +45,7 @@ pub(super) fn launch_of(number: u32, apps: &[u32], hosts: &[&str]) -> Launch {
 }
 
 /// The same, with ranks that are bound.
-pub(in crate::daemon) fn launch_bound(
+pub(super) fn launch_bound(
     number: u32,
     apps: &[u32],
     hosts: &[&str],
@@ -129,7 +129,7 @@ pub(in crate::daemon) fn launch_bound(
 }
 
 /// The same job beside so many procs of others, which run, on every node.
-pub(in crate::daemon) fn beside(launch: Launch, others: u32) -> Launch {
+pub(super) fn beside(launch: Launch, others: u32) -> Launch {
     let nodes = launch.nodes.iter().cloned().map(|node| LaunchNode {
         load: NodeLoad {
             first: others,

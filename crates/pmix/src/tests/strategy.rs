@@ -8,12 +8,12 @@ use std::ffi::{CStr, CString};
 use bytes::Bytes;
 use proptest::{collection::vec, option, prelude::*};
 
-use super::{
+use crate::codec::layout::{Field, layout};
+use crate::value::{
     App, DataArray, DataType, Elements, Envar, Info, InfoFlags, IofChannels, JobState, Key, Kval,
     Nspace, Packed, Pdata, Persistence, PmixRank, Proc, ProcInfo, ProcState, Query, Range, Record,
     Scope, Status, Text, Timeval, Topology, Value,
 };
-use crate::codec::layout::{Field, layout};
 
 /// Values inside values that are made; the codec allows more.
 const DEPTH: u32 = 3;

@@ -7,17 +7,13 @@
     reason = "a test reads its files, and a helper of it fails it by panicking"
 )]
 
-#[path = "../../../fuzz/fuzz_targets/pmix/choice.rs"]
+#[path = "../../../../fuzz/fuzz_targets/pmix/choice.rs"]
 mod choice;
-#[path = "traces/dialogue.rs"]
 mod dialogue;
-#[path = "traces/nested.rs"]
 mod nested;
-#[path = "traces/recording.rs"]
 mod recording;
-#[path = "traces/seeds.rs"]
 mod seeds;
-#[path = "../../../fuzz/fuzz_targets/pmix/shapes.rs"]
+#[path = "../../../../fuzz/fuzz_targets/pmix/shapes.rs"]
 mod shapes;
 
 use std::{collections::BTreeMap, fmt::Write};
@@ -139,7 +135,7 @@ fn every_stream_prints_a_line_for_each_message() {
         }
         if PRINTED.contains(&recording.name.as_str()) {
             let mut settings = insta::Settings::clone_current();
-            settings.set_snapshot_path("traces/printed");
+            settings.set_snapshot_path("printed");
             settings.set_prepend_module_to_snapshot(false);
             settings.set_omit_expression(true);
             settings.bind(|| insta::assert_snapshot!(recording.name.as_str(), text));
