@@ -6,7 +6,9 @@
 mod arrows;
 mod circles;
 mod docs;
+mod fuzz;
 mod licences;
+mod modules;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -33,13 +35,16 @@ pub(crate) fn run() -> Result<()> {
 fn check(root: &Path) -> Result<Complaints> {
     let workspace = metadata(&["--no-deps"])?;
     let everything = metadata(&[])?;
-    let files = tracked(root)?;
+    let paths = tracked(root)?;
+    let files = texts(root, &paths);
     let mut complaints = arrows::check(&workspace);
     complaints.extend(arrows::unused(&workspace));
     complaints.extend(arrows::unnamed(root, &workspace, &files));
     complaints.extend(arrows::invariants(root, &workspace));
     complaints.extend(sources::check(&files));
     complaints.extend(circles::check(&files));
+    complaints.extend(modules::check(&files));
+    complaints.extend(fuzz::check(&files, &paths));
     complaints.extend(docs::links(root, &files));
     complaints.extend(docs::dependencies(root, &workspace));
     complaints.extend(docs::planted(root));
@@ -84,8 +89,8 @@ impl Source {
     }
 }
 
-/// Every text file that is, or is about to be, part of the project.
-fn tracked(root: &Path) -> Result<Vec<Source>> {
+/// Every file that is, or is about to be, part of the project, relative to the top of the checkout.
+fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     let mut git = std::process::Command::new("git");
     git.args([
         "ls-files",
@@ -96,17 +101,21 @@ fn tracked(root: &Path) -> Result<Vec<Source>> {
     ])
     .current_dir(root);
     let list = text_of(&mut git)?;
-    let mut files = Vec::new();
-    for path in list.split('\0').filter(|path| !path.is_empty()) {
-        // Recorded traffic is bytes, and a file may be deleted and not yet committed so: neither is text of ours.
-        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
-            files.push(Source {
-                path: path.into(),
-                text,
-            });
-        }
-    }
-    Ok(files)
+    let paths = list.split('\0').filter(|path| !path.is_empty());
+    // One may be deleted, and not yet committed so.
+    let is_there = |path: &PathBuf| root.join(path).exists();
+    Ok(paths.map(PathBuf::from).filter(is_there).collect())
+}
+
+/// Those that are text: recorded traffic is bytes.
+fn texts(root: &Path, paths: &[PathBuf]) -> Vec<Source> {
+    let text = |path: &PathBuf| {
+        Some(Source {
+            path: path.clone(),
+            text: std::fs::read_to_string(root.join(path)).ok()?,
+        })
+    };
+    paths.iter().filter_map(text).collect()
 }
 
 #[cfg(test)]

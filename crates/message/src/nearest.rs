@@ -1,3 +1,5 @@
+//! The word that somebody may have meant: of a list of known ones, the nearest to what they wrote.
+
 /// Longest word that is compared; nobody mistypes longer ones.
 const MAX_WORD: usize = 64;
 

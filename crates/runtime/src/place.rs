@@ -6,8 +6,8 @@
 //! | `/dev/shm`, `$TMPDIR`, `/tmp`: everybody may write there | `rally-UID`, or `rally-UID.RANDOM` where that is not ours alone |
 //!
 //! The first that can be had is used. A command that looks for jobs looks in all of them that are ours: another user can take
-//! a name that is known, but not give a directory to us. A start looks for a random name in the first shared parent, and in others only where the known one is
-//! taken, because `/tmp` may hold very many files.
+//! a name that is known, but not give a directory to us. A start looks for a random name in the first shared parent, and in
+//! others only where the known one is taken, because `/tmp` may hold very many files.
 
 use std::{
     fmt, fs, io,

@@ -70,7 +70,7 @@ fn module_of(file: &Source) -> Option<Names> {
     let mut names = vec![package.to_owned()];
     names.extend(module.split('/').map(str::to_owned));
     match names.last().map(String::as_str) {
-        Some("lib" | "main" | "mod") => drop(names.pop()),
+        Some("lib" | "main") => drop(names.pop()),
         Some("tests") => return None,
         _ => {}
     }
@@ -353,10 +353,7 @@ mod tests {
 
     #[test]
     fn a_module_and_those_in_it_are_one() {
-        let parent = (
-            "crates/x/src/p/mod.rs",
-            "mod q; use self::q::Q; pub struct P;",
-        );
+        let parent = ("crates/x/src/p.rs", "mod q; use self::q::Q; pub struct P;");
         let child = ("crates/x/src/p/q.rs", "use super::P; pub struct Q;");
         assert_eq!(found(&[parent, child]), [""; 0]);
         // Nor do tests count.

@@ -72,19 +72,10 @@ fn rust(file: &Source, complain: &mut impl FnMut(usize, String)) {
         .file_stem()
         .and_then(|stem| stem.to_str())
         .unwrap_or_default();
-    let name = if stem == "mod" {
-        file.path
-            .parent()
-            .and_then(Path::file_name)
-            .and_then(|name| name.to_str())
-            .unwrap_or_default()
-    } else {
-        stem
-    };
-    if EMPTY_NAMES.contains(&name) {
+    if EMPTY_NAMES.contains(&stem) {
         complain(
             1,
-            format!("a module named `{name}` hides nothing that its name tells"),
+            format!("a module named `{stem}` hides nothing that its name tells"),
         );
     }
     let may_be_unsafe = UNSAFE_ALLOWED
@@ -145,7 +136,7 @@ mod tests {
     fn each_rule_sees_its_breach() {
         let breaches = [
             ("crates/dvm/src/utils.rs", "fn f() {}".to_owned()),
-            ("crates/dvm/src/common/mod.rs", "fn f() {}".to_owned()),
+            ("crates/dvm/src/place/common.rs", "fn f() {}".to_owned()),
             ("crates/dvm/src/life.rs", "\n".repeat(LINES_MAX + 1)),
             (
                 "crates/dvm/src/life.rs",
@@ -160,7 +151,7 @@ mod tests {
                 concat!("#[cfg(test)]\nthread::", "sleep(d);").to_owned(),
             ),
             (
-                "crates/cli/src/link.rs",
+                "crates/runtime/src/link.rs",
                 concat!("let x = unsafe", " { y };").to_owned(),
             ),
             ("docs/guide.md", concat!("see `/ro", "ot/x`").to_owned()),
@@ -183,7 +174,7 @@ mod tests {
             ),
             ("crates/os/src/thread.rs", concat!("thread::", "sleep(d);")),
             (
-                "crates/cli/src/link.rs",
+                "crates/runtime/src/link.rs",
                 concat!("// nothing unsafe", " { here }"),
             ),
             (
