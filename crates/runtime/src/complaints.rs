@@ -5,8 +5,6 @@ use std::collections::BTreeSet;
 
 use dvm::proto::Missing;
 
-use super::record::Trouble;
-
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
     told: BTreeSet<Missing>,
@@ -15,14 +13,11 @@ pub(super) struct Complaints {
 
 impl Complaints {
     /// Begins with what was found before there was anybody to tell.
-    pub(super) fn of(trouble: Option<Trouble>) -> Self {
-        let mut complaints = Self::default();
-        match trouble {
-            Some(Trouble::Moved(why)) => complaints.new.push((Missing::Place, why)),
-            Some(Trouble::Unrecorded(why)) => complaints.new.push((Missing::Record, why)),
-            None => {}
+    pub(super) fn of(missing: Option<(Missing, String)>) -> Self {
+        Self {
+            told: BTreeSet::new(),
+            new: missing.into_iter().collect(),
         }
-        complaints
     }
 
     pub(super) fn add(&mut self, what: Missing, error: &os::Error) {

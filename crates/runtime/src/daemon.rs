@@ -25,8 +25,6 @@ use crate::{
 const PMI_READ_MAX: usize = 16 * 1024;
 /// What is shorter is copied out of the shared region, so that its slot can be used again at once.
 const KEEP_SLOT_MIN: usize = 16 * 1024;
-/// A rank that fills its pipe gets a larger one.
-pub(crate) const PIPE_SIZE: usize = 1024 * 1024;
 
 /// What one step of a daemon came to.
 #[derive(Debug)]
@@ -345,7 +343,7 @@ impl DaemonHost {
                     && let Some(fd) = reactor.fd(token)
                 {
                     self.ranks
-                        .set_pipe_room(proc, stream, os::set_pipe_size(fd, PIPE_SIZE));
+                        .set_pipe_room(proc, stream, os::set_pipe_size(fd, ranks::PIPE_SIZE));
                 }
                 let input = Input::Output {
                     proc,

@@ -80,7 +80,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
     os::become_subreaper()?;
     let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
     // The file of the record goes when all hosts are gone.
-    let (record, trouble) = Record::create(&birth.surroundings);
+    let (record, missing) = Record::create(&birth.surroundings);
     let name = service_name(&birth.host, os::random_number()?);
     let setup = DaemonSetup {
         node: LOCAL,
@@ -119,7 +119,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
             front_pid: birth.front_pid,
             session: record.session(),
             admit: birth.admit,
-            complaints: Complaints::of(trouble),
+            complaints: Complaints::of(missing),
         },
         &mut reactor,
     )?;

@@ -1,8 +1,10 @@
 //! Descriptors and pids of the ranks of this node.
 
 mod channels;
+mod find;
 mod program;
 mod relocated;
+mod script;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +32,8 @@ use os::{
 
 use self::{
     channels::{Channels, window_size},
-    program::{Prepared, SHELL, c_string, is_script, is_unknown_format, shell_argv, variable},
+    program::{Prepared, c_string, variable},
+    script::{SHELL, is_script, is_unknown_format, shell_argv},
 };
 use super::{
     clients::interest,
@@ -47,6 +50,8 @@ const EINVAL: i32 = 22;
 const PMI_TARGET: i32 = dvm::PMI_DESCRIPTOR;
 /// What a pipe holds before we ask for more.
 const PIPE_ROOM_DEFAULT: usize = 64 * 1024;
+/// A rank that fills its pipe gets a larger one.
+pub(super) const PIPE_SIZE: usize = 1024 * 1024;
 /// The character that ends input on a terminal in its usual mode, when it comes at the beginning of a line. After
 /// others it only hands those over.
 const END_OF_INPUT: u8 = 4;
@@ -415,9 +420,9 @@ impl Ranks {
             rank.room[stream as usize] = if room <= PIPE_ROOM_DEFAULT {
                 usize::MAX
             } else {
-                room.max(crate::daemon::PIPE_SIZE)
+                room.max(PIPE_SIZE)
             };
-            if rank.room[stream as usize] >= crate::daemon::PIPE_SIZE {
+            if rank.room[stream as usize] >= PIPE_SIZE {
                 rank.room[stream as usize] = usize::MAX;
             }
         }

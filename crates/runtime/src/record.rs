@@ -14,6 +14,7 @@ use std::{
 };
 
 use base::{Signal, Topology};
+use dvm::proto::Missing;
 
 use super::{
     control::NAME,
@@ -60,18 +61,10 @@ enum Made {
     Removed,
 }
 
-/// What is wrong with the places for the file.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The usual one cannot be used, and another one is.
-    Moved(String),
-    /// None can be used: nobody finds the job, and nobody ends what it leaves.
-    Unrecorded(String),
-}
-
 impl Record {
-    /// Makes the file. Without a directory for it (a full disk, somebody else's directories) the job runs without one.
-    pub(crate) fn create(surroundings: &Surroundings) -> (Self, Option<Trouble>) {
+    /// Makes the file. Without a directory for it (a full disk, somebody else's directories) the job runs without one: nobody
+    /// finds it, and nobody ends what it leaves. The controller tells what is missing, and why.
+    pub(crate) fn create(surroundings: &Surroundings) -> (Self, Option<(Missing, String)>) {
         let pid = os::current_pid();
         let start = os::start_time(pid).unwrap_or_default();
         let owner = format!("{}.{start}", pid.as_raw());
@@ -79,12 +72,12 @@ impl Record {
         match file {
             Some(file) => {
                 let odd = passed.iter().find(|why| why.is_odd());
-                let trouble = odd.map(|why| {
+                let missing = odd.map(|why| {
                     let used = file.0.parent().unwrap_or(&file.0).display();
-                    Trouble::Moved(format!("{why}; `{used}` is used"))
+                    (Missing::Place, format!("{why}; `{used}` is used"))
                 });
                 let file = Some(file);
-                (Self { owner, file }, trouble)
+                (Self { owner, file }, missing)
             }
             None => {
                 let whys: Vec<String> = passed.iter().map(ToString::to_string).collect();
@@ -93,7 +86,7 @@ impl Record {
                     owner: format!("{owner}.unrecorded"),
                     file: None,
                 };
-                (record, Some(Trouble::Unrecorded(whys.join("; "))))
+                (record, Some((Missing::Record, whys.join("; "))))
             }
         }
     }

@@ -13,7 +13,7 @@ mod words;
 
 use std::{
     collections::BTreeSet,
-    ffi::{CString, OsStr},
+    ffi::OsStr,
     fs::{self, File},
     io::{self, Read},
     os::unix::ffi::OsStrExt,
@@ -22,8 +22,6 @@ use std::{
 
 use dvm::spec::App;
 use memchr::memmem;
-
-use super::program::variable;
 
 /// The library of Open MPI 1.10 to 5 that programs are linked with.
 const LIBRARY: &str = "libmpi.so.40";
@@ -35,7 +33,7 @@ const MAX_LIBRARY: u64 = 256 << 20;
 const OF_PYTHON: &str = "MPI4PY_LIBMPI";
 
 /// Variables for an app whose library has been moved; none for all others.
-pub(super) fn variables(app: &App, program: &Path) -> Vec<CString> {
+pub(super) fn variables(app: &App, program: &Path) -> Vec<(&'static str, PathBuf)> {
     let Some(prefix) = prefix(app, program) else {
         return Vec::new();
     };
@@ -46,9 +44,7 @@ pub(super) fn variables(app: &App, program: &Path) -> Vec<CString> {
     let wanted = places
         .iter()
         .filter(|(name, below)| variable_of(app, name).is_none() && prefix.join(below).is_dir());
-    wanted
-        .map(|(name, _)| variable(name.as_ref(), prefix.as_os_str()))
-        .collect()
+    wanted.map(|(name, _)| (*name, prefix.clone())).collect()
 }
 
 /// Where the library of an app is now, if it was made for another place.
@@ -266,7 +262,8 @@ mod tests {
         ];
         let found = cases.map(|(name, app, program)| {
             let variables = variables(&app, &program);
-            let texts = variables.iter().map(|variable| variable.to_string_lossy());
+            let text = |(name, value): &(&str, PathBuf)| format!("{name}={}", value.display());
+            let texts = variables.iter().map(text);
             let text = texts.collect::<Vec<_>>().join(" ");
             let text = if text.is_empty() { "-" } else { &text };
             format!("{name}: {}", text.replace(root.to_str().unwrap(), "/R"))

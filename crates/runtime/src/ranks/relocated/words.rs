@@ -22,7 +22,10 @@ use std::{
 use dvm::spec::App;
 use os::Found;
 
-use super::{super::program, linked};
+use super::{
+    super::{find, script},
+    linked,
+};
 
 /// Words that are looked for in the file system.
 const MAX_WORDS: usize = 512;
@@ -69,7 +72,7 @@ pub(super) fn programs(app: &App, program: &Path) -> Option<Vec<PathBuf>> {
     }
     let directory = PathBuf::from(&app.directory);
     let mut walk = Walk {
-        search: program::search_path(&directory, &app.search),
+        search: find::search_path(&directory, &app.search),
         directory,
         seen: BTreeSet::new(),
         programs: Vec::new(),
@@ -181,7 +184,7 @@ impl Walk {
             return;
         }
         // Whoever cannot execute a text gives it to a shell.
-        let is_run = || os::is_executable(path) && program::is_script(path);
+        let is_run = || os::is_executable(path) && script::is_script(path);
         let reader = match reader {
             Reader::Unknown if is_run() => Reader::Shell,
             reader => reader,

@@ -1,0 +1,72 @@
+//! The search for a program.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+};
+
+use dvm::{
+    proto::{StartFailure, StartStep},
+    spec::App,
+};
+use os::Found;
+
+/// Error numbers of Linux, the same on every architecture that we build for.
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const ENOTDIR: i32 = 20;
+const EISDIR: i32 = 21;
+
+/// The file to execute. That it is missing, or a directory, is found here, so that a later error of the same number
+/// is known to be about something else, such as its interpreter.
+pub(super) fn find(app: &App) -> Result<OsString, StartFailure> {
+    let directory = Path::new(&app.directory);
+    let place = fs::metadata(directory);
+    let bad = match &place {
+        Ok(place) if place.is_dir() => None,
+        Ok(_) => Some(ENOTDIR),
+        Err(error) => Some(error.raw_os_error().unwrap_or(ENOENT)),
+    };
+    if let Some(errno) = bad {
+        return Err(StartFailure {
+            step: StartStep::Directory,
+            errno,
+            subject: Some(app.directory.clone()),
+        });
+    }
+    let failed = |errno, subject| {
+        Err(StartFailure {
+            step: StartStep::Find,
+            errno,
+            subject: Some(subject),
+        })
+    };
+    if app.program.as_bytes().contains(&b'/') {
+        let path = directory.join(&app.program);
+        return match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => failed(EISDIR, app.program.clone()),
+            Ok(_) if !os::is_executable(&path) => failed(EACCES, app.program.clone()),
+            // The kernel knows best why such a file does not run all the same.
+            Ok(_) => Ok(app.program.clone()),
+            Err(error) => failed(error.raw_os_error().unwrap_or(ENOENT), app.program.clone()),
+        };
+    }
+    match os::find_program(&app.program, &search_path(directory, &app.search)) {
+        Found::Program(path) => Ok(path.into_os_string()),
+        Found::NotExecutable(path) => failed(EACCES, path.into_os_string()),
+        Found::Missing => failed(ENOENT, app.program.clone()),
+    }
+}
+
+/// Where a rank looks for programs: relative entries of its path count from its directory.
+pub(super) fn search_path(directory: &Path, search: &OsStr) -> OsString {
+    let entries = search.as_bytes().split(|byte| *byte == b':').map(|entry| {
+        let place = directory.join(OsStr::from_bytes(entry));
+        // Without the dots in its midst that a relative entry brings.
+        let place: PathBuf = place.components().collect();
+        place.into_os_string().into_vec()
+    });
+    OsString::from_vec(entries.collect::<Vec<_>>().join(&b':'))
+}
