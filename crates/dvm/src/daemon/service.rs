@@ -4,6 +4,8 @@ mod facts;
 mod hwloc;
 mod neighbors;
 mod refused;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -91,8 +93,6 @@ pub(super) enum What {
     Finished,
     /// The proc waits for its debugger.
     Ready,
-    /// A tool has let these procs go.
-    Released(RankSet),
     /// Input for some procs of the job, to be answered when there is room for more.
     Feed(Pushed),
     /// The end of some procs, or of the whole job where none is named.
@@ -466,11 +466,10 @@ impl Service {
                 self.ranks_of(all.iter())
             }
         };
+        // They may be on other nodes, and none of them here.
         for (job, ranks) in ranks {
-            self.demands.push_back(Demand {
-                proc: ProcId { job, rank: Rank(0) },
-                what: What::Released(ranks),
-            });
+            let released = ToController::Released { job, ranks };
+            self.effects.push_back(Output::Send(released));
         }
     }
 

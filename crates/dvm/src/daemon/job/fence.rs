@@ -179,9 +179,6 @@ impl LocalJob {
                 self.partings.on_finished(now, rank);
                 self.wake_at(self.partings.deadline());
             }
-            What::Released(ranks) => {
-                out.push_back(Output::Send(ToController::Released { job, ranks }))
-            }
             What::Feed(pushed) => self.on_pushed(pushed, out),
             What::Say(stream, bytes) => self.on_output(now, rank, stream, bytes, out),
             What::Signal(ranks, signal) => {

@@ -1,0 +1,113 @@
+//! A daemon, and a client of it whose job has relatives on another node.
+
+use std::sync::Arc;
+
+use pmix::{
+    client::{self, Client, Connector},
+    handshake::Owner,
+    value::{Key, Value},
+};
+
+use super::*;
+use crate::{
+    daemon::{
+        Daemon, Input as DaemonInput,
+        tests::{daemon_of, launch_of},
+    },
+    proto::ToDaemon,
+};
+
+const NOW: Time = Time::ZERO;
+const CONN: Conn = Conn(1);
+
+/// The daemon of a node that has job 1; job 2 is on another node.
+struct World {
+    daemon: Daemon,
+    client: Client,
+    said: Vec<ToController>,
+}
+
+impl World {
+    /// The only rank of job 1 is connected.
+    fn new() -> Self {
+        let mut daemon = daemon_of(0, "n0");
+        let here = Arc::new(launch_of(1, &[1], &["n0", ""]));
+        let elsewhere = Arc::new(launch_of(2, &[3], &["", "n1"]));
+        for message in [
+            ToDaemon::Launch(here),
+            ToDaemon::LaunchedElsewhere(elsewhere),
+        ] {
+            daemon.handle(NOW, DaemonInput::Message(message));
+        }
+        let server = "rally-node-77.0;tcp4://127.0.0.1:1234".parse().unwrap();
+        let me = Proc {
+            nspace: name("rally-node-77@1"),
+            rank: PmixRank(0),
+        };
+        let owner = Owner {
+            uid: 1000,
+            gid: 1000,
+        };
+        let config = client::Config::new(server, Connector::Client(me), owner);
+        let mut world = Self {
+            daemon,
+            client: Client::new(NOW, config),
+            said: Vec::new(),
+        };
+        let owner = PeerOwner::Uid(1000);
+        let accepted = DaemonInput::ClientAccepted { conn: CONN, owner };
+        world.daemon.handle(NOW, accepted);
+        world.client.handle(NOW, client::Input::Opened);
+        world.settle();
+        world
+    }
+
+    /// Client and daemon hear each other.
+    fn settle(&mut self) {
+        loop {
+            let mut is_done = true;
+            while let Some(output) = self.client.poll() {
+                is_done = false;
+                if let client::Output::Send(bytes) = output {
+                    let conn = CONN;
+                    let bytes = &bytes;
+                    let input = DaemonInput::ClientBytes { conn, bytes };
+                    self.daemon.handle(NOW, input);
+                }
+            }
+            while let Some(output) = self.daemon.poll() {
+                is_done = false;
+                match output {
+                    Output::ClientSend { bytes, .. } => {
+                        self.client.handle(NOW, client::Input::Bytes(&bytes));
+                    }
+                    Output::Send(message) => self.said.push(message),
+                    _ => {}
+                }
+            }
+            if is_done {
+                return;
+            }
+        }
+    }
+}
+
+/// A tool need not know where the procs are that it lets go.
+#[test]
+fn held_procs_of_another_node_are_let_go() {
+    let mut world = World::new();
+    world.said.clear();
+    let job = Proc::all(name("rally-node-77@2"));
+    let range = Key::new(keys::EVENT_CUSTOM_RANGE).unwrap();
+    world.client.request(&Request::Notify {
+        status: Status::DEBUGGER_RELEASE,
+        range: Range::CUSTOM,
+        infos: vec![Info::new(range, Value::procs(vec![job]))],
+    });
+    world.settle();
+    let released = ToController::Released {
+        job: JobId(2),
+        ranks: RankSet::range(0..3),
+    };
+    assert!(world.said.contains(&released), "{:?}", world.said);
+}
