@@ -63,7 +63,6 @@ impl Controller {
                 let nodes: Vec<u32> = nodes.iter().map(|node| node.0).collect();
                 fences.share(of, ticket(id.job, number), &name, &nodes, share)
             }
-            FenceNews::Absent => fences.absent(of, &name, lost),
             FenceNews::Withdrawn { number } => {
                 fences.withdrawn(of, ticket(id.job, number), &name, lost)
             }

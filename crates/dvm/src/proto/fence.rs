@@ -27,8 +27,6 @@ pub enum FenceNews {
         nodes: Option<Vec<NodeId>>,
         share: Bytes,
     },
-    /// Ranks here do not come to the oldest one that waits for this node.
-    Absent,
     /// The share is taken back. It is answered no more.
     Withdrawn { number: u32 },
     /// Answers [`super::ToDaemon::FenceAwaited`]: nobody here will come.

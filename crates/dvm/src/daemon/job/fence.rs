@@ -18,6 +18,10 @@ use crate::{
     spec::OnFailure,
 };
 
+/// Bytes of what the ranks here bring to one fence over several nodes, so that a frame holds it. When they have more, no
+/// fence can complete.
+const MAX_SHARE: usize = 32 << 20;
+
 /// Fences of PMI in which the ranks of several nodes are.
 #[derive(Debug, Default)]
 pub(super) struct Gathers {
@@ -35,29 +39,30 @@ enum Fence {
 }
 
 impl Gathers {
-    /// All ranks here that are in a fence have come: what the controller is told.
-    fn share(&mut self, launch: &Launch, fence: Fence, puts: &[(String, String)]) -> Output {
+    /// All ranks here that are in a fence have come: what the controller is told, unless it is too much.
+    fn share(
+        &mut self,
+        launch: &Launch,
+        fence: Fence,
+        puts: &[(String, String)],
+    ) -> Option<Output> {
         let job = launch.job;
         let (group, nodes) = match &fence {
             Fence::All(_) => (None, None),
             Fence::Group(group) => (Some(group.to_string()), nodes_of(launch, group)),
         };
         let id = FenceId { job, group };
-        let news = match postcard::to_stdvec(puts) {
-            Ok(share) => {
-                let number = self.next;
-                self.next = self.next.wrapping_add(1);
-                self.under_way.insert(number, (id.clone(), fence));
-                FenceNews::Share {
-                    number,
-                    nodes,
-                    share: share.into(),
-                }
-            }
-            // What cannot be said, nobody may miss.
-            Err(_) => FenceNews::Absent,
+        let share = postcard::to_stdvec(puts).ok();
+        let share = share.filter(|share| share.len() <= MAX_SHARE)?;
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.under_way.insert(number, (id.clone(), fence));
+        let news = FenceNews::Share {
+            number,
+            nodes,
+            share: share.into(),
         };
-        Output::Send(ToController::Fence { id, news })
+        Some(Output::Send(ToController::Fence { id, news }))
     }
 }
 
@@ -269,6 +274,7 @@ impl LocalJob {
     pub(super) fn tell_pmi(&mut self, now: Time, input: pmi::Input<'_>, out: &mut Out) {
         let job: JobId = self.launch.job;
         let mut check = None;
+        let mut is_too_much = false;
         let Some(server) = &mut self.pmi else { return };
         server.handle(input);
         while let Some(output) = server.poll() {
@@ -296,12 +302,14 @@ impl LocalJob {
                     server.handle(pmi::Input::FenceDone { id, puts });
                 }
                 pmi::Output::Event(pmi::Event::Fence { id, puts }) => {
-                    let fence = Fence::All(id);
-                    out.push_back(self.gathers.share(&self.launch, fence, &puts));
+                    let share = self.gathers.share(&self.launch, Fence::All(id), &puts);
+                    is_too_much |= share.is_none();
+                    out.extend(share);
                 }
                 pmi::Output::Event(pmi::Event::Group { group, puts }) => {
-                    let fence = Fence::Group(group);
-                    out.push_back(self.gathers.share(&self.launch, fence, &puts));
+                    let share = self.gathers.share(&self.launch, Fence::Group(group), &puts);
+                    is_too_much |= share.is_none();
+                    out.extend(share);
                 }
                 pmi::Output::Event(pmi::Event::Ask {
                     ticket,
@@ -360,8 +368,93 @@ impl LocalJob {
                 }
             }
         }
+        // Those who wait here and on other nodes are told, as of every fence that cannot complete.
+        if is_too_much {
+            self.fail_fences(now, out);
+        }
         self.wake_at(check);
         self.wake_at(self.attendance.deadline());
         self.wake_at(self.partings.deadline());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use base::ProcId;
+
+    use super::*;
+    use crate::{
+        daemon::{
+            Daemon, Input,
+            tests::{daemon_of, launch_of},
+        },
+        proto::ToDaemon,
+    };
+
+    const NOW: Time = Time::ZERO;
+    const PROC: ProcId = proc_id(JobId(1), Rank(0));
+
+    /// What a daemon says when its rank speaks PMI: to the rank, and to the controller about fences.
+    fn said(daemon: &mut Daemon) -> Vec<String> {
+        let mut said = Vec::new();
+        while let Some(output) = daemon.poll() {
+            match output {
+                Output::PmiSend { bytes, .. } => {
+                    let text = String::from_utf8(bytes).unwrap();
+                    said.extend(text.lines().map(str::to_owned));
+                }
+                Output::Send(ToController::Fence { news, .. }) => said.push(format!("{news:?}")),
+                Output::Send(ToController::FencesLeft { .. }) => said.push("left".to_owned()),
+                _ => {}
+            }
+        }
+        said
+    }
+
+    fn speak(daemon: &mut Daemon, text: &str) -> Vec<String> {
+        let bytes = text.as_bytes();
+        daemon.handle(NOW, Input::Pmi { proc: PROC, bytes });
+        said(daemon)
+    }
+
+    /// More than a share may have: the rank and the other node are told that the fence has failed, and nobody waits.
+    #[test]
+    fn a_fence_with_too_much_data_fails() {
+        let mut daemon = daemon_of(0, "n0");
+        let launch = ToDaemon::Launch(Arc::new(launch_of(1, &[8], &["n0", "n1"])));
+        daemon.handle(NOW, Input::Message(launch));
+        said(&mut daemon);
+        for rank in 0..4 {
+            let bytes = b"cmd=init pmi_version=1 pmi_subversion=1\n";
+            let proc = proc_id(JobId(1), Rank(rank));
+            daemon.handle(NOW, Input::Pmi { proc, bytes });
+        }
+        let value = "x".repeat(pmi::MAX_VALUE - 1);
+        for number in 0..=MAX_SHARE / value.len() {
+            let put = format!("cmd=put kvsname=rally-node-77@1 key=k{number} value={value}\n");
+            speak(&mut daemon, &put);
+        }
+        for rank in 1..4 {
+            let proc = proc_id(JobId(1), Rank(rank));
+            let bytes = b"cmd=barrier_in\n";
+            daemon.handle(NOW, Input::Pmi { proc, bytes });
+        }
+        assert_eq!(said(&mut daemon), [""; 0]);
+        insta::assert_snapshot!(speak(&mut daemon, "cmd=barrier_in\n").join("\n"), @"
+        cmd=barrier_out rc=1 msg=fence_failed
+        cmd=barrier_out rc=1 msg=fence_failed
+        cmd=barrier_out rc=1 msg=fence_failed
+        cmd=barrier_out rc=1 msg=fence_failed
+        left
+        ");
+        let id = FenceId {
+            job: JobId(1),
+            group: None,
+        };
+        let awaited = ToDaemon::FenceAwaited { id, gather: 7 };
+        daemon.handle(NOW, Input::Message(awaited));
+        insta::assert_snapshot!(said(&mut daemon).join("\n"), @"Declined { gather: 7 }");
     }
 }
