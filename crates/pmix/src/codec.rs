@@ -31,13 +31,12 @@ use std::ffi::CStr;
 
 use bytes::Bytes;
 
+pub use crate::bound::MAX_DEPTH;
 use crate::{
     Bound, Error, Malformed,
     value::{DataType, Nspace, Text},
 };
 
-/// Values inside values. The deepest that a program was seen to send is five.
-pub const MAX_DEPTH: u64 = 24;
 /// Elements of an array for which room is made before they are read.
 const ROOM: usize = 64;
 

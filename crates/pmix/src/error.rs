@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{codec, frame, handshake, value::DataType};
+use crate::{bound::Bound, value::DataType};
 
 /// Why a peer's bytes were not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -123,34 +123,7 @@ impl fmt::Display for Unsupported {
     }
 }
 
-/// The lengths and counts that are bounded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// Bytes of the name of a namespace.
-    Nspace,
-    /// Bytes of a key.
-    PmixKey,
-    /// Bytes of a handshake.
-    Handshake,
-    /// Bytes of a message.
-    Message,
-    /// Values inside values.
-    Depth,
-}
-
 impl Bound {
-    /// The largest value that is accepted.
-    #[must_use]
-    pub const fn limit(self) -> u64 {
-        match self {
-            Self::Nspace => crate::MAX_NSPACE,
-            Self::PmixKey => crate::MAX_KEY,
-            Self::Handshake => handshake::MAX_HANDSHAKE,
-            Self::Message => frame::MAX_MESSAGE,
-            Self::Depth => codec::MAX_DEPTH,
-        }
-    }
-
     /// An error when `value` is above the bound.
     pub(crate) fn check(self, value: usize) -> Result<(), Error> {
         let value = value as u64;
@@ -159,17 +132,5 @@ impl Bound {
         } else {
             Ok(())
         }
-    }
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nspace => "the length of the name of a namespace",
-            Self::PmixKey => "the length of a key",
-            Self::Handshake => "the length of a handshake",
-            Self::Message => "the length of a message",
-            Self::Depth => "the depth of values inside values",
-        })
     }
 }

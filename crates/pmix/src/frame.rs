@@ -5,11 +5,9 @@ mod tests;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+pub use crate::bound::MAX_MESSAGE;
 use crate::{Bound, Error, Malformed};
 
-/// Bytes of a payload. libpmix 3 refuses more than 16 MiB and 6 more than 32 MiB unless told otherwise, 4 and 5 refuse
-/// nothing; nobody may put more than this at once here. Memory is taken only for what has come.
-pub const MAX_MESSAGE: u64 = 128 << 20;
 /// Bytes of a header: sender, tag, length, and four that C adds.
 pub const HEADER: usize = 16;
 /// The tag of the first request of a connection; smaller ones are for pushes and heartbeats (section 1.2).

@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString};
 
 use bytes::Bytes;
 
+pub use crate::bound::MAX_HANDSHAKE;
 use crate::{
     Error, Malformed, THEIRS_MAX,
     codec::{Format, Reader},
@@ -14,8 +15,6 @@ use crate::{
     value::{Info, Nspace, PmixRank, Proc, Status},
 };
 
-/// Bytes of a handshake: libpmix's own bound of a credential.
-pub const MAX_HANDSHAKE: u64 = 131_072;
 /// Bytes of the name of a namespace in an answer, its NUL and padding included.
 const NSPACE_FIELD: usize = 256;
 

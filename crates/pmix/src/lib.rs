@@ -17,6 +17,7 @@
 //! **Architecture invariant:** no sockets, no processes, no clock, and no knowledge of our overlay or of how ranks
 //! are placed. Whoever has a stream of bytes can use it.
 
+mod bound;
 pub mod client;
 pub mod codec;
 mod error;
@@ -32,9 +33,5 @@ mod tests;
 pub mod tool;
 pub mod value;
 
-pub use error::{Bound, Error, Malformed, THEIRS_MAX, Unsupported};
-
-/// Bytes of the name of a namespace: the standard's `PMIX_MAX_NSLEN`.
-pub const MAX_NSPACE: u64 = 255;
-/// Bytes of a key: the standard's `PMIX_MAX_KEYLEN`.
-pub const MAX_KEY: u64 = 511;
+pub use bound::{Bound, MAX_KEY, MAX_NSPACE};
+pub use error::{Error, Malformed, THEIRS_MAX, Unsupported};

@@ -51,6 +51,7 @@ mod ask;
 mod client;
 mod environment;
 mod error;
+mod kind;
 mod request;
 mod server;
 mod spawn;
@@ -61,7 +62,8 @@ pub use ask::{Ask, NotAsked, Reply};
 pub use client::Client;
 pub use environment::{SPAWNED, environment, process_mapping};
 pub use error::{Bound, Error, GOT_MAX, Malformed};
-pub use request::{Dialect, Group, IfAbsent, Kind, Members, Reach, Request};
+pub use kind::{Dialect, Kind};
+pub use request::{Group, IfAbsent, Members, Reach, Request};
 pub use server::{Config, Event, FenceId, Input, LocalRank, Output, Server, Spawned, Ticket};
 pub use spawn::{Part, Spawn, SpawnApp};
 

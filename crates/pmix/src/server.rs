@@ -110,11 +110,12 @@ use self::{
     timers::{Timer, Timers},
 };
 pub use self::{
+    collective::{MAX_SENT, MAX_SENT_BYTES},
     connected::MAX_CONNECTED_SETS,
     direct::{MAX_QUESTION, MAX_QUESTIONS, MAX_QUESTIONS_ABOUT},
     environment::environment,
     event::{Elsewhere, MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},
-    gather::{MAX_BROUGHT, MAX_SENT, MAX_SENT_BYTES},
+    gather::MAX_BROUGHT,
     gathers::{Gathers, Notice},
     group::MAX_GROUPS,
     job::{AppFacts, Job, NodeFacts, RankFacts, Stop, StopIn},
@@ -595,20 +596,13 @@ impl Server {
                 self.on_refresh(now, reply, &Proc { nspace, rank });
             }
             Request::Fence { procs, infos } => {
-                self.on_collective(now, reply, from, collective::Kind::Fence, &procs, infos);
+                self.on_collective(now, reply, from, share::Kind::Fence, &procs, infos);
             }
             Request::Connect { procs, infos, .. } => {
-                self.on_collective(now, reply, from, collective::Kind::Connect, &procs, infos);
+                self.on_collective(now, reply, from, share::Kind::Connect, &procs, infos);
             }
             Request::Disconnect { procs, infos } => {
-                self.on_collective(
-                    now,
-                    reply,
-                    from,
-                    collective::Kind::Disconnect,
-                    &procs,
-                    infos,
-                );
+                self.on_collective(now, reply, from, share::Kind::Disconnect, &procs, infos);
             }
             Request::GroupConstruct {
                 group,

@@ -19,7 +19,7 @@ use super::{Complaints, Source};
 type Names = Vec<String>;
 
 /// Crates that have circles still. None may join them.
-const NOT_YET: [&str; 2] = ["debug", "pmix"];
+const NOT_YET: [&str; 1] = ["debug"];
 
 /// Re-exports that are followed at most.
 const MAX_STEPS: usize = 16;

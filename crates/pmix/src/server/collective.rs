@@ -31,9 +31,9 @@ use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Conn, GatherId, MAX_SENT, MAX_SENT_BYTES, Output, ReplyTo, Server, is_set,
+    Conn, GatherId, Output, ReplyTo, Server, is_set,
     member::{Expanded, Member},
-    share::{Joined, Need},
+    share::{Joined, Kind, Need},
     timeout,
     timers::{Timer, Timers},
 };
@@ -45,17 +45,11 @@ use crate::{
     value::{Info, Nspace, Proc, Status},
 };
 
-/// What is done together.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
-    Fence,
-    Connect,
-    Disconnect,
-    /// A group is made; by its name.
-    Construct(Nspace),
-    /// A group is ended.
-    Destruct(Nspace),
-}
+/// Collectives of a server that wait for other nodes at once. The callers of one more get OUT_OF_RESOURCE.
+pub const MAX_SENT: usize = 4096;
+/// Bytes of the names and shares of those. A share that has no room is one that says OUT_OF_RESOURCE, so that all nodes
+/// are told the same.
+pub const MAX_SENT_BYTES: usize = 64 << 20;
 
 /// What a collective is known by.
 pub(super) type Id = (Kind, Box<[Member]>);

@@ -18,12 +18,12 @@ use base::Time;
 
 use super::{
     ReplyTo, Server,
-    collective::{Id, Kind, Roll, Tracker},
+    collective::{Id, Roll, Tracker},
     find,
     group::name,
     info, is_set,
     member::{Expanded, Member},
-    share::{Joined, Need},
+    share::{Joined, Kind, Need},
 };
 use crate::{
     codec::{Size, Writer},

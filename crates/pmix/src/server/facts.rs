@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString};
 
 use bytes::Bytes;
 
-use super::job::{Namespace, StopIn};
+use super::job::{Namespace, PackedFacts, StopIn};
 use crate::{
     codec::{Family, Format, Writer},
     keys,
@@ -69,15 +69,6 @@ const RANK_KEYS: [&CStr; 13] = [
     keys::PROC_PID,
     keys::PARENT_ID,
 ];
-
-/// The facts of a job, packed.
-#[derive(Clone, Debug)]
-pub(super) struct PackedFacts {
-    /// Behind its name, as its own processes get them, and others that connect with them.
-    by_name: Bytes,
-    /// Where they begin behind the name.
-    facts: usize,
-}
 
 impl Namespace {
     /// Facts of the job as a whole.

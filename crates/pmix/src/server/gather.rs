@@ -23,9 +23,9 @@ use bytes::Bytes;
 
 use super::{
     GatherId, GatherNumber, GatherTicket, Output, Server,
-    collective::{Away, Id, Kind, Stage, Tracker},
+    collective::{Away, Id, Stage, Tracker},
     member::Member,
-    share::{Contribution, FORMAT, Joined, Need, Share},
+    share::{Contribution, FORMAT, Joined, Kind, Need, Share},
     stored::View,
 };
 use crate::{
@@ -34,11 +34,6 @@ use crate::{
     value::{PmixRank, Proc, Status},
 };
 
-/// Collectives of a server that wait for other nodes at once. The callers of one more get OUT_OF_RESOURCE.
-pub const MAX_SENT: usize = 4096;
-/// Bytes of the names and shares of those. A share that has no room is one that says OUT_OF_RESOURCE, so that all nodes
-/// are told the same.
-pub const MAX_SENT_BYTES: usize = 64 << 20;
 /// Bytes of data that a server brings to one fence. What is more is left for those who want it to ask for.
 pub const MAX_BROUGHT: usize = 32 << 20;
 /// What a contribution has beside its data and the name of its job, at most.

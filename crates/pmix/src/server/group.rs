@@ -13,7 +13,7 @@ use std::{
 
 use base::Time;
 
-use super::{Event, ReplyTo, Server, collective::Kind, event::From, find, info};
+use super::{Event, ReplyTo, Server, event::From, find, info, share::Kind};
 use crate::{
     keys,
     value::{Info, Nspace, PmixRank, Proc, Range, Status, Text, Value},

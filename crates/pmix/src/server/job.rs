@@ -10,14 +10,12 @@ use bytes::Bytes;
 
 use super::{
     Output, ReplyTo, Server,
-    facts::PackedFacts,
     stored::{Stored, View, Wanted},
-    termination::{self, Stood},
 };
 use crate::{
     codec::Format,
     message::Answer,
-    value::{IofChannels, Kval, Nspace, PmixRank, Proc, ProcInfo, ProcState, Text, Value},
+    value::{IofChannels, Kval, Nspace, PmixRank, Proc, ProcInfo, ProcState, Status, Text, Value},
 };
 
 /// What is known of a job when it starts (docs/formats/pmix.md, section 6.3).
@@ -129,6 +127,45 @@ enum Presence {
     Lost,
     /// It has ended, and what that is called.
     Ended(ProcState),
+}
+
+/// Where a process stood with its server when it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stood {
+    /// It had not called PMIx_Init, or it had finalized.
+    Outside,
+    /// It took part.
+    Inside,
+    /// It had asked for the end of processes.
+    Aborting,
+}
+
+/// What an end is called: the code of its event, and the state in the table of processes.
+pub(super) const fn called(stood: Stood, status: ExitStatus) -> (Status, ProcState) {
+    match (stood, status) {
+        (Stood::Aborting, _) => (Status::PROC_REQUESTED_ABORT, ProcState::CALLED_ABORT),
+        (_, ExitStatus::Signaled { .. }) => {
+            (Status::PROC_ABORTED_BY_SIG, ProcState::ABORTED_BY_SIG)
+        }
+        (Stood::Inside, ExitStatus::Exited(_)) => {
+            (Status::PROC_TERM_WO_SYNC, ProcState::TERM_WO_SYNC)
+        }
+        (Stood::Outside, ExitStatus::Exited(0)) => {
+            (Status::EVENT_PROC_TERMINATED, ProcState::TERMINATED)
+        }
+        (Stood::Outside, ExitStatus::Exited(_)) => {
+            (Status::EXIT_NONZERO_TERM, ProcState::TERMINATED)
+        }
+    }
+}
+
+/// The facts of a job, packed.
+#[derive(Clone, Debug)]
+pub(super) struct PackedFacts {
+    /// Behind its name, as its own processes get them, and others that connect with them.
+    pub(super) by_name: Bytes,
+    /// Where they begin behind the name.
+    pub(super) facts: usize,
 }
 
 /// A job and its processes here.
@@ -303,7 +340,7 @@ impl Namespace {
             Presence::Connected | Presence::Lost => Stood::Inside,
             Presence::Expected | Presence::Finalized => Stood::Outside,
         };
-        let (_, state) = termination::called(stood, status);
+        let (_, state) = called(stood, status);
         local.presence = Presence::Ended(state);
         Some(stood)
     }

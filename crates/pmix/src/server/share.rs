@@ -7,12 +7,23 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::collective::Kind;
 use crate::{
     Error, Malformed,
     codec::{Format, Reader, Size, Writer},
     value::{Info, Key, Nspace, PmixRank, Proc, Status},
 };
+
+/// What is done together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Fence,
+    Connect,
+    Disconnect,
+    /// A group is made; by its name.
+    Construct(Nspace),
+    /// A group is ended.
+    Destruct(Nspace),
+}
 
 /// The format that servers use among themselves.
 pub(super) const FORMAT: Format = Format::V4;

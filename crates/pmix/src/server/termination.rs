@@ -2,41 +2,11 @@
 
 use base::ExitStatus;
 
-use super::{Event, Server, event::From, info};
+use super::{Event, Server, event::From, info, job::called};
 use crate::{
     keys,
-    value::{Nspace, Proc, ProcState, Range, Status, Value},
+    value::{Nspace, Proc, Range, Status, Value},
 };
-
-/// Where a process stood with its server when it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stood {
-    /// It had not called PMIx_Init, or it had finalized.
-    Outside,
-    /// It took part.
-    Inside,
-    /// It had asked for the end of processes.
-    Aborting,
-}
-
-/// What an end is called: the code of its event, and the state in the table of processes.
-pub(super) const fn called(stood: Stood, status: ExitStatus) -> (Status, ProcState) {
-    match (stood, status) {
-        (Stood::Aborting, _) => (Status::PROC_REQUESTED_ABORT, ProcState::CALLED_ABORT),
-        (_, ExitStatus::Signaled { .. }) => {
-            (Status::PROC_ABORTED_BY_SIG, ProcState::ABORTED_BY_SIG)
-        }
-        (Stood::Inside, ExitStatus::Exited(_)) => {
-            (Status::PROC_TERM_WO_SYNC, ProcState::TERM_WO_SYNC)
-        }
-        (Stood::Outside, ExitStatus::Exited(0)) => {
-            (Status::EVENT_PROC_TERMINATED, ProcState::TERMINATED)
-        }
-        (Stood::Outside, ExitStatus::Exited(_)) => {
-            (Status::EXIT_NONZERO_TERM, ProcState::TERMINATED)
-        }
-    }
-}
 
 impl Server {
     pub(super) fn on_ended(&mut self, proc: &Proc, status: ExitStatus) {
