@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use base::RankSet;
 use bytes::Bytes;
 
-use super::{Conn, Event, Output, ReplyTo, Server, find, info, is_set, job::Namespace};
+use super::{Conn, Elsewhere, Event, Output, ReplyTo, Server, find, info, is_set, job::Namespace};
 use crate::{
     codec::{Family, Format, Writer},
     frame, keys,
@@ -62,15 +62,6 @@ pub(super) enum From {
     Peer,
     /// The host, who has told other nodes.
     Host,
-}
-
-/// The nodes beside this one whose processes may want to hear of an event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Elsewhere {
-    Nowhere,
-    Everywhere,
-    /// By the numbers in [`super::NodeFacts::id`].
-    On(BTreeSet<u32>),
 }
 
 impl Events {

@@ -6,7 +6,10 @@ use std::ffi::{CStr, CString};
 
 use bytes::Bytes;
 
-use super::job::{Namespace, PackedFacts, StopIn};
+use super::{
+    StopIn,
+    job::{Namespace, PackedFacts},
+};
 use crate::{
     codec::{Family, Format, Writer},
     keys,

@@ -93,7 +93,7 @@ impl Server {
         let Some(seconds) = seconds.filter(|seconds| *seconds > 0) else {
             return self.status(reply, Status::BAD_PARAM);
         };
-        let every = Duration::from_secs(seconds.min(super::MAX_TIMEOUT)).max(SHORTEST);
+        let every = Duration::from_secs(seconds.min(super::infos::MAX_TIMEOUT)).max(SHORTEST);
         let monitor = Monitor {
             every,
             drops: find(infos, keys::MONITOR_HEARTBEAT_DROPS)

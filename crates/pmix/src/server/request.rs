@@ -1,0 +1,231 @@
+//! What the request of a connection leads to.
+
+use std::iter;
+
+use base::Time;
+use bytes::Bytes;
+
+use super::{
+    Ask, Event, LogStream, Output, ReplyTo, Server, Ticket, directive, help, is_set, share::Kind,
+};
+use crate::{
+    codec::Writer,
+    keys,
+    message::{Answer, Request},
+    value::{Info, Nspace, Proc, Status, Value},
+};
+
+impl Server {
+    /// Carries out one request of a connection.
+    pub(super) fn on_request(&mut self, now: Time, reply: ReplyTo, from: &Proc, request: Request) {
+        if directive::is_too_much(&request) {
+            return self.status(reply, Status::NOT_SUPPORTED);
+        }
+        match request {
+            Request::JobInfo => self.tell_job(reply, &from.nspace),
+            Request::Commit { buckets } => self.on_commit(now, reply, from, &buckets),
+            Request::Get {
+                nspace,
+                rank,
+                infos,
+                key,
+            } => {
+                let target = Proc { nspace, rank };
+                self.on_get(now, reply, from, target, infos, key);
+            }
+            Request::RefreshCache { nspace, rank } => {
+                self.on_refresh(now, reply, &Proc { nspace, rank });
+            }
+            Request::Fence { procs, infos } => {
+                self.on_collective(now, reply, from, Kind::Fence, &procs, infos);
+            }
+            Request::Connect { procs, infos, .. } => {
+                self.on_collective(now, reply, from, Kind::Connect, &procs, infos);
+            }
+            Request::Disconnect { procs, infos } => {
+                self.on_collective(now, reply, from, Kind::Disconnect, &procs, infos);
+            }
+            Request::GroupConstruct {
+                group,
+                procs,
+                infos,
+            } => self.on_construct(now, reply, from, group, &procs, infos),
+            Request::GroupDestruct {
+                group,
+                procs,
+                infos,
+            } => self.on_destruct(now, reply, from, group, procs, infos),
+            Request::GroupLeave { group, .. } => self.on_leave(reply, from, group),
+            Request::Notify {
+                status,
+                range,
+                infos,
+            } => {
+                let event = Event {
+                    status,
+                    source: from.clone(),
+                    range,
+                    infos,
+                };
+                self.on_notify(reply, event);
+            }
+            Request::Register { codes, infos } => self.on_register(reply, &codes, &infos),
+            Request::Deregister { codes } => {
+                self.events.deregister(reply.conn, &codes);
+                // It has no answer.
+                drop(reply);
+            }
+            Request::Query { queries } => self.on_query(reply, from, &queries),
+            Request::Log {
+                data, directives, ..
+            } => self.on_log(reply, from, &data, &directives),
+            Request::Monitor {
+                monitor,
+                error,
+                infos,
+            } => self.on_monitor(now, reply, from, &monitor, error, &infos),
+            Request::GetCredential { .. } => self.on_get_credential(reply),
+            Request::ValidateCredential { credential, .. } => {
+                self.on_validate_credential(reply, &credential);
+            }
+            Request::ResolvePeers { node, nspace } => {
+                self.on_resolve_peers(reply, node.as_deref(), nspace.as_deref());
+            }
+            Request::ResolveNode { nspace } => self.on_resolve_node(reply, nspace.as_deref()),
+            // Finalize is the connection's own business, see `peer`.
+            Request::Finalize => self.status(reply, Status::SUCCESS),
+            Request::IofPull {
+                procs,
+                channels,
+                id,
+                ..
+            } => self.on_pull(reply, from, procs, channels, id),
+            Request::IofPush {
+                procs,
+                infos,
+                bytes,
+            } => self.on_stdin(reply, from, procs, &infos, bytes.unwrap_or_default()),
+            Request::IofDeregister { id, .. } => self.on_stop_pulling(reply, id),
+            request @ Request::Abort { .. } => {
+                if let Some(job) = self.jobs.get_mut(&from.nspace) {
+                    job.aborts(from.rank);
+                }
+                self.ask(reply, from.clone(), request);
+            }
+            request @ (Request::Publish { .. }
+            | Request::Lookup { .. }
+            | Request::Unpublish { .. }
+            | Request::Spawn { .. }
+            | Request::JobControl { .. }) => self.ask(reply, from.clone(), request),
+            Request::Allocate { .. }
+            | Request::FabricRegister { .. }
+            | Request::FabricUpdate { .. }
+            | Request::SessionControl { .. }
+            | Request::Opaque { .. } => self.status(reply, Status::NOT_SUPPORTED),
+        }
+    }
+
+    pub(super) fn on_stdin(
+        &mut self,
+        reply: ReplyTo,
+        from: &Proc,
+        to: Vec<Proc>,
+        infos: &[Info],
+        bytes: Bytes,
+    ) {
+        let ticket = self.ticket(reply);
+        self.out.push_back(Output::Stdin {
+            ticket,
+            from: from.clone(),
+            to,
+            is_last: bytes.is_empty() || is_set(infos, keys::IOF_COMPLETE),
+            bytes,
+        });
+    }
+
+    pub(super) fn ticket(&mut self, reply: ReplyTo) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.asks.insert(ticket, reply);
+        ticket
+    }
+
+    pub(super) fn ask(&mut self, reply: ReplyTo, from: Proc, request: Request) {
+        let ticket = self.ticket(reply);
+        self.out.push_back(Output::Ask(Box::new(Ask {
+            ticket,
+            from,
+            request,
+        })));
+    }
+
+    /// Hands on the host's answer. Whoever has spawned a job is told its facts with it, as by other servers: libpmix 4 looks
+    /// at nothing else when it is asked about a rank of it.
+    pub(super) fn on_answer(&mut self, reply: ReplyTo, answer: &Answer) {
+        if let Answer::Spawned {
+            status: Status::SUCCESS,
+            nspace: Some(name),
+            facts,
+        } = answer
+            && facts.is_empty()
+            && let Ok(nspace) = Nspace::new(name)
+            && self.jobs.contains_key(&nspace)
+        {
+            return self.tell_jobs(reply, iter::once(&nspace), |_| {}, Writer::raw);
+        }
+        self.answer(reply, answer);
+    }
+
+    pub(super) fn status(&mut self, reply: ReplyTo, status: Status) {
+        self.answer(reply, &Answer::Status(status));
+    }
+
+    /// Sends an answer, when somebody is still there to get it.
+    pub(super) fn answer(&mut self, reply: ReplyTo, answer: &Answer) {
+        let ReplyTo { conn, tag } = reply;
+        if let Some(peer) = self.peers.get_mut(&conn)
+            && let Some(bytes) = peer.answer(tag, answer)
+        {
+            self.out.push_back(Output::Send { conn, bytes });
+        }
+    }
+
+    pub(super) fn on_log(
+        &mut self,
+        reply: ReplyTo,
+        from: &Proc,
+        data: &[Info],
+        _directives: &[Info],
+    ) {
+        let mut status = Status::NOT_SUPPORTED;
+        for info in data {
+            let key = info.key.as_c_str();
+            let (stream, text) = match &info.value {
+                Value::String(Some(text)) if key == keys::LOG_STDERR => {
+                    (LogStream::Stderr, Bytes::copy_from_slice(text.to_bytes()))
+                }
+                Value::String(Some(text)) if key == keys::LOG_STDOUT => {
+                    (LogStream::Stdout, Bytes::copy_from_slice(text.to_bytes()))
+                }
+                Value::ByteObject(bytes) if key == keys::LOG_STDERR => {
+                    (LogStream::Stderr, bytes.clone())
+                }
+                Value::ByteObject(bytes) if key == keys::LOG_STDOUT => {
+                    (LogStream::Stdout, bytes.clone())
+                }
+                Value::ByteObject(bytes) if key == keys::LOG_MESSAGE => match help::text(bytes) {
+                    Some(text) => (LogStream::Stderr, text),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            status = Status::SUCCESS;
+            self.out.push_back(Output::Log {
+                proc: from.clone(),
+                stream,
+                text,
+            });
+        }
+        self.status(reply, status);
+    }
+}
