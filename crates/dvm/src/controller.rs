@@ -21,6 +21,8 @@ mod held;
 mod launch;
 mod servers;
 mod spawned;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, VecDeque},

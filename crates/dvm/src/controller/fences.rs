@@ -1,6 +1,9 @@
 //! Fences of PMI over several nodes: the same machine as for what PMIx servers do together, [`Gathers`], whose table says
 //! what each message does.
 
+#[cfg(test)]
+mod tests;
+
 use base::{JobId, NodeId};
 use bytes::Bytes;
 use pmix::{

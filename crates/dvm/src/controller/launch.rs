@@ -1,10 +1,13 @@
 //! From a job that was submitted or spawned to the launch that its daemons get, or to a refusal.
 
+#[cfg(test)]
+mod tests;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use base::{JobId, NodeId, RankSet, Topology};
 
-use super::{Controller, ControllerOutput, FIRST, Node, Phase, Share};
+use super::{Controller, ControllerOutput, FIRST, Job, Node, Phase, Share};
 use crate::{
     alloc::{Allocation, Slots},
     hold::Hold,
@@ -27,6 +30,11 @@ impl Controller {
         host: String,
         topology: Topology,
     ) {
+        if self.nodes.contains_key(&node) {
+            return self.log(format!(
+                "the daemon on node {node} says hello again: ignored"
+            ));
+        }
         if version != VERSION {
             self.other_version = Some(Refusal::OtherVersion {
                 host,
@@ -47,19 +55,19 @@ impl Controller {
     pub(super) fn launch_if_ready(&mut self, id: JobId) {
         let nspace = self.nspace(id);
         let parent = self.parent(id);
+        let waits = |job: &Job| job.phase == Phase::Waiting;
+        if !self.jobs.get(&id).is_some_and(waits) {
+            return;
+        }
         if let Some(refusal) = self.other_version.clone() {
             return self.refuse(id, refusal);
         }
-        let Some(job) = self
-            .jobs
-            .get_mut(&id)
-            .filter(|job| job.phase == Phase::Waiting)
-        else {
-            return;
-        };
         if self.nodes.len() < self.allocation.nodes.len() {
             return;
         }
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
         let mut topologies = Topologies::default();
         for (id, node) in &self.nodes {
             topologies.push(*id, &node.topology);

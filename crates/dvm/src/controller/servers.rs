@@ -4,6 +4,9 @@
 //! loss of either node. A node has so many questions and shares under way as its server allows itself
 //! (`pmix::server::{MAX_QUESTIONS, MAX_SENT, MAX_SENT_BYTES}`).
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 
 use base::{JobId, NodeId};

@@ -4,7 +4,7 @@
 mod beside;
 mod spec;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::ffi::CString;
 

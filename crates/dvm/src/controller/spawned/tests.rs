@@ -87,7 +87,7 @@ fn app(program: &str) -> App {
     }
 }
 
-fn job(on_failure: OnFailure) -> JobSpec {
+pub(in crate::controller) fn job(on_failure: OnFailure) -> JobSpec {
     JobSpec {
         apps: vec![app("./a.out")],
         placement: place::Request {

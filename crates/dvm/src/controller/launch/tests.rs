@@ -1,0 +1,100 @@
+//! Daemons that say hello.
+
+use base::NodeId;
+
+use crate::{
+    controller::{
+        ControllerOutput,
+        tests::{NODES, World, hello},
+    },
+    proto::{ToController, ToDaemon, ToFront, VERSION},
+};
+
+/// What comes of it, as far as it matters here.
+fn words(outputs: Vec<ControllerOutput>) -> Vec<String> {
+    let one = |output| match output {
+        ControllerOutput::Daemon(node, ToDaemon::Launch(launch)) => {
+            let names: Vec<&str> = launch.nodes.iter().map(|node| node.host.as_str()).collect();
+            Some(format!("{node}: launch on {}", names.join(", ")))
+        }
+        ControllerOutput::Front(ToFront::Refused(refusal)) => Some(format!("{refusal:?}")),
+        ControllerOutput::Log(text) => Some(text),
+        _ => None,
+    };
+    outputs.into_iter().filter_map(one).collect()
+}
+
+fn of_version(node: u32, theirs: u32) -> ToController {
+    match hello(node) {
+        ToController::Hello {
+            node,
+            host,
+            topology,
+            ..
+        } => ToController::Hello {
+            version: theirs,
+            node,
+            host,
+            topology,
+        },
+        other => other,
+    }
+}
+
+#[test]
+fn a_job_waits_for_all_daemons() {
+    let mut world = World::waiting();
+    for node in 1..NODES {
+        assert_eq!(words(world.says(node, hello(node))), [""; 0]);
+    }
+    insta::assert_snapshot!(words(world.says(0, hello(0))).join("\n"), @"
+    0: launch on n0, n1, n2
+    1: launch on n0, n1, n2
+    2: launch on n0, n1, n2
+    ");
+}
+
+#[test]
+fn a_daemon_of_another_version_is_refused_with_the_job() {
+    let mut world = World::waiting();
+    insta::assert_snapshot!(words(world.says(0, of_version(0, VERSION + 1))).join("\n"), @r#"OtherVersion { host: "n0", ours: 1, theirs: 2 }"#);
+}
+
+/// It is there already, whatever it says of itself now: the job goes on.
+#[test]
+fn a_second_hello_is_ignored() {
+    let mut world = World::new();
+    let renamed = match hello(1) {
+        ToController::Hello {
+            version,
+            node,
+            topology,
+            ..
+        } => ToController::Hello {
+            version,
+            node,
+            host: "other".to_owned(),
+            topology,
+        },
+        other => other,
+    };
+    let mut heard = Vec::new();
+    for message in [hello(1), of_version(1, VERSION + 1), renamed] {
+        heard.extend(words(world.says(1, message)));
+    }
+    insta::assert_snapshot!(heard.join("\n"), @"
+    the daemon on node 1 says hello again: ignored
+    the daemon on node 1 says hello again: ignored
+    the daemon on node 1 says hello again: ignored
+    ");
+    assert_eq!(world.controller.nodes[&NodeId(1)].host, "n1");
+}
+
+/// A job that runs is not refused because a daemon comes late that cannot take part in the next one.
+#[test]
+fn another_version_does_not_end_what_runs() {
+    let mut world = World::new();
+    world.lose(2);
+    let heard = words(world.says(2, of_version(2, VERSION + 1)));
+    assert_eq!(heard, [""; 0]);
+}
