@@ -303,30 +303,29 @@ impl Agent {
         }
     }
 
-    /// Begins with the next command, where nothing is being done.
+    /// Begins the next commands, until one of them has to wait for its host.
     fn begin(&mut self, now: Time) {
-        if !matches!(self.state, State::Idle) {
-            return;
-        }
-        if self.life == Life::Ending {
-            self.life = Life::Ended;
-            self.outputs.push_back(Output::LetGo);
-            self.send(FromAgent::Stopped);
-        }
-        let Some(order) = self.orders.pop_front() else {
-            return;
-        };
-        self.last_sign = now;
-        self.fate = Fate::Wanted;
-        match order.action {
-            Action::Sample(_) | Action::Stacks(_) => {
-                self.reader.bound(self.detail);
-                self.ask(Question::Processes);
-                self.state = State::Listing(order);
+        while matches!(self.state, State::Idle) {
+            if self.life == Life::Ending {
+                self.life = Life::Ended;
+                self.outputs.push_back(Output::LetGo);
+                self.send(FromAgent::Stopped);
             }
-            Action::Describe => {
-                let describing = self.description(&order.ranks);
-                self.describe(order, describing);
+            let Some(order) = self.orders.pop_front() else {
+                return;
+            };
+            self.last_sign = now;
+            self.fate = Fate::Wanted;
+            match order.action {
+                Action::Sample(_) | Action::Stacks(_) => {
+                    self.reader.bound(self.detail);
+                    self.ask(Question::Processes);
+                    self.state = State::Listing(order);
+                }
+                Action::Describe => {
+                    let describing = self.description(&order.ranks);
+                    self.describe(order, describing);
+                }
             }
         }
     }
@@ -430,13 +429,17 @@ impl Agent {
 
     fn go_on(&mut self, mut work: Box<Work>, answer: Answer, lent: Lent<'_>) {
         let (_, probe) = &mut work.current;
-        let step = probe.handle(&mut self.reader, answer, lent);
-        // A thread that stands is let go first.
-        if self.fate == Fate::Cancelled && !probe.holds_a_thread() {
-            self.outputs.push_back(Output::LetGo);
+        if self.fate == Fate::Cancelled {
+            match probe.abandon(&answer) {
+                Some(release) => {
+                    self.ask(release);
+                    self.state = State::Looking(work);
+                }
+                None => self.outputs.push_back(Output::LetGo),
+            }
             return;
         }
-        let seen = match step {
+        let seen = match probe.handle(&mut self.reader, answer, lent) {
             Step::Ask(question) => {
                 self.ask(question);
                 self.state = State::Looking(work);

@@ -166,19 +166,22 @@ impl Node {
             match output {
                 Output::Send(message) => said.push(message),
                 Output::LetGo => self.asked.push("let go".to_owned()),
-                Output::Ask(question) => {
-                    let answer = self.answer(question);
-                    self.now = self.now + self.step;
-                    let (memory, files) = (Zeros, OneFile(self.file.clone()));
-                    let lent = Lent {
-                        memory: &memory,
-                        files: &files,
-                    };
-                    self.agent.handle(self.now, Input::Answer(answer, lent));
-                }
+                Output::Ask(question) => self.carry_out(question),
             }
         }
         said
+    }
+
+    /// Carries out one step, and gives the agent the answer.
+    pub(crate) fn carry_out(&mut self, question: Question) {
+        let answer = self.answer(question);
+        self.now = self.now + self.step;
+        let (memory, files) = (Zeros, OneFile(self.file.clone()));
+        let lent = Lent {
+            memory: &memory,
+            files: &files,
+        };
+        self.agent.handle(self.now, Input::Answer(answer, lent));
     }
 
     fn answer(&mut self, question: Question) -> Answer {

@@ -152,9 +152,12 @@ impl Probe {
         (probe, Question::Identity { pid, through })
     }
 
-    /// Whether a thread stands that is to be let go first.
-    pub(super) const fn holds_a_thread(&self) -> bool {
-        matches!(self.at, At::Stopping | At::Releasing(..))
+    /// Ends the sample of this process, with the answer to its last question. Returns the question that releases the thread
+    /// which that answer says is stopped; `None` if no thread is stopped.
+    pub(super) fn abandon(&mut self, answer: &Answer) -> Option<Question> {
+        self.at = At::Over;
+        let (tid, through) = (self.tid(), self.through);
+        matches!(answer, Answer::Stopped(..)).then_some(Question::Release { tid, through })
     }
 
     /// Takes in an answer. One that belongs to no question of this state is a bug of the host.

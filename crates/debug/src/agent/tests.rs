@@ -391,6 +391,51 @@ fn a_cancelled_sample_ends_when_nobody_stands() {
     }
 }
 
+#[test]
+fn a_cancelled_sample_stops_no_further_thread() {
+    let mut process = process("wait");
+    process.threads.push(FakeThread::running(11, "wait"));
+    for (steps, last, stops) in [
+        (4, "threads of 10", 0),
+        (5, "thread 10", 1),
+        (6, "stop 10 and copy 65536", 1),
+        (7, "release 10", 1),
+    ] {
+        let mut node = node(process.clone());
+        node.tell(order(1, Action::Sample(Extent::Children)));
+        // The next question is in progress when the command is cancelled.
+        node.steps.set(steps);
+        node.run();
+        assert_eq!(node.asked.last().map(String::as_str), Some(last));
+        let Some(Output::Ask(question)) = node.agent.poll() else {
+            panic!("the agent is at work");
+        };
+        node.tell(ToAgent::Cancel(CommandId(1)));
+        node.steps.set(usize::MAX);
+        node.carry_out(question);
+        node.run();
+        let asked = node.asked.iter().filter(|it| it.starts_with("stop"));
+        assert_eq!(asked.count(), stops, "{:?}", node.asked);
+        assert_eq!(node.stopped, None);
+    }
+}
+
+#[test]
+fn commands_that_need_no_answer_are_all_carried_out() {
+    let mut node = node(process("wait"));
+    node.tell(order(1, Action::Sample(Extent::Children)));
+    for id in 2..5 {
+        // The agent follows none of these ranks.
+        node.tell(ToAgent::Do {
+            id: CommandId(id),
+            ranks: RankSet::range(50..60),
+            action: Action::Describe,
+        });
+    }
+    let said: Vec<String> = node.run().iter().map(short).collect();
+    assert_eq!(said, ["1 done", "2 done", "3 done", "4 done"]);
+}
+
 fn short(message: &FromAgent) -> String {
     match message {
         FromAgent::Working(id) => format!("{} working", id.0),
