@@ -9,7 +9,7 @@
 //! | answers | answered; of those that it leaves out, *silent* |
 //! | refuses | *refused* |
 //! | is lost, or answers what it was not asked | *lost*, for every command |
-//! | gives no sign of life for [`SILENCE`], or the command takes longer than [`LONGEST`] | *silent* |
+//! | sends nothing for [`SILENCE`], or the command takes longer than [`LONGEST`] | *silent* |
 //!
 //! What an agent answers too late, or to a command that was cancelled, is dropped, which [`Output::Dropped`] says. Hosts give
 //! inputs, and the time with each; [`Session::deadline`] says when the next one is due even if nothing happens.
@@ -35,7 +35,7 @@ use crate::{
 
 pub use self::schedule::{LEAST_BETWEEN, MAX_SAMPLES, Plan, Samples, Schedule};
 
-/// How long an agent may give no sign of life. One file of debug information may take it long to read.
+/// How long an agent may send nothing. One file of debug information may take it long to read.
 pub const SILENCE: Duration = Duration::from_secs(60);
 /// How long a command may take, whatever signs of life come.
 pub const LONGEST: Duration = Duration::from_secs(3600);
@@ -191,7 +191,8 @@ struct Command {
 #[derive(Debug)]
 struct Waiting {
     ranks: RankSet,
-    /// When it must have given a sign of life.
+    /// When to give the agent up, unless it sends something before. Every message of an agent is a sign of life, for whichever
+    /// command it is.
     until: Time,
 }
 
@@ -365,14 +366,19 @@ impl Session {
         if id.0 > self.last_id {
             return self.distrust(node, Fault::UnknownCommand);
         }
+        // An agent carries out one command at a time, so the others wait there.
+        for command in self.commands.values_mut() {
+            if let Some(waiting) = command.waiting.get_mut(&node) {
+                waiting.until = now + SILENCE;
+            }
+        }
         let Some(command) = self.commands.get_mut(&id) else {
             return self.drop_answer(node, id, &message, Dropped::Over);
         };
-        let Some(waiting) = command.waiting.get_mut(&node) else {
+        let Some(waiting) = command.waiting.get(&node) else {
             return self.drop_answer(node, id, &message, Dropped::Late);
         };
         match message {
-            FromAgent::Working(_) => waiting.until = now + SILENCE,
             FromAgent::Refused { .. } => command.give_up(node, &Missing::AgentRefused(host)),
             FromAgent::Done { part, .. } => {
                 let asked = &waiting.ranks;
@@ -392,7 +398,7 @@ impl Session {
                 command.waiting.remove(&node);
                 command.miss(left_out, &Missing::AgentSilent(host));
             }
-            FromAgent::Stopped => {}
+            FromAgent::Working(_) | FromAgent::Stopped => {}
         }
     }
 

@@ -281,6 +281,41 @@ fn a_late_reply_is_dropped_while_others_are_waited_for() {
 }
 
 #[test]
+fn a_sign_of_life_counts_for_every_command_of_the_agent() {
+    let mut pair = Pair::new();
+    let first = pair.command(STACKS);
+    let second = pair.command(STACKS);
+    pair.send();
+    pair.deliver(A);
+    // The agent carries out the first command; the second one waits there.
+    let from = pair.now;
+    pair.now = from + SILENCE / 2;
+    pair.tell(Input::Message(B, FromAgent::Working(first)));
+    pair.send();
+    assert_eq!(pair.session.deadline(), Some(pair.now + SILENCE));
+    pair.now = from + SILENCE;
+    pair.tell(Input::Tick);
+    pair.send();
+    assert!(pair.replies.is_empty(), "{:?}", pair.replies);
+    // Its answer to the first one is a sign of life as well.
+    let answers = pair.held.remove(&B).unwrap();
+    let (one, other): (Vec<_>, Vec<_>) = answers
+        .into_iter()
+        .partition(|it| matches!(it, FromAgent::Done { id, .. } if *id == first));
+    pair.held.insert(B, one.into());
+    pair.deliver(B);
+    assert_eq!(missing(&pair.reply()), ["8: Unproved"]);
+    assert_eq!(pair.session.deadline(), Some(pair.now + SILENCE));
+    pair.held.insert(B, other.into());
+    pair.deliver(B);
+    let reply = pair.reply();
+    assert_eq!(
+        (reply.id, missing(&reply)),
+        (second, vec!["8: Unproved".to_owned()])
+    );
+}
+
+#[test]
 fn nobody_is_waited_for_for_ever_whatever_signs_of_life_come() {
     let mut pair = Pair::new();
     let id = pair.command(STACKS);
