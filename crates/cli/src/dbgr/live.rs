@@ -60,8 +60,8 @@ impl Files for LiveFiles {
 #[derive(Debug)]
 pub(super) struct Kernel {
     freezers: Freezers,
-    /// The thread that stands.
-    stopped: Option<StoppedThread>,
+    /// The thread that is stopped, until the agent has it released.
+    pub(super) stopped: Option<StoppedThread>,
     /// The time that reading mappings has taken.
     pub(super) reading: Duration,
 }

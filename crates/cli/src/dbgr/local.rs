@@ -24,6 +24,16 @@ use super::live::{Kernel, LiveFiles, LiveMemory};
 /// The node that we are on.
 pub(super) const HERE: NodeId = NodeId(0);
 
+/// What came of one step.
+#[derive(Debug)]
+enum Step {
+    Done,
+    /// A command is over.
+    Reply(Reply),
+    /// Neither the session nor the agent has an output.
+    Idle,
+}
+
 /// A session that looks at processes of this machine.
 #[derive(Debug)]
 pub(super) struct Local {
@@ -91,33 +101,42 @@ impl Local {
         self.run(id)
     }
 
-    /// Hands on what session and agent say until a command is over.
+    /// Passes messages between session and agent until the agent is idle, and returns the answer to a command. The answer may
+    /// come earlier, if the session has given the agent up: then the agent still has to release a thread that it has stopped.
     fn run(&mut self, id: CommandId) -> Option<Partial> {
+        let mut answer = None;
         loop {
-            if let Some(output) = self.session.poll() {
-                match output {
-                    session::Output::Send(_, message) => {
-                        self.agent
-                            .handle(Clock::now(), agent::Input::Message(message));
-                    }
-                    session::Output::Reply(Reply { id: of, answer, .. }) if of == id => {
-                        return Some(answer);
-                    }
-                    session::Output::Reply(_)
-                    | session::Output::Close(..)
-                    | session::Output::Dropped { .. } => {}
-                }
-                continue;
-            }
-            match self.agent.poll()? {
-                agent::Output::Ask(question) => self.ask(question),
-                agent::Output::Send(message) => {
-                    let message = session::Input::Message(HERE, message);
-                    self.session.handle(Clock::now(), message);
-                }
-                agent::Output::LetGo => os::sleep_and_detach_late(Duration::ZERO),
+            match self.step() {
+                Step::Reply(reply) if reply.id == id => answer = Some(reply.answer),
+                Step::Reply(_) | Step::Done => {}
+                Step::Idle => return answer,
             }
         }
+    }
+
+    /// Carries out the next output of the session, or where there is none that of the agent.
+    fn step(&mut self) -> Step {
+        if let Some(output) = self.session.poll() {
+            match output {
+                session::Output::Send(_, message) => {
+                    self.agent
+                        .handle(Clock::now(), agent::Input::Message(message));
+                }
+                session::Output::Reply(reply) => return Step::Reply(reply),
+                session::Output::Close(..) | session::Output::Dropped { .. } => {}
+            }
+            return Step::Done;
+        }
+        match self.agent.poll() {
+            Some(agent::Output::Ask(question)) => self.ask(question),
+            Some(agent::Output::Send(message)) => {
+                let message = session::Input::Message(HERE, message);
+                self.session.handle(Clock::now(), message);
+            }
+            Some(agent::Output::LetGo) => os::sleep_and_detach_late(Duration::ZERO),
+            None => return Step::Idle,
+        }
+        Step::Done
     }
 
     fn ask(&mut self, question: Question) {
@@ -135,5 +154,33 @@ impl Local {
         if is_reading {
             self.kernel.reading += begin.elapsed();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use debug::proto::Proc;
+
+    use super::{super::live::tests::Running, *};
+
+    #[test]
+    fn no_thread_is_stopped_once_there_is_a_reply() {
+        let running = Running::start("sleep", &["1000"]);
+        let pid = running.pid();
+        let (pid, started) = (pid.as_raw(), os::start_time(pid).unwrap());
+        let mut local = Local::new(Detail::Folded);
+        local.follow_places([(Rank(0), Place::At(HERE, Proc { pid, started }))].into());
+        let ranks = local.session.ranks();
+        let action = Action::Sample(Extent::Children);
+        let id = local.session.command(Clock::now(), &ranks, action).unwrap();
+        while local.kernel.stopped.is_none() {
+            assert!(matches!(local.step(), Step::Done));
+        }
+        // As after a time in which the agent was silent.
+        local
+            .session
+            .handle(Clock::now(), session::Input::Cancel(id));
+        assert!(local.run(id).is_some());
+        assert!(local.kernel.stopped.is_none());
     }
 }
