@@ -245,7 +245,7 @@ impl<'de> Deserialize<'de> for Peers {
 impl PeerGroup {
     fn add(&mut self, process: &Process) {
         self.pids.insert(process.pid);
-        self.cpu += process.cpu;
+        self.cpu = self.cpu.saturating_add(process.cpu);
     }
 
     fn work<'a>(mut looks: impl Iterator<Item = Option<&'a Self>>, span: Duration) -> Work {
@@ -254,7 +254,7 @@ impl PeerGroup {
         };
         let time = |group: Option<&Self>| group.map_or(Duration::ZERO, |it| it.cpu);
         let pids = |group: Option<&'a Self>| group.map(|it| &it.pids).filter(|it| !it.is_empty());
-        let limit = time(first) + span / LITTLE + TICKS;
+        let limit = time(first).saturating_add(span / LITTLE + TICKS);
         if looks.all(|look| pids(look) == pids(first) && time(look) <= limit) {
             Work::Idle
         } else {

@@ -14,9 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     agent::{MAX_ALL_CHILDREN, MAX_BUILDS, MAX_COMMAND, MAX_COMMANDS, MAX_THREADS},
-    report::{Children, Command, Merged},
+    report::{Command, Merged},
     session::Fault,
     stack::{FrameId, Frames, Missing, Seen, Snapshot, Thread},
+    tree::{self, Threads},
     unwind::Build,
 };
 
@@ -110,76 +111,17 @@ impl Partial {
         Ok(())
     }
 
-    /// Whether everything in it is about some ranks of one node, and no more than an agent tells of them.
+    /// Checks that the answer of one agent is about its node and the ranks that it was asked for, and no longer than such an
+    /// answer can be. The lengths are checked first, because they bound the time that the other checks take.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self, node: NodeId, asked: &RankSet) -> Result<(), Fault> {
-        let is_own = |rank: &Rank| asked.contains(*rank);
         match self {
-            Self::Sample(part) => {
-                let snapshot = &part.snapshot;
-                let peers = snapshot.peers.0.values();
-                let below = peers.flat_map(|peers| peers.below.keys());
-                let mut ranks = snapshot.procs.keys().chain(snapshot.children.keys());
-                let children: usize = snapshot.children.values().map(Vec::len).sum();
-                let is_long = |seen: &Seen| match seen {
-                    Seen::Threads(threads) => threads.len() > MAX_THREADS,
-                    Seen::Missing(_) => false,
-                };
-                if !ranks.all(is_own) || !{ below }.all(is_own) {
-                    return Err(Fault::OtherRanks);
-                }
-                if !snapshot.peers.0.keys().all(|&of| of == node) {
-                    return Err(Fault::OtherNode);
-                }
-                if children > MAX_ALL_CHILDREN || snapshot.all_seen().any(is_long) {
-                    return Err(Fault::TooMuch);
-                }
-            }
-            Self::Stacks(part) => {
-                let children = part.merged.children.values();
-                let procs = children.clone().flat_map(|it| &it.procs);
-                let mut own = procs.clone().map(|it| it.rank);
-                let is_below = |children: &Children| {
-                    let mut is_own = true;
-                    children.tree.each(|_, _, threads| {
-                        let ranks = threads.ranks();
-                        is_own &= ranks.last() <= asked.last() && ranks.is_subset(asked);
-                    });
-                    is_own
-                };
-                if !own.all(|rank| is_own(&rank)) || !{ children }.all(is_below) {
-                    return Err(Fault::OtherRanks);
-                }
-                if procs.count() > MAX_ALL_CHILDREN {
-                    return Err(Fault::TooMuch);
-                }
-            }
-            Self::Description(part) => {
-                let commands = part.commands.iter();
-                let is_told = |command: &Command| {
-                    let ranks = &command.ranks;
-                    ranks.last() <= asked.last() && ranks.is_subset(asked)
-                };
-                if !{ commands }.all(is_told) || !part.processors.keys().all(is_own) {
-                    return Err(Fault::OtherRanks);
-                }
-                let crowded = part.crowded.keys().map(|(of, _)| of);
-                if !crowded.chain(part.left_out.keys()).all(|&of| of == node) {
-                    return Err(Fault::OtherNode);
-                }
-                let is_long = |command: &Command| command.line.chars().count() > MAX_COMMAND;
-                if part.commands.len() > MAX_COMMANDS
-                    || part.commands.iter().any(is_long)
-                    || part.builds.len() > MAX_BUILDS
-                    || part.crowded.len() > asked.len() + MAX_ALL_CHILDREN
-                {
-                    return Err(Fault::TooMuch);
-                }
-            }
+            Self::Sample(part) => part.check(node, asked),
+            Self::Stacks(part) => part.check(asked),
+            Self::Description(part) => part.check(node, asked),
         }
-        Ok(())
     }
 
     /// Adds ranks of which nothing is known, and why.
@@ -201,11 +143,59 @@ impl Partial {
     }
 }
 
+/// Returns true if some ranks are among those that were asked for. Sets are compared last: that may take as long as they have
+/// members.
+fn are_asked(ranks: &RankSet, asked: &RankSet) -> bool {
+    ranks.len() <= asked.len() && ranks.last() <= asked.last() && ranks.is_subset(asked)
+}
+
+/// Checks sets of threads, all of which are of ranks that were asked for and have no more than `most` threads together.
+fn check_threads(all: &[&Threads], most: usize, asked: &RankSet) -> Result<(), Fault> {
+    let sets = || all.iter().flat_map(|threads| threads.by_count());
+    if sets().any(|(_, ranks)| ranks.last() > asked.last()) {
+        return Err(Fault::OtherRanks);
+    }
+    let threads = all.iter().map(|threads| threads.count());
+    if threads.fold(0, u64::saturating_add) > most as u64 {
+        return Err(Fault::TooMuch);
+    }
+    if !sets().all(|(_, ranks)| are_asked(ranks, asked)) {
+        return Err(Fault::OtherRanks);
+    }
+    if !all.iter().all(|threads| threads.are_disjoint()) {
+        return Err(Fault::CountedTwice);
+    }
+    Ok(())
+}
+
 impl PartialSample {
     /// Every rank, seen or not.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         self.snapshot.procs.keys().copied().collect()
+    }
+
+    fn check(&self, node: NodeId, asked: &RankSet) -> Result<(), Fault> {
+        let is_asked = |rank: &Rank| asked.contains(*rank);
+        let snapshot = &self.snapshot;
+        let peers = snapshot.peers.0.values();
+        let below = peers.flat_map(|peers| peers.below.keys());
+        let ranks = snapshot.procs.keys().chain(snapshot.children.keys());
+        if !ranks.chain(below).all(is_asked) {
+            return Err(Fault::OtherRanks);
+        }
+        if !snapshot.peers.0.keys().all(|&of| of == node) {
+            return Err(Fault::OtherNode);
+        }
+        let children: usize = snapshot.children.values().map(Vec::len).sum();
+        let is_long = |seen: &Seen| match seen {
+            Seen::Threads(threads) => threads.len() > MAX_THREADS,
+            Seen::Missing(_) => false,
+        };
+        if children > MAX_ALL_CHILDREN || snapshot.all_seen().any(is_long) {
+            return Err(Fault::TooMuch);
+        }
+        Ok(())
     }
 
     /// Takes in other ranks.
@@ -272,8 +262,33 @@ impl PartialStacks {
     /// Every rank, seen or not.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
+        let missing = self.missing.values().cloned();
+        tree::union(missing.chain([self.merged.ranks()]).collect())
+    }
+
+    fn check(&self, asked: &RankSet) -> Result<(), Fault> {
+        let most = asked.len().saturating_mul(MAX_THREADS);
+        check_threads(&self.merged.threads(), most, asked)?;
+        let children = self.merged.children.values();
+        let procs = children.clone().flat_map(|it| &it.procs);
+        if procs.clone().count() > MAX_ALL_CHILDREN {
+            return Err(Fault::TooMuch);
+        }
+        if !{ procs }.all(|child| asked.contains(child.rank)) {
+            return Err(Fault::OtherRanks);
+        }
+        let below: Vec<&Threads> = children.flat_map(|it| it.tree.threads()).collect();
+        let most = MAX_ALL_CHILDREN.saturating_mul(MAX_THREADS);
+        check_threads(&below, most, asked)?;
         let missing = self.missing.values();
-        missing.fold(self.merged.ranks(), |all, ranks| all.union(ranks))
+        let ranks = missing.clone().map(RankSet::len);
+        if ranks.fold(0, usize::saturating_add) > asked.len() {
+            return Err(Fault::TooMuch);
+        }
+        if !{ missing }.all(|ranks| are_asked(ranks, asked)) {
+            return Err(Fault::OtherRanks);
+        }
+        Ok(())
     }
 
     /// Takes in other ranks.
@@ -288,6 +303,29 @@ impl PartialStacks {
 }
 
 impl Description {
+    fn check(&self, node: NodeId, asked: &RankSet) -> Result<(), Fault> {
+        let is_long = |command: &Command| command.line.chars().count() > MAX_COMMAND;
+        if self.commands.len() > MAX_COMMANDS
+            || self.commands.iter().any(is_long)
+            || self.builds.len() > MAX_BUILDS
+            || self.crowded.len() > asked.len() + MAX_ALL_CHILDREN
+        {
+            return Err(Fault::TooMuch);
+        }
+        let crowded = self.crowded.keys().map(|(of, _)| of);
+        if !crowded.chain(self.left_out.keys()).all(|&of| of == node) {
+            return Err(Fault::OtherNode);
+        }
+        let commands = self.commands.iter().map(|command| &command.ranks);
+        let mut described = commands.chain([&self.ranks]);
+        let is_asked = |rank: &Rank| asked.contains(*rank);
+        if !described.all(|ranks| are_asked(ranks, asked)) || !self.processors.keys().all(is_asked)
+        {
+            return Err(Fault::OtherRanks);
+        }
+        Ok(())
+    }
+
     /// Takes in other ranks.
     pub fn merge(&mut self, other: Self) {
         self.ranks = self.ranks.union(&other.ranks);
@@ -321,7 +359,8 @@ impl Description {
             let Crowded { threads, looked_at } = crowded;
             format!("process {pid} has {threads} threads, of which {looked_at} were looked at")
         });
-        let left_out: u64 = self.left_out.values().sum();
+        let left_out = self.left_out.values().copied();
+        let left_out = left_out.fold(0, u64::saturating_add);
         let left_out = (left_out > 0).then(|| {
             let were = if left_out == 1 { "was" } else { "were" };
             format!("of the processes that ranks have started, {left_out} {were} not looked at")
@@ -329,3 +368,6 @@ impl Description {
         crowded.chain(left_out)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -267,7 +267,7 @@ fn follow(
         );
         if let Some(helper) = helper.filter(|_| first != Some(tid)) {
             *track.helpers.entry(helper).or_default() += 1;
-            track.helping += used(&seen);
+            track.helping = track.helping.saturating_add(used(&seen));
             continue;
         }
         if seen.len() != present {

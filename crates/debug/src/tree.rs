@@ -73,7 +73,7 @@ impl Which {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(u32, RankSet)>", into = "Vec<(u32, RankSet)>")]
 pub struct Threads {
-    /// No set is empty, and no rank is in two.
+    /// No set is empty, and no rank is in two of them.
     by_count: BTreeMap<u32, RankSet>,
 }
 
@@ -159,9 +159,13 @@ impl Threads {
     /// The ranks.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
-        self.by_count
-            .values()
-            .fold(RankSet::new(), |all, ranks| all.union(ranks))
+        union(self.by_count.values().cloned().collect())
+    }
+
+    /// Returns true if no rank has two counts. Threads that came from an agent may break this rule until they are checked.
+    pub(crate) fn are_disjoint(&self) -> bool {
+        let members: usize = self.by_count.values().map(RankSet::len).sum();
+        self.ranks().len() == members
     }
 
     /// The threads.
@@ -287,6 +291,11 @@ impl Tree {
         self.node(at).ends.iter()
     }
 
+    /// The threads of every different stack, in no particular order.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = &Threads> {
+        self.nodes.iter().flat_map(|node| node.ends.values())
+    }
+
     /// For each node the threads that are in it or below it.
     #[must_use]
     pub fn passing(&self) -> Vec<Threads> {
@@ -367,6 +376,20 @@ impl Tree {
     fn node_mut(&mut self, at: NodeId) -> &mut Node {
         &mut self.nodes[at.index()]
     }
+}
+
+/// The union of many sets. Sets are united in pairs, so that each member is copied as often as the logarithm of their number.
+pub(crate) fn union(mut sets: Vec<RankSet>) -> RankSet {
+    while sets.len() > 1 {
+        sets = sets
+            .chunks(2)
+            .map(|pair| match pair {
+                [one, other] => one.union(other),
+                pair => pair.first().cloned().unwrap_or_default(),
+            })
+            .collect();
+    }
+    sets.pop().unwrap_or_default()
 }
 
 impl NodeId {

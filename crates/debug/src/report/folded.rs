@@ -19,7 +19,8 @@ pub fn folded(report: &Report) -> String {
             } else {
                 line
             };
-            *lines.entry(line).or_default() += threads.count();
+            let count = lines.entry(line).or_default();
+            *count = count.saturating_add(threads.count());
         });
     }
     let mut text = String::new();

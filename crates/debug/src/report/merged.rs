@@ -10,7 +10,7 @@ use crate::{
     known,
     samples::Boundary,
     stack::{Activity, Frame, FrameId, Frames, Missing, Seen, Snapshot, Thread},
-    tree::{Ending, Threads, Tree, Which},
+    tree::{self, Ending, Threads, Tree, Which},
 };
 
 /// All ranks at one moment, merged.
@@ -166,12 +166,14 @@ impl Merged {
 
     /// Every rank that was seen.
     pub(crate) fn ranks(&self) -> RankSet {
-        let mut all = RankSet::new();
-        self.tree.each(|_, _, threads| all.append(&threads.ranks()));
-        for threads in self.helpers.values() {
-            all.append(&threads.ranks());
-        }
-        all
+        let all = self.threads().into_iter();
+        tree::union(all.map(Threads::ranks).collect())
+    }
+
+    /// Every set of threads of ranks, whether their stacks are shown or not.
+    pub(crate) fn threads(&self) -> Vec<&Threads> {
+        let shown = self.tree.threads();
+        shown.chain(self.helpers.values()).collect()
     }
 
     /// Adds other ranks, whose frames have here the numbers in `translation` ([`Frames::absorb`]).

@@ -79,7 +79,10 @@ impl Outline {
             order.push(at);
             below.insert(at, children);
         }
-        let ending = |node: NodeId| -> u64 { tree.ends(node).map(|(_, it)| it.count()).sum() };
+        let ending = |node: NodeId| {
+            let threads = tree.ends(node).map(|(_, it)| it.count());
+            threads.fold(0, u64::saturating_add)
+        };
         let mut ends: Vec<NodeId> = order
             .iter()
             .copied()

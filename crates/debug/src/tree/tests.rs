@@ -206,3 +206,34 @@ fn frames_that_no_table_has_are_left_out() {
     tree.merge(&one.0, &[]);
     assert!(tree.is_empty());
 }
+
+#[test]
+fn a_wide_tree_is_decoded_in_one_pass() {
+    // In descending order of frames: each callee inserted in its place would move all others.
+    let callees = 1_u32 << 20;
+    let node = |parent, frame, ends| wire::WireNode {
+        parent,
+        frame,
+        ends,
+    };
+    let ending = || Ending {
+        thread: Which::First,
+        activity: Activity::Running,
+        end: End::Start,
+    };
+    let ends = || vec![(ending(), Threads::one(Rank(0)))];
+    let root = [node(0, FrameId::default(), Vec::new())];
+    let callees = (0..callees)
+        .rev()
+        .map(|frame| node(0, frame_id(frame), ends()));
+    let nodes: Vec<wire::WireNode> = root.into_iter().chain(callees).collect();
+    let number = nodes.len();
+    let tree = Tree::try_from(nodes).unwrap();
+    assert_eq!(tree.len(), number);
+    let children = &tree.node(Tree::ROOT).children;
+    assert!(children.is_sorted_by_key(|&(frame, _)| frame));
+}
+
+fn frame_id(number: u32) -> FrameId {
+    serde_json::from_value(number.into()).unwrap()
+}

@@ -1,13 +1,13 @@
-//! Trees as they travel, and what is checked of one that comes.
+//! The wire form of trees, and the checks on a tree that arrives.
 //!
-//! A tree is the list of its nodes, the root first and every other one after its parent; a set of threads is a list of counts
-//! with their ranks. Whether the ranks and the frames are those that were asked for, only the receiver of the whole message
-//! can tell ([`crate::wire`]).
+//! A tree is the list of its nodes, the root first and every other node after its parent. A set of threads is a list of counts
+//! with their ranks. The decoder checks what costs no more time than the bytes of the message. The receiver of the whole message
+//! knows which ranks it has asked for, and checks the ranks ([`crate::reply::Partial::check`]).
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Ending, NodeId, Threads, Tree};
+use super::{Ending, Node, NodeId, Threads, Tree};
 use crate::stack::FrameId;
 use base::RankSet;
 
@@ -37,17 +37,14 @@ pub enum Malformed {
     /// No threads, or no ranks that have them.
     #[error("a set of threads has an empty part")]
     Empty,
-    /// A rank with two counts of threads.
-    #[error("a rank is counted twice in a set of threads")]
-    Overlap,
 }
 
 /// A node: the place of its parent, its frame, and what ends in it. Of the root the first two mean nothing.
 #[derive(Serialize, Deserialize)]
 pub(super) struct WireNode {
-    parent: u32,
-    frame: FrameId,
-    ends: Vec<(Ending, Threads)>,
+    pub(super) parent: u32,
+    pub(super) frame: FrameId,
+    pub(super) ends: Vec<(Ending, Threads)>,
 }
 
 impl From<Tree> for Vec<WireNode> {
@@ -76,35 +73,37 @@ impl TryFrom<Vec<WireNode>> for Tree {
         if nodes.len() > MAX_NODES {
             return Err(Malformed::Nodes);
         }
-        let mut tree = Self::new();
+        let mut tree = Self {
+            nodes: vec![Node::default(); nodes.len().max(1)],
+        };
         let mut is_used = vec![false; nodes.len()];
         let mut parents = Vec::with_capacity(nodes.len());
         for (at, node) in nodes.into_iter().enumerate() {
             let parent = node.parent as usize;
-            let own = if at == 0 {
-                Self::ROOT
-            } else {
+            if at > 0 {
                 if parent >= at {
                     return Err(Malformed::Order);
                 }
-                let known = tree.len();
-                let parent = NodeId(node.parent);
-                let own = tree.child(parent, node.frame);
-                if tree.len() == known {
-                    return Err(Malformed::Twice);
-                }
-                own
-            };
+                let own = NodeId(u32::try_from(at).unwrap_or(u32::MAX));
+                tree.nodes[parent].children.push((node.frame, own));
+            }
             parents.push(parent);
             is_used[at] = !node.ends.is_empty();
             for (ending, threads) in node.ends {
                 if threads.is_empty() {
                     return Err(Malformed::Empty);
                 }
-                let ends = &mut tree.node_mut(own).ends;
-                if ends.insert(ending, threads).is_some() {
+                if tree.nodes[at].ends.insert(ending, threads).is_some() {
                     return Err(Malformed::Twice);
                 }
+            }
+        }
+        // Sorted once: a callee that was inserted in its place would move all callees behind it.
+        for node in &mut tree.nodes {
+            node.children.sort_unstable();
+            let mut pairs = node.children.windows(2);
+            if pairs.any(|pair| matches!(pair, [one, other] if one.0 == other.0)) {
+                return Err(Malformed::Twice);
             }
         }
         for at in (1..is_used.len()).rev() {
@@ -137,22 +136,6 @@ impl TryFrom<Vec<(u32, RankSet)>> for Threads {
             }
             threads.by_count.insert(count, ranks);
         }
-        let members: usize = threads.by_count.values().map(RankSet::len).sum();
-        let all = threads.by_count.values().cloned().collect();
-        if RankSet::len(&union(all)) < members {
-            return Err(Malformed::Overlap);
-        }
         Ok(threads)
     }
-}
-
-/// All of many sets, two by two: none is walked more often than the logarithm of their number says.
-fn union(mut sets: Vec<RankSet>) -> RankSet {
-    while sets.len() > 1 {
-        let pairs = sets.chunks(2);
-        sets = pairs
-            .map(|pair| pair.iter().fold(RankSet::new(), |all, set| all.union(set)))
-            .collect();
-    }
-    sets.pop().unwrap_or_default()
 }

@@ -1,0 +1,154 @@
+//! Answers that no sound agent gives.
+
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    peers::{LocalPeers, PeerGroup, Peers},
+    report::{self, Detail, Report},
+    samples::{Boundary, Recording},
+    stack::{Activity, End, Stack},
+    tree::{Ending, Tree, Which},
+    wire,
+};
+
+const NODE: NodeId = NodeId(3);
+
+fn thread(tid: i32, name: &str, time: Duration) -> Thread {
+    Thread {
+        tid,
+        name: name.to_owned(),
+        stack: Stack {
+            frames: Vec::new(),
+            end: End::Start,
+        },
+        activity: Activity::Running,
+        cpu: time,
+        stopped: time,
+    }
+}
+
+/// The longest time that an agent can send, everywhere.
+fn long(time: Duration) -> PartialSample {
+    let group = PeerGroup {
+        pids: [20].into(),
+        cpu: time,
+    };
+    let mut sample = PartialSample::default();
+    let snapshot = &mut sample.snapshot;
+    for rank in [Rank(0), Rank(1)] {
+        let threads = (10..14).map(|tid| {
+            let name = if tid == 10 { "a.out" } else { "cuda-EvtHandlr" };
+            thread(tid, name, time)
+        });
+        snapshot
+            .procs
+            .insert(rank, Seen::Threads(threads.collect()));
+    }
+    let peers = LocalPeers {
+        below: [(Rank(0), group.clone())].into(),
+        beside: group.clone(),
+        neighbors: group,
+        ..LocalPeers::default()
+    };
+    snapshot.peers = Peers::of(NODE, peers);
+    sample
+}
+
+#[test]
+fn the_longest_times_overflow_nothing() {
+    for times in [
+        [Duration::ZERO, Duration::MAX],
+        [Duration::MAX, Duration::ZERO],
+        [Duration::MAX, Duration::MAX],
+    ] {
+        let mut recording = Recording::default();
+        for (at, time) in (0..).zip(times) {
+            let sent = wire::encode(&crate::proto::FromAgent::Done {
+                id: crate::proto::CommandId(1),
+                part: Partial::Sample(long(time)),
+            });
+            let got = wire::decode(&sent.unwrap()).unwrap();
+            let crate::proto::FromAgent::Done {
+                part: Partial::Sample(sample),
+                ..
+            } = got
+            else {
+                panic!("{got:?}");
+            };
+            recording.push(Duration::from_secs(at), sample);
+        }
+        let all = recording.observe(Boundary::Known);
+        assert_eq!(all.ranks[&Rank(0)].helpers.values().sum::<u32>(), 3);
+        let _ = all.classes(&recording.frames);
+        let report = Report::of(recording, Detail::Folded);
+        assert!(!report::json(&report).is_empty());
+    }
+}
+
+/// A tree with one node, as an agent may send it: no other code of ours makes sets that overlap.
+fn tree(threads: &[(u32, RankSet)]) -> Tree {
+    let ending = Ending {
+        thread: Which::First,
+        activity: Activity::Running,
+        end: End::Start,
+    };
+    let nodes = vec![(0_u32, 0_u32, vec![(ending, threads)])];
+    postcard::from_bytes(&postcard::to_stdvec(&nodes).unwrap()).unwrap()
+}
+
+fn set(text: &str) -> RankSet {
+    text.parse().unwrap()
+}
+
+#[test]
+fn sets_of_an_agent_are_compared_with_the_ranks_that_it_was_asked_for() {
+    let most = u32::try_from(MAX_THREADS).unwrap();
+    // United with each other, these would have millions of runs.
+    let hostile = |stride: u32| {
+        let last = stride.saturating_mul(1 << 20);
+        (stride, set(&format!("0-{last}/{stride}")))
+    };
+    let hostile: Vec<(u32, RankSet)> = (2..2000).map(hostile).collect();
+    let far = vec![(1, set("1048576-2097151/7")); 1];
+    for (threads, expected) in [
+        (vec![(1, set("0-3"))], Ok(())),
+        (vec![(1, set("0-1,3")), (7, set("2"))], Ok(())),
+        (vec![(1, set("4"))], Err(Fault::OtherRanks)),
+        (far, Err(Fault::OtherRanks)),
+        (hostile, Err(Fault::OtherRanks)),
+        (
+            vec![(1, set("0-2")), (2, set("2"))],
+            Err(Fault::CountedTwice),
+        ),
+        (vec![(most, set("0-3"))], Ok(())),
+        (vec![(most + 1, set("0-3"))], Err(Fault::TooMuch)),
+    ] {
+        let mut own = PartialStacks::default();
+        own.merged.tree = tree(&threads);
+        let mut below = PartialStacks::default();
+        let children = report::Children {
+            tree: tree(&threads),
+            ..report::Children::default()
+        };
+        below.merged.children.insert("sh".to_owned(), children);
+        assert_eq!(own.check(&set("0-3")), expected, "{:?}", threads[0]);
+        // There may be more threads of processes below ranks.
+        let expected = expected.or_else(|fault| match fault {
+            Fault::TooMuch => Ok(()),
+            fault => Err(fault),
+        });
+        assert_eq!(below.check(&set("0-3")), expected, "{:?}", threads[0]);
+    }
+    let missing = |number: i32, ranks: &str| {
+        let missing = (0..number).map(|pid| (Missing::TracedBy(pid), set(ranks)));
+        PartialStacks {
+            missing: missing.collect(),
+            ..PartialStacks::default()
+        }
+    };
+    let asked = set("0-3");
+    assert_eq!(missing(1, "0-3").check(&asked), Ok(()));
+    assert_eq!(missing(2, "0-3").check(&asked), Err(Fault::TooMuch));
+    assert_eq!(missing(1, "0-2,4").check(&asked), Err(Fault::OtherRanks));
+}
