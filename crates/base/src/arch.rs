@@ -1,4 +1,4 @@
-//! Processor architectures, and the registers that lead through a stack.
+//! Processor architectures, the registers that lead through a stack, and what a thread does in the kernel.
 
 use std::fmt;
 
@@ -114,4 +114,22 @@ impl Registers {
             },
         }
     }
+}
+
+/// What a thread does in the kernel, as `/proc/PID/task/TID/syscall` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InKernel {
+    /// The thread is not blocked.
+    Running,
+    /// The thread is blocked: in a system call or, if `call` is `None`, in a fault or an interrupt.
+    Blocked {
+        /// The number of the system call.
+        call: Option<u64>,
+        /// The arguments of the system call.
+        arguments: [u64; 6],
+        /// The stack pointer.
+        stack: u64,
+        /// The address of the next instruction.
+        instruction: u64,
+    },
 }

@@ -12,7 +12,7 @@ mod status;
 mod time;
 mod topology;
 
-pub use arch::{Arch, Registers};
+pub use arch::{Arch, InKernel, Registers};
 pub use cpuset::{CpuSet, MAX_PUS};
 pub use hostlist::{HostList, MAX_HOSTS, ParseHostListError};
 pub use id::{JobId, NodeId, ProcId, Rank};

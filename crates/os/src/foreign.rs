@@ -24,7 +24,7 @@ use crate::{
     files::Mapped,
     process::{Pid, TICK, numeric_entries, read_proc},
 };
-use base::Registers;
+use base::{InKernel, Registers};
 
 /// A thread that stands because of us. Dropping it lets it go.
 #[derive(Debug)]
@@ -60,24 +60,6 @@ pub struct ThreadInfo {
     pub name: String,
     /// The processor that it ran on last.
     pub processor: u32,
-}
-
-/// What a thread does in the kernel, by /proc/PID/task/TID/syscall.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InKernel {
-    /// It is not blocked.
-    Running,
-    /// It is blocked, in a system call or, where there is no number, in a fault or an interrupt.
-    Blocked {
-        /// The number of the call.
-        call: Option<u64>,
-        /// Its arguments.
-        arguments: [u64; 6],
-        /// The stack pointer.
-        stack: u64,
-        /// The address of its next instruction.
-        instruction: u64,
-    },
 }
 
 /// How long we spin for a thread to stop before we let others run between the looks.

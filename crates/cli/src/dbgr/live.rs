@@ -7,9 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use debug::{
-    agent::kernel::{
-        Answer, Group, Identity, InKernel, NotStopped, Process, Question, ThreadFacts,
-    },
+    agent::kernel::{Answer, Group, Identity, NotStopped, Process, Question, ThreadFacts},
     image::Files,
     maps::Mapping,
     memory::{Memory, Unreadable},
@@ -211,20 +209,7 @@ fn thread(pid: i32, tid: i32) -> Answer {
     let Some(info) = os::inspect_thread(pid, tid) else {
         return Answer::Thread(None, None);
     };
-    let in_kernel = os::in_kernel(pid, tid).map(|it| match it {
-        os::InKernel::Running => InKernel::Running,
-        os::InKernel::Blocked {
-            call,
-            arguments,
-            stack,
-            instruction,
-        } => InKernel::Blocked {
-            call,
-            arguments,
-            stack,
-            instruction,
-        },
-    });
+    let in_kernel = os::in_kernel(pid, tid);
     let facts = ThreadFacts {
         state: info.state,
         cpu: info.cpu,

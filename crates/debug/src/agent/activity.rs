@@ -1,8 +1,8 @@
 //! What the kernel's words about a thread mean.
 
-use base::Arch;
+use base::{Arch, InKernel};
 
-use super::kernel::{Group, InKernel, ThreadFacts};
+use super::kernel::{Group, ThreadFacts};
 use crate::{
     arch,
     stack::{Activity, Missing, Seen, Thread, Wait},

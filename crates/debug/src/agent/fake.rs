@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-use base::{NodeId, Registers, Time};
+use base::{InKernel, NodeId, Registers, Time};
 use bytes::Bytes;
 
 use super::{
     Agent, Input, Output,
-    kernel::{Answer, Group, Identity, InKernel, Lent, NotStopped, Process, Question, ThreadFacts},
+    kernel::{Answer, Group, Identity, Lent, NotStopped, Process, Question, ThreadFacts},
 };
 use crate::{
     image::{

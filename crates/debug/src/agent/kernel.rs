@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use base::Registers;
+use base::{InKernel, Registers};
 
 use crate::{image::Files, memory::Memory};
 
@@ -191,24 +191,6 @@ pub struct ThreadFacts {
     pub cpu: Duration,
     /// Its name, at most 15 bytes.
     pub name: String,
-}
-
-/// What a thread does in the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InKernel {
-    /// It is not blocked.
-    Running,
-    /// It is blocked, in a system call or, where there is no number, in a fault or an interrupt.
-    Blocked {
-        /// The number of the call.
-        call: Option<u64>,
-        /// Its arguments.
-        arguments: [u64; 6],
-        /// The stack pointer.
-        stack: u64,
-        /// The address of its next instruction.
-        instruction: u64,
-    },
 }
 
 /// Why a thread was not stopped.

@@ -26,11 +26,11 @@
 
 use std::{mem, time::Duration};
 
-use base::Registers;
+use base::{InKernel, Registers};
 
 use super::{
     activity::{activity, is_out_of_reach, missing, seen, wait_in},
-    kernel::{Answer, Group, Identity, InKernel, Lent, NotStopped, Question, ThreadFacts},
+    kernel::{Answer, Group, Identity, Lent, NotStopped, Question, ThreadFacts},
     reader::{Known, Reader},
 };
 use crate::{

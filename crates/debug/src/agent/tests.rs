@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use base::InKernel;
+
 use super::{
     fake::{FakeProcess, FakeThread, Node, STARTED},
-    kernel::{InKernel, NotStopped},
+    kernel::NotStopped,
     *,
 };
 use crate::stack::Activity;

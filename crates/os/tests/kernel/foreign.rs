@@ -2,9 +2,9 @@
 
 use std::{os::fd::AsFd, time::Duration};
 
-use base::Signal;
+use base::{InKernel, Signal};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
-use os::{ChildEvent, Forked, InKernel, NotStopped, Pid, ReadOutcome, StoppedThread, Trace};
+use os::{ChildEvent, Forked, NotStopped, Pid, ReadOutcome, StoppedThread, Trace};
 
 use crate::{
     Test,

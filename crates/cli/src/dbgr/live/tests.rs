@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command},
 };
 
-use base::Rank;
+use base::{InKernel, Rank};
 use debug::{
     agent::Agent,
     proto::{Extent, Proc},
@@ -15,7 +15,6 @@ use debug::{
     stack::{Frames, Missing, Seen, Snapshot},
     target::{self, Wish},
 };
-use os::InKernel;
 
 use super::*;
 use crate::dbgr::{
