@@ -7,7 +7,7 @@
 //! | state | input | next |
 //! |---|---|---|
 //! | `Idle` | a command | `Listing`, or for [`Action::Describe`] `Describing` |
-//! | `Listing` | the processes | `Owning` where users have to be known, else `Looking` |
+//! | `Listing` | the processes | `Owning` if the sample has neighbors and there may be some, else `Looking` |
 //! | `Owning` | their users | `Looking` |
 //! | `Looking` | an answer | the next step of the `probe`; the next process; the reply, and `Idle` |
 //! | `Describing` | an answer | the next rank; the reply, and `Idle` |
@@ -337,18 +337,25 @@ impl Agent {
             (State::Listing(order), Answer::Processes(processes)) => {
                 let procs = self.chosen(&order.ranks);
                 let around = Around::new(processes, &procs, self.own);
-                let pids = around.unowned();
+                // Neighbors are of use only where it is seen whether they work.
+                let pids = match order.action {
+                    Action::Sample(Extent::Everybody) => around.unowned(),
+                    Action::Sample(Extent::Children) | Action::Stacks(_) | Action::Describe => {
+                        Vec::new()
+                    }
+                };
                 if pids.is_empty() {
-                    self.look(order, &around, &BTreeMap::new());
+                    self.look(order, around);
                 } else {
                     self.ask(Question::Owners { pids: pids.clone() });
                     self.state = State::Owning(order, around, pids);
                 }
             }
-            (State::Owning(order, around, pids), Answer::Owners(owners)) => {
+            (State::Owning(order, mut around, pids), Answer::Owners(owners)) => {
                 let owners = pids.into_iter().zip(owners);
                 let owners = owners.filter_map(|(pid, owner)| Some((pid, owner?)));
-                self.look(order, &around, &owners.collect());
+                around.own(&owners.collect());
+                self.look(order, around);
             }
             (State::Looking(work), answer) => self.go_on(work, answer, lent),
             (State::Describing(order, mut describing), Answer::Arguments(arguments, started)) => {
@@ -389,10 +396,10 @@ impl Agent {
     }
 
     /// Looks at the ranks of a command, and at the processes below them.
-    fn look(&mut self, order: Order, around: &Around, owners: &BTreeMap<i32, u32>) {
+    fn look(&mut self, order: Order, around: Around) {
         let procs = self.chosen(&order.ranks);
-        let peers = around.peers(owners);
-        let (children, left_out) = around.children(&peers);
+        let (children, left_out) = around.children();
+        let peers = around.into_peers();
         self.left_out = self.left_out.max(left_out);
         let ranks = procs.into_iter();
         let ranks = ranks.map(|(rank, proc)| Subject::Rank(rank, proc));

@@ -10,7 +10,6 @@
 //! that they have. So neighbors matter only to programs that name one of the functions which do that ([`Joining`]).
 
 use std::{
-    cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
@@ -18,7 +17,7 @@ use std::{
 use base::{NodeId, Rank};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{samples::Sample, target::is_launcher};
+use crate::{agent::kernel::Process, samples::Sample, target::is_launcher};
 
 /// Levels between a rank and the processes above or below it.
 const MAX_DEPTH: usize = 64;
@@ -28,19 +27,6 @@ const LITTLE: u32 = 100;
 const TICKS: Duration = Duration::from_millis(20);
 /// The first process, to which all go whose parent has ended.
 const INIT: i32 = 1;
-
-/// A process of this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// Its number.
-    pub pid: i32,
-    /// Who has started it, or has inherited it.
-    pub parent: i32,
-    /// The name of its command.
-    pub name: String,
-    /// The processor time that it has used, with that of the children that it has taken note of.
-    pub cpu: Duration,
-}
 
 /// Some processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,16 +76,15 @@ pub enum Work {
 }
 
 impl LocalPeers {
-    /// What of these processes matters to a job with these ranks, for us, who look. `owner` gives the user of a process, where
-    /// that is known; it is asked for few of them, because the answer costs a read of a file.
+    /// Finds the peers of some ranks among the processes of a node, except the neighbors. Also returns the processes below
+    /// other launchers: those of them are neighbors that belong to the user of a rank, which costs a read of a file for each.
+    /// `own` is the pid of the process that takes the sample.
     #[must_use]
     pub fn of(
-        processes: &[Process],
+        all: &BTreeMap<i32, Process>,
         ranks: &BTreeMap<Rank, i32>,
         own: i32,
-        owner: impl Fn(i32) -> Option<u32>,
-    ) -> Self {
-        let all: BTreeMap<i32, &Process> = processes.iter().map(|it| (it.pid, it)).collect();
+    ) -> (Self, BTreeSet<i32>) {
         let by_pid: BTreeMap<i32, Rank> = ranks.iter().map(|(&rank, &pid)| (pid, rank)).collect();
         let above = |pid: i32| {
             let parent = |pid: &i32| all.get(pid).map(|it| it.parent).filter(|&it| it > 0);
@@ -115,11 +100,9 @@ impl LocalPeers {
             .values()
             .filter_map(|&pid| root(above(pid), &is_launcher))
             .collect();
-        let users: LazyCell<BTreeSet<u32>, _> =
-            LazyCell::new(|| ranks.values().filter_map(|&pid| owner(pid)).collect());
         let mut peers = Self::default();
-        for process in processes {
-            let pid = process.pid;
+        let mut of_others = BTreeSet::new();
+        for (&pid, process) in all {
             if by_pid.contains_key(&pid) || is_launcher(pid) || nobody.contains(&pid) {
                 continue;
             }
@@ -131,13 +114,11 @@ impl LocalPeers {
                 if is_launcher(process.parent) {
                     peers.jobs.insert(pid);
                 }
-            } else if above(pid).any(is_anothers)
-                && owner(pid).is_some_and(|it| users.contains(&it))
-            {
-                peers.neighbors.add(process);
+            } else if above(pid).any(is_anothers) {
+                of_others.insert(pid);
             }
         }
-        peers
+        (peers, of_others)
     }
 }
 
@@ -243,7 +224,8 @@ impl<'de> Deserialize<'de> for Peers {
 }
 
 impl PeerGroup {
-    fn add(&mut self, process: &Process) {
+    /// Adds a process.
+    pub(crate) fn add(&mut self, process: &Process) {
         self.pids.insert(process.pid);
         self.cpu = self.cpu.saturating_add(process.cpu);
     }
@@ -279,19 +261,23 @@ mod tests {
 
     /// `pid parent name` each.
     fn peers(processes: &[(i32, i32, &str)], ranks: &[i32]) -> LocalPeers {
-        let process = |&(pid, parent, name): &(i32, i32, &str)| Process {
-            pid,
-            parent,
-            name: name.to_owned(),
-            cpu: Duration::from_millis(1),
+        let process = |&(pid, parent, name): &(i32, i32, &str)| {
+            let process = Process {
+                pid,
+                parent,
+                name: name.to_owned(),
+                state: 'S',
+                started: 0,
+                cpu: Duration::from_millis(1),
+            };
+            (pid, process)
         };
-        let owner = |pid: i32| {
-            let of = processes.iter().find(|it| it.0 == pid)?;
-            Some(if of.2 == "other" { 2000 } else { 1000 })
-        };
-        let listed: Vec<Process> = processes.iter().map(process).collect();
+        let all = processes.iter().map(process).collect();
         let ranks = ranks.iter().zip(0..).map(|(&pid, rank)| (Rank(rank), pid));
-        LocalPeers::of(&listed, &ranks.collect(), 99, owner)
+        let (mut peers, of_others) = LocalPeers::of(&all, &ranks.collect(), 99);
+        let of_user = of_others.iter().filter(|pid| all[*pid].name != "other");
+        of_user.for_each(|pid| peers.neighbors.add(&all[pid]));
+        peers
     }
 
     fn pids(group: &PeerGroup) -> Vec<i32> {

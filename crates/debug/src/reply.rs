@@ -200,6 +200,14 @@ impl PartialSample {
 
     /// Takes in other ranks.
     pub fn merge(&mut self, other: Self) {
+        if self.snapshot.is_empty() && self.frames.is_empty() {
+            *self = other;
+            let Snapshot {
+                procs, children, ..
+            } = &mut self.snapshot;
+            children.retain(|rank, _| procs.contains_key(rank));
+            return;
+        }
         let mut other = other.with_frames_in(&mut self.frames);
         for (rank, seen) in other.procs {
             if let Entry::Vacant(vacant) = self.snapshot.procs.entry(rank) {
@@ -215,21 +223,28 @@ impl PartialSample {
     /// The snapshot, with its frames in another table.
     #[must_use]
     pub fn with_frames_in(mut self, frames: &mut Frames) -> Snapshot {
+        if frames.is_empty() {
+            *frames = self.frames;
+            return self.snapshot;
+        }
         let translation = frames.absorb(&self.frames);
-        renumber(&mut self.snapshot, |frame| {
-            translation.get(frame.index()).copied()
-        });
+        let mut numbers = translation.iter().enumerate();
+        if numbers.any(|(old, new)| old != new.index()) {
+            renumber(&mut self.snapshot, |frame| {
+                translation.get(frame.index()).copied()
+            });
+        }
         self.snapshot
     }
 
-    /// The part of a snapshot whose frames are in a larger table: with a table of its own, which has no other.
+    /// The part of a snapshot whose frames are in a larger table: with a table of its own, which has no other frames.
     #[must_use]
     pub fn cut(frames: &Frames, mut snapshot: Snapshot) -> Self {
         let mut own = Frames::new();
-        let mut known: BTreeMap<FrameId, FrameId> = BTreeMap::new();
+        let mut known: Vec<Option<FrameId>> = vec![None; frames.len()];
         renumber(&mut snapshot, |frame| {
-            let new = known.entry(frame);
-            Some(*new.or_insert_with(|| own.adopt(frames, frame)))
+            let new = known.get_mut(frame.index())?;
+            Some(*new.get_or_insert_with(|| own.adopt(frames, frame)))
         });
         Self {
             frames: own,

@@ -192,6 +192,12 @@ impl Snapshot {
         self.procs.values().chain(children.map(|child| &child.seen))
     }
 
+    /// Returns true if the snapshot has neither ranks nor other processes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.procs.is_empty() && self.peers.0.is_empty() && self.children.is_empty()
+    }
+
     /// Whether every frame that a stack means is in this table.
     #[must_use]
     pub fn is_within(&self, frames: &Frames) -> bool {

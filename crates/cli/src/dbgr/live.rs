@@ -186,21 +186,29 @@ fn processes() -> Vec<Process> {
 
 fn identity(pid: i32, through: Option<i32>) -> (Answer, Pid) {
     let pid = Pid::from_raw(pid);
-    let through = through.map_or_else(|| os::living_thread_of(pid), Pid::from_raw);
-    let identity = os::inspect(pid).map(|process| {
-        let loaded = if through == pid {
-            process.loaded
-        } else {
-            os::inspect(through).map_or_else(os::Loaded::default, |thread| thread.loaded)
-        };
-        let identity = Identity {
-            started: process.start_time,
-            code: loaded.code,
-            stack: loaded.stack,
-        };
-        (through.as_raw(), identity)
-    });
-    (Answer::Identity(identity), through)
+    let Some(process) = os::inspect(pid) else {
+        return (Answer::Identity(None), pid);
+    };
+    let through = match through {
+        Some(through) => Pid::from_raw(through),
+        // The state is that of the first thread: others may live on.
+        None if matches!(process.state, 'Z' | 'X') => os::living_thread_of(pid),
+        None => pid,
+    };
+    let loaded = if through == pid {
+        process.loaded
+    } else {
+        os::inspect(through).map_or_else(os::Loaded::default, |thread| thread.loaded)
+    };
+    let identity = Identity {
+        started: process.start_time,
+        code: loaded.code,
+        stack: loaded.stack,
+    };
+    (
+        Answer::Identity(Some((through.as_raw(), identity))),
+        through,
+    )
 }
 
 fn thread(pid: i32, tid: i32) -> Answer {

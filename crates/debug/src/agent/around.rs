@@ -1,50 +1,37 @@
-//! The processes beside the ranks, at one moment: who of them matters, and who is looked at.
+//! The processes of a node at one moment: which of them are peers of the ranks, and which are sampled.
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::Rank;
 
 use super::kernel::Process;
-use crate::{
-    peers::{self, LocalPeers},
-    proto::Proc,
-};
+use crate::{peers::LocalPeers, proto::Proc};
 
-/// Processes below one rank that are looked at.
+/// Processes below one rank that are sampled.
 pub const MAX_CHILDREN: usize = 64;
-/// Processes below all ranks of a node that are looked at.
+/// Processes below all ranks of a node that are sampled.
 pub const MAX_ALL_CHILDREN: usize = 1024;
 
-/// Who lives at one moment.
+/// The living processes of a node.
 #[derive(Debug)]
 pub(super) struct Around {
-    /// All of them: who has one of their numbers later may be another.
+    /// Every process that was listed. A pid that is looked up again later may belong to another process.
     processes: BTreeMap<i32, Process>,
-    listed: Vec<peers::Process>,
-    /// The ranks that are there. Those that have ended have no peers: their numbers were used again.
+    /// The ranks that are alive. An exited rank has no peers, because its pid may be that of another process.
     ranks: BTreeMap<Rank, i32>,
-    /// The agent's own process.
-    own: i32,
+    /// The peers of these ranks; the neighbors come with the owners.
+    peers: LocalPeers,
+    /// Processes below other launchers, which are neighbors if the user of a rank owns them.
+    of_others: BTreeSet<i32>,
 }
 
 impl Around {
-    /// Of all processes those that live, and of the ranks those that are among them.
+    /// Sorts out all processes of a node. `own` is the pid of the agent.
     pub(super) fn new(all: Vec<Process>, procs: &BTreeMap<Rank, Proc>, own: i32) -> Self {
         let living = all.into_iter();
         let living = living.filter(|process| !matches!(process.state, 'Z' | 'X'));
         let processes: BTreeMap<i32, Process> =
             living.map(|process| (process.pid, process)).collect();
-        let listed = processes.values();
-        let listed = listed.map(|process| peers::Process {
-            pid: process.pid,
-            parent: process.parent,
-            name: process.name.clone(),
-            cpu: process.cpu,
-        });
-        let listed = listed.collect();
         let is_there = |proc: &Proc| {
             let process = processes.get(&proc.pid);
             process.is_some_and(|process| process.started == proc.started)
@@ -52,36 +39,41 @@ impl Around {
         let ranks = procs.iter();
         let ranks = ranks.filter(|(_, proc)| is_there(proc));
         let ranks = ranks.map(|(&rank, proc)| (rank, proc.pid)).collect();
+        let (peers, of_others) = LocalPeers::of(&processes, &ranks, own);
         Self {
             processes,
-            listed,
             ranks,
-            own,
+            peers,
+            of_others,
         }
     }
 
-    /// Processes whose users must be known to tell who matters. They are few: each costs a step of the host.
+    /// The processes whose owners decide who is a neighbor. They are few: each costs a step of the host.
     pub(super) fn unowned(&self) -> Vec<i32> {
-        let asked = RefCell::new(BTreeSet::new());
-        // Only where a process has an owner, those of the ranks are asked for.
-        let owner = |pid| {
-            asked.borrow_mut().insert(pid);
-            Some(0)
-        };
-        let _ = LocalPeers::of(&self.listed, &self.ranks, self.own, owner);
-        asked.into_inner().into_iter().collect()
+        if self.of_others.is_empty() {
+            return Vec::new();
+        }
+        let ranks = self.ranks.values();
+        let pids: BTreeSet<i32> = self.of_others.iter().chain(ranks).copied().collect();
+        pids.into_iter().collect()
     }
 
-    /// Who matters.
-    pub(super) fn peers(&self, owners: &BTreeMap<i32, u32>) -> LocalPeers {
-        let owner = |pid| owners.get(&pid).copied();
-        LocalPeers::of(&self.listed, &self.ranks, self.own, owner)
+    /// Adds the neighbors, from the owners of the processes that [`Self::unowned`] returned.
+    pub(super) fn own(&mut self, owners: &BTreeMap<i32, u32>) {
+        let users = self.ranks.values().filter_map(|pid| owners.get(pid));
+        let users: BTreeSet<u32> = users.copied().collect();
+        for pid in &self.of_others {
+            let is_neighbor = owners.get(pid).is_some_and(|user| users.contains(user));
+            if let Some(process) = self.processes.get(pid).filter(|_| is_neighbor) {
+                self.peers.neighbors.add(process);
+            }
+        }
     }
 
-    /// The processes below ranks, as far as they are looked at, and how many more there are.
-    pub(super) fn children(&self, peers: &LocalPeers) -> (Vec<(Rank, Process)>, usize) {
-        let all: usize = peers.below.values().map(|group| group.pids.len()).sum();
-        let below = peers.below.iter();
+    /// The processes below ranks that are sampled, and how many more there are.
+    pub(super) fn children(&self) -> (Vec<(Rank, Process)>, usize) {
+        let below = self.peers.below.iter();
+        let all: usize = below.clone().map(|(_, group)| group.pids.len()).sum();
         let below = below.flat_map(|(&rank, group)| {
             let pids = group.pids.iter().take(MAX_CHILDREN);
             pids.map(move |pid| (rank, pid))
@@ -90,5 +82,10 @@ impl Around {
         let found: Vec<_> = found.take(MAX_ALL_CHILDREN).collect();
         let left_out = all.saturating_sub(found.len());
         (found, left_out)
+    }
+
+    /// The peers of the ranks.
+    pub(super) fn into_peers(self) -> LocalPeers {
+        self.peers
     }
 }

@@ -291,6 +291,10 @@ fn what_another_launcher_of_the_same_user_has_started_is_a_neighbor() {
         panic!("it answers");
     };
     assert!(node.asked.contains(&"owners".to_owned()));
+    // A sample without peers needs no owners: nobody can tell from one sample who works.
+    node.asked.clear();
+    sample(&mut node);
+    assert!(!node.asked.contains(&"owners".to_owned()));
     let peers = &all.snapshot.peers.0[&NodeId(0)];
     assert_eq!(peers.neighbors.pids, [61].into());
 }
