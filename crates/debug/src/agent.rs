@@ -502,6 +502,7 @@ impl Agent {
             Action::Sample(extent) => {
                 if extent == Extent::Everybody {
                     let procs = self.chosen(&order.ranks);
+                    peers.ranks = procs.keys().copied().collect();
                     peers.joining = self.reader.joining(procs.values().map(|proc| proc.pid));
                     snapshot.peers = Peers::of(self.node, peers);
                 }
@@ -539,6 +540,7 @@ impl Agent {
             processors: first_threads.map(|(&rank, &tid)| (rank, tid)).collect(),
             made: Description {
                 ranks: procs.keys().copied().collect(),
+                hosts: BTreeMap::new(),
                 crowded: crowded
                     .map(|(&pid, &threads)| {
                         let (threads, looked_at) = (threads as u64, most as u64);

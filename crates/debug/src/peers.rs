@@ -11,11 +11,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     time::Duration,
 };
 
-use base::{NodeId, Rank};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use base::{NodeId, Rank, RankSet};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
 
 use crate::{agent::kernel::Process, samples::Sample, target::is_launcher};
 
@@ -40,6 +44,12 @@ pub struct PeerGroup {
 /// All processes that matter to a job, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalPeers {
+    /// The name of the node's host, which the session knows; empty until the session has it.
+    #[serde(default)]
+    pub host: String,
+    /// The ranks of the sample that are on the node.
+    #[serde(default)]
+    pub ranks: RankSet,
     /// What each rank has started, where that is anything.
     pub below: BTreeMap<Rank, PeerGroup>,
     /// What the launcher of the job, or the parent of its ranks, has started beside them.
@@ -190,15 +200,9 @@ impl Peers {
     }
 }
 
-/// What is written of a job on one node is what was written before there were several.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Written<One, Several> {
-    One(One),
-    Several(Several),
-}
-
 impl Serialize for Peers {
+    /// As text the peers of node 0 alone are its fields, as before there were several nodes; otherwise the fields of each node
+    /// stand under its number.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if !serializer.is_human_readable() {
             return self.0.serialize(serializer);
@@ -216,10 +220,41 @@ impl<'de> Deserialize<'de> for Peers {
         if !deserializer.is_human_readable() {
             return BTreeMap::deserialize(deserializer).map(Self);
         }
-        Ok(match Written::deserialize(deserializer)? {
-            Written::One(peers) => Self::of(NodeId(0), peers),
-            Written::Several(nodes) => Self(nodes),
-        })
+        deserializer.deserialize_map(Text)
+    }
+}
+
+/// Reads both forms of text: the fields of one node, or several nodes by their numbers. An untagged enum would not do, because it
+/// keeps keys as text and then refuses ranks and nodes as keys.
+struct Text;
+
+impl<'de> Visitor<'de> for Text {
+    type Value = Peers;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the peers of one node, or of several nodes by number")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Peers, A::Error> {
+        let mut peers = Peers::default();
+        while let Some(key) = map.next_key::<String>()? {
+            if let Ok(node) = key.parse() {
+                peers.0.insert(NodeId(node), map.next_value()?);
+                continue;
+            }
+            let one = peers.0.entry(NodeId(0)).or_default();
+            match &*key {
+                "host" => one.host = map.next_value()?,
+                "ranks" => one.ranks = map.next_value()?,
+                "below" => one.below = map.next_value()?,
+                "beside" => one.beside = map.next_value()?,
+                "jobs" => one.jobs = map.next_value()?,
+                "neighbors" => one.neighbors = map.next_value()?,
+                "joining" => one.joining = map.next_value()?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(peers)
     }
 }
 
@@ -433,5 +468,24 @@ mod tests {
         assert_eq!(work(&[group(&[7], 10), group(&[7], 90)]), Work::AtWork);
         assert_eq!(work(&[group(&[7], 10), group(&[8], 10)]), Work::AtWork);
         assert_eq!(work(&[group(&[], 0), group(&[], 0)]), Work::Idle);
+    }
+
+    #[test]
+    fn peers_come_back_from_text_as_they_were() {
+        let local = LocalPeers {
+            host: "n1".to_owned(),
+            ranks: RankSet::range(2..5),
+            below: [(Rank(3), PeerGroup::default())].into(),
+            jobs: [9].into(),
+            joining: Joining::Possible,
+            ..LocalPeers::default()
+        };
+        for nodes in [&[0][..], &[1], &[0, 1], &[3, 12]] {
+            let nodes = nodes.iter().map(|&node| (NodeId(node), local.clone()));
+            let peers = Peers(nodes.collect());
+            let text = serde_json::to_string(&peers).unwrap();
+            let back: Peers = serde_json::from_str(&text).unwrap();
+            assert_eq!(back, peers, "{text}");
+        }
     }
 }

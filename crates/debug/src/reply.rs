@@ -61,6 +61,8 @@ pub struct PartialStacks {
 pub struct Description {
     /// Ranks that this is about.
     pub ranks: RankSet,
+    /// The names of the nodes' hosts, which the session adds to what an agent answers.
+    pub hosts: BTreeMap<NodeId, String>,
     /// Processes of each node that had more threads than are looked at, in the largest sample.
     pub crowded: BTreeMap<(NodeId, i32), Crowded>,
     /// How many processes below ranks were not looked at on a node, in the sample with the most.
@@ -94,6 +96,21 @@ impl Partial {
             Self::Sample(part) => part.ranks(),
             Self::Stacks(part) => part.ranks(),
             Self::Description(part) => part.ranks.clone(),
+        }
+    }
+
+    /// Names the host of the only node that the answer is about. Agents do not name theirs: the session knows it.
+    pub fn name_host(&mut self, node: NodeId, host: &str) {
+        match self {
+            Self::Sample(part) => {
+                if let Some(peers) = part.snapshot.peers.0.get_mut(&node) {
+                    host.clone_into(&mut peers.host);
+                }
+            }
+            Self::Description(part) => {
+                part.hosts = BTreeMap::from([(node, host.to_owned())]);
+            }
+            Self::Stacks(_) => {}
         }
     }
 
@@ -179,6 +196,9 @@ impl PartialSample {
         let is_asked = |rank: &Rank| asked.contains(*rank);
         let snapshot = &self.snapshot;
         let peers = snapshot.peers.0.values();
+        if !peers.clone().all(|peers| are_asked(&peers.ranks, asked)) {
+            return Err(Fault::OtherRanks);
+        }
         let below = peers.flat_map(|peers| peers.below.keys());
         let ranks = snapshot.procs.keys().chain(snapshot.children.keys());
         if !ranks.chain(below).all(is_asked) {
@@ -344,6 +364,7 @@ impl Description {
     /// Takes in other ranks.
     pub fn merge(&mut self, other: Self) {
         self.ranks = self.ranks.union(&other.ranks);
+        self.hosts.extend(other.hosts);
         for (process, threads) in other.crowded {
             let most = self.crowded.entry(process).or_default();
             *most = threads.max(*most);
@@ -370,9 +391,14 @@ impl Description {
 
     /// What is not in the samples, in sentences.
     pub fn doubts(&self) -> impl Iterator<Item = String> {
-        let crowded = self.crowded.iter().map(|((_, pid), crowded)| {
+        let crowded = self.crowded.iter().map(|((node, pid), crowded)| {
             let Crowded { threads, looked_at } = crowded;
-            format!("process {pid} has {threads} threads, of which {looked_at} were looked at")
+            // On one node the number alone says which process it is.
+            let host = self.hosts.get(node).filter(|_| self.hosts.len() > 1);
+            let host = host.map_or_else(String::new, |host| format!(" on host {host}"));
+            format!(
+                "process {pid}{host} has {threads} threads, of which {looked_at} were looked at"
+            )
         });
         let left_out = self.left_out.values().copied();
         let left_out = left_out.fold(0, u64::saturating_add);

@@ -382,11 +382,12 @@ impl Session {
         };
         match message {
             FromAgent::Refused { .. } => command.give_up(node, &Missing::AgentRefused(host)),
-            FromAgent::Done { part, .. } => {
+            FromAgent::Done { mut part, .. } => {
                 let asked = &waiting.ranks;
                 if let Err(fault) = part.check(node, asked) {
                     return self.distrust(node, fault);
                 }
+                part.name_host(node, &host);
                 let left_out = asked.difference(&part.ranks());
                 if command.answer.merge(part).is_err() {
                     return self.distrust(node, Fault::OtherAnswer);

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     agent::{
         SIGN_OF_LIFE,
-        fake::{FakeProcess, Node, STARTED},
+        fake::{FakeProcess, Node, OWN, STARTED},
     },
     peers::Peers,
     proto::Refusal,
@@ -492,6 +492,53 @@ fn a_verdict_over_two_nodes_sees_the_peers_of_each() {
     let all = recording.observe(Boundary::Known);
     assert_eq!(all.ranks.len(), 9);
     assert!(recording.is_whole());
+}
+
+#[test]
+fn what_is_seen_of_several_nodes_names_their_hosts() {
+    let mut pair = Pair::new();
+    for (&node, there) in &mut pair.nodes {
+        let agent = crate::agent::Agent::new(node, OWN, Detail::Folded);
+        there.agent = agent.with_max_threads(0);
+    }
+    for (node, host) in [(A, "n1"), (B, "n2")] {
+        let host = host.to_owned();
+        pair.tell(Input::Joined { node, host });
+    }
+    let worker = FakeProcess::new(200, pid(5), "worker", "main");
+    let node = pair.nodes.get_mut(&B).unwrap();
+    node.processes.insert(200, worker);
+    let mut ask = |action| {
+        pair.command(action);
+        pair.send();
+        pair.deliver(B);
+        pair.deliver(A);
+        pair.reply().answer
+    };
+    let Partial::Sample(sample) = ask(Action::Sample(Extent::Everybody)) else {
+        panic!("samples were asked for");
+    };
+    let peers = serde_json::to_value(&sample.snapshot.peers).unwrap();
+    assert_eq!(
+        (&peers["0"]["host"], &peers["0"]["ranks"]),
+        (&"n1".into(), &"0-3".into())
+    );
+    assert_eq!(
+        (&peers["1"]["host"], &peers["1"]["ranks"]),
+        (&"n2".into(), &"4-7".into())
+    );
+    assert_eq!(peers["1"]["below"]["5"]["pids"], serde_json::json!([200]));
+    let Partial::Description(description) = ask(Action::Describe) else {
+        panic!("a description was asked for");
+    };
+    let doubts: Vec<String> = description.doubts().collect();
+    let [first, .., last] = &doubts[..] else {
+        panic!("{doubts:?}");
+    };
+    insta::assert_snapshot!(format!("{first}\n{last}"), @"
+    process 100 on host n1 has 1 threads, of which 0 were looked at
+    process 200 on host n2 has 1 threads, of which 0 were looked at
+    ");
 }
 
 /// What one agent answers for its ranks, from some numbers: two agents never have the same rank.
