@@ -45,26 +45,21 @@ use self::{
 use crate::{
     peers::{LocalPeers, Peers},
     proto::{Action, CommandId, Extent, FromAgent, Proc, Refusal, ToAgent},
-    reply::{Crowded, Description, Partial, PartialSample, PartialStacks},
+    reply::{
+        Crowded, Description, MAX_COMMAND, MAX_COMMANDS, MAX_THREADS, Partial, PartialSample,
+        PartialStacks,
+    },
     report::{Command, Detail, Shown},
-    stack::{Child, Missing, Seen, Snapshot},
+    snapshot::{Child, Snapshot},
+    stack::{Missing, Seen},
 };
 
-pub use self::{
-    around::{MAX_ALL_CHILDREN, MAX_CHILDREN},
-    probe::MAX_STACK_COPY,
-    reader::{MAX_BUILDS, MAX_THREADS},
-};
+pub use self::{around::MAX_CHILDREN, probe::MAX_STACK_COPY};
 
 /// Commands that wait while one is carried out.
 pub const MAX_ORDERS: usize = 16;
 /// From one sign of life to the next.
 pub const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// Ranks of a node of which the command line is read.
-pub const MAX_COMMANDS: usize = 64;
-/// Letters of a command line that are kept.
-pub const MAX_COMMAND: usize = 1_000;
-
 /// What an agent is told.
 #[derive(Debug)]
 pub enum Input<'a> {

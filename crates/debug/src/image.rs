@@ -23,12 +23,12 @@ use object::{
     CompressedData, CompressionFormat, LittleEndian, ObjectSection, elf,
     read::elf::{ElfFile64, ProgramHeader},
 };
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
     known,
     maps::Mapping,
-    peers::Joining,
     stack::{Frame, FrameKind, Source},
 };
 use lines::Lines;
@@ -48,6 +48,17 @@ pub struct Image {
     symbols: OnceCell<Symbols>,
     joining: OnceCell<Joining>,
     lines: OnceCell<Option<Lines>>,
+}
+
+/// Whether a program can join its job with that of another launcher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Joining {
+    /// It names no function that does that.
+    #[default]
+    Never,
+    /// It names such a function, which it may or may not have called.
+    Possible,
 }
 
 /// Sections with unwinding rules, and where they stand.

@@ -19,6 +19,7 @@ pub mod reply;
 pub mod report;
 pub mod samples;
 pub mod session;
+pub mod snapshot;
 pub mod stack;
 pub mod target;
 pub mod tree;

@@ -21,14 +21,10 @@ use serde::{
     de::{IgnoredAny, MapAccess, Visitor},
 };
 
-use crate::{agent::kernel::Process, samples::Sample, target::is_launcher};
+use crate::{agent::kernel::Process, image::Joining, target::is_launcher};
 
 /// Levels between a rank and the processes above or below it.
 const MAX_DEPTH: usize = 64;
-/// Whoever has a processor for less than one part in so many of the time waits as well.
-const LITTLE: u32 = 100;
-/// Processor time that is no work: the kernel counts it in ticks, of which each of two looks may be wrong by one.
-const TICKS: Duration = Duration::from_millis(20);
 /// The first process, to which all go whose parent has ended.
 const INIT: i32 = 1;
 
@@ -62,27 +58,6 @@ pub struct LocalPeers {
     /// Whether the job can have joined one of theirs.
     #[serde(default)]
     pub joining: Joining,
-}
-
-/// Whether a program can join its job with that of another launcher.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Joining {
-    /// It names no function that does that.
-    #[default]
-    Never,
-    /// It names one; whether it has called that is not known.
-    Possible,
-}
-
-/// What processes that are no ranks have done in all looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Work {
-    /// There are none, or they wait.
-    #[default]
-    Idle,
-    /// They have used a processor, or some have come or gone.
-    AtWork,
 }
 
 impl LocalPeers {
@@ -168,36 +143,6 @@ impl Peers {
         let joining = self.0.values().map(|it| it.joining);
         joining.max().unwrap_or_default()
     }
-
-    /// What those below a rank have done in all looks.
-    #[must_use]
-    pub fn work_below(samples: &[Sample], rank: Rank, span: Duration) -> Work {
-        PeerGroup::work(samples.iter().map(|it| it.snapshot.peers.below(rank)), span)
-    }
-
-    /// What those beside the ranks have done in all looks.
-    #[must_use]
-    pub fn work_beside(samples: &[Sample], span: Duration) -> Work {
-        Self::work(samples, span, |peers| &peers.beside)
-    }
-
-    /// What the neighbors have done in all looks.
-    #[must_use]
-    pub fn work_of_neighbors(samples: &[Sample], span: Duration) -> Work {
-        Self::work(samples, span, |peers| &peers.neighbors)
-    }
-
-    /// What some of each node have done in all looks.
-    fn work(samples: &[Sample], span: Duration, which: fn(&LocalPeers) -> &PeerGroup) -> Work {
-        let nodes = samples.iter().flat_map(|it| it.snapshot.peers.0.keys());
-        let nodes: BTreeSet<NodeId> = nodes.copied().collect();
-        let work = nodes.into_iter().map(|node| {
-            let groups = samples.iter();
-            let groups = groups.map(|it| it.snapshot.peers.0.get(&node).map(which));
-            PeerGroup::work(groups, span)
-        });
-        work.max().unwrap_or_default()
-    }
 }
 
 impl Serialize for Peers {
@@ -263,20 +208,6 @@ impl PeerGroup {
     pub(crate) fn add(&mut self, process: &Process) {
         self.pids.insert(process.pid);
         self.cpu = self.cpu.saturating_add(process.cpu);
-    }
-
-    fn work<'a>(mut looks: impl Iterator<Item = Option<&'a Self>>, span: Duration) -> Work {
-        let Some(first) = looks.next() else {
-            return Work::Idle;
-        };
-        let time = |group: Option<&Self>| group.map_or(Duration::ZERO, |it| it.cpu);
-        let pids = |group: Option<&'a Self>| group.map(|it| &it.pids).filter(|it| !it.is_empty());
-        let limit = time(first).saturating_add(span / LITTLE + TICKS);
-        if looks.all(|look| pids(look) == pids(first) && time(look) <= limit) {
-            Work::Idle
-        } else {
-            Work::AtWork
-        }
     }
 }
 
@@ -452,22 +383,6 @@ mod tests {
         let found = peers(&script, &[10]);
         assert_eq!(pids(&found.neighbors), [20, 41]);
         assert!(found.beside.pids.is_empty());
-    }
-
-    #[test]
-    fn who_uses_a_processor_or_comes_or_goes_is_at_work() {
-        let group = |pids: &[i32], ms| PeerGroup {
-            pids: pids.iter().copied().collect(),
-            cpu: Duration::from_millis(ms),
-        };
-        let work = |looks: &[PeerGroup]| {
-            let looks = looks.iter().map(Some);
-            PeerGroup::work(looks, Duration::from_secs(2))
-        };
-        assert_eq!(work(&[group(&[7], 10), group(&[7], 40)]), Work::Idle);
-        assert_eq!(work(&[group(&[7], 10), group(&[7], 90)]), Work::AtWork);
-        assert_eq!(work(&[group(&[7], 10), group(&[8], 10)]), Work::AtWork);
-        assert_eq!(work(&[group(&[], 0), group(&[], 0)]), Work::Idle);
     }
 
     #[test]

@@ -13,15 +13,26 @@ use base::{NodeId, Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent::{MAX_ALL_CHILDREN, MAX_BUILDS, MAX_COMMAND, MAX_COMMANDS, MAX_THREADS},
     report::{Command, Merged},
-    session::Fault,
-    stack::{FrameId, Frames, Missing, Seen, Snapshot, Thread},
+    snapshot::Snapshot,
+    stack::{Frames, Missing, Seen},
     tree::{self, Threads},
     unwind::Build,
 };
 
 pub use self::wire::{MAX_FRAMES, MAX_NAME, Malformed};
+
+/// Threads of one process that are sampled: for each more of them the first would have moved on further.
+pub const MAX_THREADS: usize = 1 << 14;
+/// Builds of programs that a report names.
+pub const MAX_BUILDS: usize = 64;
+/// Processes below all ranks of a node that are sampled.
+pub const MAX_ALL_CHILDREN: usize = 1024;
+
+/// Ranks of a node of which the command line is read.
+pub const MAX_COMMANDS: usize = 64;
+/// Letters of a command line that are kept.
+pub const MAX_COMMAND: usize = 1_000;
 
 /// The answer of one agent to one command, or of several to the same.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -82,6 +93,23 @@ pub struct Crowded {
     pub threads: u64,
     /// How many were looked at.
     pub looked_at: u64,
+}
+
+/// What an agent has done that none of ours does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It answers a command that there never was.
+    UnknownCommand,
+    /// It answers for ranks that it was not asked for.
+    OtherRanks,
+    /// It answers for another node.
+    OtherNode,
+    /// It answers something else than it was asked.
+    OtherAnswer,
+    /// It reports more threads, processes, ranks, builds or command lines than any agent does.
+    TooMuch,
+    /// It gives one rank two numbers of threads with the same stack.
+    CountedTwice,
 }
 
 /// Parts of two kinds: one of the agents has answered another question.
@@ -228,7 +256,9 @@ impl PartialSample {
             children.retain(|rank, _| procs.contains_key(rank));
             return;
         }
-        let mut other = other.with_frames_in(&mut self.frames);
+        let mut other = other
+            .snapshot
+            .with_frames_in(other.frames, &mut self.frames);
         for (rank, seen) in other.procs {
             if let Entry::Vacant(vacant) = self.snapshot.procs.entry(rank) {
                 vacant.insert(seen);
@@ -240,56 +270,11 @@ impl PartialSample {
         self.snapshot.peers.merge(other.peers);
     }
 
-    /// The snapshot, with its frames in another table.
-    #[must_use]
-    pub fn with_frames_in(mut self, frames: &mut Frames) -> Snapshot {
-        if frames.is_empty() {
-            *frames = self.frames;
-            return self.snapshot;
-        }
-        let translation = frames.absorb(&self.frames);
-        let mut numbers = translation.iter().enumerate();
-        if numbers.any(|(old, new)| old != new.index()) {
-            renumber(&mut self.snapshot, |frame| {
-                translation.get(frame.index()).copied()
-            });
-        }
-        self.snapshot
-    }
-
     /// The part of a snapshot whose frames are in a larger table: with a table of its own, which has no other frames.
     #[must_use]
     pub fn cut(frames: &Frames, mut snapshot: Snapshot) -> Self {
-        let mut own = Frames::new();
-        let mut known: Vec<Option<FrameId>> = vec![None; frames.len()];
-        renumber(&mut snapshot, |frame| {
-            let new = known.get_mut(frame.index())?;
-            Some(*new.get_or_insert_with(|| own.adopt(frames, frame)))
-        });
-        Self {
-            frames: own,
-            snapshot,
-        }
-    }
-}
-
-/// Gives every frame of a snapshot a new number; one without leaves its stack.
-fn renumber(snapshot: &mut Snapshot, mut number: impl FnMut(FrameId) -> Option<FrameId>) {
-    let children = snapshot.children.values_mut().flatten();
-    let children = children.map(|child| &mut child.seen);
-    for seen in snapshot.procs.values_mut().chain(children) {
-        let Seen::Threads(threads) = seen else {
-            continue;
-        };
-        for Thread { stack, .. } in threads {
-            stack.frames.retain_mut(|frame| match number(*frame) {
-                Some(new) => {
-                    *frame = new;
-                    true
-                }
-                None => false,
-            });
-        }
+        let frames = snapshot.cut(frames);
+        Self { frames, snapshot }
     }
 }
 

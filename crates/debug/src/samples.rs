@@ -18,6 +18,7 @@ mod noise;
 pub(crate) mod script;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,14 +26,15 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    image::Joining,
     known::{self, Kind},
-    peers::{Joining, Peers, Work},
-    reply::PartialSample,
-    stack::{Activity, FrameId, Frames, Missing, Seen, Snapshot, Thread, Wait},
+    snapshot::Snapshot,
+    stack::{Activity, FrameId, Frames, Missing, Seen, Thread, Wait},
 };
 
 pub use boundary::{Boundary, Cut, Spot};
 pub use children::{ChildTrack, Followed};
+pub use work::Work;
 
 /// All ranks at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -182,9 +184,9 @@ impl Recording {
         observe(&self.frames, &self.samples, boundary)
     }
 
-    /// Adds a sample whose frames are in another table.
-    pub fn push(&mut self, at: Duration, part: PartialSample) {
-        let snapshot = part.with_frames_in(&mut self.frames);
+    /// Adds a snapshot with its own table of frames.
+    pub fn push(&mut self, at: Duration, frames: Frames, snapshot: Snapshot) {
+        let snapshot = snapshot.with_frames_in(frames, &mut self.frames);
         self.samples.push(Sample { at, snapshot });
     }
 
@@ -212,14 +214,14 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
             .map(|sample| sample.snapshot.procs.get(&rank))
             .collect();
         let mut track = follow(frames, &seen, span, boundary);
-        track.below = Peers::work_below(samples, rank, span);
+        track.below = Work::below(samples, rank, span);
         track.children = children::follow(frames, samples, rank, span, boundary);
         track.followed = children::followed(samples, rank, &track.children);
         ranks.insert(rank, track);
     }
     let several = samples.iter().any(|it| it.snapshot.peers.has_other_jobs());
     let joins = |sample: &Sample| sample.snapshot.peers.joining() == Joining::Possible;
-    let neighbors = match Peers::work_of_neighbors(samples, span) {
+    let neighbors = match Work::of_neighbors(samples, span) {
         _ if !samples.iter().any(joins) => Neighbors::Strangers,
         Work::Idle => Neighbors::Idle,
         Work::AtWork => Neighbors::AtWork,
@@ -228,7 +230,7 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
         span,
         looks: samples.len(),
         ranks,
-        beside: Peers::work_beside(samples, span),
+        beside: Work::beside(samples, span),
         jobs: if several { Jobs::Several } else { Jobs::One },
         neighbors,
     }

@@ -28,7 +28,7 @@ use base::{NodeId, Rank, RankSet, Time};
 
 use crate::{
     proto::{Action, CommandId, Extent, FromAgent, Proc, ToAgent},
-    reply::{Description, Partial, PartialSample, PartialStacks},
+    reply::{Description, Fault, Partial, PartialSample, PartialStacks},
     stack::Missing,
     target::{Target, Whereabouts},
 };
@@ -102,23 +102,6 @@ pub enum Dropped {
     Over,
     /// The command goes on, but this agent is not waited for any more: it was silent for too long, or has answered already.
     Late,
-}
-
-/// What an agent has done that none of ours does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// It answers a command that there never was.
-    UnknownCommand,
-    /// It answers for ranks that it was not asked for.
-    OtherRanks,
-    /// It answers for another node.
-    OtherNode,
-    /// It answers something else than it was asked.
-    OtherAnswer,
-    /// It reports more threads, processes, ranks, builds or command lines than any agent does.
-    TooMuch,
-    /// It gives one rank two numbers of threads with the same stack.
-    CountedTwice,
 }
 
 /// Why there is no command.

@@ -11,10 +11,7 @@ use std::{
     time::Duration,
 };
 
-use base::{Arch, Rank};
 use serde::{Deserialize, Serialize};
-
-use crate::{arch, peers::Peers};
 
 /// A place in a program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -127,12 +124,6 @@ const FUTEX_COMMAND: u64 = 0x7f;
 const FUTEX_PRIVATE: u64 = 0x80;
 
 impl Wait {
-    /// For what a thread sleeps that is in a system call of this machine with this number and these arguments.
-    #[must_use]
-    pub fn of_call(number: u64, arguments: &[u64; 6]) -> Self {
-        arch::wait_in(Arch::NATIVE, number, arguments)
-    }
-
     pub(crate) const fn of_futex(arguments: &[u64; 6]) -> Self {
         // FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI and FUTEX_LOCK_PI2 have a limit.
         let waits = matches!(arguments[1] & FUTEX_COMMAND, 0 | 6 | 9 | 11 | 13);
@@ -170,58 +161,6 @@ impl Wait {
         let found = WORDS.iter().find(|(word, _)| name.contains(word));
         found.map_or(Self::Other, |(_, wait)| *wait)
     }
-}
-
-/// All ranks at one moment, as far as they could be seen.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// What each rank of the target gave.
-    pub procs: BTreeMap<Rank, Seen>,
-    /// Who else was there; nobody in a snapshot that stands alone, for it takes two to tell who works.
-    #[serde(default, rename = "company")]
-    pub peers: Peers,
-    /// What each rank has started, and what that has: in the order of their numbers.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub children: BTreeMap<Rank, Vec<Child>>,
-}
-
-impl Snapshot {
-    /// What was seen of each process: of ranks, and of processes below them.
-    pub fn all_seen(&self) -> impl Iterator<Item = &Seen> {
-        let children = self.children.values().flatten();
-        self.procs.values().chain(children.map(|child| &child.seen))
-    }
-
-    /// Returns true if the snapshot has neither ranks nor other processes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.procs.is_empty() && self.peers.0.is_empty() && self.children.is_empty()
-    }
-
-    /// Whether every frame that a stack means is in this table.
-    #[must_use]
-    pub fn is_within(&self, frames: &Frames) -> bool {
-        self.all_seen().all(|seen| match seen {
-            Seen::Threads(threads) => {
-                let mut stacks = threads.iter().flat_map(|thread| &thread.stack.frames);
-                stacks.all(|id| id.index() < frames.len())
-            }
-            Seen::Missing(_) => true,
-        })
-    }
-}
-
-/// A process below a rank.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Child {
-    /// Its number.
-    pub pid: i32,
-    /// Who has started it: the rank, or another one below it.
-    pub parent: i32,
-    /// The name of its command, at most 15 bytes.
-    pub name: String,
-    /// What was seen of it.
-    pub seen: Seen,
 }
 
 /// What was seen of one process.

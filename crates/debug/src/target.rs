@@ -19,7 +19,6 @@ mod environment;
 mod mpir;
 mod names;
 mod outcome;
-mod parentage;
 mod permission;
 mod search;
 mod wrappers;

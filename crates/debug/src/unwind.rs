@@ -17,10 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     arch::{self, Caches, State, Unwinder},
-    image::{Files, Image, Reading, Section},
+    image::{Files, Image, Joining, Reading, Section},
     maps::{FileId, Mapping},
     memory::{Copied, Memory, Unreadable},
-    peers::Joining,
     stack::{End, Frame, FrameId, FrameKind, Frames, Stack},
 };
 use calls::{Effort, Left, To};

@@ -8,6 +8,7 @@ mod below;
 mod outlook;
 pub mod roles;
 pub mod rules;
+mod sentence;
 mod within;
 mod words;
 
@@ -24,8 +25,7 @@ use self::{
     rules::{Need, Odd, Rule},
 };
 use crate::{
-    peers::Work,
-    samples::{Jobs, Neighbors, Observation},
+    samples::{Jobs, Neighbors, Observation, Work},
     stack::{Activity, FrameId, Frames},
 };
 
@@ -170,19 +170,19 @@ fn verdict(frames: &Frames, all: &Observation, held: Held) -> Verdict {
     let rule = held.rule;
     let waiting = words::groups(frames, all, held.waiting.into_iter());
     let odd = words::groups(frames, all, held.odd.into_iter());
-    let mut sentence = words::sentence(frames, all, &waiting);
+    let mut sentence = sentence::sentence(frames, all, &waiting);
     sentence.push_str(", ");
     sentence.push_str(&words::since(all.span));
     if !odd.is_empty() {
         sentence.push_str("; ");
-        sentence.push_str(&words::sentence(frames, all, &odd));
+        sentence.push_str(&sentence::sentence(frames, all, &odd));
     }
     if !rule.means.is_empty() {
         sentence.push_str(": ");
         sentence.push_str(rule.means);
     }
-    let mut cites = words::cites(frames, all, &waiting);
-    cites.extend(words::cites(frames, all, &odd));
+    let mut cites = sentence::cites(frames, all, &waiting);
+    cites.extend(sentence::cites(frames, all, &odd));
     Verdict {
         rule: rule.id,
         confidence: held.need.confidence,

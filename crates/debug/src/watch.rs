@@ -20,7 +20,8 @@ use base::Rank;
 
 use crate::{
     samples::{Boundary, Crew, Motion, Observation, RankTrack, Recording, Sample, observe},
-    stack::{Activity, Frames, Missing, Snapshot},
+    snapshot::Snapshot,
+    stack::{Activity, Frames, Missing},
     verdict,
 };
 

@@ -18,9 +18,6 @@ use super::{Complaints, Source};
 /// A path of names, the crate first.
 type Names = Vec<String>;
 
-/// Crates that have circles still. None may join them.
-const NOT_YET: [&str; 1] = ["debug"];
-
 /// Re-exports that are followed at most.
 const MAX_STEPS: usize = 16;
 
@@ -34,7 +31,7 @@ struct Imports {
 pub(super) fn check(files: &[Source]) -> Complaints {
     let mut modules: BTreeMap<Names, Imports> = BTreeMap::new();
     for file in files {
-        let Some(names) = module_of(file).filter(|names| !NOT_YET.contains(&&*names[0])) else {
+        let Some(names) = module_of(file) else {
             continue;
         };
         // What does not parse is the compiler's matter.

@@ -100,7 +100,7 @@ pub(super) fn take(plan: Plan, local: &mut Local) -> (Recording, Ended, Duration
         let sample = local.sample(extent);
         let ended = Clock::now();
         looking += ended.since(began);
-        recording.push(schedule.end(ended), sample);
+        recording.push(schedule.end(ended), sample.frames, sample.snapshot);
         let Recording { frames, samples } = &recording;
         let Some(next) = schedule.next(frames, samples, ended) else {
             break;

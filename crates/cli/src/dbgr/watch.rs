@@ -278,7 +278,9 @@ impl<'a> Watcher<'a> {
         let at = self.begin.elapsed();
         self.local.follow(target);
         let sample = self.local.sample(Extent::Everybody);
-        let snapshot = sample.with_frames_in(&mut self.frames);
+        let snapshot = sample
+            .snapshot
+            .with_frames_in(sample.frames, &mut self.frames);
         let progress = progress(target);
         self.spent += self.begin.elapsed().saturating_sub(at);
         let look = Observed {

@@ -19,7 +19,7 @@ pub(super) fn activity(
             call: Some(call),
             arguments,
             ..
-        }) => Wait::of_call(call, &arguments),
+        }) => arch::wait_in(Arch::NATIVE, call, &arguments),
         _ => Wait::Other,
     };
     Some(match facts.state {

@@ -5,13 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::Rank;
 
 use super::kernel::Process;
-use crate::{peers::LocalPeers, proto::Proc};
+use crate::{peers::LocalPeers, proto::Proc, reply::MAX_ALL_CHILDREN};
 
 /// Processes below one rank that are sampled.
 pub const MAX_CHILDREN: usize = 64;
-/// Processes below all ranks of a node that are sampled.
-pub const MAX_ALL_CHILDREN: usize = 1024;
-
 /// The living processes of a node.
 #[derive(Debug)]
 pub(super) struct Around {

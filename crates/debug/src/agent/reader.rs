@@ -6,18 +6,14 @@ use base::Arch;
 
 use super::kernel::{Identity, Lent};
 use crate::{
-    image, maps,
-    peers::Joining,
-    python,
+    image::{self, Joining},
+    maps, python,
+    reply::{MAX_BUILDS, MAX_THREADS},
     report::Detail,
     stack::Frames,
     unwind::{Build, Code, Images},
 };
 
-/// Threads of one process that are looked at: for each more of them the first would have moved on further.
-pub const MAX_THREADS: usize = 1 << 14;
-/// Builds of programs that a report names.
-pub const MAX_BUILDS: usize = 64;
 /// Frames that are kept, beyond which what is known is forgotten and learnt anew.
 const MAX_FRAMES: usize = 200_000;
 

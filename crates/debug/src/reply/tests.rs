@@ -7,7 +7,7 @@ use crate::{
     peers::{LocalPeers, PeerGroup, Peers},
     report::{self, Detail, Report},
     samples::{Boundary, Recording},
-    stack::{Activity, End, Stack},
+    stack::{Activity, End, Stack, Thread},
     tree::{Ending, Tree, Which},
     wire,
 };
@@ -76,7 +76,7 @@ fn the_longest_times_overflow_nothing() {
             else {
                 panic!("{got:?}");
             };
-            recording.push(Duration::from_secs(at), sample);
+            recording.push(Duration::from_secs(at), sample.frames, sample.snapshot);
         }
         let all = recording.observe(Boundary::Known);
         assert_eq!(all.ranks[&Rank(0)].helpers.values().sum::<u32>(), 3);

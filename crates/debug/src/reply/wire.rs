@@ -10,7 +10,8 @@ use super::{PartialSample, PartialStacks};
 use crate::{
     peers::Peers,
     report::Merged,
-    stack::{Child, Frame, Frames, Missing, Seen, Snapshot},
+    snapshot::{Child, Snapshot},
+    stack::{Frame, Frames, Missing, Seen},
     tree::Tree,
 };
 

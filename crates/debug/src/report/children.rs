@@ -6,11 +6,21 @@ use std::collections::BTreeMap;
 use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
-use super::{counted, merged::Keeper};
+use super::counted;
 use crate::{
-    stack::{Activity, Child, FrameId, Seen, Thread},
+    snapshot::Child,
+    stack::{Activity, FrameId, Seen, Thread},
     tree::{Ending, Threads, Tree, Which},
 };
+
+/// Who keeps a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Keeper {
+    /// The program itself: its stack is shown.
+    Program,
+    /// A library, by what it is known for: it is only counted.
+    Library(String),
+}
 
 /// Those with one name, in one look.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -123,7 +133,8 @@ mod tests {
     use crate::{
         report::{Colour, Detail, Guides, Layout, Report, from_json, html, json, text},
         samples::{Boundary, Motion, Recording, script},
-        stack::{Missing, Snapshot},
+        snapshot::Snapshot,
+        stack::Missing,
     };
 
     /// Ranks 10 and above of what is written are workers of rank 0, and those from 20 on of rank 1.

@@ -6,9 +6,8 @@ use base::Rank;
 
 use super::{Detail, Part, Place, Report};
 use crate::{
-    agent::MAX_BUILDS,
     languages,
-    reply::Description,
+    reply::{Description, MAX_BUILDS},
     samples::Recording,
     stack::Seen,
     target::{Target, Whereabouts},

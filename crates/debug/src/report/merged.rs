@@ -5,11 +5,15 @@ use std::{collections::BTreeMap, time::Duration};
 use base::RankSet;
 use serde::{Deserialize, Serialize};
 
-use super::{Absent, Children, Detail, children};
+use super::{
+    Absent, Children, Detail,
+    children::{self, Keeper},
+};
 use crate::{
     known,
     samples::Boundary,
-    stack::{Activity, Frame, FrameId, Frames, Missing, Seen, Snapshot, Thread},
+    snapshot::Snapshot,
+    stack::{Activity, Frame, FrameId, Frames, Missing, Seen, Thread},
     tree::{self, Ending, Threads, Tree, Which},
 };
 
@@ -28,15 +32,6 @@ pub struct Merged {
 
 /// What is said of a first thread that has ended.
 const ENDED: &str = "the first one, which has ended";
-
-/// Who keeps a thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Keeper {
-    /// The program itself: its stack is shown.
-    Program,
-    /// A library, by what it is known for: it is only counted.
-    Library(String),
-}
 
 /// What of the stacks of some samples is shown.
 #[derive(Clone, Debug)]

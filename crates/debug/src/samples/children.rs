@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 use base::Rank;
 
 use super::{Boundary, Crew, Sample, Track};
-use crate::stack::{Child, Frames, Seen};
+use crate::{
+    snapshot::Child,
+    stack::{Frames, Seen},
+};
 
 /// What was seen of a process below a rank.
 #[derive(Clone, Debug)]

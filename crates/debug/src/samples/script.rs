@@ -20,9 +20,11 @@ use std::{collections::BTreeMap, time::Duration};
 use base::{NodeId, Rank, RankSet};
 
 use super::{Recording, Sample};
-use crate::peers::{Joining, LocalPeers};
-use crate::stack::{
-    Activity, Child, End, Frame, FrameKind, Missing, Seen, Snapshot, Source, Stack, Thread, Wait,
+use crate::stack::{Activity, End, Frame, FrameKind, Missing, Seen, Source, Stack, Thread, Wait};
+use crate::{
+    image::Joining,
+    peers::LocalPeers,
+    snapshot::{Child, Snapshot},
 };
 
 /// Looks that are as long apart as `every` says.

@@ -139,7 +139,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stack::Snapshot;
+    use crate::snapshot::Snapshot;
 
     #[test]
     fn no_plan_is_without_an_end() {

@@ -221,7 +221,7 @@ fn a_report_names_the_host_of_a_lost_agent() {
     pair.send();
     let mut recording = Recording::default();
     match pair.reply().answer {
-        Partial::Sample(sample) => recording.push(Duration::ZERO, sample),
+        Partial::Sample(sample) => recording.push(Duration::ZERO, sample.frames, sample.snapshot),
         other => panic!("{other:?}"),
     }
     let report = crate::report::Report::of(recording, Detail::Folded);
@@ -406,7 +406,7 @@ fn who_answers_what_was_not_asked_is_not_trusted() {
         cpu: Duration::ZERO,
         stopped: Duration::ZERO,
     };
-    let threads = (0..=crate::agent::MAX_THREADS).map(|_| thread(1)).collect();
+    let threads = (0..=crate::reply::MAX_THREADS).map(|_| thread(1)).collect();
     let threads = Seen::Threads(threads);
     crew.snapshot.procs.insert(Rank(4), threads);
     for (ahead, part, fault) in [
@@ -487,7 +487,7 @@ fn a_verdict_over_two_nodes_sees_the_peers_of_each() {
             panic!("samples were asked for");
         };
         assert_eq!(sample.snapshot.peers.0.len(), 2);
-        recording.push(Duration::from_secs(at), sample);
+        recording.push(Duration::from_secs(at), sample.frames, sample.snapshot);
     }
     let all = recording.observe(Boundary::Known);
     assert_eq!(all.ranks.len(), 9);
@@ -544,7 +544,7 @@ fn what_is_seen_of_several_nodes_names_their_hosts() {
 /// What one agent answers for its ranks, from some numbers: two agents never have the same rank.
 fn partial(agent: u32, picks: &[(u32, u8)]) -> (PartialSample, Description) {
     let mut frames = crate::stack::Frames::new();
-    let mut snapshot = crate::stack::Snapshot::default();
+    let mut snapshot = crate::snapshot::Snapshot::default();
     let mut description = Description::default();
     for &(rank, pick) in picks {
         let rank = Rank(agent * 100 + rank);

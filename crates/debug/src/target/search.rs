@@ -2,6 +2,7 @@
 
 mod found;
 mod launchers;
+mod parentage;
 mod proof;
 mod view;
 
@@ -16,7 +17,6 @@ use super::{
     Doubt, How, NotFound, Note, Numbering, Process, System, Target, Tried,
     environment::{self, Claim, Evidence, Family, Job},
     names::{file_name, matches},
-    parentage,
     wrappers::{is_launcher, is_proxy},
 };
 

@@ -210,7 +210,7 @@ fn frames_that_no_table_has_are_left_out() {
 #[test]
 fn a_wide_tree_is_decoded_in_one_pass() {
     // In descending order of frames: each callee inserted in its place would move all others.
-    let callees = 1_u32 << 20;
+    let callees = 1_u32 << 19;
     let node = |parent, frame, ends| wire::WireNode {
         parent,
         frame,

@@ -8,11 +8,10 @@ use super::{
     Stances, holding, is_met,
     roles::Role,
     rules::{MPI, OF_THREADS},
-    stances, words,
+    sentence, stances, words,
 };
 use crate::{
-    peers::Work,
-    samples::{Jobs, Neighbors, Observation},
+    samples::{Jobs, Neighbors, Observation, Work},
     stack::Frames,
 };
 
@@ -70,9 +69,9 @@ fn odd(frames: &Frames, all: &Observation, stances: &Stances) -> Option<String> 
         return None;
     }
     let odd = words::groups(frames, all, all_of(false));
-    let mut said = words::sentence(frames, all, &waiting);
+    let mut said = sentence::sentence(frames, all, &waiting);
     if !odd.is_empty() {
-        let (who, one) = (words::sentence(frames, all, &odd), words::is_one(&odd));
+        let (who, one) = (sentence::sentence(frames, all, &odd), words::is_one(&odd));
         said = format!(
             "{who}; {said}, perhaps for {}",
             if one { "it" } else { "them" }

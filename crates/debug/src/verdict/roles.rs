@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::{
     known::Kind,
-    peers::Work,
-    samples::{ChildTrack, Crew, Followed, Motion, Observation, RankTrack, Track},
+    samples::{ChildTrack, Crew, Followed, Motion, Observation, RankTrack, Track, Work},
     stack::{Activity, Missing},
 };
 

@@ -12,7 +12,8 @@ use debug::{
     proto::{Extent, Proc},
     report, samples,
     session::Place,
-    stack::{Frames, Missing, Seen, Snapshot},
+    snapshot::Snapshot,
+    stack::{Frames, Missing, Seen},
     target::{self, Wish},
 };
 
@@ -41,7 +42,9 @@ impl Looker {
         let place = Place::At(HERE, Proc { pid, started });
         self.local.follow_places([(Rank(0), place)].into());
         let sample = self.local.sample(Extent::Children);
-        let mut snapshot = sample.with_frames_in(&mut self.frames);
+        let mut snapshot = sample
+            .snapshot
+            .with_frames_in(sample.frames, &mut self.frames);
         snapshot.procs.remove(&Rank(0)).unwrap()
     }
 }

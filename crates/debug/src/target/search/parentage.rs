@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::{
-    How, Note,
-    names::file_name,
-    search::Search,
-    wrappers::{is_starter, is_wrapper},
+    super::{
+        How, Note,
+        names::file_name,
+        wrappers::{is_starter, is_wrapper},
+    },
+    Search,
 };
 
 /// Levels of processes that only start others.
