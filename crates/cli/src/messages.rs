@@ -8,8 +8,6 @@ use dvm::{
 
 use message::{Format, Kind, Message, Severity, visible};
 
-use crate::front::watchdog::NotWatched;
-
 const HELD: Kind = Kind {
     id: "front/held",
     severity: Severity::Note,
@@ -214,6 +212,19 @@ pub(crate) fn admit_as_text(what: &str) {
 pub(crate) fn admit_as_json(what: &str) {
     let text = message::text(&internal(what), Format::Json);
     let _ = os::write_if_room(std::io::stderr(), text.as_bytes());
+}
+
+/// Why nobody watches a job.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotWatched {
+    #[error("there is no `dbgr`")]
+    NoProgram,
+    #[error("{0}")]
+    System(#[from] os::Error),
+    #[error("{0}")]
+    Start(#[from] os::SpawnError),
+    #[error("a name has a zero byte")]
+    ZeroByte(#[from] std::ffi::NulError),
 }
 
 pub(crate) fn not_watched(why: &NotWatched) -> Message {

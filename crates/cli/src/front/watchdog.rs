@@ -5,7 +5,7 @@
 
 use std::{
     env,
-    ffi::{CString, NulError, OsString},
+    ffi::{CString, OsString},
     os::{
         fd::AsFd as _,
         unix::ffi::{OsStrExt as _, OsStringExt as _},
@@ -17,12 +17,12 @@ use std::{
 use base::{Signal, Time};
 use dvm::watchdog::{self, Input, Output};
 use os::{
-    Clock, Interest, Loop, Pid, ReadOutcome, Session, SpawnError, SpawnSpec, Spawner, Token, Trace,
-    Tracers,
+    Clock, Interest, Loop, Pid, ReadOutcome, Session, SpawnSpec, Spawner, Token, Trace, Tracers,
 };
 
 use crate::args::{FrontOptions, MessageFormat};
 use crate::choices::OnHang;
+use crate::messages::NotWatched;
 
 /// The program that watches.
 const PROGRAM: &str = "dbgr";
@@ -39,19 +39,6 @@ pub(super) struct Watchdog {
     pipe: Option<Token>,
     /// The beginning of a line that it has not ended.
     line: Vec<u8>,
-}
-
-/// Why it does not watch.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotWatched {
-    #[error("there is no `{PROGRAM}`")]
-    NoProgram,
-    #[error("{0}")]
-    System(#[from] os::Error),
-    #[error("{0}")]
-    Start(#[from] SpawnError),
-    #[error("a name has a zero byte")]
-    ZeroByte(#[from] NulError),
 }
 
 impl Watchdog {
