@@ -8,7 +8,7 @@ mod script;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::{CString, OsStr, OsString},
+    ffi::{CStr, CString, OsStr, OsString},
     os::{
         fd::{AsFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
@@ -164,17 +164,34 @@ impl Ranks {
         reactor: &mut Reactor,
         order: &SpawnOrder,
     ) -> Result<(Pid, OsString), StartFailure> {
-        let apps = self.apps.get_mut(&order.proc.job);
-        let Some(app) = apps.and_then(|apps| apps.get_mut(order.app as usize)) else {
-            return Err(StartFailure {
-                step: StartStep::Find,
-                errno: EINVAL,
-                subject: None,
-            });
-        };
+        let app = app_of(&mut self.apps, order)?;
         let program = app.program.clone()?;
         app.leave_out(&order.env);
-        let mut channels = Channels::open(order, &app.directory)?;
+        let directory = app.directory.clone();
+        let channels = Channels::open(order, &directory)?;
+        let pid = self.execute(order, &program, &channels)?;
+        let rank = watched(reactor, self.node, order, pid, channels);
+        let child = Child {
+            node: self.node,
+            proc: order.proc,
+        };
+        reactor.children.insert(pid, child);
+        self.ranks.insert(order.proc, rank);
+        // For tools, which have a working directory of their own.
+        let directory = Path::new(OsStr::from_bytes(directory.to_bytes()));
+        let program = directory.join(OsStr::from_bytes(program.to_bytes()));
+        let program = std::path::absolute(&program).unwrap_or(program);
+        Ok((pid, program.into_os_string()))
+    }
+
+    /// Executes the program of a rank, which gets its ends of the channels.
+    fn execute(
+        &mut self,
+        order: &SpawnOrder,
+        program: &CStr,
+        channels: &Channels,
+    ) -> Result<Pid, StartFailure> {
+        let app = app_of(&mut self.apps, order)?;
         let mut extra: Vec<CString> = order
             .env
             .iter()
@@ -182,7 +199,7 @@ impl Ranks {
             .collect();
         extra.push(self.owner.clone());
         let spec = SpawnSpec {
-            program: app.shell.as_ref().map_or(&program, |_| SHELL),
+            program: app.shell.as_ref().map_or(program, |_| SHELL),
             argv: app.shell.as_ref().unwrap_or(&app.argv),
             envp: &app.envp,
             envp_extra: &extra,
@@ -215,7 +232,7 @@ impl Ranks {
         if app.shell.is_none() && result.is_err_and(is_unknown_format) {
             let directory = Path::new(OsStr::from_bytes(app.directory.to_bytes()));
             if is_script(&directory.join(OsStr::from_bytes(program.to_bytes()))) {
-                let argv = shell_argv(&program, &app.argv);
+                let argv = shell_argv(program, &app.argv);
                 result = self.spawner.spawn(&SpawnSpec {
                     program: SHELL,
                     argv: &argv,
@@ -224,7 +241,7 @@ impl Ranks {
                 app.shell = Some(argv);
             }
         }
-        let pid = result.map_err(|error| {
+        result.map_err(|error| {
             let step = start_step(error.step);
             let subject = match step {
                 StartStep::Exec => Some(OsString::from_vec(program.to_bytes().to_vec())),
@@ -236,57 +253,7 @@ impl Ranks {
                 errno: error.errno,
                 subject,
             }
-        })?;
-        let mut rank = Rank {
-            pid: Some(pid),
-            stdout: None,
-            stderr: None,
-            stdin: None,
-            writing: Bytes::new(),
-            written_last: None,
-            pmi: None,
-            pmi_queue: Vec::new(),
-            pmi_backlog: Backlog::new(&PMI_QUEUE),
-            room: [PIPE_ROOM_DEFAULT; 2],
-            terminal: order.pty_size.is_some(),
-            trap: Trap::new(order.hold),
-        };
-        let mut add = |fd: Option<OwnedFd>, interest, channel| {
-            // Without a watch the stream counts as ended: the rank reads or writes to a closed pipe.
-            let source = Source::Node(self.node, channel);
-            reactor.add(fd?, interest, source).ok()
-        };
-        rank.stdout = add(
-            channels.stdout.take(),
-            Interest::Read,
-            Channel::Output(order.proc, Stream::Stdout),
-        );
-        rank.stderr = add(
-            channels.stderr.take(),
-            Interest::Read,
-            Channel::Output(order.proc, Stream::Stderr),
-        );
-        rank.stdin = add(
-            channels.stdin.take(),
-            Interest::None,
-            Channel::Stdin(order.proc),
-        );
-        rank.pmi = add(
-            channels.pmi.take(),
-            Interest::Read,
-            Channel::Pmi(order.proc),
-        );
-        let child = Child {
-            node: self.node,
-            proc: order.proc,
-        };
-        reactor.children.insert(pid, child);
-        self.ranks.insert(order.proc, rank);
-        // For tools, which have a working directory of their own.
-        let directory = Path::new(OsStr::from_bytes(app.directory.to_bytes()));
-        let program = directory.join(OsStr::from_bytes(program.to_bytes()));
-        let program = std::path::absolute(&program).unwrap_or(program);
-        Ok((pid, program.into_os_string()))
+        })
     }
 
     /// A rank is no process any more.
@@ -593,6 +560,62 @@ impl Ranks {
         }
         self.apps.remove(&job);
     }
+}
+
+/// The app that a rank is of.
+fn app_of<'a>(
+    apps: &'a mut BTreeMap<JobId, Vec<Prepared>>,
+    order: &SpawnOrder,
+) -> Result<&'a mut Prepared, StartFailure> {
+    let apps = apps.get_mut(&order.proc.job);
+    let app = apps.and_then(|apps| apps.get_mut(order.app as usize));
+    app.ok_or(StartFailure {
+        step: StartStep::Find,
+        errno: EINVAL,
+        subject: None,
+    })
+}
+
+/// A rank that has been started: our ends of its channels are watched.
+fn watched(
+    reactor: &mut Reactor,
+    node: NodeId,
+    order: &SpawnOrder,
+    pid: Pid,
+    channels: Channels,
+) -> Rank {
+    let mut rank = Rank {
+        pid: Some(pid),
+        stdout: None,
+        stderr: None,
+        stdin: None,
+        writing: Bytes::new(),
+        written_last: None,
+        pmi: None,
+        pmi_queue: Vec::new(),
+        pmi_backlog: Backlog::new(&PMI_QUEUE),
+        room: [PIPE_ROOM_DEFAULT; 2],
+        terminal: order.pty_size.is_some(),
+        trap: Trap::new(order.hold),
+    };
+    let mut add = |fd: Option<OwnedFd>, interest, channel| {
+        // Without a watch the stream counts as ended: the rank reads or writes to a closed pipe.
+        let source = Source::Node(node, channel);
+        reactor.add(fd?, interest, source).ok()
+    };
+    rank.stdout = add(
+        channels.stdout,
+        Interest::Read,
+        Channel::Output(order.proc, Stream::Stdout),
+    );
+    rank.stderr = add(
+        channels.stderr,
+        Interest::Read,
+        Channel::Output(order.proc, Stream::Stderr),
+    );
+    rank.stdin = add(channels.stdin, Interest::None, Channel::Stdin(order.proc));
+    rank.pmi = add(channels.pmi, Interest::Read, Channel::Pmi(order.proc));
+    rank
 }
 
 fn identity(debugger: Pid) -> Debugger {

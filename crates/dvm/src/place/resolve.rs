@@ -76,12 +76,7 @@ pub(super) fn resolve(
     };
     let to = asked
         .and_then(|map| map.to.clone())
-        .unwrap_or(match target {
-            _ if several => MapTo::Slot,
-            Some(BindTarget::None | BindTarget::List) => MapTo::Slot,
-            Some(BindTarget::Object(level)) => MapTo::Object(level),
-            None => MapTo::Object(Level::Core),
-        });
+        .unwrap_or_else(|| mapped_to(target, several));
     let threads = matches!(
         to,
         MapTo::Object(Level::Pu)
@@ -96,29 +91,14 @@ pub(super) fn resolve(
         asked.and_then(|map| map.unit).unwrap_or_default()
     };
     let span = asked.map_or(Span::PerNode, |map| map.span);
-    let rank_by = request.rank_by.unwrap_or(match (&to, span) {
-        (MapTo::Node | MapTo::Sequence(_), _) => RankBy::Node,
-        (MapTo::Object(_), Span::PerNode) => RankBy::Fill,
-        (MapTo::Object(_), Span::AllNodes) => RankBy::Span,
-        (MapTo::Slot | MapTo::Ppr { .. } | MapTo::Rankfile(_) | MapTo::PeList { .. }, _) => {
-            RankBy::Slot
-        }
-    });
+    let rank_by = request.rank_by.unwrap_or_else(|| ranked_by(&to, span));
     let unit_level = unit_level(unit);
     let is_withheld = tenancy != Tenancy::Ours
         && target.is_none()
         && asked.is_none_or(|map| !map.says_which_cpus());
-    let target = target.unwrap_or(match to {
+    let target = target.unwrap_or_else(|| match &to {
         _ if counted => BindTarget::Object(unit_level),
-        MapTo::Object(level)
-        | MapTo::Ppr {
-            per: Per::Object(level),
-            ..
-        } => BindTarget::Object(level),
-        MapTo::PeList { .. } | MapTo::Rankfile(_) => BindTarget::Object(unit_level),
-        MapTo::Slot | MapTo::Node | MapTo::Ppr { per: Per::Node, .. } | MapTo::Sequence(_) => {
-            BindTarget::Object(Level::Numa)
-        }
+        to => bound_to(to, unit_level),
     });
     let bind = match (target, &to) {
         _ if is_withheld => Bind::Withheld,
@@ -142,37 +122,11 @@ pub(super) fn resolve(
         (BindTarget::Object(level), _) if level == unit_level => Bind::Units,
         (BindTarget::Object(level), _) => Bind::Object(level),
     };
-    let scheme = match to {
+    let spread = spread(&to, span);
+    let scheme = match scheme(&to) {
         // Several cores for one proc cannot come out of one core: take them in order.
-        MapTo::Object(Level::Core | Level::Pu) if several => Scheme::Whole,
-        MapTo::Object(level) => Scheme::InTurn(level),
-        MapTo::Ppr {
-            count,
-            per: Per::Object(level),
-        } => Scheme::Each(level, count),
-        MapTo::Slot | MapTo::Node | MapTo::Ppr { per: Per::Node, .. } => Scheme::Whole,
-        MapTo::Sequence(_) | MapTo::Rankfile(_) | MapTo::PeList { .. } => Scheme::Whole,
-    };
-    let spread = match (&to, span) {
-        (MapTo::Node | MapTo::Sequence(_), _) => Spread::Nodes,
-        (MapTo::Object(level), Span::AllNodes) => Spread::Objects(*level),
-        (
-            MapTo::Ppr {
-                count,
-                per: Per::Node,
-            },
-            _,
-        ) => Spread::PerNode(*count),
-        (
-            MapTo::Ppr {
-                count,
-                per: Per::Object(level),
-            },
-            _,
-        ) => Spread::PerObject(*count, *level),
-        (MapTo::Slot | MapTo::Object(_) | MapTo::Rankfile(_) | MapTo::PeList { .. }, _) => {
-            Spread::Fill
-        }
+        Scheme::InTurn(Level::Core | Level::Pu) if several => Scheme::Whole,
+        scheme => scheme,
     };
     let oversubscribe = match (
         request.oversubscribe,
@@ -216,6 +170,81 @@ pub(super) fn resolve(
         },
         oversubscribe,
     })
+}
+
+/// What procs are mapped to where nobody says it.
+const fn mapped_to(target: Option<BindTarget>, several: bool) -> MapTo {
+    match target {
+        _ if several => MapTo::Slot,
+        Some(BindTarget::None | BindTarget::List) => MapTo::Slot,
+        Some(BindTarget::Object(level)) => MapTo::Object(level),
+        None => MapTo::Object(Level::Core),
+    }
+}
+
+/// How procs are numbered where nobody says it.
+const fn ranked_by(to: &MapTo, span: Span) -> RankBy {
+    match (to, span) {
+        (MapTo::Node | MapTo::Sequence(_), _) => RankBy::Node,
+        (MapTo::Object(_), Span::PerNode) => RankBy::Fill,
+        (MapTo::Object(_), Span::AllNodes) => RankBy::Span,
+        (MapTo::Slot | MapTo::Ppr { .. } | MapTo::Rankfile(_) | MapTo::PeList { .. }, _) => {
+            RankBy::Slot
+        }
+    }
+}
+
+/// What procs are bound to where nobody says it.
+const fn bound_to(to: &MapTo, unit: Level) -> BindTarget {
+    BindTarget::Object(match to {
+        MapTo::Object(level)
+        | MapTo::Ppr {
+            per: Per::Object(level),
+            ..
+        } => *level,
+        MapTo::PeList { .. } | MapTo::Rankfile(_) => unit,
+        MapTo::Slot | MapTo::Node | MapTo::Ppr { per: Per::Node, .. } | MapTo::Sequence(_) => {
+            Level::Numa
+        }
+    })
+}
+
+/// How procs are dealt to the objects of a node, by what they are mapped to.
+const fn scheme(to: &MapTo) -> Scheme {
+    match to {
+        MapTo::Object(level) => Scheme::InTurn(*level),
+        MapTo::Ppr {
+            count,
+            per: Per::Object(level),
+        } => Scheme::Each(*level, *count),
+        MapTo::Slot | MapTo::Node | MapTo::Ppr { per: Per::Node, .. } => Scheme::Whole,
+        MapTo::Sequence(_) | MapTo::Rankfile(_) | MapTo::PeList { .. } => Scheme::Whole,
+    }
+}
+
+/// How procs are spread over nodes, by what they are mapped to.
+const fn spread(to: &MapTo, span: Span) -> Spread {
+    match (to, span) {
+        (MapTo::Node | MapTo::Sequence(_), _) => Spread::Nodes,
+        (MapTo::Object(level), Span::AllNodes) => Spread::Objects(*level),
+        (
+            MapTo::Ppr {
+                count,
+                per: Per::Node,
+            },
+            _,
+        ) => Spread::PerNode(*count),
+        (
+            MapTo::Ppr {
+                count,
+                per: Per::Object(level),
+            },
+            _,
+        ) => Spread::PerObject(*count, *level),
+        (MapTo::Slot | MapTo::Object(_) | MapTo::Rankfile(_) | MapTo::PeList { .. }, _) => {
+            Spread::Fill
+        }
+    }
 }
 
 /// Jobs with so few procs are bound to cores where larger ones are bound to NUMA nodes by default.

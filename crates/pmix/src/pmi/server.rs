@@ -334,34 +334,7 @@ impl Server {
         };
         let dialect = client.dialect;
         match (client.state, request) {
-            (State::Connected, Request::Init { version, .. }) => {
-                let spoken = Dialect::ALL
-                    .into_iter()
-                    .find(|dialect| dialect.version().0 == version);
-                let Some(dialect) = spoken else {
-                    // The refusal tells the client which version would do, so that it can say so.
-                    self.answer(to, &Answer::refused(Kind::Init, "version"))?;
-                    return Err(Error::PeerIncompatible {
-                        ours: Dialect::One.version().0,
-                        theirs: version,
-                    });
-                };
-                client.dialect = dialect;
-                let (version, subversion) = dialect.version();
-                if dialect == Dialect::Two {
-                    client.framer.count();
-                    self.clients.enter(rank, State::Greeted);
-                } else {
-                    self.initialized(rank);
-                }
-                self.answer(
-                    to,
-                    &Answer::Init {
-                        version,
-                        subversion,
-                    },
-                )
-            }
+            (State::Connected, Request::Init { version, .. }) => self.agree_on(to, version),
             // MPICH says it anew for every session that is opened after the last one was closed. What was agreed on stays.
             (State::Initialized | State::InBarrier, Request::Init { version: again, .. })
                 if dialect == Dialect::One && again == dialect.version().0 =>
@@ -452,6 +425,38 @@ impl Server {
                 got: request.kind().request(dialect).to_owned(),
             }),
         }
+    }
+
+    /// The first request of a connection says which dialect it is in.
+    fn agree_on(&mut self, to: To, version: u32) -> Result<(), Error> {
+        let rank = to.client;
+        let spoken = Dialect::ALL
+            .into_iter()
+            .find(|dialect| dialect.version().0 == version);
+        let Some(dialect) = spoken else {
+            // The refusal tells the client which version would do, so that it can say so.
+            self.answer(to, &Answer::refused(Kind::Init, "version"))?;
+            return Err(Error::PeerIncompatible {
+                ours: Dialect::One.version().0,
+                theirs: version,
+            });
+        };
+        let Some(client) = self.clients.get_mut(rank) else {
+            return Ok(());
+        };
+        client.dialect = dialect;
+        let (version, subversion) = dialect.version();
+        if dialect == Dialect::Two {
+            client.framer.count();
+            self.clients.enter(rank, State::Greeted);
+        } else {
+            self.initialized(rank);
+        }
+        let answer = Answer::Init {
+            version,
+            subversion,
+        };
+        self.answer(to, &answer)
     }
 
     fn initialized(&mut self, rank: Rank) {
