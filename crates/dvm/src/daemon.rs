@@ -320,6 +320,7 @@ impl Daemon {
     }
 
     /// Takes one event. Never blocks and never fails: failure is an output.
+    #[expect(clippy::too_many_lines, reason = "one arm for each input")]
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
             Input::Message(message) => self.on_message(now, message),

@@ -352,6 +352,7 @@ impl Error {
     }
 
     /// The message, ready to be printed for people or as JSON.
+    #[expect(clippy::too_many_lines, reason = "one arm for each mistake")]
     pub(crate) fn message(&self) -> Message {
         match self {
             Self::UnknownOption {

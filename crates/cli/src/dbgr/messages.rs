@@ -320,6 +320,10 @@ mod tests {
     use crate::args::MessageFormat;
 
     #[test]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "a table of messages and their snapshot"
+    )]
     fn messages() {
         let situation = |pid| Situation {
             pid,

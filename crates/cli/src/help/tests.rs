@@ -85,6 +85,7 @@ fn short_help_of_run() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a page of help")]
 fn full_help_of_run() {
     insta::assert_snapshot!(page(&HelpTopic::RunFull), @"
     Start a program in parallel

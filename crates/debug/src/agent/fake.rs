@@ -184,6 +184,7 @@ impl Node {
         self.agent.handle(self.now, Input::Answer(answer, lent));
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each question")]
     fn answer(&mut self, question: Question) -> Answer {
         let stands = self.stopped.is_some();
         assert!(

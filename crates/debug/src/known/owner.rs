@@ -188,6 +188,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     fn a_frame_is_of_whoever_has_written_it() {
         use FrameKind::{Native, Python};
         use Owner::{Package, System, User};

@@ -151,6 +151,10 @@ struct Cost {
 
 /// A report as one line of JSON.
 #[must_use]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one field of the format after the other"
+)]
 pub fn json(report: &Report) -> String {
     // By what they say, so that their numbers do not depend on who was asked first.
     let mut used = BTreeMap::<&Frame, usize>::new();
@@ -286,6 +290,10 @@ pub fn json(report: &Report) -> String {
 ///
 /// # Errors
 /// It is none, or one of another version.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one field of the format after the other"
+)]
 pub fn from_json(text: &str) -> Result<Report, BadReport> {
     #[derive(Deserialize)]
     struct Head {

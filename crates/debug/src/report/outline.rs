@@ -62,6 +62,7 @@ fn ends_of(tree: &Tree, at: NodeId) -> Vec<(Ending, Threads)> {
 
 impl Outline {
     /// At most `limit` stacks, the largest.
+    #[expect(clippy::too_many_lines, reason = "one walk over a tree")]
     pub(super) fn of(tree: &Tree, frames: &Frames, limit: usize) -> Self {
         let passing = tree.passing();
         let size = |node: NodeId| passing[node.index()].ranks().len();

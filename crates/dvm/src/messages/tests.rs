@@ -182,6 +182,10 @@ fn success_is_quiet() {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn ranks_that_failed() {
     let three = ExitStatus::Exited(3);
     let small = Job::small();
@@ -437,6 +441,10 @@ fn many_ways_to_fail_are_counted() {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn other_ends() {
     let small = Job::small();
     let mut limited = Job::small();
@@ -745,6 +753,10 @@ fn spawned_jobs_that_fail() {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn notes() {
     let (small, wide) = (Job::small(), Job::wide());
     let cases = [

@@ -76,16 +76,11 @@ pub(super) fn resolve(
     };
     let to = asked
         .and_then(|map| map.to.clone())
-        .unwrap_or_else(|| mapped_to(target, several));
-    let threads = matches!(
-        to,
-        MapTo::Object(Level::Pu)
-            | MapTo::Ppr {
-                per: Per::Object(Level::Pu),
-                ..
-            }
-    ) || target == Some(BindTarget::Object(Level::Pu));
-    let unit = if threads {
+        .unwrap_or_else(|| match target {
+            _ if several => MapTo::Slot,
+            target => mapped_to(target),
+        });
+    let unit = if names_threads(&to) || target == Some(BindTarget::Object(Level::Pu)) {
         CpuUnit::Pu
     } else {
         asked.and_then(|map| map.unit).unwrap_or_default()
@@ -100,27 +95,11 @@ pub(super) fn resolve(
         _ if counted => BindTarget::Object(unit_level),
         to => bound_to(to, unit_level),
     });
-    let bind = match (target, &to) {
+    let bind = match bind(target, &to) {
         _ if is_withheld => Bind::Withheld,
-        (BindTarget::None, _) => Bind::None,
-        (BindTarget::List, _) => Bind::List,
-        (
-            BindTarget::Object(_),
-            MapTo::PeList {
-                sharing: Sharing::Shared,
-                ..
-            },
-        ) => Bind::All,
-        (
-            BindTarget::Object(_),
-            MapTo::PeList {
-                sharing: Sharing::InTurn,
-                ..
-            },
-        ) => Bind::Units,
-        (BindTarget::Object(_), _) if counted => Bind::Units,
-        (BindTarget::Object(level), _) if level == unit_level => Bind::Units,
-        (BindTarget::Object(level), _) => Bind::Object(level),
+        Bind::Object(_) if counted => Bind::Units,
+        Bind::Object(level) if level == unit_level => Bind::Units,
+        bind => bind,
     };
     let spread = spread(&to, span);
     let scheme = match scheme(&to) {
@@ -172,10 +151,21 @@ pub(super) fn resolve(
     })
 }
 
+/// Whether procs are mapped to hardware threads.
+const fn names_threads(to: &MapTo) -> bool {
+    matches!(
+        to,
+        MapTo::Object(Level::Pu)
+            | MapTo::Ppr {
+                per: Per::Object(Level::Pu),
+                ..
+            }
+    )
+}
+
 /// What procs are mapped to where nobody says it.
-const fn mapped_to(target: Option<BindTarget>, several: bool) -> MapTo {
+const fn mapped_to(target: Option<BindTarget>) -> MapTo {
     match target {
-        _ if several => MapTo::Slot,
         Some(BindTarget::None | BindTarget::List) => MapTo::Slot,
         Some(BindTarget::Object(level)) => MapTo::Object(level),
         None => MapTo::Object(Level::Core),
@@ -207,6 +197,29 @@ const fn bound_to(to: &MapTo, unit: Level) -> BindTarget {
             Level::Numa
         }
     })
+}
+
+/// What the CPUs of a proc are, by what it is bound and mapped to.
+const fn bind(target: BindTarget, to: &MapTo) -> Bind {
+    match (target, to) {
+        (BindTarget::None, _) => Bind::None,
+        (BindTarget::List, _) => Bind::List,
+        (
+            BindTarget::Object(_),
+            MapTo::PeList {
+                sharing: Sharing::Shared,
+                ..
+            },
+        ) => Bind::All,
+        (
+            BindTarget::Object(_),
+            MapTo::PeList {
+                sharing: Sharing::InTurn,
+                ..
+            },
+        ) => Bind::Units,
+        (BindTarget::Object(level), _) => Bind::Object(level),
+    }
 }
 
 /// How procs are dealt to the objects of a node, by what they are mapped to.

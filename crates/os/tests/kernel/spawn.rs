@@ -77,6 +77,7 @@ fn a_program_runs_with_its_arguments_environment_and_directory() {
     assert_eq!(status, ExitStatus::Exited(3));
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn failures_say_their_step_and_leave_nothing() {
     let mut world = World::new();
     let directory = tempfile::tempdir().unwrap();

@@ -50,6 +50,7 @@ macro_rules! line {
 }
 
 impl Display for Readable<'_, Request> {
+    #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.message.command())?;
         if matches!(self.message, Request::JobInfo | Request::Finalize) {

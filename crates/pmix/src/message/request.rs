@@ -277,6 +277,10 @@ impl Request {
     ///
     /// # Errors
     /// The payload is not that of a command, or the command is not known.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one arm for each command, in the order of the format"
+    )]
     pub fn decode(format: Format, payload: &[u8]) -> Result<Self, Error> {
         let reader = &mut Reader::new(format, payload);
         let CommandNumber(number) = reader.item()?;
@@ -448,6 +452,10 @@ impl Request {
     }
 
     /// Appends the payload of a message.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one arm for each command, in the order of the format"
+    )]
     pub fn encode(&self, writer: &mut Writer) {
         writer.item(&CommandNumber(self.command().number()));
         match self {

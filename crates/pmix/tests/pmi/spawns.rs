@@ -168,6 +168,10 @@ fn programs_are_counted() {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn a_spawn_speaks_pmix() {
     let spawn = Spawn {
         apps: vec![SpawnApp {

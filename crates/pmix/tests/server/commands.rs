@@ -30,6 +30,10 @@ fn query(key: &str, qualifiers: Vec<Info>) -> Request {
 
 /// A get by rank 0 of two; rank 1 has committed `there` = 1 where the case says so.
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn gets() {
     enum Then {
         /// The value comes at once.

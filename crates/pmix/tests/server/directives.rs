@@ -16,6 +16,7 @@ fn required(mut info: Info) -> Info {
 }
 
 /// A request of each kind that can say how it is to be carried out, saying this.
+#[expect(clippy::too_many_lines, reason = "a table of requests")]
 fn saying(directive: &Info) -> Vec<Request> {
     let me = || vec![proc("a", 0)];
     let infos = || vec![directive.clone()];

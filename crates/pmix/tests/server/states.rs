@@ -21,6 +21,7 @@ use crate::world::{
 const TONGUES: [Tongue; 5] = [V3, V42, V5, V6, DESCRIBED];
 
 /// A request of each command, from the first and only rank of job `a`.
+#[expect(clippy::too_many_lines, reason = "a table of requests")]
 fn samples(format: Format) -> Vec<Request> {
     let me = vec![proc("a", 0)];
     let infos = Vec::new;

@@ -16,6 +16,7 @@ use crate::{
 };
 
 impl Node {
+    #[expect(clippy::too_many_lines, reason = "one arm for each output")]
     pub(super) fn carry_out(&mut self, world: &mut World, output: Output) {
         let (id, now) = (self.id, world.now);
         world.note(|| format!("d{id}"), || format!("-> {output:?}"));

@@ -105,6 +105,10 @@ fn srun_does_what_the_batch_job_asked_for() {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn variables_of_srun() {
     check(&[
         ("SLURM_NTASKS=3", "srun a", "n=3"),

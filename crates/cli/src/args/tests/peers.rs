@@ -50,6 +50,10 @@ fn spellings_with_two_meanings() {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn options_that_are_not_offered() {
     let place = Place::new();
     insta::assert_snapshot!(place.complaints(&[

@@ -3,6 +3,10 @@
 use super::*;
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn mistakes_in_options() {
     let place = Place::new();
     insta::assert_snapshot!(place.complaints(&[

@@ -4,6 +4,10 @@ use super::*;
 use crate::files::ReadProblem;
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn mistakes_about_nodes_and_files() {
     let place = Place::new()
         .file("hosts", "localhost slots=two\n")

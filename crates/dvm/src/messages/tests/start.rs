@@ -9,6 +9,10 @@ use crate::{
 };
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn procs_that_could_not_be_started() {
     let job = Job {
         apps: vec![app("./a.out"), app("tool"), app("/opt/x")],
@@ -242,6 +246,10 @@ fn steps_have_names() {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn a_job_that_was_not_started() {
     let small = Job::small();
     let missing = StartFailure {

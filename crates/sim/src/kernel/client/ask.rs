@@ -17,6 +17,7 @@ use crate::script::{Data, EVENT_NUMBER, Party, PmixOp, Reach, Site, value_of};
 
 impl Kernel {
     /// Asks for what a step is about. False where it is about nothing.
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     pub(super) fn begin(&mut self, now: Time, pid: Pid, op: &PmixOp) -> bool {
         if *op == PmixOp::Init {
             return self.init(now, pid);

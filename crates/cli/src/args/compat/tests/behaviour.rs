@@ -89,6 +89,10 @@ fn output_and_input() {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn life_and_tools() {
     check(&[
         (M, "--timeout 10 a", "--timeout=10 a"),

@@ -3,6 +3,10 @@
 use super::*;
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of cases, and what is said of them"
+)]
 fn placement() {
     check(&[
         (R, "--map-by ppr:2:package a", "--map-by=ppr:2:package a"),
