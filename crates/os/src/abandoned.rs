@@ -18,38 +18,58 @@ use crate::{
 /// A file, whatever it is called: its device, in two parts as the kernel prints them, and its number there.
 type Identity = (u64, u64, u64);
 
+/// Files that nobody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Abandoned {
+    /// These, and no others.
+    Files(Vec<PathBuf>),
+    /// A process is ending, and has some until it is gone: this has to be asked again.
+    NotYet,
+}
+
 /// The files in `directory` that are ours, whose names begin with one of `prefixes`, that were made at `since` or later, and
 /// that no process has open or mapped.
 ///
 /// None where that cannot be known: where a process of our user cannot be looked into (it is not dumpable, or in another
 /// user namespace), and where `/proc` does not show all processes because we are in a pid namespace of our own.
 #[must_use]
-pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -> Vec<PathBuf> {
+pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -> Abandoned {
+    let none = Abandoned::Files(Vec::new());
     let user = effective_uid();
     let mut found: Vec<(PathBuf, Identity)> = ours(directory, prefixes, user)
         .filter(|(_, metadata)| made(metadata).is_some_and(|made| made >= since))
         .map(|(path, metadata)| (path, identity(&metadata)))
         .collect();
     if found.is_empty() || is_nested() || !sees_own_processes() {
-        return Vec::new();
+        return none;
     }
+    let mut is_ending = false;
     for pid in all_processes() {
         match held_by(pid) {
             Held::Known(held) => found.retain(|(_, identity)| !held.contains(identity)),
-            Held::Unknown if may_hold_files_of(pid, user) => return Vec::new(),
-            Held::Unknown => {}
+            Held::Until(open) => {
+                is_ending |= found.iter().any(|(_, identity)| open.contains(identity));
+            }
+            Held::Unknown => match Stranger::of(pid, user) {
+                Stranger::MayHold => return none,
+                Stranger::Ends => is_ending = true,
+                Stranger::HasNothing => {}
+            },
         }
         if found.is_empty() {
-            break;
+            return none;
         }
     }
-    found.into_iter().map(|(path, _)| path).collect()
+    if is_ending {
+        return Abandoned::NotYet;
+    }
+    Abandoned::Files(found.into_iter().map(|(path, _)| path).collect())
 }
 
 /// The files in `directory` that are ours, whose names begin with one of `prefixes`, and that a process has open or mapped.
 #[must_use]
 pub fn files_held_by(pid: Pid, directory: &Path, prefixes: &[&str]) -> Vec<PathBuf> {
-    let Held::Known(held) = held_by(pid) else {
+    let (Held::Known(held) | Held::Until(held)) = held_by(pid) else {
         return Vec::new();
     };
     ours(directory, prefixes, effective_uid())
@@ -92,6 +112,8 @@ fn identity(metadata: &Metadata) -> Identity {
 /// What a process has open or mapped.
 enum Held {
     Known(BTreeSet<Identity>),
+    /// It ends: its memory is gone, and its descriptors follow.
+    Until(BTreeSet<Identity>),
     /// We may not look, or the process is gone.
     Unknown,
 }
@@ -107,25 +129,49 @@ fn held_by(pid: Pid) -> Held {
         .flatten()
         .filter_map(|entry| fs::metadata(entry.path()).ok())
         .map(|metadata| identity(&metadata));
+    if maps.is_empty() {
+        return Held::Until(open.collect());
+    }
     let mapped = maps.split(|byte| *byte == b'\n').filter_map(mapped);
     Held::Known(open.chain(mapped).collect())
 }
 
-/// Whether a process into which we may not look can have files of `user` that others may not open: it lives, and one of
-/// its user ids is that one. Everybody may read its status. The first process of the machine is nobody's rank.
-fn may_hold_files_of(pid: Pid, user: u32) -> bool {
-    if pid.as_raw() == 1 {
-        return false;
+/// A process into which we may not look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stranger {
+    /// It lives, and one of its user ids is ours: it can have files that others may not open.
+    MayHold,
+    /// The same, but its memory is gone, and the rest follows: meanwhile nobody but root may look.
+    Ends,
+    HasNothing,
+}
+
+impl Stranger {
+    /// Everybody may read its status. The first process of the machine is nobody's rank.
+    fn of(pid: Pid, user: u32) -> Self {
+        if pid.as_raw() == 1 {
+            return Self::HasNothing;
+        }
+        fs::read_to_string(format!("/proc/{pid}/status"))
+            .map_or(Self::HasNothing, |status| Self::with(&status, user))
     }
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
-        return false;
-    };
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-    // A first thread that has ended shows no memory, though others may run on.
-    let is_over = field("State:").is_some_and(|state| state.trim_start().starts_with(['Z', 'X']))
-        && field("Threads:").is_some_and(|threads| threads.trim() == "1");
-    let ids = field("Uid:").unwrap_or_default();
-    !is_over && ids.split_whitespace().any(|id| id.parse() == Ok(user))
+
+    fn with(status: &str, user: u32) -> Self {
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let is_first_over =
+            field("State:").is_some_and(|state| state.trim_start().starts_with(['Z', 'X']));
+        let is_alone = field("Threads:").is_some_and(|threads| threads.trim() == "1");
+        let ids = field("Uid:").unwrap_or_default();
+        let is_ours = ids.split_whitespace().any(|id| id.parse() == Ok(user));
+        if !is_ours || is_first_over && is_alone {
+            Self::HasNothing
+        } else if is_first_over || field("VmSize:").is_some() {
+            // A first thread that has ended shows no memory, though others may run on.
+            Self::MayHold
+        } else {
+            Self::Ends
+        }
+    }
 }
 
 /// The file of a line of `maps`: `ADDRESSES PERMISSIONS OFFSET MAJOR:MINOR NUMBER NAME`.
@@ -168,10 +214,29 @@ mod tests {
     #[test]
     fn who_lives_and_is_of_the_user_may_hold_files() {
         let (own, user) = (crate::process::current_pid(), effective_uid());
-        assert!(may_hold_files_of(own, user));
-        assert!(!may_hold_files_of(own, user + 1));
-        assert!(!may_hold_files_of(Pid::from_raw(1), 0));
-        assert!(!may_hold_files_of(Pid::from_raw(i32::MAX), user));
+        assert_eq!(Stranger::of(own, user), Stranger::MayHold);
+        assert_eq!(Stranger::of(own, user + 1), Stranger::HasNothing);
+        assert_eq!(Stranger::of(Pid::from_raw(1), 0), Stranger::HasNothing);
+        let nobody = Pid::from_raw(i32::MAX);
+        assert_eq!(Stranger::of(nobody, user), Stranger::HasNothing);
+    }
+
+    #[test]
+    fn what_a_status_says() {
+        for (state, threads, memory, expected) in [
+            ("S (sleeping)", 1, "VmSize:\t7 kB\n", Stranger::MayHold),
+            ("R (running)", 1, "", Stranger::Ends),
+            ("Z (zombie)", 1, "", Stranger::HasNothing),
+            ("Z (zombie)", 2, "", Stranger::MayHold),
+            ("X (dead)", 1, "", Stranger::HasNothing),
+        ] {
+            let status = format!(
+                "Name:\tx\nState:\t{state}\nUid:\t7\t8\t8\t8\n{memory}Threads:\t{threads}\n"
+            );
+            for (user, expected) in [(7, expected), (8, expected), (9, Stranger::HasNothing)] {
+                assert_eq!(Stranger::with(&status, user), expected, "{status}");
+            }
+        }
     }
 
     #[test]
@@ -185,7 +250,11 @@ mod tests {
         let open = File::open(path("seg_open")).unwrap();
         let since = SystemTime::UNIX_EPOCH;
         let found = || {
-            let mut found = abandoned_files(root.path(), &["seg_", "none"], since);
+            let Abandoned::Files(mut found) =
+                abandoned_files(root.path(), &["seg_", "none"], since)
+            else {
+                panic!("nobody has it who ends");
+            };
             found.sort();
             found
         };
@@ -194,7 +263,7 @@ mod tests {
         assert_eq!(found(), [path("seg_"), path("seg_free"), path("seg_open")]);
         let later =
             fs::metadata(path("seg_")).unwrap().modified().unwrap() + Duration::from_secs(60);
-        let none: Vec<PathBuf> = Vec::new();
+        let none = Abandoned::Files(Vec::new());
         assert_eq!(abandoned_files(root.path(), &["seg_"], later), none);
         assert_eq!(abandoned_files(&path("missing"), &["seg_"], since), none);
     }

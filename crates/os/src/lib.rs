@@ -31,7 +31,7 @@ mod terminal;
 mod thread;
 mod topology;
 
-pub use abandoned::{abandoned_files, files_held_by};
+pub use abandoned::{Abandoned, abandoned_files, files_held_by};
 pub use affinity::allowed_cpus;
 pub use cgroup::cpu_quota;
 pub use clock::{Clock, wall_clock};

@@ -15,6 +15,7 @@ use std::{
 
 use base::{Signal, Topology};
 use dvm::proto::Missing;
+use os::{Abandoned, Clock};
 
 use super::{
     control::NAME,
@@ -45,6 +46,20 @@ const CREATE_TRIES: u32 = 200;
 /// How long somebody who takes the file for a stale one, between our making it and locking it, is given to remove it:
 /// that takes a look at every process. All tries together are one second.
 const CREATE_PAUSE: Duration = Duration::from_millis(5);
+
+/// How long what is ending is waited for. A process that is killed has its memory until it is gone, which takes as long as
+/// the machine is busy. What takes longer is left to the next start.
+const ENDING_MAX: Duration = Duration::from_millis(500);
+/// From one look at all processes to the next.
+const ENDING_PAUSE: Duration = Duration::from_millis(5);
+
+/// Whether all is gone that a job has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    /// Something is ending, or cannot be ended.
+    Something,
+}
 
 /// The file of a living controller; removed when dropped.
 #[derive(Debug)]
@@ -105,9 +120,11 @@ impl Drop for Record {
     fn drop(&mut self) {
         // The lock is held until the file is gone. All ranks are gone by now.
         if let Some((path, file)) = &self.file {
-            remove_leftovers(file);
+            let left = wait_for(|| remove_leftovers(file));
             os::remove_files(&[session(path)]);
-            remove(path);
+            if left == Left::Nothing {
+                remove(path);
+            }
         }
     }
 }
@@ -200,10 +217,14 @@ pub fn sweep_stale(surroundings: &Surroundings) {
             let Some(lock) = lock_stale(&path) else {
                 continue;
             };
-            end_descendants(owner);
-            remove_leftovers(&lock);
-            os::remove_files(&[session(&path)]);
-            remove(&path);
+            let left = wait_for(|| match end_descendants(owner) {
+                Left::Nothing => remove_leftovers(&lock),
+                Left::Something => Left::Something,
+            });
+            if left == Left::Nothing {
+                os::remove_files(&[session(&path)]);
+                remove(&path);
+            }
         }
     }
 }
@@ -269,12 +290,36 @@ pub fn controls(surroundings: &Surroundings) -> Vec<(i32, i32, PathBuf)> {
     found
 }
 
+/// Tries to remove something until nothing of it is left, or for [`ENDING_MAX`].
+fn wait_for(remove: impl Fn() -> Left) -> Left {
+    let until = Clock::now() + ENDING_MAX;
+    loop {
+        let left = remove();
+        if left == Left::Nothing || Clock::now() >= until {
+            return left;
+        }
+        thread::park_timeout(ENDING_PAUSE);
+    }
+}
+
 /// Removes the shared memory that was made since the record was, and that nobody has.
-fn remove_leftovers(record: &File) {
+fn remove_leftovers(record: &File) -> Left {
     let made = record.metadata().and_then(|record| record.modified());
-    if let Ok(made) = made {
-        let left = os::abandoned_files(Path::new(SHARED_MEMORY), LIBRARIES, made);
-        os::remove_files(&left);
+    match made {
+        Ok(made) => remove_abandoned(made, |_| true),
+        Err(_) => Left::Nothing,
+    }
+}
+
+/// Removes shared memory that nobody has: what was made since then, and is meant.
+fn remove_abandoned(since: SystemTime, is_meant: impl Fn(&Path) -> bool) -> Left {
+    match os::abandoned_files(Path::new(SHARED_MEMORY), LIBRARIES, since) {
+        Abandoned::Files(mut left) => {
+            left.retain(|path| is_meant(path));
+            os::remove_files(&left);
+            Left::Nothing
+        }
+        Abandoned::NotYet => Left::Something,
     }
 }
 
@@ -297,10 +342,8 @@ impl SharedMemory {
         if self.0.is_empty() {
             return;
         }
-        let ever = SystemTime::UNIX_EPOCH;
-        let mut left = os::abandoned_files(Path::new(SHARED_MEMORY), LIBRARIES, ever);
-        left.retain(|path| self.0.contains(path));
-        os::remove_files(&left);
+        let is_its = |path: &Path| self.0.iter().any(|one| one == path);
+        wait_for(|| remove_abandoned(SystemTime::UNIX_EPOCH, is_its));
     }
 }
 
@@ -317,9 +360,10 @@ fn lock_stale(path: &Path) -> Option<File> {
     is_at(&file, path).then_some(file)
 }
 
-/// Kills every process that carries `owner` in its environment.
-fn end_descendants(owner: &str) {
+/// Kills every process that carries `owner` in its environment. One that has ended carries nothing.
+fn end_descendants(owner: &str) -> Left {
     let mark = format!("{OWNER_VARIABLE}={owner}");
+    let mut left = Left::Nothing;
     for pid in os::all_processes() {
         let marked = os::environment_of(pid).is_some_and(|environment| {
             environment
@@ -327,8 +371,10 @@ fn end_descendants(owner: &str) {
                 .any(|entry| entry == mark.as_bytes())
         });
         if marked {
+            left = Left::Something;
             // It may have ended meanwhile; that is what we want.
             let _ = os::kill(pid, Signal::KILL);
         }
     }
+    left
 }

@@ -141,6 +141,63 @@ fn everybody_at_once() {
     sandbox.expect_clean();
 }
 
+/// What ranks have started needs a processor to end by SIGKILL, as everything does, and others use that. Until it has
+/// ended it has the file that the next start removes.
+#[test]
+fn what_ends_slowly() {
+    let allowed = fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = allowed
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let mut numbers = allowed.unwrap().trim().split(|c: char| !c.is_ascii_digit());
+    let cpu = numbers.next_back().unwrap();
+    let sandbox = Sandbox::new();
+    let shared = format!("/dev/shm/vader_segment.test.{}", std::process::id());
+    let script = format!(
+        "taskset -c {cpu} chrt --idle 0 sleep 1000 9>{shared} & echo ready; exec sleep 1000"
+    );
+    let mut command = sandbox.rally(&["run", "-n", "1", "sh", "-c", &script]);
+    let job = started(&sandbox, &mut command, 1);
+    let sleeps = || (sandbox.find("sleep 1000").len() == 2).then_some(());
+    eventually(DEADLINE, sleeps).expect("it has the file");
+    let mut busy = Busy::on(cpu);
+    kill_together(&[job.front.pid, job.guardian, job.controller]);
+    job.front.end().expect_code(137);
+    let gone = || {
+        sandbox
+            .run_rally(&["run", "-n", "1", "/bin/true"])
+            .expect_code(0);
+        (!Path::new(&shared).exists()).then_some(())
+    };
+    let gone = eventually(DEADLINE, gone);
+    busy.end();
+    let _ = fs::remove_file(&shared);
+    gone.expect("a later start removes the file");
+    sandbox.expect_clean();
+}
+
+/// A processor that has something to do.
+struct Busy(std::process::Child);
+
+impl Busy {
+    fn on(cpu: &str) -> Self {
+        let mut command = std::process::Command::new("taskset");
+        let command = command.args(["-c", cpu, "sh", "-c", "while :; do :; done"]);
+        Self(command.spawn().unwrap())
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 #[test]
 fn a_rank() {
     let sandbox = Sandbox::new();
