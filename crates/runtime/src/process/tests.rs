@@ -1,6 +1,8 @@
 //! A controller and two daemons in one process, with real ranks: what a node is must not depend on who shares its
 //! process.
 
+mod nodes;
+
 use std::{ffi::OsString, time::Duration};
 
 use base::{Rank, Topology};
@@ -93,6 +95,11 @@ fn job(script: &str) -> JobSpec {
 
 /// Runs a job on two daemons of this process, with its front.
 fn run(spec: JobSpec) -> Heard {
+    run_on(2, spec)
+}
+
+/// The same, on nodes of so many slots.
+fn run_on(slots: u32, spec: JobSpec) -> Heard {
     os::become_subreaper().unwrap();
     let mut reactor = Reactor::new(Loop::new(&IGNORED).unwrap());
     let (ours, theirs) = os::socket_pair().unwrap();
@@ -107,7 +114,7 @@ fn run(spec: JobSpec) -> Heard {
         nodes: names
             .map(|name| AllocatedNode {
                 name: name.to_owned(),
-                slots: Slots::Explicit(2),
+                slots: Slots::Explicit(slots),
                 max_slots: None,
                 granted: None,
             })
