@@ -2,6 +2,7 @@
 
 use std::{
     sync::OnceLock,
+    thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -29,6 +30,11 @@ impl Clock {
     pub fn until(deadline: Time) -> Duration {
         deadline.since(Self::now())
     }
+}
+
+/// Waits some milliseconds for what no event tells of. Nothing else happens in the thread meanwhile.
+pub fn sleep(time: Duration) {
+    thread::sleep(time);
 }
 
 /// Seconds and nanoseconds since 1970 UTC, for timestamps that people read. Never use it to measure.

@@ -73,7 +73,7 @@ impl StoppedThread {
     /// begun again, those with one are not, for the time that is left is not known.
     ///
     /// # Errors
-    /// See [`NotStopped`]. A thread that is late stands as soon as it can, until [`rest`] lets it go.
+    /// See [`NotStopped`]. A thread that is late stands as soon as it can, until [`sleep_and_detach_late`] lets it go.
     pub fn stop(tid: Pid, patience: Duration) -> Result<Self, NotStopped> {
         let since = Instant::now();
         request(libc::PTRACE_SEIZE, tid, 0)?;

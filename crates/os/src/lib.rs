@@ -15,6 +15,7 @@ mod files;
 mod foreign;
 mod freezer;
 mod gpus;
+mod lock;
 mod namespace;
 mod permission;
 mod pipe;
@@ -34,7 +35,7 @@ mod topology;
 pub use abandoned::{Abandoned, abandoned_files, files_held_by};
 pub use affinity::allowed_cpus;
 pub use cgroup::cpu_quota;
-pub use clock::{Clock, wall_clock};
+pub use clock::{Clock, sleep, wall_clock};
 pub use conversation::Conversation;
 pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
@@ -49,6 +50,7 @@ pub use foreign::{
 };
 pub use freezer::Freezers;
 pub use gpus::{Gpus, gpus};
+pub use lock::{create_locked, is_locked, take_lock};
 pub use namespace::{PidNamespace, own_number, sees_own_processes, shares_network};
 pub use permission::{
     hides_processes, is_contained, is_guarded, kernel_release, may_trace_all, ptrace_scope,

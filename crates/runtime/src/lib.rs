@@ -7,7 +7,8 @@
 //! long as the job.
 //!
 //! **Architecture invariant:** nothing here decides: no policy, no terminal, no sentence for users, no environment of
-//! its own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`.
+//! its own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`; only what is done with the
+//! names of files and directories (whether they are there, to make, list and remove them) is done by the standard library.
 
 mod clients;
 mod complaints;

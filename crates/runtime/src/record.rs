@@ -5,11 +5,8 @@
 //! directory but cannot see the process; and it ends with the process, whether or not somebody has waited for it.
 
 use std::{
-    fs::{self, File, TryLockError},
-    io,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    fs::{self, File},
     path::{Path, PathBuf},
-    thread,
     time::{Duration, SystemTime},
 };
 
@@ -66,14 +63,6 @@ enum Left {
 pub(crate) struct Record {
     owner: String,
     file: Option<(PathBuf, File)>,
-}
-
-/// What one try to make the file came to.
-#[derive(Debug)]
-enum Made {
-    Locked(PathBuf, File),
-    /// Somebody removes the file or its directory at this moment.
-    Removed,
 }
 
 impl Record {
@@ -135,11 +124,15 @@ fn create_file(
 ) -> Result<(PathBuf, File), Unusable> {
     let mut path = make()?.join(owner);
     for _ in 0..CREATE_TRIES {
-        match try_create(&path) {
-            Ok(Made::Locked(path, file)) => return Ok((path, file)),
-            Ok(Made::Removed) => thread::park_timeout(CREATE_PAUSE),
-            // The directory is gone again: it must not be made once more.
+        match os::create_locked(&path) {
+            Ok(Some(file)) => return Ok((path, file)),
+            // Whoever ends last removes the directory, perhaps between our two steps.
+            Ok(None) => os::sleep(CREATE_PAUSE),
             Err(error) => {
+                // The directory must not be made once more.
+                if let Some(directory) = path.parent() {
+                    let _ = fs::remove_dir(directory);
+                }
                 let errno = error.raw_os_error().unwrap_or_default();
                 return Err(Unusable::System { path, errno });
             }
@@ -148,44 +141,6 @@ fn create_file(
     }
     let errno = EBUSY;
     Err(Unusable::System { path, errno })
-}
-
-fn try_create(path: &Path) -> io::Result<Made> {
-    // The standard library opens every file close-on-exec: a rank must not hold the lock.
-    let opened = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path);
-    match opened {
-        Ok(file) => match file.try_lock() {
-            Ok(()) if is_at(&file, path) => Ok(Made::Locked(path.to_owned(), file)),
-            Ok(()) | Err(TryLockError::WouldBlock) => Ok(Made::Removed),
-            // A file system without locks: nobody could know that we live.
-            Err(TryLockError::Error(error)) => {
-                remove(path);
-                Err(error)
-            }
-        },
-        // Whoever ends last removes the directory, perhaps between our two steps.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Made::Removed),
-        Err(error) => {
-            if let Some(directory) = path.parent() {
-                let _ = fs::remove_dir(directory);
-            }
-            Err(error)
-        }
-    }
-}
-
-/// Whether `path` still leads to `file`, which may have been removed, and replaced, before it was locked.
-fn is_at(file: &File, path: &Path) -> bool {
-    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    match (file.metadata(), fs::symlink_metadata(path)) {
-        (Ok(file), Ok(path)) => identity(file) == identity(path),
-        _ => false,
-    }
 }
 
 /// The directory beside a record. Its parent is private, so that its name need not be a secret.
@@ -214,7 +169,7 @@ pub fn sweep_stale(surroundings: &Surroundings) {
             };
             let path = entry.path();
             // A living controller has the lock, and one that makes its file waits until we are done with it.
-            let Some(lock) = lock_stale(&path) else {
+            let Some(lock) = os::take_lock(&path) else {
                 continue;
             };
             let left = wait_for(|| match end_descendants(owner) {
@@ -257,13 +212,7 @@ fn has_neighbours(surroundings: &Surroundings) -> bool {
             pid != us && !os::descendants(us).contains(&pid)
         })
     });
-    others.any(|entry| is_locked(&entry.path()))
-}
-
-/// Whether somebody has the lock of the record at `path`.
-fn is_locked(path: &Path) -> bool {
-    let file = File::options().write(true).open(path);
-    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    others.any(|entry| os::is_locked(&entry.path()))
 }
 
 /// The sockets of our user's running jobs at which they can be asked, with the pids of their controller and front.
@@ -298,7 +247,7 @@ fn wait_for(remove: impl Fn() -> Left) -> Left {
         if left == Left::Nothing || Clock::now() >= until {
             return left;
         }
-        thread::park_timeout(ENDING_PAUSE);
+        os::sleep(ENDING_PAUSE);
     }
 }
 
@@ -351,13 +300,6 @@ impl SharedMemory {
 fn is_owner(name: &str) -> bool {
     name.split_once('.')
         .is_some_and(|(pid, start)| pid.parse::<i32>().is_ok() && start.parse::<u64>().is_ok())
-}
-
-/// The locked file at `path`, `None` when somebody else has the lock, or has removed it meanwhile.
-fn lock_stale(path: &Path) -> Option<File> {
-    let file = File::options().write(true).open(path).ok()?;
-    file.try_lock().ok()?;
-    is_at(&file, path).then_some(file)
 }
 
 /// Kills every process that carries `owner` in its environment. One that has ended carries nothing.
