@@ -1,9 +1,12 @@
 //! What `dbgr` has to say beside the stacks.
 
-use std::{fmt, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use base::RankSet;
-use debug::target::{Doubt, NotFound, Note, Situation};
+use debug::{
+    target::{Doubt, NotFound, Note, Situation},
+    watch::Occasion,
+};
 use message::{Kind, Message, Severity, duration};
 use os::NotWritten;
 
@@ -255,37 +258,18 @@ pub(super) fn interrupted(looks: usize, planned: Option<u32>) -> Message {
 }
 
 /// Why there is a report of a job that is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Occasion {
-    /// Nothing has moved for so long.
-    Idle(Duration),
-    /// Something moves, and yet there is a verdict, on looks over this time.
-    Verdict(Duration),
-    /// So much time is left to the job.
-    Limit(Duration),
-}
-
-impl fmt::Display for Occasion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Idle(time) => {
-                write!(
-                    f,
-                    "nothing has moved for {}: the job may hang",
-                    duration(*time)
-                )
-            }
-            Self::Verdict(time) => {
-                let time = duration(*time);
-                write!(f, "for {time} some ranks have waited: the job may hang")
-            }
-            Self::Limit(left) => {
-                write!(
-                    f,
-                    "the time limit ends the job in {}",
-                    duration(Duration::from_secs(left.as_secs().max(1)))
-                )
-            }
+pub(super) fn occasion(occasion: Occasion) -> String {
+    match occasion {
+        Occasion::Idle(time) => {
+            format!("nothing has moved for {}: the job may hang", duration(time))
+        }
+        Occasion::Verdict(time) => {
+            let time = duration(time);
+            format!("for {time} some ranks have waited: the job may hang")
+        }
+        Occasion::Limit(left) => {
+            let left = Duration::from_secs(left.as_secs().max(1));
+            format!("the time limit ends the job in {}", duration(left))
         }
     }
 }
@@ -299,12 +283,12 @@ pub(super) fn nobody_to_watch() -> Message {
 }
 
 /// A report was made of a job that is watched: what it amounts to, and the page.
-pub(super) fn reported(occasion: Occasion, verdicts: &[String], page: Option<&Path>) -> Message {
-    let kind = match occasion {
+pub(super) fn reported(why: Occasion, verdicts: &[String], page: Option<&Path>) -> Message {
+    let kind = match why {
         Occasion::Idle(_) | Occasion::Verdict(_) => &HANG,
         Occasion::Limit(_) => &LIMIT,
     };
-    let mut message = Message::new(kind, occasion.to_string());
+    let mut message = Message::new(kind, occasion(why));
     if !verdicts.is_empty() {
         message = message.fact("verdict", verdicts.join("\n"));
     }

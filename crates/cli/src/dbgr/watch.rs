@@ -1,26 +1,20 @@
 //! `dbgr watch`: follows a job until it ends, and reports when it hangs.
 //!
-//! | when | what |
-//! |---|---|
-//! | a twelfth of the idle time is over | it is looked for the job, and at it; a report where [`debug::watch`] has news |
-//! | what the user has named ends, or a rank | it is looked for the job at once: where nothing of it is left, that is the end |
-//! | shortly before the time limit | some looks, and a report |
-//! | a signal | the end, between two looks: nobody is left standing |
+//! [`debug::watch::Watch`] decides when to search for the job, when to take a sample, when to report, and when to stop. This file
+//! carries out its steps: it waits, reads `/proc`, and prints.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use base::{Rank, Signal};
+use base::{Rank, RankSet, Signal};
 use debug::{
     proto::Extent,
     report::Report,
-    samples::Sample,
-    stack::{Frames, Missing, Seen},
-    target::{self, Target, Wish},
-    watch::{Cause, Observed, Progress, Watch},
+    target::{self, NotFound, Target, Wish},
+    watch::{End, Input, Job, Occasion, Output, Progress, Search, Wanted, Watch},
 };
 use message::Message;
 use os::{Clock, Event, Interest, Loop, Pid, Token};
@@ -29,44 +23,28 @@ use super::{
     args::{self, Destination, MessageForm, numbered},
     local::Local,
     machine::{self, Ask, Machine},
-    messages::{self, Occasion},
-    output,
+    messages, output,
 };
 use crate::{args::MessageFormat, exit};
 
-/// How long before the time limit the report is begun, unless half of the time is shorter.
-const LEAD: Duration = Duration::from_secs(5);
-/// Looks before the time limit: with fewer nothing is said about what is stuck.
-const LAST_SAMPLES: u32 = 3;
-/// Reports of one job: one that stands, moves a little and stands again need not fill the disk.
-const MAX_REPORTS: u32 = 10;
-/// Frames that are kept, beyond which what is known is forgotten and learnt anew.
-const MAX_FRAMES: usize = 200_000;
-/// Processes between a rank and one below it.
+/// Levels of processes between a rank and its descendants.
 const MAX_DEPTH: usize = 64;
-/// The end of Slurm's allocation, in seconds since 1970.
+/// The variable with the end of Slurm's allocation, in seconds since 1970.
 const SLURM_END: &str = "SLURM_JOB_END_TIME";
-/// What the number of a signal is added to.
+/// The exit code after a signal is its number plus this.
 const SIGNALLED: u8 = 128;
 
-/// Follows what the user means; gives the exit code.
+/// Runs `dbgr watch`, and returns the exit code.
 pub(super) fn watch(args: &args::Watch) -> u8 {
     if let Some(error) = args.output.as_deref().and_then(super::no_directory) {
         super::say_as(&error, format(args));
         return exit::ExitCode::BadFile.code();
     }
-    match Watcher::new(args) {
-        Ok(mut watcher) => match watcher.run() {
-            Ok(End::Gone) => exit::SUCCESS,
-            Ok(End::Signal(signal)) => SIGNALLED.saturating_add(signal),
-            Ok(End::Refused(code)) => code,
-            Err(error) => watcher.fail(&error),
-        },
-        Err(error) => {
-            super::say_as(&crate::messages::system(&error), format(args));
-            exit::ExitCode::Resources.code()
-        }
-    }
+    let ended = Watcher::new(args).and_then(|mut watcher| watcher.run());
+    ended.unwrap_or_else(|error| {
+        super::say_as(&crate::messages::system(&error), format(args));
+        exit::ExitCode::Resources.code()
+    })
 }
 
 const fn format(args: &args::Watch) -> MessageFormat {
@@ -76,295 +54,210 @@ const fn format(args: &args::Watch) -> MessageFormat {
     }
 }
 
-/// Why the watch is over.
-enum End {
-    /// Nothing of the job is left.
-    Gone,
-    /// Somebody wants it.
-    Signal(u8),
-    /// The job cannot be looked at, which was said; the exit code.
-    Refused(u8),
-}
-
-/// What the user has named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Named {
-    /// It is looked for before each look: ranks come and go.
-    There,
-    Ended,
-}
-
-/// What a wait was ended by.
-enum Woken {
-    Time,
-    /// A process of the job has ended.
-    Ended,
-    Over(End),
-}
-
+/// The host of a [`Watch`].
 struct Watcher<'a> {
     args: &'a args::Watch,
     events: Loop,
-    begin: Instant,
-    /// When the job is ended by somebody else, after the beginning.
-    limit: Option<Duration>,
-    /// Readable when a process of the job has ended: what the user has named, or a rank.
-    end: Option<Token>,
-    /// Whether what the user has named is there. When it has ended, those that are left are the job: who gets its number
-    /// is somebody else.
-    named: Named,
-    local: Local,
-    /// Every frame of the looks that are kept.
-    frames: Frames,
     watch: Watch,
+    /// Readable when the process that the watch waits for has exited.
+    exit: Option<Token>,
+    local: Local,
+    /// The job that was found last.
     target: Option<Target>,
-    /// Doubts and notes that were said.
-    said: BTreeSet<String>,
-    /// Looks one after the other in which nobody could be looked at.
-    refusals: u32,
-    reports: u32,
-    /// The time that was spent with looking.
+    /// Why the last search has found no job.
+    not_found: Option<NotFound>,
+    /// Headlines of the doubts and notes that were printed.
+    printed: BTreeSet<String>,
+    /// The time that samples have taken.
     spent: Duration,
 }
 
 impl<'a> Watcher<'a> {
     fn new(args: &'a args::Watch) -> Result<Self, os::Error> {
+        let wanted = Wanted {
+            idle: args.idle,
+            limit: [args.limit, slurm_limit()].into_iter().flatten().min(),
+            pid: match args.target.wish() {
+                Wish::Process(pid) => Some(pid),
+                _ => None,
+            },
+        };
         Ok(Self {
             args,
             events: Loop::new(&[Signal::INT, Signal::TERM, Signal::HUP])?,
-            begin: Instant::now(),
-            limit: [args.limit, slurm_limit()].into_iter().flatten().min(),
-            end: None,
-            named: Named::There,
+            watch: Watch::new(wanted, Clock::now()),
+            exit: None,
             local: Local::new(output::detail(&args.shown)),
-            frames: Frames::new(),
-            watch: Watch::new(args.idle),
             target: None,
-            said: BTreeSet::new(),
-            refusals: 0,
-            reports: 0,
+            not_found: None,
+            printed: BTreeSet::new(),
             spent: Duration::ZERO,
         })
     }
 
-    fn run(&mut self) -> Result<End, os::Error> {
-        let lead = |limit: Duration| limit.saturating_sub(LEAD.min(limit / 2));
-        let mut last = self.limit.map(lead);
-        let mut next = Duration::ZERO;
+    /// Follows the job, and returns the exit code.
+    fn run(&mut self) -> Result<u8, os::Error> {
         loop {
-            let until = last.map_or(next, |last| last.min(next));
-            if let Woken::Over(end) = self.wait_while_it_lasts(until)? {
-                return Ok(end);
-            }
-            let now = self.begin.elapsed();
-            if last.is_some_and(|last| last <= now) {
-                last = None;
-                if let Woken::Over(end) = self.report_before_limit()? {
-                    return Ok(end);
+            while let Some(output) = self.watch.poll() {
+                match output {
+                    Output::Find(search) => {
+                        let input = self.find(search);
+                        self.watch.handle(Clock::now(), input);
+                    }
+                    Output::WatchExit(pid) => self.watch_exit(pid)?,
+                    Output::Sample => {
+                        let input = self.sample();
+                        self.watch.handle(Clock::now(), input);
+                    }
+                    Output::Report { occasion, number } => self.report(occasion, number),
+                    Output::End(end) => return Ok(self.end(end)),
                 }
-            } else if let Some(cause) = self.look() {
-                let time = self.args.idle;
-                self.report(match cause {
-                    Cause::Idle => Occasion::Idle(time),
-                    Cause::Verdict => Occasion::Verdict(time),
-                });
             }
-            if let Some(why) = self.refused() {
-                for message in why {
-                    self.say_once(&message);
-                }
-                return Ok(End::Refused(exit::ExitCode::Resources.code()));
-            }
-            next = self.begin.elapsed() + self.watch.every();
+            let input = self.wait()?;
+            self.watch.handle(Clock::now(), input);
         }
     }
 
-    /// Waits until this time after the beginning, as long as the job lasts, and finds it then.
-    fn wait_while_it_lasts(&mut self, until: Duration) -> Result<Woken, os::Error> {
-        loop {
-            let woken = self.wait(until)?;
-            if let Woken::Over(_) = woken {
-                return Ok(woken);
-            }
-            if let Some(end) = self.find()? {
-                return Ok(Woken::Over(end));
-            }
-            if let Woken::Time = woken {
-                return Ok(woken);
-            }
-        }
-    }
-
-    /// Waits until this time after the beginning, or until a process of the job has ended.
-    fn wait(&mut self, until: Duration) -> Result<Woken, os::Error> {
-        let deadline = Clock::now() + until.saturating_sub(self.begin.elapsed());
+    /// Waits until a sample is due, a process of the job has exited, or a signal comes.
+    fn wait(&mut self) -> Result<Input, os::Error> {
         let mut events = Vec::new();
         loop {
-            self.events.wait(Some(deadline), &mut events)?;
-            // All of them are taken: what was read from the kernel comes no second time.
-            let mut woken = None;
+            self.events.wait(self.watch.deadline(), &mut events)?;
+            // Every event is taken: the kernel reports none of them a second time.
+            let mut input = None;
             for event in events.drain(..) {
                 match event {
                     Event::Signal(info) if info.signal == Signal::CHLD => {
-                        // A thread that was late stands now: it is let go.
+                        // A thread that was late has stopped now, so it can be released.
                         os::sleep_and_detach_late(Duration::ZERO);
                     }
                     Event::Signal(info) => {
                         let number = u8::try_from(info.signal.0).unwrap_or_default();
-                        woken = Some(Woken::Over(End::Signal(number)));
+                        input = Some(Input::Signal(number));
                     }
                     Event::Readable(token) | Event::Writable(token) => {
                         drop(self.events.remove(token));
-                        self.end = None;
-                        woken = Some(woken.unwrap_or(Woken::Ended));
+                        self.exit = None;
+                        input = Some(input.unwrap_or(Input::Exited));
                     }
-                    Event::Deadline => woken = Some(woken.unwrap_or(Woken::Time)),
+                    Event::Deadline => input = Some(input.unwrap_or(Input::Tick)),
                 }
             }
-            if let Some(woken) = woken {
-                return Ok(woken);
+            if let Some(input) = input {
+                return Ok(input);
             }
         }
     }
 
-    /// Finds the job again, and what tells of its end.
-    fn find(&mut self) -> Result<Option<End>, os::Error> {
-        let found = match self.named {
-            Named::There => target::find(&self.machine(), &self.args.target.wish()).map(Some),
-            Named::Ended => Ok(None),
-        };
-        match (found, &self.target) {
-            (Ok(Some(found)), _) => self.target = Some(found),
-            (Ok(None) | Err(_), Some(_)) => self.named = Named::Ended,
-            (Ok(None), None) => return Ok(Some(End::Gone)),
-            (Err(why), None) => {
-                self.say(&messages::not_found(&why, machine::situation));
-                return Ok(Some(End::Refused(exit::ExitCode::Usage.code())));
-            }
-        }
-        let mut procs = self.target.iter().flat_map(|target| target.procs.values());
-        let left = procs.find(|proc| is_alive(proc)).map(|proc| proc.pid);
-        let watched = match (self.named, self.args.target.wish(), left) {
-            (Named::Ended, _, None) => return Ok(Some(End::Gone)),
-            // A launcher may stay when its ranks have ended, and start others.
-            (Named::There, Wish::Process(pid), _) => Some(pid),
-            (_, _, left) => left,
-        };
-        if self.end.is_none() {
-            let end = watched.and_then(|pid| os::end_of(Pid::from_raw(pid)));
-            self.end = end
-                .map(|fd| self.events.add(fd, Interest::Read))
-                .transpose()?;
-        }
-        Ok(None)
-    }
-
-    /// A launcher is asked once: some do not survive it twice.
-    fn machine(&self) -> Machine {
+    /// Searches for the job, or for living processes of the one that was found last.
+    fn find(&mut self, search: Search) -> Input {
+        // A launcher is asked once: some launchers crash or hang when they are asked twice.
         let ask = match &self.target {
             None => self.args.target.ask(),
             Some(_) => Ask::Nobody,
         };
-        Machine { ask }
+        let found = match search {
+            Search::Job => Some(target::find(&Machine { ask }, &self.args.target.wish())),
+            Search::Ranks => None,
+        };
+        let job = match found {
+            Some(Ok(target)) => {
+                self.target = Some(target);
+                Job::Found
+            }
+            Some(Err(why)) => {
+                self.not_found = Some(why);
+                Job::NotFound
+            }
+            None => Job::NotFound,
+        };
+        let mut procs = self.target.iter().flat_map(|target| target.procs.values());
+        let living = procs.find(|proc| is_alive(proc)).map(|proc| proc.pid);
+        Input::Found { job, living }
     }
 
-    /// Looks once.
-    fn look(&mut self) -> Option<Cause> {
-        if self.frames.len() > MAX_FRAMES {
-            self.frames = Frames::new();
-            self.watch.forget();
+    /// Waits for the exit of a process from now on, unless it waits for another one.
+    fn watch_exit(&mut self, pid: i32) -> Result<(), os::Error> {
+        if self.exit.is_none() {
+            let exit = os::end_of(Pid::from_raw(pid));
+            let exit = exit.map(|fd| self.events.add(fd, Interest::Read));
+            self.exit = exit.transpose()?;
         }
-        let target = self.target.as_ref()?;
-        let at = self.begin.elapsed();
-        self.local.follow(target);
-        let sample = self.local.sample(Extent::Everybody);
-        let snapshot = sample
-            .snapshot
-            .with_frames_in(sample.frames, &mut self.frames);
-        let progress = progress(target);
-        self.spent += self.begin.elapsed().saturating_sub(at);
-        let look = Observed {
-            sample: Sample { at, snapshot },
-            progress,
-        };
-        self.watch.see(&self.frames, look)
+        Ok(())
     }
 
-    fn report_before_limit(&mut self) -> Result<Woken, os::Error> {
-        let Some(limit) = self.limit else {
-            return Ok(Woken::Time);
+    /// Takes a sample of the job that was found last.
+    fn sample(&mut self) -> Input {
+        let began = Clock::now();
+        let (sample, progress) = match &self.target {
+            Some(target) => {
+                self.local.follow(target);
+                (self.local.sample(Extent::Everybody), progress(target))
+            }
+            None => Default::default(),
         };
-        let left = limit.saturating_sub(self.begin.elapsed());
-        for _ in 1..LAST_SAMPLES {
-            self.look();
-            let woken = self.wait_while_it_lasts(self.begin.elapsed() + left / 4)?;
-            if let Woken::Over(_) = woken {
-                return Ok(woken);
+        self.spent += Clock::now().since(began);
+        Input::Sampled {
+            began,
+            frames: sample.frames,
+            snapshot: sample.snapshot,
+            progress,
+        }
+    }
+
+    /// Prints why the watch is over, and returns the exit code.
+    fn end(&mut self, end: End) -> u8 {
+        match end {
+            End::Gone => exit::SUCCESS,
+            End::Signal(signal) => SIGNALLED.saturating_add(signal),
+            End::NotFound => {
+                if let Some(why) = self.not_found.take() {
+                    self.say(&messages::not_found(&why, machine::situation));
+                }
+                exit::ExitCode::Usage.code()
+            }
+            End::NoAccess { forbidden } => {
+                for message in self.no_access(&forbidden) {
+                    self.say_once(&message);
+                }
+                exit::ExitCode::Resources.code()
             }
         }
-        self.look();
-        let left = limit.saturating_sub(self.begin.elapsed());
-        self.report(Occasion::Limit(left));
-        Ok(Woken::Time)
     }
 
-    /// Where none of the ranks may be looked at, or none is known to be one, there is nothing to be watched: why.
-    fn refused(&mut self) -> Option<Vec<Message>> {
-        let target = self.target.as_ref()?;
-        let snapshot = self.watch.last()?;
-        let of = |wanted: &[Missing]| -> base::RankSet {
-            let is_wanted =
-                |seen: &Seen| matches!(seen, Seen::Missing(why) if wanted.contains(why));
-            let ranks = snapshot.procs.iter();
-            ranks
-                .filter(|(_, seen)| is_wanted(seen))
-                .map(|(&rank, _)| rank)
-                .collect()
-        };
-        let ranks = of(&[Missing::NotPermitted, Missing::Unproved]);
-        let forbidden = of(&[Missing::NotPermitted]);
-        if ranks.len() < snapshot.procs.len() || ranks.is_empty() {
-            self.refusals = 0;
-            return None;
-        }
-        // A process that is just ending looks like one that may not be looked at.
-        self.refusals += 1;
-        if self.refusals == 1 {
-            return None;
-        }
-        let mut why: Vec<Message> = target.doubts.iter().map(messages::doubt).collect();
-        let pid = forbidden.first().and_then(|rank| target.procs.get(&rank));
-        if let Some(pid) = pid.map(|proc| proc.pid) {
-            let situation = machine::situation(pid);
-            why.push(messages::not_permitted(&forbidden, &situation));
+    /// Why no rank can be looked at.
+    fn no_access(&self, forbidden: &RankSet) -> Vec<Message> {
+        let target = self.target.as_ref();
+        let doubts = target.into_iter().flat_map(|target| &target.doubts);
+        let mut why: Vec<Message> = doubts.map(messages::doubt).collect();
+        let first = forbidden.first();
+        let proc = first.and_then(|rank| target?.procs.get(&rank));
+        if let Some(proc) = proc {
+            let situation = machine::situation(proc.pid);
+            why.push(messages::not_permitted(forbidden, &situation));
         }
         why.push(messages::nobody_to_watch());
-        Some(why)
+        why
     }
 
-    /// Says where everybody is, and why now.
-    fn report(&mut self, occasion: Occasion) {
+    /// Prints where every rank is, and why now.
+    fn report(&mut self, occasion: Occasion, number: u32) {
         let Some(target) = self.target.as_ref() else {
             return;
         };
-        let is_last = matches!(occasion, Occasion::Limit(_));
-        if self.reports >= MAX_REPORTS && !is_last {
-            return;
-        }
-        self.reports += 1;
-        let recording = self.watch.recording(&self.frames);
+        let recording = self.watch.recording();
         let detail = output::detail(&self.args.shown);
         let description = self.local.describe();
         let origin = output::origin(self.spent);
         let mut report = Report::made(target, recording, description, origin, detail);
-        report.found.push(occasion.to_string());
+        report.found.push(messages::occasion(occasion));
         let verdicts: Vec<String> = report.verdicts.iter().map(ToString::to_string).collect();
         let page = self.args.output.as_deref().map(Destination::of);
         let page = page.map(|page| match page {
             Destination::Stdout => Destination::Stdout,
-            Destination::File(first) => Destination::File(numbered(&first, self.reports)),
+            Destination::File(first) => Destination::File(numbered(&first, number)),
         });
-        // Of a job of which nothing is reported nothing needs to be known.
+        // Doubts and notes are printed only together with a report.
         let doubts = target.doubts.iter().map(messages::doubt);
         let notes = target.notes.iter().map(messages::note);
         for message in doubts.chain(notes).collect::<Vec<_>>() {
@@ -394,7 +287,7 @@ impl<'a> Watcher<'a> {
     }
 
     fn say_once(&mut self, message: &Message) {
-        if self.said.insert(message.headline.clone()) {
+        if self.printed.insert(message.headline.clone()) {
             self.say(message);
         }
     }
@@ -402,14 +295,9 @@ impl<'a> Watcher<'a> {
     fn say(&self, message: &Message) {
         super::say_as(message, format(self.args));
     }
-
-    fn fail(&self, error: &os::Error) -> u8 {
-        self.say(&crate::messages::system(error));
-        exit::ExitCode::Resources.code()
-    }
 }
 
-/// Whether it is there, and still the same.
+/// Returns true if the process of a rank is alive, and its pid was not reused.
 fn is_alive(proc: &target::Proc) -> bool {
     let pid = Pid::from_raw(proc.pid);
     let through = os::living_thread_of(pid);
@@ -418,14 +306,14 @@ fn is_alive(proc: &target::Proc) -> bool {
         && os::inspect_thread(pid, through).is_some_and(|it| !matches!(it.state, 'Z' | 'X'))
 }
 
-/// What each rank has done, with the processes below it: every process is looked up once, whatever number of ranks there is.
+/// What each rank has done, with its descendants. Each process is read once, however many ranks there are.
 fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
     let processes: BTreeMap<Pid, os::ProcessInfo> = os::all_processes()
         .into_iter()
         .filter_map(os::inspect)
         .map(|info| (info.pid, info))
         .collect();
-    // What is done by whoever has the number of a rank that has ended is none of its progress.
+    // A process that reuses the pid of an exited rank does nothing for the rank.
     let is_same = |pid: Pid, started| {
         let info = processes.get(&pid);
         info.is_some_and(|info| info.start_time == started)
@@ -446,7 +334,7 @@ fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
         .collect();
     let parent = |pid: &Pid| processes.get(pid).map(|info| info.ppid);
     for &pid in processes.keys().filter(|pid| !ranks.contains_key(pid)) {
-        // A number that is used again while we look could close a circle.
+        // A pid that is reused in the meantime could close a circle of parents.
         let above = std::iter::successors(parent(&pid), parent);
         let rank = above.take(MAX_DEPTH).find_map(|pid| ranks.get(&pid));
         if let Some(progress) = rank.and_then(|rank| progress.get_mut(rank)) {
@@ -457,7 +345,7 @@ fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
     progress
 }
 
-/// How long Slurm lets our job run from now on, where we are in one.
+/// The time that Slurm lets this job run from now on; `None` outside of a Slurm job.
 fn slurm_limit() -> Option<Duration> {
     let end: i64 = env::var(SLURM_END).ok()?.parse().ok()?;
     let (now, _) = os::wall_clock();
@@ -481,15 +369,12 @@ mod tests {
         let mut watcher = Watcher::new(&args).unwrap();
         watcher.target = Some(Target {
             doubts: vec![target::Doubt::Unproved {
-                ranks: base::RankSet::single(Rank(0)),
+                ranks: RankSet::single(Rank(0)),
                 pid: 7,
             }],
             ..target_of_one(7, Whereabouts::Unproved)
         });
-        watcher.look();
-        assert!(watcher.refused().is_none(), "it may just be ending");
-        watcher.look();
-        let why = watcher.refused().unwrap();
+        let why = watcher.no_access(&RankSet::new());
         let said: String = why
             .iter()
             .map(|message| message::text(message, MessageFormat::Text))

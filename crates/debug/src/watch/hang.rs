@@ -20,7 +20,6 @@ use base::Rank;
 
 use crate::{
     samples::{Boundary, Crew, Motion, Observation, RankTrack, Recording, Sample, observe},
-    snapshot::Snapshot,
     stack::{Activity, Frames, Missing},
     verdict,
 };
@@ -67,7 +66,7 @@ pub enum Cause {
 
 /// Follows a job.
 #[derive(Debug)]
-pub struct Watch {
+pub struct HangDetector {
     idle: Duration,
     looks: VecDeque<Observed>,
     state: State,
@@ -81,7 +80,7 @@ enum State {
     Told,
 }
 
-impl Watch {
+impl HangDetector {
     /// Has seen nothing. A job hangs that has stood for the time `idle`.
     #[must_use]
     pub const fn new(idle: Duration) -> Self {
@@ -141,12 +140,6 @@ impl Watch {
             frames: frames.clone(),
             samples: samples.collect(),
         }
-    }
-
-    /// What was seen at last.
-    #[must_use]
-    pub fn last(&self) -> Option<&Snapshot> {
-        Some(&self.looks.back()?.sample.snapshot)
     }
 
     /// Forgets what was seen, but not whether it was told.

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::Rank;
 
-use super::{Cause, Observed, Progress, Watch};
+use super::{Cause, HangDetector, Observed, Progress};
 use crate::{
     samples::{Boundary, script::looks},
     verdict::{self, RuleId},
@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// What is told at which look, of a job that is watched with an idle time of 3 s and looked at each second.
 fn told(texts: &[&str], written: &[u64]) -> Vec<(usize, Cause)> {
     let recording = looks(SECOND, texts);
-    let mut watch = Watch::new(3 * SECOND);
+    let mut watch = HangDetector::new(3 * SECOND);
     let mut told = Vec::new();
     for (number, sample) in recording.samples.into_iter().enumerate() {
         let bytes = written.get(number).or_else(|| written.last()).copied();
@@ -115,12 +115,12 @@ fn while_it_is_stopped_or_debugged_time_stands() {
 #[test]
 fn ranks_that_poll_are_seen_often_enough_for_a_verdict() {
     let idle = 60 * SECOND;
-    let every = Watch::new(idle).every();
+    let every = HangDetector::new(idle).every();
     let texts = ["0-3: main@a.c:1 > MPI_Recv!libmpi.so > poll!libc.so.6 = running 100"; 20];
     // Each look may come late.
     for late in [Duration::ZERO, SECOND, 2 * SECOND] {
         let recording = looks(every + late, &texts);
-        let mut watch = Watch::new(idle);
+        let mut watch = HangDetector::new(idle);
         let told = recording.samples.into_iter().find_map(|sample| {
             let progress = BTreeMap::new();
             watch.see(&recording.frames, Observed { sample, progress })
@@ -136,7 +136,7 @@ fn ranks_that_poll_are_seen_often_enough_for_a_verdict() {
 #[test]
 fn the_looks_of_the_idle_time_are_kept() {
     let recording = looks(SECOND, &[WAITS; 9]);
-    let mut watch = Watch::new(3 * SECOND);
+    let mut watch = HangDetector::new(3 * SECOND);
     for sample in recording.samples {
         let progress = BTreeMap::new();
         watch.see(&recording.frames, Observed { sample, progress });
@@ -145,7 +145,7 @@ fn the_looks_of_the_idle_time_are_kept() {
     let times: Vec<u64> = kept.samples.iter().map(|it| it.at.as_secs()).collect();
     assert_eq!(times, [0, 1, 2, 3]);
     watch.forget();
-    assert!(watch.last().is_none());
+    assert!(watch.looks.is_empty());
 }
 
 #[test]
@@ -169,12 +169,12 @@ fn a_look_at_which_nobody_is_seen_is_kept() {
         (stopped, false),
     ] {
         let recording = looks(SECOND, &[text; 9]);
-        let mut watch = Watch::new(3 * SECOND);
+        let mut watch = HangDetector::new(3 * SECOND);
         for sample in recording.samples {
             let progress = BTreeMap::new();
             watch.see(&recording.frames, Observed { sample, progress });
         }
-        assert_eq!(watch.last().is_some(), is_kept, "{text}");
+        assert_eq!(!watch.looks.is_empty(), is_kept, "{text}");
     }
 }
 
@@ -183,7 +183,7 @@ fn what_a_rank_has_started_works_for_it() {
     let waits = "0: main@a.c:1 > wait4!libc.so.6 = child 0";
     let told = |each: Duration| {
         let recording = looks(SECOND, &[waits; 6]);
-        let mut watch = Watch::new(3 * SECOND);
+        let mut watch = HangDetector::new(3 * SECOND);
         let mut times = 0;
         for sample in recording.samples {
             times += 1;
