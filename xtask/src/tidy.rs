@@ -48,6 +48,7 @@ fn check(root: &Path) -> Result<Complaints> {
     complaints.extend(docs::links(root, &files));
     complaints.extend(docs::dependencies(root, &workspace));
     complaints.extend(docs::planted(root));
+    complaints.extend(docs::minutes(root));
     complaints.extend(licences::check(&everything));
     complaints.sort();
     Ok(complaints)

@@ -142,9 +142,64 @@ fn compare_planted(code: &str, document: &str) -> Complaints {
     missing.chain(unknown).collect()
 }
 
+const MINUTES: &str = "CONTRIBUTING.md";
+
+/// The minutes of CI's steps add up to what the table says.
+pub(super) fn minutes(root: &Path) -> Complaints {
+    let text = std::fs::read_to_string(root.join(MINUTES)).unwrap_or_default();
+    add_up(&text)
+}
+
+fn add_up(text: &str) -> Complaints {
+    let table = text
+        .lines()
+        .skip_while(|line| !line.starts_with("| step | minutes |"))
+        .take_while(|line| line.starts_with('|'));
+    let mut sum = 0.0;
+    for row in table.skip(2) {
+        let mut cells = row.trim_matches('|').split('|').map(str::trim);
+        let (step, minutes) = (cells.next(), cells.next());
+        let Some(minutes) = minutes.and_then(|minutes| minutes.parse::<f64>().ok()) else {
+            return vec![format!("{MINUTES}: no minutes in `{row}`")];
+        };
+        if step == Some("in all") {
+            // Halves have no rounding errors.
+            return if minutes == sum {
+                Complaints::new()
+            } else {
+                vec![format!(
+                    "{MINUTES}: CI's steps take {sum} minutes, and not {minutes}"
+                )]
+            };
+        }
+        sum += minutes;
+    }
+    vec![format!(
+        "{MINUTES}: no table of CI's minutes with their sum"
+    )]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn minutes_are_added() {
+        let table = |all: &str| {
+            format!(
+                "x\n\n| step | minutes | why |\n|---|---|---|\n| `a` | 1.5 | b |\n| `c` | 2 | d |\n{all}\n"
+            )
+        };
+        assert_eq!(add_up(&table("| in all | 3.5 | |")), [""; 0]);
+        assert_eq!(
+            add_up(&table("| in all | 4 | |")),
+            ["CONTRIBUTING.md: CI's steps take 3.5 minutes, and not 4"]
+        );
+        assert_eq!(
+            add_up(&table("")),
+            ["CONTRIBUTING.md: no table of CI's minutes with their sum"]
+        );
+    }
 
     #[test]
     fn links_are_found() {
