@@ -91,6 +91,9 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(again, Some(allocation));
         }
     }
+    // Without shared memory, places break the link.
+    at_front(&mut FrontLink::inline(), &giving(bytes));
+    at_controller(&mut ControllerLink::inline(), &giving(bytes));
     let (mut front, mut controller) = pair();
     let to_front = at_front(&mut front, &giving(bytes));
     let from_front = at_controller(&mut controller, &giving(bytes));

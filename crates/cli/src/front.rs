@@ -20,12 +20,12 @@ use std::{
     time::Duration,
 };
 
-use base::{Rank, Signal, Time};
+use base::{JobId, Rank, Signal, Time};
 use dvm::{
     alloc::Allocation,
     escalation::{self, Escalation},
     messages::Scene,
-    proto::{EndReason, FromFront, Outcome, Refusal, Stream, TableRow, ToFront},
+    proto::{EndReason, FromFront, JobRef, Outcome, Refusal, TableRow, ToFront},
     spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, LineTerminal},
 };
 use message::Message;
@@ -86,6 +86,8 @@ struct Front {
     escalation: Escalation,
     options: FrontOptions,
     state: State,
+    /// Its number, once the controller has accepted it.
+    job: Option<JobId>,
     hold: HoldAt,
     held: bool,
     debugger: Debugger,
@@ -294,6 +296,7 @@ impl Front {
             escalation,
             options,
             state: State::Running,
+            job: None,
             hold,
             held: false,
             debugger,
@@ -467,13 +470,17 @@ impl Front {
                 }
             }
         }
-        if !matches!(received, Ok(Received::Open)) {
+        if !matches!(received, Ok(Received::Open | Received::Nothing)) {
             self.lose_controller();
         }
     }
 
     fn on_message(&mut self, message: ToFront) {
         match message {
+            ToFront::Accepted(job) => {
+                self.job = Some(job);
+                self.printers.set_job(job);
+            }
             ToFront::Refused(refusal) => self.state = State::Ended(Ending::Refused(refusal)),
             ToFront::Launched { job, name, table } => {
                 let size = table.last().map_or(1, |row| row.rank.0 + 1);
@@ -495,7 +502,7 @@ impl Front {
                 }
             }
             ToFront::AllHeld { held, .. } => self.on_all_held(&held),
-            ToFront::Released { held } => {
+            ToFront::Released { held, .. } => {
                 self.held = !held.is_empty();
                 if !self.held {
                     self.start_watchdog();
@@ -505,8 +512,11 @@ impl Front {
                 let reason = dvm::messages::cause(&cause, &self.scene());
                 self.show_abort(&reason);
             }
-            ToFront::Output(chunk) => {
-                self.printers.print(&mut self.events, &chunk);
+            // The ranks have ended or were let go by somebody else meanwhile.
+            ToFront::NotReleased(_) => {}
+            ToFront::Holding(_) => self.say(&messages::internal("an answer to no question")),
+            ToFront::Output { node, chunk } => {
+                self.printers.print(&mut self.events, node, &chunk);
                 self.check_printers();
             }
             ToFront::StdinCredit(bytes) => self.input.credit(bytes),
@@ -533,7 +543,10 @@ impl Front {
 
     fn release(&mut self) {
         self.held = false;
-        self.link.send(FromFront::Release(None));
+        self.link.send(FromFront::Release {
+            job: JobRef::Own,
+            ranks: None,
+        });
     }
 
     fn on_printed(&mut self, token: Token) {
@@ -543,10 +556,8 @@ impl Front {
 
     /// Gives credit for what was printed or thrown away.
     fn credit(&mut self) {
-        for stream in Stream::BOTH {
-            if let Some(bytes) = self.printers.credit(stream) {
-                self.link.send(FromFront::OutputCredit { stream, bytes });
-            }
+        while let Some(credit) = self.printers.credit() {
+            self.link.send(FromFront::OutputCredit(credit));
         }
     }
 
@@ -695,6 +706,7 @@ impl Front {
 
     fn scene(&self) -> Scene<'_> {
         Scene {
+            job: self.job,
             nodes: &self.nodes,
             table: &self.table,
             apps: &self.apps,

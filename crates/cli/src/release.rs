@@ -3,9 +3,9 @@
 use std::{path::PathBuf, time::Duration};
 
 use base::{JobId, RankSet};
-use dvm::control::{MAX_LINE, Reply, Request};
-
+use dvm::proto::{FromFront, HoldingJob, JobRef, NotReleased, ToFront};
 use message::{Kind, Message, Severity};
+use runtime::ask::{AskError, Inquirer};
 use serde::Serialize;
 
 use crate::{
@@ -16,8 +16,6 @@ use crate::{
 
 /// How long a controller may take for its answer: it is never busy for long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The number of a front's own job.
-const FIRST: JobId = dvm::FIRST_JOB;
 
 const NO_JOB: Kind = Kind {
     id: "release/no-job",
@@ -53,26 +51,18 @@ pub(crate) struct Released {
     held: Ranks,
 }
 
-/// So many ranks; which ones, where there are not too many to say it.
+/// So many ranks, and which.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Ranks {
     count: usize,
-    ranks: Option<RankSet>,
+    ranks: RankSet,
 }
 
 impl Ranks {
     fn of(ranks: RankSet) -> Self {
         Self {
             count: ranks.len(),
-            ranks: Some(ranks),
-        }
-    }
-
-    fn text(&self) -> String {
-        match (&self.ranks, self.count) {
-            (Some(ranks), _) => list(ranks),
-            (None, 1) => "1 rank".to_owned(),
-            (None, count) => format!("{count} ranks"),
+            ranks,
         }
     }
 }
@@ -84,10 +74,10 @@ impl Released {
             // Every key is text, and nothing in it can fail to be.
             MessageFormat::Json => serde_json::to_string(self).unwrap_or_default(),
             MessageFormat::Text => {
-                let (job, let_go) = (&self.job, self.let_go.text());
+                let (job, let_go) = (&self.job, list(&self.let_go.ranks));
                 let still = match self.held.count {
                     0 => String::new(),
-                    _ => format!(", still held {}", self.held.text()),
+                    _ => format!(", still held {}", list(&self.held.ranks)),
                 };
                 format!("job {job}: let go {let_go}{still}")
             }
@@ -104,45 +94,39 @@ type Place = (i32, i32, PathBuf);
 /// # Errors
 /// What is wrong, as it is to be told.
 pub(crate) fn release(request: &ReleaseRequest) -> Result<Released, Message> {
+    let places = runtime::controls(&surroundings());
     let (place, job) = match &request.job {
-        Some(name) => (find(name, runtime::controls(&surroundings()))?, name.job),
-        None => only(runtime::controls(&surroundings()))?,
+        Some(name) => (find(name, places)?, name.job),
+        None => only(places)?,
     };
     let name = name_of(place.1, job);
-    let line = Request::Release {
-        job,
+    let question = FromFront::Release {
+        job: match (job, u32::try_from(place.1)) {
+            (Some(job), _) => JobRef::Number(job),
+            (None, Ok(front)) => JobRef::OfFront(front),
+            (None, Err(_)) => return Err(no_job(&name)),
+        },
         ranks: request.ranks.clone(),
-    }
-    .to_string();
-    if line.len() >= MAX_LINE {
-        return Err(too_many(line.len()));
-    }
-    match ask(&place, &line).map_err(|error| lost(&name, &error.to_string()))? {
-        Some(Reply::Released { ranks, held }) => Ok(Released {
+    };
+    match ask(&place, question).map_err(|error| lost(&name, &error.to_string()))? {
+        ToFront::Released { ranks, held, .. } => Ok(Released {
             job: name,
             let_go: Ranks::of(ranks),
             held: Ranks::of(held),
         }),
-        Some(Reply::ReleasedMany { ranks, held }) => {
-            let of = |count| Ranks { count, ranks: None };
-            Ok(Released {
-                job: name,
-                let_go: of(ranks),
-                held: of(held),
-            })
+        ToFront::NotReleased(NotReleased::NothingHeld) => {
+            Err(nothing_held(&name, request.ranks.as_ref()))
         }
-        Some(Reply::NothingHeld) => Err(nothing_held(&name, request.ranks.as_ref())),
-        Some(Reply::NoSuchJob) => Err(no_job(&name)),
-        Some(Reply::Unreadable | Reply::Held(_)) | None => {
-            Err(lost(&name, "it did not understand the question"))
-        }
+        ToFront::NotReleased(NotReleased::NoSuchJob) => Err(no_job(&name)),
+        other => Err(lost(
+            &name,
+            &format!("it answers something else: {other:?}"),
+        )),
     }
 }
 
-/// What a controller says; nothing when that is no reply.
-fn ask(place: &Place, line: &str) -> Result<Option<Reply>, os::Error> {
-    let reply = os::ask_at(&place.2, line, PATIENCE, MAX_LINE as u64)?;
-    Ok(reply.parse().ok())
+fn ask(place: &Place, question: FromFront) -> Result<ToFront, AskError> {
+    Inquirer::connect(&place.2, PATIENCE)?.ask(question)
 }
 
 fn find(name: &JobName, mut places: Vec<Place>) -> Result<Place, Message> {
@@ -150,32 +134,37 @@ fn find(name: &JobName, mut places: Vec<Place>) -> Result<Place, Message> {
     places.pop().ok_or_else(|| no_job(&name.typed))
 }
 
+/// A job by its number; `None`: the one that the front has submitted.
+type Number = Option<JobId>;
+
 /// The only job that holds ranks, or will.
-fn only(places: Vec<Place>) -> Result<(Place, JobId), Message> {
-    let question = Request::Held.to_string();
+fn only(places: Vec<Place>) -> Result<(Place, Number), Message> {
     let held = places.into_iter().flat_map(|place| {
         // Who does not answer is gone, or holds nobody whom we could let go.
-        let jobs = match ask(&place, &question) {
-            Ok(Some(Reply::Held(jobs))) => jobs,
+        let jobs = match ask(&place, FromFront::Holds) {
+            Ok(ToFront::Holding(jobs)) => jobs,
             _ => Vec::new(),
         };
-        jobs.into_iter().map(move |job| (place.clone(), job))
+        let number = move |HoldingJob { job, front }| match front.map(i32::try_from) {
+            Some(Ok(front)) if front == place.1 => (place.clone(), None),
+            _ => (place.clone(), Some(job)),
+        };
+        jobs.into_iter().map(number)
     });
     one_of(held.collect())
 }
 
-fn one_of(mut held: Vec<(Place, JobId)>) -> Result<(Place, JobId), Message> {
+fn one_of(mut held: Vec<(Place, Number)>) -> Result<(Place, Number), Message> {
     match held.len() {
         0 | 1 => held.pop().ok_or_else(none_held),
         _ => Err(several(&held)),
     }
 }
 
-fn name_of(front: i32, job: JobId) -> String {
-    if job == FIRST {
-        front.to_string()
-    } else {
-        format!("{front}@{job}")
+fn name_of(front: i32, job: Number) -> String {
+    match job {
+        None => front.to_string(),
+        Some(job) => format!("{front}@{job}"),
     }
 }
 
@@ -198,7 +187,7 @@ fn none_held() -> Message {
     )
 }
 
-fn several(held: &[(Place, JobId)]) -> Message {
+fn several(held: &[(Place, Number)]) -> Message {
     let names: Vec<String> = held
         .iter()
         .map(|(place, job)| name_of(place.1, *job))
@@ -206,14 +195,6 @@ fn several(held: &[(Place, JobId)]) -> Message {
     Message::new(&SEVERAL, format!("{} running jobs hold ranks", held.len()))
         .fact("jobs", names.join(", "))
         .with_help("say which: `rally release JOB`")
-}
-
-fn too_many(length: usize) -> Message {
-    Message::new(
-        &NOTHING_HELD,
-        format!("the list of ranks is too long: {length} characters"),
-    )
-    .with_help("let them go in several steps, or all at once without `--ranks`")
 }
 
 fn nothing_held(name: &str, ranks: Option<&RankSet>) -> Message {
@@ -238,15 +219,15 @@ mod tests {
     #[test]
     fn jobs_have_several_names() {
         for (text, expected) in [
-            ("123", Some((123, 1))),
-            ("123@2", Some((123, 2))),
-            ("rally-node-7-00c0ffee-123@1", Some((123, 1))),
+            ("123", Some((123, None))),
+            ("123@2", Some((123, Some(2)))),
+            ("rally-node-7-00c0ffee-123@1", Some((123, Some(1)))),
             ("rally-node", None),
             ("", None),
             ("123@x", None),
             ("x@1", None),
         ] {
-            let read = JobName::read(text).map(|name| (name.pid, name.job.0));
+            let read = JobName::read(text).map(|name| (name.pid, name.job.map(|job| job.0)));
             assert_eq!(read, expected, "{text}");
         }
     }
@@ -260,14 +241,13 @@ mod tests {
         assert_eq!(found("9").unwrap(), 9);
         assert!(found("12").is_err());
         assert!(one_of(Vec::new()).is_err());
-        let job = |front, job| (place(front + 1, front), JobId(job));
+        let job = |front, job: u32| (place(front + 1, front), Some(JobId(job)));
         assert_eq!(one_of(vec![job(3, 2)]).unwrap(), job(3, 2));
         assert!(one_of(vec![job(3, 1), job(3, 2)]).is_err());
     }
 
     #[test]
     fn who_is_let_go_is_said() {
-        let many = |count| Ranks { count, ranks: None };
         let said = |let_go, held| {
             let released = Released {
                 job: "17".to_owned(),
@@ -282,15 +262,12 @@ mod tests {
         let all = [
             said(Ranks::of(two), Ranks::of(RankSet::new())),
             said(Ranks::of(one.clone()), Ranks::of(one)),
-            said(many(70_000), many(1)),
         ];
         insta::assert_snapshot!(all.concat(), @r#"
         job 17: let go ranks 0,2
         {"job":"17","let_go":{"count":2,"ranks":"0,2"},"held":{"count":0,"ranks":""}}
         job 17: let go rank 1, still held rank 1
         {"job":"17","let_go":{"count":1,"ranks":"1"},"held":{"count":1,"ranks":"1"}}
-        job 17: let go 70000 ranks, still held 1 rank
-        {"job":"17","let_go":{"count":70000,"ranks":null},"held":{"count":1,"ranks":null}}
         "#);
     }
 
@@ -301,10 +278,9 @@ mod tests {
             no_job("17"),
             none_held(),
             several(&[
-                ((1, 2, PathBuf::new()), JobId(1)),
-                ((3, 4, PathBuf::new()), JobId(2)),
+                ((1, 2, PathBuf::new()), None),
+                ((3, 4, PathBuf::new()), Some(JobId(2))),
             ]),
-            too_many(70_000),
             nothing_held("17", None),
             nothing_held("17@2", Some(&ranks)),
             nothing_held("17", Some(&RankSet::single(Rank(3)))),

@@ -3,10 +3,7 @@
 use std::{fmt, num::NonZeroU8, time::Duration};
 
 use base::{JobId, RankSet, Signal};
-use dvm::{
-    FIRST_JOB,
-    spec::{UniverseSize, Warning},
-};
+use dvm::spec::{UniverseSize, Warning};
 use thiserror::Error;
 
 use crate::choices::OnHang;
@@ -22,7 +19,8 @@ pub(crate) const MAX_SECONDS: u64 = 100 * 365 * 24 * 3600;
 pub(crate) struct JobName {
     /// Of the front or of the controller.
     pub(crate) pid: i32,
-    pub(crate) job: JobId,
+    /// `None`: the job that the front has submitted.
+    pub(crate) job: Option<JobId>,
     pub(crate) typed: String,
 }
 
@@ -30,8 +28,8 @@ impl JobName {
     /// Reads `PID`, `PID@JOB` and `ANYTHING-PID@JOB`.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (process, job) = match text.rsplit_once('@') {
-            Some((process, job)) => (process, JobId(job.parse().ok()?)),
-            None => (text, FIRST_JOB),
+            Some((process, job)) => (process, Some(JobId(job.parse().ok()?))),
+            None => (text, None),
         };
         let pid = process.rsplit('-').next()?.parse().ok()?;
         Some(Self {

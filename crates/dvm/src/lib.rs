@@ -6,7 +6,6 @@
 
 pub mod alloc;
 pub mod backlog;
-pub mod control;
 mod controller;
 mod daemon;
 pub mod escalation;
@@ -22,9 +21,7 @@ pub mod traced;
 pub mod trap;
 pub mod watchdog;
 
-pub use controller::{
-    Controller, ControllerInput, ControllerOutput, FIRST as FIRST_JOB, HOLD_PATIENCE,
-};
+pub use controller::{Controller, ControllerInput, ControllerOutput, HOLD_PATIENCE};
 pub use daemon::{
     Daemon, DaemonConfig, Input, LOSS_GRACE, Output, PMI_DESCRIPTOR, ServiceConfig, SpawnOrder,
     StreamPlan,

@@ -42,6 +42,8 @@ const PIDS_MAX: usize = 16;
 /// What is known about the job that a message is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
+    /// `None` before the controller has given the job a number.
+    pub job: Option<JobId>,
     /// Host names by `NodeId`; with a single one every rank is there.
     pub nodes: &'a [String],
     /// The proc table as far as it is known, by rank.
@@ -433,7 +435,7 @@ fn debugger_gone(job: JobId, ranks: &RankSet, scene: &Scene<'_>) -> Message {
         1 => ("runs", "its"),
         _ => ("run", "their"),
     };
-    let place = if job == crate::FIRST_JOB {
+    let place = if Some(job) == scene.job {
         scene.on(ranks)
     } else {
         format!(" of job {job}")

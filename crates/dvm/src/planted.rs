@@ -27,6 +27,10 @@ pub enum Bug {
     /// Credit for output goes to all nodes in equal parts.
     CreditSpreadEvenly,
     FrontLostForgetsCredit,
+    /// The loss of a front ends the jobs of all fronts.
+    FrontLostEndsOthers,
+    /// The input of a front goes to the jobs of all fronts.
+    InputToEveryFront,
     PartialLineLostAtEnd,
     /// The start of a line is dropped when the line becomes too long.
     LongLineDropped,
@@ -79,7 +83,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 51] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -93,6 +97,8 @@ impl Bug {
         Self::LateStartNotPaused,
         Self::CreditSpreadEvenly,
         Self::FrontLostForgetsCredit,
+        Self::FrontLostEndsOthers,
+        Self::InputToEveryFront,
         Self::PartialLineLostAtEnd,
         Self::LongLineDropped,
         Self::LinesCutByReads,

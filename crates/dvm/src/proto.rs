@@ -18,7 +18,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     fence::{Broken, FenceId, FenceNews, Shares},
-    front::{FromFront, Missing, Note, RankChoice, Refusal, Refused, Rest, TableRow, ToFront},
+    front::{
+        FromFront, FrontId, HoldingJob, JobRef, Missing, NotReleased, Note, OutputCredit,
+        RankChoice, Refusal, Refused, Rest, TableRow, ToFront,
+    },
     launch::{Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Universe},
     outcome::{Cause, EndReason, Outcome, StartFailure, StartStep},
     output::{Chunk, ChunkEnd, Stream},

@@ -74,8 +74,9 @@ pub use resource::Resource;
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
 pub use signal::{Suspended, default_signal, is_ignored, suspend, unblock_signal};
 pub use socket::{
-    AcceptOutcome, Accepted, ConnectOutcome, PeerIdentity, SocketOwners, UnknownPeer, accept,
-    accept_at, ask_at, connect_loopback, connect_outcome, listen_at, listen_loopback, unused_port,
+    AcceptOutcome, Accepted, ConnectOutcome, Peer, PeerIdentity, SocketOwners, UnknownPeer, accept,
+    accept_at, connect_at, connect_loopback, connect_outcome, listen_at, listen_loopback,
+    unused_port,
 };
 pub use spawn::{Session, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers};
 pub use terminal::{

@@ -35,7 +35,7 @@ use nix::{
 use crate::error::{Error, check};
 
 pub use identity::{PeerIdentity, SocketOwners, UnknownPeer};
-pub use local::{accept_at, ask_at, listen_at};
+pub use local::{Peer, accept_at, connect_at, listen_at};
 pub use port::unused_port;
 
 /// States of a TCP connection, in the numbers of the kernel's net/tcp_states.h.

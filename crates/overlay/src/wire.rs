@@ -17,8 +17,9 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The version of the frames and of what is in them. Both ends of a link have the same one.
-pub const VERSION: u16 = 1;
+/// The version of the frames and of what is in them. Both ends of a link have the same one: whatever changes a message or
+/// its encoding changes it.
+pub const VERSION: u16 = 2;
 /// Longest frame. A job's description with a thousand environments fits; a longer length is a broken peer.
 pub const FRAME_MAX: usize = 64 * 1024 * 1024;
 
@@ -218,13 +219,13 @@ mod tests {
         };
         let said = [
             refused(b"GET / HTTP/1.1"),
-            refused(b"RLLY\x02\x00"),
-            refused(b"RLLY\x01\x00\x00\x00\x00\x00"),
-            refused(b"RLLY\x01\x00\xff\xff\xff\xff"),
+            refused(b"RLLY\x03\x00"),
+            refused(b"RLLY\x02\x00\x00\x00\x00\x00"),
+            refused(b"RLLY\x02\x00\xff\xff\xff\xff"),
         ];
         insta::assert_snapshot!(said.join("\n"), @"
         the peer speaks another protocol
-        the peer speaks version 2 of the protocol, and we speak 1
+        the peer speaks version 3 of the protocol, and we speak 2
         a frame of 0 bytes is longer than 67108864, or has no kind
         a frame of 4294967295 bytes is longer than 67108864, or has no kind
         ");

@@ -1,4 +1,4 @@
-//! The host of a controller: its front's end of the link, and the socket at which other processes ask.
+//! The host of a controller: the links to its fronts, and the socket at which other processes become fronts.
 //!
 //! What the controller says to daemons it gives to whoever drives it ([`Step::Say`]): how that reaches them is not its
 //! business.
@@ -8,16 +8,17 @@ use std::{os::fd::OwnedFd, path::PathBuf};
 use base::{NodeId, Time};
 use dvm::{
     Controller, ControllerInput, ControllerOutput,
-    proto::{Missing, Note, ToController, ToDaemon, ToFront},
+    proto::{FrontId, Missing, Note, ToController, ToDaemon, ToFront},
     spec::HoldAt,
 };
-use os::{Interest, Pid, Token};
+use os::Pid;
 
 use crate::{
     complaints::Complaints,
     control::Control,
-    link::{ControllerLink, LinkError, Received},
-    reactor::{Reactor, Source},
+    fronts::{Fronts, Outcome, STARTER},
+    link::{ControllerLink, LinkError},
+    reactor::Reactor,
 };
 
 /// What one step of a controller came to.
@@ -29,17 +30,18 @@ pub(crate) enum Step {
     Say(NodeId, ToDaemon),
 }
 
-/// What came of writing to the front.
+/// What came of writing to the fronts, and of serving them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flushed {
     Well,
-    /// The link cannot go on: the controller has something to do.
-    FrontLost,
+    /// The controller has something to do.
+    More,
 }
 
 /// What a host of a controller is told when it is made.
 #[derive(Debug)]
 pub(crate) struct ControllerSetup {
+    /// Of the front that has forked us.
     pub(crate) front_pid: Pid,
     /// Where the socket for other processes goes; without it there is none.
     pub(crate) session: Option<PathBuf>,
@@ -52,52 +54,52 @@ pub(crate) struct ControllerSetup {
 /// A controller, and what it has of the kernel.
 pub(crate) struct ControllerHost {
     controller: Controller,
-    link: ControllerLink,
-    front: Option<Token>,
-    front_writes: Interest,
+    fronts: Fronts,
     control: Control,
     setup: ControllerSetup,
-    finished: bool,
 }
 
 impl ControllerHost {
     /// Takes over the socket of the link, on which the opening was read.
     pub(crate) fn open(
-        controller: Controller,
+        now: Time,
+        mut controller: Controller,
         link: ControllerLink,
-        socket: Option<OwnedFd>,
+        socket: OwnedFd,
         setup: ControllerSetup,
         reactor: &mut Reactor,
     ) -> Result<Self, os::Error> {
-        let front = match socket {
-            Some(socket) => Some(reactor.add(socket, Interest::Read, Source::Front)?),
-            None => None,
+        let mut fronts = Fronts::new();
+        fronts.add_starter(link, socket, reactor)?;
+        let connected = ControllerInput::FrontConnected {
+            front: STARTER,
+            pid: number_of(setup.front_pid),
         };
+        controller.handle(now, connected);
         Ok(Self {
             controller,
-            link,
-            front,
-            front_writes: Interest::Read,
+            fronts,
             control: Control::default(),
             setup,
-            finished: false,
         })
     }
 
-    /// The job is over, and the front has all that it is to be told.
+    /// The front that has forked us is gone or has all that it is to be told, and no job of another one is left.
     pub(crate) fn is_over(&self) -> bool {
-        self.finished && (self.front.is_none() || !self.link.link.has_outgoing())
+        !self.fronts.is_there(STARTER) && self.controller.is_idle() && self.fronts.are_written()
     }
 
     /// When [`Self::on_tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let deadlines = [self.controller.deadline(), self.control.deadline()];
+        let deadlines = [self.controller.deadline(), self.fronts.deadline()];
         deadlines.into_iter().flatten().min()
     }
 
     pub(crate) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {
         self.controller.handle(now, ControllerInput::Tick);
-        self.control.on_tick(now, reactor);
+        for front in self.fronts.overdue(now) {
+            self.lose_front(now, front, reactor);
+        }
     }
 
     pub(crate) fn on_daemon(&mut self, now: Time, node: NodeId, message: ToController) {
@@ -105,58 +107,84 @@ impl ControllerHost {
         self.controller.handle(now, input);
     }
 
-    pub(crate) fn on_front_readable(&mut self, now: Time, token: Token, reactor: &mut Reactor) {
-        let Some(fd) = reactor.fd(token) else {
-            return;
-        };
-        let received = self.link.link.receive(fd);
-        self.take_messages(now, reactor);
-        match received {
-            Ok(Received::Open) => {}
-            Ok(Received::Closed) => self.lose_front(now, reactor),
+    pub(crate) fn on_front_readable(&mut self, now: Time, front: FrontId, reactor: &mut Reactor) {
+        let received = self.fronts.receive(front, reactor);
+        self.take_messages(now, front, reactor);
+        self.on_outcome(now, front, received, reactor);
+    }
+
+    /// Takes what a front has said and was read already, as with the opening.
+    pub(crate) fn take_messages(&mut self, now: Time, front: FrontId, reactor: &mut Reactor) {
+        while let Served::Message = self.take_message(now, front, reactor) {
+            if self.fronts.is_asking(front) {
+                return;
+            }
+        }
+    }
+
+    fn take_message(&mut self, now: Time, front: FrontId, reactor: &mut Reactor) -> Served {
+        match self.fronts.next_message(now, front) {
+            Ok(Some(message)) => {
+                let input = ControllerInput::Front(front, message);
+                self.controller.handle(now, input);
+                Served::Message
+            }
+            Ok(None) => Served::Nothing,
             Err(error) => {
-                (self.setup.admit)(&broken_link(&error));
-                self.lose_front(now, reactor);
+                self.on_outcome(now, front, Outcome::Broken(error), reactor);
+                Served::Nothing
             }
         }
     }
 
-    /// Takes what the front has said and was read already, as with the opening.
-    pub(crate) fn take_messages(&mut self, now: Time, reactor: &mut Reactor) {
-        while self.front.is_some() {
-            match self.link.next_message() {
-                Ok(Some(message)) => {
-                    self.controller.handle(now, ControllerInput::Front(message));
-                }
-                Ok(None) => return,
-                Err(error) => {
+    fn on_outcome(&mut self, now: Time, front: FrontId, outcome: Outcome, reactor: &mut Reactor) {
+        match outcome {
+            Outcome::Open => {}
+            Outcome::Closed => self.lose_front(now, front, reactor),
+            Outcome::Broken(error) => {
+                // What another process sends is its own affair.
+                if front == STARTER {
                     (self.setup.admit)(&broken_link(&error));
-                    self.lose_front(now, reactor);
                 }
+                self.lose_front(now, front, reactor);
             }
         }
     }
 
-    fn lose_front(&mut self, now: Time, reactor: &mut Reactor) {
-        if let Some(token) = self.front.take() {
-            reactor.close(token);
-            self.controller.handle(now, ControllerInput::FrontLost);
+    fn lose_front(&mut self, now: Time, front: FrontId, reactor: &mut Reactor) {
+        if self.fronts.close(front, reactor) {
+            let lost = ControllerInput::FrontLost(front);
+            self.controller.handle(now, lost);
         }
     }
 
     pub(crate) fn on_control_readable(&mut self, now: Time, reactor: &mut Reactor) {
-        self.control
-            .accept(now, reactor, &mut self.setup.complaints);
+        while self.fronts.has_room() {
+            let complaints = &mut self.setup.complaints;
+            let Some(peer) = self.control.accept(reactor, complaints) else {
+                return;
+            };
+            // The directory is closed to others already.
+            if ![0, os::effective_uid()].contains(&peer.uid) {
+                continue;
+            }
+            match self.fronts.add(now, peer.socket, reactor) {
+                Ok(front) => {
+                    let pid = number_of(peer.pid);
+                    let connected = ControllerInput::FrontConnected { front, pid };
+                    self.controller.handle(now, connected);
+                }
+                Err(error) => self.setup.complaints.add(Missing::Control, &error),
+            }
+        }
+        self.control.pause(reactor);
     }
 
-    pub(crate) fn on_peer_readable(&mut self, now: Time, ticket: u64, reactor: &mut Reactor) {
-        self.control
-            .read(now, ticket, reactor, &mut self.controller);
-    }
-
-    /// A descriptor may be free again.
+    /// A descriptor may be free again, or there may be room for one more.
     pub(crate) fn resume(&self, reactor: &mut Reactor) {
-        self.control.resume(reactor);
+        if self.fronts.has_room() {
+            self.control.resume(reactor);
+        }
     }
 
     /// Carries out the next thing that the controller asks for.
@@ -165,15 +193,12 @@ impl ControllerHost {
             return Step::Idle;
         };
         match output {
-            ControllerOutput::Front(message) => self.link.send(message),
+            ControllerOutput::Front(front, message) => self.fronts.send(front, message),
             ControllerOutput::Daemon(node, message) => {
                 self.open_control(&message, reactor);
                 return Step::Say(node, message);
             }
-            ControllerOutput::Answer { ticket, reply } => {
-                self.control.answer(ticket, &reply, reactor);
-            }
-            ControllerOutput::Finished => self.finished = true,
+            ControllerOutput::Finished(front) => self.fronts.finish(front),
             ControllerOutput::Log(what) => self.admit(&what),
         }
         Step::Done
@@ -186,7 +211,7 @@ impl ControllerHost {
         {
             self.control.open(
                 self.setup.session.as_deref(),
-                self.setup.front_pid.as_raw(),
+                self.setup.front_pid,
                 reactor,
                 &mut self.setup.complaints,
             );
@@ -208,7 +233,7 @@ impl ControllerHost {
 
     /// Something that our own code rules out has happened.
     pub(crate) fn admit(&mut self, what: &str) {
-        if self.front.is_some() {
+        if self.fronts.is_there(STARTER) {
             self.tell(ToFront::Internal(what.to_owned()));
         } else {
             (self.setup.admit)(what);
@@ -221,44 +246,40 @@ impl ControllerHost {
         self.flush(now, reactor);
     }
 
+    /// What is about the process of the controller is for the front that has forked it.
     fn tell(&mut self, message: ToFront) {
-        if self.front.is_some() {
-            self.link.send(message);
-        }
+        self.fronts.send(STARTER, message);
     }
 
-    /// Writes to the front what there is room for.
+    /// Writes to the fronts what there is room for, and serves those that have read their answer.
     pub(crate) fn flush(&mut self, now: Time, reactor: &mut Reactor) -> Flushed {
-        let Some(token) = self.front else {
-            return Flushed::Well;
-        };
-        let Some(fd) = reactor.fd(token) else {
-            return Flushed::Well;
-        };
-        match self.link.flush(fd) {
-            Ok(Received::Open) => {
-                let wanted = if self.link.link.has_outgoing() {
-                    Interest::ReadWrite
-                } else {
-                    Interest::Read
-                };
-                if wanted != self.front_writes {
-                    self.front_writes = wanted;
-                    if let Err(error) = reactor.set_interest(token, wanted) {
-                        (self.setup.admit)(&error.to_string());
-                    }
-                }
+        let mut flushed = Flushed::Well;
+        for front in self.fronts.all() {
+            let outcome = self.fronts.flush(front, reactor);
+            if !matches!(outcome, Outcome::Open) {
+                flushed = Flushed::More;
+                self.on_outcome(now, front, outcome, reactor);
             }
-            // Its end of file is read, and handled, next.
-            Ok(Received::Closed) => {}
-            Err(error) => {
-                (self.setup.admit)(&broken_link(&error));
-                self.lose_front(now, reactor);
-                return Flushed::FrontLost;
+            if self.fronts.is_asking(front)
+                && let Served::Message = self.take_message(now, front, reactor)
+            {
+                flushed = Flushed::More;
             }
         }
-        Flushed::Well
+        flushed
     }
+}
+
+/// Whether a front had said something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Served {
+    Message,
+    Nothing,
+}
+
+/// A pid as it is told; the kernel gives 0 for a process that is not in our pid namespace.
+fn number_of(pid: Pid) -> u32 {
+    u32::try_from(pid.as_raw()).unwrap_or_default()
 }
 
 pub(crate) fn broken_link(error: &LinkError) -> String {

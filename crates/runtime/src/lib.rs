@@ -10,11 +10,13 @@
 //! its own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`; only what is done with the
 //! names of files and directories (whether they are there, to make, list and remove them) is done by the standard library.
 
+pub mod ask;
 mod clients;
 mod complaints;
 mod control;
 mod controller;
 mod daemon;
+mod fronts;
 mod guardian;
 pub mod link;
 mod place;

@@ -1,8 +1,9 @@
-//! The stream between front and controller: frames of `overlay::wire` over a socket pair.
+//! The stream between a front and the controller: frames of `overlay::wire` over a stream socket.
 //!
 //! What is in them is in `docs/formats/front-link.md`. Bulk data (output, input) is carried raw behind a small head;
-//! everything else is postcard. What was read into a slot of shared memory is not copied between the processes: only its
-//! place travels, and comes back as a release when the bytes were used.
+//! everything else is postcard. Between a front and the controller that it has forked, what was read into a slot of shared
+//! memory is not copied: only its place travels, and comes back as a release when the bytes were used. To every other
+//! front the bytes travel in the frames.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use base::{JobId, Rank};
+use base::{JobId, NodeId, Rank};
 use bytes::Bytes;
 use dvm::{
     alloc::Allocation,
@@ -50,6 +51,8 @@ pub enum LinkError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     Open,
+    /// There is nothing to read now.
+    Nothing,
     Closed,
 }
 
@@ -124,7 +127,7 @@ impl Link {
                 self.incoming.take(&self.buffer[..read]);
                 Received::Open
             }
-            ReadOutcome::WouldBlock => Received::Open,
+            ReadOutcome::WouldBlock => Received::Nothing,
             ReadOutcome::Closed => Received::Closed,
         })
     }
@@ -143,27 +146,32 @@ impl Link {
     }
 }
 
-/// Fixed part of an output frame: rank, stream, end of the chunk.
-fn output_head(chunk: &Chunk) -> [u8; 10] {
-    let job = chunk.job.0.to_le_bytes();
-    let rank = chunk.rank.0.to_le_bytes();
-    let stream = match chunk.stream {
+/// Bytes of the fixed part of an output frame.
+const OUTPUT_HEAD: usize = 14;
+
+/// Fixed part of an output frame: node, job, rank, stream, end of the chunk.
+fn output_head(node: NodeId, chunk: &Chunk) -> [u8; OUTPUT_HEAD] {
+    let mut head = [0; OUTPUT_HEAD];
+    head[..4].copy_from_slice(&node.0.to_le_bytes());
+    head[4..8].copy_from_slice(&chunk.job.0.to_le_bytes());
+    head[8..12].copy_from_slice(&chunk.rank.0.to_le_bytes());
+    head[12] = match chunk.stream {
         Stream::Stdout => 1,
         Stream::Stderr => 2,
     };
-    let end = match chunk.end {
+    head[13] = match chunk.end {
         ChunkEnd::Line => 0,
         ChunkEnd::Partial => 1,
     };
-    let [a, b, c, d] = job;
-    let [e, f, g, h] = rank;
-    [a, b, c, d, e, f, g, h, stream, end]
+    head
 }
 
-fn read_output_head(head: &[u8; 10]) -> Result<(JobId, Rank, Stream, ChunkEnd), LinkError> {
-    let [a, b, c, d, e, f, g, h, stream, end] = *head;
-    let job = JobId(u32::from_le_bytes([a, b, c, d]));
-    let rank = Rank(u32::from_le_bytes([e, f, g, h]));
+/// Output without its bytes, and the node that it comes from.
+fn read_output_head(body: &mut Bytes) -> Result<(NodeId, Chunk), LinkError> {
+    let node = NodeId(u32::from_le_bytes(fixed(body)?));
+    let job = JobId(u32::from_le_bytes(fixed(body)?));
+    let rank = Rank(u32::from_le_bytes(fixed(body)?));
+    let [stream, end] = fixed(body)?;
     let stream = match stream {
         1 => Stream::Stdout,
         2 => Stream::Stderr,
@@ -174,7 +182,14 @@ fn read_output_head(head: &[u8; 10]) -> Result<(JobId, Rank, Stream, ChunkEnd), 
         1 => ChunkEnd::Partial,
         _ => return Err(LinkError::Malformed("an unknown chunk end")),
     };
-    Ok((job, rank, stream, end))
+    let chunk = Chunk {
+        job,
+        rank,
+        stream,
+        bytes: Bytes::new(),
+        end,
+    };
+    Ok((node, chunk))
 }
 
 /// Numbers of places that were used and can be given back.
@@ -286,20 +301,62 @@ impl Borrower {
     }
 }
 
+/// A place from a peer that shares no memory with us.
+const NOTHING_SHARED: LinkError = LinkError::Malformed("a place in memory that is not shared");
+
+/// What one end has of the memory that is shared with the other.
+#[derive(Debug)]
+struct Shared {
+    lender: Lender,
+    borrower: Borrower,
+}
+
+impl Shared {
+    fn new(ours: os::SlotWriter, theirs: os::SlotReader) -> Self {
+        Self {
+            lender: Lender::new(ours),
+            borrower: Borrower::new(theirs),
+        }
+    }
+}
+
+/// Where bytes lie that can be lent to the peer.
+fn lend(shared: &mut Option<Shared>, bytes: &Bytes) -> Option<[u8; PLACE]> {
+    shared.as_mut()?.lender.lend(bytes)
+}
+
+/// The bytes of a place that the peer has lent.
+fn borrow(shared: Option<&Shared>, body: &mut Bytes) -> Result<Bytes, LinkError> {
+    shared.ok_or(NOTHING_SHARED)?.borrower.borrow(body)
+}
+
+/// The peer gives a place back.
+fn on_release(shared: &mut Option<Shared>, body: &mut Bytes) -> Result<(), LinkError> {
+    let shared = shared.as_mut().ok_or(NOTHING_SHARED)?;
+    shared.lender.on_release(body)
+}
+
 /// The front's end.
 #[derive(Debug)]
 pub struct FrontLink {
     pub link: Link,
-    output: Borrower,
-    input: Lender,
+    shared: Option<Shared>,
 }
 
 impl FrontLink {
+    /// The end of the front that has forked the controller: `output` is what the controller fills, `input` what we fill.
     pub fn new(output: os::SlotReader, input: os::SlotWriter) -> Self {
         Self {
             link: Link::default(),
-            output: Borrower::new(output),
-            input: Lender::new(input),
+            shared: Some(Shared::new(input, output)),
+        }
+    }
+
+    /// The end of a front that has connected to the controller.
+    pub fn inline() -> Self {
+        Self {
+            link: Link::default(),
+            shared: None,
         }
     }
 
@@ -310,7 +367,7 @@ impl FrontLink {
 
     pub fn send(&mut self, message: FromFront) {
         match message {
-            FromFront::Stdin(bytes) => match self.input.lend(&bytes) {
+            FromFront::Stdin(bytes) => match lend(&mut self.shared, &bytes) {
                 Some(place) => self.link.push(KIND_STDIN_SHARED, &place, Bytes::new()),
                 None => self.link.push(KIND_STDIN, &[], bytes),
             },
@@ -320,12 +377,14 @@ impl FrontLink {
 
     /// A slot to read input into.
     pub fn input_slot(&self) -> Option<os::Slot> {
-        self.input.region.take()
+        self.shared.as_ref()?.lender.region.take()
     }
 
     /// Writes what there is room for, what was printed among it.
     pub fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
-        self.output.give_back(&mut self.link);
+        if let Some(shared) = &self.shared {
+            shared.borrower.give_back(&mut self.link);
+        }
         self.link.flush(fd)
     }
 
@@ -337,28 +396,21 @@ impl FrontLink {
             let message = match kind {
                 KIND_MESSAGE => wire::decode(&body)?,
                 KIND_OUTPUT => {
-                    let (job, rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
-                    ToFront::Output(Chunk {
-                        job,
-                        rank,
-                        stream,
+                    let (node, chunk) = read_output_head(&mut body)?;
+                    let chunk = Chunk {
                         bytes: body,
-                        end,
-                    })
+                        ..chunk
+                    };
+                    ToFront::Output { node, chunk }
                 }
                 KIND_OUTPUT_SHARED => {
-                    let (job, rank, stream, end) = read_output_head(&fixed(&mut body)?)?;
-                    let bytes = self.output.borrow(&mut body)?;
-                    ToFront::Output(Chunk {
-                        job,
-                        rank,
-                        stream,
-                        bytes,
-                        end,
-                    })
+                    let (node, chunk) = read_output_head(&mut body)?;
+                    let bytes = borrow(self.shared.as_ref(), &mut body)?;
+                    let chunk = Chunk { bytes, ..chunk };
+                    ToFront::Output { node, chunk }
                 }
                 KIND_RELEASE => {
-                    self.input.on_release(&mut body)?;
+                    on_release(&mut self.shared, &mut body)?;
                     continue;
                 }
                 other => return Err(LinkError::UnknownKind(other)),
@@ -372,8 +424,7 @@ impl FrontLink {
 #[derive(Debug)]
 pub struct ControllerLink {
     pub link: Link,
-    output: Lender,
-    input: Borrower,
+    shared: Option<Shared>,
 }
 
 impl ControllerLink {
@@ -381,16 +432,23 @@ impl ControllerLink {
     pub fn new(link: Link, output: os::SlotWriter, input: os::SlotReader) -> Self {
         Self {
             link,
-            output: Lender::new(output),
-            input: Borrower::new(input),
+            shared: Some(Shared::new(output, input)),
+        }
+    }
+
+    /// The end to a front that has connected to us.
+    pub fn inline() -> Self {
+        Self {
+            link: Link::default(),
+            shared: None,
         }
     }
 
     pub fn send(&mut self, message: ToFront) {
         match message {
-            ToFront::Output(chunk) => {
-                let head = output_head(&chunk);
-                match self.output.lend(&chunk.bytes) {
+            ToFront::Output { node, chunk } => {
+                let head = output_head(node, &chunk);
+                match lend(&mut self.shared, &chunk.bytes) {
                     Some(place) => self.link.push(
                         KIND_OUTPUT_SHARED,
                         &[&head[..], &place].concat(),
@@ -405,7 +463,9 @@ impl ControllerLink {
 
     /// Writes what there is room for, what was written to ranks among it.
     pub fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
-        self.input.give_back(&mut self.link);
+        if let Some(shared) = &self.shared {
+            shared.borrower.give_back(&mut self.link);
+        }
         self.link.flush(fd)
     }
 
@@ -420,9 +480,10 @@ impl ControllerLink {
                 }
                 KIND_STDIN => return Ok(Some(FromFront::Stdin(body))),
                 KIND_STDIN_SHARED => {
-                    return Ok(Some(FromFront::Stdin(self.input.borrow(&mut body)?)));
+                    let bytes = borrow(self.shared.as_ref(), &mut body)?;
+                    return Ok(Some(FromFront::Stdin(bytes)));
                 }
-                KIND_RELEASE => self.output.on_release(&mut body)?,
+                KIND_RELEASE => on_release(&mut self.shared, &mut body)?,
                 other => return Err(LinkError::UnknownKind(other)),
             }
         }
@@ -444,7 +505,7 @@ pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<(Allocation, Link)>,
             None => {}
         }
         match link.receive(fd)? {
-            Received::Open => {}
+            Received::Open | Received::Nothing => {}
             Received::Closed => return Ok(None),
         }
     }

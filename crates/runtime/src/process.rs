@@ -21,6 +21,7 @@ use crate::{
     complaints::Complaints,
     controller::{self, ControllerHost, ControllerSetup, Flushed, broken_link},
     daemon::{self, DaemonHost, DaemonSetup},
+    fronts::STARTER,
     link::{self, ControllerLink},
     reactor::{Channel, Child, Reactor, Source},
     record::{Record, topology},
@@ -107,14 +108,16 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
             return Ok(Ended::Badly);
         }
     };
-    if let Some(socket) = &birth.link {
-        os::set_nonblocking(socket.as_fd())?;
-    }
-    let front = u32::try_from(birth.front_pid.as_raw()).unwrap_or_default();
+    let Some(socket) = birth.link.take() else {
+        return Ok(Ended::Well);
+    };
+    os::set_nonblocking(socket.as_fd())?;
+    let now = Clock::now();
     let mut controller = ControllerHost::open(
-        Controller::new(allocation, front, name),
+        now,
+        Controller::new(allocation, name),
         ControllerLink::new(link, birth.output.clone(), birth.input.clone()),
-        birth.link.take(),
+        socket,
         ControllerSetup {
             front_pid: birth.front_pid,
             session: record.session(),
@@ -123,7 +126,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
         },
         &mut reactor,
     )?;
-    controller.take_messages(Clock::now(), &mut reactor);
+    controller.take_messages(now, STARTER, &mut reactor);
     let mut process = Process::new(reactor, controller, [(LOCAL, daemon)]);
     let ended = process.run();
     drop(process);
@@ -172,7 +175,7 @@ impl Process {
         self.complain();
         let flushed = match self.controller.flush(Clock::now(), &mut self.reactor) {
             Flushed::Well => Progress::Done,
-            Flushed::FrontLost => Progress::More,
+            Flushed::More => Progress::More,
         };
         if self.controller.is_over() {
             return Ok(Turn::Over);
@@ -214,11 +217,10 @@ impl Process {
             Event::Readable(token) => {
                 let reactor = &mut self.reactor;
                 match reactor.source(token) {
-                    Some(Source::Front) => self.controller.on_front_readable(now, token, reactor),
-                    Some(Source::Control) => self.controller.on_control_readable(now, reactor),
-                    Some(Source::Peer(ticket)) => {
-                        self.controller.on_peer_readable(now, ticket, reactor);
+                    Some(Source::Front(front)) => {
+                        self.controller.on_front_readable(now, front, reactor);
                     }
+                    Some(Source::Control) => self.controller.on_control_readable(now, reactor),
                     Some(Source::Node(node, channel)) => {
                         if let Some(local) = self.daemons.get_mut(&node) {
                             local.host.on_readable(now, token, channel, reactor);
@@ -232,7 +234,7 @@ impl Process {
                 }
             }
             Event::Writable(token) => {
-                // To the front and to those who ask it is written at the end of the turn.
+                // To fronts it is written at the end of the turn.
                 if let Some(Source::Node(node, channel)) = self.reactor.source(token)
                     && let Some(local) = self.daemons.get_mut(&node)
                 {

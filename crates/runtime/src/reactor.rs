@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, os::fd::OwnedFd};
 
 use base::{NodeId, ProcId, Time};
-use dvm::proto::Stream;
+use dvm::proto::{FrontId, Stream};
 use os::{Event, Interest, Loop, Pid, ReadOutcome, Token, WriteOutcome};
 use pmix::server::Conn;
 
@@ -14,12 +14,10 @@ pub(crate) const READ_MAX: usize = 256 * 1024;
 /// What a descriptor of the loop is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
-    /// The front's end of the link.
-    Front,
-    /// Where other processes of the user ask for something.
+    /// The link to a front.
+    Front(FrontId),
+    /// Where other processes of the user become fronts.
     Control,
-    /// One of those processes.
-    Peer(u64),
     /// Something of the daemon of this node.
     Node(NodeId, Channel),
 }

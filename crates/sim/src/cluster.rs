@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{JobId, NodeId, ProcId, Time, Topology};
 use dvm::{
-    Controller, ControllerInput, ControllerOutput, DaemonConfig, FIRST_JOB, ServiceConfig,
-    proto::{FromFront, ToDaemon, ToFront},
-    spec::{HoldAt, HoldPlan},
+    Controller, ControllerInput, ControllerOutput, DaemonConfig, ServiceConfig,
+    proto::{FromFront, FrontId, ToDaemon, ToFront},
+    spec::{HoldAt, HoldPlan, JobSpec},
 };
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     node::{FRONT_PID, Node},
     rng::Rng,
     scenario::{Fault, Scenario},
-    verdict::{Verdict, Verdicts},
+    verdict::Verdicts,
     world::{Carried, Event, Link, Links, Recorded, World},
 };
 
@@ -46,15 +46,24 @@ pub(crate) struct Cluster {
     /// The controller is gone.
     headless: bool,
     nodes: BTreeMap<NodeId, Node>,
-    front: Front,
+    fronts: BTreeMap<FrontId, FrontSide>,
     verdicts: Verdicts,
     /// Jobs that nodes were told to end.
     told_to_end: BTreeSet<JobId>,
     faults: Vec<(std::time::Duration, Fault)>,
-    hold: HoldPlan,
     tick_for: Option<Time>,
     finished: Option<Time>,
+}
+
+/// A front, and what the controller is to do for it.
+pub(crate) struct FrontSide {
+    front: Front,
+    /// What it submits, until then.
+    submission: Option<Box<JobSpec>>,
+    hold: HoldPlan,
     said_last: bool,
+    /// The controller has finished with it.
+    is_finished: bool,
 }
 
 /// Runs a scenario to its end: gives its numbers, or the first fault and the record.
@@ -74,19 +83,22 @@ impl Cluster {
             .map(NodeId)
             .take(scenario.allocation.nodes.len())
             .collect();
+        let numbers = (0..).map(FrontId).take(scenario.fronts.len());
         let links = Links {
             up: ids.iter().map(|id| (*id, Link::new())).collect(),
             down: ids.iter().map(|id| (*id, Link::new())).collect(),
-            to_front: Link::new(),
-            from_front: Link::new(),
+            to_front: numbers.clone().map(|id| (id, Link::new())).collect(),
+            from_front: numbers.map(|id| (id, Link::new())).collect(),
         };
         let latency = scenario.latency;
         let slack = 4 * (latency.link_max + latency.io_max + latency.tick_late_max);
-        let ledger = Ledger::new(scenario.input.content.clone(), slack);
+        let ledger = Ledger::new(slack);
         let mut world = World::new(rng, scenario.latency, links, ledger, recorded);
-        world.note(|| "spec".to_owned(), || format!("{:?}", scenario.spec.end));
-        for (rank, script) in &scenario.scripts {
-            world.note(|| format!("r{rank}"), || format!("{script:?}"));
+        for front in &scenario.fronts {
+            world.note(|| "spec".to_owned(), || format!("{:?}", front.spec.end));
+            for (rank, script) in &front.scripts {
+                world.note(|| format!("r{rank}"), || format!("{script:?}"));
+            }
         }
         let programs = scenario.programs();
         let node = |id: &NodeId| {
@@ -100,33 +112,40 @@ impl Cluster {
             (*id, Node::new(config, programs.clone()))
         };
         let nodes: BTreeMap<NodeId, Node> = ids.iter().map(node).collect();
-        let front = Front::new(
-            scenario.input,
-            scenario.print,
-            scenario.acts,
-            scenario.release_after,
-            nodes.len(),
-        );
-        front.begin(&mut world);
+        let mut fronts = BTreeMap::new();
+        for (id, plan) in (0..).map(FrontId).zip(scenario.fronts) {
+            let front = Front::new(
+                id,
+                plan.input,
+                plan.print,
+                plan.acts,
+                plan.release_after,
+                nodes.len(),
+            );
+            let side = FrontSide {
+                front,
+                hold: plan.spec.hold.clone(),
+                submission: Some(Box::new(plan.spec)),
+                said_last: false,
+                is_finished: false,
+            };
+            fronts.insert(id, side);
+            world.after(plan.submits_at, Event::FrontSubmits { front: id });
+        }
         for (index, (when, _)) in scenario.faults.iter().enumerate() {
             world.after(*when, Event::Fault { index });
         }
-        let verdicts = Verdicts::new(&scenario.spec);
-        let hold = scenario.spec.hold.clone();
-        world.hear_front(Carried::Message(FromFront::Submit(Box::new(scenario.spec))));
         let mut cluster = Self {
             world,
-            controller: Controller::new(scenario.allocation, FRONT_PID, NAME.to_owned()),
+            controller: Controller::new(scenario.allocation, NAME.to_owned()),
             headless: false,
             nodes,
-            front,
-            verdicts,
+            fronts,
+            verdicts: Verdicts::default(),
             told_to_end: BTreeSet::new(),
             faults: scenario.faults,
-            hold,
             tick_for: None,
             finished: None,
-            said_last: false,
         };
         for node in cluster.nodes.values_mut() {
             node.say_hello(&mut cluster.world);
@@ -195,20 +214,26 @@ impl Cluster {
                     None => {}
                 }
             }
-            Event::ToFront => {
-                if let Some(Carried::Message(message)) = self.world.links.to_front.receive() {
-                    self.front.on_message(&mut self.world, message);
+            Event::ToFront { front } => {
+                let link = self.world.links.to_front.get_mut(&front);
+                if let Some(Carried::Message(message)) = link.and_then(Link::receive) {
+                    self.with_front(front, |front, world| front.on_message(world, message));
                 }
             }
-            Event::FromFront => match self.world.links.from_front.receive() {
-                Some(Carried::Message(message)) => self.tell(ControllerInput::Front(message)),
-                Some(Carried::Lost) => self.tell(ControllerInput::FrontLost),
-                None => {}
-            },
-            Event::FrontActs { index } => self.front.act(&mut self.world, index),
-            Event::FrontReads => self.front.read(&mut self.world),
-            Event::FrontReleases => self.front.release(&mut self.world),
-            Event::Printed { stream, cost } => self.front.on_printed(&mut self.world, stream, cost),
+            Event::FromFront { front } => self.on_from_front(front),
+            Event::FrontSubmits { front } => self.submit(front),
+            Event::FrontActs { front, index } => {
+                self.with_front(front, |front, world| front.act(world, index));
+            }
+            Event::FrontReads { front } => {
+                self.with_front(front, |front, world| front.read(world));
+            }
+            Event::FrontReleases { front } => {
+                self.with_front(front, |front, world| front.release(world));
+            }
+            Event::Printed { front, credit } => {
+                self.with_front(front, |front, world| front.on_printed(world, credit));
+            }
             Event::Fault { index } => self.break_something(index),
             Event::ControllerTick { due } => {
                 if self.tick_for == Some(due) && !self.headless {
@@ -247,6 +272,41 @@ impl Cluster {
         }
     }
 
+    fn with_front(&mut self, id: FrontId, act: impl FnOnce(&mut Front, &mut World)) {
+        if let Some(side) = self.fronts.get_mut(&id) {
+            act(&mut side.front, &mut self.world);
+        }
+    }
+
+    fn submit(&mut self, id: FrontId) {
+        let Some(side) = self.fronts.get_mut(&id) else {
+            return;
+        };
+        if self.headless {
+            return;
+        }
+        if let Some(spec) = side.submission.take() {
+            side.front.begin(&mut self.world);
+            let message = Carried::Message(FromFront::Submit(spec));
+            self.world.hear_front(id, message);
+        }
+    }
+
+    fn on_from_front(&mut self, front: FrontId) {
+        let link = self.world.links.from_front.get_mut(&front);
+        match link.and_then(Link::receive) {
+            Some(Carried::Message(message)) => {
+                if let FromFront::Submit(_) = message {
+                    let pid = FRONT_PID + front.0;
+                    self.tell(ControllerInput::FrontConnected { front, pid });
+                }
+                self.tell(ControllerInput::Front(front, message));
+            }
+            Some(Carried::Lost) => self.tell(ControllerInput::FrontLost(front)),
+            None => {}
+        }
+    }
+
     fn break_something(&mut self, index: usize) {
         let Some((_, fault)) = self.faults.get(index).copied() else {
             return;
@@ -259,7 +319,8 @@ impl Cluster {
         match fault {
             Fault::LoseNode(id) => {
                 // A daemon that is lost before the launch is a matter of starting daemons, which is not built yet.
-                let launched = self.first().ranks.contains_key(&id);
+                let mut verdicts = self.verdicts.all();
+                let launched = verdicts.any(|(_, verdict)| verdict.ranks.contains_key(&id));
                 if let Some(node) = self
                     .nodes
                     .get_mut(&id)
@@ -273,16 +334,19 @@ impl Cluster {
                 }
             }
             Fault::KillRank(rank) => {
-                let job = FIRST_JOB;
+                let job = JobId(1);
                 for node in self.nodes.values_mut() {
                     node.kill_rank(&mut self.world, ProcId { job, rank });
                 }
             }
             Fault::LoseController => {
                 self.headless = true;
-                self.front.gone = true;
-                self.world.links.to_front.cut();
-                self.world.links.from_front.cut();
+                for side in self.fronts.values_mut() {
+                    side.front.gone = true;
+                }
+                let links = &mut self.world.links;
+                links.to_front.values_mut().for_each(Link::cut);
+                links.from_front.values_mut().for_each(Link::cut);
                 let now = self.world.now;
                 self.world.ledger.busy(now);
                 for id in self.nodes.keys().copied().collect::<Vec<_>>() {
@@ -311,6 +375,7 @@ impl Cluster {
             self.carry_out(output);
         }
         self.check_children();
+        self.check_finished();
         let due = self.controller.deadline();
         if due != self.tick_for {
             self.tick_for = due;
@@ -320,11 +385,6 @@ impl Cluster {
         }
     }
 
-    /// The opinion about the front's job.
-    const fn first(&self) -> &Verdict {
-        self.verdicts.first()
-    }
-
     fn carry_out(&mut self, output: ControllerOutput) {
         self.world
             .note(|| "ctl".to_owned(), || format!("-> {output:?}"));
@@ -332,11 +392,11 @@ impl Cluster {
             "the controller goes on after it has finished".to_owned()
         });
         match output {
-            ControllerOutput::Front(message) => self.send_front(message),
+            ControllerOutput::Front(front, message) => self.send_front(front, message),
             ControllerOutput::Daemon(node, message) => {
                 match &message {
                     ToDaemon::Launch(launch) => {
-                        self.verdicts.on_launch(node, launch);
+                        self.verdicts.on_launch(self.world.now, node, launch);
                         self.world.ledger.facts.on_launch(node, launch);
                     }
                     ToDaemon::End { job, .. } | ToDaemon::Kill { job } => {
@@ -350,32 +410,52 @@ impl Cluster {
                 }
                 self.world.send_down(node, Carried::Message(message));
             }
-            ControllerOutput::Answer { .. } => {}
-            ControllerOutput::Finished => {
-                self.finished = Some(self.world.now);
-                self.check_end();
+            ControllerOutput::Finished(front) => {
+                let side = self.fronts.get_mut(&front);
+                let again = side.is_none_or(|side| std::mem::replace(&mut side.is_finished, true));
+                self.world
+                    .require(!again, || format!("front {front} is finished twice"));
             }
             ControllerOutput::Log(what) => self.world.fault(format!("the controller logs: {what}")),
         }
     }
 
-    fn send_front(&mut self, message: ToFront) {
-        self.world.require(!self.verdicts.front_lost, || {
+    /// Everything is over when no job is left and every front is finished or gone.
+    fn check_finished(&mut self) {
+        let is_over = |(id, side): (&FrontId, &FrontSide)| {
+            side.submission.is_none() && (side.is_finished || self.verdicts.is_lost(*id))
+        };
+        if self.finished.is_none() && self.controller.is_idle() && self.fronts.iter().all(is_over) {
+            self.finished = Some(self.world.now);
+            self.check_end();
+        }
+    }
+
+    fn send_front(&mut self, id: FrontId, message: ToFront) {
+        self.world.require(!self.verdicts.is_lost(id), || {
             "a front that is gone is told something".to_owned()
         });
-        let after = self.said_last;
+        if let ToFront::Accepted(job) = message {
+            self.verdicts.on_accepted(self.world.now, id, job);
+        }
+        let Some(side) = self.fronts.get_mut(&id) else {
+            return;
+        };
+        let after = side.said_last;
         self.world
             .require(!after, || format!("after its end the job says {message:?}"));
         match &message {
             ToFront::AllHeld { held, dead } => {
-                let size: u32 = self
-                    .first()
+                let Some(verdict) = self.verdicts.of_front(id) else {
+                    return;
+                };
+                let size: u32 = verdict
                     .ranks
                     .values()
                     .map(|ranks| u32::try_from(ranks.len()).unwrap_or(0))
                     .sum();
-                let (all, gone) = (self.hold.among(size), self.first().gone());
-                let released = self.first().released.clone();
+                let (all, gone) = (side.hold.among(size), verdict.gone());
+                let released = verdict.released.clone();
                 let gone = gone.intersection(&all);
                 let whole = all
                     .difference(&held.union(dead).union(&released))
@@ -388,18 +468,24 @@ impl Cluster {
                         "held {held}, dead {dead}; of {all} are gone {gone}, released {released}"
                     )
                 });
-                let asked = self.hold.at == HoldAt::Exec;
+                let asked = side.hold.at == HoldAt::Exec;
                 self.world
                     .require(asked, || "`all held`, but nobody asked".to_owned());
             }
-            ToFront::Refused(_) => self.said_last = true,
+            ToFront::Output { chunk, .. } => {
+                let of = self.verdicts.front_of(chunk.job);
+                self.world.require(of == Some(id), || {
+                    format!("front {id} gets output of job {}", chunk.job)
+                });
+            }
+            ToFront::Refused(_) => side.said_last = true,
             ToFront::Ended(outcome) => {
-                self.said_last = true;
-                self.check_outcome(outcome);
+                side.said_last = true;
+                self.check_outcome(id, outcome);
             }
             _ => {}
         }
-        self.world.tell_front(message);
+        self.world.tell_front(id, message);
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use base::{JobId, ProcId, RankSet, Time};
-use bytes::Bytes;
+use base::{JobId, NodeId, ProcId, RankSet, Time};
 use dvm::{
-    proto::{Cause, FromFront, Note, Outcome, Refusal, Stream, TableRow, ToFront},
+    proto::{
+        Cause, Chunk, FromFront, FrontId, JobRef, Note, Outcome, OutputCredit, Refusal, TableRow,
+        ToFront,
+    },
     stdio::{self, OUTPUT_WINDOW},
 };
 
@@ -34,6 +36,9 @@ pub(crate) struct Told {
 
 #[derive(Debug)]
 pub(crate) struct Front {
+    id: FrontId,
+    /// Its own, once that has a number.
+    pub(crate) job: Option<JobId>,
     input: InputPlan,
     print: PrintPlan,
     acts: Vec<(Duration, Act)>,
@@ -46,13 +51,14 @@ pub(crate) struct Front {
     reading: bool,
     unprinted: [u64; 2],
     print_at: [Time; 2],
-    owed: [u64; 2],
+    owed: BTreeMap<(JobId, NodeId), [u64; 2]>,
     pub(crate) gone: bool,
     pub(crate) told: Told,
 }
 
 impl Front {
     pub(crate) fn new(
+        id: FrontId,
         input: InputPlan,
         print: PrintPlan,
         acts: Vec<(Duration, Act)>,
@@ -60,6 +66,8 @@ impl Front {
         nodes: usize,
     ) -> Self {
         Self {
+            id,
+            job: None,
             input,
             print,
             acts,
@@ -71,7 +79,7 @@ impl Front {
             reading: false,
             unprinted: [0; 2],
             print_at: [Time::ZERO; 2],
-            owed: [0; 2],
+            owed: BTreeMap::new(),
             gone: false,
             told: Told::default(),
         }
@@ -80,17 +88,20 @@ impl Front {
     /// Sets the times at which it acts.
     pub(crate) fn begin(&self, world: &mut World) {
         for (index, (when, _)) in self.acts.iter().enumerate() {
-            world.after(*when, Event::FrontActs { index });
+            let front = self.id;
+            world.after(*when, Event::FrontActs { front, index });
         }
     }
 
     pub(crate) fn vanish(&mut self, world: &mut World) {
         if !self.gone {
             self.gone = true;
-            world.links.to_front.cut();
+            if let Some(link) = world.links.to_front.get_mut(&self.id) {
+                link.cut();
+            }
             let now = world.now;
             world.ledger.busy(now);
-            world.hear_front(Carried::Lost);
+            world.hear_front(self.id, Carried::Lost);
         }
     }
 
@@ -110,16 +121,16 @@ impl Front {
             Act::Signal(signal) => FromFront::Signal(signal),
             Act::End(reason) => FromFront::End(reason),
             Act::Kill(reason) => FromFront::Kill(reason),
-            Act::Release => FromFront::Release(None),
-            Act::ReleaseSome(count) => FromFront::Release(Some(RankSet::range(0..count))),
+            Act::Release => release(None),
+            Act::ReleaseSome(count) => release(Some(RankSet::range(0..count))),
             Act::Vanish => return self.vanish(world),
         };
-        world.hear_front(Carried::Message(message));
+        world.hear_front(self.id, Carried::Message(message));
     }
 
     pub(crate) fn release(&self, world: &mut World) {
         if !self.over() {
-            world.hear_front(Carried::Message(FromFront::Release(None)));
+            world.hear_front(self.id, Carried::Message(release(None)));
         }
     }
 
@@ -135,10 +146,13 @@ impl Front {
             return;
         }
         match message {
-            ToFront::Output(chunk) => {
-                let (job, rank) = (chunk.job, chunk.rank);
-                self.on_output(world, ProcId { job, rank }, chunk.stream, &chunk.bytes);
+            ToFront::Accepted(job) => {
+                let again = self.job.replace(job);
+                world.require(again.is_none(), || "a job is accepted twice".to_owned());
+                let input = world.ledger.inputs.entry(job).or_default();
+                input.content = self.input.content.clone();
             }
+            ToFront::Output { node, chunk } => self.on_output(world, node, &chunk),
             ToFront::StdinCredit(bytes) => {
                 self.credit += bytes;
                 self.read_soon(world);
@@ -154,7 +168,8 @@ impl Front {
                 let again = self.told.all_held.replace((held, dead));
                 world.require(again.is_none(), || "`all held` is told twice".to_owned());
                 if let Some(after) = self.release_after {
-                    world.after(after, Event::FrontReleases);
+                    let front = self.id;
+                    world.after(after, Event::FrontReleases { front });
                 }
             }
             ToFront::Note(Note::Leaky(ranks)) => self.told.leaky = ranks,
@@ -168,7 +183,10 @@ impl Front {
                 world.ledger.pmix.told_refused += refused.count;
             }
             // What is left follows from what the engine says of itself.
-            ToFront::Note(_) | ToFront::Released { .. } => {}
+            ToFront::Note(_)
+            | ToFront::Released { .. }
+            | ToFront::NotReleased(_)
+            | ToFront::Holding(_) => {}
             ToFront::Ending(cause) => {
                 let again = self.told.ending.replace(cause);
                 world.require(again.is_none(), || {
@@ -197,7 +215,16 @@ impl Front {
         }
     }
 
-    fn on_output(&mut self, world: &mut World, proc: ProcId, stream: Stream, bytes: &Bytes) {
+    fn on_output(&mut self, world: &mut World, node: NodeId, chunk: &Chunk) {
+        let Chunk {
+            job,
+            rank,
+            stream,
+            bytes,
+            ..
+        } = chunk;
+        let (job, stream) = (*job, *stream);
+        let proc = ProcId { job, rank: *rank };
         let wrong = match world.ledger.tapes.get_mut(&(proc, stream)) {
             Some(tape) => tape.on_arrived(bytes),
             None => Some("nothing is connected to it".to_owned()),
@@ -222,16 +249,27 @@ impl Front {
             }
         }
         self.print_at[slot] = at;
-        world.at(at, Event::Printed { stream, cost });
+        let credit = OutputCredit {
+            job,
+            node,
+            stream,
+            bytes: cost,
+        };
+        let front = self.id;
+        world.at(at, Event::Printed { front, credit });
     }
 
-    pub(crate) fn on_printed(&mut self, world: &mut World, stream: Stream, cost: u64) {
-        let slot = stream as usize;
+    pub(crate) fn on_printed(&mut self, world: &mut World, printed: OutputCredit) {
+        let slot = printed.stream as usize;
+        let cost = printed.bytes;
         self.unprinted[slot] -= cost.min(self.unprinted[slot]);
-        self.owed[slot] += cost;
-        if self.owed[slot] >= CREDIT_PORTION && !self.over() {
-            let bytes = std::mem::take(&mut self.owed[slot]);
-            world.hear_front(Carried::Message(FromFront::OutputCredit { stream, bytes }));
+        let is_over = self.over();
+        let owed = self.owed.entry((printed.job, printed.node)).or_default();
+        owed[slot] += cost;
+        if owed[slot] >= CREDIT_PORTION && !is_over {
+            let bytes = std::mem::take(&mut owed[slot]);
+            let credit = FromFront::OutputCredit(OutputCredit { bytes, ..printed });
+            world.hear_front(self.id, Carried::Message(credit));
         }
     }
 
@@ -239,7 +277,7 @@ impl Front {
         if !self.reading && !self.input_over && self.credit > 0 {
             self.reading = true;
             let pause = world.delay(self.input.pause_max);
-            world.after(pause, Event::FrontReads);
+            world.after(pause, Event::FrontReads { front: self.id });
         }
     }
 
@@ -253,8 +291,10 @@ impl Front {
         if left == 0 {
             if self.input.eof == Eof::Comes {
                 self.input_over = true;
-                world.ledger.input_ended = true;
-                world.hear_front(Carried::Message(FromFront::StdinEof));
+                if let Some(job) = self.job {
+                    world.ledger.inputs.entry(job).or_default().ended = true;
+                }
+                world.hear_front(self.id, Carried::Message(FromFront::StdinEof));
             }
             return;
         }
@@ -265,13 +305,23 @@ impl Front {
         let bytes = self.input.content.slice(start..end);
         self.sent += part;
         self.credit -= part;
-        world.ledger.input_sent = self.sent;
-        world.hear_front(Carried::Message(FromFront::Stdin(bytes)));
+        if let Some(job) = self.job {
+            world.ledger.inputs.entry(job).or_default().sent = self.sent;
+        }
+        world.hear_front(self.id, Carried::Message(FromFront::Stdin(bytes)));
         self.read_soon(world);
     }
 
     /// What the front was told at the end, in one line.
     pub(crate) fn cause(&self) -> Option<&Cause> {
         self.told.outcome.as_ref().map(|outcome| &outcome.cause)
+    }
+}
+
+/// Lets held ranks of its own job go.
+const fn release(ranks: Option<RankSet>) -> FromFront {
+    FromFront::Release {
+        job: JobRef::Own,
+        ranks,
     }
 }

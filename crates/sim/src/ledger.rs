@@ -11,7 +11,6 @@ use std::{
 use base::{ExitStatus, JobId, NodeId, ProcId, Rank, Time};
 use bytes::Bytes;
 use dvm::{
-    FIRST_JOB,
     proto::{Chunk, ChunkEnd, StartFailure, Stream},
     stdio::{BLOCK, CUT_DELAY, Conduit, LINE_MAX, PARTIAL_DELAY},
 };
@@ -37,10 +36,13 @@ pub(crate) fn nspace(job: JobId) -> String {
     format!("{NAME}@{job}")
 }
 
+/// The job of the first front.
+const FIRST: JobId = JobId(1);
+
 /// How a proc is called in what is found wrong.
 pub(crate) fn called(proc: ProcId) -> String {
     let ProcId { job, rank } = proc;
-    if job == FIRST_JOB {
+    if job == FIRST {
         format!("rank {rank}")
     } else {
         format!("rank {rank} of job {job}")
@@ -236,6 +238,15 @@ pub(crate) enum Reader {
     Gone,
 }
 
+/// What a front has sent to its ranks' input.
+#[derive(Debug, Default)]
+pub(crate) struct SentInput {
+    pub(crate) content: Bytes,
+    pub(crate) sent: u64,
+    /// The front has said that it ends.
+    pub(crate) ended: bool,
+}
+
 /// The facts of a run.
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -264,16 +275,14 @@ pub(crate) struct Ledger {
     pub(crate) stuck: BTreeSet<(NodeId, Pid)>,
     /// Until when something kept the job going for a good reason.
     pub(crate) busy_until: Time,
-    /// What the front has sent to its ranks' input, and whether it has said that it ends.
-    pub(crate) input: Bytes,
-    pub(crate) input_sent: u64,
-    pub(crate) input_ended: bool,
+    /// What fronts send to their ranks.
+    pub(crate) inputs: BTreeMap<JobId, SentInput>,
     /// How far each rank has read it.
     pub(crate) input_read: BTreeMap<ProcId, u64>,
 }
 
 impl Ledger {
-    pub(crate) fn new(input: Bytes, slack: Duration) -> Self {
+    pub(crate) fn new(slack: Duration) -> Self {
         Self {
             tapes: BTreeMap::new(),
             spawned: BTreeMap::new(),
@@ -292,9 +301,7 @@ impl Ledger {
             lost_nodes: BTreeSet::new(),
             stuck: BTreeSet::new(),
             busy_until: Time::ZERO,
-            input,
-            input_sent: 0,
-            input_ended: false,
+            inputs: BTreeMap::new(),
             input_read: BTreeMap::new(),
         }
     }
@@ -323,7 +330,9 @@ impl Ledger {
         let read = self.input_read.entry(proc).or_default();
         let start = usize::try_from(*read).unwrap_or(usize::MAX);
         *read += bytes.len() as u64;
-        if *read > self.input_sent || self.input.get(start..start + bytes.len()) != Some(bytes) {
+        let input = self.inputs.entry(proc.job).or_default();
+        let expected = input.content.get(start..start + bytes.len());
+        if *read > input.sent || expected != Some(bytes) {
             return Some(format!(
                 "{} reads other input than was sent, from offset {start}",
                 called(proc)
@@ -335,11 +344,12 @@ impl Ledger {
     /// A rank has read end-of-file: says whether it came too early.
     pub(crate) fn on_input_end(&self, proc: ProcId) -> Option<String> {
         let read = self.input_read.get(&proc).copied().unwrap_or(0);
-        (!self.input_ended || read != self.input_sent).then(|| {
+        let input = self.inputs.get(&proc.job);
+        let (sent, ended) = input.map_or((0, false), |input| (input.sent, input.ended));
+        (!ended || read != sent).then(|| {
             format!(
-                "{} reads the end of its input after {read} of {} bytes",
+                "{} reads the end of its input after {read} of {sent} bytes",
                 called(proc),
-                self.input_sent
             )
         })
     }

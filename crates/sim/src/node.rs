@@ -74,6 +74,8 @@ struct Share {
     ranks: BTreeSet<Rank>,
     under_way: [u64; 2],
     shut: [bool; 2],
+    /// Bytes of input that came.
+    fed: u64,
     ending: Ending,
     forgot: bool,
 }
@@ -121,8 +123,7 @@ pub(crate) struct Node {
     tick_for: Option<Time>,
     ticks: u64,
     inputs: u64,
-    fed: u64,
-    /// Of the first job: no other has input.
+    /// Ranks that get input.
     readers: BTreeSet<ProcId>,
     said_ended: BTreeSet<ProcId>,
 }
@@ -152,7 +153,6 @@ impl Node {
             tick_for: None,
             ticks: 0,
             inputs: 0,
-            fed: 0,
             readers: BTreeSet::new(),
             said_ended: BTreeSet::new(),
         }
@@ -234,17 +234,20 @@ impl Node {
         }
         match &message {
             ToDaemon::Launch(launch) => self.on_launch(launch),
-            ToDaemon::Stdin { bytes, .. } => {
-                self.fed += bytes.len() as u64;
+            ToDaemon::Stdin { job, bytes } => {
+                let share = self.shares.entry(*job).or_default();
+                share.fed += bytes.len() as u64;
+                let fed = share.fed;
+                let readers = || self.readers.iter().filter(|proc| proc.job == *job);
                 let written = |proc: &ProcId| self.feeds.get(proc).map_or(0, |feed| feed.written);
-                let slowest = self.readers.iter().map(written).min();
-                let waiting = slowest.map_or(0, |written| self.fed - written);
+                let slowest = readers().map(written).min();
+                let waiting = slowest.map_or(0, |written| fed - written);
                 world.require(waiting <= STDIN_WINDOW, || {
                     format!("{waiting} bytes of input wait at a daemon")
                 });
                 let read = |proc: &ProcId| world.ledger.input_read.get(proc).copied().unwrap_or(0);
-                let (fed, bound) = (self.fed, 2 * PIPE_ROOM as u64);
-                let unread = self.readers.iter().any(|proc| read(proc) == 0);
+                let bound = 2 * PIPE_ROOM as u64;
+                let unread = readers().any(|proc| read(proc) == 0);
                 world.require(!unread || fed <= bound, || {
                     format!("{fed} bytes of input are taken, and a rank reads nothing")
                 });

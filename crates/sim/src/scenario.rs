@@ -48,13 +48,15 @@ pub enum Family {
     Spawn,
     /// Everything that one job does by PMIx on several nodes.
     Nodes,
+    /// Several fronts of one controller, each with a job of another family.
+    Fronts,
     /// The state machines beside the cluster: requests for the end, the watchdog, ranks that debuggers have.
     Beside,
 }
 
 impl Family {
     /// Those that are played where nobody names one.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Life,
         Self::Output,
         Self::Flood,
@@ -69,6 +71,7 @@ impl Family {
         Self::Spawn,
         Self::Beside,
         Self::Nodes,
+        Self::Fronts,
     ];
 
     /// Those that fail today, and why. They are played by name only.
@@ -91,6 +94,7 @@ impl Family {
             Self::Pmix => "pmix",
             Self::Spawn => "spawn",
             Self::Nodes => "nodes",
+            Self::Fronts => "fronts",
             Self::Beside => "beside",
         }
     }
@@ -162,26 +166,37 @@ pub(crate) struct Child {
     pub(crate) unstartable: BTreeMap<Rank, StartFailure>,
 }
 
-/// One run, before it runs.
+/// A front and its job.
 #[derive(Clone, Debug)]
-pub(crate) struct Scenario {
-    pub(crate) allocation: Allocation,
+pub(crate) struct FrontPlan {
+    /// When it connects and submits the job.
+    pub(crate) submits_at: Duration,
     pub(crate) spec: JobSpec,
     pub(crate) scripts: BTreeMap<Rank, Vec<Op>>,
     pub(crate) unstartable: BTreeMap<Rank, StartFailure>,
-    /// The jobs that processes may spawn, by their numbers.
-    pub(crate) children: Vec<Child>,
     pub(crate) input: InputPlan,
     pub(crate) print: PrintPlan,
     /// After *all held*, if the front then lets go.
     pub(crate) release_after: Option<Duration>,
+    /// Counted from the submission.
     pub(crate) acts: Vec<(Duration, Act)>,
+}
+
+/// One run, before it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) allocation: Allocation,
+    /// One, or several in the family of that name.
+    pub(crate) fronts: Vec<FrontPlan>,
+    /// The jobs that processes may spawn, by their numbers.
+    pub(crate) children: Vec<Child>,
     pub(crate) faults: Vec<(Duration, Fault)>,
     pub(crate) latency: Latency,
 }
 
 impl Scenario {
-    /// What is started, in the job of the front and in those of children.
+    /// What is started, in the jobs of the fronts and in those of children. The job of the first front has no number among
+    /// the programs; those of the others are numbered behind the children.
     pub(crate) fn programs(&self) -> Programs {
         let mut programs = Programs::default();
         let mut add = |child, scripts: &BTreeMap<Rank, Vec<Op>>, unstartable: &BTreeMap<_, _>| {
@@ -193,9 +208,14 @@ impl Scenario {
                 .map(|(rank, failure): (&Rank, &StartFailure)| ((child, *rank), failure.clone()));
             programs.unstartable.extend(failures);
         };
-        add(None, &self.scripts, &self.unstartable);
         for (number, child) in self.children.iter().enumerate() {
             add(Some(number), &child.scripts, &child.unstartable);
+        }
+        for (index, front) in self.fronts.iter().enumerate() {
+            let number = index
+                .checked_sub(1)
+                .map(|index| self.children.len() + index);
+            add(number, &front.scripts, &front.unstartable);
         }
         programs
     }

@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal, Time};
 use dvm::{
-    ControllerInput, FIRST_JOB,
-    proto::{Cause, EndReason, FromFront, Launch, StartFailure, ToController},
-    spec::{JobSpec, OnFailure},
+    ControllerInput,
+    proto::{Cause, EndReason, FromFront, FrontId, JobRef, Launch, StartFailure, ToController},
+    spec::{EndPolicy, OnFailure},
 };
 
 /// The opinion about one job.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     on_failure: OnFailure,
+    limit_at: Option<Time>,
+    /// Whose job it is, or that of an ancestor.
+    front: FrontId,
     /// Whose proc has spawned it.
     parent: Option<JobId>,
     pub(crate) cause: Option<Cause>,
@@ -31,9 +34,11 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    fn new(on_failure: OnFailure, parent: Option<JobId>) -> Self {
+    fn new(now: Time, end: &EndPolicy, front: FrontId, parent: Option<JobId>) -> Self {
         Self {
-            on_failure,
+            on_failure: end.on_failure,
+            limit_at: end.time_limit.map(|limit| now + limit),
+            front,
             parent,
             cause: None,
             ending: false,
@@ -116,98 +121,132 @@ impl Verdict {
     }
 }
 
+/// What is known of a front.
+#[derive(Debug, Default)]
+struct FrontState {
+    end: EndPolicy,
+    job: Option<JobId>,
+    is_lost: bool,
+}
+
 /// The opinion about all jobs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Verdicts {
-    limit_at: Option<Time>,
-    pub(crate) front_lost: bool,
-    /// The front's.
-    first: Verdict,
-    /// Those that procs have spawned.
-    spawned: BTreeMap<JobId, Verdict>,
+    fronts: BTreeMap<FrontId, FrontState>,
+    jobs: BTreeMap<JobId, Verdict>,
 }
 
 impl Verdicts {
-    pub(crate) fn new(spec: &JobSpec) -> Self {
-        Self {
-            limit_at: spec.end.time_limit.map(|limit| Time::ZERO + limit),
-            front_lost: false,
-            first: Verdict::new(spec.end.on_failure, None),
-            spawned: BTreeMap::new(),
-        }
+    /// A front has a number for its job.
+    pub(crate) fn on_accepted(&mut self, now: Time, front: FrontId, job: JobId) {
+        let state = self.fronts.entry(front).or_default();
+        state.job = Some(job);
+        let verdict = Verdict::new(now, &state.end, front, None);
+        self.jobs.insert(job, verdict);
     }
 
-    pub(crate) const fn first(&self) -> &Verdict {
-        &self.first
+    /// The opinion about the job that a front has submitted.
+    pub(crate) fn of_front(&self, front: FrontId) -> Option<&Verdict> {
+        self.of(self.fronts.get(&front)?.job?)
+    }
+
+    pub(crate) fn is_lost(&self, front: FrontId) -> bool {
+        self.fronts.get(&front).is_some_and(|front| front.is_lost)
+    }
+
+    /// The front that gets what a job says.
+    pub(crate) fn front_of(&self, job: JobId) -> Option<FrontId> {
+        Some(self.of(job)?.front)
     }
 
     pub(crate) fn of(&self, job: JobId) -> Option<&Verdict> {
-        if job == FIRST_JOB {
-            return Some(&self.first);
-        }
-        self.spawned.get(&job)
+        self.jobs.get(&job)
     }
 
     fn of_mut(&mut self, job: JobId) -> Option<&mut Verdict> {
-        if job == FIRST_JOB {
-            return Some(&mut self.first);
-        }
-        self.spawned.get_mut(&job)
+        self.jobs.get_mut(&job)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (JobId, &Verdict)> {
+        self.jobs.iter().map(|(job, verdict)| (*job, verdict))
     }
 
     /// The jobs that procs have spawned.
     pub(crate) fn spawned(&self) -> impl Iterator<Item = (JobId, &Verdict)> {
-        self.spawned.iter().map(|(job, verdict)| (*job, verdict))
+        self.all().filter(|(_, verdict)| verdict.parent.is_some())
     }
 
     /// The jobs that are being ended.
     pub(crate) fn ending(&self) -> impl Iterator<Item = JobId> {
-        let first = (&FIRST_JOB, &self.first);
-        let all = [first].into_iter().chain(&self.spawned);
-        all.filter(|(_, verdict)| verdict.ending)
-            .map(|(job, _)| *job)
+        let ending = self.all().filter(|(_, verdict)| verdict.ending);
+        ending.map(|(job, _)| job)
     }
 
     /// A node is told to start its ranks of a job.
-    pub(crate) fn on_launch(&mut self, node: NodeId, launch: &Launch) {
-        let verdict = if launch.job == FIRST_JOB {
-            &mut self.first
-        } else {
-            let parent = launch.parent.as_ref().map(|parent| parent.proc.job);
-            self.spawned
-                .entry(launch.job)
-                .or_insert_with(|| Verdict::new(launch.end.on_failure, parent))
+    pub(crate) fn on_launch(&mut self, now: Time, node: NodeId, launch: &Launch) {
+        let ranks = launch.map.ranks_on(node);
+        if let Some(verdict) = self.of_mut(launch.job) {
+            verdict.ranks.insert(node, ranks);
+            return;
+        }
+        let parent = launch.parent.as_ref().map(|parent| parent.proc.job);
+        let Some(front) = parent.and_then(|parent| self.front_of(parent)) else {
+            return;
         };
-        verdict.ranks.insert(node, launch.map.ranks_on(node));
+        let mut verdict = Verdict::new(now, &launch.end, front, parent);
+        // Its spawner's job has the limit.
+        verdict.limit_at = None;
+        verdict.ranks.insert(node, ranks);
+        self.jobs.insert(launch.job, verdict);
     }
 
     /// The controller is about to be told this.
     pub(crate) fn on_input(&mut self, now: Time, input: &ControllerInput) {
         match input {
-            ControllerInput::Front(FromFront::End(reason) | FromFront::Kill(reason)) => {
-                self.end(FIRST_JOB, Cause::Ended(*reason));
-            }
-            ControllerInput::Front(FromFront::Release(Some(ranks))) => {
-                self.first.released = self.first.released.union(ranks);
-            }
-            // Others of the user ask only in tests of the whole.
-            ControllerInput::Front(_) | ControllerInput::Asked { .. } => {}
-            ControllerInput::FrontLost => {
-                self.front_lost = true;
-                self.end(FIRST_JOB, Cause::Ended(EndReason::FrontLost));
+            ControllerInput::Front(front, message) => self.on_front(*front, message),
+            ControllerInput::FrontConnected { .. } => {}
+            ControllerInput::FrontLost(front) => {
+                let state = self.fronts.entry(*front).or_default();
+                state.is_lost = true;
+                if let Some(job) = state.job {
+                    self.end(job, Cause::Ended(EndReason::FrontLost));
+                }
             }
             ControllerInput::Daemon(node, message) => self.on_daemon(*node, message),
             ControllerInput::DaemonLost(node) => {
-                let spawned = self.spawned.keys().copied();
-                for job in [FIRST_JOB].into_iter().chain(spawned).collect::<Vec<_>>() {
+                for job in self.jobs.keys().copied().collect::<Vec<_>>() {
                     self.on_lost(job, *node);
                 }
             }
             ControllerInput::Tick => {
-                if self.limit_at.is_some_and(|at| at <= now) {
-                    self.end(FIRST_JOB, Cause::Ended(EndReason::TimeLimit));
+                let over = self.all().filter(|(_, verdict)| {
+                    verdict.limit_at.is_some_and(|at| at <= now) && !verdict.is_over()
+                });
+                for job in over.map(|(job, _)| job).collect::<Vec<_>>() {
+                    self.end(job, Cause::Ended(EndReason::TimeLimit));
                 }
             }
+        }
+    }
+
+    fn on_front(&mut self, front: FrontId, message: &FromFront) {
+        let state = self.fronts.entry(front).or_default();
+        match message {
+            FromFront::Submit(spec) => state.end = spec.end,
+            FromFront::End(reason) | FromFront::Kill(reason) => {
+                if let Some(job) = state.job {
+                    self.end(job, Cause::Ended(*reason));
+                }
+            }
+            FromFront::Release {
+                job: JobRef::Own,
+                ranks: Some(ranks),
+            } => {
+                if let Some(verdict) = state.job.and_then(|job| self.jobs.get_mut(&job)) {
+                    verdict.released = verdict.released.union(ranks);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -294,7 +333,7 @@ impl Verdicts {
 
     /// A job ends, and with it what its procs have spawned.
     fn end(&mut self, job: JobId, cause: Cause) {
-        for child in self.spawned.keys().copied().collect::<Vec<_>>() {
+        for child in self.jobs.keys().copied().collect::<Vec<_>>() {
             let is_meant = self.descends(child, job);
             if let Some(verdict) = self.of_mut(child).filter(|verdict| !verdict.is_over())
                 && is_meant
@@ -309,12 +348,13 @@ impl Verdicts {
 
     /// Whether a job was spawned by another one, or by one that lives and was spawned by that. All come from the front's.
     fn descends(&self, job: JobId, ancestor: JobId) -> bool {
+        let is_root = self.of(ancestor).is_some_and(|one| one.parent.is_none());
         let mut next = self.of(job).and_then(|verdict| verdict.parent);
         while let Some(one) = next {
             if one == ancestor {
                 return true;
             }
-            let lives = |verdict: &&Verdict| ancestor == FIRST_JOB || !verdict.is_over();
+            let lives = |verdict: &&Verdict| is_root || !verdict.is_over();
             let between = self.of(one).filter(lives);
             next = between.and_then(|verdict| verdict.parent);
         }

@@ -8,7 +8,7 @@ use std::{
 use base::{JobId, NodeId, ProcId, Time};
 use dvm::{
     SpawnOrder,
-    proto::{FromFront, Stream, ToController, ToDaemon, ToFront},
+    proto::{FromFront, FrontId, OutputCredit, Stream, ToController, ToDaemon, ToFront},
 };
 
 use crate::{
@@ -98,16 +98,28 @@ pub(crate) enum Event {
     ToDaemon {
         node: NodeId,
     },
-    ToFront,
-    FromFront,
+    ToFront {
+        front: FrontId,
+    },
+    FromFront {
+        front: FrontId,
+    },
+    FrontSubmits {
+        front: FrontId,
+    },
     FrontActs {
+        front: FrontId,
         index: usize,
     },
-    FrontReads,
-    FrontReleases,
+    FrontReads {
+        front: FrontId,
+    },
+    FrontReleases {
+        front: FrontId,
+    },
     Printed {
-        stream: Stream,
-        cost: u64,
+        front: FrontId,
+        credit: OutputCredit,
     },
     Fault {
         index: usize,
@@ -151,8 +163,8 @@ impl<Message> Link<Message> {
 pub(crate) struct Links {
     pub(crate) up: BTreeMap<NodeId, Link<ToController>>,
     pub(crate) down: BTreeMap<NodeId, Link<ToDaemon>>,
-    pub(crate) to_front: Link<ToFront>,
-    pub(crate) from_front: Link<FromFront>,
+    pub(crate) to_front: BTreeMap<FrontId, Link<ToFront>>,
+    pub(crate) from_front: BTreeMap<FrontId, Link<FromFront>>,
 }
 
 /// What all parts share.
@@ -237,22 +249,26 @@ impl World {
         self.at(at, Event::ToDaemon { node });
     }
 
-    pub(crate) fn tell_front(&mut self, message: ToFront) {
+    pub(crate) fn tell_front(&mut self, front: FrontId, message: ToFront) {
         let delay = self.delay(self.latency.link_max);
-        let link = &mut self.links.to_front;
+        let Some(link) = self.links.to_front.get_mut(&front) else {
+            return;
+        };
         link.last_at = link.last_at.max(self.now + delay);
         link.queue.push_back(Carried::Message(message));
         let at = link.last_at;
-        self.at(at, Event::ToFront);
+        self.at(at, Event::ToFront { front });
     }
 
-    pub(crate) fn hear_front(&mut self, message: Carried<FromFront>) {
+    pub(crate) fn hear_front(&mut self, front: FrontId, message: Carried<FromFront>) {
         let delay = self.delay(self.latency.link_max);
-        let link = &mut self.links.from_front;
+        let Some(link) = self.links.from_front.get_mut(&front) else {
+            return;
+        };
         link.last_at = link.last_at.max(self.now + delay);
         link.queue.push_back(message);
         let at = link.last_at;
-        self.at(at, Event::FromFront);
+        self.at(at, Event::FromFront { front });
     }
 
     /// Writes one line into the record; `what` is made only when there is one.

@@ -6,6 +6,7 @@ use sim::Family;
 const fn seeds(family: Family) -> u64 {
     match family {
         Family::Flood => 60,
+        Family::Fronts => 150,
         Family::Output | Family::Input | Family::Pmix | Family::Spawn | Family::Nodes => 150,
         _ => 300,
     }
@@ -48,6 +49,7 @@ families! {
     spawn: Spawn,
     beside: Beside,
     nodes: Nodes,
+    fronts: Fronts,
 }
 
 /// Whoever mends what such a family finds moves it among the others.

@@ -3,7 +3,7 @@
 use sim::Family;
 
 /// The files of `seeds`, one per family: a seed a line, and what it found.
-const FILES: [(Family, &str); 14] = [
+const FILES: [(Family, &str); 15] = [
     (Family::Life, include_str!("../seeds/life.txt")),
     (Family::Output, include_str!("../seeds/output.txt")),
     (Family::Flood, include_str!("../seeds/flood.txt")),
@@ -18,6 +18,7 @@ const FILES: [(Family, &str); 14] = [
     (Family::Spawn, include_str!("../seeds/spawn.txt")),
     (Family::Beside, include_str!("../seeds/beside.txt")),
     (Family::Nodes, include_str!("../seeds/nodes.txt")),
+    (Family::Fronts, include_str!("../seeds/fronts.txt")),
 ];
 
 #[test]

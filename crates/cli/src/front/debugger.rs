@@ -64,12 +64,12 @@ impl Front {
             }
             OnDebuggerLoss::Release => {
                 self.release();
-                let note = Note::DebuggerLost {
-                    job: dvm::FIRST_JOB,
-                    ranks: held.clone(),
-                };
-                let message = dvm::messages::note(&note, &self.scene());
-                self.note(&message);
+                let ranks = held.clone();
+                if let Some(job) = self.job {
+                    let note = Note::DebuggerLost { job, ranks };
+                    let message = dvm::messages::note(&note, &self.scene());
+                    self.note(&message);
+                }
             }
         }
     }

@@ -7,16 +7,16 @@
 //! What waits is bounded by the credit that the daemons have.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     io::IoSlice,
     os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
 
-use base::{JobId, Rank, Time};
+use base::{JobId, NodeId, Rank, Time};
 use bytes::{Bytes, BytesMut};
 use dvm::{
-    proto::{Chunk, Stream, TableRow},
+    proto::{Chunk, OutputCredit, Stream, TableRow},
     stdio::{self, OUTPUT_WINDOW},
 };
 use message::Message;
@@ -56,10 +56,19 @@ enum Way {
     Lost,
 }
 
-/// Credit for a stream of the ranks that is due when so many bytes were printed.
+/// Whose output it is: the credit of a job on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Account {
+    job: JobId,
+    node: NodeId,
+    stream: Stream,
+}
+
+/// Credit that is due when so many bytes were printed.
 #[derive(Debug)]
 struct Debt {
-    stream: Stream,
+    /// `None`: a sentence of ours.
+    account: Option<Account>,
     printed: u64,
     cost: u64,
 }
@@ -73,8 +82,10 @@ struct Printer {
     /// When it last stopped being idle.
     busy_since: Time,
     debts: VecDeque<Debt>,
-    /// By stream of the ranks.
-    credit: [u64; 2],
+    /// Credit that was not sent.
+    credit: BTreeMap<Account, u64>,
+    /// Those with enough of it for a message.
+    due: Vec<Account>,
     loss: Option<i32>,
 }
 
@@ -87,6 +98,8 @@ pub(super) struct Printers {
     renderer: Renderer,
     /// The terminal is in raw mode for this rank, whose output is made for it.
     raw_for: Option<Rank>,
+    /// The job that we have submitted, once it has a number.
+    job: Option<JobId>,
 }
 
 impl Printers {
@@ -113,10 +126,15 @@ impl Printers {
             },
             renderer: Renderer::new(options, streams),
             raw_for: None,
+            job: None,
         })
     }
 
     /// The terminal is in raw mode for a rank, or no more: then a line feed alone leads down and not back.
+    pub(super) const fn set_job(&mut self, job: JobId) {
+        self.job = Some(job);
+    }
+
     pub(super) const fn set_raw(&mut self, rank: Option<Rank>) {
         self.raw_for = rank;
     }
@@ -132,17 +150,22 @@ impl Printers {
         std::iter::once(&mut self.stdout).chain(&mut self.stderr)
     }
 
-    pub(super) fn print(&mut self, events: &mut Loop, chunk: &Chunk) {
+    pub(super) fn print(&mut self, events: &mut Loop, node: NodeId, chunk: &Chunk) {
         let cost = stdio::cost(chunk.bytes.len());
         let mut bytes = self.renderer.render(chunk, os::wall_clock());
         let foreign = self
             .raw_for
-            .is_some_and(|rank| rank != chunk.rank || chunk.job != dvm::FIRST_JOB);
+            .is_some_and(|rank| rank != chunk.rank || Some(chunk.job) != self.job);
         if foreign && self.printer(chunk.stream).terminal {
             bytes = with_returns(&bytes);
         }
         let printer = self.printer(chunk.stream);
-        printer.push(events, chunk.stream, bytes, cost);
+        let account = Account {
+            job: chunk.job,
+            node,
+            stream: chunk.stream,
+        };
+        printer.push(events, Some(account), bytes, cost);
     }
 
     /// What labels say about the job.
@@ -165,7 +188,7 @@ impl Printers {
         } else {
             Bytes::from(text)
         };
-        printer.push(events, Stream::Stderr, bytes, 0);
+        printer.push(events, None, bytes, 0);
     }
 
     /// What a helper of ours says for stderr, in whole lines.
@@ -192,9 +215,17 @@ impl Printers {
     }
 
     /// Credit to send, in portions: a message for each line would cost more than the line.
-    pub(super) fn credit(&mut self, stream: Stream) -> Option<u64> {
-        let credit = &mut self.printer(stream).credit[slot(stream)];
-        (*credit >= CREDIT_PORTION).then(|| std::mem::take(credit))
+    pub(super) fn credit(&mut self) -> Option<OutputCredit> {
+        self.all().find_map(|printer| {
+            let Account { job, node, stream } = printer.due.pop()?;
+            let bytes = printer.credit.remove(&Account { job, node, stream })?;
+            Some(OutputCredit {
+                job,
+                node,
+                stream,
+                bytes,
+            })
+        })
     }
 
     /// A stream that was lost since the last call, with its error.
@@ -251,13 +282,6 @@ fn with_returns(text: &[u8]) -> Bytes {
     returned.freeze()
 }
 
-const fn slot(stream: Stream) -> usize {
-    match stream {
-        Stream::Stdout => 0,
-        Stream::Stderr => 1,
-    }
-}
-
 impl Way {
     fn of(events: &mut Loop, fd: Option<OwnedFd>) -> Result<Self, os::Error> {
         let Some(fd) = fd else { return Ok(Self::Lost) };
@@ -289,7 +313,8 @@ impl Printer {
             waiting: VecDeque::new(),
             busy_since: Clock::now(),
             debts: VecDeque::new(),
-            credit: [0; 2],
+            credit: BTreeMap::new(),
+            due: Vec::new(),
             loss: None,
         })
     }
@@ -303,19 +328,19 @@ impl Printer {
         }
     }
 
-    fn push(&mut self, events: &mut Loop, stream: Stream, bytes: Bytes, cost: u64) {
+    fn push(&mut self, events: &mut Loop, account: Option<Account>, bytes: Bytes, cost: u64) {
         if self.idle() {
             self.busy_since = Clock::now();
         }
         let printed = bytes.len() as u64;
         match self.debts.back_mut() {
             // Many small pieces share a debt; large ones get theirs back one by one.
-            Some(last) if last.stream == stream && last.cost < CREDIT_PORTION / 8 => {
+            Some(last) if last.account == account && last.cost < CREDIT_PORTION / 8 => {
                 last.printed += printed;
                 last.cost += cost;
             }
             _ => self.debts.push_back(Debt {
-                stream,
+                account,
                 printed,
                 cost,
             }),
@@ -413,8 +438,8 @@ impl Printer {
             self.way = Way::Lost;
         }
         self.waiting.clear();
-        for debt in self.debts.drain(..) {
-            self.credit[slot(debt.stream)] += debt.cost;
+        for debt in std::mem::take(&mut self.debts) {
+            self.pay(&debt);
         }
     }
 
@@ -426,8 +451,20 @@ impl Printer {
             if debt.printed > 0 {
                 return;
             }
-            self.credit[slot(debt.stream)] += debt.cost;
-            self.debts.pop_front();
+            if let Some(debt) = self.debts.pop_front() {
+                self.pay(&debt);
+            }
+        }
+    }
+
+    fn pay(&mut self, debt: &Debt) {
+        if let Some(account) = debt.account {
+            let credit = self.credit.entry(account).or_default();
+            let before = *credit;
+            *credit += debt.cost;
+            if before < CREDIT_PORTION && *credit >= CREDIT_PORTION {
+                self.due.push(account);
+            }
         }
     }
 

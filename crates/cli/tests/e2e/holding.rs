@@ -1,16 +1,9 @@
 //! Ranks that are held where the user says, and let go by `rally release`.
 
-use std::{
-    fs,
-    io::{Read as _, Write as _},
-    os::unix::net::UnixStream,
-    process::Command,
-};
+use std::{fs, os::fd::OwnedFd, path::PathBuf, process::Command};
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use dvm::proto::{FromFront, JobRef, ToFront};
+use runtime::ask::Inquirer;
 
 use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually};
 
@@ -126,8 +119,7 @@ fn a_rank_that_there_is_not_cannot_be_held() {
     );
 }
 
-/// The controller serves eight at once. When it has answered all of them in one turn, nothing wakes it for the ninth but
-/// the end of its patience with one of the eight: the ninth does not wait for that.
+/// The controller serves eight at once. The ninth does not wait until the controller has no patience with one of them.
 #[test]
 fn who_waits_for_others_to_be_answered_is_answered() {
     let sandbox = Sandbox::new();
@@ -136,7 +128,7 @@ fn who_waits_for_others_to_be_answered_is_answered() {
     let path = eventually(DEADLINE, || {
         let sockets = fs::read_to_string("/proc/net/unix").unwrap();
         let mut paths = sockets.split_ascii_whitespace();
-        paths.find(|path| path.ends_with(&name)).map(str::to_owned)
+        paths.find(|path| path.ends_with(&name)).map(PathBuf::from)
     });
     let path = path.expect("the controller can be asked");
     let rank = sandbox.alive().into_iter().find(|it| it.state == 'T');
@@ -146,30 +138,20 @@ fn who_waits_for_others_to_be_answered_is_answered() {
         open.count()
     };
     let before = descriptors();
-    let connect = || {
-        let stream = UnixStream::connect(&path).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream
-    };
-    let answer = |stream: &mut UnixStream| {
-        let mut said = String::new();
-        stream.read_to_string(&mut said).map(|_| said)
-    };
-    let mut served: Vec<UnixStream> = (0..8).map(|_| connect()).collect();
+    let connect = || os::connect_at(&path, DEADLINE / 12).unwrap();
+    let served: Vec<OwnedFd> = (0..8).map(|_| connect()).collect();
     let accepted = || (descriptors() == before + served.len()).then_some(());
     eventually(DEADLINE, accepted).expect("eight are served");
-    let mut waiting = connect();
-    waiting.set_read_timeout(Some(DEADLINE / 12)).unwrap();
-    let controller = Pid::from_raw(controller);
-    kill(controller, Signal::SIGSTOP).unwrap();
-    for stream in &mut served {
-        stream.write_all(b"held\n").unwrap();
-    }
-    kill(controller, Signal::SIGCONT).unwrap();
-    for stream in &mut served {
-        assert_eq!(answer(stream).unwrap(), "held 1\n");
-    }
-    waiting.write_all(b"release 1 all\n").unwrap();
-    assert_eq!(answer(&mut waiting).unwrap(), "released 0 held \n");
+    let mut ninth = Inquirer::connect(&path, DEADLINE / 12).unwrap();
+    drop(served);
+    let release = FromFront::Release {
+        job: JobRef::OfFront(run.pid.try_into().unwrap()),
+        ranks: None,
+    };
+    let answer = ninth.ask(release).unwrap();
+    let ToFront::Released { ranks, held, .. } = answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!((ranks.len(), held.len()), (1, 0));
     run.end().expect_code(0);
 }

@@ -11,7 +11,7 @@ use pmix::{
     value::Status,
 };
 
-use super::{Controller, ControllerOutput, Phase};
+use super::{Controller, ControllerOutput};
 use crate::{
     planted::{self, Bug},
     proto::{Broken, FenceId, FenceNews, ToDaemon},
@@ -119,8 +119,7 @@ impl Controller {
                 // Daemons say no earlier for what they wait.
                 Notice::Watch { .. } => continue,
             };
-            let lives = |job: &super::Job| job.phase < Phase::Over;
-            if self.nodes.contains_key(&node) && self.jobs.values().any(lives) {
+            if self.nodes.contains_key(&node) && !self.is_idle() {
                 self.outputs
                     .push_back(ControllerOutput::Daemon(node, message));
             }

@@ -1,6 +1,6 @@
-//! Jobs that are held for a debugger: who hears of it, and how they are let go.
+//! Jobs that are held for a debugger: what their spawners hear, and what the loss of the debugger means.
 
-use base::{JobId, RankSet, Time};
+use base::{JobId, RankSet};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -9,110 +9,29 @@ use pmix::{
     value::{Info, Key, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
-use super::{Controller, ControllerOutput, FIRST, Job, Origin};
+use super::{Controller, ControllerOutput, Origin};
 use crate::{
-    control::{Reply, Request},
-    hold::{Announcement, State},
     proto::{Cause, EndReason, Note, ToDaemon, ToFront},
     spec::{HoldAt, OnDebuggerLoss},
 };
 
 impl Controller {
-    /// Tells whoever has asked for it that all ranks are held: the front, or the spawner of the job.
-    pub(super) fn announce(&mut self, id: JobId, news: Option<Announcement>) {
-        let Some(Announcement::AllHeld { held, dead }) = news else {
-            return;
-        };
-        // Where none could be started there is nothing to attach to, and the end says why.
-        if held.is_empty() {
-            return;
-        }
-        if id == FIRST {
-            self.tell(ToFront::AllHeld { held, dead });
-        } else {
-            self.tell_ready(id);
-        }
-    }
-
-    /// Does what another process of the user asks for.
-    pub(super) fn on_request(&mut self, request: Request) -> Reply {
-        let (id, ranks) = match request {
-            Request::Release { job, ranks } => (job, ranks),
-            Request::Held => {
-                let holds = |job: &&Job| !job.is_ending() && !job.hold.left().is_empty();
-                let jobs = self.jobs.values().filter(holds);
-                return Reply::Held(jobs.map(|job| job.id).collect());
-            }
-        };
-        if self.jobs.get(&id).is_none_or(Job::is_ending) {
-            return Reply::NoSuchJob;
-        }
-        match self.release(id, ranks.as_ref()) {
-            None => Reply::NothingHeld,
-            Some(ranks) => Reply::Released {
-                ranks,
-                held: self
-                    .jobs
-                    .get(&id)
-                    .map(|job| job.hold.left())
-                    .unwrap_or_default(),
-            },
-        }
-    }
-
-    /// Says once which ranks have not come to where they are to be held: they may never come there.
-    pub(super) fn note_missing(&mut self, now: Time) {
-        let Some(job) = self.jobs.get_mut(&FIRST) else {
-            return;
-        };
-        if job.hold_note_at.is_none_or(|at| at > now) {
-            return;
-        }
-        job.hold_note_at = None;
-        if job.hold.state() != State::Gathering {
-            return;
-        }
-        let note = Note::NotHeldYet {
-            at: job.spec.hold.at,
-            ranks: job.hold.left().difference(job.hold.held()),
-            held: job.hold.held().clone(),
-        };
-        self.tell(ToFront::Note(note));
-    }
-
-    /// Lets ranks of a job go, all of them where none is named. Which were held, or would have been.
-    pub(super) fn release(&mut self, id: JobId, ranks: Option<&RankSet>) -> Option<RankSet> {
-        let job = self.jobs.get_mut(&id)?;
-        let (freed, news) = job.hold.release(ranks);
-        let left = job.hold.left();
-        let freed = freed?;
-        self.each_node(id, |job| ToDaemon::Release {
-            job,
-            ranks: freed.clone(),
-        });
-        self.announce(id, news);
-        if id == FIRST {
-            self.tell(ToFront::Released { held: left });
-        }
-        Some(freed)
-    }
-
     /// The daemon has let them run on, or will not, as the job has it.
-    pub(super) fn on_debugger_lost(&mut self, now: Time, id: JobId, ranks: RankSet) {
+    pub(super) fn on_debugger_lost(&mut self, id: JobId, ranks: RankSet) {
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
         match job.spec.end.on_debugger_loss {
-            OnDebuggerLoss::Kill => self.end(now, id, Cause::Ended(EndReason::DebuggerLost)),
+            OnDebuggerLoss::Kill => self.end(id, Cause::Ended(EndReason::DebuggerLost)),
             OnDebuggerLoss::Release => {
                 let note = Note::DebuggerLost { job: id, ranks };
-                self.tell(ToFront::Note(note));
+                self.with(id, |job| job.tell(ToFront::Note(note)));
             }
         }
     }
 
     /// One event for the proc that has spawned the job, however many ranks wait (section 8.3 of `docs/formats/pmix.md`).
-    fn tell_ready(&mut self, id: JobId) {
+    pub(super) fn tell_ready(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else {
             return;
         };

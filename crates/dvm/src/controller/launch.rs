@@ -7,14 +7,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base::{JobId, NodeId, RankSet, Topology};
 
-use super::{Controller, ControllerOutput, FIRST, Job, Node, Phase, Share};
+use super::{Controller, ControllerOutput, Node, Origin, Phase};
 use crate::{
     alloc::{Allocation, Slots},
-    hold::Hold,
     place::{self, JobMap, Topologies},
     planted::{self, Bug},
     proto::{
-        Launch, LaunchNode, LaunchNodes, NodeLoad, Note, RankChoice, Refusal, ToDaemon, ToFront,
+        Launch, LaunchNode, LaunchNodes, NodeLoad, RankChoice, Refusal, ToDaemon, ToFront,
         Universe, VERSION,
     },
     spec::{Destination, JobSpec, Pattern, PatternFacts, StdinTarget, UniverseSize},
@@ -48,26 +47,23 @@ impl Controller {
         } else {
             self.nodes.insert(node, Node { host, topology });
         }
-        self.launch_if_ready(FIRST);
+        for job in self.living() {
+            self.launch_if_ready(job);
+        }
     }
 
     /// Places and launches a job when every daemon is there.
     pub(super) fn launch_if_ready(&mut self, id: JobId) {
-        let nspace = self.nspace(id);
         let parent = self.parent(id);
-        let waits = |job: &Job| job.phase == Phase::Waiting;
-        if !self.jobs.get(&id).is_some_and(waits) {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.phase == Phase::Waiting) else {
             return;
-        }
+        };
         if let Some(refusal) = self.other_version.clone() {
             return self.refuse(id, refusal);
         }
         if self.nodes.len() < self.allocation.nodes.len() {
             return;
         }
-        let Some(job) = self.jobs.get(&id) else {
-            return;
-        };
         let mut topologies = Topologies::default();
         for (id, node) in &self.nodes {
             topologies.push(*id, &node.topology);
@@ -86,12 +82,6 @@ impl Controller {
             return self.refuse(id, refusal);
         }
         let nodes = self.launch_nodes(&map);
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        job.phase = Phase::Launching;
-        job.size = map.ranks();
-        job.hold = Hold::gathering(job.spec.hold.among(job.size));
         let universe = Universe {
             slots: slots(&self.allocation, &self.nodes),
             said: match job.spec.universe {
@@ -100,27 +90,9 @@ impl Controller {
                 Some(UniverseSize::Unknown) | None => None,
             },
         };
-        let notes = map
-            .notes()
-            .iter()
-            .cloned()
-            .map(|note| ControllerOutput::Front(ToFront::Note(Note::Placement(note))));
-        if id == FIRST {
-            self.outputs.extend(notes);
-        }
-        for (id, node) in map.nodes().zip(&nodes) {
-            let share = Share {
-                launched: false,
-                clean: false,
-                ranks: map.ranks_on(id),
-                first: node.load.first,
-                stdin_credit: Some(0),
-            };
-            job.shares.insert(id, share);
-        }
         let launch = Arc::new(Launch {
             job: job.id,
-            nspace,
+            nspace: job.nspace.clone(),
             universe,
             offset: job.offset,
             parent,
@@ -131,19 +103,13 @@ impl Controller {
             stdio: job.spec.stdio.clone(),
             end: job.spec.end,
             hold: job.spec.hold.clone(),
-            front_pid: self.front_pid,
+            front_pid: self.fronts.get(&job.front).map_or(0, |front| front.pid),
             variables: job.spec.variables.clone(),
             gpus: job.spec.gpus.clone(),
         });
-        let launches = job.shares.keys().map(|node| {
-            let launch = ToDaemon::Launch(Arc::clone(&launch));
-            ControllerOutput::Daemon(*node, launch)
-        });
-        self.outputs.extend(launches);
-        let others = self
-            .nodes
-            .keys()
-            .filter(|node| !job.shares.contains_key(node));
+        self.with(id, |job| job.launch(&launch));
+        let is_there = |node: &NodeId| launch.map.nodes().any(|one| one == *node);
+        let others = self.nodes.keys().filter(|node| !is_there(node));
         let told = others.map(|node| {
             let launch = ToDaemon::LaunchedElsewhere(Arc::clone(&launch));
             ControllerOutput::Daemon(*node, launch)
@@ -191,14 +157,16 @@ impl Controller {
     }
 
     fn refuse(&mut self, id: JobId, refusal: Refusal) {
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.phase = Phase::Over;
+        let Some(job) = self.jobs.remove(&id) else {
+            return;
+        };
+        match job.origin {
+            Origin::Front => {
+                self.tell(job.front, ToFront::Refused(refusal));
+                self.finish_front(job.front);
+            }
+            Origin::Spawned { asker, .. } => self.spawn_refused(asker),
         }
-        if id != FIRST {
-            return self.spawn_refused(id);
-        }
-        self.tell(ToFront::Refused(refusal));
-        self.outputs.push_back(ControllerOutput::Finished);
     }
 }
 

@@ -133,9 +133,9 @@ impl Controller {
         }
     }
 
-    /// A job is over on all nodes. With the last one everything is.
+    /// A job is over on all nodes.
     pub(super) fn tell_servers_over(&mut self, job: JobId) {
-        if self.allocation.nodes.len() > 1 && !self.living().is_empty() {
+        if self.allocation.nodes.len() > 1 {
             for node in self.nodes.keys().copied().collect::<Vec<_>>() {
                 self.tell_server(node, ToServer::Over { job });
             }

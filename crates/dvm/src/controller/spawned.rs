@@ -18,10 +18,10 @@ use pmix::{
 };
 
 use self::spec::{find, forwarded, preput, spec};
-use super::{Asker, Controller, Job, MAX_JOBS, Origin, Phase};
+use super::{Controller, Job, MAX_JOBS, Origin, asks::Asker};
 use crate::{
     alloc::LocalNames,
-    proto::{Cause, EndReason, Note, Outcome, Parent, StartFailure, StartStep, ToDaemon, ToFront},
+    proto::{Cause, EndReason, Note, Outcome, Parent, StartFailure, StartStep, ToFront},
 };
 
 impl Controller {
@@ -44,6 +44,7 @@ impl Controller {
         let here = shares
             .find(|(_, share)| share.ranks.contains(by.rank))
             .and_then(|(node, _)| self.allocation.nodes.get(node.0 as usize));
+        let (front, root) = (spawner.front, spawner.root);
         let here = LocalNames::new(here.map_or("", |node| node.name.as_str()));
         let spec = self
             .beside(infos, &apps)
@@ -57,7 +58,7 @@ impl Controller {
                     forward: forwarded(infos),
                     preput: preput(infos),
                 };
-                self.add(now, Box::new(spec), origin);
+                self.add(now, Box::new(spec), origin, front, root);
             }
             Err(status) => self.answer(asker, &Answer::Status(status)),
         }
@@ -81,19 +82,17 @@ impl Controller {
         }
     }
 
-    /// The jobs that a job has spawned, and those that they have, as far as they live.
+    /// The jobs that a job has spawned, and those that they have. All come from the job of the front at last, even where the
+    /// one between is gone.
     pub(super) fn descendants(&self, id: JobId) -> Vec<JobId> {
-        let mut found = Vec::new();
-        let mut ancestors = vec![id];
-        while let Some(ancestor) = ancestors.pop() {
-            for (child, job) in &self.jobs {
-                let Origin::Spawned { by, .. } = &job.origin else {
-                    continue;
-                };
-                if by.job == ancestor && job.phase != Phase::Over {
-                    found.push(*child);
-                    ancestors.push(*child);
-                }
+        let mut found: Vec<JobId> = Vec::new();
+        for (child, job) in &self.jobs {
+            let Origin::Spawned { by, .. } = &job.origin else {
+                continue;
+            };
+            // A job has a higher number than the one that has spawned it.
+            if job.root == id || by.job == id || found.contains(&by.job) {
+                found.push(*child);
             }
         }
         found
@@ -111,16 +110,15 @@ impl Controller {
             jobs.map(|job| job.id).collect()
         };
         let orphans = children(false);
-        let is_last = self
-            .jobs
-            .get(&id)
-            .is_some_and(|job| job.settled.len() == job.size as usize);
+        let is_last = self.jobs.get(&id).is_some_and(Job::has_no_rank_left);
         let unfed = if is_last { children(true) } else { Vec::new() };
         for orphan in orphans {
-            self.release(orphan, None);
+            self.with(orphan, |job| {
+                job.release(None);
+            });
         }
         for unfed in unfed {
-            self.each_node(unfed, |job| ToDaemon::StdinEof { job });
+            self.with(unfed, Job::end_pushed_input);
         }
     }
 
@@ -150,7 +148,7 @@ impl Controller {
         if !failed || program == id {
             return (id, cause);
         }
-        self.end_one(id, cause.clone());
+        self.with(id, |job| job.end(cause.clone()));
         let cause = Box::new(cause);
         (program, Cause::Spawned { job: id, cause })
     }
@@ -180,29 +178,15 @@ impl Controller {
     }
 
     /// A spawned job could not even be placed.
-    pub(super) fn spawn_refused(&mut self, id: JobId) {
-        let Some(job) = self.jobs.remove(&id) else {
-            return;
-        };
-        if let Origin::Spawned {
-            asker: Some(asker), ..
-        } = job.origin
-        {
+    pub(super) fn spawn_refused(&mut self, asker: Option<Asker>) {
+        if let Some(asker) = asker {
             self.answer(asker, &Answer::Status(Status::JOB_FAILED_TO_MAP));
         }
     }
 
-    /// A spawned job is over: whoever has registered for it is told, and the user when it failed.
-    pub(super) fn spawned_ended(&mut self, id: JobId, outcome: Outcome) {
-        // Who waits for its start gets an answer even where it was ended before.
-        self.tell_spawned(id);
-        if let Some(job) = self.jobs.remove(&id) {
-            self.offset = self.offset.max(job.offset.saturating_add(job.size));
-        }
-        if let Ok(nspace) = Nspace::from_text(&self.nspace(id)) {
-            self.published.job_ended(&nspace);
-            self.tell_end(&nspace, &outcome);
-        }
+    /// A spawned job is over: the user hears of it when it failed.
+    pub(super) fn spawned_ended(&mut self, job: &Job, outcome: Outcome) {
+        let id = job.id;
         // Where it takes the others along, their end says why.
         let told = |cause: &Cause| matches!(cause, Cause::Spawned { job, .. } if *job == id);
         let mut causes = self.jobs.values().filter_map(|job| job.cause.as_ref());
@@ -213,10 +197,20 @@ impl Controller {
             _ => causes.any(told),
         };
         if !silent {
-            self.tell(ToFront::Note(Note::SpawnedFailed {
-                job: id,
-                cause: Box::new(outcome.cause),
-            }));
+            let cause = Box::new(outcome.cause);
+            let note = Note::SpawnedFailed { job: id, cause };
+            self.tell(job.front, ToFront::Note(note));
+        }
+    }
+
+    /// What a job has published for as long as it lives goes, and who has registered for its end is told.
+    pub(super) fn announce_end(&mut self, id: JobId, outcome: &Outcome) {
+        if let Ok(nspace) = Nspace::from_text(&self.nspace(id)) {
+            self.published.job_ended(&nspace);
+            // With the last job nobody is left to hear it.
+            if !self.jobs.is_empty() {
+                self.tell_end(&nspace, outcome);
+            }
         }
     }
 

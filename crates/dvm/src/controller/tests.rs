@@ -1,15 +1,19 @@
 //! A controller of three nodes, for the tests of its modules.
 
-use base::{NodeId, Time, Topology};
+use base::{JobId, NodeId, Time, Topology};
 
 use super::{Controller, ControllerInput, ControllerOutput, spawned::tests::job};
 use crate::{
     alloc::{AllocatedNode, Allocation, Slots},
-    proto::{FromFront, ToController, ToDaemon, VERSION},
+    proto::{FromFront, FrontId, ToController, ToDaemon, VERSION},
     spec::OnFailure,
 };
 
 pub(super) const NODES: u32 = 3;
+/// The front that has submitted the job.
+pub(super) const FRONT: FrontId = FrontId(0);
+/// The job.
+pub(super) const JOB: JobId = JobId(1);
 
 /// It has one job, with a rank on each node.
 pub(super) struct World {
@@ -38,17 +42,28 @@ impl World {
             nodes: (0..NODES).map(node).collect(),
         };
         let mut world = Self {
-            controller: Controller::new(allocation, 77, "test".to_owned()),
+            controller: Controller::new(allocation, "test".to_owned()),
         };
         let mut spec = job(OnFailure::Continue);
         spec.placement.apps[0].count = Some(NODES);
-        world.handle(ControllerInput::Front(FromFront::Submit(Box::new(spec))));
+        world.connects(FRONT, 77);
+        world.hears(FRONT, FromFront::Submit(Box::new(spec)));
         world
     }
 
     pub(super) fn handle(&mut self, input: ControllerInput) -> Vec<ControllerOutput> {
         self.controller.handle(Time::ZERO, input);
         std::iter::from_fn(|| self.controller.poll()).collect()
+    }
+
+    /// A front connects.
+    pub(super) fn connects(&mut self, front: FrontId, pid: u32) -> Vec<ControllerOutput> {
+        self.handle(ControllerInput::FrontConnected { front, pid })
+    }
+
+    /// A front says something; what comes of it.
+    pub(super) fn hears(&mut self, front: FrontId, message: FromFront) -> Vec<ControllerOutput> {
+        self.handle(ControllerInput::Front(front, message))
     }
 
     /// A daemon says something; what comes of it.

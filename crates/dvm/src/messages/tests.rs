@@ -59,6 +59,7 @@ impl Job {
 
     fn scene(&self) -> Scene<'_> {
         Scene {
+            job: Some(JobId(1)),
             nodes: &self.nodes,
             table: &self.table,
             apps: &self.apps,

@@ -1,6 +1,6 @@
 //! The messages between a front and the controller.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, fmt};
 
 use base::{JobId, NodeId, Rank, RankSet, Signal};
 use bytes::Bytes;
@@ -12,35 +12,67 @@ use super::{
 };
 use crate::spec::{GpuShare, HoldAt, JobSpec, WindowSize};
 
-/// From the front to the controller.
+/// The number that a controller has given to a front: a connection, with at most one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FrontId(pub u32);
+
+impl fmt::Display for FrontId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A job that a front means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobRef {
+    /// The one that it has submitted.
+    Own,
+    Number(JobId),
+    /// The one that the front with this pid has submitted.
+    OfFront(u32),
+}
+
+/// From a front to the controller. What names no job is about the one that the front has submitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromFront {
+    /// Once. Answered by [`ToFront::Accepted`].
     Submit(Box<JobSpec>),
     /// Bytes for the ranks that `JobSpec::stdin` names; never more than the credit given.
     Stdin(Bytes),
     /// The front's standard input has ended.
     StdinEof,
     /// The front wrote output that counted so much by [`crate::stdio::cost`], or threw it away.
-    OutputCredit {
-        stream: Stream,
-        bytes: u64,
-    },
-    /// Pass a signal on to every rank.
+    OutputCredit(OutputCredit),
+    /// Pass a signal on to every rank of the job and of those that it has spawned.
     Signal(Signal),
-    /// SIGTERM, grace, SIGKILL. `reason` becomes the cause of the job's end.
+    /// SIGTERM, grace, SIGKILL, also for what it has spawned. The reason becomes the cause of the job's end.
     End(EndReason),
-    /// SIGKILL at once.
+    /// SIGKILL immediately.
     Kill(EndReason),
-    /// Let held ranks run on, and do not hold those that have not come to their holding point. `None`: all.
-    Release(Option<RankSet>),
+    /// Let held ranks run on, and do not hold those that have not come to their holding point. `None`: all. Answered by
+    /// [`ToFront::Released`] or [`ToFront::NotReleased`].
+    Release { job: JobRef, ranks: Option<RankSet> },
     /// The terminal of the rank with a pty has a new size.
     Resize(WindowSize),
+    /// Which jobs hold ranks, or will. Answered by [`ToFront::Holding`].
+    Holds,
+}
+
+/// Output of one stream of a job's ranks on a node that a front no longer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputCredit {
+    pub job: JobId,
+    pub node: NodeId,
+    pub stream: Stream,
+    pub bytes: u64,
 }
 
 /// From the controller to the front.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToFront {
-    /// The job cannot be run at all; nothing was started.
+    /// The number of the job that the front has submitted. The first message about it.
+    Accepted(JobId),
+    /// The job cannot be run at all; nothing was started. The last message about it.
     Refused(Refusal),
     /// Every proc was forked or has failed to be; the table has a row for each that lives, by rank. `name` is the job's
     /// in PMIx.
@@ -54,24 +86,51 @@ pub enum ToFront {
         held: RankSet,
         dead: RankSet,
     },
-    /// Ranks were let go; these are still held, or will be.
+    /// Ranks were let go; these are still held, or will be. For the front that has asked for it, and for the one whose job
+    /// it is.
     Released {
+        job: JobId,
+        ranks: RankSet,
         held: RankSet,
     },
+    /// Answers [`FromFront::Release`].
+    NotReleased(NotReleased),
+    /// Answers [`FromFront::Holds`].
+    Holding(Vec<HoldingJob>),
     /// From now on the job is being ended; it did not come to its end by itself. Said at most once.
     Ending(Cause),
-    Output(Chunk),
+    Output {
+        node: NodeId,
+        chunk: Chunk,
+    },
     /// The front may send so many bytes of stdin more.
     StdinCredit(u64),
     /// No rank reads stdin any more: what the front still has can be thrown away.
     StdinClosed,
     Note(Note),
-    /// The last message.
+    /// The last message about the job.
     Ended(Outcome),
     /// The controller's process cannot go on, and why. The last message.
     Failed(String),
     /// A rule that our own code keeps was broken, which ended nothing.
     Internal(String),
+}
+
+/// Why no rank was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotReleased {
+    /// There is no such job, or it is being ended.
+    NoSuchJob,
+    /// None of the ranks is held or was to be.
+    NothingHeld,
+}
+
+/// A job with ranks that are held, or will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldingJob {
+    pub job: JobId,
+    /// The pid of the front that has submitted the job; `None` if a proc has spawned it.
+    pub front: Option<u32>,
 }
 
 /// One proc in the proc table.

@@ -2,10 +2,9 @@
 #![expect(unsafe_code, reason = "accept4 gives a bare number")]
 
 use std::{
-    io::{self, BufRead as _, Read as _, Write as _},
     os::{
         fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
-        unix::net::{UnixListener, UnixStream},
+        unix::net::UnixListener,
     },
     path::{Path, PathBuf},
     time::Duration,
@@ -16,15 +15,15 @@ use nix::{
     fcntl::{OFlag, open},
     sys::{
         socket::{
-            AddressFamily, SockFlag, SockType, UnixAddr, accept4, connect, setsockopt, socket,
-            sockopt,
+            AddressFamily, SockFlag, SockType, UnixAddr, accept4, connect, getsockopt, setsockopt,
+            socket, sockopt,
         },
         stat::Mode,
         time::{TimeVal, TimeValLike as _},
     },
 };
 
-use crate::error::Error;
+use crate::{error::Error, process::Pid};
 
 /// Bytes that the address of such a socket has room for, the final NUL among them.
 const ADDRESS_MAX: usize = 108;
@@ -69,35 +68,53 @@ pub fn listen_at(path: &Path) -> Result<OwnedFd, Error> {
     Ok(listener.into())
 }
 
-/// The next connection of a listener from [`listen_at`], which does not block either; `None` when there is none now.
+/// A process that has connected.
+#[derive(Debug)]
+pub struct Peer {
+    /// The connection, which does not block.
+    pub socket: OwnedFd,
+    /// The process as it was when it connected.
+    pub pid: Pid,
+    pub uid: u32,
+}
+
+/// The next connection of a listener from [`listen_at`]; `None` when there is none now.
 ///
 /// # Errors
 /// What accept(2) says, except "again" and "interrupted".
-pub fn accept_at(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Error> {
+pub fn accept_at(listener: BorrowedFd<'_>) -> Result<Option<Peer>, Error> {
+    const OPERATION: &str = "accept a connection";
     loop {
         match accept4(
             listener.as_raw_fd(),
             SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
         ) {
-            // SAFETY: the kernel has just made this descriptor, and nobody else knows its number.
-            Ok(raw) => return Ok(Some(unsafe { OwnedFd::from_raw_fd(raw) })),
+            Ok(raw) => {
+                // SAFETY: the kernel has just made this descriptor, and nobody else knows its number.
+                let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+                let peer =
+                    getsockopt(&socket, sockopt::PeerCredentials).map_err(Error::nix(OPERATION))?;
+                return Ok(Some(Peer {
+                    socket,
+                    pid: Pid::from_raw(peer.pid()),
+                    uid: peer.uid(),
+                }));
+            }
             Err(Errno::EAGAIN) => return Ok(None),
             Err(Errno::EINTR | Errno::ECONNABORTED) => {}
-            Err(errno) => return Err(Error::nix("accept a connection")(errno)),
+            Err(errno) => return Err(Error::nix(OPERATION)(errno)),
         }
     }
 }
 
-/// Sends a line to whoever listens at a path, and gives the one that comes back, without its line feed. Waits no longer
-/// than `patience` for each step, and takes no more than `limit` bytes.
+/// Connects to whoever listens at a path. The socket blocks, but for no longer than `patience` in each step: then reads and
+/// writes would block.
 ///
 /// # Errors
-/// `ECONNREFUSED` and `ENOENT` when nobody listens; `EAGAIN` when the other side takes too long; `EPROTO` when no whole line
-/// comes back; what connect(2),
-/// read(2) and write(2) say otherwise.
-pub fn ask_at(path: &Path, line: &str, patience: Duration, limit: u64) -> Result<String, Error> {
-    const OPERATION: &str = "ask at a path";
-    let failed = Error::std(OPERATION);
+/// `ECONNREFUSED` and `ENOENT` when nobody listens; `EAGAIN` when the queue of the listener stays full; what connect(2) says
+/// otherwise.
+pub fn connect_at(path: &Path, patience: Duration) -> Result<OwnedFd, Error> {
+    const OPERATION: &str = "connect to a path";
     let socket = socket(
         AddressFamily::Unix,
         SockType::Stream,
@@ -105,23 +122,12 @@ pub fn ask_at(path: &Path, line: &str, patience: Duration, limit: u64) -> Result
         None,
     )
     .map_err(Error::nix(OPERATION))?;
-    // The time for sending counts for connecting as well: the other side may have its queue full.
-    let limit_of = TimeVal::microseconds(i64::try_from(patience.as_micros()).unwrap_or(i64::MAX));
-    setsockopt(&socket, sockopt::SendTimeout, &limit_of).map_err(Error::nix(OPERATION))?;
-    setsockopt(&socket, sockopt::ReceiveTimeout, &limit_of).map_err(Error::nix(OPERATION))?;
+    // The time for sending counts for connecting as well.
+    let limit = TimeVal::microseconds(i64::try_from(patience.as_micros()).unwrap_or(i64::MAX));
+    setsockopt(&socket, sockopt::SendTimeout, &limit).map_err(Error::nix(OPERATION))?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &limit).map_err(Error::nix(OPERATION))?;
     let short = Short::of(path).map_err(Error::nix(OPERATION))?;
     let address = UnixAddr::new(&short.path).map_err(Error::nix(OPERATION))?;
     connect(socket.as_raw_fd(), &address).map_err(Error::nix(OPERATION))?;
-    let mut stream = UnixStream::from(socket);
-    stream
-        .write_all(format!("{line}\n").as_bytes())
-        .map_err(&failed)?;
-    let mut answer = String::new();
-    let mut reader = io::BufReader::new(stream).take(limit);
-    reader.read_line(&mut answer).map_err(&failed)?;
-    match answer.strip_suffix('\n') {
-        Some(answer) => Ok(answer.to_owned()),
-        // The other side went, or said more than it may.
-        None => Err(Error::nix(OPERATION)(Errno::EPROTO)),
-    }
+    Ok(socket)
 }

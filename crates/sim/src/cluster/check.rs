@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use base::{ProcId, Rank, RankSet};
+use base::{JobId, ProcId, Rank, RankSet};
 use dvm::{
-    FIRST_JOB,
     life::{LEAK_DELAY, OWN_READS_MAX},
-    proto::{Cause, Outcome},
+    proto::{Cause, FrontId, Outcome},
 };
 
-use super::Cluster;
+use super::{Cluster, FrontSide};
 use crate::ledger::{Reader, called};
 
 /// How long a descendant that writes all the time can keep its rank from being leaky.
@@ -33,8 +32,11 @@ impl Cluster {
         }
     }
 
-    pub(super) fn check_outcome(&mut self, outcome: &Outcome) {
-        let expected = self.first().expected_cause();
+    pub(super) fn check_outcome(&mut self, front: FrontId, outcome: &Outcome) {
+        let Some(verdict) = self.verdicts.of_front(front) else {
+            return;
+        };
+        let expected = verdict.expected_cause();
         self.world.require(outcome.cause == expected, || {
             format!(
                 "the cause is said to be {:?}, it is {expected:?}",
@@ -48,7 +50,7 @@ impl Cluster {
                 .require(twice.is_empty(), || format!("ranks {twice} end twice"));
             seen = seen.union(ranks);
             for rank in ranks.iter() {
-                let real = self.first().ended.get(&rank).copied();
+                let real = verdict.ended.get(&rank).copied();
                 self.world.require(real == Some(*status), || {
                     format!("rank {rank}: {status}, told was {real:?}")
                 });
@@ -58,8 +60,8 @@ impl Cluster {
         self.world.require(seen == all, || {
             format!("of ranks {all} only {seen} have an end")
         });
-        let by_us = self.first().by_us.clone();
-        self.world.require(outcome.ended_by_us == by_us, || {
+        let by_us = &verdict.by_us;
+        self.world.require(outcome.ended_by_us == *by_us, || {
             format!(
                 "ended by us are said to be {}, they are {by_us}",
                 outcome.ended_by_us
@@ -77,7 +79,8 @@ impl Cluster {
             self.world.require(survivors.is_empty(), || {
                 format!("on node {id} are still alive {survivors:?}")
             });
-            let used = self.first().ranks.contains_key(id);
+            let mut verdicts = self.verdicts.all();
+            let used = verdicts.any(|(_, verdict)| verdict.ranks.contains_key(id));
             self.world.require(!used || node.is_clean(), || {
                 format!("daemon {id} has not forgotten the job")
             });
@@ -100,96 +103,97 @@ impl Cluster {
 
     /// Everything that could arrive has arrived: was it the truth, and all of it?
     pub(super) fn check_told(&mut self) {
-        let reader = if self.front.gone {
-            Reader::Gone
-        } else {
-            Reader::Present
-        };
-        let lost = self.world.ledger.lost.clone();
+        let lost = &self.world.ledger.lost;
         let (refused, told) = self.world.ledger.pmix.refused();
-        self.world.require(
-            reader == Reader::Gone || refused == told || !lost.is_empty(),
-            || {
-                format!(
-                    "{refused} connections were closed for what came over them, told were {told}"
-                )
-            },
-        );
-        let wrong = self
-            .world
-            .ledger
-            .tapes
-            .iter()
-            .filter(|((proc, _), _)| !lost.contains(proc))
-            .find_map(|((proc, stream), tape)| {
-                tape.check(reader)
-                    .map(|wrong| format!("{stream:?} of {}: {wrong}", called(*proc)))
-            });
+        let is_gone = |front: FrontId| {
+            let side = self.fronts.get(&front);
+            side.is_none_or(|side| side.front.gone)
+        };
+        let all_there = self.fronts.values().all(|side| !side.front.gone);
+        let mut wrong = (all_there && lost.is_empty() && refused != told).then(|| {
+            format!("{refused} connections were closed for what came over them, told were {told}")
+        });
+        let tapes = self.world.ledger.tapes.iter();
+        for ((proc, stream), tape) in tapes.filter(|((proc, _), _)| !lost.contains(proc)) {
+            let front = self.verdicts.front_of(proc.job);
+            let reader = match front {
+                Some(front) if !is_gone(front) => Reader::Present,
+                Some(_) | None => Reader::Gone,
+            };
+            let found = tape.check(reader);
+            wrong = wrong
+                .or_else(|| found.map(|wrong| format!("{stream:?} of {}: {wrong}", called(*proc))));
+        }
+        for (id, side) in &self.fronts {
+            wrong = wrong.or_else(|| self.wrong_of_front(*id, side));
+        }
         if let Some(wrong) = wrong {
             self.world.fault(wrong);
         }
-        if reader == Reader::Gone || self.front.told.refusal.is_some() {
-            return;
+    }
+
+    /// What is wrong with what a front was told.
+    fn wrong_of_front(&self, id: FrontId, side: &FrontSide) -> Option<String> {
+        let told = &side.front.told;
+        if side.front.gone || told.refusal.is_some() {
+            return None;
         }
         let failed: BTreeMap<_, _> = self
             .verdicts
             .spawned()
+            .filter(|(job, _)| self.verdicts.front_of(*job) == Some(id))
             .filter_map(|(job, verdict)| Some((job, verdict.failure()?)))
             .collect();
-        let told = &self.front.told.spawned_failed;
-        self.world.require(*told == failed, || {
-            format!("of the jobs that were spawned {failed:?} have failed, told are {told:?}")
-        });
-        let Some(outcome) = &self.front.told.outcome else {
-            return self
-                .world
-                .fault("the front was never told the end".to_owned());
+        if told.spawned_failed != failed {
+            let told = &told.spawned_failed;
+            return Some(format!(
+                "of the jobs that were spawned {failed:?} have failed, told are {told:?}"
+            ));
+        }
+        let (Some(outcome), Some(job)) = (&told.outcome, side.front.job) else {
+            return Some(format!("front {id} was never told the end"));
         };
-        let is_lost = |rank| {
-            let job = FIRST_JOB;
-            lost.contains(&ProcId { job, rank })
-        };
-        let started: RankSet = ranks(self.world.ledger.spawned.keys()).collect();
+        let ledger = &self.world.ledger;
+        let is_lost = |rank| ledger.lost.contains(&ProcId { job, rank });
+        let started: RankSet = ranks(job, ledger.spawned.keys()).collect();
         let claimed = outcome.not_started.intersection(&started);
         let claimed: RankSet = claimed.iter().filter(|rank| !is_lost(*rank)).collect();
-        self.world.require(claimed.is_empty(), || {
-            format!("ranks {claimed} were started")
-        });
-        if let Some(Cause::NotStarted(classes)) = self.front.cause() {
-            for (proc, failure) in &self.world.ledger.failed {
+        if !claimed.is_empty() {
+            return Some(format!("ranks {claimed} were started"));
+        }
+        if let Some(Cause::NotStarted(classes)) = side.front.cause() {
+            for (proc, failure) in &ledger.failed {
                 let rank = proc.rank;
                 let told = classes
                     .iter()
                     .any(|(told, ranks)| told == failure && ranks.contains(rank));
-                if !told && proc.job == FIRST_JOB && !is_lost(rank) {
-                    self.world
-                        .fault(format!("nobody is told why rank {rank} did not start"));
-                    return;
+                if !told && proc.job == job && !is_lost(rank) {
+                    return Some(format!("nobody is told why rank {rank} did not start"));
                 }
             }
         }
-        if self.first().ranks.is_empty() {
-            return;
+        if self
+            .verdicts
+            .of(job)
+            .is_none_or(|verdict| verdict.ranks.is_empty())
+        {
+            return None;
         }
-        let Some(table) = &self.front.told.table else {
-            return self
-                .world
-                .fault("the front was never told the launch".to_owned());
+        let Some(table) = &told.table else {
+            return Some(format!("front {id} was never told the launch"));
         };
         let told: BTreeMap<_, _> = table.iter().map(|row| (row.rank, row.pid)).collect();
-        let spawned = self.world.ledger.spawned.iter();
-        let spawned = spawned.filter(|(proc, _)| proc.job == FIRST_JOB);
+        let spawned = ledger.spawned.iter();
+        let spawned = spawned.filter(|(proc, _)| proc.job == job);
         let mut real: BTreeMap<_, _> = spawned.map(|(proc, pid)| (proc.rank, *pid)).collect();
         real.retain(|rank, _| !is_lost(*rank) || told.contains_key(rank));
-        self.world.require(told == real, || {
-            format!("the table says {told:?}, started were {real:?}")
-        });
+        (told != real).then(|| format!("the table says {told:?}, started were {real:?}"))
     }
 }
 
-/// The ranks of the front's job among procs.
-fn ranks<'a>(procs: impl Iterator<Item = &'a ProcId>) -> impl Iterator<Item = Rank> {
+/// The ranks of a job among procs.
+fn ranks<'a>(job: JobId, procs: impl Iterator<Item = &'a ProcId>) -> impl Iterator<Item = Rank> {
     procs
-        .filter(|proc| proc.job == FIRST_JOB)
+        .filter(move |proc| proc.job == job)
         .map(|proc| proc.rank)
 }

@@ -7,10 +7,7 @@ use std::{
 };
 
 use base::{JobId, NodeId, ProcId, Rank};
-use dvm::{
-    FIRST_JOB,
-    proto::{Launch, StartFailure, StartStep},
-};
+use dvm::proto::{Launch, StartFailure, StartStep};
 use pmix::{
     client::Program,
     keys,
@@ -176,9 +173,7 @@ impl Facts {
             };
             job.ranks.insert(placed.rank, place);
         }
-        if launch.job != FIRST_JOB
-            && let Some(child) = child_of(launch)
-        {
+        if let Some(child) = child_of(launch) {
             self.children.insert(child, launch.job);
         }
     }

@@ -2,7 +2,7 @@
 
 use base::{ExitStatus, ProcId, Signal};
 use dvm::{
-    FIRST_JOB, Input, Output, SpawnOrder, StreamPlan,
+    Input, Output, SpawnOrder, StreamPlan,
     life::LEAK_DELAY,
     proto::{Drained, EndClass, Note, StartFailure, Stream, ToController},
     stdio,
@@ -23,7 +23,7 @@ impl Node {
         match output {
             Output::Send(message) => self.send(world, message),
             Output::Prepare { job, apps } => {
-                let first = apps.first().filter(|_| job != FIRST_JOB);
+                let first = apps.first();
                 let child = first.and_then(|app| app.program.to_str()?.parse().ok());
                 self.children.extend(child.map(|child| (job, child)));
             }

@@ -13,7 +13,7 @@ use dvm::{
     },
 };
 
-use super::{Act, Child, Eof, Family, Fault, InputPlan, Latency, Scenario};
+use super::{Act, Child, Eof, Family, Fault, FrontPlan, InputPlan, Latency, Scenario};
 use crate::{
     rng::Rng,
     script::{Op, words},
@@ -72,13 +72,60 @@ pub(super) struct Maker<'a> {
 
 /// Makes a scenario of a family.
 pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
+    if family == Family::Fronts {
+        return fronts(rng);
+    }
+    let nodes = nodes(family, rng);
+    make_on(nodes, family, rng)
+}
+
+/// Several fronts with jobs of other families on the same nodes.
+fn fronts(rng: &mut Rng) -> Scenario {
+    const FAMILIES: [Family; 7] = [
+        Family::Life,
+        Family::Output,
+        Family::Flood,
+        Family::Input,
+        Family::Hold,
+        Family::Start,
+        Family::Front,
+    ];
+    let nodes = rng.number(1, 4);
+    let family = rng.pick(FAMILIES);
+    let mut scenario = make_on(nodes, family, rng);
+    let many = if rng.chance(25) { 2 } else { 1 };
+    for number in 0..many {
+        let family = rng.pick(FAMILIES);
+        let other = make_on(nodes, family, rng);
+        for mut front in other.fronts {
+            front.submits_at = if rng.chance(50) {
+                rng.millis(0, 20)
+            } else {
+                rng.millis(0, 1_500)
+            };
+            for app in &mut front.spec.apps {
+                app.program = number.to_string().into();
+            }
+            scenario.fronts.push(front);
+        }
+    }
+    for node in &mut scenario.allocation.nodes {
+        node.slots = Slots::Explicit(RANKS_MAX * 3);
+    }
+    scenario
+}
+
+fn nodes(family: Family, rng: &mut Rng) -> u32 {
     let many = family == Family::Loss || rng.chance(45);
-    let nodes = match family {
+    match family {
         Family::Pmix | Family::Spawn => 1,
         Family::Nodes => rng.number(2, 4),
         _ if many => rng.number(2, 8),
         _ => 1,
-    };
+    }
+}
+
+fn make_on(nodes: u32, family: Family, rng: &mut Rng) -> Scenario {
     let size = rng.number(
         1,
         if family == Family::Flood {
@@ -150,24 +197,27 @@ impl Maker<'_> {
         let universe = self.universe();
         Scenario {
             allocation: self.allocation(),
-            spec: JobSpec {
-                apps: self.apps(),
-                placement: self.placement(),
-                universe,
-                stdin,
-                stdio,
-                end,
-                hold: plan,
-                variables: [dvm::spec::Family::OpenMpi].into(),
-                gpus: None,
-            },
-            scripts,
-            unstartable,
+            fronts: vec![FrontPlan {
+                submits_at: Duration::ZERO,
+                spec: JobSpec {
+                    apps: self.apps(),
+                    placement: self.placement(),
+                    universe,
+                    stdin,
+                    stdio,
+                    end,
+                    hold: plan,
+                    variables: [dvm::spec::Family::OpenMpi].into(),
+                    gpus: None,
+                },
+                scripts,
+                unstartable,
+                input,
+                print,
+                release_after,
+                acts: std::mem::take(&mut self.acts),
+            }],
             children: std::mem::take(&mut self.children),
-            input,
-            print,
-            release_after,
-            acts: std::mem::take(&mut self.acts),
             faults: std::mem::take(&mut self.faults),
             latency,
         }
@@ -216,6 +266,7 @@ impl Maker<'_> {
                 | Family::Pmix
                 | Family::Spawn
                 | Family::Nodes
+                | Family::Fronts
                 | Family::Beside => match self.rng.below(5) {
                     0 => self.writer(),
                     1 => self.reader(),

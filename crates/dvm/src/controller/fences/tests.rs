@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use crate::{
     controller::{
-        ControllerOutput, FIRST,
-        tests::{NODES, World, to_daemons},
+        ControllerOutput,
+        tests::{JOB, NODES, World, to_daemons},
     },
     proto::{Broken, FenceId, FenceNews, ToController, ToDaemon},
 };
@@ -40,7 +40,7 @@ fn share(world: &mut World, node: u32, number: u32) -> String {
 
 fn says(world: &mut World, node: u32, news: FenceNews) -> String {
     let id = FenceId {
-        job: FIRST,
+        job: JOB,
         group: None,
     };
     words(world.says(node, ToController::Fence { id, news }))
@@ -50,7 +50,7 @@ fn says(world: &mut World, node: u32, news: FenceNews) -> String {
 fn ranks_that_come_no_more() {
     let mut world = World::new();
     share(&mut world, 0, 0);
-    let left = ToController::FencesLeft { job: FIRST };
+    let left = ToController::FencesLeft { job: JOB };
     insta::assert_snapshot!(words(world.says(1, left)), @"1: awaited for 0");
     insta::assert_snapshot!(says(&mut world, 1, FenceNews::Declined { gather: 0 }), @"0: number 0: broken");
     // So it is with the next one.

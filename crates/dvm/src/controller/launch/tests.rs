@@ -17,7 +17,7 @@ fn words(outputs: Vec<ControllerOutput>) -> Vec<String> {
             let names: Vec<&str> = launch.nodes.iter().map(|node| node.host.as_str()).collect();
             Some(format!("{node}: launch on {}", names.join(", ")))
         }
-        ControllerOutput::Front(ToFront::Refused(refusal)) => Some(format!("{refusal:?}")),
+        ControllerOutput::Front(_, ToFront::Refused(refusal)) => Some(format!("{refusal:?}")),
         ControllerOutput::Log(text) => Some(text),
         _ => None,
     };

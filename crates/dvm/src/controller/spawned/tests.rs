@@ -9,11 +9,11 @@ use super::{
 };
 use crate::{
     alloc::{AllocatedNode, Allocation, Slots},
-    controller::{ControllerInput, ControllerOutput, FIRST},
+    controller::{ControllerInput, ControllerOutput},
     place::{self, AppRequest},
     proto::{
-        AskId, Drained, EndClass, FromFront, Launch, Started, Stream, ToController, ToDaemon,
-        VERSION,
+        AskId, Drained, EndClass, FromFront, FrontId, Launch, Started, Stream, ToController,
+        ToDaemon, VERSION,
     },
     spec::{
         App, Destination, EndPolicy, FrontInput, HoldPlan, JobSpec, OnFailure, OpenMode,
@@ -143,6 +143,9 @@ struct World {
 }
 
 const NODE: NodeId = NodeId(0);
+const FRONT: FrontId = FrontId(0);
+/// The job of the front.
+const FIRST: JobId = JobId(1);
 
 fn ended(job: JobId, status: ExitStatus, ranks: RankSet) -> ToController {
     let class = EndClass {
@@ -165,12 +168,16 @@ impl World {
             }],
         };
         let mut world = Self {
-            controller: Controller::new(allocation, 77, "test".to_owned()),
+            controller: Controller::new(allocation, "test".to_owned()),
             outputs: Vec::new(),
             number: 0,
         };
         let job = Box::new(job(on_failure));
-        world.handle(ControllerInput::Front(FromFront::Submit(job)));
+        world.handle(ControllerInput::FrontConnected {
+            front: FRONT,
+            pid: 77,
+        });
+        world.handle(ControllerInput::Front(FRONT, FromFront::Submit(job)));
         world.daemon(ToController::Hello {
             version: VERSION,
             node: NODE,
@@ -276,7 +283,7 @@ impl World {
         let note = |output: &&ControllerOutput| {
             matches!(
                 output,
-                ControllerOutput::Front(ToFront::Note(Note::SpawnedFailed { .. }))
+                ControllerOutput::Front(FRONT, ToFront::Note(Note::SpawnedFailed { .. }))
             )
         };
         self.outputs.iter().filter(note).count()
@@ -284,7 +291,7 @@ impl World {
 
     fn cause(&self) -> Option<Cause> {
         self.outputs.iter().find_map(|output| match output {
-            ControllerOutput::Front(ToFront::Ended(outcome)) => Some(outcome.cause.clone()),
+            ControllerOutput::Front(FRONT, ToFront::Ended(outcome)) => Some(outcome.cause.clone()),
             _ => None,
         })
     }

@@ -1,0 +1,292 @@
+//! Fronts: who is connected, which job is whose, and whose output waits to be paid for.
+//!
+//! | state of a front | submits | asks for something | its job is over | is lost |
+//! |---|---|---|---|---|
+//! | `Connected`, without a job | accepted, or refused | answered | – | forgotten |
+//! | `Connected`, with a job | logged | answered | gets the outcome; forgotten | its jobs are ended → `Lost` |
+//! | `Lost` | – | – | forgotten | – |
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use base::{JobId, NodeId, RankSet, Time};
+
+use super::{Controller, ControllerOutput, Job, Origin, Phase};
+use crate::{
+    planted::{self, Bug},
+    proto::{
+        Cause, Chunk, EndReason, FromFront, FrontId, HoldingJob, JobRef, NotReleased, OutputCredit,
+        Stream, ToDaemon, ToFront,
+    },
+    spec::JobSpec,
+    stdio,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Connected,
+    /// Its jobs are being ended, and nobody reads their output.
+    Lost,
+}
+
+#[derive(Debug)]
+pub(super) struct Front {
+    pub(super) pid: u32,
+    state: State,
+    /// The job that it has submitted.
+    job: Option<JobId>,
+    /// Output that it has and has not given credit for, by stream. Every node has a window for every job and stream, so
+    /// that the sum is bounded.
+    unpaid: BTreeMap<(JobId, NodeId), [u64; 2]>,
+}
+
+impl Controller {
+    pub(super) fn on_connected(&mut self, id: FrontId, pid: u32) {
+        let front = Front {
+            pid,
+            state: State::Connected,
+            job: None,
+            unpaid: BTreeMap::new(),
+        };
+        if self.fronts.insert(id, front).is_some() {
+            self.log(format!("front {id} has connected twice"));
+        }
+    }
+
+    pub(super) fn on_front(&mut self, now: Time, id: FrontId, message: FromFront) {
+        // What comes from a front whose job is over is too late.
+        let Some(front) = self.fronts.get(&id) else {
+            return;
+        };
+        let own = front.job;
+        match message {
+            FromFront::Submit(spec) => self.submit(now, id, spec),
+            FromFront::Stdin(bytes) if planted::is(Bug::InputToEveryFront) => {
+                for job in self.living() {
+                    self.with(job, |job| job.on_input(&bytes));
+                }
+            }
+            FromFront::Stdin(bytes) => self.with_own(own, |job| job.on_input(&bytes)),
+            FromFront::StdinEof => self.with_own(own, Job::on_input_end),
+            FromFront::OutputCredit(credit) => self.on_output_credit(id, credit),
+            FromFront::Signal(signal) => {
+                for job in self.jobs_of(id) {
+                    self.with(job, |job| job.signal(signal));
+                }
+            }
+            FromFront::End(reason) => self.end_all_of(id, reason),
+            FromFront::Kill(reason) => {
+                for job in self.jobs_of(id) {
+                    self.with(job, |job| job.kill(Cause::Ended(reason)));
+                }
+            }
+            FromFront::Release { job, ranks } => self.on_release(id, own, job, ranks.as_ref()),
+            FromFront::Resize(size) => self.with_own(own, |job| job.resize(size)),
+            FromFront::Holds => self.on_holds(id),
+        }
+    }
+
+    fn with_own(&mut self, own: Option<JobId>, act: impl FnOnce(&mut Job)) {
+        if let Some(id) = own {
+            self.with(id, act);
+        }
+    }
+
+    fn submit(&mut self, now: Time, id: FrontId, spec: Box<JobSpec>) {
+        let Some(front) = self.fronts.get_mut(&id) else {
+            return;
+        };
+        if front.job.is_some() {
+            return self.log(format!("front {id} submits a second job: ignored"));
+        }
+        let job = JobId(self.next_job);
+        front.job = Some(job);
+        self.tell(id, ToFront::Accepted(job));
+        self.add(now, spec, Origin::Front, id, job);
+    }
+
+    /// The jobs of a front: the one that it has submitted, and those that descend from it.
+    pub(super) fn jobs_of(&self, front: FrontId) -> Vec<JobId> {
+        let jobs = self.jobs.values().filter(|job| job.front == front);
+        jobs.map(|job| job.id).collect()
+    }
+
+    pub(super) fn end_all_of(&mut self, front: FrontId, reason: EndReason) {
+        for id in self.jobs_of(front) {
+            self.end(id, Cause::Ended(reason));
+        }
+    }
+
+    fn on_release(
+        &mut self,
+        asker: FrontId,
+        own: Option<JobId>,
+        job: JobRef,
+        ranks: Option<&RankSet>,
+    ) {
+        let id = match job {
+            JobRef::Own => own,
+            JobRef::Number(id) => Some(id),
+            JobRef::OfFront(pid) => {
+                let mut fronts = self.fronts.values();
+                let front = fronts.find(|front| front.pid == pid && front.job.is_some());
+                front.and_then(|front| front.job)
+            }
+        };
+        let Some(job) = id.and_then(|id| self.jobs.get_mut(&id)) else {
+            return self.tell(asker, ToFront::NotReleased(NotReleased::NoSuchJob));
+        };
+        if job.is_ending() {
+            return self.tell(asker, ToFront::NotReleased(NotReleased::NoSuchJob));
+        }
+        let (id, is_owner) = (job.id, job.front == asker && job.origin == Origin::Front);
+        let freed = job.release(ranks);
+        let held = job.hold.left();
+        self.route(id);
+        match freed {
+            None => self.tell(asker, ToFront::NotReleased(NotReleased::NothingHeld)),
+            // The job has told its own front.
+            Some(_) if is_owner => {}
+            Some(ranks) => self.tell(
+                asker,
+                ToFront::Released {
+                    job: id,
+                    ranks,
+                    held,
+                },
+            ),
+        }
+    }
+
+    fn on_holds(&mut self, asker: FrontId) {
+        let holds = |job: &&Job| !job.is_ending() && !job.hold.left().is_empty();
+        let jobs = self.jobs.values().filter(holds).map(|job| HoldingJob {
+            job: job.id,
+            front: match job.origin {
+                Origin::Front => self.fronts.get(&job.front).map(|front| front.pid),
+                Origin::Spawned { .. } => None,
+            },
+        });
+        let jobs = jobs.collect();
+        self.tell(asker, ToFront::Holding(jobs));
+    }
+
+    pub(super) fn on_output(&mut self, id: JobId, node: NodeId, chunk: Chunk) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        let (front, stream, bytes) = (job.front, chunk.stream, stdio::cost(chunk.bytes.len()));
+        match self.fronts.get_mut(&front) {
+            Some(front) if front.state == State::Connected => {
+                front.unpaid.entry((id, node)).or_default()[stream as usize] += bytes;
+            }
+            // Nobody reads: the procs must not stall on full pipes while they are being ended.
+            Some(_) | None => {
+                return self.credit_node(id, node, stream, bytes);
+            }
+        }
+        self.tell(front, ToFront::Output { node, chunk });
+    }
+
+    /// Every node has a window of its own for every job: the credit goes to the node whose output was printed.
+    fn on_output_credit(&mut self, id: FrontId, credit: OutputCredit) {
+        let OutputCredit {
+            job,
+            node,
+            stream,
+            bytes,
+        } = credit;
+        let Some(front) = self.fronts.get_mut(&id) else {
+            return;
+        };
+        let Some(unpaid) = front.unpaid.get_mut(&(job, node)) else {
+            return;
+        };
+        let unpaid = &mut unpaid[stream as usize];
+        let bytes = bytes.min(*unpaid);
+        *unpaid -= bytes;
+        if planted::is(Bug::CreditSpreadEvenly) {
+            let nodes = self.jobs.get(&job).into_iter();
+            let nodes: Vec<_> = nodes.flat_map(|job| job.shares.keys().copied()).collect();
+            for node in &nodes {
+                self.credit_node(job, *node, stream, bytes / nodes.len() as u64);
+            }
+            return;
+        }
+        self.credit_node(job, node, stream, bytes);
+    }
+
+    fn credit_node(&mut self, id: JobId, node: NodeId, stream: Stream, bytes: u64) {
+        let job = self.jobs.get(&id);
+        let share = job.and_then(|job| job.shares.get(&node));
+        if bytes > 0 && share.is_some_and(|share| !share.clean) {
+            let credit = ToDaemon::OutputCredit {
+                job: id,
+                stream,
+                bytes,
+            };
+            self.outputs
+                .push_back(ControllerOutput::Daemon(node, credit));
+        }
+    }
+
+    pub(super) fn on_front_lost(&mut self, id: FrontId) {
+        let Some(front) = self.fronts.get_mut(&id) else {
+            return;
+        };
+        front.state = State::Lost;
+        let unpaid = std::mem::take(&mut front.unpaid);
+        // What was on its way to the front will never be paid for by it.
+        if !planted::is(Bug::FrontLostForgetsCredit) {
+            for ((job, node), bytes) in unpaid {
+                for stream in Stream::BOTH {
+                    self.credit_node(job, node, stream, bytes[stream as usize]);
+                }
+            }
+        }
+        let mut jobs = self.jobs_of(id);
+        if planted::is(Bug::FrontLostEndsOthers) {
+            jobs = self.living();
+        }
+        if jobs.is_empty() {
+            self.fronts.remove(&id);
+        }
+        // Spawned jobs first, so that they get the same short grace as the front's, and not the end of what a job has
+        // spawned.
+        for job in jobs.into_iter().rev() {
+            let phase = self.jobs.get(&job).map(|job| job.phase);
+            let cause = Cause::Ended(EndReason::FrontLost);
+            if phase == Some(Phase::Ending) {
+                // It was ending already, with a grace that was meant for a front that waits.
+                self.with(job, |job| job.kill(cause));
+            } else {
+                self.end(job, cause);
+            }
+        }
+    }
+
+    /// The job that a front has submitted is over: the front got its last message.
+    pub(super) fn finish_front(&mut self, id: FrontId) {
+        if let Some(front) = self.fronts.remove(&id)
+            && front.state == State::Connected
+        {
+            self.outputs.push_back(ControllerOutput::Finished(id));
+        }
+    }
+
+    /// A job is over, and its nodes want no more credit.
+    pub(super) fn forget_unpaid(&mut self, job: JobId) {
+        for front in self.fronts.values_mut() {
+            front.unpaid.retain(|(of, _), _| *of != job);
+        }
+    }
+
+    pub(super) fn tell(&mut self, id: FrontId, message: ToFront) {
+        let front = self.fronts.get(&id);
+        if front.is_some_and(|front| front.state == State::Connected) {
+            self.outputs.push_back(ControllerOutput::Front(id, message));
+        }
+    }
+}

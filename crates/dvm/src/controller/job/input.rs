@@ -1,0 +1,63 @@
+//! The input of a job: from its front, or from the procs that have spawned it, to the nodes whose ranks read it.
+
+use base::NodeId;
+use bytes::Bytes;
+
+use super::{Job, JobOutput};
+use crate::{
+    proto::{ToDaemon, ToFront},
+    stdio::STDIN_WINDOW,
+};
+
+impl Job {
+    /// Input from its front.
+    pub(in crate::controller) fn on_input(&mut self, bytes: &Bytes) {
+        self.each_reader(|job| ToDaemon::Stdin {
+            job,
+            bytes: bytes.clone(),
+        });
+    }
+
+    /// The front has no more input.
+    pub(in crate::controller) fn on_input_end(&mut self) {
+        self.each_reader(|job| ToDaemon::StdinEof { job });
+    }
+
+    /// Nobody is left who could push input to it.
+    pub(in crate::controller) fn end_pushed_input(&mut self) {
+        self.each_node(|job| ToDaemon::StdinEof { job });
+    }
+
+    /// A node has room for more input; `None`: nobody reads there. The front may send what the slowest node can take.
+    pub(in crate::controller) fn on_input_credit(&mut self, node: NodeId, bytes: Option<u64>) {
+        // What reads the input of a spawned job gives credit to its own node.
+        if !self.is_of_front() {
+            return;
+        }
+        let Some(share) = self.shares.get_mut(&node) else {
+            return;
+        };
+        let Some(before) = share.input_credit else {
+            return;
+        };
+        share.input_credit = bytes.map(|bytes| before.saturating_add(bytes));
+        let credits = self.shares.values().filter_map(|share| share.input_credit);
+        let message = match credits.min() {
+            None => ToFront::StdinClosed,
+            Some(sum) if sum > self.input_given => {
+                let credit = sum - self.input_given;
+                self.input_given = sum;
+                ToFront::StdinCredit(credit.min(STDIN_WINDOW))
+            }
+            Some(_) => return,
+        };
+        self.tell(message);
+    }
+
+    fn each_reader(&mut self, message: impl Fn(base::JobId) -> ToDaemon) {
+        let nodes = self.shares.iter();
+        let readers = nodes.filter(|(_, share)| share.input_credit.is_some());
+        let messages = readers.map(|(node, _)| JobOutput::Daemon(*node, message(self.id)));
+        self.outputs.extend(messages);
+    }
+}

@@ -1,0 +1,50 @@
+//! The end of a job: when nothing is left of it, and what it came to.
+
+use base::RankSet;
+
+use super::{Job, Phase};
+use crate::proto::{Cause, Note, Outcome, ToFront};
+
+impl Job {
+    /// Nothing of it runs, nothing of it is left, and no message about it will come.
+    pub(in crate::controller) fn is_settled(&self) -> bool {
+        match self.phase {
+            Phase::Waiting | Phase::Over => false,
+            // Ended before it was launched: there is nothing to wait for.
+            Phase::Ending if self.shares.is_empty() => true,
+            Phase::Launching | Phase::Running | Phase::Ending => {
+                self.settled.len() == self.size as usize
+                    && self.shares.values().all(|share| share.clean)
+            }
+        }
+    }
+
+    /// Every rank has ended, was never started, or cannot be ended.
+    pub(in crate::controller) fn has_no_rank_left(&self) -> bool {
+        self.settled.len() == self.size as usize
+    }
+
+    /// It is over: returns how it ended.
+    pub(in crate::controller) fn finish(&mut self) -> Outcome {
+        self.phase = Phase::Over;
+        let leaky = std::mem::take(&mut self.leaky);
+        if !leaky.is_empty() {
+            self.tell(ToFront::Note(Note::Leaky(leaky)));
+        }
+        let cause = match self.cause.take() {
+            Some(Cause::NotStarted(_)) => {
+                Cause::NotStarted(std::mem::take(&mut self.failures).into_iter().collect())
+            }
+            Some(cause) => cause,
+            None => Cause::Success,
+        };
+        Outcome {
+            cause,
+            size: self.size,
+            not_started: RankSet::range(0..self.size).difference(&self.started),
+            ended: std::mem::take(&mut self.ended).into_iter().collect(),
+            ended_by_us: std::mem::take(&mut self.ended_by_us),
+            left: std::mem::take(&mut self.left),
+        }
+    }
+}
