@@ -5,12 +5,11 @@
 //! memory is not copied: only its place travels, and comes back as a release when the bytes were used. To every other
 //! front the bytes travel in the frames.
 
-use std::{
-    collections::BTreeMap,
-    io::IoSlice,
-    os::fd::BorrowedFd,
-    sync::{Arc, Mutex, PoisonError},
-};
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::{io::IoSlice, os::fd::BorrowedFd};
 
 use base::{JobId, NodeId, Rank};
 use bytes::Bytes;
@@ -21,10 +20,10 @@ use dvm::{
 use os::{ReadOutcome, WriteOutcome};
 use overlay::wire::{self, Incoming, Outgoing, WireError};
 
+use self::shared::{Malformed, Memory, fixed};
+
 /// Bytes asked for in one read: messages are small, and what is large travels in shared memory.
 const READ_SIZE: usize = 16 * 1024;
-/// Shorter output is copied into the frame: a place in the region is worth more than a small copy.
-const SHARED_MIN: usize = 16 * 1024;
 
 const KIND_MESSAGE: u8 = 0;
 const KIND_OUTPUT: u8 = 1;
@@ -45,6 +44,12 @@ pub enum LinkError {
     UnknownKind(u8),
     #[error("the peer sent a frame that does not decode: {0}")]
     Malformed(&'static str),
+}
+
+impl From<Malformed> for LinkError {
+    fn from(Malformed(why): Malformed) -> Self {
+        Self::Malformed(why)
+    }
 }
 
 /// Whether more can come.
@@ -132,6 +137,13 @@ impl Link {
         })
     }
 
+    /// Gives back what was used of the peer's memory.
+    fn give_back(&mut self, memory: &Memory) {
+        for number in memory.used() {
+            self.push(KIND_RELEASE, &number.to_le_bytes(), Bytes::new());
+        }
+    }
+
     fn check(&self) -> Result<(), LinkError> {
         match self.broken {
             Some(error) => Err(error.into()),
@@ -192,155 +204,11 @@ fn read_output_head(body: &mut Bytes) -> Result<(NodeId, Chunk), LinkError> {
     Ok((node, chunk))
 }
 
-/// Numbers of places that were used and can be given back.
-type Returned = Arc<Mutex<Vec<u64>>>;
-
-/// Bytes in the peer's slot. Dropping them is what gives the slot back, whoever holds them last.
-struct Borrowed {
-    view: os::SlotView,
-    number: u64,
-    returned: Returned,
-}
-
-impl AsRef<[u8]> for Borrowed {
-    fn as_ref(&self) -> &[u8] {
-        self.view.as_ref()
-    }
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        self.returned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(self.number);
-    }
-}
-
-/// The side of a region whose slots we fill.
-#[derive(Debug)]
-struct Lender {
-    region: os::SlotWriter,
-    /// What the peer has not given back.
-    lent: BTreeMap<u64, Bytes>,
-    next: u64,
-}
-
-impl Lender {
-    const fn new(region: os::SlotWriter) -> Self {
-        Self {
-            region,
-            lent: BTreeMap::new(),
-            next: 0,
-        }
-    }
-
-    /// Where `bytes` lie, if that is worth telling, as the fixed part of a frame; they are kept until they come back.
-    fn lend(&mut self, bytes: &Bytes) -> Option<[u8; PLACE]> {
-        if bytes.len() < SHARED_MIN {
-            return None;
-        }
-        let (slot, offset) = self.region.place_of(bytes)?;
-        let number = self.next;
-        self.next += 1;
-        let mut place = [0; PLACE];
-        place[..8].copy_from_slice(&number.to_le_bytes());
-        place[8..12].copy_from_slice(&slot.to_le_bytes());
-        // A slot is smaller than 4 GiB.
-        place[12..16].copy_from_slice(&u32::try_from(offset).unwrap_or(u32::MAX).to_le_bytes());
-        place[16..].copy_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
-        self.lent.insert(number, bytes.clone());
-        Some(place)
-    }
-
-    fn on_release(&mut self, body: &mut Bytes) -> Result<(), LinkError> {
-        self.lent.remove(&u64::from_le_bytes(fixed(body)?));
-        Ok(())
-    }
-}
-
-/// Bytes of a place: number, slot, offset, length.
-const PLACE: usize = 20;
-
-/// The side of a region that the peer fills.
-#[derive(Debug)]
-struct Borrower {
-    region: os::SlotReader,
-    returned: Returned,
-}
-
-impl Borrower {
-    fn new(region: os::SlotReader) -> Self {
-        Self {
-            region,
-            returned: Returned::default(),
-        }
-    }
-
-    fn borrow(&self, body: &mut Bytes) -> Result<Bytes, LinkError> {
-        let number = u64::from_le_bytes(fixed(body)?);
-        let slot = u32::from_le_bytes(fixed(body)?);
-        let offset = u32::from_le_bytes(fixed(body)?) as usize;
-        let length = u32::from_le_bytes(fixed(body)?) as usize;
-        let view = self.region.view(slot, offset, length);
-        let view = view.ok_or(LinkError::Malformed("a place outside of the shared region"))?;
-        Ok(Bytes::from_owner(Borrowed {
-            view,
-            number,
-            returned: Arc::clone(&self.returned),
-        }))
-    }
-
-    /// Gives back what was used.
-    fn give_back(&self, link: &mut Link) {
-        let numbers =
-            std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
-        for number in numbers {
-            link.push(KIND_RELEASE, &number.to_le_bytes(), Bytes::new());
-        }
-    }
-}
-
-/// A place from a peer that shares no memory with us.
-const NOTHING_SHARED: LinkError = LinkError::Malformed("a place in memory that is not shared");
-
-/// What one end has of the memory that is shared with the other.
-#[derive(Debug)]
-struct Shared {
-    lender: Lender,
-    borrower: Borrower,
-}
-
-impl Shared {
-    fn new(ours: os::SlotWriter, theirs: os::SlotReader) -> Self {
-        Self {
-            lender: Lender::new(ours),
-            borrower: Borrower::new(theirs),
-        }
-    }
-}
-
-/// Where bytes lie that can be lent to the peer.
-fn lend(shared: &mut Option<Shared>, bytes: &Bytes) -> Option<[u8; PLACE]> {
-    shared.as_mut()?.lender.lend(bytes)
-}
-
-/// The bytes of a place that the peer has lent.
-fn borrow(shared: Option<&Shared>, body: &mut Bytes) -> Result<Bytes, LinkError> {
-    shared.ok_or(NOTHING_SHARED)?.borrower.borrow(body)
-}
-
-/// The peer gives a place back.
-fn on_release(shared: &mut Option<Shared>, body: &mut Bytes) -> Result<(), LinkError> {
-    let shared = shared.as_mut().ok_or(NOTHING_SHARED)?;
-    shared.lender.on_release(body)
-}
-
 /// The front's end.
 #[derive(Debug)]
 pub struct FrontLink {
     pub link: Link,
-    shared: Option<Shared>,
+    memory: Memory,
 }
 
 impl FrontLink {
@@ -348,7 +216,7 @@ impl FrontLink {
     pub fn new(output: os::SlotReader, input: os::SlotWriter) -> Self {
         Self {
             link: Link::default(),
-            shared: Some(Shared::new(input, output)),
+            memory: Memory::shared(input, output),
         }
     }
 
@@ -356,7 +224,7 @@ impl FrontLink {
     pub fn inline() -> Self {
         Self {
             link: Link::default(),
-            shared: None,
+            memory: Memory::Apart,
         }
     }
 
@@ -367,7 +235,7 @@ impl FrontLink {
 
     pub fn send(&mut self, message: FromFront) {
         match message {
-            FromFront::Stdin(bytes) => match lend(&mut self.shared, &bytes) {
+            FromFront::Stdin(bytes) => match self.memory.lend(&bytes) {
                 Some(place) => self.link.push(KIND_STDIN_SHARED, &place, Bytes::new()),
                 None => self.link.push(KIND_STDIN, &[], bytes),
             },
@@ -377,14 +245,12 @@ impl FrontLink {
 
     /// A slot to read input into.
     pub fn input_slot(&self) -> Option<os::Slot> {
-        self.shared.as_ref()?.lender.region.take()
+        self.memory.slot()
     }
 
     /// Writes what there is room for, what was printed among it.
     pub fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
-        if let Some(shared) = &self.shared {
-            shared.borrower.give_back(&mut self.link);
-        }
+        self.link.give_back(&self.memory);
         self.link.flush(fd)
     }
 
@@ -405,12 +271,12 @@ impl FrontLink {
                 }
                 KIND_OUTPUT_SHARED => {
                     let (node, chunk) = read_output_head(&mut body)?;
-                    let bytes = borrow(self.shared.as_ref(), &mut body)?;
+                    let bytes = self.memory.borrow(&mut body)?;
                     let chunk = Chunk { bytes, ..chunk };
                     ToFront::Output { node, chunk }
                 }
                 KIND_RELEASE => {
-                    on_release(&mut self.shared, &mut body)?;
+                    self.memory.on_release(&mut body)?;
                     continue;
                 }
                 other => return Err(LinkError::UnknownKind(other)),
@@ -424,7 +290,7 @@ impl FrontLink {
 #[derive(Debug)]
 pub struct ControllerLink {
     pub link: Link,
-    shared: Option<Shared>,
+    memory: Memory,
 }
 
 impl ControllerLink {
@@ -432,7 +298,7 @@ impl ControllerLink {
     pub fn new(link: Link, output: os::SlotWriter, input: os::SlotReader) -> Self {
         Self {
             link,
-            shared: Some(Shared::new(output, input)),
+            memory: Memory::shared(output, input),
         }
     }
 
@@ -440,7 +306,7 @@ impl ControllerLink {
     pub fn inline() -> Self {
         Self {
             link: Link::default(),
-            shared: None,
+            memory: Memory::Apart,
         }
     }
 
@@ -448,7 +314,7 @@ impl ControllerLink {
         match message {
             ToFront::Output { node, chunk } => {
                 let head = output_head(node, &chunk);
-                match lend(&mut self.shared, &chunk.bytes) {
+                match self.memory.lend(&chunk.bytes) {
                     Some(place) => self.link.push(
                         KIND_OUTPUT_SHARED,
                         &[&head[..], &place].concat(),
@@ -463,9 +329,7 @@ impl ControllerLink {
 
     /// Writes what there is room for, what was written to ranks among it.
     pub fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
-        if let Some(shared) = &self.shared {
-            shared.borrower.give_back(&mut self.link);
-        }
+        self.link.give_back(&self.memory);
         self.link.flush(fd)
     }
 
@@ -480,10 +344,10 @@ impl ControllerLink {
                 }
                 KIND_STDIN => return Ok(Some(FromFront::Stdin(body))),
                 KIND_STDIN_SHARED => {
-                    let bytes = borrow(self.shared.as_ref(), &mut body)?;
+                    let bytes = self.memory.borrow(&mut body)?;
                     return Ok(Some(FromFront::Stdin(bytes)));
                 }
-                KIND_RELEASE => on_release(&mut self.shared, &mut body)?,
+                KIND_RELEASE => self.memory.on_release(&mut body)?,
                 other => return Err(LinkError::UnknownKind(other)),
             }
         }
@@ -516,66 +380,4 @@ pub fn send_failure(fd: BorrowedFd<'_>, why: &str) {
     let mut link = Link::default();
     link.push_value(KIND_MESSAGE, &ToFront::Failed(why.to_owned()));
     let _ = link.flush(fd);
-}
-
-fn fixed<const N: usize>(body: &mut Bytes) -> Result<[u8; N], LinkError> {
-    let head = *body
-        .first_chunk::<N>()
-        .ok_or(LinkError::Malformed("a short frame"))?;
-    let _ = body.split_to(N);
-    Ok(head)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::AsFd;
-
-    use super::*;
-
-    fn region() -> os::SharedRegion {
-        os::SharedRegion::new(4096, 1).unwrap()
-    }
-
-    /// The opening and what comes behind it are read together: nobody would read the rest again.
-    #[test]
-    fn what_comes_with_the_opening_is_not_lost() {
-        let (ours, theirs) = os::socket_pair().unwrap();
-        let mut front = FrontLink::new(region().into_reader(), region().into_writer());
-        let allocation = Allocation { nodes: Vec::new() };
-        front.open(&allocation);
-        front.send(FromFront::StdinEof);
-        assert_eq!(front.flush(ours.as_fd()).unwrap(), Received::Open);
-        let (opened, link) = receive_opening(theirs.as_fd()).unwrap().unwrap();
-        assert_eq!(opened, allocation);
-        let mut controller =
-            ControllerLink::new(link, region().into_writer(), region().into_reader());
-        let next = controller.next_message().unwrap();
-        assert_eq!(next, Some(FromFront::StdinEof));
-        assert_eq!(controller.next_message().unwrap(), None);
-    }
-
-    #[test]
-    fn without_a_job_there_is_no_opening() {
-        let (ours, theirs) = os::socket_pair().unwrap();
-        drop(ours);
-        assert!(receive_opening(theirs.as_fd()).unwrap().is_none());
-    }
-
-    /// A message that cannot be sent is no empty frame, and those behind it do not take its place.
-    #[test]
-    fn what_cannot_be_sent_ends_the_link() {
-        let (ours, theirs) = os::socket_pair().unwrap();
-        let mut front = FrontLink::new(region().into_reader(), region().into_writer());
-        front.flush(ours.as_fd()).unwrap();
-        front.send(FromFront::Stdin(vec![0; wire::FRAME_MAX].into()));
-        front.send(FromFront::StdinEof);
-        let length = wire::FRAME_MAX + 1;
-        let error = WireError::Length { length };
-        let flushed = front.flush(ours.as_fd());
-        assert!(matches!(flushed, Err(LinkError::Wire(why)) if why == error));
-        assert!(front.next_message().is_err());
-        let mut link = Link::default();
-        link.receive(theirs.as_fd()).unwrap();
-        assert!(matches!(link.frame(), Ok(None)), "nothing was sent");
-    }
 }

@@ -1,0 +1,298 @@
+//! Frames over a socket pair, and the bytes of every message.
+
+use std::os::fd::AsFd;
+
+use base::{NodeId, RankSet, Signal};
+use dvm::{
+    place,
+    proto::{
+        Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, Outcome, OutputCredit, RankChoice,
+        Refusal, TableRow,
+    },
+    spec::{
+        App, Destination, EndPolicy, FrontInput, HoldPlan, JobSpec, OpenMode, StdinTarget,
+        StdioPlan, Tracers, WindowSize,
+    },
+};
+
+use super::{
+    shared::{PLACE, SHARED_MIN},
+    *,
+};
+
+fn region() -> os::SharedRegion {
+    os::SharedRegion::new(4096, 1).unwrap()
+}
+
+/// The opening and what comes behind it are read together: nobody would read the rest again.
+#[test]
+fn what_comes_with_the_opening_is_not_lost() {
+    let (ours, theirs) = os::socket_pair().unwrap();
+    let mut front = FrontLink::new(region().into_reader(), region().into_writer());
+    let allocation = Allocation { nodes: Vec::new() };
+    front.open(&allocation);
+    front.send(FromFront::StdinEof);
+    assert_eq!(front.flush(ours.as_fd()).unwrap(), Received::Open);
+    let (opened, link) = receive_opening(theirs.as_fd()).unwrap().unwrap();
+    assert_eq!(opened, allocation);
+    let mut controller = ControllerLink::new(link, region().into_writer(), region().into_reader());
+    let next = controller.next_message().unwrap();
+    assert_eq!(next, Some(FromFront::StdinEof));
+    assert_eq!(controller.next_message().unwrap(), None);
+}
+
+#[test]
+fn without_a_job_there_is_no_opening() {
+    let (ours, theirs) = os::socket_pair().unwrap();
+    drop(ours);
+    assert!(receive_opening(theirs.as_fd()).unwrap().is_none());
+}
+
+/// A message that cannot be sent is no empty frame, and those behind it do not take its place.
+#[test]
+fn what_cannot_be_sent_ends_the_link() {
+    let (ours, theirs) = os::socket_pair().unwrap();
+    let mut front = FrontLink::new(region().into_reader(), region().into_writer());
+    front.flush(ours.as_fd()).unwrap();
+    front.send(FromFront::Stdin(vec![0; wire::FRAME_MAX].into()));
+    front.send(FromFront::StdinEof);
+    let length = wire::FRAME_MAX + 1;
+    let error = WireError::Length { length };
+    let flushed = front.flush(ours.as_fd());
+    assert!(matches!(flushed, Err(LinkError::Wire(why)) if why == error));
+    assert!(front.next_message().is_err());
+    let mut link = Link::default();
+    link.receive(theirs.as_fd()).unwrap();
+    assert!(matches!(link.frame(), Ok(None)), "nothing was sent");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn job() -> JobSpec {
+    JobSpec {
+        apps: vec![App {
+            program: "a".into(),
+            args: vec!["x".into()],
+            env: vec![("A".into(), "1".into())],
+            directory: "/".into(),
+            search: "/bin".into(),
+            umask: None,
+            tracers: Tracers::Ancestors,
+        }],
+        placement: place::Request::default(),
+        universe: None,
+        stdin: StdinTarget::None,
+        stdio: StdioPlan {
+            stdout: Destination::Forward,
+            stderr: Destination::Forward,
+            open: OpenMode::Append,
+            pty: None,
+            lines: None,
+            input: FrontInput::Readable,
+        },
+        end: EndPolicy::default(),
+        hold: HoldPlan::NOWHERE,
+        variables: std::collections::BTreeSet::new(),
+        gpus: None,
+    }
+}
+
+/// One of every message to the controller that travels as a value. Whoever adds one adds it here.
+fn from_front() -> Vec<FromFront> {
+    let ranks = RankSet::range(0..3);
+    let all = vec![
+        FromFront::Submit(Box::new(job())),
+        FromFront::StdinEof,
+        FromFront::OutputCredit(OutputCredit {
+            job: JobId(2),
+            node: NodeId(3),
+            stream: Stream::Stderr,
+            bytes: 524_288,
+        }),
+        FromFront::Signal(Signal::INT),
+        FromFront::End(EndReason::Signal(Signal::TERM)),
+        FromFront::Kill(EndReason::TimeLimit),
+        FromFront::Release {
+            job: JobRef::OfFront(77),
+            ranks: Some(ranks),
+        },
+        FromFront::Resize(WindowSize {
+            rows: 24,
+            columns: 80,
+        }),
+        FromFront::Holds,
+    ];
+    for message in &all {
+        match message {
+            FromFront::Submit(_)
+            | FromFront::Stdin(_)
+            | FromFront::StdinEof
+            | FromFront::OutputCredit(_)
+            | FromFront::Signal(_)
+            | FromFront::End(_)
+            | FromFront::Kill(_)
+            | FromFront::Release { .. }
+            | FromFront::Resize(_)
+            | FromFront::Holds => {}
+        }
+    }
+    all
+}
+
+/// As above, to the front.
+fn to_front() -> Vec<ToFront> {
+    let ranks = RankSet::range(0..3);
+    let all = vec![
+        ToFront::Accepted(JobId(2)),
+        ToFront::Refused(Refusal::NoSuchRank {
+            what: RankChoice::Input,
+            rank: Rank(7),
+            size: 4,
+        }),
+        ToFront::Launched {
+            job: JobId(2),
+            name: "n@2".to_owned(),
+            table: vec![TableRow {
+                rank: Rank(0),
+                host: "h".to_owned(),
+                executable: "/a".into(),
+                pid: 1000,
+            }],
+        },
+        ToFront::AllHeld {
+            held: ranks.clone(),
+            dead: RankSet::new(),
+        },
+        ToFront::Released {
+            job: JobId(2),
+            ranks: ranks.clone(),
+            held: RankSet::new(),
+        },
+        ToFront::NotReleased(NotReleased::NothingHeld),
+        ToFront::Holding(vec![HoldingJob {
+            job: JobId(2),
+            front: Some(77),
+        }]),
+        ToFront::Ending(Cause::Ended(EndReason::TimeLimit)),
+        ToFront::StdinCredit(65_536),
+        ToFront::StdinClosed,
+        ToFront::Note(Note::Leaky(ranks.clone())),
+        ToFront::Ended(Outcome {
+            cause: Cause::Success,
+            size: 3,
+            ended: vec![(base::ExitStatus::SUCCESS, ranks)],
+            not_started: RankSet::new(),
+            ended_by_us: RankSet::new(),
+            left: RankSet::new(),
+        }),
+        ToFront::Failed("why".to_owned()),
+        ToFront::Internal("what".to_owned()),
+    ];
+    for message in &all {
+        match message {
+            ToFront::Accepted(_)
+            | ToFront::Refused(_)
+            | ToFront::Launched { .. }
+            | ToFront::AllHeld { .. }
+            | ToFront::Released { .. }
+            | ToFront::NotReleased(_)
+            | ToFront::Holding(_)
+            | ToFront::Ending(_)
+            | ToFront::Output { .. }
+            | ToFront::StdinCredit(_)
+            | ToFront::StdinClosed
+            | ToFront::Note(_)
+            | ToFront::Ended(_)
+            | ToFront::Failed(_)
+            | ToFront::Internal(_) => {}
+        }
+    }
+    all
+}
+
+/// The messages of this version. Where this test fails, `wire::VERSION` has to grow: a front that connects may be of another
+/// build than the controller.
+#[test]
+fn every_message_of_this_version() {
+    let mut said = vec![format!("version {}", wire::VERSION)];
+    said.extend(
+        from_front()
+            .iter()
+            .map(|it| hex(&wire::encode(it).unwrap())),
+    );
+    said.push("---".to_owned());
+    said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
+    insta::assert_snapshot!(said.join("\n"), @"
+    version 2
+    0001000161010001780100014100013100012f00042f62696e00000000000000000000000000000000000005000000000100000000
+    02
+    03020301808020
+    0404
+    05001e
+    0602
+    07024d0101000201
+    081850
+    09
+    ---
+    0002
+    0104000704
+    0202036e40320100016800022f61d00f
+    030100020100
+    04020100020100
+    0501
+    060102014d
+    070702
+    09808004
+    0a
+    0b0101000201
+    0c000301000001000201000000
+    0d03776879
+    0e0477686174
+    ");
+}
+
+/// A front that shares no memory gets the bytes, wherever they lie.
+#[test]
+fn what_is_not_shared_travels_in_the_frame() {
+    let (ours, theirs) = os::socket_pair().unwrap();
+    for end in [&ours, &theirs] {
+        os::set_nonblocking(end.as_fd()).unwrap();
+    }
+    let mut controller = ControllerLink::inline();
+    let mut front = FrontLink::inline();
+    let chunk = Chunk {
+        job: JobId(2),
+        rank: Rank(5),
+        stream: Stream::Stderr,
+        bytes: Bytes::from(vec![b'x'; SHARED_MIN]),
+        end: ChunkEnd::Partial,
+    };
+    let node = NodeId(3);
+    let output = ToFront::Output { node, chunk };
+    controller.send(output.clone());
+    controller.flush(ours.as_fd()).unwrap();
+    let arrived = loop {
+        front.link.receive(theirs.as_fd()).unwrap();
+        if let Some(message) = front.next_message().unwrap() {
+            break message;
+        }
+    };
+    assert_eq!(arrived, output);
+}
+
+/// A place in memory that we do not share is a lie.
+#[test]
+fn a_place_from_a_front_that_has_connected_breaks_the_link() {
+    for kind in [KIND_STDIN_SHARED, KIND_RELEASE] {
+        let (ours, theirs) = os::socket_pair().unwrap();
+        let mut link = Link::default();
+        link.push(kind, &[0; PLACE], Bytes::new());
+        link.flush(ours.as_fd()).unwrap();
+        let mut controller = ControllerLink::inline();
+        controller.link.receive(theirs.as_fd()).unwrap();
+        let error = controller.next_message().unwrap_err();
+        assert!(matches!(error, LinkError::Malformed(_)), "{error}");
+    }
+}
