@@ -219,9 +219,10 @@ impl Verdicts {
                 }
             }
             ControllerInput::Tick => {
-                let over = self.all().filter(|(_, verdict)| {
-                    verdict.limit_at.is_some_and(|at| at <= now) && !verdict.is_over()
-                });
+                // A job whose own ranks are gone lasts as long as one that it has spawned.
+                let over = self
+                    .all()
+                    .filter(|(_, verdict)| verdict.limit_at.is_some_and(|at| at <= now));
                 for job in over.map(|(job, _)| job).collect::<Vec<_>>() {
                     self.end(job, Cause::Ended(EndReason::TimeLimit));
                 }

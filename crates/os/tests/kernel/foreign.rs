@@ -222,7 +222,9 @@ fn who_is_late_is_let_go_later() {
         os::sleep_and_detach_late(Duration::from_millis(1));
         assert!(os::Clock::now() < deadline);
     }
-    assert_eq!(os::inspect(pid).unwrap().state, 'R');
+    // It runs, or waits for memory or for a file: it is not stopped.
+    let state = os::inspect(pid).unwrap().state;
+    assert!(!['t', 'T'].contains(&state), "{state}");
     os::kill(pid, Signal::KILL).unwrap();
     world.exit_of(pid);
 }
