@@ -4,6 +4,7 @@
 //! the law: a new arrow needs a decision record and a line here.
 
 mod arrows;
+mod bounds;
 mod circles;
 mod docs;
 mod fuzz;
@@ -44,6 +45,7 @@ fn check(root: &Path) -> Result<Complaints> {
     complaints.extend(sources::check(&files));
     complaints.extend(circles::check(&files));
     complaints.extend(modules::check(&files));
+    complaints.extend(bounds::check(&files));
     complaints.extend(fuzz::check(&files, &paths));
     complaints.extend(docs::links(root, &files));
     complaints.extend(docs::dependencies(root, &workspace));
