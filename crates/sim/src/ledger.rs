@@ -270,7 +270,7 @@ pub(crate) struct Ledger {
     slack: Duration,
     /// Ranks of nodes that were lost.
     pub(crate) lost: BTreeSet<ProcId>,
-    pub(crate) lost_nodes: BTreeSet<NodeId>,
+    pub(crate) lost_nodes: BTreeMap<NodeId, Time>,
     /// Processes that a daemon has given up.
     pub(crate) stuck: BTreeSet<(NodeId, Pid)>,
     /// Until when something kept the job going for a good reason.
@@ -298,7 +298,7 @@ impl Ledger {
             facts: Facts::default(),
             slack,
             lost: BTreeSet::new(),
-            lost_nodes: BTreeSet::new(),
+            lost_nodes: BTreeMap::new(),
             stuck: BTreeSet::new(),
             busy_until: Time::ZERO,
             inputs: BTreeMap::new(),

@@ -169,8 +169,8 @@ impl Node {
                 world.ledger.died.entry(proc).or_insert(world.now);
             }
         }
-        world.ledger.lost_nodes.insert(self.id);
         let now = world.now;
+        world.ledger.lost_nodes.insert(self.id, now);
         world.ledger.busy(now);
     }
 

@@ -14,7 +14,7 @@ use pmix::{
 use super::{Effect, Kernel, Next, Pid, Run};
 use crate::{
     rng::Rng,
-    script::{FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, Site, Stranger, named},
+    script::{Data, FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, Site, Stranger, named},
 };
 
 /// Whose the processes of a run are.
@@ -63,7 +63,7 @@ pub(crate) enum Ask {
 /// What several processes do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Together {
-    Fence,
+    Fence(Data),
     Connect,
     Disconnect,
 }

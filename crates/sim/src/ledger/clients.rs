@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use base::{ProcId, Rank, Time};
+use base::{NodeId, ProcId, Rank, Time};
 use pmix::{
     client::{Done, Program, Ticket},
     value::{Nspace, Proc, Status},
@@ -18,7 +18,7 @@ use pmix::{
 use super::{Ledger, called, nspace, proc_id};
 use crate::{
     kernel::{Ask, News, Together},
-    script::{Notify, Site},
+    script::{Data, Notify, Site},
 };
 
 /// How much later than its time an answer may come.
@@ -30,6 +30,9 @@ pub(crate) const TERMINATIONS: [Status; 4] = [
     Status::EXIT_NONZERO_TERM,
     Status::PROC_REQUESTED_ABORT,
 ];
+
+/// What is done together by whom.
+type Meeting = (Together, Vec<Proc>);
 
 /// How a process stands with its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,9 +82,13 @@ struct Raised {
 pub(crate) struct Clients {
     clients: BTreeMap<ProcId, Client>,
     /// When processes have begun something together, each time, by what its members are called.
-    entered: BTreeMap<(Together, Vec<Proc>), BTreeMap<ProcId, Vec<Time>>>,
+    entered: BTreeMap<Meeting, BTreeMap<ProcId, Vec<Time>>>,
+    /// What was not done every time: it is not sure any more which of its times belong together.
+    failed: BTreeSet<Meeting>,
     /// Keys that were on their way to the server, and since when they were there.
     committed: BTreeMap<(ProcId, String), Option<Time>>,
+    /// Keys of processes of other nodes that a node has.
+    brought: BTreeSet<(NodeId, ProcId, String)>,
     published: BTreeMap<String, Published>,
     raised: BTreeMap<u64, Raised>,
     /// Processes whose end others have asked for.
@@ -165,7 +172,17 @@ impl Ledger {
                 let client = self.pmix.clients.get_mut(&proc)?;
                 client.standing = Standing::Finalized;
                 let asked = client.finalizing.unwrap_or(now);
-                let wrong = self.unheard(proc, asked);
+                let node = self.facts.node_of(proc);
+                // What happens on another node takes its time to come here.
+                let wrong = self.unheard(proc, |of| {
+                    let way = if of == node {
+                        Duration::ZERO
+                    } else {
+                        self.slack
+                    };
+                    let until = asked.since(Time::ZERO).checked_sub(way)?;
+                    Some(Time::ZERO + until)
+                });
                 wrong.map(|wrong| format!("{name} never hears of {wrong}"))
             }
             News::Left => {
@@ -219,7 +236,7 @@ impl Ledger {
                 }
             }
             Ask::Together(kind, members) => {
-                let id = (*kind, sorted(members));
+                let id = meeting(*kind, members);
                 let entered = self.pmix.entered.entry(id).or_default();
                 entered.entry(proc).or_default().push(now);
             }
@@ -272,6 +289,7 @@ impl Ledger {
                 None
             }
             (Ask::Together(kind, members), Ok(Done::Nothing)) => {
+                self.brings(proc, *kind, members);
                 let wrong = self.on_together(proc, *kind, members);
                 if wrong.is_some() || *kind != Together::Connect {
                     return wrong;
@@ -283,6 +301,7 @@ impl Ledger {
                 wrong.next().map(|wrong| format!("is told that {wrong}"))
             }
             (Ask::Together(kind, members), Err(Status::LOST_CONNECTION)) => {
+                self.pmix.failed.insert(meeting(*kind, members));
                 let since = self.broken_since(*kind, members, proc);
                 let is_broken = since.is_some_and(|since| since <= now)
                     || self.was_deserted(now, *kind, members, proc);
@@ -297,7 +316,17 @@ impl Ledger {
                 None
             }
             (Ask::Get(of, _), Err(Status::NOT_FOUND)) if self.is_forgotten(of) => None,
-            (Ask::Get(of, key), result) => self.on_got(now, asked, of, key, result),
+            (Ask::Get(of, key), result) => {
+                let wrong = self.on_got(now, asked, proc, of, key, result);
+                if result.is_ok() {
+                    let node = self.facts.node_of(proc);
+                    let key = node
+                        .zip(proc_id(of))
+                        .map(|(node, of)| (node, of, key.clone()));
+                    self.pmix.brought.extend(key);
+                }
+                wrong
+            }
             (Ask::Publish(service), Ok(Done::Nothing)) => {
                 if let Some(published) = self.pmix.published.get_mut(service) {
                     published.since = Some(now);
@@ -377,9 +406,14 @@ impl Ledger {
     }
 }
 
-fn sorted(members: &[Proc]) -> Vec<Proc> {
+/// A fence is the same one whether its data is wanted or not.
+fn meeting(kind: Together, members: &[Proc]) -> Meeting {
+    let kind = match kind {
+        Together::Fence(_) => Together::Fence(Data::Without),
+        Together::Connect | Together::Disconnect => kind,
+    };
     let mut members = members.to_vec();
     members.sort();
     members.dedup();
-    members
+    (kind, members)
 }

@@ -56,7 +56,7 @@ pub(crate) enum Stranger {
 }
 
 /// Whether a fence also gives what was committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Data {
     With,
     Without,

@@ -74,7 +74,7 @@ impl Kernel {
                     Data::Without => Collect::Nothing,
                 };
                 let ticket = client.program.fence(procs.clone(), collect);
-                asks.push((ticket, Ask::Together(Together::Fence, procs)));
+                asks.push((ticket, Ask::Together(Together::Fence(*data), procs)));
             }
             PmixOp::Connect(parties) => {
                 let Some(procs) = client.resolve_all(parties) else {

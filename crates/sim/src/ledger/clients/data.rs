@@ -15,6 +15,7 @@ impl Ledger {
         &self,
         now: Time,
         asked: Time,
+        by: ProcId,
         of: &Proc,
         key: &str,
         result: &Result<Done, Status>,
@@ -45,15 +46,22 @@ impl Ledger {
                 let early = now.since(asked) < MISSING_KEY_DELAY;
                 (!gone && early).then(|| format!("does not get {whose}, who may commit it yet"))
             }
-            // What was put went with its node.
-            (Err(Status::LOST_CONNECTION), _) if self.is_on_lost_node(id) => None,
+            // What was put went with its node, as far as it had not come here before.
+            (Err(Status::LOST_CONNECTION), _) if self.is_on_lost_node(id) => {
+                let node = self.facts.node_of(by);
+                let is_here = node.is_some_and(|node| {
+                    let key = (node, id, key.to_owned());
+                    self.pmix.brought.contains(&key)
+                });
+                is_here.then(|| format!("does not get {whose}, which its node has"))
+            }
             (result, _) => Some(format!("asks for {whose} and is answered {result:?}")),
         }
     }
 
     fn is_on_lost_node(&self, proc: ProcId) -> bool {
         let node = self.facts.node_of(proc);
-        node.is_some_and(|node| self.lost_nodes.contains(&node))
+        node.is_some_and(|node| self.lost_nodes.contains_key(&node))
     }
 
     pub(super) fn on_found(

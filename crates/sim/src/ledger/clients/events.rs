@@ -1,7 +1,5 @@
 //! What processes hear of, and what they should have heard of.
 
-use std::time::Duration;
-
 use base::{ExitStatus, NodeId, ProcId, Time};
 use pmix::{
     client::Notice,
@@ -70,22 +68,22 @@ impl Ledger {
         (!is_right).then(|| format!("hears of {code} of {about}, who {status}"))
     }
 
-    /// A process has finalized: says of what it should have heard before and has not.
-    pub(super) fn unheard(&self, proc: ProcId, asked: Time) -> Option<String> {
+    /// Says of what a process should have heard and has not: of what has happened on a node until the time that `sure`
+    /// gives for it.
+    pub(super) fn unheard(
+        &self,
+        proc: ProcId,
+        sure: impl Fn(Option<NodeId>) -> Option<Time>,
+    ) -> Option<String> {
         let me = self.name_of(proc)?;
         let client = self.pmix.clients.get(&proc)?;
         let node = self.facts.node_of(proc);
-        // What happens on another node takes its time to come here.
-        let way = |from: Option<NodeId>| {
-            if from == node {
-                Duration::ZERO
-            } else {
-                self.slack
-            }
-        };
         let event = self.pmix.raised.iter().find(|(number, raised)| {
             let from = proc_id(&raised.by).and_then(|by| self.facts.node_of(by));
-            let told = raised.since.is_some_and(|since| since + way(from) <= asked);
+            let until = sure(from);
+            let told = raised
+                .since
+                .is_some_and(|since| until.is_some_and(|until| since <= until));
             told && client.registered.contains(&raised.notify.code)
                 && self.reaches(raised, &me)
                 && raised.by != me
@@ -100,7 +98,7 @@ impl Ledger {
                 let end = (Status::EVENT_JOB_END, Proc::all(job));
                 client.terminations.contains(&end)
             });
-            Some(*of) == node && **at < asked && !heard
+            Some(*of) == node && sure(node).is_some_and(|until| **at < until) && !heard
         });
         if let Some(((_, job), _)) = over
             && client.registered.contains(&Status::EVENT_JOB_END)
@@ -122,7 +120,7 @@ impl Ledger {
             let parent = self.facts.parent_of(other.job);
             (other.job == proc.job || parent == Some(proc.job))
                 && **other != proc
-                && reaped.at + way(self.facts.node_of(**other)) < asked
+                && sure(self.facts.node_of(**other)).is_some_and(|until| reaped.at < until)
                 && !reaped.is_ending
                 && status.is_some_and(|status| !status.is_success())
                 && !termination

@@ -1,13 +1,13 @@
 //! What processes do together: nobody is let go before all have come, and who waits in vain is told.
 
-use base::{ProcId, Time};
+use base::{NodeId, ProcId, Time};
 use pmix::{server::LOST_DELAY, value::Proc};
 
 use super::{
     super::{Ledger, called},
-    Standing, sorted,
+    Standing, meeting,
 };
-use crate::kernel::Together;
+use crate::{kernel::Together, script::Data};
 
 impl Ledger {
     /// Something done together is done: all must have begun it.
@@ -17,7 +17,7 @@ impl Ledger {
         kind: Together,
         members: &[Proc],
     ) -> Option<String> {
-        let id = (kind, sorted(members));
+        let id = meeting(kind, members);
         let entered = self.pmix.entered.get(&id)?;
         let own = entered.get(&proc).map_or(0, Vec::len);
         let missing = self
@@ -25,12 +25,66 @@ impl Ledger {
             .members(members)
             .into_iter()
             .find(|member| entered.get(member).map_or(0, Vec::len) < own);
-        missing.map(|missing| {
-            format!(
+        if let Some(missing) = missing {
+            return Some(format!(
                 "is let go from its {kind:?} number {own} with {members:?} before {} has come",
                 called(missing)
-            )
+            ));
+        }
+        // What has happened on a node before its members came arrives before the word that they have come.
+        let unheard = self.unheard(proc, |node| self.came_last(proc, kind, members, node?));
+        unheard.map(|unheard| {
+            format!("is let go from its {kind:?} number {own} with {members:?}, and has not heard of {unheard}")
         })
+    }
+
+    /// When the last member on a node came to what a process is let go from, where that is sure.
+    fn came_last(
+        &self,
+        proc: ProcId,
+        kind: Together,
+        members: &[Proc],
+        node: NodeId,
+    ) -> Option<Time> {
+        let id = meeting(kind, members);
+        if self.pmix.failed.contains(&id) {
+            return None;
+        }
+        let entered = self.pmix.entered.get(&id)?;
+        let number = entered.get(&proc)?.len().checked_sub(1)?;
+        let members = self.facts.members(members).into_iter();
+        let there = members.filter(|member| self.facts.node_of(*member) == Some(node));
+        there
+            .filter_map(|member| entered.get(&member)?.get(number).copied())
+            .max()
+    }
+
+    /// A fence brings the data of its members to every node.
+    pub(super) fn brings(&mut self, proc: ProcId, kind: Together, members: &[Proc]) {
+        let Some(own) = self
+            .facts
+            .node_of(proc)
+            .filter(|_| kind == Together::Fence(Data::With))
+        else {
+            return;
+        };
+        let mut brought = Vec::new();
+        for member in self.facts.members(members) {
+            let id = meeting(kind, members);
+            let number = self.pmix.entered.get(&id).and_then(|entered| {
+                let number = entered.get(&proc)?.len().checked_sub(1)?;
+                entered.get(&member)?.get(number).copied()
+            });
+            let Some(came) = number.filter(|_| !self.pmix.failed.contains(&id)) else {
+                continue;
+            };
+            let first = (member, String::new());
+            let committed = self.pmix.committed.range(first..);
+            let committed = committed.take_while(|((of, _), _)| *of == member);
+            let there = committed.filter(|(_, since)| since.is_some_and(|since| since <= came));
+            brought.extend(there.map(|((of, key), _)| (own, *of, key.clone())));
+        }
+        self.pmix.brought.extend(brought);
     }
 
     /// Since when something can never be complete, as far as processes are lost for it.
@@ -40,7 +94,7 @@ impl Ledger {
         members: &[Proc],
         me: ProcId,
     ) -> Option<Time> {
-        let id = (kind, sorted(members));
+        let id = meeting(kind, members);
         let entered = self.pmix.entered.get(&id)?;
         let own = entered.get(&me).map_or(0, Vec::len);
         let gone = |member: &ProcId| {
@@ -49,8 +103,11 @@ impl Ledger {
                 return None;
             }
             let died = self.died.get(member).copied();
+            // It may be lost before it had its processes.
+            let node = self.facts.node_of(*member);
+            let lost = node.and_then(|node| self.lost_nodes.get(&node)).copied();
             let left = self.left(*member).map(|at| at + LOST_DELAY);
-            died.into_iter().chain(left).min()
+            died.into_iter().chain(lost).chain(left).min()
         };
         let members = self.facts.members(members);
         members.iter().filter_map(gone).min()
@@ -65,7 +122,7 @@ impl Ledger {
         members: &[Proc],
         me: ProcId,
     ) -> bool {
-        let id = (kind, sorted(members));
+        let id = meeting(kind, members);
         let Some(entered) = self.pmix.entered.get(&id) else {
             return false;
         };
