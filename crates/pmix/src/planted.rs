@@ -1,7 +1,7 @@
 //! Bugs of the server that a test switches on, to show that the simulator finds them.
 //!
-//! `dvm` has the list of those that the simulator finds; `tests/nodes/planted.rs` finds those that need several nodes. Without the feature `planted`, which no release has, `is` is the constant `false`
-//! and nothing of this is compiled into anything.
+//! `dvm` has the list of those that the simulator finds; `tests/nodes/planted.rs` finds those that need several nodes. Without
+//! the feature `planted`, which no release has, `is` is the constant `false` and nothing of this is compiled into anything.
 
 /// A mistake that somebody could make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
