@@ -11,7 +11,7 @@
 //! | any | a signal | `Over` |
 //!
 //! A sample is due when a twelfth of the idle time has passed since the last one. Shortly before the time limit of the job the
-//! watch takes [`LAST_SAMPLES`] samples, and then reports, whether the job hangs or not. Each sample and each search is one step
+//! watch takes `LAST_SAMPLES` samples, and then reports, whether the job hangs or not. Each sample and each search is one step
 //! of the host, which gives the result before it waits again. So a signal ends a watch between two samples, when no thread is
 //! stopped.
 
