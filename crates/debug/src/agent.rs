@@ -20,16 +20,18 @@
 
 mod activity;
 mod around;
+mod describing;
 #[cfg(test)]
 pub(crate) mod fake;
 pub mod kernel;
 mod probe;
 mod reader;
+mod sampling;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     mem,
     time::Duration,
 };
@@ -38,20 +40,15 @@ use base::{NodeId, Rank, RankSet, Time};
 
 use self::{
     around::Around,
-    kernel::{Answer, Lent, Process, Question},
-    probe::{Probe, Step},
+    describing::Describing,
+    kernel::{Answer, Lent, Question},
     reader::Reader,
+    sampling::Work,
 };
 use crate::{
-    peers::{LocalPeers, Peers},
     proto::{Action, CommandId, Extent, FromAgent, Proc, Refusal, ToAgent},
-    reply::{
-        Crowded, Description, MAX_COMMAND, MAX_COMMANDS, MAX_THREADS, Partial, PartialSample,
-        PartialStacks,
-    },
-    report::{Command, Detail, Shown},
-    snapshot::{Child, Snapshot},
-    stack::{Missing, Seen},
+    reply::MAX_THREADS,
+    report::Detail,
 };
 
 pub use self::{around::MAX_CHILDREN, probe::MAX_STACK_COPY};
@@ -140,53 +137,11 @@ enum State {
     Describing(Order, Describing),
 }
 
-/// A sample that is being taken.
-#[derive(Debug)]
-struct Work {
-    order: Order,
-    peers: LocalPeers,
-    /// Who is still to be looked at.
-    queue: VecDeque<Subject>,
-    /// Who is looked at now, and how.
-    current: (Subject, Probe),
-    snapshot: Snapshot,
-}
-
 /// Whether somebody waits for what is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Wanted,
     Cancelled,
-}
-
-/// A process that is to be looked at.
-#[derive(Debug)]
-enum Subject {
-    Rank(Rank, Proc),
-    /// It is below this rank.
-    Child(Rank, Process),
-}
-
-impl Subject {
-    const fn proc(&self) -> Proc {
-        match self {
-            Self::Rank(_, proc) => *proc,
-            Self::Child(_, process) => Proc {
-                pid: process.pid,
-                started: process.started,
-            },
-        }
-    }
-}
-
-/// A description that is being made.
-#[derive(Debug)]
-struct Describing {
-    /// Of whom the command line is still to be read, and of whom it is read now.
-    commands: VecDeque<(Rank, Proc)>,
-    /// Of whom the processor is still to be read, and of whom it is read now.
-    processors: VecDeque<(Rank, i32)>,
-    made: Description,
 }
 
 impl Agent {
@@ -353,29 +308,8 @@ impl Agent {
                 self.look(order, around);
             }
             (State::Looking(work), answer) => self.go_on(work, answer, lent),
-            (State::Describing(order, mut describing), Answer::Arguments(arguments, started)) => {
-                if let Some((rank, proc)) = describing.commands.pop_front()
-                    // Who has the number of a rank that has ended may have been given a password.
-                    && started == Some(proc.started)
-                    && let Some(line) = arguments.as_deref().and_then(command_line)
-                {
-                    describing.made.merge(Description {
-                        commands: vec![Command {
-                            ranks: RankSet::single(rank),
-                            line,
-                        }],
-                        ..Description::default()
-                    });
-                }
-                self.describe(order, describing);
-            }
-            (State::Describing(order, mut describing), Answer::Processor(processor)) => {
-                if let Some(((rank, _), processor)) =
-                    describing.processors.pop_front().zip(processor)
-                {
-                    describing.made.processors.insert(rank, processor);
-                }
-                self.describe(order, describing);
+            (State::Describing(order, describing), answer) => {
+                self.described(order, describing, answer);
             }
             (state, answer) => {
                 debug_assert!(false, "{answer:?} is no answer in {state:?}");
@@ -388,183 +322,6 @@ impl Agent {
         let procs = self.procs.iter();
         let chosen = procs.filter(|(rank, _)| ranks.contains(**rank));
         chosen.map(|(&rank, &proc)| (rank, proc)).collect()
-    }
-
-    /// Looks at the ranks of a command, and at the processes below them.
-    fn look(&mut self, order: Order, around: Around) {
-        let procs = self.chosen(&order.ranks);
-        let (children, left_out) = around.children();
-        let peers = around.into_peers();
-        self.left_out = self.left_out.max(left_out);
-        let ranks = procs.into_iter();
-        let ranks = ranks.map(|(rank, proc)| Subject::Rank(rank, proc));
-        let children = children.into_iter();
-        let children = children.map(|(rank, process)| Subject::Child(rank, process));
-        let mut queue: VecDeque<Subject> = ranks.chain(children).collect();
-        if self.memory == Knowledge::Outdated {
-            let pids: BTreeSet<i32> = queue.iter().map(|subject| subject.proc().pid).collect();
-            self.reader.keep(&pids);
-            self.memory = Knowledge::Current;
-        }
-        self.first_threads.clear();
-        let Some(first) = queue.pop_front() else {
-            self.reply(&order, peers, Snapshot::default());
-            return;
-        };
-        let probe = self.probe(&first);
-        self.state = State::Looking(Box::new(Work {
-            order,
-            peers,
-            queue,
-            current: (first, probe),
-            snapshot: Snapshot::default(),
-        }));
-    }
-
-    fn probe(&mut self, subject: &Subject) -> Probe {
-        let Proc { pid, started } = subject.proc();
-        self.reader.images.begin();
-        let (probe, question) = Probe::new(pid, started, self.own);
-        self.ask(question);
-        probe
-    }
-
-    fn go_on(&mut self, mut work: Box<Work>, answer: Answer, lent: Lent<'_>) {
-        let (_, probe) = &mut work.current;
-        if self.fate == Fate::Cancelled {
-            match probe.abandon(&answer) {
-                Some(release) => {
-                    self.ask(release);
-                    self.state = State::Looking(work);
-                }
-                None => self.outputs.push_back(Output::LetGo),
-            }
-            return;
-        }
-        let seen = match probe.handle(&mut self.reader, answer, lent) {
-            Step::Ask(question) => {
-                self.ask(question);
-                self.state = State::Looking(work);
-                return;
-            }
-            Step::Done(seen) => seen,
-        };
-        let next = work.queue.pop_front();
-        let next = next.map(|subject| (self.probe(&subject), subject));
-        let Some((probe, subject)) = next else {
-            let Work {
-                order,
-                peers,
-                current: (subject, _),
-                mut snapshot,
-                ..
-            } = *work;
-            self.add(&mut snapshot, subject, seen);
-            self.reply(&order, peers, snapshot);
-            return;
-        };
-        let (subject, _) = mem::replace(&mut work.current, (subject, probe));
-        self.add(&mut work.snapshot, subject, seen);
-        self.state = State::Looking(work);
-    }
-
-    fn add(&mut self, snapshot: &mut Snapshot, subject: Subject, seen: Seen) {
-        match (subject, seen) {
-            (Subject::Rank(rank, _), seen) => {
-                if let Seen::Threads(threads) = &seen
-                    && let Some(first) = threads.first()
-                {
-                    self.first_threads.insert(rank, first.tid);
-                }
-                snapshot.procs.insert(rank, seen);
-            }
-            // It has come and gone: there is nothing to say of it.
-            (Subject::Child(..), Seen::Missing(Missing::Gone | Missing::Zombie)) => {}
-            (Subject::Child(rank, process), seen) => {
-                snapshot.children.entry(rank).or_default().push(Child {
-                    pid: process.pid,
-                    parent: process.parent,
-                    name: process.name,
-                    seen,
-                });
-            }
-        }
-    }
-
-    fn reply(&mut self, order: &Order, mut peers: LocalPeers, mut snapshot: Snapshot) {
-        self.outputs.push_back(Output::LetGo);
-        let part = match order.action {
-            Action::Sample(extent) => {
-                if extent == Extent::Everybody {
-                    let procs = self.chosen(&order.ranks);
-                    peers.ranks = procs.keys().copied().collect();
-                    peers.joining = self.reader.joining(procs.values().map(|proc| proc.pid));
-                    snapshot.peers = Peers::of(self.node, peers);
-                }
-                Partial::Sample(PartialSample::cut(&self.reader.frames, snapshot))
-            }
-            Action::Stacks(detail) => {
-                let PartialSample {
-                    mut frames,
-                    snapshot,
-                } = PartialSample::cut(&self.reader.frames, snapshot);
-                let shown = Shown::of(detail, std::iter::once(&snapshot), &mut frames);
-                let (merged, missing) = shown.merged(&frames, &snapshot);
-                let missing = missing.into_iter();
-                Partial::Stacks(PartialStacks {
-                    frames,
-                    merged,
-                    missing: missing.map(|absent| (absent.why, absent.ranks)).collect(),
-                })
-            }
-            Action::Describe => return,
-        };
-        let id = order.id;
-        self.send(FromAgent::Done { id, part });
-    }
-
-    /// What is known of some ranks without asking.
-    fn description(&self, ranks: &RankSet) -> Describing {
-        let procs = self.chosen(ranks);
-        let node = self.node;
-        let (crowded, most) = (self.reader.crowded.iter(), self.reader.max_threads);
-        let left_out = (self.left_out > 0).then_some((node, self.left_out as u64));
-        let first_threads = self.first_threads.iter();
-        let first_threads = first_threads.filter(|(rank, _)| procs.contains_key(rank));
-        Describing {
-            processors: first_threads.map(|(&rank, &tid)| (rank, tid)).collect(),
-            made: Description {
-                ranks: procs.keys().copied().collect(),
-                hosts: BTreeMap::new(),
-                crowded: crowded
-                    .map(|(&pid, &threads)| {
-                        let (threads, looked_at) = (threads as u64, most as u64);
-                        ((node, pid), Crowded { threads, looked_at })
-                    })
-                    .collect(),
-                left_out: left_out.into_iter().collect(),
-                builds: self.reader.builds(),
-                commands: Vec::new(),
-                processors: BTreeMap::new(),
-            },
-            commands: procs.into_iter().take(MAX_COMMANDS).collect(),
-        }
-    }
-
-    fn describe(&mut self, order: Order, describing: Describing) {
-        let question = match (describing.commands.front(), describing.processors.front()) {
-            (Some(&(_, Proc { pid, .. })), _) => Question::Arguments { pid },
-            (None, Some(&(_, tid))) => Question::Processor { tid },
-            (None, None) => {
-                self.send(FromAgent::Done {
-                    id: order.id,
-                    part: Partial::Description(describing.made),
-                });
-                return;
-            }
-        };
-        self.ask(question);
-        self.state = State::Describing(order, describing);
     }
 
     fn ask(&mut self, question: Question) {
@@ -583,12 +340,4 @@ impl Agent {
             self.send(FromAgent::Working(id));
         }
     }
-}
-
-/// The words of a command line with spaces between them, as much as is kept; nothing where there are none.
-fn command_line(arguments: &[u8]) -> Option<String> {
-    let words = String::from_utf8_lossy(arguments);
-    let words: Vec<&str> = words.trim_end_matches('\0').split('\0').collect();
-    let line: String = words.join(" ").chars().take(MAX_COMMAND).collect();
-    (!line.is_empty()).then_some(line)
 }

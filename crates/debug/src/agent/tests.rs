@@ -9,7 +9,10 @@ use super::{
     kernel::NotStopped,
     *,
 };
-use crate::stack::Activity;
+use crate::{
+    reply::{Description, Partial, PartialSample},
+    stack::{Activity, Missing, Seen},
+};
 
 const A: i32 = 10;
 

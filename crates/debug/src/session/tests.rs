@@ -1,7 +1,9 @@
 //! A session with two agents, on two nodes by script: replies merge, and nobody is lost on the way.
 
+mod merging;
+mod trust;
+
 use base::NodeId;
-use proptest::prelude::*;
 
 use super::*;
 use crate::{
@@ -9,12 +11,10 @@ use crate::{
         SIGN_OF_LIFE,
         fake::{FakeProcess, Node, OWN, STARTED},
     },
-    peers::Peers,
     proto::Refusal,
-    report::{Command as CommandLine, Detail},
+    report::Detail,
     samples::{Boundary, Recording},
     stack::Seen,
-    unwind::Build,
 };
 
 const A: NodeId = NodeId(0);
@@ -380,86 +380,6 @@ fn a_refusal_is_told() {
 }
 
 #[test]
-fn who_answers_what_was_not_asked_is_not_trusted() {
-    let sample = |rank: u32| {
-        let mut part = PartialSample::default();
-        let seen = Seen::Threads(Vec::new());
-        part.snapshot.procs.insert(Rank(rank), seen);
-        Partial::Sample(part)
-    };
-    let description = Partial::Description(Description::default());
-    let mut crowded = Description::default();
-    let (threads, looked_at) = (9, 3);
-    let much = crate::reply::Crowded { threads, looked_at };
-    crowded.crowded.insert((A, 7), much);
-    let mut below = PartialSample::default();
-    below.snapshot.children.insert(Rank(0), Vec::new());
-    let mut crew = PartialSample::default();
-    let thread = |tid| crate::stack::Thread {
-        tid,
-        name: String::new(),
-        stack: crate::stack::Stack {
-            frames: Vec::new(),
-            end: crate::stack::End::Lost,
-        },
-        activity: crate::stack::Activity::Running,
-        cpu: Duration::ZERO,
-        stopped: Duration::ZERO,
-    };
-    let threads = (0..=crate::reply::MAX_THREADS).map(|_| thread(1)).collect();
-    let threads = Seen::Threads(threads);
-    crew.snapshot.procs.insert(Rank(4), threads);
-    for (ahead, part, fault) in [
-        (0, Partial::Description(crowded), "OtherNode"),
-        (0, Partial::Sample(below), "OtherRanks"),
-        (0, Partial::Sample(crew), "TooMuch"),
-        (0, sample(3), "OtherRanks"),
-        (0, sample(9), "OtherRanks"),
-        (0, description, "OtherAnswer"),
-        (1, sample(4), "UnknownCommand"),
-    ] {
-        let mut pair = Pair::new();
-        let CommandId(id) = pair.command(Action::Sample(Extent::Everybody));
-        pair.send();
-        pair.held.remove(&B);
-        let id = CommandId(id + ahead);
-        pair.tell(Input::Message(B, FromAgent::Done { id, part }));
-        pair.send();
-        assert_eq!(pair.said, [format!("close 1: {fault}")]);
-        pair.deliver(A);
-        let reply = pair.reply();
-        assert_eq!(missing(&reply), ["8: Unproved", "4-7: AgentLost(\"n2\")"]);
-        let Partial::Sample(sample) = reply.answer else {
-            panic!("samples were asked for");
-        };
-        // Of its own ranks nothing is taken either.
-        let wrong = Rank(4);
-        let seen = &sample.snapshot.procs[&wrong];
-        assert!(matches!(seen, Seen::Missing(Missing::AgentLost(_))));
-    }
-}
-
-#[test]
-fn of_ranks_that_an_agent_leaves_out_it_was_silent() {
-    let mut pair = Pair::new();
-    let id = pair.command(Action::Sample(Extent::Children));
-    pair.send();
-    pair.held.remove(&B);
-    let mut part = PartialSample::default();
-    let seen = Seen::Threads(Vec::new());
-    part.snapshot.procs.insert(Rank(5), seen);
-    let part = Partial::Sample(part);
-    pair.tell(Input::Message(B, FromAgent::Done { id, part }));
-    pair.deliver(A);
-    let reply = pair.reply();
-    assert_eq!(
-        missing(&reply),
-        ["8: Unproved", "4,6-7: AgentSilent(\"n2\")"]
-    );
-    assert_eq!(reply.answer.ranks().to_string(), "0-8");
-}
-
-#[test]
 fn commands_are_bounded_and_independent() {
     let mut pair = Pair::new();
     let ids: Vec<CommandId> = (0..MAX_COMMANDS).map(|_| pair.command(STACKS)).collect();
@@ -539,136 +459,4 @@ fn what_is_seen_of_several_nodes_names_their_hosts() {
     process 100 on host n1 has 1 threads, of which 0 were looked at
     process 200 on host n2 has 1 threads, of which 0 were looked at
     ");
-}
-
-/// What one agent answers for its ranks, from some numbers: two agents never have the same rank.
-fn partial(agent: u32, picks: &[(u32, u8)]) -> (PartialSample, Description) {
-    let mut frames = crate::stack::Frames::new();
-    let mut snapshot = crate::snapshot::Snapshot::default();
-    let mut description = Description::default();
-    for &(rank, pick) in picks {
-        let rank = Rank(agent * 100 + rank);
-        let frame = |number: u8| crate::stack::Frame {
-            function: Some(format!("f{number}").into()),
-            module: None,
-            source: None,
-            kind: crate::stack::FrameKind::Native,
-        };
-        let stack = (0..pick % 5).map(|at| frames.intern(frame(pick.wrapping_mul(at) % 7)));
-        let thread = crate::stack::Thread {
-            tid: 1,
-            name: String::new(),
-            stack: crate::stack::Stack {
-                frames: stack.collect(),
-                end: crate::stack::End::Start,
-            },
-            activity: crate::stack::Activity::Running,
-            cpu: Duration::ZERO,
-            stopped: Duration::ZERO,
-        };
-        let seen = match pick % 6 {
-            0 => Seen::Missing(Missing::Gone),
-            _ => Seen::Threads(vec![thread]),
-        };
-        snapshot.procs.insert(rank, seen);
-        description.ranks.insert(rank);
-        description.merge(Description {
-            commands: vec![CommandLine {
-                ranks: RankSet::single(rank),
-                line: format!("./a{}", pick % 3),
-            }],
-            builds: [Build {
-                file: format!("a{}", pick % 3).into(),
-                build_id: None,
-            }]
-            .into(),
-            processors: [(rank, u32::from(pick))].into(),
-            left_out: [(NodeId(agent), u64::from(pick))].into(),
-            ..Description::default()
-        });
-    }
-    snapshot.peers = Peers::of(NodeId(agent), crate::peers::LocalPeers::default());
-    (PartialSample { frames, snapshot }, description)
-}
-
-fn as_stacks(sample: &PartialSample) -> PartialStacks {
-    let mut frames = sample.frames.clone();
-    let snapshots = std::iter::once(&sample.snapshot);
-    let shown = crate::report::Shown::of(Detail::Full, snapshots, &mut frames);
-    let (merged, missing) = shown.merged(&frames, &sample.snapshot);
-    let missing = missing.into_iter();
-    PartialStacks {
-        frames,
-        merged,
-        missing: missing.map(|it| (it.why, it.ranks)).collect(),
-    }
-}
-
-/// All that a sample says, without the numbers of frames.
-fn told(sample: &PartialSample) -> String {
-    let procs = sample.snapshot.procs.iter();
-    let told = procs.map(|(rank, seen)| match seen {
-        Seen::Missing(why) => format!("{rank} {why:?}"),
-        Seen::Threads(threads) => {
-            let frames = threads.iter().flat_map(|it| &it.stack.frames);
-            let names = frames.map(|&id| sample.frames.get(id).to_string());
-            format!("{rank} {}", names.collect::<Vec<_>>().join(">"))
-        }
-    });
-    let told: Vec<String> = told.collect();
-    format!("{} {:?}", told.join("\n"), sample.snapshot.peers)
-}
-
-fn stacks_told(part: &PartialStacks) -> String {
-    let stacks = part.merged.tree.stacks(&part.frames);
-    format!("{stacks:?} {:?} {:?}", part.merged.helpers, part.missing)
-}
-
-proptest! {
-    /// Any order, and any shape of a tree of agents.
-    #[test]
-    fn merging_is_associative_and_commutative_and_loses_no_rank(
-        agents in prop::collection::vec(prop::collection::btree_map(0_u32..20, any::<u8>(), 0..8), 1..6),
-        pairs in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 8),
-    ) {
-        let parts: Vec<_> = (0..).zip(&agents)
-            .map(|(agent, picks)| {
-                let picks: Vec<(u32, u8)> = picks.iter().map(|(&rank, &pick)| (rank, pick)).collect();
-                let (sample, description) = partial(agent, &picks);
-                [
-                    Partial::Stacks(as_stacks(&sample)),
-                    Partial::Sample(sample),
-                    Partial::Description(description),
-                ]
-            })
-            .collect();
-        let ranks: RankSet = (0..).zip(&agents)
-            .flat_map(|(agent, picks)| picks.keys().map(move |rank| Rank(agent * 100 + rank)))
-            .collect();
-        for kind in 0..3 {
-            let list: Vec<Partial> = parts.iter().map(|part| part[kind].clone()).collect();
-            let merge = |mut left: Partial, right: Partial| {
-                left.merge(right).unwrap();
-                left
-            };
-            let in_order = list.iter().cloned().reduce(merge).unwrap();
-            let mut open = list;
-            for (left, right) in &pairs {
-                if open.len() > 1 {
-                    let right = open.swap_remove(right.index(open.len()));
-                    let left = open.swap_remove(left.index(open.len()));
-                    open.push(merge(left, right));
-                }
-            }
-            let in_a_tree = open.into_iter().rev().reduce(merge).unwrap();
-            prop_assert_eq!(in_order.ranks(), ranks.clone());
-            prop_assert_eq!(in_a_tree.ranks(), ranks.clone());
-            match (&in_order, &in_a_tree) {
-                (Partial::Sample(a), Partial::Sample(b)) => prop_assert_eq!(told(a), told(b)),
-                (Partial::Stacks(a), Partial::Stacks(b)) => prop_assert_eq!(stacks_told(a), stacks_told(b)),
-                (Partial::Description(a), Partial::Description(b)) => prop_assert_eq!(a, b),
-                _ => prop_assert!(false, "the kinds stay"),
-            }
-        }
-    }
 }

@@ -1,0 +1,190 @@
+//! A sample that an agent takes: which processes, one after the other, and the answer that they give.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    mem,
+};
+
+use base::Rank;
+
+use super::{
+    Agent, Fate, Knowledge, Order, Output, State,
+    around::Around,
+    kernel::{Answer, Lent, Process},
+    probe::{Probe, Step},
+};
+use crate::{
+    peers::{LocalPeers, Peers},
+    proto::{Action, Extent, FromAgent, Proc},
+    reply::{Partial, PartialSample, PartialStacks},
+    report::Shown,
+    snapshot::{Child, Snapshot},
+    stack::{Missing, Seen},
+};
+
+/// A sample that is being taken.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) order: Order,
+    peers: LocalPeers,
+    /// Who is still to be looked at.
+    queue: VecDeque<Subject>,
+    /// Who is looked at now, and how.
+    current: (Subject, Probe),
+    snapshot: Snapshot,
+}
+
+/// A process that is to be looked at.
+#[derive(Debug)]
+enum Subject {
+    Rank(Rank, Proc),
+    /// It is below this rank.
+    Child(Rank, Process),
+}
+
+impl Subject {
+    const fn proc(&self) -> Proc {
+        match self {
+            Self::Rank(_, proc) => *proc,
+            Self::Child(_, process) => Proc {
+                pid: process.pid,
+                started: process.started,
+            },
+        }
+    }
+}
+
+impl Agent {
+    /// Looks at the ranks of a command, and at the processes below them.
+    pub(super) fn look(&mut self, order: Order, around: Around) {
+        let procs = self.chosen(&order.ranks);
+        let (children, left_out) = around.children();
+        let peers = around.into_peers();
+        self.left_out = self.left_out.max(left_out);
+        let ranks = procs.into_iter();
+        let ranks = ranks.map(|(rank, proc)| Subject::Rank(rank, proc));
+        let children = children.into_iter();
+        let children = children.map(|(rank, process)| Subject::Child(rank, process));
+        let mut queue: VecDeque<Subject> = ranks.chain(children).collect();
+        if self.memory == Knowledge::Outdated {
+            let pids: BTreeSet<i32> = queue.iter().map(|subject| subject.proc().pid).collect();
+            self.reader.keep(&pids);
+            self.memory = Knowledge::Current;
+        }
+        self.first_threads.clear();
+        let Some(first) = queue.pop_front() else {
+            self.reply(&order, peers, Snapshot::default());
+            return;
+        };
+        let probe = self.probe(&first);
+        self.state = State::Looking(Box::new(Work {
+            order,
+            peers,
+            queue,
+            current: (first, probe),
+            snapshot: Snapshot::default(),
+        }));
+    }
+
+    fn probe(&mut self, subject: &Subject) -> Probe {
+        let Proc { pid, started } = subject.proc();
+        self.reader.images.begin();
+        let (probe, question) = Probe::new(pid, started, self.own);
+        self.ask(question);
+        probe
+    }
+
+    pub(super) fn go_on(&mut self, mut work: Box<Work>, answer: Answer, lent: Lent<'_>) {
+        let (_, probe) = &mut work.current;
+        if self.fate == Fate::Cancelled {
+            match probe.abandon(&answer) {
+                Some(release) => {
+                    self.ask(release);
+                    self.state = State::Looking(work);
+                }
+                None => self.outputs.push_back(Output::LetGo),
+            }
+            return;
+        }
+        let seen = match probe.handle(&mut self.reader, answer, lent) {
+            Step::Ask(question) => {
+                self.ask(question);
+                self.state = State::Looking(work);
+                return;
+            }
+            Step::Done(seen) => seen,
+        };
+        let next = work.queue.pop_front();
+        let next = next.map(|subject| (self.probe(&subject), subject));
+        let Some((probe, subject)) = next else {
+            let Work {
+                order,
+                peers,
+                current: (subject, _),
+                mut snapshot,
+                ..
+            } = *work;
+            self.add(&mut snapshot, subject, seen);
+            self.reply(&order, peers, snapshot);
+            return;
+        };
+        let (subject, _) = mem::replace(&mut work.current, (subject, probe));
+        self.add(&mut work.snapshot, subject, seen);
+        self.state = State::Looking(work);
+    }
+
+    fn add(&mut self, snapshot: &mut Snapshot, subject: Subject, seen: Seen) {
+        match (subject, seen) {
+            (Subject::Rank(rank, _), seen) => {
+                if let Seen::Threads(threads) = &seen
+                    && let Some(first) = threads.first()
+                {
+                    self.first_threads.insert(rank, first.tid);
+                }
+                snapshot.procs.insert(rank, seen);
+            }
+            // It has come and gone: there is nothing to say of it.
+            (Subject::Child(..), Seen::Missing(Missing::Gone | Missing::Zombie)) => {}
+            (Subject::Child(rank, process), seen) => {
+                snapshot.children.entry(rank).or_default().push(Child {
+                    pid: process.pid,
+                    parent: process.parent,
+                    name: process.name,
+                    seen,
+                });
+            }
+        }
+    }
+
+    fn reply(&mut self, order: &Order, mut peers: LocalPeers, mut snapshot: Snapshot) {
+        self.outputs.push_back(Output::LetGo);
+        let part = match order.action {
+            Action::Sample(extent) => {
+                if extent == Extent::Everybody {
+                    let procs = self.chosen(&order.ranks);
+                    peers.ranks = procs.keys().copied().collect();
+                    peers.joining = self.reader.joining(procs.values().map(|proc| proc.pid));
+                    snapshot.peers = Peers::of(self.node, peers);
+                }
+                Partial::Sample(PartialSample::cut(&self.reader.frames, snapshot))
+            }
+            Action::Stacks(detail) => {
+                let PartialSample {
+                    mut frames,
+                    snapshot,
+                } = PartialSample::cut(&self.reader.frames, snapshot);
+                let shown = Shown::of(detail, std::iter::once(&snapshot), &mut frames);
+                let (merged, missing) = shown.merged(&frames, &snapshot);
+                let missing = missing.into_iter();
+                Partial::Stacks(PartialStacks {
+                    frames,
+                    merged,
+                    missing: missing.map(|absent| (absent.why, absent.ranks)).collect(),
+                })
+            }
+            Action::Describe => return,
+        };
+        let id = order.id;
+        self.send(FromAgent::Done { id, part });
+    }
+}
