@@ -149,50 +149,121 @@ struct Cost {
     stopped_longest_us: u64,
 }
 
-/// A report as one line of JSON.
-#[must_use]
-#[expect(
-    clippy::too_many_lines,
-    reason = "one field of the format after the other"
-)]
-pub fn json(report: &Report) -> String {
-    // By what they say, so that their numbers do not depend on who was asked first.
-    let mut used = BTreeMap::<&Frame, usize>::new();
-    let mut take = |ids: &[FrameId]| {
-        for &id in ids {
-            used.insert(report.frames.get(id), 0);
+/// The frames of a report, numbered by what they say: the numbers do not depend on the order in which ranks were sampled.
+struct Numbering<'a> {
+    report: &'a Report,
+    numbers: BTreeMap<&'a Frame, usize>,
+}
+
+impl<'a> Numbering<'a> {
+    fn new(report: &'a Report) -> Self {
+        let mut numbers = BTreeMap::<&Frame, usize>::new();
+        let mut take = |ids: &[FrameId]| {
+            for &id in ids {
+                numbers.insert(report.frames.get(id), 0);
+            }
+        };
+        for sample in &report.samples {
+            sample.tree.each(|stack, _, _| take(stack));
+            for children in sample.children.values() {
+                children.tree.each(|stack, _, _| take(stack));
+            }
         }
-    };
-    for sample in &report.samples {
-        sample.tree.each(|stack, _, _| take(stack));
-        for children in sample.children.values() {
-            children.tree.each(|stack, _, _| take(stack));
+        report.classes.iter().for_each(|class| take(&class.frames));
+        for cite in report.verdicts.iter().flat_map(|verdict| &verdict.cites) {
+            take(&cite.frames);
         }
+        for (place, number) in numbers.values_mut().enumerate() {
+            *number = place;
+        }
+        Self { report, numbers }
     }
-    report.classes.iter().for_each(|class| take(&class.frames));
-    for cite in report.verdicts.iter().flat_map(|verdict| &verdict.cites) {
-        take(&cite.frames);
+
+    fn number(&self, frame: &Frame) -> usize {
+        self.numbers.get(frame).copied().unwrap_or_default()
     }
-    for (place, number) in used.values_mut().enumerate() {
-        *number = place;
+
+    fn numbers(&self, ids: &[FrameId]) -> Vec<usize> {
+        let frames = ids.iter().map(|&id| self.report.frames.get(id));
+        frames.map(|frame| self.number(frame)).collect()
     }
-    let number = |frame: &Frame| used.get(frame).copied().unwrap_or_default();
-    let numbers = |ids: &[FrameId]| -> Vec<usize> {
-        ids.iter()
-            .map(|&id| number(report.frames.get(id)))
-            .collect()
-    };
-    let stacks = |tree: &Tree| -> Vec<Stacked> {
-        let stacks = tree.stacks(&report.frames).into_iter();
+
+    fn stacks(&self, tree: &Tree) -> Vec<Stacked> {
+        let stacks = tree.stacks(&self.report.frames).into_iter();
         let stacked = stacks.map(|(stack, ending, threads)| Stacked {
-            frames: stack.into_iter().map(number).collect(),
+            frames: stack.into_iter().map(|it| self.number(it)).collect(),
             thread: ending.thread,
             activity: ending.activity,
             end: ending.end,
             threads: counts(&threads),
         });
         stacked.collect()
-    };
+    }
+
+    fn sample(&self, sample: &Merged) -> Looked {
+        let helpers = sample.helpers.iter();
+        let children = sample.children.iter();
+        Looked {
+            at_us: micros(sample.at),
+            stacks: self.stacks(&sample.tree),
+            helpers: helpers
+                .map(|(kind, threads)| Helpers {
+                    kind: kind.clone(),
+                    threads: counts(threads),
+                })
+                .collect(),
+            children: children
+                .map(|(name, children)| Below {
+                    name: name.clone(),
+                    processes: children.procs.clone(),
+                    unseen: children.unseen,
+                    stacks: self.stacks(&children.tree),
+                })
+                .collect(),
+        }
+    }
+
+    fn class(&self, class: &SeenClass) -> Classed {
+        Classed {
+            ranks: class.ranks.clone(),
+            frames: self.numbers(&class.frames),
+            activity: class.activity,
+            motion: class.motion,
+            cpu_us: micros(class.cpu),
+            lines: class.lines.clone(),
+        }
+    }
+
+    fn verdict(&self, verdict: &Verdict) -> Judged {
+        let cites = verdict.cites.iter().map(|cite| Cited {
+            ranks: cite.ranks.clone(),
+            processes: cite.processes.clone(),
+            samples: cite.samples.clone(),
+            frames: self.numbers(&cite.frames),
+            activity: cite.activity,
+        });
+        Judged {
+            rule: verdict.rule,
+            sentence: verdict.sentence.clone(),
+            confidence: verdict.confidence,
+            cites: cites.collect(),
+        }
+    }
+}
+
+/// A report as one line of JSON.
+#[must_use]
+pub fn json(report: &Report) -> String {
+    let numbering = Numbering::new(report);
+    let placement = report.placement.iter();
+    let placement = placement.map(|(&rank, place)| Placed {
+        rank,
+        place: place.clone(),
+    });
+    let frames = numbering.numbers.keys().map(|&frame| frame.clone());
+    let samples = report.samples.iter().map(|it| numbering.sample(it));
+    let classes = report.classes.iter().map(|it| numbering.class(it));
+    let verdicts = report.verdicts.iter().map(|it| numbering.verdict(it));
     let document = Document {
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -203,74 +274,12 @@ pub fn json(report: &Report) -> String {
         host: report.host.clone(),
         date: report.date.clone(),
         versions: report.versions.clone(),
-        placement: report
-            .placement
-            .iter()
-            .map(|(&rank, place)| Placed {
-                rank,
-                place: place.clone(),
-            })
-            .collect(),
-        frames: used.keys().map(|&frame| frame.clone()).collect(),
-        samples: report
-            .samples
-            .iter()
-            .map(|sample| Looked {
-                at_us: micros(sample.at),
-                stacks: stacks(&sample.tree),
-                helpers: sample
-                    .helpers
-                    .iter()
-                    .map(|(kind, threads)| Helpers {
-                        kind: kind.clone(),
-                        threads: counts(threads),
-                    })
-                    .collect(),
-                children: sample
-                    .children
-                    .iter()
-                    .map(|(name, children)| Below {
-                        name: name.clone(),
-                        processes: children.procs.clone(),
-                        unseen: children.unseen,
-                        stacks: stacks(&children.tree),
-                    })
-                    .collect(),
-            })
-            .collect(),
-        classes: report
-            .classes
-            .iter()
-            .map(|class| Classed {
-                ranks: class.ranks.clone(),
-                frames: numbers(&class.frames),
-                activity: class.activity,
-                motion: class.motion,
-                cpu_us: micros(class.cpu),
-                lines: class.lines.clone(),
-            })
-            .collect(),
+        placement: placement.collect(),
+        frames: frames.collect(),
+        samples: samples.collect(),
+        classes: classes.collect(),
         missing: report.missing.clone(),
-        verdicts: report
-            .verdicts
-            .iter()
-            .map(|verdict| Judged {
-                rule: verdict.rule,
-                sentence: verdict.sentence.clone(),
-                confidence: verdict.confidence,
-                cites: verdict
-                    .cites
-                    .iter()
-                    .map(|cite| Cited {
-                        ranks: cite.ranks.clone(),
-                        processes: cite.processes.clone(),
-                        samples: cite.samples.clone(),
-                        frames: numbers(&cite.frames),
-                        activity: cite.activity,
-                    })
-                    .collect(),
-            })
-            .collect(),
+        verdicts: verdicts.collect(),
         undecided: report.undecided.clone(),
         timing: Cost {
             total_us: micros(report.timing.total),
@@ -279,21 +288,95 @@ pub fn json(report: &Report) -> String {
             stopped_longest_us: micros(report.timing.stopped_longest),
         },
     };
-    // Every key is text and every number is whole: there is nothing that JSON could not say.
+    // Every key is text and every number is whole, so JSON can express all of it.
     let mut text = serde_json::to_string(&document).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// The report that [`json`] has written. `dbgr` itself reads none back: this is how tests know that the format says all that
-/// there is, and for other programs that have a report of one version and want it in another form.
+/// The frames of a document by their numbers.
+struct Named(Vec<FrameId>);
+
+impl Named {
+    fn frames(&self, numbers: &[usize]) -> Result<Vec<FrameId>, BadReport> {
+        let ids = numbers.iter().map(|&number| {
+            let id = self.0.get(number).copied();
+            id.ok_or(BadReport::Frame(number))
+        });
+        ids.collect()
+    }
+
+    fn add(&self, tree: &mut Tree, stacks: Vec<Stacked>) -> Result<(), BadReport> {
+        for stacked in stacks {
+            let ending = Ending {
+                thread: stacked.thread,
+                activity: stacked.activity,
+                end: stacked.end,
+            };
+            let threads = threads(&stacked.threads);
+            tree.add(&self.frames(&stacked.frames)?, ending, &threads);
+        }
+        Ok(())
+    }
+
+    fn sample(&self, looked: Looked) -> Result<Merged, BadReport> {
+        let mut sample = Merged {
+            at: Duration::from_micros(looked.at_us),
+            ..Merged::default()
+        };
+        self.add(&mut sample.tree, looked.stacks)?;
+        for below in looked.children {
+            let mut children = Children {
+                procs: below.processes,
+                unseen: below.unseen,
+                tree: Tree::default(),
+            };
+            self.add(&mut children.tree, below.stacks)?;
+            sample.children.insert(below.name, children);
+        }
+        for helpers in looked.helpers {
+            let threads = threads(&helpers.threads);
+            let own = sample.helpers.entry(helpers.kind).or_default();
+            own.merge(&threads);
+        }
+        Ok(sample)
+    }
+
+    fn class(&self, class: Classed) -> Result<SeenClass, BadReport> {
+        Ok(SeenClass {
+            ranks: class.ranks,
+            frames: self.frames(&class.frames)?,
+            activity: class.activity,
+            motion: class.motion,
+            cpu: Duration::from_micros(class.cpu_us),
+            lines: class.lines,
+        })
+    }
+
+    fn verdict(&self, judged: Judged) -> Result<Verdict, BadReport> {
+        let cites = judged.cites.into_iter().map(|cited| {
+            Ok(Cite {
+                ranks: cited.ranks,
+                processes: cited.processes,
+                samples: cited.samples,
+                frames: self.frames(&cited.frames)?,
+                activity: cited.activity,
+            })
+        });
+        Ok(Verdict {
+            rule: judged.rule,
+            sentence: judged.sentence,
+            confidence: judged.confidence,
+            cites: cites.collect::<Result<_, BadReport>>()?,
+        })
+    }
+}
+
+/// Reads back a report that [`json`] has written. `dbgr` itself reads no report. Tests use this function to show that the format
+/// has all of a report, and other programs to print a report in another form.
 ///
 /// # Errors
-/// It is none, or one of another version.
-#[expect(
-    clippy::too_many_lines,
-    reason = "one field of the format after the other"
-)]
+/// The text is no report, or a report of another version.
 pub fn from_json(text: &str) -> Result<Report, BadReport> {
     #[derive(Deserialize)]
     struct Head {
@@ -306,86 +389,12 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
     }
     let document: Document = serde_json::from_str(text)?;
     let mut frames = Frames::new();
-    let ids: Vec<FrameId> = document
-        .frames
-        .into_iter()
-        .map(|frame| frames.intern(frame))
-        .collect();
-    let named = |numbers: &[usize]| -> Result<Vec<FrameId>, BadReport> {
-        let ids = numbers.iter().map(|&number| {
-            let id = ids.get(number).copied();
-            id.ok_or(BadReport::Frame(number))
-        });
-        ids.collect()
-    };
-    let mut samples = Vec::new();
-    for looked in document.samples {
-        let mut sample = Merged {
-            at: Duration::from_micros(looked.at_us),
-            ..Merged::default()
-        };
-        let add = |tree: &mut Tree, stacks: Vec<Stacked>| -> Result<(), BadReport> {
-            for stacked in stacks {
-                let ending = Ending {
-                    thread: stacked.thread,
-                    activity: stacked.activity,
-                    end: stacked.end,
-                };
-                let threads = threads(&stacked.threads);
-                tree.add(&named(&stacked.frames)?, ending, &threads);
-            }
-            Ok(())
-        };
-        add(&mut sample.tree, looked.stacks)?;
-        for below in looked.children {
-            let mut children = Children {
-                procs: below.processes,
-                unseen: below.unseen,
-                tree: Tree::default(),
-            };
-            add(&mut children.tree, below.stacks)?;
-            sample.children.insert(below.name, children);
-        }
-        for helpers in looked.helpers {
-            let threads = threads(&helpers.threads);
-            sample
-                .helpers
-                .entry(helpers.kind)
-                .or_default()
-                .merge(&threads);
-        }
-        samples.push(sample);
-    }
-    let mut classes = Vec::new();
-    for class in document.classes {
-        classes.push(SeenClass {
-            ranks: class.ranks,
-            frames: named(&class.frames)?,
-            activity: class.activity,
-            motion: class.motion,
-            cpu: Duration::from_micros(class.cpu_us),
-            lines: class.lines,
-        });
-    }
-    let mut verdicts = Vec::new();
-    for judged in document.verdicts {
-        let mut cites = Vec::new();
-        for cited in judged.cites {
-            cites.push(Cite {
-                ranks: cited.ranks,
-                processes: cited.processes,
-                samples: cited.samples,
-                frames: named(&cited.frames)?,
-                activity: cited.activity,
-            });
-        }
-        verdicts.push(Verdict {
-            rule: judged.rule,
-            sentence: judged.sentence,
-            confidence: judged.confidence,
-            cites,
-        });
-    }
+    let ids = document.frames.into_iter();
+    let named = Named(ids.map(|frame| frames.intern(frame)).collect());
+    let samples = document.samples.into_iter().map(|it| named.sample(it));
+    let classes = document.classes.into_iter().map(|it| named.class(it));
+    let verdicts = document.verdicts.into_iter().map(|it| named.verdict(it));
+    let placement = document.placement.into_iter();
     Ok(Report {
         title: document.title,
         commands: document.commands,
@@ -394,15 +403,11 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
         host: document.host,
         date: document.date,
         versions: document.versions,
-        placement: document
-            .placement
-            .into_iter()
-            .map(|placed| (placed.rank, placed.place))
-            .collect(),
-        samples,
-        classes,
+        placement: placement.map(|it| (it.rank, it.place)).collect(),
+        samples: samples.collect::<Result<_, _>>()?,
+        classes: classes.collect::<Result<_, _>>()?,
         missing: document.missing,
-        verdicts,
+        verdicts: verdicts.collect::<Result<_, _>>()?,
         undecided: document.undecided,
         timing: Timing {
             total: Duration::from_micros(document.timing.total_us),

@@ -60,14 +60,28 @@ fn ends_of(tree: &Tree, at: NodeId) -> Vec<(Ending, Threads)> {
     ends
 }
 
-impl Outline {
-    /// At most `limit` stacks, the largest.
-    #[expect(clippy::too_many_lines, reason = "one walk over a tree")]
-    pub(super) fn of(tree: &Tree, frames: &Frames, limit: usize) -> Self {
+/// A tree, and which of its stacks are shown.
+struct Chosen<'a> {
+    tree: &'a Tree,
+    passing: Vec<Threads>,
+    first_threads: Vec<bool>,
+    /// The callees of each node: first those with first threads and with the most ranks.
+    below: BTreeMap<NodeId, Vec<(FrameId, NodeId)>>,
+    /// The nodes in which a stack ends that is shown.
+    own: Vec<bool>,
+    /// The nodes in which, or below which, a stack is shown.
+    shown: Vec<bool>,
+    /// How many stacks end in each node or below it without being shown.
+    hidden: Vec<usize>,
+}
+
+impl<'a> Chosen<'a> {
+    /// Shows at most `limit` stacks: those with the most threads.
+    fn of(tree: &'a Tree, frames: &Frames, limit: usize) -> Self {
         let passing = tree.passing();
         let size = |node: NodeId| passing[node.index()].ranks().len();
         let first_threads = tree.with_first_threads();
-        // Depth first, the callee with the most ranks first, and else by what they say.
+        // Depth first. Callees with as many ranks follow each other in the order of their names.
         let mut order = Vec::with_capacity(tree.len());
         let mut below = BTreeMap::new();
         let mut open = vec![Tree::ROOT];
@@ -80,73 +94,95 @@ impl Outline {
             order.push(at);
             below.insert(at, children);
         }
-        let ending = |node: NodeId| {
-            let threads = tree.ends(node).map(|(_, it)| it.count());
-            threads.fold(0, u64::saturating_add)
-        };
-        let mut ends: Vec<NodeId> = order
-            .iter()
-            .copied()
-            .filter(|&node| ending(node) > 0)
-            .collect();
-        ends.sort_by_cached_key(|&node| Reverse(ending(node)));
-        let (kept, hidden) = ends.split_at(ends.len().min(limit));
+        let ends = order.iter().copied();
+        let mut ends: Vec<NodeId> = ends.filter(|&node| ending(tree, node) > 0).collect();
+        ends.sort_by_cached_key(|&node| Reverse(ending(tree, node)));
+        let (kept, rest) = ends.split_at(ends.len().min(limit));
         let mut shown = vec![false; tree.len()];
         kept.iter().for_each(|node| shown[node.index()] = true);
         let own = shown.clone();
-        let mut hidden_below = vec![0_usize; tree.len()];
-        hidden
-            .iter()
-            .for_each(|node| hidden_below[node.index()] = 1);
-        // What is shown below makes a node shown; all that is below was put behind it.
+        let mut hidden = vec![0_usize; tree.len()];
+        rest.iter().for_each(|node| hidden[node.index()] = 1);
+        // Callees come after their callers, so each node is complete before its caller takes it in.
         for at in order.iter().rev() {
             for (_, child) in &below[at] {
                 shown[at.index()] |= shown[child.index()];
-                hidden_below[at.index()] += hidden_below[child.index()];
+                hidden[at.index()] += hidden[child.index()];
             }
         }
-        let folded = |at: NodeId| {
-            let mut folded = Folded::default();
-            if !own[at.index()] && ending(at) > 0 {
-                folded.classes += 1;
-                tree.ends(at)
-                    .for_each(|(_, threads)| folded.ranks.append(&threads.ranks()));
-            }
-            for &(_, child) in below[&at].iter().filter(|(_, child)| !shown[child.index()]) {
-                folded.classes += hidden_below[child.index()];
-                folded.ranks.append(&passing[child.index()].ranks());
-            }
-            (folded.classes > 0).then_some(folded)
+        Self {
+            tree,
+            passing,
+            first_threads,
+            below,
+            own,
+            shown,
+            hidden,
+        }
+    }
+
+    /// The stacks that end in a node, or below callees that are not shown.
+    fn folded(&self, at: NodeId) -> Option<Folded> {
+        let mut folded = Folded::default();
+        if !self.own[at.index()] && ending(self.tree, at) > 0 {
+            folded.classes += 1;
+            let ends = self.tree.ends(at);
+            ends.for_each(|(_, threads)| folded.ranks.append(&threads.ranks()));
+        }
+        let children = self.below[&at].iter().map(|(_, child)| child.index());
+        for child in children.filter(|&child| !self.shown[child]) {
+            folded.classes += self.hidden[child];
+            folded.ranks.append(&self.passing[child].ranks());
+        }
+        (folded.classes > 0).then_some(folded)
+    }
+
+    /// The segment that begins with a node, and the node with which it ends: where threads end, or branch.
+    fn segment(&self, first: Option<FrameId>, mut at: NodeId) -> (Segment, NodeId) {
+        let mut segment = Segment {
+            frames: first.into_iter().collect(),
+            threads: self.passing[at.index()].clone(),
+            ranks: self.passing[at.index()].ranks(),
+            first: self.first_threads[at.index()],
+            ..Segment::default()
         };
+        loop {
+            segment.folded = self.folded(at);
+            let is_passed = segment.folded.is_none() && ending(self.tree, at) == 0;
+            let [(frame, child)] = self.below[&at][..] else {
+                break;
+            };
+            if !is_passed || at == Tree::ROOT {
+                break;
+            }
+            segment.frames.push(frame);
+            at = child;
+        }
+        if self.own[at.index()] {
+            segment.ends = ends_of(self.tree, at);
+        }
+        (segment, at)
+    }
+}
+
+/// How many threads end in a node.
+fn ending(tree: &Tree, node: NodeId) -> u64 {
+    let threads = tree.ends(node).map(|(_, it)| it.count());
+    threads.fold(0, u64::saturating_add)
+}
+
+impl Outline {
+    /// At most `limit` stacks, those with the most threads.
+    pub(super) fn of(tree: &Tree, frames: &Frames, limit: usize) -> Self {
+        let chosen = Chosen::of(tree, frames, limit);
         let mut outline = Self {
             segments: vec![Segment::default()],
-            ranks: passing[Tree::ROOT.index()].ranks(),
+            ranks: chosen.passing[Tree::ROOT.index()].ranks(),
             odd: Vec::new(),
         };
         let mut open = vec![(0, None, Tree::ROOT)];
-        while let Some((parent, first, mut at)) = open.pop() {
-            let mut segment = Segment {
-                frames: first.into_iter().collect(),
-                threads: passing[at.index()].clone(),
-                ranks: passing[at.index()].ranks(),
-                first: first_threads[at.index()],
-                ..Segment::default()
-            };
-            loop {
-                segment.folded = folded(at);
-                let alone = segment.folded.is_none() && ending(at) == 0 && at != Tree::ROOT;
-                let [(frame, child)] = below[&at][..] else {
-                    break;
-                };
-                if !alone {
-                    break;
-                }
-                segment.frames.push(frame);
-                at = child;
-            }
-            if own[at.index()] {
-                segment.ends = ends_of(tree, at);
-            }
+        while let Some((parent, first, at)) = open.pop() {
+            let (segment, at) = chosen.segment(first, at);
             let place = if at == Tree::ROOT {
                 outline.segments[0] = segment;
                 0
@@ -156,8 +192,8 @@ impl Outline {
                 outline.segments[parent].children.push(place);
                 place
             };
-            let children = below[&at].iter().rev();
-            let children = children.filter(|(_, child)| shown[child.index()]);
+            let children = chosen.below[&at].iter().rev();
+            let children = children.filter(|(_, child)| chosen.shown[child.index()]);
             open.extend(children.map(|&(frame, child)| (place, Some(frame), child)));
         }
         let places = 0..outline.segments.len();
