@@ -130,7 +130,7 @@ fn write_report(args: &args::Report) -> u8 {
     }
 }
 
-/// What to say where a page can never be written: before the looks, for after them it would be too late.
+/// What to say where a page can never be written: before the samples, for after them it would be too late.
 fn no_directory(page: &Path) -> Option<Message> {
     let directory = page.parent().filter(|it| !it.as_os_str().is_empty())?;
     match fs::metadata(directory) {

@@ -1,22 +1,22 @@
-//! The agent of one node: it looks at the processes of its ranks, as a debug session tells it.
+//! The agent of one node samples the processes of its ranks for a debug session.
 //!
-//! It does nothing itself. Its host carries out one step after the other ([`kernel::Question`]), and gives each answer back with
-//! the memory and the files of the process that it is about. Reading these is no event: a stack takes thousands of small
-//! reads, each of which depends on the one before.
+//! The host of the agent carries out one step at a time ([`kernel::Question`]). It returns each answer together with the memory and
+//! the files of the process. The agent reads memory and files directly, because a stack takes thousands of small reads, each of
+//! which depends on the one before.
 //!
 //! | state | input | next |
 //! |---|---|---|
 //! | `Idle` | a command | `Listing`, or for [`Action::Describe`] `Describing` |
 //! | `Listing` | the processes | `Owning` if the sample has neighbors and there may be some, else `Looking` |
-//! | `Owning` | their users | `Looking` |
-//! | `Looking` | an answer | the next step of the `probe`; the next process; the reply, and `Idle` |
-//! | `Describing` | an answer | the next rank; the reply, and `Idle` |
-//! | any but `Idle` | a command | it waits; [`MAX_ORDERS`] may |
-//! | any but `Idle` | the command is cancelled, or the session is lost | `Idle`, as soon as no thread stands |
+//! | `Owning` | the owners of possible neighbors | `Looking` |
+//! | `Looking` | an answer | the next step of the `probe`; then the next process; after the last one the reply, and `Idle` |
+//! | `Describing` | an answer | the next rank; after the last one the reply, and `Idle` |
+//! | any but `Idle` | a command | the command waits, behind at most [`MAX_ORDERS`] others |
+//! | any but `Idle` | the command is cancelled, or the session is lost | `Idle`, after the release of a stopped thread |
 //!
-//! At most one thread stands at a time, and an agent that is at work asks at most one question. A reply leaves at the end of its
-//! sample; while that takes long, a sign of life leaves every [`SIGN_OF_LIFE`]. The host lets go those threads that were late to
-//! stop when it hears of the end of a sample ([`Output::LetGo`]).
+//! At most one thread is stopped, and at most one question is outstanding. The agent sends its answer at the end of a command, and
+//! a sign of life every [`SIGN_OF_LIFE`] before that. At the end of a sample the host releases the threads that were late to stop
+//! ([`Output::LetGo`]).
 
 mod activity;
 mod around;
@@ -55,27 +55,28 @@ pub use self::{around::MAX_CHILDREN, probe::MAX_STACK_COPY};
 
 /// Commands that wait while one is carried out.
 pub const MAX_ORDERS: usize = 16;
-/// From one sign of life to the next.
+/// Time from one sign of life to the next.
 pub const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// What an agent is told.
+
+/// What happened.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// By the session.
+    /// A message from the session.
     Message(ToAgent),
-    /// By its host: the answer to the last question, with the process that it is about.
+    /// The host's answer to the last question, with the process that the question was about.
     Answer(Answer, Lent<'a>),
-    /// The session is gone.
+    /// The link to the session is closed.
     SessionLost,
 }
 
-/// What an agent wants.
+/// What the host does next.
 #[derive(Debug)]
 pub enum Output {
-    /// A step of its host, which answers before it asks for the next output.
+    /// Carry out a step, and give the answer before the next call of [`Agent::poll`].
     Ask(Question),
-    /// A message to the session.
+    /// Send a message to the session.
     Send(FromAgent),
-    /// Let go, as soon as they stand, the threads that were late to stop.
+    /// Release the threads that were late to stop, as soon as they have stopped.
     LetGo,
 }
 
@@ -83,40 +84,40 @@ pub enum Output {
 #[derive(Debug)]
 pub struct Agent {
     node: NodeId,
-    /// The number of its own process.
+    /// The pid of the agent.
     own: i32,
     detail: Detail,
     reader: Reader,
     procs: BTreeMap<Rank, Proc>,
-    /// Whether other processes than those of the next sample are to be forgotten.
+    /// Whether the agent still knows processes that are no longer followed.
     memory: Knowledge,
-    /// How many processes below ranks were not looked at, in the sample with the most.
+    /// The largest number of descendants of ranks that one sample has left out.
     left_out: usize,
     /// The first thread of each rank in the last sample.
     first_threads: BTreeMap<Rank, i32>,
     orders: VecDeque<Order>,
     state: State,
-    /// Whether somebody waits for what is being done.
+    /// Whether the current command was cancelled.
     fate: Fate,
     life: Life,
-    /// When something was last said of the command that is carried out.
+    /// When the agent last sent a message about the current command.
     last_sign: Time,
     outputs: VecDeque<Output>,
 }
 
-/// Whether what is known of processes is up to date.
+/// Whether the agent knows only processes that it follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knowledge {
     Current,
-    /// Other ranks are followed since.
+    /// The session has sent other ranks.
     Outdated,
 }
 
-/// Whether there is anybody to work for.
+/// Whether the agent accepts commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Working,
-    /// Every process is let go.
+    /// The agent has to release a stopped thread.
     Ending,
     Ended,
 }
@@ -137,7 +138,7 @@ enum State {
     Describing(Order, Describing),
 }
 
-/// Whether somebody waits for what is being done.
+/// Whether the current command was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Wanted,
@@ -145,7 +146,7 @@ enum Fate {
 }
 
 impl Agent {
-    /// Looks at nothing yet. Its own process has the number `own`.
+    /// An agent without ranks. `own` is its pid.
     #[must_use]
     pub fn new(node: NodeId, own: i32, detail: Detail) -> Self {
         Self {
@@ -166,19 +167,19 @@ impl Agent {
         }
     }
 
-    /// Looks at fewer threads of each process than [`MAX_THREADS`].
+    /// Lowers the number of threads per process that the agent samples, which is [`MAX_THREADS`].
     #[must_use]
     pub fn with_max_threads(mut self, most: usize) -> Self {
         self.reader.max_threads = most.min(MAX_THREADS);
         self
     }
 
-    /// What it wants next.
+    /// The next step for the host.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// It waits for nothing but messages and answers, whose senders' ends are its own.
+    /// Always `None`: an agent waits only for messages of its session and answers of its host, and ends with either.
     #[must_use]
     pub const fn deadline(&self) -> Option<Time> {
         None
@@ -225,7 +226,7 @@ impl Agent {
             }
             ToAgent::Cancel(id) => {
                 self.orders.retain(|order| order.id != id);
-                // The answer to the question that was asked last still comes.
+                // The answer to the outstanding question still comes.
                 if self.current() == Some(id) {
                     self.fate = Fate::Cancelled;
                 }
@@ -234,7 +235,7 @@ impl Agent {
         }
     }
 
-    /// The command that is being carried out.
+    /// The current command.
     const fn current(&self) -> Option<CommandId> {
         match &self.state {
             State::Idle => None,
@@ -253,7 +254,7 @@ impl Agent {
         }
     }
 
-    /// Begins the next commands, until one of them has to wait for its host.
+    /// Begins the next commands, until one of them has to wait for the host.
     fn begin(&mut self, now: Time) {
         while matches!(self.state, State::Idle) {
             if self.life == Life::Ending {
@@ -287,7 +288,7 @@ impl Agent {
             (State::Listing(order), Answer::Processes(processes)) => {
                 let procs = self.chosen(&order.ranks);
                 let around = Around::new(processes, &procs, self.own);
-                // Neighbors are of use only where it is seen whether they work.
+                // Neighbors matter only in a sample with all peers.
                 let pids = match order.action {
                     Action::Sample(Extent::Everybody) => around.unowned(),
                     Action::Sample(Extent::Children) | Action::Stacks(_) | Action::Describe => {
@@ -317,7 +318,7 @@ impl Agent {
         }
     }
 
-    /// The followed ranks that are among these.
+    /// The ranks that the agent follows and the command is for.
     fn chosen(&self, ranks: &RankSet) -> BTreeMap<Rank, Proc> {
         let procs = self.procs.iter();
         let chosen = procs.filter(|(rank, _)| ranks.contains(**rank));

@@ -1,14 +1,14 @@
-//! What a debug session and the agents of its nodes say to each other.
+//! The messages between a debug session and the agents of its nodes.
 //!
-//! | the session says | the agent answers |
+//! | the session sends | the agent sends |
 //! |---|---|
 //! | `Follow` | nothing |
-//! | `Do` | `Done` or `Refused`, once; before it perhaps `Working`, while it has not finished |
-//! | `Cancel` | nothing: what was to be cancelled is not answered any more |
-//! | `Stop` | `Stopped`, and nothing after it |
+//! | `Do` | `Done` or `Refused`, once; before that `Working`, every second while the agent works |
+//! | `Cancel` | nothing: a cancelled command gets no answer |
+//! | `Stop` | `Stopped`, as its last message |
 //!
-//! Everything that an agent answers is about its own ranks and merges with what others answer ([`crate::reply`]). On the wire
-//! it is postcard, as docs/formats/debug-session.md has it.
+//! An answer is about the ranks of one agent, and merges with the answers of other agents ([`crate::reply`]). The encoding on the
+//! wire is postcard; docs/formats/debug-session.md lists the fields.
 
 use std::collections::BTreeMap;
 
@@ -17,63 +17,63 @@ use serde::{Deserialize, Serialize};
 
 use crate::{reply::Partial, report::Detail};
 
-/// Number of a command in its session, from 1.
+/// The number of a command in its session, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CommandId(pub u64);
 
-/// The process of a rank, on the node of the agent that is told.
+/// The process of a rank, on the node of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Proc {
     /// Its number.
     pub pid: i32,
-    /// When it was started, in ticks since boot: another process may have its number now.
+    /// When the process started, in ticks since boot. With the pid this identifies the process, because pids are reused.
     pub started: u64,
 }
 
-/// What agents are to do.
+/// What an agent does for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// Look at every thread once, and give each as it was.
+    /// Take a sample, and answer with every thread.
     Sample(Extent),
-    /// Look at every thread once, and merge the stacks.
+    /// Take a sample, and answer with merged stacks.
     Stacks(Detail),
-    /// Tell what is known beside stacks: of the last sample, and of what ranks were started with.
+    /// Describe what is known beside stacks: facts of the last sample, and the command lines of ranks.
     Describe,
 }
 
-/// Whether a sample has the processes beside the ranks too.
+/// Whether a sample includes the processes beside the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Extent {
-    /// Only those below ranks, with their stacks: it takes two samples to tell who works.
+    /// Only the descendants of ranks, with their stacks. One sample cannot show which other processes work.
     Children,
-    /// All of them.
+    /// All peers.
     Everybody,
 }
 
 /// From the session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToAgent {
-    /// These are the ranks of the agent's node from now on. What is known of other processes is forgotten.
+    /// Follow these ranks of the node from now on, and forget other processes.
     Follow(BTreeMap<Rank, Proc>),
-    /// Do something with these ranks.
+    /// Carry out a command for these ranks.
     Do {
-        /// To be named in the answer.
+        /// The number of the command, which the answer repeats.
         id: CommandId,
         /// Which of the ranks that the agent follows.
         ranks: RankSet,
         /// What.
         action: Action,
     },
-    /// Nobody waits for this any more.
+    /// Cancel a command.
     Cancel(CommandId),
-    /// Let every process go, and end.
+    /// Release every thread, and exit.
     Stop,
 }
 
 /// To the session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromAgent {
-    /// Still at it: a sign of life.
+    /// A sign of life: the agent works on this command.
     Working(CommandId),
     /// The answer.
     Done {
@@ -82,22 +82,22 @@ pub enum FromAgent {
         /// What was found.
         part: Partial,
     },
-    /// It is not done.
+    /// The agent does not carry out the command.
     Refused {
         /// Which command.
         id: CommandId,
         /// Why.
         why: Refusal,
     },
-    /// Every process was let go.
+    /// Every thread is released.
     Stopped,
 }
 
-/// Why an agent does not do what it is told.
+/// Why an agent refuses a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// It has [`crate::agent::MAX_ORDERS`] commands to carry out.
+    /// `MAX_ORDERS` commands wait already.
     Busy,
-    /// It is about to end.
+    /// The agent is about to exit.
     Stopping,
 }

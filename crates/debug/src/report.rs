@@ -61,15 +61,15 @@ pub struct Report {
     pub placement: BTreeMap<Rank, Place>,
     /// Every frame that is meant below.
     pub frames: Frames,
-    /// The looks, the first one first.
+    /// The samples, the first one first.
     pub samples: Vec<Merged>,
-    /// Ranks of which the same was seen in all looks, the largest class first.
+    /// Ranks of which the same was seen in all samples, the largest class first.
     pub classes: Vec<SeenClass>,
-    /// Ranks of which nothing was seen in the last look.
+    /// Ranks of which nothing was seen in the last sample.
     pub missing: Vec<Absent>,
     /// What may be wrong, the surest first.
     pub verdicts: Vec<Verdict>,
-    /// What there is to say where that is nothing, and there were several looks; otherwise empty.
+    /// What there is to say where that is nothing, and there were several samples; otherwise empty.
     pub undecided: String,
     /// What looking has cost.
     pub timing: Timing,
@@ -109,13 +109,13 @@ pub struct Place {
 pub struct SeenClass {
     /// Who.
     pub ranks: RankSet,
-    /// Where they were at the last look, outermost first.
+    /// Where they were at the last sample, outermost first.
     pub frames: Vec<FrameId>,
     /// What they did then.
     pub activity: Activity,
     /// What they did over time.
     pub motion: Motion,
-    /// The processor time that all of them have used between the first look and the last.
+    /// The processor time that all of them have used between the first sample and the last.
     pub cpu: Duration,
     /// Lines of the user's innermost function on which they were seen, ascending.
     pub lines: Vec<u32>,
@@ -170,10 +170,10 @@ const fn confidence_word(confidence: Confidence) -> &'static str {
     }
 }
 
-/// What is said of looks in which nobody waits for others.
+/// What is said of samples in which nobody waits for others.
 const NOTHING_TOLD: &str = "nothing that was seen tells a program that hangs from a slow one";
 
-/// Why there is no verdict, and what more looks could tell.
+/// Why there is no verdict, and what more samples could tell.
 fn undecided(outlook: &Outlook, all: &Observation) -> String {
     let mut said = outlook
         .odd
@@ -185,7 +185,7 @@ fn undecided(outlook: &Outlook, all: &Observation) -> String {
     said
 }
 
-/// What to ask for next time. Where the looks were enough and only their time was not, no fewer are asked for than were
+/// What to ask for next time. Where the samples were enough and only their time was not, no fewer are asked for than were
 /// taken, as far as they can be a second apart.
 fn more_looks(wanted: Wanted, all: &Observation) -> String {
     let seconds = wanted.span.as_secs();
@@ -194,10 +194,10 @@ fn more_looks(wanted: Wanted, all: &Observation) -> String {
     let gaps = u64::try_from(looks.saturating_sub(1)).unwrap_or(1).max(1);
     let every = seconds.div_ceil(gaps).max(1);
     let what = if wanted.looks > all.looks {
-        format!("{} over {seconds} s", counted(looks as u64, "look"))
+        format!("{} over {seconds} s", counted(looks as u64, "sample"))
     } else {
         let span = all.span.as_secs_f64();
-        format!("looks over {seconds} s, instead of {span:.1} s,")
+        format!("samples over {seconds} s, instead of {span:.1} s,")
     };
     format!("{what} can tell more (--samples {looks} --every {every}s)")
 }
@@ -216,7 +216,7 @@ pub struct Absent {
 pub struct Timing {
     /// From the start to the report.
     pub total: Duration,
-    /// How many threads were stopped for a moment, over all looks.
+    /// How many threads were stopped for a moment, over all samples.
     pub stops: u64,
     /// How long at the median.
     pub stopped_median: Duration,
@@ -226,14 +226,14 @@ pub struct Timing {
     pub phases: Option<Phases>,
 }
 
-/// Where the time of a report went, without that from one look to the next.
+/// Where the time of a report went, without that from one sample to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases {
     /// Finding the ranks.
     pub finding: Duration,
     /// Reading what they have mapped, and the files of that.
     pub reading: Duration,
-    /// The looks at all threads, with the names of where they are.
+    /// The samples at all threads, with the names of where they are.
     pub looking: Duration,
     /// Merging that, and making a text of it.
     pub merging: Duration,
@@ -255,7 +255,7 @@ impl fmt::Display for Phases {
 }
 
 impl Report {
-    /// What was seen in some looks, and what it amounts to. Who the target is and where, the caller adds.
+    /// What was seen in some samples, and what it amounts to. Who the target is and where, the caller adds.
     #[must_use]
     pub fn of(recording: Recording, detail: Detail) -> Self {
         let all = recording.observe(Boundary::Known);
@@ -321,7 +321,7 @@ impl Report {
         all
     }
 
-    /// From the first look to the last.
+    /// From the first sample to the last.
     #[must_use]
     pub fn span(&self) -> Duration {
         self.samples
@@ -329,7 +329,7 @@ impl Report {
             .map_or(Duration::ZERO, |sample| sample.at)
     }
 
-    /// `1024 ranks on 16 hosts, 3 looks in 2.0 s`.
+    /// `1024 ranks on 16 hosts, 3 samples in 2.0 s`.
     fn extent(&self) -> String {
         let hosts: std::collections::BTreeSet<_> =
             self.placement.values().map(|place| &place.host).collect();
@@ -338,8 +338,8 @@ impl Report {
             let _ = write!(said, " on {}", counted(hosts.len() as u64, "host"));
         }
         if self.samples.len() > 1 {
-            let looks = counted(self.samples.len() as u64, "look");
-            let _ = write!(said, ", {looks} in {:.1} s", self.span().as_secs_f64());
+            let samples = counted(self.samples.len() as u64, "sample");
+            let _ = write!(said, ", {samples} in {:.1} s", self.span().as_secs_f64());
         }
         said
     }
@@ -348,7 +348,7 @@ impl Report {
     #[must_use]
     pub fn no_verdict(&self) -> String {
         let why = if self.samples.len() < 2 {
-            "one look does not tell what moves (--samples 3)"
+            "one sample does not tell what moves (--samples 3)"
         } else if self.undecided.is_empty() {
             NOTHING_TOLD
         } else {

@@ -1,15 +1,15 @@
-//! Several looks at the same ranks: what moves, what is stuck, what runs in circles.
+//! Compares several samples of the same ranks: what moves, what is stuck, and what loops.
 //!
-//! | seen in all looks | processor time | motion |
+//! | in all samples | CPU time | motion |
 //! |---|---|---|
 //! | the same wait, called from the same lines | little | [`Motion::Stuck`] |
 //! | the same wait, called from the same lines | more | [`Motion::Spinning`] |
 //! | the same function of the user, called from the same lines | little, and the same place below | [`Motion::Stuck`] |
-//! | the same function of the user, called from the same lines | else | [`Motion::Looping`] |
+//! | the same function of the user, called from the same lines | more, or another place below | [`Motion::Looping`] |
 //! | anything else | any | [`Motion::Moving`] |
 //!
-//! A wait that is begun again and again on the same line looks like one wait: two looks do not tell them apart, and
-//! what is built on this ([`crate::verdict`]) must not forget it.
+//! Repeated waits on the same line cannot be distinguished from one long wait. Rules that use motions ([`crate::verdict`]) have to
+//! allow for that.
 
 mod boundary;
 mod children;
@@ -39,146 +39,146 @@ pub use work::Work;
 /// All ranks at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
-    /// How long after the first look.
+    /// The time since the first sample.
     pub at: Duration,
     /// What was seen.
     pub snapshot: Snapshot,
 }
 
-/// Looks with the frames that they speak of.
+/// Samples, with the table of their frames.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Recording {
-    /// Every frame that was seen.
+    /// The frames of all samples.
     pub frames: Frames,
-    /// The looks, the first one first.
+    /// The samples, the first one first.
     pub samples: Vec<Sample>,
 }
 
-/// What a thread did between the first and the last look.
+/// How a thread moved between the first and the last sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Motion {
-    /// There was only one look.
+    /// There was only one sample.
     Unknown,
-    /// It stands.
+    /// The thread makes no progress, and uses hardly any CPU time.
     Stuck,
-    /// It waits at one place and uses processor time for it.
+    /// The thread waits at one place, and uses CPU time for that.
     Spinning,
-    /// It stays in one function of the user.
+    /// The thread stays in one function of the user.
     Looping,
-    /// It is somewhere else each time.
+    /// The thread is at different places.
     Moving,
 }
 
-/// Processor time of which a thread that stands may use one part in so many: to wake up and look.
-const LITTLE: u32 = 100;
-/// What a thread uses between two looks because we look at it.
+/// A stuck thread may use the elapsed time divided by this as CPU time, to wake up and test its condition.
+const IDLE_CPU_DIVISOR: u32 = 100;
+/// CPU time that a thread uses from one sample to the next because it is sampled.
 const BY_LOOKING: Duration = Duration::from_millis(2);
 
-/// What was seen of one thread.
+/// One thread over all samples.
 #[derive(Clone, Debug)]
 pub struct Track {
-    /// Its name.
+    /// The name of the thread.
     pub name: String,
-    /// Where it was in each look, and what it did.
+    /// The place and the activity of the thread in each sample.
     pub seen: Vec<(Cut, Activity)>,
-    /// What that amounts to.
+    /// The motion over all samples.
     pub motion: Motion,
-    /// The processor time that it has used between the first and the last look.
+    /// CPU time between the first and the last sample.
     pub cpu: Duration,
 }
 
-/// What was seen of one rank.
+/// One rank over all samples.
 #[derive(Clone, Debug, Default)]
 pub struct RankTrack {
-    /// Its first thread, or where that has ended the first that lives.
+    /// The first living thread.
     pub main: Option<Track>,
-    /// Its other threads, without those that libraries keep for themselves.
+    /// The other threads, without the helper threads of libraries.
     pub others: Vec<Track>,
-    /// Threads of libraries, by what they are known as.
+    /// The number of helper threads, by the name of the helper.
     pub helpers: BTreeMap<&'static str, u32>,
-    /// The processor time that these have used together.
+    /// CPU time of all helper threads.
     pub helping: Duration,
-    /// What processes below it have done.
+    /// Whether descendants of the rank have worked.
     pub below: Work,
-    /// Those of them that were looked at in all looks, by their numbers.
+    /// The descendants that are in all samples, by pid.
     pub children: BTreeMap<i32, ChildTrack>,
-    /// Whether these are all of them.
+    /// Whether `children` has all descendants.
     pub followed: Followed,
-    /// Why nothing was seen of it, in each look; nothing where something was.
+    /// For each sample the reason why the rank was not seen; `None` if it was seen.
     pub missing: Vec<Option<Missing>>,
-    /// Whether threads have come or gone.
+    /// Whether threads have started or exited.
     pub threads: Crew,
 }
 
-/// Whether a rank has kept its threads.
+/// Whether a rank has the same threads in all samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crew {
-    /// The same in all looks.
+    /// The rank has the same threads in all samples.
     #[default]
     Same,
-    /// Some have come or gone.
+    /// Some threads have started or exited.
     Changed,
 }
 
-/// All looks, rank by rank.
+/// All samples, rank by rank.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
-    /// From the first look to the last.
+    /// The time from the first sample to the last.
     pub span: Duration,
-    /// How many looks there were.
+    /// The number of samples.
     pub looks: usize,
-    /// What was seen of each rank.
+    /// Each rank over all samples.
     pub ranks: BTreeMap<Rank, RankTrack>,
-    /// What processes beside the ranks have done.
+    /// Whether processes beside the ranks have worked.
     pub beside: Work,
-    /// Whether their launcher has other jobs.
+    /// Whether the launcher of the ranks has other jobs.
     pub jobs: Jobs,
-    /// Whether jobs of other launchers may take part.
+    /// Whether the job may be connected to jobs of other launchers.
     pub neighbors: Neighbors,
 }
 
-/// What jobs of other launchers do that a job can be joined with.
+/// What the jobs of other launchers do to which a job may be connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Neighbors {
-    /// It can be joined with none.
+    /// The program cannot connect its job to another.
     #[default]
     Strangers,
-    /// It can be: those that are to be seen wait, and others may be on other machines.
+    /// The job may be connected. The other jobs of this node wait, and there may be jobs on other nodes.
     Idle,
-    /// It can be, and they are at work.
+    /// The job may be connected, and other jobs of this node work.
     AtWork,
 }
 
 /// Whether a job is the only one of its launcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Jobs {
-    /// It is.
+    /// There is no other job.
     #[default]
     One,
-    /// There are others, which it has perhaps spawned, and whose messages it may wait for.
+    /// There are other jobs. The job may have spawned them, and may wait for their messages.
     Several,
 }
 
-/// Ranks of which the same was seen in all looks.
+/// Ranks that did the same in all samples.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// Who.
+    /// The ranks.
     pub ranks: RankSet,
-    /// Where they were at the last look, outermost first.
+    /// The stack of the ranks in the last sample, outermost frame first.
     pub frames: Vec<FrameId>,
-    /// What they did then; nothing of ranks that could not be seen.
+    /// The activity of the ranks in the last sample, or why they were not seen.
     pub activity: Result<Activity, Missing>,
-    /// What they did over time.
+    /// The motion of the ranks over all samples.
     pub motion: Motion,
-    /// The processor time that all of them have used.
+    /// CPU time of all ranks together.
     pub cpu: Duration,
-    /// Lines of the user's innermost function on which they were seen, ascending.
+    /// Lines of the user's innermost function on which the ranks were seen, ascending.
     pub lines: Vec<u32>,
 }
 
 impl Recording {
-    /// Looks at it as a whole.
+    /// Compares the samples.
     #[must_use]
     pub fn observe(&self, boundary: Boundary) -> Observation {
         observe(&self.frames, &self.samples, boundary)
@@ -190,7 +190,7 @@ impl Recording {
         self.samples.push(Sample { at, snapshot });
     }
 
-    /// Whether every frame that a stack means is there: of a recording that somebody else has written.
+    /// Returns true if the table has every frame of the stacks. A recording from another program may lack some.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let mut snapshots = self.samples.iter().map(|it| &it.snapshot);
@@ -198,7 +198,7 @@ impl Recording {
     }
 }
 
-/// Follows each thread of each rank through all looks.
+/// Compares samples, thread by thread.
 #[must_use]
 pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Observation {
     let span = samples.last().map_or(Duration::ZERO, |last| last.at);
@@ -249,7 +249,7 @@ fn follow(
         match look {
             Some(Seen::Threads(seen)) => {
                 track.missing.push(None);
-                // What has ended is nowhere, and what its process does, the others do.
+                // An exited thread has no stack. The other threads do the work of its process.
                 let living = |thread: &&Thread| thread.activity != Activity::Ended;
                 for thread in seen.iter().filter(living) {
                     first = first.or(Some(thread.tid));
@@ -302,7 +302,7 @@ impl Track {
         }
     }
 
-    /// What it waits in, if that was the same in all looks.
+    /// The call that the thread waits in, if it is the same in all samples.
     #[must_use]
     pub fn wait(&self) -> Option<&known::Known> {
         let (cut, _) = self.seen.last()?;
@@ -310,8 +310,8 @@ impl Track {
         cut.wait.as_ref().filter(|_| stands)
     }
 
-    /// For what it waits: the kernel knows of a wait for a limited time, and of a lock in shared memory, what the name of the
-    /// function does not tell.
+    /// The kind of event that the thread waits for. The kernel knows about time limits and locks in shared memory, which the name
+    /// of the function does not show.
     #[must_use]
     pub fn waits_for(&self) -> Option<Kind> {
         let kind = self.wait()?.kind;
@@ -323,13 +323,13 @@ impl Track {
             Kind::Lock | Kind::Condition | Kind::Semaphore | Kind::Join if is(Wait::Timed) => {
                 Kind::Sleep
             }
-            // The end of a thread is told in a way in which that of a process could be.
+            // A join is excluded: the kernel signals the exit of a thread through a futex that looks shared.
             Kind::Lock | Kind::Condition | Kind::Semaphore if is(Wait::Shared) => Kind::Shared,
             kind => kind,
         })
     }
 
-    /// What it did in all looks, if that was the same.
+    /// The activity of the thread, if it is the same in all samples.
     #[must_use]
     pub fn activity(&self) -> Option<Activity> {
         let (_, last) = self.seen.last()?;
@@ -339,14 +339,14 @@ impl Track {
             .then_some(*last)
     }
 
-    /// Where it was at last.
+    /// The stack of the thread in the last sample.
     #[must_use]
     pub fn frames(&self) -> &[FrameId] {
         self.seen.last().map_or(&[], |(cut, _)| &cut.frames)
     }
 }
 
-/// The processor time between the first look at a thread and the last.
+/// CPU time between the first sample of a thread and the last.
 fn used(seen: &[&Thread]) -> Duration {
     match (seen.first(), seen.last()) {
         (Some(first), Some(last)) => last.cpu.saturating_sub(first.cpu),
@@ -354,17 +354,17 @@ fn used(seen: &[&Thread]) -> Duration {
     }
 }
 
-/// Whether a thread that stands could have used this much.
+/// Returns whether a stuck thread could have used this much CPU time.
 fn little(cpu: Duration, span: Duration, looks: usize) -> Use {
     let steps = u32::try_from(looks.saturating_sub(1)).unwrap_or(u32::MAX);
-    if cpu <= (span / LITTLE).saturating_add(BY_LOOKING.saturating_mul(steps)) {
+    if cpu <= (span / IDLE_CPU_DIVISOR).saturating_add(BY_LOOKING.saturating_mul(steps)) {
         Use::Little
     } else {
         Use::More
     }
 }
 
-/// How much processor time a thread has used.
+/// How much CPU time a thread has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Little,
@@ -389,7 +389,7 @@ fn motion(frames: &Frames, seen: &[(Cut, Activity)], cpu: Use) -> Motion {
 }
 
 impl Observation {
-    /// Ranks of which the same was seen, the largest class first.
+    /// The classes of ranks that did the same, the largest class first.
     #[must_use]
     pub fn classes(&self, frames: &Frames) -> Vec<Class> {
         let mut classes = BTreeMap::new();
@@ -428,7 +428,7 @@ impl Track {
             Some((cut, activity)) => (Some(cut.place(frames)), *activity),
             None => (None, Activity::Running),
         };
-        // A library that polls is now in a call and now not: that is no difference between two ranks.
+        // A library that polls is in a system call in some samples only: that is no difference between two ranks.
         let activity = match self.motion {
             Motion::Spinning => Activity::Running,
             _ => activity,

@@ -1,18 +1,19 @@
-//! A debug session: it owns the commands of a user, has the agents carry them out, and makes one reply of what they answer.
+//! A debug session owns the commands of a user. It sends each command to the agents, and merges their answers into one reply.
 //!
-//! A command is for some ranks. Each agent is told which of them are its own; their answers merge as they come. A command ends,
-//! and its reply leaves, when every agent has answered or will not. Of each rank that nobody has answered for, the reply says
-//! why: no rank is lost on the way.
+//! A command is for a set of ranks. Each agent gets the ranks of its own node. The session merges the answers as they arrive. A
+//! command ends with its reply when every agent has answered, or was given up. The reply has every rank: one without an answer
+//! is *missing*, with the reason.
 //!
-//! | an agent that is waited for | its ranks are |
+//! | an agent with an outstanding answer | its ranks are |
 //! |---|---|
-//! | answers | answered; of those that it leaves out, *silent* |
+//! | answers | answered; ranks that the answer leaves out are *silent* |
 //! | refuses | *refused* |
-//! | is lost, or answers what it was not asked | *lost*, for every command |
+//! | is lost, or sends an answer that it was not asked for | *lost*, in every command |
 //! | sends nothing for [`SILENCE`], or the command takes longer than [`LONGEST`] | *silent* |
 //!
-//! What an agent answers too late, or to a command that was cancelled, is dropped, which [`Output::Dropped`] says. Hosts give
-//! inputs, and the time with each; [`Session::deadline`] says when the next one is due even if nothing happens.
+//! The session drops an answer that comes too late, or after its command was cancelled, and reports that with
+//! [`Output::Dropped`]. The host gives each input with the time. [`Session::deadline`] is the time of the next
+//! [`Input::Tick`].
 
 mod schedule;
 #[cfg(test)]
@@ -35,94 +36,94 @@ use crate::{
 
 pub use self::schedule::{LEAST_BETWEEN, MAX_SAMPLES, Plan, Samples, Schedule};
 
-/// How long an agent may send nothing. One file of debug information may take it long to read.
+/// How long an agent may send nothing. Reading one file of debug information can take an agent long.
 pub const SILENCE: Duration = Duration::from_secs(60);
-/// How long a command may take, whatever signs of life come.
+/// How long a command may take, even if signs of life come.
 pub const LONGEST: Duration = Duration::from_secs(3600);
-/// Commands that are carried out at once.
+/// Active commands of one session.
 pub const MAX_COMMANDS: usize = 64;
 /// Agents of one session.
 pub const MAX_AGENTS: usize = 1 << 20;
 
-/// What a session is told.
+/// What happened.
 #[derive(Debug)]
 pub enum Input {
-    /// The agent of a node is there.
+    /// The agent of a node has connected.
     Joined {
         /// Its node.
         node: NodeId,
         /// The name of its host.
         host: String,
     },
-    /// An agent is gone: its process has ended, or its link is closed.
+    /// The process of an agent has exited, or its link is closed.
     Lost(NodeId),
-    /// An agent has said something.
+    /// An agent has sent a message.
     Message(NodeId, FromAgent),
-    /// The user does not want to wait any longer.
+    /// The user has cancelled a command.
     Cancel(CommandId),
-    /// The time has come that [`Session::deadline`] gave.
+    /// The time of [`Session::deadline`] has come.
     Tick,
 }
 
-/// What a session wants.
+/// What the host does next.
 #[derive(Debug)]
 pub enum Output {
-    /// Tell an agent something.
+    /// Send a message to an agent.
     Send(NodeId, ToAgent),
-    /// Close the link to an agent: it is not to be trusted.
+    /// Close the link to an agent that cannot be trusted.
     Close(NodeId, Fault),
-    /// A command is over.
+    /// Give the user the reply to a command, which is over.
     Reply(Reply),
-    /// An answer was dropped.
+    /// Log that an answer was dropped.
     Dropped {
-        /// Whose.
+        /// The node of the agent.
         node: NodeId,
-        /// To which command.
+        /// The command that the answer is for.
         id: CommandId,
         /// Why.
         why: Dropped,
     },
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Reply {
-    /// Which command.
+    /// The command.
     pub id: CommandId,
-    /// What the agents have answered. In samples and stacks, the missing ranks are marked as well.
+    /// The merged answers of the agents. Samples and stacks mark the missing ranks as well.
     pub answer: Partial,
-    /// Ranks of which no agent has answered anything, by the reason.
+    /// Ranks without an answer, by the reason.
     pub missing: BTreeMap<Missing, RankSet>,
 }
 
 /// Why an answer was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// The command is over: it was answered without this agent, or cancelled.
+    /// The command is over: its reply went out without this agent, or the user cancelled it.
     Over,
-    /// The command goes on, but this agent is not waited for any more: it was silent for too long, or has answered already.
+    /// The command goes on without this agent, which was silent for too long or has answered before.
     Late,
 }
 
-/// Why there is no command.
+/// Why a session refuses a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There are [`MAX_COMMANDS`] already.
-    #[error("{MAX_COMMANDS} commands are being carried out")]
+    /// [`MAX_COMMANDS`] commands are active.
+    #[error("{MAX_COMMANDS} commands are active")]
     Full,
 }
 
-/// Where a rank of the target is.
+/// Where the process of a rank is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// On the node of an agent.
     At(NodeId, Proc),
-    /// Nowhere where it can be looked at.
+    /// Out of the reach of every agent.
     Nowhere(Missing),
 }
 
 impl Place {
-    /// Where the ranks of a target are that was found on the host of this agent.
+    /// The places of the ranks of a target, which was found on the node `here`.
     #[must_use]
     pub fn of_target(target: &Target, here: NodeId) -> BTreeMap<Rank, Self> {
         let place = |proc: &crate::target::Proc| match &proc.place {
@@ -130,7 +131,7 @@ impl Place {
                 let pid = proc.pid;
                 Self::At(here, Proc { pid, started })
             }
-            // It was not there when it was looked for: who has its number now is somebody else.
+            // The process had exited before the search, so its pid may be that of another process.
             Whereabouts::Gone => Self::Nowhere(Missing::Gone),
             Whereabouts::Unproved => Self::Nowhere(Missing::Unproved),
             Whereabouts::On(host) => Self::Nowhere(Missing::Elsewhere(host.clone())),
@@ -162,17 +163,17 @@ enum Link {
     Lost,
 }
 
-/// A command that is being carried out.
+/// An active command.
 #[derive(Debug)]
 struct Command {
     answer: Partial,
     missing: BTreeMap<Missing, RankSet>,
     waiting: BTreeMap<NodeId, Waiting>,
-    /// When it ends, whoever has not answered.
+    /// When the command ends even if answers are outstanding.
     end: Time,
 }
 
-/// An agent that is waited for.
+/// An agent with an outstanding answer.
 #[derive(Debug)]
 struct Waiting {
     ranks: RankSet,
@@ -182,13 +183,13 @@ struct Waiting {
 }
 
 impl Session {
-    /// No agents and no ranks.
+    /// A session without agents and ranks.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Follows these ranks from now on. Each agent is told which of them are on its node.
+    /// Follows these ranks from now on, and sends each agent the ranks of its node.
     pub fn follow(&mut self, places: BTreeMap<Rank, Place>) {
         self.places = places;
         let mut of_agents: BTreeMap<NodeId, BTreeMap<Rank, Proc>> = BTreeMap::new();
@@ -210,16 +211,16 @@ impl Session {
         }
     }
 
-    /// Every rank that is followed.
+    /// The followed ranks.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         self.places.keys().copied().collect()
     }
 
-    /// Begins a command for those of some ranks that are followed.
+    /// Begins a command for those of `ranks` that the session follows.
     ///
     /// # Errors
-    /// There are too many.
+    /// [`MAX_COMMANDS`] commands are active.
     pub fn command(
         &mut self,
         now: Time,
@@ -280,12 +281,12 @@ impl Session {
         self.finish();
     }
 
-    /// What it wants next.
+    /// The next step for the host.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When it is to be given [`Input::Tick`], if nothing happens before.
+    /// When to give [`Input::Tick`]; `None` if no answer is outstanding.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let commands = self.commands.values();
@@ -297,12 +298,12 @@ impl Session {
             .min()
     }
 
-    /// A node whose agent was lost may have another one, which knows nothing yet.
+    /// Takes in the agent of a node. It may replace a lost agent, and knows nothing yet.
     fn join(&mut self, node: NodeId, host: String) {
         if self.agents.len() >= MAX_AGENTS && !self.agents.contains_key(&node) {
             return;
         }
-        // What the one before was asked, this one has not heard.
+        // The new agent has not got the commands of the one before.
         self.lose(node);
         let state = Link::Up;
         self.agents.insert(node, Agent { host, state });
@@ -326,12 +327,12 @@ impl Session {
         }
     }
 
-    /// Why nothing is to be had of an agent.
+    /// Why an agent cannot answer; `None` if it can.
     fn lost(&self, node: NodeId) -> Option<Missing> {
         match self.agents.get(&node) {
             Some(agent) if agent.state == Link::Up => None,
             Some(agent) => Some(Missing::AgentLost(agent.host.clone())),
-            // There never was one: nobody knows its name.
+            // No agent of this node has ever connected, so the name of its host is not known.
             None => Some(Missing::AgentLost(node.to_string())),
         }
     }
@@ -339,7 +340,7 @@ impl Session {
     fn hear(&mut self, now: Time, node: NodeId, message: FromAgent) {
         let up = self.agents.get(&node);
         let Some(host) = up.filter(|agent| agent.state == Link::Up) else {
-            // What it has said before its end may come after that.
+            // A message that the agent sent before it was lost may arrive later.
             return;
         };
         let host = host.host.clone();
@@ -382,7 +383,7 @@ impl Session {
         }
     }
 
-    /// Says of an answer, and not of a sign of life, that it was dropped.
+    /// Reports a dropped answer. A late sign of life is dropped without a report.
     fn drop_answer(&mut self, node: NodeId, id: CommandId, message: &FromAgent, why: Dropped) {
         if matches!(message, FromAgent::Done { .. } | FromAgent::Refused { .. }) {
             self.outputs.push_back(Output::Dropped { node, id, why });
@@ -407,7 +408,7 @@ impl Session {
         }
     }
 
-    /// Gives up agents whose time is over.
+    /// Gives up the agents whose deadline has passed.
     fn expire(&mut self, now: Time) {
         for (&id, command) in &mut self.commands {
             let end = command.end;
@@ -417,14 +418,14 @@ impl Session {
             for node in late {
                 let host = self.agents.get(&node).map(|agent| agent.host.clone());
                 command.give_up(node, &Missing::AgentSilent(host.unwrap_or_default()));
-                // Others may need it for what nobody waits for any more.
+                // Nobody waits for the answer any more, and the agent may be needed for other commands.
                 let cancel = ToAgent::Cancel(id);
                 self.outputs.push_back(Output::Send(node, cancel));
             }
         }
     }
 
-    /// Ends the commands in which nobody is waited for.
+    /// Ends the commands without outstanding answers.
     fn finish(&mut self) {
         let over = self.commands.iter();
         let over = over.filter(|(_, command)| command.waiting.is_empty());
@@ -446,7 +447,7 @@ impl Session {
 }
 
 impl Command {
-    /// Waits for an agent no longer, for this reason.
+    /// Gives up an agent, whose ranks are missing for this reason.
     fn give_up(&mut self, node: NodeId, why: &Missing) {
         if let Some(waiting) = self.waiting.remove(&node) {
             self.miss(waiting.ranks, why);
@@ -461,7 +462,7 @@ impl Command {
     }
 }
 
-/// The answer before anybody has answered.
+/// The merged answer before any agent has answered.
 fn nothing(action: Action) -> Partial {
     match action {
         Action::Sample(Extent::Children | Extent::Everybody) => {

@@ -1,8 +1,8 @@
-//! Who keeps the others waiting: a careful verdict on looks over time.
+//! Judges from several samples which ranks keep the others waiting.
 //!
-//! Nothing is said on one look, nor when anything moves that matters, nor on a wait that was seen for less than the
-//! rule asks. What cannot be told from a slow program in the time that was looked is not said. The rules are a table
-//! ([`rules`]); docs/verdicts.md has them in words, and how often they were right and wrong.
+//! There is no verdict on one sample, on a job in which anything of importance moves, or on a wait that is shorter than the rule
+//! requires. There is also none if the samples could be those of a slow program. The rules are a table ([`rules`]).
+//! docs/verdicts.md explains them, and says how often they were right and wrong.
 
 mod below;
 mod outlook;
@@ -34,34 +34,34 @@ pub use self::{
     rules::{Confidence, RuleId},
 };
 
-/// One thing that may be wrong.
+/// A statement about what may be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Which rule speaks.
+    /// The rule that the verdict follows from.
     pub rule: RuleId,
-    /// How sure it is.
+    /// The confidence of the verdict.
     #[serde(rename = "sureness")]
     pub confidence: Confidence,
-    /// What was seen and what it means, as a sentence without a full stop.
+    /// The observation and its meaning, as a sentence without a full stop.
     pub sentence: String,
-    /// What it is founded on.
+    /// The evidence.
     pub cites: Vec<Cite>,
 }
 
-/// What was seen of some ranks in some looks.
+/// Evidence: what some ranks did in some samples.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cite {
-    /// Who; the frames are those of the first of them.
+    /// The ranks.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub ranks: RankSet,
-    /// The processes below these ranks that did it, ascending; none where the ranks themselves did.
+    /// The pids of the descendants of these ranks that did it, ascending; empty if the ranks did it themselves.
     #[serde(default)]
     pub processes: Vec<i32>,
-    /// In which looks, from 0.
+    /// The numbers of the samples, from 0.
     pub samples: Vec<usize>,
-    /// Where, outermost first; nothing of a rank that has ended.
+    /// The stack of the first of the ranks, outermost frame first; empty for exited ranks.
     pub frames: Vec<FrameId>,
-    /// What the thread did.
+    /// The activity of the thread; `None` for exited ranks.
     pub activity: Option<Activity>,
 }
 
@@ -74,7 +74,7 @@ fn from_text<'de, D: serde::Deserializer<'de>>(from: D) -> Result<RankSet, D::Er
     text.parse().map_err(serde::de::Error::custom)
 }
 
-/// What may be wrong with a job, the surest first; nothing for most.
+/// The verdicts on a job, the one with the highest confidence first. Most jobs get none.
 #[must_use]
 pub fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
     let mut verdicts = within::judge(frames, all);
@@ -83,13 +83,13 @@ pub fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
     let of_job = holding(all, &stances)
         .find(|held| is_met(held.need, all))
         .map(|held| verdict(frames, all, held));
-    // That a rank is behind its lock is not said twice.
+    // A verdict on the locks of a rank makes this one redundant.
     verdicts.extend(of_job.filter(|it| it.rule != RuleId::BehindLock || explained.is_empty()));
     verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.confidence));
     verdicts
 }
 
-/// What each rank does for its job, and how it waits.
+/// The role of each rank in its job, and how the rank waits.
 type Stances = BTreeMap<Rank, (Role, Manner)>;
 
 fn stances(all: &Observation) -> Stances {
@@ -99,7 +99,7 @@ fn stances(all: &Observation) -> Stances {
         .collect()
 }
 
-/// A rule that holds, if it was seen long enough.
+/// A rule that holds if the samples are enough for it.
 struct Held {
     rule: &'static Rule,
     need: &'static Need,
@@ -107,9 +107,9 @@ struct Held {
     odd: Vec<(Rank, Role)>,
 }
 
-/// The rules that hold of a job, in their order.
+/// The rules that hold for a job, in the order of the table.
 fn holding<'a>(all: &'a Observation, stances: &'a Stances) -> impl Iterator<Item = Held> + 'a {
-    // The messages that ranks wait for may come from a job that they have spawned.
+    // The ranks may wait for messages from a job that they have spawned.
     let is_alone = all.jobs == Jobs::One && all.beside == Work::Idle;
     rules::OF_JOBS
         .iter()
@@ -123,8 +123,8 @@ fn hold(rule: &'static Rule, all: &Observation, stances: &Stances) -> Option<Hel
         Odd::Nobody(_) | Odd::DifferentCalls | Odd::Absent => &[],
     };
     let (mut waiting, mut odd) = (Vec::new(), Vec::new());
-    // Who is joined with another job may have had a message from there between two looks, as who polls may, and may get one
-    // while that is at work.
+    // A rank that is connected to another job may have received a message from it between two samples, as a polling rank may. It
+    // may still receive one while the other job works.
     let mut manner = match all.neighbors {
         Neighbors::AtWork if rule.is_of_messages() => return None,
         Neighbors::Idle if rule.is_of_messages() => Manner::Polling,
@@ -195,7 +195,7 @@ fn is_met(need: &Need, all: &Observation) -> bool {
     all.looks >= need.looks && all.span >= need.span
 }
 
-/// In how many different calls ranks wait.
+/// The number of different calls in which ranks wait.
 fn calls(all: &Observation, ranks: &[(Rank, Role)]) -> usize {
     let mut names: Vec<&str> = ranks
         .iter()

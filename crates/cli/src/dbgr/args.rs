@@ -188,12 +188,12 @@ pub(super) enum MessageForm {
 /// How often it is looked.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Sampling {
-    /// How often to look. If nothing else is said, `stacks` looks once, and `report` for as long as a verdict needs: 2 s, or
-    /// up to 15 s where more could be told then. 1000 looks are the most. From two looks on it is said what moves, what is stuck and what may be wrong
+    /// How many samples to take, at most 1000. By default, `stacks` takes one, and `report` takes what a verdict needs: 2 s, or
+    /// up to 15 s if that can tell more. Two samples or more also show what moves, what is stuck and what may be wrong
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SAMPLES)))]
     samples: Option<u32>,
-    /// From one look to the next: seconds, or a number with ms, s, m or h. 1s if nothing else is said, and what suits a
-    /// verdict for `report`
+    /// Time from one sample to the next: seconds, or a number with ms, s, m or h. By default 1s, and for `report` what suits a
+    /// verdict
     #[arg(long, value_name = "TIME", value_parser = time)]
     every: Option<Duration>,
 }
@@ -418,13 +418,13 @@ mod tests {
               Say how the job was found, and look at nothing
 
           --samples <N>
-              How often to look. If nothing else is said, `stacks` looks once, and `report` for as long
-              as a verdict needs: 2 s, or up to 15 s where more could be told then. 1000 looks are the
-              most. From two looks on it is said what moves, what is stuck and what may be wrong
+              How many samples to take, at most 1000. By default, `stacks` takes one, and `report` takes
+              what a verdict needs: 2 s, or up to 15 s if that can tell more. Two samples or more also
+              show what moves, what is stuck and what may be wrong
 
           --every <TIME>
-              From one look to the next: seconds, or a number with ms, s, m or h. 1s if nothing else is
-              said, and what suits a verdict for `report`
+              Time from one sample to the next: seconds, or a number with ms, s, m or h. By default 1s,
+              and for `report` what suits a verdict
 
           --full
               Show every frame and every stack, also inside of libraries

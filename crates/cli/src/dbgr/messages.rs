@@ -80,7 +80,7 @@ have put it there to have us write somewhere else.",
 const INTERRUPTED: Kind = Kind {
     id: "dbgr/interrupted",
     severity: Severity::Note,
-    explanation: "Ctrl-C between two looks ends the looking: what was seen until then is printed, and the exit code is 130.",
+    explanation: "Ctrl-C between two samples ends the command: it prints what was seen until then, and its exit code is 130.",
 };
 const HANG: Kind = Kind {
     id: "watch/hang",
@@ -106,7 +106,7 @@ name of a job with `@`. A report that was written before is opened by a browser,
 const NOBODY: Kind = Kind {
     id: "watch/nobody",
     severity: Severity::Error,
-    explanation: "In two looks one after the other, none of the job's ranks was one that may be looked at and that is proved to be a rank. \
+    explanation: "In two samples in a row, no rank was both known to be a rank and one that you may look at. \
 What is said before this says why.",
 };
 
@@ -242,18 +242,18 @@ pub(super) fn not_written(path: &Path, why: &NotWritten) -> Message {
     }
 }
 
-/// Somebody has had enough; how many looks were planned, where that was known.
-pub(super) fn interrupted(looks: usize, planned: Option<u32>) -> Message {
+/// The user has ended the sampling by Ctrl-C. `planned` is `None` if the number of samples was not known beforehand.
+pub(super) fn interrupted(samples: usize, planned: Option<u32>) -> Message {
     let of = planned.map_or_else(String::new, |planned| format!(" of {planned}"));
-    let noun = if planned.map_or(looks == 1, |planned| planned == 1) {
-        "look"
+    let noun = if planned.map_or(samples == 1, |planned| planned == 1) {
+        "sample"
     } else {
-        "looks"
+        "samples"
     };
-    let were = if looks == 1 { "was" } else { "were" };
+    let were = if samples == 1 { "was" } else { "were" };
     Message::new(
         &INTERRUPTED,
-        format!("interrupted: {looks}{of} {noun} {were} taken"),
+        format!("interrupted: {samples}{of} {noun} {were} taken"),
     )
 }
 
@@ -410,9 +410,9 @@ mod tests {
       page:    `hang.html`
     warning: for 1 min some ranks have waited: the job may hang
     warning: the time limit ends the job in 4 s
-    note: interrupted: 2 of 5 looks were taken
-    note: interrupted: 1 of 5 looks was taken
-    note: interrupted: 1 look was taken
+    note: interrupted: 2 of 5 samples were taken
+    note: interrupted: 1 of 5 samples was taken
+    note: interrupted: 1 sample was taken
     error: `abc` is neither a process number, nor a job, nor a command of `dbgr`
       help: `dbgr PID` looks at a launcher or a rank, `dbgr --name 'abc'` at your processes of that name; `dbgr --help` has the commands
     error: `dbgr-7.html` is neither a process number, nor a job, nor a command of `dbgr`

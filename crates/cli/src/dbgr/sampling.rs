@@ -1,7 +1,7 @@
-//! Looking several times, and `dbgr verdict`, which says what that amounts to.
+//! Takes several samples; and `dbgr verdict`, which prints what they mean.
 //!
-//! It is what tests and whoever works on the rules want: classes and verdicts of processes that are named one by one,
-//! or the looks themselves as JSON. Finding a job and a picture of it belong to the other commands.
+//! `dbgr verdict` is for tests and for work on the rules. It prints the classes and verdicts of processes that the command line
+//! names one by one, or the samples as JSON. The other commands find jobs and draw stacks.
 
 use std::{collections::BTreeMap, fmt::Write as _, num::ParseIntError, sync::Arc, time::Duration};
 
@@ -24,16 +24,16 @@ use crate::values::time;
 /// `dbgr verdict`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
-    /// How often to look
+    /// How many samples to take
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SAMPLES)))]
     samples: u32,
-    /// From one look to the next: seconds, or a number with ms, s, m or h
+    /// Time from one sample to the next: seconds, or a number with ms, s, m or h
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = time)]
     every: Duration,
-    /// Say what was seen instead, as JSON
+    /// Print the samples as JSON instead
     #[arg(long)]
     json: bool,
-    /// Processes, with their ranks or in the order of these
+    /// Processes, each with its rank, or in the order of ranks
     #[arg(required = true, value_name = "[RANK=]PID", value_parser = parse_proc)]
     procs: Vec<(Option<Rank>, Pid)>,
 }
@@ -46,7 +46,7 @@ fn parse_proc(word: &str) -> Result<(Option<Rank>, Pid), ParseIntError> {
     Ok((rank, Pid::from_raw(pid.parse()?)))
 }
 
-/// Looks, and says what that amounts to.
+/// Runs `dbgr verdict`, and returns the exit code.
 pub(super) fn verdict(args: &Args) -> u8 {
     let mut procs = BTreeMap::new();
     for &(rank, pid) in &args.procs {
@@ -74,18 +74,18 @@ pub(super) fn verdict(args: &Args) -> u8 {
     local.follow_places(procs.into_iter().map(place).collect());
     let (recording, ended, _) = take(plan, &mut local);
     if args.json {
-        // Nothing in it can fail to be text.
+        // A recording has nothing that JSON cannot express.
         let json = serde_json::to_string(&recording).unwrap_or_default();
         return ended.code(super::print(&format!("{json}\n")));
     }
     ended.code(super::print_clean(&text(&recording)))
 }
 
-/// Takes samples of the ranks that are followed, as often as is planned; how long that took without the time between them.
+/// Takes samples of the followed ranks as planned. Also returns the time that the samples took, without the time between them.
 pub(super) fn take(plan: Plan, local: &mut Local) -> (Recording, Ended, Duration) {
     let mut recording = Recording::default();
     let mut looking = Duration::ZERO;
-    // Before the first sample has come there is nothing to print, and who interrupts us ends us.
+    // Before the first sample is complete there is nothing to print, so an interrupt ends the program.
     let mut breaks = Breaks::None;
     let extent = if plan.is_single() {
         Extent::Children
@@ -114,17 +114,17 @@ pub(super) fn take(plan: Plan, local: &mut Local) -> (Recording, Ended, Duration
     (recording, ended, looking)
 }
 
-/// How looking has come to its end.
+/// Why no further sample is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// All looks were taken.
+    /// All samples of the plan were taken.
     AsPlanned,
     /// By Ctrl-C, after one look at least.
     Interrupted,
 }
 
 impl Ended {
-    /// The exit code, where that of printing what there is was this.
+    /// The exit code of the program, if printing gave the exit code `printed`.
     pub(super) const fn code(self, printed: u8) -> u8 {
         match (self, printed) {
             (Self::Interrupted, exit::SUCCESS) => INTERRUPTED,
@@ -136,17 +136,17 @@ impl Ended {
 /// 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// The time between looks, which Ctrl-C ends.
+/// The waits between samples, which Ctrl-C ends.
 enum Breaks {
-    /// There was none yet.
+    /// There was no wait yet.
     None,
     Some(Loop),
-    /// The signal cannot be waited for: it ends us as it always does.
+    /// The program cannot wait for the signal, which ends it as usual.
     Deaf,
 }
 
 impl Breaks {
-    /// Waits, and lets go meanwhile those who were late to stop.
+    /// Waits, and in the meantime releases threads that were late to stop.
     fn wait(&mut self, until: Time) -> Ended {
         if let Self::None = self {
             *self = Loop::new(&[Signal::INT]).map_or(Self::Deaf, Self::Some);
@@ -167,15 +167,15 @@ impl Breaks {
                 match event {
                     Event::Signal(info) if info.signal == Signal::INT => return Ended::Interrupted,
                     Event::Deadline => return Ended::AsPlanned,
-                    // Who was late stands now.
+                    // A thread that was late has stopped now.
                     Event::Signal(_) | Event::Readable(_) | Event::Writable(_) => {}
                 }
             }
         }
     }
 
-    /// From now on the signal ends us again. One that came during the last look is taken first: it would end us before
-    /// anything is printed.
+    /// Gives the signal its default action again. A signal that came during the last sample is taken first, because otherwise it
+    /// would end the program before anything is printed.
     fn end(mut self) -> Ended {
         if let Self::None = self {
             return Ended::AsPlanned;
@@ -189,7 +189,7 @@ impl Breaks {
     }
 }
 
-/// Classes, one a line, and the verdicts.
+/// The classes, one per line, and the verdicts.
 fn text(recording: &Recording) -> String {
     let all = recording.observe(Boundary::Known);
     let mut text = String::new();
@@ -217,7 +217,7 @@ fn line(frames: &Frames, class: &Class) -> String {
         .filter(own)
         .map(|(at, &id)| {
             let frame = frames.get(id);
-            // Of the innermost one the name that people know.
+            // The innermost frame gets the name that users know.
             match known::known(frame, Position::Inner).filter(|_| at == last) {
                 Some(known) => known.name,
                 None => frame.function.clone().unwrap_or_else(|| "??".into()),

@@ -377,7 +377,7 @@ fn what_was_found_in_every_form() {
         .arg(&page);
     trial.sandbox.run(&mut command).expect_code(0);
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains("3 looks"), "{page}");
+    assert!(page.contains("3 samples"), "{page}");
     assert!(page.contains("wait_here") && page.ends_with("</html>\n"));
     let mut command = trial.sandbox.command(dbgr());
     command.args(["report", &pid, "-o", "/nowhere/hang.html"]);
@@ -417,18 +417,18 @@ fn who_has_seen_enough_gets_what_there_is() {
     let mut command = trial.sandbox.command(dbgr());
     command.args([&job.pid.to_string(), "--samples=1000", "--every=1h"]);
     let looking = trial.sandbox.start(&mut command);
-    // Between the looks it waits for the signal, and blocks it: before, that would end it.
+    // Between the samples it waits for the signal, and blocks it: before, that would end it.
     let blocks = || {
         let status = fs::read_to_string(format!("/proc/{}/status", looking.pid)).unwrap();
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
         let blocked = u64::from_str_radix(blocked.unwrap().trim(), 16).unwrap();
         (blocked & 2 != 0).then_some(())
     };
-    eventually(DEADLINE, blocks).expect("it waits for the next look");
+    eventually(DEADLINE, blocks).expect("it waits for the next sample");
     looking.signal(nix::sys::signal::Signal::SIGINT);
     let ended = looking.end().expect_code(130);
     assert!(ended.out().contains("3 [0-2] main"), "{ended:?}");
-    ended.expect_err(&["note: interrupted: 1 of 1000 looks was taken"]);
+    ended.expect_err(&["note: interrupted: 1 of 1000 samples was taken"]);
     trial.let_go(job);
 }
 

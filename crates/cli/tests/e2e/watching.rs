@@ -128,7 +128,7 @@ fn the_report_comes_before_the_time_limit() {
         .find("error: the job did not end within its time limit")
         .unwrap();
     assert!(warned < ended, "{err}");
-    assert!(err.contains(" looks in "), "{err}");
+    assert!(err.contains(" samples in "), "{err}");
     assert_eq!(pages(&sandbox).len(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! A description that an agent makes: what is known beside stacks, with what ranks were started with.
+//! How an agent makes a description: what it knows beside stacks, and the command lines of ranks.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,18 +14,18 @@ use crate::{
     report::Command,
 };
 
-/// A description that is being made.
+/// The current description.
 #[derive(Debug)]
 pub(super) struct Describing {
-    /// Of whom the command line is still to be read, and of whom it is read now.
+    /// The ranks whose command lines are still to be read; the first one is being read.
     commands: VecDeque<(Rank, Proc)>,
-    /// Of whom the processor is still to be read, and of whom it is read now.
+    /// The threads whose processors are still to be read; the first one is being read.
     processors: VecDeque<(Rank, i32)>,
     made: Description,
 }
 
 impl Agent {
-    /// What is known of some ranks without asking.
+    /// The part of a description that the agent knows without a question.
     pub(super) fn description(&self, ranks: &RankSet) -> Describing {
         let procs = self.chosen(ranks);
         let node = self.node;
@@ -74,7 +74,7 @@ impl Agent {
         match answer {
             Answer::Arguments(arguments, started) => {
                 if let Some((rank, proc)) = describing.commands.pop_front()
-                    // Who has the number of a rank that has ended may have been given a password.
+                    // A process that reuses the pid of a rank may have a password in its command line.
                     && started == Some(proc.started)
                     && let Some(line) = arguments.as_deref().and_then(command_line)
                 {
@@ -100,7 +100,7 @@ impl Agent {
     }
 }
 
-/// The words of a command line with spaces between them, as much as is kept; nothing where there are none.
+/// The words of a command line, joined by spaces and cut to [`MAX_COMMAND`] characters; `None` if there are no words.
 fn command_line(arguments: &[u8]) -> Option<String> {
     let words = String::from_utf8_lossy(arguments);
     let words: Vec<&str> = words.trim_end_matches('\0').split('\0').collect();

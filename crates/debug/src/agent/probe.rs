@@ -1,28 +1,28 @@
-//! One process in one sample: which questions to ask about it, in which order, and what the answers amount to.
+//! Samples one process: which questions to ask about it, in which order, and what the answers mean.
 //!
 //! | state | answer | next |
 //! |---|---|---|
-//! | `Before` | it is not the process that is meant | over: *gone* |
-//! | `Before` | it is, and its code is known | `Listing` |
-//! | `Before` | it is | `Mapping` |
-//! | `Mapping` | none | `Remaining` |
+//! | `Before` | the pid belongs to another process | over: *gone* |
+//! | `Before` | the pid belongs to the process, whose code is known | `Listing` |
+//! | `Before` | the pid belongs to the process, whose code is not known | `Mapping` |
+//! | `Mapping` | no mappings | `Remaining` |
 //! | `Mapping` | the mappings | `Listing`, or `Inspecting` the same thread again |
 //! | `Listing` | the threads | `Inspecting` the first |
-//! | `Inspecting` | it has ended | the next thread |
-//! | `Inspecting` | what it does | `Stopping`, or where nothing reaches it as if it were late |
-//! | `Stopping` | it stands | `Releasing`, after the frames of Python were read |
-//! | `Stopping` | late, or refused; the kernel knows where it sleeps | `Copying` |
+//! | `Inspecting` | the thread has exited | the next thread |
+//! | `Inspecting` | the activity of the thread | `Stopping`; a thread that no signal can reach counts as late |
+//! | `Stopping` | the thread is stopped | `Releasing`, after the frames of Python were read |
+//! | `Stopping` | late, or refused; the kernel knows where the thread sleeps | `Copying` |
 //! | `Stopping` | not permitted | `Tracing` |
-//! | `Releasing`, `Copying` | | unwound: the next thread; `Stopping` again with more of its stack; or `Mapping`, where the stack leads to what was not mapped when we asked |
-//! | `Tracing` | | the next thread |
-//! | `Remaining` | what is left | `After`: *gone*, *zombie* or *not permitted* |
-//! | no thread is left | | `After`; `Remaining` where nothing was seen |
+//! | `Releasing`, `Copying` | any | the next thread; `Stopping` again, if the stack was cut; or `Mapping`, if the stack leads to addresses that were not mapped before |
+//! | `Tracing` | the tracer | the next thread |
+//! | `Remaining` | the state of the process | `After`: *gone*, *zombie* or *not permitted* |
+//! | any | the last thread is done | `After`; `Remaining` if no thread was seen |
 //! | `After` | the same process with the same program | over |
 //! | `After` | another program | `Before`; after [`TRIES`] over: *changed* |
 //!
-//! What a process has mapped is read before its threads are stopped. If it became another program in between, its addresses
-//! mean something else, and names would be given to them all the same. So a sample counts only where the process is after it
-//! what it was before.
+//! The mappings of a process are read before its threads are stopped. If the process executes another program in between, its
+//! addresses mean something else, and would get wrong names. So a sample counts only if the process executes the same program
+//! before and after it.
 
 mod thread;
 
@@ -41,7 +41,7 @@ use crate::{
     unwind::{Capture, Code},
 };
 
-/// How often a process is looked at that becomes another program meanwhile.
+/// Attempts to sample a process that executes another program during the sample.
 const TRIES: u32 = 3;
 use self::thread::Current;
 pub use self::thread::MAX_STACK_COPY;
@@ -49,22 +49,22 @@ pub use self::thread::MAX_STACK_COPY;
 /// What comes after an answer.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Another question.
+    /// Ask another question.
     Ask(Question),
-    /// It was looked at.
+    /// The process is done.
     Done(Seen),
 }
 
-/// A process that is being looked at.
+/// The sample of one process.
 #[derive(Debug)]
 pub(super) struct Probe {
     pid: i32,
-    /// When it was started: another process may have its number now.
+    /// When the process started; the pid may belong to another process now.
     started: u64,
-    /// The number of the agent's own process.
+    /// The pid of the agent.
     own: i32,
     tries: u32,
-    /// A thread of it that lives.
+    /// A living thread of the process.
     through: i32,
     identity: Option<Identity>,
     code: Option<(Code, Option<python::Process>)>,
@@ -72,13 +72,13 @@ pub(super) struct Probe {
     group: Group,
     tids: std::vec::IntoIter<i32>,
     threads: Vec<Thread>,
-    /// Who traces the first thread that we may not look at.
+    /// The tracer of the first thread that may not be traced by us; `None` inside if it has no tracer.
     refused: Option<Option<i32>>,
     current: Option<Current>,
     at: At,
 }
 
-/// What was asked last.
+/// The outstanding question.
 #[derive(Debug)]
 enum At {
     Before,
@@ -94,12 +94,12 @@ enum At {
     Over,
 }
 
-/// For what the mappings are asked for.
+/// Why the mappings are read.
 #[derive(Debug)]
 enum Wanted {
-    /// They are not known.
+    /// The mappings are not known.
     First,
-    /// They are out of date: this thread leads to where nothing was mapped.
+    /// The mappings are out of date: the stack of this thread leads to addresses that were not mapped.
     Again(Box<Thread>),
 }
 
@@ -108,14 +108,14 @@ enum Wanted {
 enum Age {
     /// In an earlier sample.
     Kept,
-    /// At the beginning of this one.
+    /// At the beginning of this sample.
     New,
-    /// In this one, because something was missing.
+    /// During this sample, because a mapping was missing.
     Again,
 }
 
 impl Probe {
-    /// Looks at every thread of the process that has this number since `started`, in ticks since boot.
+    /// Begins to sample a process. `started` is its start time, in ticks since boot.
     pub(super) fn new(pid: i32, started: u64, own: i32) -> (Self, Question) {
         let probe = Self {
             pid,
@@ -145,7 +145,7 @@ impl Probe {
         matches!(answer, Answer::Stopped(..)).then_some(Question::Release { tid, through })
     }
 
-    /// Takes in an answer. One that belongs to no question of this state is a bug of the host.
+    /// Takes in an answer. An answer to another question is a bug of the host.
     pub(super) fn handle(&mut self, reader: &mut Reader, answer: Answer, lent: Lent<'_>) -> Step {
         match (mem::replace(&mut self.at, At::Over), answer) {
             (At::Before, Answer::Identity(found)) => self.begin(reader, found, lent),
@@ -173,7 +173,7 @@ impl Probe {
                 let chain = self.chain(None, lent);
                 self.unwind(reader, capture, chain, Duration::ZERO, lent)
             }
-            // Asked to stop by us already, it has not stopped yet.
+            // We have asked the thread to stop, but it has not stopped yet.
             (At::Tracing, Answer::Tracer(tracer)) if tracer == Some(self.own) => {
                 self.end_thread(reader)
             }
@@ -192,7 +192,7 @@ impl Probe {
         }
     }
 
-    /// The process is known, before anything of it was read.
+    /// Begins with the process, if it is the right one.
     fn begin(
         &mut self,
         reader: &mut Reader,
@@ -275,7 +275,7 @@ impl Probe {
         self.next(reader)
     }
 
-    /// Goes on with the next thread, or ends with what was seen of all.
+    /// Goes on with the next thread, or ends after the last one.
     fn next(&mut self, reader: &mut Reader) -> Step {
         self.current = None;
         if let Some(tid) = self.tids.next() {
@@ -293,7 +293,7 @@ impl Probe {
         if threads.iter().any(|it| it.activity != Activity::Ended) {
             return self.check(seen(threads));
         }
-        // What is mapped may be read of more processes than memory and registers.
+        // The kernel lets us read the mappings of more processes than we may trace.
         match self.refused {
             Some(Some(tracer)) if tracer != self.own => {
                 self.check(Seen::Missing(Missing::TracedBy(tracer)))
@@ -323,7 +323,7 @@ impl Probe {
         })
     }
 
-    /// What was seen counts where the process has not become another meanwhile.
+    /// Ends the sample, or repeats it if the process executes another program now.
     fn end(&mut self, reader: &mut Reader, seen: Seen, found: Option<(i32, Identity)>) -> Step {
         let after = found.map(|(_, identity)| identity);
         let after = after.filter(|after| after.started == self.started);
@@ -348,8 +348,8 @@ impl Probe {
     }
 }
 
-/// Whether what was seen of one may be of the other. Who has ended, or is not ours any more, has no place where its program
-/// would be: what was seen before was its own.
+/// Returns true if a process executes another program. The addresses of a process that has exited, or that we may no longer read,
+/// are 0: the sample was taken before, and counts.
 fn became(before: Identity, after: Identity) -> bool {
     let unknown = after.stack == 0;
     before.started != after.started

@@ -1,4 +1,4 @@
-//! A sample that an agent takes: which processes, one after the other, and the answer that they give.
+//! How an agent takes a sample: process by process, and then the answer.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -22,23 +22,23 @@ use crate::{
     stack::{Missing, Seen},
 };
 
-/// A sample that is being taken.
+/// The current sample.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) order: Order,
     peers: LocalPeers,
-    /// Who is still to be looked at.
+    /// The processes that are still to be sampled.
     queue: VecDeque<Subject>,
-    /// Who is looked at now, and how.
+    /// The process that is sampled now.
     current: (Subject, Probe),
     snapshot: Snapshot,
 }
 
-/// A process that is to be looked at.
+/// A process of a sample.
 #[derive(Debug)]
 enum Subject {
     Rank(Rank, Proc),
-    /// It is below this rank.
+    /// A descendant of this rank.
     Child(Rank, Process),
 }
 
@@ -55,7 +55,7 @@ impl Subject {
 }
 
 impl Agent {
-    /// Looks at the ranks of a command, and at the processes below them.
+    /// Begins to sample the ranks of a command and their descendants.
     pub(super) fn look(&mut self, order: Order, around: Around) {
         let procs = self.chosen(&order.ranks);
         let (children, left_out) = around.children();
@@ -143,7 +143,7 @@ impl Agent {
                 }
                 snapshot.procs.insert(rank, seen);
             }
-            // It has come and gone: there is nothing to say of it.
+            // A descendant that has already exited is not reported.
             (Subject::Child(..), Seen::Missing(Missing::Gone | Missing::Zombie)) => {}
             (Subject::Child(rank, process), seen) => {
                 snapshot.children.entry(rank).or_default().push(Child {

@@ -1,4 +1,4 @@
-//! One process with Python in it, from one look to the next.
+//! One process with Python in it, from one sample to the next.
 
 use super::{
     Chain, Codes, Interpreter, MAX_FRAMES, Pages, Plumbing, PythonStack, Runtimes, ThreadState,

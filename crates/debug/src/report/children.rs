@@ -22,7 +22,7 @@ pub(super) enum Keeper {
     Library(String),
 }
 
-/// Those with one name, in one look.
+/// Those with one name, in one sample.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Children {
     /// All of them, by their ranks and in the order of their numbers.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use super::{Report, name};
 use crate::stack::{Frame, FrameKind};
 
-/// A line for each stack: its functions, and the number of threads, summed over all looks.
+/// A line for each stack: its functions, and the number of threads, summed over all samples.
 #[must_use]
 pub fn folded(report: &Report) -> String {
     let mut lines = BTreeMap::<String, u64>::new();

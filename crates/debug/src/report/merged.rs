@@ -20,7 +20,7 @@ use crate::{
 /// All ranks at one moment, merged.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Merged {
-    /// How long after the first look.
+    /// How long after the first sample.
     pub at: Duration,
     /// The stacks.
     pub tree: Tree,

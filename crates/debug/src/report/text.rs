@@ -326,7 +326,7 @@ impl Page {
 
 /// Activity, motion and load of a class: `looping,` or `polling,` `98% cpu:`.
 fn state(report: &Report, class: &SeenClass, ellipsis: &str) -> Vec<String> {
-    // Who polls runs now and sleeps then: what it did in one look says nothing.
+    // Who polls runs now and sleeps then: what it did in one sample says nothing.
     let activity = (class.motion != Motion::Spinning).then(|| class.activity.to_string());
     let mut words: Vec<String> = activity.into_iter().collect();
     words.extend(

@@ -1,4 +1,4 @@
-//! What the processes below a rank did in all looks.
+//! What the processes below a rank did in all samples.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,7 +17,7 @@ pub struct ChildTrack {
     pub name: String,
     /// Who has started it.
     pub parent: i32,
-    /// Its first thread; nothing of one that could not be seen in all looks.
+    /// Its first thread; nothing of one that could not be seen in all samples.
     pub main: Option<Track>,
     /// Its other threads, without those that libraries keep for themselves.
     pub others: Vec<Track>,
@@ -28,14 +28,14 @@ pub struct ChildTrack {
 /// Of how many of the processes below a rank it is known what they did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Followed {
-    /// Of each of them, in all looks.
+    /// Of each of them, in all samples.
     All,
-    /// Some were not looked at, because there are too many, or not in all looks; or could not be seen.
+    /// Some were not looked at, because there are too many, or not in all samples; or could not be seen.
     #[default]
     Some,
 }
 
-/// Follows each process below a rank that was there in all looks.
+/// Follows each process below a rank that was there in all samples.
 pub(super) fn follow(
     frames: &Frames,
     samples: &[Sample],

@@ -1,6 +1,6 @@
 //! Looks written by hand, for tests.
 //!
-//! A look is a text with a line for each kind of thread:
+//! A sample is a text with a line for each kind of thread:
 //!
 //! ```text
 //! 0-2: main@a.c:10 > solve@a.c:88 > MPI_Allreduce!libmpi.so.12 = running 100

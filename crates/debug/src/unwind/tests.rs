@@ -190,7 +190,7 @@ fn a_program_of_jumps_does_not_keep_us() {
     let slots = Slots::holding(BASE + 0x1f80);
     let mut stack = vec![0x1004];
     stack.extend(calls.iter().map(|call| call + 5));
-    // What there was no time for is looked for the next time; after some looks nothing is left to be found out.
+    // What there was no time for is looked for the next time; after some samples nothing is left to be found out.
     let mut read = Vec::new();
     while read.last() != Some(&0) && read.len() < 9 {
         slots.read.set(0);

@@ -44,7 +44,7 @@ impl Below {
         self.tie == Tie::Awaited
     }
 
-    /// What that is founded on; processes that did the same in the same looks are together.
+    /// What that is founded on; processes that did the same in the same samples are together.
     pub(super) fn cites(&self, all: &Observation) -> Vec<Cite> {
         let mut cites: Vec<Cite> = Vec::new();
         for &(rank, pid) in &self.named {
@@ -228,7 +228,7 @@ enum Number {
     Many,
 }
 
-/// `is in read (io.c:3)`, as the processor time and all looks together say.
+/// `is in read (io.c:3)`, as the processor time and all samples together say.
 fn does(frames: &Frames, main: &Track, number: Number) -> String {
     let (is, runs) = match number {
         Number::One => ("is", "runs"),

@@ -1,4 +1,4 @@
-//! What is said where no rule speaks: who is where the others are not, and what more looks could tell.
+//! What is said where no rule speaks: who is where the others are not, and what more samples could tell.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Outlook {
     pub wanted: Option<Wanted>,
 }
 
-/// So many looks over at least so much time.
+/// So many samples over at least so much time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// How many, with those that there are.
@@ -33,7 +33,7 @@ pub struct Wanted {
     pub span: Duration,
 }
 
-/// What to say of looks on which there is no verdict.
+/// What to say of samples on which there is no verdict.
 #[must_use]
 pub fn outlook(frames: &Frames, all: &Observation) -> Outlook {
     let stances = stances(all);

@@ -1,4 +1,4 @@
-//! What a rank does for its job, by all looks together.
+//! What a rank does for its job, by all samples together.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{
     stack::{Activity, Missing},
 };
 
-/// What a rank was found doing in every look.
+/// What a rank was found doing in every sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// It waits in a collective.
@@ -70,7 +70,7 @@ pub enum Role {
 /// Whether those that wait use processor time for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Manner {
-    /// They sleep: whoever sleeps through all looks has not come and gone in between.
+    /// They sleep: whoever sleeps through all samples has not come and gone in between.
     Asleep,
     /// They poll: they may have left the wait and come to the same line again.
     Polling,
@@ -80,7 +80,7 @@ pub enum Manner {
 const WORK: u32 = 20;
 /// A rank in an endless loop has a processor for one part in so many at least, however many share it.
 const LOOP: u32 = 10;
-/// Processor time, between two looks, of a thread that has not run but for our looking.
+/// Processor time, between two samples, of a thread that has not run but for our looking.
 const NOTHING: Duration = Duration::from_millis(1);
 
 /// What a rank does, and how it waits.
@@ -172,7 +172,7 @@ fn is_held(track: &Track) -> bool {
     )
 }
 
-/// Processor time of a thread that has not run in all looks.
+/// Processor time of a thread that has not run in all samples.
 fn nothing(all: &Observation) -> Duration {
     let steps = u32::try_from(all.looks.saturating_sub(1)).unwrap_or(1);
     NOTHING.saturating_mul(steps)

@@ -60,7 +60,7 @@ pub enum RuleId {
     AtExit,
 }
 
-/// How many looks over what time a rule needs, and how sure it is then.
+/// How many samples over what time a rule needs, and how sure it is then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
     pub(super) looks: usize,

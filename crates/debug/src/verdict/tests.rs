@@ -1,4 +1,4 @@
-//! Each rule on looks written by hand: once where it speaks, and where it must not.
+//! Each rule on samples written by hand: once where it speaks, and where it must not.
 
 mod healthy;
 mod hung;
@@ -11,18 +11,18 @@ use crate::samples::{Boundary, script::looks};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The verdicts on looks that are `every` apart.
+/// The verdicts on samples that are `every` apart.
 fn verdicts_every(every: Duration, texts: &[&str]) -> Vec<String> {
     let recording = looks(every, texts);
     let verdicts = judge(&recording.frames, &recording.observe(Boundary::Known));
     for verdict in &verdicts {
         let looks = verdict.cites.iter().flat_map(|cite| &cite.samples);
-        assert!(looks.max() > Some(&0), "{verdict}: one look is cited");
+        assert!(looks.max() > Some(&0), "{verdict}: one sample is cited");
     }
     verdicts.iter().map(ToString::to_string).collect()
 }
 
-/// The verdicts on looks that are a second apart.
+/// The verdicts on samples that are a second apart.
 fn verdicts(texts: &[&str]) -> Vec<String> {
     verdicts_every(SECOND, texts)
 }

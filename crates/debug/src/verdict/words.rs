@@ -114,7 +114,7 @@ pub(super) fn since(span: Duration) -> String {
     format!("for at least {} s", span.as_secs())
 }
 
-/// The looks at one thread, those that found the same together.
+/// The samples at one thread, those that found the same together.
 pub(super) fn of_track(ranks: &RankSet, track: &Track) -> Vec<Cite> {
     let mut cites: Vec<Cite> = Vec::new();
     for (look, (cut, activity)) in track.seen.iter().enumerate() {

@@ -1,15 +1,15 @@
-//! When a job that is looked at from time to time hangs, and when that is news.
+//! Detects from samples that a job hangs, and when a hang is new.
 //!
-//! | state | it hangs, as far as the looks of the idle time tell | it does not |
+//! | state | the samples of the idle time show a hang | they show none |
 //! |---|---|---|
-//! | `Quiet` | → `Told`, and the cause is given | – |
-//! | `Told` | – | → `Quiet` |
+//! | `Quiet` | `Reported`; the detector returns the cause | `Quiet` |
+//! | `Reported` | `Reported` | `Quiet` |
 //!
-//! It hangs when over the whole idle time every thread of every rank stands, sleeping or polling, no rank has written
-//! anything, none has come or gone, and what ranks have started has not worked; or when what was seen is enough for a
-//! verdict ([`crate::verdict`]). While all ranks are stopped by a signal, or a debugger has one of them, somebody has
-//! stopped the clock, which begins anew. What a look does not tell from a hang is a rank that makes the same call on the
-//! same line all the time, and nothing else.
+//! A job hangs if nothing has moved over the whole idle time: every thread of every rank sleeps or polls at one place, no rank
+//! has written anything, no thread or rank has started or exited, and no descendant of a rank has worked. A job also hangs if the
+//! samples are enough for a verdict ([`crate::verdict`]). The idle time starts again while a signal has stopped all ranks, or a
+//! debugger has attached to one. A rank that does nothing but make the same call on the same line cannot be distinguished from
+//! one that hangs.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,100 +27,98 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Parts of the idle time, at the end of each of which is looked. Some rules need ten looks at ranks that poll; looks that
-/// come late make the window hold fewer.
+/// Samples of one idle time. Some rules need ten samples of ranks that poll, and fewer fit into the idle time if some come late.
 pub const PARTS: u32 = 12;
-/// Looks that are kept at most, where they come faster than they should.
+/// Samples to keep at most, if they come faster than planned.
 const MAX_SAMPLES: usize = 64;
 
 /// What was seen at one moment.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// The stacks; its time is that since the watch began.
+    /// The stacks, with the time since the watch began.
     pub sample: Sample,
     /// What each rank has done that its stacks do not show.
     pub progress: BTreeMap<Rank, Progress>,
 }
 
-/// What a rank has done since it began, with the processes below it.
+/// What a rank and its descendants have done since the rank started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes written, to files, pipes and terminals.
+    /// Bytes written to files, pipes and terminals.
     pub written: u64,
-    /// The processor time of the processes below it, which are no ranks: a rank that waits for them does not hang while they
-    /// work.
+    /// CPU time of the descendants. A rank that waits for them does not hang while they work.
     pub below: Duration,
 }
 
-/// Processes below a rank that use less than one part in so many of a processor wait as well.
-const LITTLE: u32 = 100;
+/// Descendants that use less CPU time than the elapsed time divided by this are idle.
+const IDLE_CPU_DIVISOR: u32 = 100;
 
-/// Why there is something to be told.
+/// Why a job seems to hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Nothing has moved in the idle time.
     Idle,
-    /// Something moves, and yet what was seen tells who keeps the others waiting.
+    /// Something moves, but the samples show which ranks keep the others waiting.
     Verdict,
 }
 
-/// Follows a job.
+/// Detects that one job hangs.
 #[derive(Debug)]
 pub struct HangDetector {
     idle: Duration,
-    looks: VecDeque<Observed>,
+    samples: VecDeque<Observed>,
     state: State,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It does not hang, or not for long enough to know.
+    /// The job does not hang, or not for the idle time.
     Quiet,
-    /// It hangs, which was said.
-    Told,
+    /// The job hangs, and the cause was returned.
+    Reported,
 }
 
 impl HangDetector {
-    /// Has seen nothing. A job hangs that has stood for the time `idle`.
+    /// A detector without samples. A job hangs if nothing has moved for the time `idle`.
     #[must_use]
     pub const fn new(idle: Duration) -> Self {
         Self {
             idle,
-            looks: VecDeque::new(),
+            samples: VecDeque::new(),
             state: State::Quiet,
         }
     }
 
-    /// The time from one look to the next.
+    /// The time from one sample to the next.
     #[must_use]
     pub fn every(&self) -> Duration {
         self.idle / PARTS
     }
 
-    /// Takes in a look; the cause, where there is something new to be told.
-    pub fn see(&mut self, frames: &Frames, look: Observed) -> Option<Cause> {
-        let now = look.sample.at;
+    /// Takes in a sample. Returns the cause if the job hangs, and did not hang before.
+    pub fn see(&mut self, frames: &Frames, observed: Observed) -> Option<Cause> {
+        let now = observed.sample.at;
         if is_paused(&observe(
             frames,
-            std::slice::from_ref(&look.sample),
+            std::slice::from_ref(&observed.sample),
             Boundary::Known,
         )) {
-            self.looks.clear();
+            self.samples.clear();
             return None;
         }
-        self.looks.push_back(look);
-        // The oldest one that is kept is as old as the idle time, or nearly.
-        let is_old = |look: &Observed| now.saturating_sub(look.sample.at) >= self.idle;
-        while self.looks.get(1).is_some_and(is_old) || self.looks.len() > MAX_SAMPLES {
-            self.looks.pop_front();
+        self.samples.push_back(observed);
+        // The oldest sample that is kept is as old as the idle time, or nearly.
+        let is_old = |observed: &Observed| now.saturating_sub(observed.sample.at) >= self.idle;
+        while self.samples.get(1).is_some_and(is_old) || self.samples.len() > MAX_SAMPLES {
+            self.samples.pop_front();
         }
-        let begin = self.looks.front().map_or(now, |it| it.sample.at);
+        let begin = self.samples.front().map_or(now, |it| it.sample.at);
         if now.saturating_sub(begin) < self.idle {
             return None;
         }
         let cause = self.cause(frames);
         let state = if cause.is_some() {
-            State::Told
+            State::Reported
         } else {
             State::Quiet
         };
@@ -128,13 +126,16 @@ impl HangDetector {
         cause.filter(|_| before == State::Quiet)
     }
 
-    /// The looks of the idle time, the first of them at the time 0.
+    /// The samples of the idle time, the first one at time 0.
     #[must_use]
     pub fn recording(&self, frames: &Frames) -> Recording {
-        let begin = self.looks.front().map_or(Duration::ZERO, |it| it.sample.at);
-        let samples = self.looks.iter().map(|look| Sample {
-            at: look.sample.at.saturating_sub(begin),
-            snapshot: look.sample.snapshot.clone(),
+        let begin = self
+            .samples
+            .front()
+            .map_or(Duration::ZERO, |it| it.sample.at);
+        let samples = self.samples.iter().map(|observed| Sample {
+            at: observed.sample.at.saturating_sub(begin),
+            snapshot: observed.sample.snapshot.clone(),
         });
         Recording {
             frames: frames.clone(),
@@ -142,14 +143,14 @@ impl HangDetector {
         }
     }
 
-    /// Forgets what was seen, but not whether it was told.
+    /// Forgets the samples, but not whether a hang was reported.
     pub fn forget(&mut self) {
-        self.looks.clear();
+        self.samples.clear();
     }
 
-    /// Whether nobody has done anything that the stacks do not show.
+    /// Returns true if no rank has made progress that its stacks do not show.
     fn is_silent(&self) -> bool {
-        let pairs = self.looks.iter().zip(self.looks.iter().skip(1));
+        let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
         pairs.into_iter().all(|(before, after)| {
             let time = after.sample.at.saturating_sub(before.sample.at);
             before.progress.len() == after.progress.len()
@@ -171,14 +172,16 @@ impl HangDetector {
     }
 }
 
-/// Whether two looks may differ so in what a rank has done while it stands for this time.
+/// Returns true if a rank may have hung for the time between two samples with this progress.
 fn is_alike(before: Progress, after: Progress, time: Duration) -> bool {
     let below = after.below.saturating_sub(before.below);
-    // Where one of them has ended, its time is gone from the sum.
-    before.written == after.written && before.below <= after.below && below <= time / LITTLE
+    // The sum loses the time of a descendant that has exited.
+    before.written == after.written
+        && before.below <= after.below
+        && below <= time / IDLE_CPU_DIVISOR
 }
 
-/// Whether somebody has stopped all of it, or is debugging it.
+/// Returns true if all ranks are stopped, or a debugger has attached to one.
 fn is_paused(all: &Observation) -> bool {
     let debugged = |why: &Option<Missing>| matches!(why, Some(Missing::TracedBy(_)));
     let stopped = |track: &RankTrack| {
@@ -188,7 +191,7 @@ fn is_paused(all: &Observation) -> bool {
         })
     };
     let mut ranks = all.ranks.values();
-    // Where nobody was seen, nobody has stopped anything.
+    // Ranks that were not seen are not stopped.
     let somebody = ranks.clone().any(|track| track.main.is_some());
     ranks
         .clone()
@@ -196,12 +199,12 @@ fn is_paused(all: &Observation) -> bool {
         || (somebody && ranks.all(stopped))
 }
 
-/// Whether nobody moves of all that were seen, and somebody was.
+/// Returns true if some rank was seen, and no rank moves.
 fn stands(all: &Observation) -> bool {
     all.ranks.values().any(|track| track.main.is_some()) && all.ranks.values().all(is_standing)
 }
 
-/// Whether it stands, or is dead. Of who could not be looked at nobody knows.
+/// Returns true if a rank makes no progress, or has exited. A rank that could not be sampled may make progress.
 fn is_standing(track: &RankTrack) -> bool {
     let known = |why: &Option<Missing>| {
         matches!(

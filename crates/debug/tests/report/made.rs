@@ -53,7 +53,7 @@ pub(crate) fn threads(each: u32, ranks: &RankSet) -> Threads {
     threads
 }
 
-/// One look: ranks, what they do, and where they are.
+/// One sample: ranks, what they do, and where they are.
 pub(crate) fn look(said: &[(&str, Activity, &str)]) -> Report {
     let mut report = Report {
         title: "mpirun ./solver (pid 4711)".to_owned(),
@@ -192,7 +192,7 @@ pub(crate) fn four() -> Report {
         .collect();
     report.verdicts.push(Verdict {
         rule: RuleId::DiskWait,
-        sentence: "3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41), in disk wait in 3 of 3 looks".to_owned(),
+        sentence: "3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41), in disk wait in 3 of 3 samples".to_owned(),
         confidence: Confidence::Likely,
         cites,
     });
@@ -280,7 +280,7 @@ pub(crate) fn many(classes: u32) -> Report {
             } else {
                 0
             };
-            // Some are elsewhere in the next look.
+            // Some are elsewhere in the next sample.
             let moves = odd && class % 5 == 1;
             let class = if moves {
                 1 + (class + sample) % (classes - 1)

@@ -96,15 +96,15 @@ fn the_number_of_ranks_is_said_once() {
     report.title = "4 ranks of `solver`".to_owned();
     let text = shown(&report, 80);
     let first = text.lines().next();
-    assert_eq!(first, Some("4 ranks of `solver`, 3 looks in 2.0 s"));
+    assert_eq!(first, Some("4 ranks of `solver`, 3 samples in 2.0 s"));
 }
 
 #[test]
 fn four_ranks_in_two_classes() {
     insta::assert_snapshot!(shown(&four(), 80), @r#"
-    mpirun ./solver (pid 4711): 4 ranks, 3 looks in 2.0 s
+    mpirun ./solver (pid 4711): 4 ranks, 3 samples in 2.0 s
     likely: 3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block
-      (io.c:41), in disk wait in 3 of 3 looks
+      (io.c:41), in disk wait in 3 of 3 samples
 
     3 [0-2] polling, 98% cpu: MPI_Allreduce < solve (solver.c:88)
     1 [3] in disk wait, stuck, 0% cpu: read < read_block (io.c:41)
@@ -122,11 +122,11 @@ fn four_ranks_in_two_classes() {
         ..PLAIN
     };
     insta::assert_snapshot!(text(&four(), &ascii), @r#"
-    mpirun ./solver (pid 4711): 4 ranks, 3 looks in
+    mpirun ./solver (pid 4711): 4 ranks, 3 samples in
       2.0 s
     likely: 3 ranks wait in MPI_Allreduce
       (solver.c:88); rank 3 is in read_block
-      (io.c:41), in disk wait in 3 of 3 looks
+      (io.c:41), in disk wait in 3 of 3 samples
 
     3 [0-2] polling, 98% cpu: MPI_Allreduce
       < solve (solver.c:88)
@@ -148,8 +148,8 @@ fn four_ranks_in_two_classes() {
         ..PLAIN
     };
     insta::assert_snapshot!(text(&four(), &full), @r#"
-    mpirun ./solver (pid 4711): 4 ranks, 3 looks in 2.0 s
-    likely: 3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41), in disk wait in 3 of 3 looks
+    mpirun ./solver (pid 4711): 4 ranks, 3 samples in 2.0 s
+    likely: 3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41), in disk wait in 3 of 3 samples
 
     3 [0-2] polling, 98% cpu: MPI_Allreduce < solve (solver.c:88)
     1 [3] in disk wait, stuck, 0% cpu: read < read_block (io.c:41)
@@ -174,9 +174,9 @@ fn four_ranks_in_two_classes() {
         },
     );
     insta::assert_snapshot!(coloured.replace('\u{1b}', "^"), @r#"
-    mpirun ./solver (pid 4711): 4 ranks, 3 looks in 2.0 s
+    mpirun ./solver (pid 4711): 4 ranks, 3 samples in 2.0 s
     ^[1;31mlikely:^[0m 3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block
-      (io.c:41), in disk wait in 3 of 3 looks
+      (io.c:41), in disk wait in 3 of 3 samples
 
     ^[1m3^[0m ^[36m[0-2]^[0m ^[33mpolling,^[0m ^[33m98% cpu:^[0m MPI_Allreduce < solve (solver.c:88)
     ^[1m1^[0m ^[36m[3]^[0m ^[33min disk wait,^[0m ^[33mstuck,^[0m ^[33m0% cpu:^[0m read < read_block (io.c:41)
@@ -196,7 +196,7 @@ fn ten_thousand_ranks() {
     let mut three = many(3);
     three.classes.clear();
     insta::assert_snapshot!(shown(&three, 80), @r#"
-    srun ./solver (job 400901.0): 10000 ranks on 157 hosts, 3 looks in 2.0 s
+    srun ./solver (job 400901.0): 10000 ranks on 157 hosts, 3 samples in 2.0 s
     no verdict: nothing that was seen tells a program that hangs from a slow one
 
     9935 [0-639,704-9000,9002-9999] main (solver.c:120)
@@ -371,11 +371,11 @@ fn long_names_are_cut() {
 fn a_narrow_terminal() {
     insta::assert_snapshot!(shown(&four(), 40), @r#"
     mpirun ./solver (pid 4711): 4 ranks, 3
-      looks in 2.0 s
+      samples in 2.0 s
     likely: 3 ranks wait in MPI_Allreduce
       (solver.c:88); rank 3 is in read_block
       (io.c:41), in disk wait in 3 of 3
-      looks
+      samples
 
     3 [0-2] polling, 98% cpu: MPI_Allreduce
       < solve (solver.c:88)
@@ -537,7 +537,7 @@ fn a_page_shows_processes_below_their_ranks() {
             .unwrap_or_else(|| panic!("no {part}: {page}"))
     };
     assert!(page.contains(
-        "<li>process 4712 below 1 rank [3] in looks 1, 2, 3: <code>lock &lt; main (cp.c:9)</code>"
+        "<li>process 4712 below 1 rank [3] in samples 1, 2, 3: <code>lock &lt; main (cp.c:9)</code>"
     ));
     // Of ranks 0 to 2, then of rank 3, each below the innermost frame of these.
     assert!(at("<b>MPI_Allreduce</b>") < at("<b>6 processes of worker</b>"));
@@ -709,7 +709,7 @@ fn a_page_says_what_it_must() {
     for said in [
         "<title>mpirun ./solver (pid 4711): stacks</title>",
         "<em>likely</em> <strong>3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41)",
-        "1 rank [3] in looks 1, 2, 3: <code>read &lt; read_block (io.c:41)</code>",
+        "1 rank [3] in samples 1, 2, 3: <code>read &lt; read_block (io.c:41)</code>",
         "title=\"1 rank of 4 [3], in disk wait\"",
         "nobody is elsewhere than before",
         "<td>n0000<td class=set>0-3<td class=set>40211-40214<td class=set>0-3",

@@ -1,4 +1,4 @@
-//! Processes that end, and become others, between two looks.
+//! Processes that end, and become others, between two samples.
 
 use std::{
     fs,

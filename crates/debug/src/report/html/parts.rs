@@ -32,7 +32,7 @@ const CALLERS: usize = 3;
 const SHORT: usize = 30;
 const MIDDLE: usize = 200;
 const LONG: usize = 1_500;
-/// Pieces of the bar of a look.
+/// Pieces of the bar of a sample.
 const MAX_PIECES: usize = 60;
 
 pub(super) fn verdicts(report: &Report, page: &mut String) {
@@ -57,7 +57,11 @@ pub(super) fn verdicts(report: &Report, page: &mut String) {
                 page,
                 "<li>{} in {} {}: <code>{}</code>",
                 cited(cite),
-                if looks.len() == 1 { "look" } else { "looks" },
+                if looks.len() == 1 {
+                    "sample"
+                } else {
+                    "samples"
+                },
                 looks.join(", "),
                 escaped(&report.place(&cite.frames))
             );
@@ -162,7 +166,7 @@ fn motion(class: &SeenClass) -> String {
         .join(" ")
 }
 
-/// The classes, or what stands for them where there was one look only.
+/// The classes, or what stands for them where there was one sample only.
 fn rows(report: &Report) -> Vec<Row> {
     let mut rows: Vec<Row> = report
         .classes
@@ -278,7 +282,7 @@ pub(super) fn looks(report: &Report, page: &mut String) {
         return;
     }
     page.push_str(
-        "<section><h2>Looks <small>each stack as wide as its ranks are many; hatched: they were elsewhere in the look before</small></h2>\n",
+        "<section><h2>Samples <small>each stack as wide as its ranks are many; hatched: they were elsewhere in the sample before</small></h2>\n",
     );
     let mut before: Option<BTreeMap<Vec<FrameId>, RankSet>> = None;
     for sample in &report.samples {

@@ -8,7 +8,7 @@ use crate::samples::Boundary;
 #[track_caller]
 fn check(text: &str, looks: usize, expected: &str) {
     assert_eq!(verdicts(&vec![text; looks]), [expected]);
-    assert!(verdicts(&[text]).is_empty(), "one look is not enough");
+    assert!(verdicts(&[text]).is_empty(), "one sample is not enough");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_ring_in_which_all_receive() {
     );
 }
 
-/// Others may be on other machines, and have sent something between two looks.
+/// Others may be on other machines, and have sent something between two samples.
 #[test]
 fn a_job_that_may_be_joined_with_others_which_wait() {
     let text = "0-3: main@a.c:5 > MPI_Recv!libmpi.so = poll 0\nneighbor: 0";
@@ -390,7 +390,7 @@ fn a_process_that_a_rank_waits_for_is_behind_a_lock() {
         for look in 0..3 {
             let mut below = [both.as_str(); 3];
             below[look] = &but_one;
-            assert_eq!(said_of(below), "", "{unseen} in look {look}");
+            assert_eq!(said_of(below), "", "{unseen} in sample {look}");
         }
         assert_eq!(long(&but_one), "", "{unseen}");
     }

@@ -10,7 +10,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What is told at which look, of a job that is watched with an idle time of 3 s and looked at each second.
+/// The causes by the number of the sample, with an idle time of 3 s and one sample per second.
 fn told(texts: &[&str], written: &[u64]) -> Vec<(usize, Cause)> {
     let recording = looks(SECOND, texts);
     let mut watch = HangDetector::new(3 * SECOND);
@@ -117,7 +117,7 @@ fn ranks_that_poll_are_seen_often_enough_for_a_verdict() {
     let idle = 60 * SECOND;
     let every = HangDetector::new(idle).every();
     let texts = ["0-3: main@a.c:1 > MPI_Recv!libmpi.so > poll!libc.so.6 = running 100"; 20];
-    // Each look may come late.
+    // Each sample may come late.
     for late in [Duration::ZERO, SECOND, 2 * SECOND] {
         let recording = looks(every + late, &texts);
         let mut watch = HangDetector::new(idle);
@@ -145,7 +145,7 @@ fn the_looks_of_the_idle_time_are_kept() {
     let times: Vec<u64> = kept.samples.iter().map(|it| it.at.as_secs()).collect();
     assert_eq!(times, [0, 1, 2, 3]);
     watch.forget();
-    assert!(watch.looks.is_empty());
+    assert!(watch.samples.is_empty());
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_look_at_which_nobody_is_seen_is_kept() {
             let progress = BTreeMap::new();
             watch.see(&recording.frames, Observed { sample, progress });
         }
-        assert_eq!(!watch.looks.is_empty(), is_kept, "{text}");
+        assert_eq!(!watch.samples.is_empty(), is_kept, "{text}");
     }
 }
 
@@ -199,6 +199,6 @@ fn what_a_rank_has_started_works_for_it() {
         false
     };
     assert!(!told(SECOND / 2));
-    // To wake up and look is no work.
+    // To wake up and test a condition is no work.
     assert!(told(SECOND / 200));
 }

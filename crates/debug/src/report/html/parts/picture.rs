@@ -38,7 +38,7 @@ pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
     let view = View::of(&sample.tree, &report.frames);
     let outline = Outline::of(&view.tree, &view.frames, MAX_DRAWN);
     let looks = if report.samples.len() > 1 {
-        " in the last look"
+        " in the last sample"
     } else {
         ""
     };

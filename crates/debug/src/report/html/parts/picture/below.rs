@@ -30,7 +30,7 @@ pub(super) struct Below {
 }
 
 impl Below {
-    /// Those of a look, of which this is the outline.
+    /// Those of a sample, of which this is the outline.
     pub(super) fn of(sample: &Merged, outline: &Outline) -> Self {
         let mut all = Self::default();
         let mut boxes = 0;
