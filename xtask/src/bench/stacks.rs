@@ -48,7 +48,7 @@ struct Tally {
 
 pub(super) fn measure(bench: &Bench) -> Result<String> {
     let mut text = String::from(
-        "| 64 ranks that sleep | whole run of `dbgr stacks` | target | each further look | target | a thread is stopped, median | target | memory | 64 × `eu-stack` |\n\
+        "| 64 ranks that sleep | whole run of `dbgr stacks` | target | each further sample | target | a thread is stopped, median | target | memory | 64 × `eu-stack` |\n\
          |---|---|---|---|---|---|---|---|---|\n",
     );
     let dbgr = released("dbgr")?;
@@ -84,8 +84,8 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     }
     writeln!(
         text,
-        "\nMedians of {} rounds; a round is a run with one look, a run with {} and one of `eu-stack` (elfutils) for each process, \
-         where it is installed. Further looks follow at once. The memory is the most that `dbgr` had with all looks, symbols included; \
+        "\nMedians of {} rounds; a round is a run with one sample, a run with {} and one of `eu-stack` (elfutils) for each process, \
+         where it is installed. Further samples follow at once. The memory is the most that `dbgr` had with all samples, symbols included; \
          its target is 150 MiB for Open MPI. Finding the ranks is in all of it.\n",
         bench.rounds(ROUNDS),
         MORE + 1
