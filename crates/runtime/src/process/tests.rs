@@ -1,9 +1,10 @@
 //! A controller and two daemons in one process, with real ranks: what a node is must not depend on who shares its
 //! process.
 
+mod fronts;
 mod nodes;
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, os::fd::OwnedFd, path::PathBuf, time::Duration};
 
 use base::{Rank, Topology};
 use dvm::{
@@ -34,6 +35,7 @@ struct Heard {
     lines: Vec<String>,
     hosts: Vec<String>,
     notes: Vec<Note>,
+    is_held: bool,
     outcome: Option<Outcome>,
 }
 
@@ -44,6 +46,7 @@ impl Heard {
             ToFront::Launched { table, .. } => {
                 self.hosts = table.into_iter().map(|row| row.host).collect();
             }
+            ToFront::AllHeld { .. } => self.is_held = true,
             ToFront::Note(note) => self.notes.push(note),
             ToFront::Ended(outcome) => self.outcome = Some(outcome),
             ToFront::Failed(why) | ToFront::Internal(why) => panic!("{why}"),
@@ -93,21 +96,61 @@ fn job(script: &str) -> JobSpec {
     }
 }
 
-/// Runs a job on two daemons of this process, with its front.
-fn run(spec: JobSpec) -> Heard {
-    run_on(2, spec)
+/// A front of the test.
+struct TestFront {
+    link: FrontLink,
+    socket: OwnedFd,
+    output: Vec<u8>,
+    heard: Heard,
+    /// The controller has closed the connection.
+    is_closed: bool,
 }
 
-/// The same, on nodes of so many slots.
-fn run_on(slots: u32, spec: JobSpec) -> Heard {
+impl TestFront {
+    fn new(socket: OwnedFd) -> Self {
+        os::set_nonblocking(socket.as_fd()).unwrap();
+        Self {
+            // Nothing is shared: output and input travel in the frames.
+            link: FrontLink::inline(),
+            socket,
+            output: Vec::new(),
+            heard: Heard::default(),
+            is_closed: false,
+        }
+    }
+
+    /// Sends what waits, and hears what has come.
+    fn turn(&mut self) {
+        if self.is_closed {
+            return;
+        }
+        self.link.flush(self.socket.as_fd()).unwrap();
+        let mut received = Received::Open;
+        while received == Received::Open {
+            received = self.link.link.receive(self.socket.as_fd()).unwrap();
+            while let Some(message) = self.link.next_message().unwrap() {
+                self.heard.hear(message, &mut self.output);
+            }
+        }
+        self.is_closed = received == Received::Closed;
+    }
+
+    /// What it has heard, when its job is over.
+    fn end(mut self) -> Heard {
+        assert!(self.is_closed, "the controller closes the connection");
+        let lines = String::from_utf8(self.output).unwrap();
+        self.heard.lines = lines.lines().map(str::to_owned).collect();
+        self.heard.lines.sort();
+        self.heard
+    }
+}
+
+/// A process with a controller and two daemons, whose nodes have so many slots, and the front that it was made for.
+fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
     os::become_subreaper().unwrap();
     let mut reactor = Reactor::new(Loop::new(&IGNORED).unwrap());
     let (ours, theirs) = os::socket_pair().unwrap();
-    for end in [&ours, &theirs] {
-        os::set_nonblocking(end.as_fd()).unwrap();
-    }
-    // Nothing is shared: output and input travel in the frames.
-    let mut front = FrontLink::inline();
+    os::set_nonblocking(theirs.as_fd()).unwrap();
     let names = ["n0", "n1"];
     let allocation = Allocation {
         nodes: names
@@ -127,7 +170,7 @@ fn run_on(slots: u32, spec: JobSpec) -> Heard {
         theirs,
         ControllerSetup {
             front_pid: os::current_pid(),
-            session: None,
+            session,
             admit: |what| panic!("{what}"),
             complaints: Complaints::default(),
         },
@@ -151,31 +194,44 @@ fn run_on(slots: u32, spec: JobSpec) -> Heard {
             (node, DaemonHost::open(setup, &mut reactor).unwrap())
         })
         .collect();
-    let mut process = Process::new(reactor, controller, daemons);
-    front.send(FromFront::Submit(Box::new(spec)));
-    let (mut heard, mut output) = (Heard::default(), Vec::new());
-    let until = Clock::now() + PATIENCE;
-    let mut over = false;
-    while !over {
-        assert!(Clock::now() < until, "the job does not end: {heard:?}");
-        front.flush(ours.as_fd()).unwrap();
-        over = process.turn(Some(Clock::now() + TURN)).unwrap() == Turn::Over;
+    let process = Process::new(reactor, controller, daemons);
+    (process, TestFront::new(ours))
+}
+
+/// Lets the process and its fronts go on until something holds.
+fn until(
+    process: &mut Process,
+    fronts: &mut [&mut TestFront],
+    mut holds: impl FnMut(&[&mut TestFront]) -> bool,
+) {
+    let end = Clock::now() + PATIENCE;
+    while !holds(fronts) {
+        let heard: Vec<&Heard> = fronts.iter().map(|front| &front.heard).collect();
+        assert!(Clock::now() < end, "it takes too long: {heard:?}");
+        process.turn(Some(Clock::now() + TURN)).unwrap();
         // The test runs in a thread, and another one may have got the signal.
         process.reap(Clock::now());
-        // All that the process has said is in the socket when it is over.
-        let received = front.link.receive(ours.as_fd()).unwrap();
-        while let Some(message) = front.next_message().unwrap() {
-            heard.hear(message, &mut output);
+        for front in &mut *fronts {
+            front.turn();
         }
-        assert!(over || received != Received::Closed);
     }
-    heard.lines = String::from_utf8(output)
-        .unwrap()
-        .lines()
-        .map(str::to_owned)
-        .collect();
-    heard.lines.sort();
-    heard
+}
+
+/// Runs a job on two daemons of this process, with its front.
+fn run(spec: JobSpec) -> Heard {
+    run_on(2, spec)
+}
+
+/// The same, on nodes of so many slots.
+fn run_on(slots: u32, spec: JobSpec) -> Heard {
+    let (mut process, mut front) = open(slots, None);
+    front.link.send(FromFront::Submit(Box::new(spec)));
+    until(&mut process, &mut [&mut front], |fronts| {
+        fronts.iter().all(|front| front.is_closed)
+    });
+    let over = process.turn(Some(Time::ZERO)).unwrap();
+    assert_eq!(over, Turn::Over);
+    front.end()
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! A front that connects to the socket of the controller, with a job of its own.
+
+use dvm::{
+    proto::JobRef,
+    spec::{HoldAt, StdinTarget},
+};
+
+use super::*;
+
+/// The front that has forked the controller has a job that is held: only then there is a socket.
+fn held() -> (tempfile::TempDir, Process, TestFront, TestFront) {
+    let directory = tempfile::tempdir().unwrap();
+    let session = directory.path().join("session");
+    let (mut process, mut first) = open(4, Some(session.clone()));
+    let mut spec = job("echo the first job");
+    spec.hold = HoldPlan::all(HoldAt::Exec);
+    first.link.send(FromFront::Submit(Box::new(spec)));
+    until(&mut process, &mut [&mut first], |fronts| {
+        fronts[0].heard.is_held
+    });
+    let name = format!("control-{}", os::current_pid());
+    let socket = os::connect_at(&session.join(name), PATIENCE).unwrap();
+    (directory, process, first, TestFront::new(socket))
+}
+
+#[test]
+fn its_output_and_input_travel_in_frames() {
+    let (_directory, mut process, mut first, mut second) = held();
+    let mut spec = job("cat; echo rank $RALLY_RANK of the second job");
+    spec.stdin = StdinTarget::All;
+    second.link.send(FromFront::Submit(Box::new(spec)));
+    second.link.send(FromFront::StdinEof);
+    until(&mut process, &mut [&mut first, &mut second], |fronts| {
+        fronts[1].is_closed
+    });
+    let second = second.end();
+    assert_eq!(*second.cause(), Cause::Success);
+    insta::assert_snapshot!(second.lines.join("\n"), @"
+    rank 0 of the second job
+    rank 1 of the second job
+    rank 2 of the second job
+    rank 3 of the second job
+    ");
+    // The job of the first front is still held.
+    assert!(first.heard.outcome.is_none());
+    first.link.send(FromFront::Release {
+        job: JobRef::Own,
+        ranks: None,
+    });
+    until(&mut process, &mut [&mut first], |fronts| {
+        fronts[0].is_closed
+    });
+    let first = first.end();
+    assert_eq!(*first.cause(), Cause::Success);
+    assert_eq!(first.lines, ["the first job"; 4]);
+}
+
+#[test]
+fn the_process_outlives_the_front_that_has_forked_it() {
+    let (_directory, mut process, mut first, mut second) = held();
+    let spec = job("read -r line; echo $line");
+    second.link.send(FromFront::Submit(Box::new(spec)));
+    until(&mut process, &mut [&mut first, &mut second], |fronts| {
+        !fronts[1].heard.hosts.is_empty()
+    });
+    drop(first);
+    until(&mut process, &mut [&mut second], |fronts| {
+        fronts[0].is_closed
+    });
+    let second = second.end();
+    assert_eq!(*second.cause(), Cause::Success);
+    assert_eq!(second.lines, [""; 4], "their input is empty");
+    // The ranks of the first job are ended meanwhile.
+    let end = Clock::now() + PATIENCE;
+    while process.turn(Some(Clock::now() + TURN)).unwrap() != Turn::Over {
+        assert!(Clock::now() < end, "the process does not end");
+        process.reap(Clock::now());
+    }
+}
