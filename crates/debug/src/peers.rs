@@ -1,13 +1,14 @@
-//! Processes that are no ranks, and whose work may end what ranks wait for.
+//! The peers of ranks: processes that are no ranks, but whose work may end a wait of a rank.
 //!
-//! Semaphores and locks in shared memory are let go by other processes, and a job waits for the messages of those that it has
-//! spawned. *Below* a rank is what it has started: workers of a data loader, a pool, a shell. *Beside* the ranks is what their
-//! launcher has started too, or where there is no launcher their parent: spawned jobs above all. Neither the launcher counts nor
-//! what stands between it and a rank, such as a proxy, a shell or `time`: they wait for the rank.
+//! Another process may release a semaphore or a lock in shared memory, and a job may wait for messages from a job that it has
+//! spawned. Processes *below* a rank are its descendants: workers of a data loader or a pool, commands of a shell. Processes
+//! *beside* the ranks are the other descendants of their launcher, or of their parent if there is no launcher: mostly spawned
+//! jobs. The launcher and the processes between it and a rank are no peers, because they wait for the rank: a proxy, a shell,
+//! `time`.
 //!
-//! *Neighbors* are the processes of the same user's other launchers on this machine; a launcher above a rank, such as that of a
-//! batch script, is none of these. Jobs can join each other by a port (`MPI_Comm_connect`), and nothing outside of them shows
-//! that they have. So neighbors matter only to programs that name one of the functions which do that ([`Joining`]).
+//! *Neighbors* are descendants of other launchers of the same user on the node. A launcher above a rank, such as that of a batch
+//! script, is not one of these. Jobs can connect to each other through a port (`MPI_Comm_connect`), and nothing outside of them
+//! shows whether they have. So neighbors matter only to programs that name one of the functions for this ([`Joining`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,21 +24,21 @@ use serde::{
 
 use crate::{agent::kernel::Process, image::Joining, target::is_launcher};
 
-/// Levels between a rank and the processes above or below it.
+/// Levels of processes between a rank and an ancestor or descendant.
 const MAX_DEPTH: usize = 64;
-/// The first process, to which all go whose parent has ended.
+/// The first process, which adopts orphans.
 const INIT: i32 = 1;
 
-/// Some processes.
+/// A group of processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerGroup {
-    /// Their numbers.
+    /// The pids.
     pub pids: BTreeSet<i32>,
-    /// The processor time that all of them have used.
+    /// CPU time of all of them together.
     pub cpu: Duration,
 }
 
-/// All processes that matter to a job, at one moment.
+/// The peers of the ranks of one node, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalPeers {
     /// The name of the node's host, which the session knows; empty until the session has it.
@@ -46,16 +47,16 @@ pub struct LocalPeers {
     /// The ranks of the sample that are on the node.
     #[serde(default)]
     pub ranks: RankSet,
-    /// What each rank has started, where that is anything.
+    /// The descendants of each rank. Ranks without descendants are absent.
     pub below: BTreeMap<Rank, PeerGroup>,
-    /// What the launcher of the job, or the parent of its ranks, has started beside them.
+    /// The other descendants of the launcher, or of the parent of the ranks.
     pub beside: PeerGroup,
-    /// Those of them that the launcher has started itself: they are ranks of other jobs.
+    /// Children of the launcher in `beside`: they are ranks of other jobs.
     pub jobs: BTreeSet<i32>,
-    /// What other launchers of the same user have started.
+    /// Descendants of other launchers of the same user.
     #[serde(default)]
     pub neighbors: PeerGroup,
-    /// Whether the job can have joined one of theirs.
+    /// Whether the job may be connected to a job of a neighbor.
     #[serde(default)]
     pub joining: Joining,
 }
@@ -79,7 +80,7 @@ impl LocalPeers {
         let ours = above(own).chain([own]);
         let waiting: BTreeSet<i32> = ranks.values().flat_map(|&pid| above(pid)).collect();
         let nobody: BTreeSet<i32> = ours.chain(waiting.iter().copied()).collect();
-        // The launcher of a script has also started what else the script runs: that makes it no job.
+        // A batch script runs other programs below its launcher, which are no jobs.
         let is_anothers = |pid: i32| is_launcher(pid) && !waiting.contains(&pid);
         let roots: BTreeSet<i32> = ranks
             .values()
@@ -107,37 +108,37 @@ impl LocalPeers {
     }
 }
 
-/// Who matters to a job on each of its nodes, at one moment: a number means another process on another node.
+/// The peers on each node of a job, at one moment. Nodes are apart, because the same pid is another process on another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers(pub BTreeMap<NodeId, LocalPeers>);
 
 impl Peers {
-    /// Those of one node.
+    /// The peers on one node.
     #[must_use]
     pub fn of(node: NodeId, peers: LocalPeers) -> Self {
         Self(BTreeMap::from([(node, peers)]))
     }
 
-    /// Adds those of other nodes. Of a node that is in both, what is there already stays.
+    /// Adds the peers on other nodes. For a node that is in both, the peers that came first win.
     pub fn merge(&mut self, other: Self) {
         for (node, peers) in other.0 {
             self.0.entry(node).or_insert(peers);
         }
     }
 
-    /// What a rank has started, where that is anything.
+    /// The descendants of a rank; `None` if it has none.
     #[must_use]
     pub fn below(&self, rank: Rank) -> Option<&PeerGroup> {
         self.0.values().find_map(|it| it.below.get(&rank))
     }
 
-    /// Whether a launcher of the job has other jobs.
+    /// Returns true if a launcher of the job has other jobs.
     #[must_use]
     pub fn has_other_jobs(&self) -> bool {
         self.0.values().any(|it| !it.jobs.is_empty())
     }
 
-    /// Whether the job can have joined another launcher's.
+    /// Whether the job may be connected to a job of another launcher.
     #[must_use]
     pub fn joining(&self) -> Joining {
         let joining = self.0.values().map(|it| it.joining);
@@ -211,7 +212,8 @@ impl PeerGroup {
     }
 }
 
-/// Below which process the peers of a rank is: the outermost of the launchers one above the other, or the rank's parent.
+/// The process whose descendants are the peers of a rank: the outermost of the launchers directly above each other, or the parent
+/// of the rank.
 fn root(
     above: impl Iterator<Item = i32> + Clone,
     is_launcher: &impl Fn(i32) -> bool,

@@ -1,9 +1,9 @@
-//! What agents answer, and how answers become one.
+//! The answers of agents, and how they merge.
 //!
-//! A part is about some ranks. Parts of different ranks merge into one about all of them: in whatever order they come, and
-//! over whatever tree of agents, the result says the same, and no rank is lost. A part has the table of the frames that it
-//! speaks of, so it can be read wherever it is. Who merges parts sees to it that no rank is in two of them; of one that is,
-//! what is there already stays.
+//! A partial answer is about a set of ranks. Partial answers about different ranks merge into one. The result is the same for
+//! every order and every tree of agents, and loses no rank. A partial answer has a table of its own frames, so it can be read
+//! without any other message. The caller of `merge` makes sure that no rank is in two parts; otherwise the part that came first
+//! wins.
 
 mod wire;
 
@@ -22,26 +22,25 @@ use crate::{
 
 pub use self::wire::{MAX_FRAMES, MAX_NAME, Malformed};
 
-/// Threads of one process that are sampled: for each more of them the first would have moved on further.
+/// Threads of one process to sample. With more threads, the first one would have moved on by the time that the last is sampled.
 pub const MAX_THREADS: usize = 1 << 14;
-/// Builds of programs that a report names.
+/// Builds of programs in a description.
 pub const MAX_BUILDS: usize = 64;
-/// Processes below all ranks of a node that are sampled.
+/// Descendants of all ranks of a node to sample.
 pub const MAX_ALL_CHILDREN: usize = 1024;
-
-/// Ranks of a node of which the command line is read.
+/// Ranks of a node whose command lines are read.
 pub const MAX_COMMANDS: usize = 64;
-/// Letters of a command line that are kept.
+/// Characters of a command line to keep.
 pub const MAX_COMMAND: usize = 1_000;
 
-/// The answer of one agent to one command, or of several to the same.
+/// The answer to one command, of one agent or of several.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Partial {
-    /// To [`crate::proto::Action::Sample`].
+    /// The answer to [`crate::proto::Action::Sample`].
     Sample(PartialSample),
-    /// To [`crate::proto::Action::Stacks`].
+    /// The answer to [`crate::proto::Action::Stacks`].
     Stacks(PartialStacks),
-    /// To [`crate::proto::Action::Describe`].
+    /// The answer to [`crate::proto::Action::Describe`].
     Description(Description),
 }
 
@@ -49,9 +48,9 @@ pub enum Partial {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "wire::WireSample", into = "wire::WireSample")]
 pub struct PartialSample {
-    /// Every frame that is meant in the snapshot.
+    /// The frames of the snapshot.
     pub frames: Frames,
-    /// What was seen.
+    /// The threads of each rank.
     pub snapshot: Snapshot,
 }
 
@@ -59,65 +58,65 @@ pub struct PartialSample {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "wire::WireStacks", into = "wire::WireStacks")]
 pub struct PartialStacks {
-    /// Every frame that is meant in the stacks.
+    /// The frames of the stacks.
     pub frames: Frames,
-    /// The stacks.
+    /// The merged stacks.
     pub merged: Merged,
-    /// Ranks of which nothing was seen.
+    /// Ranks that were not seen, by the reason.
     pub missing: BTreeMap<Missing, RankSet>,
 }
 
-/// What is known of some ranks beside their stacks.
+/// Facts about some ranks beside their stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// Ranks that this is about.
+    /// The ranks.
     pub ranks: RankSet,
-    /// The names of the nodes' hosts, which the session adds to what an agent answers.
+    /// The names of the hosts of the nodes. The session adds them to the answers of agents.
     pub hosts: BTreeMap<NodeId, String>,
-    /// Processes of each node that had more threads than are looked at, in the largest sample.
+    /// Processes of each node with more threads than an agent samples, with the largest number of threads.
     pub crowded: BTreeMap<(NodeId, i32), Crowded>,
-    /// How many processes below ranks were not looked at on a node, in the sample with the most.
+    /// For each node the largest number of descendants of ranks that one sample has left out.
     pub left_out: BTreeMap<NodeId, u64>,
-    /// Which builds of programs and of MPI there are.
+    /// The builds of programs and of MPI libraries.
     pub builds: BTreeSet<Build>,
-    /// What the first ranks of each node were started with.
+    /// The command lines of the first ranks of each node.
     pub commands: Vec<Command>,
-    /// The processor that each rank last ran on, where that is known.
+    /// The processor that each rank last ran on. Ranks without a known processor are absent.
     pub processors: BTreeMap<Rank, u32>,
 }
 
-/// A process with more threads than are looked at.
+/// A process with more threads than an agent samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Crowded {
-    /// How many it had.
+    /// The number of threads of the process.
     pub threads: u64,
-    /// How many were looked at.
+    /// The number of threads that were sampled.
     pub looked_at: u64,
 }
 
-/// What an agent has done that none of ours does.
+/// A violation of the protocol by an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It answers a command that there never was.
+    /// An answer to a command that the session never sent.
     UnknownCommand,
-    /// It answers for ranks that it was not asked for.
+    /// An answer about ranks that the agent was not asked for.
     OtherRanks,
-    /// It answers for another node.
+    /// An answer about another node.
     OtherNode,
-    /// It answers something else than it was asked.
+    /// An answer of another kind than the command asked for.
     OtherAnswer,
-    /// It reports more threads, processes, ranks, builds or command lines than any agent does.
+    /// More threads, processes, ranks, builds or command lines than any agent reports.
     TooMuch,
-    /// It gives one rank two numbers of threads with the same stack.
+    /// A rank with two numbers of threads that have the same stack.
     CountedTwice,
 }
 
-/// Parts of two kinds: one of the agents has answered another question.
+/// Two answers cannot merge, because they are of different kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherKind;
 
 impl Partial {
-    /// The ranks that it is about.
+    /// The ranks that the answer is about.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         match self {
@@ -127,7 +126,7 @@ impl Partial {
         }
     }
 
-    /// Names the host of the only node that the answer is about. Agents do not name theirs: the session knows it.
+    /// Adds the name of the host to an answer about one node. Agents do not send the name: the session knows it.
     pub fn name_host(&mut self, node: NodeId, host: &str) {
         match self {
             Self::Sample(part) => {
@@ -142,10 +141,10 @@ impl Partial {
         }
     }
 
-    /// Takes in what other agents have answered.
+    /// Adds the answer of other agents.
     ///
     /// # Errors
-    /// The other part is of another kind; nothing of it is taken.
+    /// The other answer is of another kind. Nothing of it is added.
     pub fn merge(&mut self, other: Self) -> Result<(), OtherKind> {
         match (self, other) {
             (Self::Sample(part), Self::Sample(other)) => part.merge(other),
@@ -169,7 +168,7 @@ impl Partial {
         }
     }
 
-    /// Adds ranks of which nothing is known, and why.
+    /// Adds ranks without an answer, with the reason.
     pub fn miss(&mut self, ranks: &RankSet, why: &Missing) {
         match self {
             Self::Sample(part) => {
@@ -182,19 +181,18 @@ impl Partial {
                 let missing = part.missing.entry(why.clone()).or_default();
                 *missing = missing.union(ranks);
             }
-            // What is not described is not there.
+            // A description has no entry for a missing rank.
             Self::Stacks(_) | Self::Description(_) => {}
         }
     }
 }
 
-/// Returns true if some ranks are among those that were asked for. Sets are compared last: that may take as long as they have
-/// members.
+/// Returns true if all of some ranks were asked for. The sets are compared last, because that takes time for each member.
 fn are_asked(ranks: &RankSet, asked: &RankSet) -> bool {
     ranks.len() <= asked.len() && ranks.last() <= asked.last() && ranks.is_subset(asked)
 }
 
-/// Checks sets of threads, all of which are of ranks that were asked for and have no more than `most` threads together.
+/// Checks that sets of threads have at most `most` threads together, and only ranks that were asked for.
 fn check_threads(all: &[&Threads], most: usize, asked: &RankSet) -> Result<(), Fault> {
     let sets = || all.iter().flat_map(|threads| threads.by_count());
     if sets().any(|(_, ranks)| ranks.last() > asked.last()) {
@@ -214,7 +212,7 @@ fn check_threads(all: &[&Threads], most: usize, asked: &RankSet) -> Result<(), F
 }
 
 impl PartialSample {
-    /// Every rank, seen or not.
+    /// All ranks, with the missing ones.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         self.snapshot.procs.keys().copied().collect()
@@ -246,7 +244,7 @@ impl PartialSample {
         Ok(())
     }
 
-    /// Takes in other ranks.
+    /// Adds other ranks.
     pub fn merge(&mut self, other: Self) {
         if self.snapshot.is_empty() && self.frames.is_empty() {
             *self = other;
@@ -270,7 +268,7 @@ impl PartialSample {
         self.snapshot.peers.merge(other.peers);
     }
 
-    /// The part of a snapshot whose frames are in a larger table: with a table of its own, which has no other frames.
+    /// Gives a snapshot, whose frames are in a larger table, a table with only its own frames.
     #[must_use]
     pub fn cut(frames: &Frames, mut snapshot: Snapshot) -> Self {
         let frames = snapshot.cut(frames);
@@ -279,7 +277,7 @@ impl PartialSample {
 }
 
 impl PartialStacks {
-    /// Every rank, seen or not.
+    /// All ranks, with the missing ones.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         let missing = self.missing.values().cloned();
@@ -311,7 +309,7 @@ impl PartialStacks {
         Ok(())
     }
 
-    /// Takes in other ranks.
+    /// Adds other ranks.
     pub fn merge(&mut self, other: Self) {
         let translation = self.frames.absorb(&other.frames);
         self.merged.merge(&other.merged, &translation);
@@ -346,7 +344,7 @@ impl Description {
         Ok(())
     }
 
-    /// Takes in other ranks.
+    /// Adds other ranks.
     pub fn merge(&mut self, other: Self) {
         self.ranks = self.ranks.union(&other.ranks);
         self.hosts.extend(other.hosts);
@@ -366,7 +364,7 @@ impl Description {
                 None => self.commands.push(command),
             }
         }
-        // Those of the first ranks come first, whoever has answered first.
+        // The order does not depend on which agent answered first.
         let first = |command: &Command| (command.ranks.first(), command.line.clone());
         self.commands.sort_by_cached_key(first);
         for (rank, processor) in other.processors {
@@ -374,11 +372,11 @@ impl Description {
         }
     }
 
-    /// What is not in the samples, in sentences.
+    /// The doubts about the samples, as sentences.
     pub fn doubts(&self) -> impl Iterator<Item = String> {
         let crowded = self.crowded.iter().map(|((node, pid), crowded)| {
             let Crowded { threads, looked_at } = crowded;
-            // On one node the number alone says which process it is.
+            // On a single node the pid alone identifies the process.
             let host = self.hosts.get(node).filter(|_| self.hosts.len() > 1);
             let host = host.map_or_else(String::new, |host| format!(" on host {host}"));
             format!(

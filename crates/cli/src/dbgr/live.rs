@@ -1,4 +1,4 @@
-//! Processes as they are now: what `debug` asks of them, answered by the kernel.
+//! Answers the questions of `debug` about living processes, from the kernel.
 
 use std::{
     path::Path,
@@ -14,11 +14,11 @@ use debug::{
 };
 use os::{Freezers, Pid, StoppedThread};
 
-/// The memory of a process that lives.
+/// The memory of a living process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LiveMemory(pub(super) Pid);
 
-/// The files of a process that lives, in its own file system.
+/// The files of a living process, in its own file system.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LiveFiles(pub(super) Pid);
 
@@ -43,7 +43,7 @@ impl Files for LiveFiles {
                 .file
                 .is_some_and(|file| file.device == device && file.inode == inode)
         };
-        // On some file systems a mapping has another device than the file that it is of: then the name has to do.
+        // On some file systems a mapping has another device number than its file. Then the name decides.
         let named = || os::map_file_of(self.0, mapping.path.as_ref());
         let (start, end) = (mapping.range.start, mapping.range.end);
         named()
@@ -54,7 +54,7 @@ impl Files for LiveFiles {
     }
 }
 
-/// Carries out what an agent asks for. It decides nothing.
+/// Carries out the questions of an agent, and decides nothing.
 #[derive(Debug)]
 pub(super) struct Kernel {
     freezers: Freezers,
@@ -73,7 +73,7 @@ impl Kernel {
         }
     }
 
-    /// The answer, and the thread through which the process is seen that it is about.
+    /// Returns the answer, and the thread through which memory and files of the process are read.
     pub(super) fn answer(&mut self, question: Question) -> (Answer, Pid) {
         let through = |pid| Pid::from_raw(pid);
         match question {
@@ -150,7 +150,7 @@ impl Kernel {
         }
     }
 
-    /// Stops a thread, which stands until the agent has it released.
+    /// Stops a thread, until the agent asks to release it.
     fn stop(&mut self, tid: i32, patience: Duration, copy: usize, room: Vec<u8>) -> Answer {
         let tid = Pid::from_raw(tid);
         let why = match StoppedThread::stop(tid, patience) {
@@ -160,7 +160,7 @@ impl Kernel {
                     self.stopped = Some(thread);
                     return Answer::Stopped(registers, bytes);
                 }
-                // It was killed.
+                // The thread was killed.
                 Err(_) => NotStopped::Gone,
             },
             Err(os::NotStopped::Gone) => NotStopped::Gone,
@@ -191,7 +191,7 @@ fn identity(pid: i32, through: Option<i32>) -> (Answer, Pid) {
     };
     let through = match through {
         Some(through) => Pid::from_raw(through),
-        // The state is that of the first thread: others may live on.
+        // The state is that of the first thread. Other threads may be alive.
         None if matches!(process.state, 'Z' | 'X') => os::living_thread_of(pid),
         None => pid,
     };
@@ -213,7 +213,7 @@ fn identity(pid: i32, through: Option<i32>) -> (Answer, Pid) {
 
 fn thread(pid: i32, tid: i32) -> Answer {
     let (pid, tid) = (Pid::from_raw(pid), Pid::from_raw(tid));
-    // Before it is stopped, for then it is stopped.
+    // The state is read before the thread is stopped by us.
     let Some(info) = os::inspect_thread(pid, tid) else {
         return Answer::Thread(None, None);
     };
@@ -226,7 +226,7 @@ fn thread(pid: i32, tid: i32) -> Answer {
     Answer::Thread(Some(facts), in_kernel)
 }
 
-/// What stands in memory, as far as it can be read but not beyond `limit`.
+/// Reads memory as far as it is readable, and at most `limit` bytes.
 fn copied(pid: Pid, address: u64, mut room: Vec<u8>, limit: usize) -> Vec<u8> {
     room.resize(limit, 0);
     let read = os::read_memory(pid, address, &mut room).unwrap_or(0);

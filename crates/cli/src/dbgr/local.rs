@@ -1,4 +1,4 @@
-//! A debug session with the one agent of this machine, in one process: what one says is handed to the other.
+//! A debug session and the agent of this node in one process. This file passes their messages, and is the host of both.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +21,10 @@ use os::Clock;
 
 use super::live::{Kernel, LiveFiles, LiveMemory};
 
-/// The node that we are on.
+/// The node that `dbgr` runs on.
 pub(super) const HERE: NodeId = NodeId(0);
 
-/// What came of one step.
+/// The result of one step.
 #[derive(Debug)]
 enum Step {
     Done,
@@ -34,7 +34,7 @@ enum Step {
     Idle,
 }
 
-/// A session that looks at processes of this machine.
+/// A session over the processes of this node.
 #[derive(Debug)]
 pub(super) struct Local {
     session: Session,
@@ -43,13 +43,13 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Follows nobody yet.
+    /// A session without ranks.
     pub(super) fn new(detail: Detail) -> Self {
         let agent = Agent::new(HERE, os::current_pid().as_raw(), detail);
         Self::with_agent(agent)
     }
 
-    /// With this agent.
+    /// A session with a given agent.
     pub(super) fn with_agent(agent: Agent) -> Self {
         let mut session = Session::new();
         let host = os::host_name();
@@ -81,7 +81,7 @@ impl Local {
         }
     }
 
-    /// What is known of the ranks beside their samples.
+    /// Describes what is known about the ranks beside their samples.
     pub(super) fn describe(&mut self) -> Description {
         match self.carry_out(Action::Describe) {
             Some(Partial::Description(description)) => description,
@@ -89,12 +89,12 @@ impl Local {
         }
     }
 
-    /// The time that reading files and mappings has taken.
+    /// The time that the agent has spent on reading files and mappings.
     pub(super) const fn reading(&self) -> Duration {
         self.kernel.reading
     }
 
-    /// Carries out a command for every rank. The session has one command at a time, so it takes it.
+    /// Carries out a command for every rank. The session accepts it, because it has one command at a time.
     fn carry_out(&mut self, action: Action) -> Option<Partial> {
         let ranks = self.session.ranks();
         let id = self.session.command(Clock::now(), &ranks, action).ok()?;
@@ -114,7 +114,7 @@ impl Local {
         }
     }
 
-    /// Carries out the next output of the session, or where there is none that of the agent.
+    /// Carries out the next output of the session or, if there is none, that of the agent.
     fn step(&mut self) -> Step {
         if let Some(output) = self.session.poll() {
             match output {
@@ -150,7 +150,7 @@ impl Local {
         let begin = Instant::now();
         self.agent
             .handle(Clock::now(), agent::Input::Answer(answer, lent));
-        // With the mappings the agent reads the files that are new.
+        // With new mappings the agent reads the files that it does not know yet.
         if is_reading {
             self.kernel.reading += begin.elapsed();
         }
@@ -176,7 +176,7 @@ mod tests {
         while local.kernel.stopped.is_none() {
             assert!(matches!(local.step(), Step::Done));
         }
-        // As after a time in which the agent was silent.
+        // The session gives the agent up, as it does with a silent one.
         local
             .session
             .handle(Clock::now(), session::Input::Cancel(id));

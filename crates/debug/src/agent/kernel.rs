@@ -1,7 +1,7 @@
-//! What an agent asks its host about processes, and what the host answers.
+//! The questions of an agent about processes, and the answers of its host.
 //!
-//! A question is one step that only the kernel can carry out. The host carries it out and decides nothing: what an answer
-//! means, and what is asked next, the agent says.
+//! A question is one step that needs the kernel. The host carries it out, and the agent decides what the answer means and what to ask
+//! next.
 
 use std::time::Duration;
 
@@ -9,56 +9,56 @@ use base::{InKernel, Registers};
 
 use crate::{image::Files, memory::Memory};
 
-/// One step for the host. It answers with the variant of [`Answer`] that has the same name.
+/// One step for the host. Most questions have an [`Answer`] of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// List every process of this machine.
+    /// List every process of this node.
     Processes,
-    /// Whose these processes are.
+    /// Read the owners of some processes.
     Owners {
-        /// Which processes.
+        /// The processes.
         pids: Vec<i32>,
     },
-    /// Which process and program has this number now.
+    /// Identify the process that has a pid now, and its program.
     Identity {
         /// The process.
         pid: i32,
-        /// The thread through which it is seen; without it the host picks one that lives.
+        /// The thread through which the process is read. If it is `None`, the host picks a living thread.
         through: Option<i32>,
     },
-    /// What the process has mapped: the text of `/proc/PID/maps`.
+    /// Read the mappings of a process: the text of `/proc/PID/maps`.
     Mappings {
-        /// A thread of it that lives.
+        /// A living thread of the process.
         through: i32,
     },
-    /// The threads of a process, the first one first.
+    /// List the threads of a process, the first one first.
     Threads {
         /// The process.
         pid: i32,
-        /// A thread of it that lives.
+        /// A living thread of the process.
         through: i32,
     },
-    /// What a thread does.
+    /// Read the activity of a thread.
     Thread {
         /// Its process.
         pid: i32,
         /// The thread.
         tid: i32,
     },
-    /// Stop a thread, and copy its stack while it stands.
+    /// Stop a thread, and copy its stack.
     Stop {
         /// The thread.
         tid: i32,
-        /// The thread of its process through which memory is read.
+        /// The thread through which the memory of the process is read.
         through: i32,
-        /// How long it may take to stop.
+        /// How long the thread may take to stop.
         patience: Duration,
-        /// How many bytes of its stack to copy.
+        /// Bytes of the stack to copy.
         copy: usize,
-        /// A buffer for them, to be used again.
+        /// A buffer for the copy, which the answer returns.
         room: Vec<u8>,
     },
-    /// Let a thread go that was stopped.
+    /// Release a stopped thread.
     Release {
         /// The thread.
         tid: i32,
@@ -71,70 +71,70 @@ pub enum Question {
         through: i32,
         /// Where to begin.
         address: u64,
-        /// How many bytes at most.
+        /// The number of bytes to copy at most.
         limit: usize,
     },
-    /// Which process traces a thread.
+    /// Find the tracer of a thread.
     Tracer {
         /// The thread.
         tid: i32,
     },
-    /// What is left of a process that cannot be read.
+    /// Read the state of a process that cannot be sampled.
     Remains {
         /// The process.
         pid: i32,
     },
-    /// What a process was started with.
+    /// Read the command line of a process.
     Arguments {
         /// The process.
         pid: i32,
     },
-    /// The processor that a thread ran on last.
+    /// Find the processor that a thread last ran on.
     Processor {
         /// The thread.
         tid: i32,
     },
 }
 
-/// What the host has found out.
+/// An answer of the host.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Every process that there is.
+    /// All processes.
     Processes(Vec<Process>),
-    /// The user of each process, in the order of the question.
+    /// The user id of each process, in the order of the question.
     Owners(Vec<Option<u32>>),
-    /// The thread through which the process is seen, and which process it is; nothing where there is none.
+    /// The thread through which the process is read, and the identity of the process; `None` if there is no such process.
     Identity(Option<(i32, Identity)>),
-    /// The text; nothing where it cannot be read.
+    /// The text; `None` if it cannot be read.
     Mappings(Option<Vec<u8>>),
-    /// The threads, and what the control group of their process lets them do.
+    /// The threads, and the state of the control group of the process.
     Threads(Vec<i32>, Group),
-    /// What it does, and what it does in the kernel where that may be read; nothing of a thread that has ended.
+    /// Facts about the thread, and its state in the kernel; `None` if the thread has exited, or may not be read.
     Thread(Option<ThreadFacts>, Option<InKernel>),
-    /// It stands: its registers, and what was copied of its stack. To be followed by [`Question::Release`].
+    /// The thread is stopped: its registers and the copy of its stack. [`Question::Release`] has to follow.
     Stopped(Registers, Vec<u8>),
-    /// The other answer to [`Question::Stop`]: it was not stopped.
+    /// The other answer to [`Question::Stop`]: the thread is not stopped.
     NotStopped(NotStopped),
-    /// How long it has stood.
+    /// How long the thread was stopped.
     Released(Duration),
-    /// What could be read.
+    /// The bytes that could be read.
     Copied(Vec<u8>),
-    /// The tracer, where there is one and it may be known.
+    /// The pid of the tracer; `None` if there is none, or it may not be read.
     Tracer(Option<i32>),
-    /// Its state, as in [`Process`], and how many threads it has; nothing of a process that is gone.
+    /// The state of the process, as in [`Process`], and its number of threads; `None` if the process has exited.
     Remains(Option<(char, usize)>),
-    /// The words, each ended by a zero byte, and when the process that has the number now was started.
+    /// The words, each with a zero byte at the end, and the start time of the process that has the pid now.
     Arguments(Option<Vec<u8>>, Option<u64>),
     /// The number of the processor.
     Processor(Option<u32>),
 }
 
-/// What a host lends for the time of one answer: the process that the question was about.
+/// The process that a question was about, which the host lends together with the answer.
 #[derive(Clone, Copy)]
 pub struct Lent<'a> {
-    /// Its memory.
+    /// The memory of the process.
     pub memory: &'a dyn Memory,
-    /// The files that it has mapped.
+    /// The files that the process has mapped.
     pub files: &'a dyn Files,
 }
 
@@ -144,62 +144,61 @@ impl std::fmt::Debug for Lent<'_> {
     }
 }
 
-/// A process, as `/proc/PID/stat` tells.
+/// A process, from `/proc/PID/stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// The pid.
     pub pid: i32,
-    /// Who has started it, or has inherited it.
+    /// The pid of the parent.
     pub parent: i32,
-    /// The name of its command, at most 15 bytes.
+    /// The name of the command, at most 15 bytes.
     pub name: String,
     /// R running, S sleeping, D uninterruptible, T stopped, t traced, Z dead but not reaped, I idle.
     pub state: char,
-    /// When it was started, in ticks since boot.
+    /// When the process started, in ticks since boot.
     pub started: u64,
-    /// The processor time that it has used, with that of the children that it has waited for.
+    /// CPU time of the process and of the children that it has reaped.
     pub cpu: Duration,
 }
 
-/// What makes a process the one that it is, with the program that it executes.
+/// What identifies a process and the program that it executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// When it was started, in ticks since boot.
+    /// When the process started, in ticks since boot.
     pub started: u64,
-    /// Where the code of its program begins.
+    /// The address of the code of its program.
     pub code: u64,
-    /// Where the stack of its first thread begins. It is 0, as is `code`, where the process is not ours to look at, and where
-    /// it is dead.
+    /// The address of the stack of its first thread. This and `code` are 0 if the process has exited or may not be read.
     pub stack: u64,
 }
 
-/// What the control group of a process lets it do.
+/// The state of the control group of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// It runs.
+    /// The processes of the group run.
     Runs,
-    /// None of its threads runs, whatever is asked of them.
+    /// The group is frozen: none of its threads runs.
     Frozen,
 }
 
-/// What the kernel says of a thread.
+/// Facts about a thread from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadFacts {
-    /// As of a [`Process`].
+    /// The state, as in [`Process`].
     pub state: char,
-    /// The processor time that it has used.
+    /// CPU time of the thread.
     pub cpu: Duration,
-    /// Its name, at most 15 bytes.
+    /// The name, at most 15 bytes.
     pub name: String,
 }
 
 /// Why a thread was not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotStopped {
-    /// It has ended.
+    /// The thread has exited.
     Gone,
-    /// The kernel forbids it, or another process traces it already.
+    /// The kernel forbids it, or another process traces the thread.
     NotPermitted,
-    /// It did not stop in time, or the kernel refused for another reason.
+    /// The thread did not stop in time, or the kernel refused for another reason.
     Late,
 }
