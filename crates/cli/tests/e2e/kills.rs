@@ -87,7 +87,7 @@ fn the_controller() {
 }
 
 #[test]
-fn the_keeper() {
+fn the_guardian() {
     let sandbox = Sandbox::new();
     let job = start(&sandbox);
     kill(job.guardian);
