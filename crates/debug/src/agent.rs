@@ -98,7 +98,7 @@ pub struct Agent {
     orders: VecDeque<Order>,
     state: State,
     /// Whether the current command was cancelled.
-    fate: Fate,
+    request: Request,
     life: Life,
     /// When the agent last sent a message about the current command.
     last_sign: Time,
@@ -140,7 +140,7 @@ enum State {
 
 /// Whether the current command was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Request {
     Wanted,
     Cancelled,
 }
@@ -160,7 +160,7 @@ impl Agent {
             first_threads: BTreeMap::new(),
             orders: VecDeque::new(),
             state: State::Idle,
-            fate: Fate::Wanted,
+            request: Request::Wanted,
             life: Life::Working,
             last_sign: Time::ZERO,
             outputs: VecDeque::new(),
@@ -228,7 +228,7 @@ impl Agent {
                 self.orders.retain(|order| order.id != id);
                 // The answer to the outstanding question still comes.
                 if self.current() == Some(id) {
-                    self.fate = Fate::Cancelled;
+                    self.request = Request::Cancelled;
                 }
             }
             ToAgent::Stop => self.end(),
@@ -250,7 +250,7 @@ impl Agent {
         if self.life == Life::Working {
             self.life = Life::Ending;
             self.orders.clear();
-            self.fate = Fate::Cancelled;
+            self.request = Request::Cancelled;
         }
     }
 
@@ -266,7 +266,7 @@ impl Agent {
                 return;
             };
             self.last_sign = now;
-            self.fate = Fate::Wanted;
+            self.request = Request::Wanted;
             match order.action {
                 Action::Sample(_) | Action::Stacks(_) => {
                     self.reader.bound(self.detail);
@@ -284,7 +284,7 @@ impl Agent {
     fn learn(&mut self, answer: Answer, lent: Lent<'_>) {
         match (mem::replace(&mut self.state, State::Idle), answer) {
             (State::Listing(_) | State::Owning(..) | State::Describing(..), _)
-                if self.fate == Fate::Cancelled => {}
+                if self.request == Request::Cancelled => {}
             (State::Listing(order), Answer::Processes(processes)) => {
                 let procs = self.chosen(&order.ranks);
                 let around = Around::new(processes, &procs, self.own);

@@ -74,7 +74,7 @@ pub struct Description {
     /// The names of the hosts of the nodes. The session adds them to the answers of agents.
     pub hosts: BTreeMap<NodeId, String>,
     /// Processes of each node with more threads than an agent samples, with the largest number of threads.
-    pub crowded: BTreeMap<(NodeId, i32), Crowded>,
+    pub many_threads: BTreeMap<(NodeId, i32), ManyThreads>,
     /// For each node the largest number of descendants of ranks that one sample has left out.
     pub left_out: BTreeMap<NodeId, u64>,
     /// The builds of programs and of MPI libraries.
@@ -87,7 +87,7 @@ pub struct Description {
 
 /// A process with more threads than an agent samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Crowded {
+pub struct ManyThreads {
     /// The number of threads of the process.
     pub threads: u64,
     /// The number of threads that were sampled.
@@ -326,12 +326,15 @@ impl Description {
         if self.commands.len() > MAX_COMMANDS
             || self.commands.iter().any(is_long)
             || self.builds.len() > MAX_BUILDS
-            || self.crowded.len() > asked.len() + MAX_ALL_CHILDREN
+            || self.many_threads.len() > asked.len() + MAX_ALL_CHILDREN
         {
             return Err(Fault::TooMuch);
         }
-        let crowded = self.crowded.keys().map(|(of, _)| of);
-        if !crowded.chain(self.left_out.keys()).all(|&of| of == node) {
+        let many_threads = self.many_threads.keys().map(|(of, _)| of);
+        if !many_threads
+            .chain(self.left_out.keys())
+            .all(|&of| of == node)
+        {
             return Err(Fault::OtherNode);
         }
         let commands = self.commands.iter().map(|command| &command.ranks);
@@ -348,8 +351,8 @@ impl Description {
     pub fn merge(&mut self, other: Self) {
         self.ranks = self.ranks.union(&other.ranks);
         self.hosts.extend(other.hosts);
-        for (process, threads) in other.crowded {
-            let most = self.crowded.entry(process).or_default();
+        for (process, threads) in other.many_threads {
+            let most = self.many_threads.entry(process).or_default();
             *most = threads.max(*most);
         }
         for (node, processes) in other.left_out {
@@ -374,8 +377,8 @@ impl Description {
 
     /// The doubts about the samples, as sentences.
     pub fn doubts(&self) -> impl Iterator<Item = String> {
-        let crowded = self.crowded.iter().map(|((node, pid), crowded)| {
-            let Crowded { threads, looked_at } = crowded;
+        let many_threads = self.many_threads.iter().map(|((node, pid), many_threads)| {
+            let ManyThreads { threads, looked_at } = many_threads;
             // On a single node the pid alone identifies the process.
             let host = self.hosts.get(node).filter(|_| self.hosts.len() > 1);
             let host = host.map_or_else(String::new, |host| format!(" on host {host}"));
@@ -389,7 +392,7 @@ impl Description {
             let were = if left_out == 1 { "was" } else { "were" };
             format!("of the processes that ranks have started, {left_out} {were} not looked at")
         });
-        crowded.chain(left_out)
+        many_threads.chain(left_out)
     }
 }
 

@@ -190,16 +190,16 @@ fn undecided(outlook: &Outlook, all: &Observation) -> String {
 fn more_looks(wanted: Wanted, all: &Observation) -> String {
     let seconds = wanted.span.as_secs();
     let most = usize::try_from(seconds).map_or(usize::MAX, |most| most.saturating_add(1));
-    let looks = wanted.looks.max(all.looks.min(most));
-    let gaps = u64::try_from(looks.saturating_sub(1)).unwrap_or(1).max(1);
+    let samples = wanted.samples.max(all.samples.min(most));
+    let gaps = u64::try_from(samples.saturating_sub(1)).unwrap_or(1).max(1);
     let every = seconds.div_ceil(gaps).max(1);
-    let what = if wanted.looks > all.looks {
-        format!("{} over {seconds} s", counted(looks as u64, "sample"))
+    let what = if wanted.samples > all.samples {
+        format!("{} over {seconds} s", counted(samples as u64, "sample"))
     } else {
         let span = all.span.as_secs_f64();
         format!("samples over {seconds} s, instead of {span:.1} s,")
     };
-    format!("{what} can tell more (--samples {looks} --every {every}s)")
+    format!("{what} can tell more (--samples {samples} --every {every}s)")
 }
 
 /// Ranks of which nothing was seen.

@@ -127,7 +127,7 @@ pub struct Observation {
     /// The time from the first sample to the last.
     pub span: Duration,
     /// The number of samples.
-    pub looks: usize,
+    pub samples: usize,
     /// Each rank over all samples.
     pub ranks: BTreeMap<Rank, RankTrack>,
     /// Whether processes beside the ranks have worked.
@@ -228,7 +228,7 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
     };
     Observation {
         span,
-        looks: samples.len(),
+        samples: samples.len(),
         ranks,
         beside: Work::beside(samples, span),
         jobs: if several { Jobs::Several } else { Jobs::One },
@@ -238,14 +238,14 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
 
 fn follow(
     frames: &Frames,
-    looks: &[Option<&Seen>],
+    samples: &[Option<&Seen>],
     span: Duration,
     boundary: Boundary,
 ) -> RankTrack {
     let mut track = RankTrack::default();
     let mut threads: BTreeMap<i32, Vec<&Thread>> = BTreeMap::new();
     let mut first = None;
-    for look in looks {
+    for look in samples {
         match look {
             Some(Seen::Threads(seen)) => {
                 track.missing.push(None);
@@ -355,8 +355,8 @@ fn used(seen: &[&Thread]) -> Duration {
 }
 
 /// Returns whether a stuck thread could have used this much CPU time.
-fn little(cpu: Duration, span: Duration, looks: usize) -> Use {
-    let steps = u32::try_from(looks.saturating_sub(1)).unwrap_or(u32::MAX);
+fn little(cpu: Duration, span: Duration, samples: usize) -> Use {
+    let steps = u32::try_from(samples.saturating_sub(1)).unwrap_or(u32::MAX);
     if cpu <= (span / IDLE_CPU_DIVISOR).saturating_add(BY_LOOKING.saturating_mul(steps)) {
         Use::Little
     } else {

@@ -192,7 +192,7 @@ fn verdict(frames: &Frames, all: &Observation, held: Held) -> Verdict {
 }
 
 fn is_met(need: &Need, all: &Observation) -> bool {
-    all.looks >= need.looks && all.span >= need.span
+    all.samples >= need.samples && all.span >= need.span
 }
 
 /// The number of different calls in which ranks wait.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     proto::{FromAgent, Proc},
-    reply::{Crowded, Description, MAX_COMMAND, MAX_COMMANDS, Partial},
+    reply::{Description, MAX_COMMAND, MAX_COMMANDS, ManyThreads, Partial},
     report::Command,
 };
 
@@ -29,7 +29,7 @@ impl Agent {
     pub(super) fn description(&self, ranks: &RankSet) -> Describing {
         let procs = self.chosen(ranks);
         let node = self.node;
-        let (crowded, most) = (self.reader.crowded.iter(), self.reader.max_threads);
+        let (many_threads, most) = (self.reader.many_threads.iter(), self.reader.max_threads);
         let left_out = (self.left_out > 0).then_some((node, self.left_out as u64));
         let first_threads = self.first_threads.iter();
         let first_threads = first_threads.filter(|(rank, _)| procs.contains_key(rank));
@@ -38,10 +38,10 @@ impl Agent {
             made: Description {
                 ranks: procs.keys().copied().collect(),
                 hosts: BTreeMap::new(),
-                crowded: crowded
+                many_threads: many_threads
                     .map(|(&pid, &threads)| {
                         let (threads, looked_at) = (threads as u64, most as u64);
-                        ((node, pid), Crowded { threads, looked_at })
+                        ((node, pid), ManyThreads { threads, looked_at })
                     })
                     .collect(),
                 left_out: left_out.into_iter().collect(),

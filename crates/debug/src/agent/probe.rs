@@ -266,7 +266,7 @@ impl Probe {
 
     fn list(&mut self, reader: &mut Reader, mut tids: Vec<i32>, group: Group) -> Step {
         if tids.len() > reader.max_threads {
-            let most = reader.crowded.entry(self.pid).or_default();
+            let most = reader.many_threads.entry(self.pid).or_default();
             *most = tids.len().max(*most);
             tids.truncate(reader.max_threads);
         }

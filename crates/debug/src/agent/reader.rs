@@ -33,7 +33,7 @@ pub(super) struct Reader {
     /// Threads of one process that are looked at.
     pub(super) max_threads: usize,
     /// Processes that have had more, and how many in their largest sample.
-    pub(super) crowded: BTreeMap<i32, usize>,
+    pub(super) many_threads: BTreeMap<i32, usize>,
 }
 
 /// What is known of a process from the last sample.
@@ -60,7 +60,7 @@ impl Reader {
             known: BTreeMap::new(),
             room: Vec::new(),
             max_threads: MAX_THREADS,
-            crowded: BTreeMap::new(),
+            many_threads: BTreeMap::new(),
         }
     }
 
@@ -70,7 +70,7 @@ impl Reader {
         if self.frames.len() > MAX_FRAMES {
             *self = Self {
                 max_threads: self.max_threads,
-                crowded: std::mem::take(&mut self.crowded),
+                many_threads: std::mem::take(&mut self.many_threads),
                 ..Self::new(detail)
             };
         }
@@ -79,7 +79,7 @@ impl Reader {
     /// Forgets what it knows of other processes than these.
     pub(super) fn keep(&mut self, wanted: &BTreeSet<i32>) {
         self.known.retain(|pid, _| wanted.contains(pid));
-        self.crowded.retain(|pid, _| wanted.contains(pid));
+        self.many_threads.retain(|pid, _| wanted.contains(pid));
     }
 
     /// The code of a process with these mappings, and its Python where it has one.

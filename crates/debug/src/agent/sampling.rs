@@ -8,7 +8,7 @@ use std::{
 use base::Rank;
 
 use super::{
-    Agent, Fate, Knowledge, Order, Output, State,
+    Agent, Knowledge, Order, Output, Request, State,
     around::Around,
     kernel::{Answer, Lent, Process},
     probe::{Probe, Step},
@@ -96,7 +96,7 @@ impl Agent {
 
     pub(super) fn go_on(&mut self, mut work: Box<Work>, answer: Answer, lent: Lent<'_>) {
         let (_, probe) = &mut work.current;
-        if self.fate == Fate::Cancelled {
+        if self.request == Request::Cancelled {
             match probe.abandon(&answer) {
                 Some(release) => {
                     self.ask(release);

@@ -121,7 +121,7 @@ fn who_is_another_process_now_is_not_looked_at() {
 
 #[test]
 fn a_program_that_changes_is_looked_at_anew() {
-    for (stacks, looks, expected) in [
+    for (stacks, samples, expected) in [
         (&[5, 5][..], 1, "_start>main running"),
         (&[5, 6, 6, 6], 2, "_start>main running"),
         (&[5, 6, 6, 7, 7, 7], 3, "_start>main running"),
@@ -136,7 +136,7 @@ fn a_program_that_changes_is_looked_at_anew() {
         let mut node = node(process);
         assert_eq!(seen(&sample(&mut node), 0), expected, "{stacks:?}");
         let asked = node.asked.iter().filter(|it| it.starts_with("threads of"));
-        assert_eq!(asked.count(), looks, "{stacks:?}");
+        assert_eq!(asked.count(), samples, "{stacks:?}");
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
 
 /// Who keeps a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Keeper {
+pub(super) enum Owner {
     /// The program itself: its stack is shown.
     Program,
     /// A library, by what it is known for: it is only counted.
@@ -47,7 +47,7 @@ pub struct ChildPlace {
 /// Those of all ranks, by name.
 pub(super) fn of(
     children: &BTreeMap<Rank, Vec<Child>>,
-    mut keeper: impl FnMut(&Thread) -> Keeper,
+    mut owner: impl FnMut(&Thread) -> Owner,
     mut shown: impl FnMut(&Thread) -> Vec<FrameId>,
 ) -> BTreeMap<String, Children> {
     let mut named: BTreeMap<String, Children> = BTreeMap::new();
@@ -65,7 +65,7 @@ pub(super) fn of(
             };
             let living = threads.iter().filter(|it| it.activity != Activity::Ended);
             for (index, thread) in living.enumerate() {
-                if index > 0 && keeper(thread) != Keeper::Program {
+                if index > 0 && owner(thread) != Owner::Program {
                     continue;
                 }
                 let ending = Ending {
@@ -138,8 +138,8 @@ mod tests {
     };
 
     /// Ranks 10 and above of what is written are workers of rank 0, and those from 20 on of rank 1.
-    fn looks(written: &str) -> Recording {
-        let mut recording = script::looks(Duration::from_secs(1), &[written, written, written]);
+    fn recording(written: &str) -> Recording {
+        let mut recording = script::recording(Duration::from_secs(1), &[written, written, written]);
         for sample in &mut recording.samples {
             let Snapshot {
                 procs, children, ..
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn below_their_ranks() {
-        insta::assert_snapshot!(shown(looks(
+        insta::assert_snapshot!(shown(recording(
             "0-1: main@a.c:5 > read!libc.so = read 0\n\
              10-12,20-22: main@w.c:1 > sem_wait!libc.so = futex 0\n\
              23: not permitted"
@@ -188,7 +188,7 @@ mod tests {
     2 [0-1] 7 processes of `worker�` below these ranks; 1 could not be looked at
     2 [0-1] (3 threads each) main (w.c:1) > sem_wait · futex
     ");
-        insta::assert_snapshot!(shown(looks(
+        insta::assert_snapshot!(shown(recording(
             "0: main@a.c:5 > read!libc.so = read 0\n10: main@w.c:1 > work = running 9"
         )), @r"
     1 [0] reading, stuck, 0% cpu: read < main (a.c:5)
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn each_is_followed_through_the_looks() {
-        let mut recording = looks(
+        let mut recording = recording(
             "0: main@a.c:5 > read!libc.so = read 0\n\
              10: main@w.c:1 > sem_wait!libc.so = futex 0\n\
              11: not permitted\n12: main = running 0",

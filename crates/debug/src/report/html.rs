@@ -42,7 +42,7 @@ pub fn html(report: &Report) -> String {
         parts::missing,
         parts::picture,
         parts::classes,
-        parts::looks,
+        parts::recording,
         parts::placement,
         parts::circumstances,
     ] {

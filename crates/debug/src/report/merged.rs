@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Absent, Children, Detail,
-    children::{self, Keeper},
+    children::{self, Owner},
 };
 use crate::{
     known,
@@ -87,15 +87,15 @@ impl Shown {
     /// Merges one of the snapshots, and tells of whom nothing was seen.
     #[must_use]
     pub fn merged(&self, frames: &Frames, snapshot: &Snapshot) -> (Merged, Vec<Absent>) {
-        let keeper = |thread: &Thread| self.keeper(frames, thread);
-        Merged::of(snapshot, keeper, |thread| self.stack(frames, thread))
+        let owner = |thread: &Thread| self.owner(frames, thread);
+        Merged::of(snapshot, owner, |thread| self.stack(frames, thread))
     }
 
-    fn keeper(&self, frames: &Frames, thread: &Thread) -> Keeper {
+    fn owner(&self, frames: &Frames, thread: &Thread) -> Owner {
         let stack = thread.stack.frames.iter().map(|&id| frames.get(id));
         match (self.detail, known::helper(&thread.name, stack)) {
-            (Detail::Folded, Some(kind)) => Keeper::Library(kind.to_owned()),
-            _ => Keeper::Program,
+            (Detail::Folded, Some(kind)) => Owner::Library(kind.to_owned()),
+            _ => Owner::Program,
         }
     }
 
@@ -115,11 +115,11 @@ impl Shown {
 }
 
 impl Merged {
-    /// Merges what was seen at one moment, and tells of whom nothing was seen. `keeper` says of each thread but the
+    /// Merges what was seen at one moment, and tells of whom nothing was seen. `owner` says of each thread but the
     /// first of a process whose it is, and `shown` what of its stack is shown.
     fn of(
         snapshot: &Snapshot,
-        mut keeper: impl FnMut(&Thread) -> Keeper,
+        mut owner: impl FnMut(&Thread) -> Owner,
         mut shown: impl FnMut(&Thread) -> Vec<FrameId>,
     ) -> (Self, Vec<Absent>) {
         let mut sample = Self::default();
@@ -140,7 +140,7 @@ impl Merged {
             let living = threads.iter().filter(|thread| !ended(thread));
             for (index, thread) in living.enumerate() {
                 if index > 0
-                    && let Keeper::Library(kind) = keeper(thread)
+                    && let Owner::Library(kind) = owner(thread)
                 {
                     sample.helpers.entry(kind).or_default().insert(rank);
                     continue;
@@ -153,7 +153,7 @@ impl Merged {
                 sample.tree.insert(&shown(thread), ending, rank);
             }
         }
-        sample.children = children::of(&snapshot.children, keeper, shown);
+        sample.children = children::of(&snapshot.children, owner, shown);
         let missing = missing.into_iter();
         let missing = missing.map(|(why, ranks)| Absent { ranks, why }).collect();
         (sample, missing)

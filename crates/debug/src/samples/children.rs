@@ -43,18 +43,18 @@ pub(super) fn follow(
     span: Duration,
     boundary: Boundary,
 ) -> BTreeMap<i32, ChildTrack> {
-    let mut looks: BTreeMap<i32, Vec<&Child>> = BTreeMap::new();
+    let mut by_pid: BTreeMap<i32, Vec<&Child>> = BTreeMap::new();
     for sample in samples {
         for child in sample.snapshot.children.get(&rank).into_iter().flatten() {
-            looks.entry(child.pid).or_default().push(child);
+            by_pid.entry(child.pid).or_default().push(child);
         }
     }
-    let all = looks
+    let all = by_pid
         .into_iter()
-        .filter(|(_, looks)| looks.len() == samples.len());
-    let tracks = all.filter_map(|(pid, looks)| {
-        let last = looks.last()?;
-        let seen: Vec<Option<&Seen>> = looks.iter().map(|child| Some(&child.seen)).collect();
+        .filter(|(_, seen)| seen.len() == samples.len());
+    let tracks = all.filter_map(|(pid, children)| {
+        let last = children.last()?;
+        let seen: Vec<Option<&Seen>> = children.iter().map(|child| Some(&child.seen)).collect();
         let track = super::follow(frames, &seen, span, boundary);
         // Looks in which it could not be seen may be those in which it went on.
         let seen_always = track.missing.iter().all(Option::is_none);

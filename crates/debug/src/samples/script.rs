@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Looks that are as long apart as `every` says.
-pub(crate) fn looks(every: Duration, texts: &[&str]) -> Recording {
+pub(crate) fn recording(every: Duration, texts: &[&str]) -> Recording {
     let mut recording = Recording::default();
     let mut used: BTreeMap<(Rank, String), Duration> = BTreeMap::new();
     for (number, text) in texts.iter().enumerate() {

@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use base::Rank;
 
-use super::{Boundary, Motion, Recording, script::looks};
+use super::{Boundary, Motion, Recording, script::recording};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn motion(texts: &[&str]) -> Motion {
-    let recording = looks(SECOND, texts);
+    let recording = recording(SECOND, texts);
     let all = recording.observe(Boundary::Known);
     all.ranks[&Rank(0)].main.as_ref().unwrap().motion
 }
@@ -24,7 +24,7 @@ fn what_a_library_does_below_a_wait_does_not_count() {
         "0: main@a.c:1 > MPI_Recv!libmpi.so > poll!libc.so.6 = poll 100",
     ];
     assert_eq!(motion(&texts), Motion::Spinning);
-    let recording = looks(SECOND, &texts);
+    let recording = recording(SECOND, &texts);
     let full = recording.observe(Boundary::Full);
     assert_eq!(
         full.ranks[&Rank(0)].main.as_ref().unwrap().frames().len(),
@@ -35,7 +35,7 @@ fn what_a_library_does_below_a_wait_does_not_count() {
 #[test]
 fn a_function_of_the_user_below_a_call_is_what_counts() {
     let wait = |stack: &str| {
-        let recording = looks(SECOND, &[format!("0: {stack} = running 100").as_str(); 2]);
+        let recording = recording(SECOND, &[format!("0: {stack} = running 100").as_str(); 2]);
         let all = recording.observe(Boundary::Known);
         let main = all.ranks[&Rank(0)].main.clone().unwrap();
         let wait = main.wait().map_or("none", |wait| &wait.name).to_owned();
@@ -108,7 +108,7 @@ fn other_lines_of_one_function_are_a_loop() {
         "0: main@a.c:1 > spin@a.c:6 > inl:square@a.c:2 = running 100",
     ];
     assert_eq!(motion(&texts), Motion::Looping);
-    let recording = looks(SECOND, &texts);
+    let recording = recording(SECOND, &texts);
     let classes = recording
         .observe(Boundary::Known)
         .classes(&recording.frames);
@@ -129,7 +129,7 @@ fn recursion_and_cycles_fold() {
 
 #[test]
 fn ranks_in_the_same_wait_are_one_class_and_helpers_are_counted() {
-    let recording = looks(
+    let recording = recording(
         SECOND,
         &["0-998,1000: main@a.c:1 > MPI_Barrier!libmpi.so > a!libmpi.so = running 100
            999: main@a.c:1 > PMPI_Barrier!libmpi.so > b!libmpi.so = poll 100
@@ -154,7 +154,7 @@ fn a_rank_that_was_awake_by_chance_is_in_the_class_of_the_others() {
              3: main@a.c:1 > MPI_Barrier!libmpi.so > b!libmpi.so = running 0.4
              8: main@a.c:1 > MPI_Barrier!libmpi.so > a!libmpi.so = poll {polling}"
         );
-        let recording = looks(SECOND, &[text.as_str(); 4]);
+        let recording = recording(SECOND, &[text.as_str(); 4]);
         let all = recording.observe(Boundary::Known);
         let classes = all.classes(&recording.frames).into_iter();
         classes
@@ -167,7 +167,7 @@ fn a_rank_that_was_awake_by_chance_is_in_the_class_of_the_others() {
 
 #[test]
 fn a_recording_comes_back_from_text() {
-    let recording = looks(SECOND, &["0: main > f@a.c:3 = disk 0\n1: zombie"; 2]);
+    let recording = recording(SECOND, &["0: main > f@a.c:3 = disk 0\n1: zombie"; 2]);
     let text = serde_json::to_string(&recording).unwrap();
     let back: Recording = serde_json::from_str(&text).unwrap();
     assert!(back.is_whole());

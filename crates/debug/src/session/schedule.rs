@@ -69,7 +69,7 @@ impl Plan {
         }
         let wanted = verdict::outlook(frames, &all).wanted;
         let wanted = wanted.filter(|wanted| wanted.span <= limit)?;
-        let more = wanted.looks.saturating_sub(samples.len()).max(1);
+        let more = wanted.samples.saturating_sub(samples.len()).max(1);
         let time = wanted.span.saturating_sub(all.span);
         let every = time / u32::try_from(more).unwrap_or(u32::MAX) + MARGIN;
         Some(self.every.unwrap_or_else(|| every.max(LEAST_BETWEEN)))

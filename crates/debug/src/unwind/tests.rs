@@ -131,28 +131,28 @@ fn by_slot() -> Bytes {
 
 #[test]
 fn a_call_is_looked_up_once_wherever_it_has_led_in_a_function() {
-    let mut looks = Looks::at(by_slot());
+    let mut samples = Looks::at(by_slot());
     let slots = Slots::holding(BASE + 0x2000);
     for at in [0x3000, 0x3001, 0x3020] {
-        let functions = looks.functions(&[at, 0x1015], &slots);
+        let functions = samples.functions(&[at, 0x1015], &slots);
         assert_eq!(functions[..3], ["inner", "public", "main"], "{at:x}");
     }
     assert_eq!(slots.read.get(), 1);
-    assert_eq!(looks.images.left.len(), 1);
+    assert_eq!(samples.images.left.len(), 1);
 }
 
 #[test]
 fn a_slot_that_could_not_be_read_is_read_again() {
-    let mut looks = Looks::at(by_slot());
+    let mut samples = Looks::at(by_slot());
     let slots = Slots::holding(BASE + 0x2000);
     let held = slots.held.take();
     assert_eq!(
-        looks.functions(&[0x3001, 0x1015], &slots)[..2],
+        samples.functions(&[0x3001, 0x1015], &slots)[..2],
         ["inner", "main"]
     );
     slots.held.set(held);
     assert_eq!(
-        looks.functions(&[0x3001, 0x1015], &slots)[..3],
+        samples.functions(&[0x3001, 0x1015], &slots)[..3],
         ["inner", "public", "main"]
     );
 }
@@ -160,11 +160,11 @@ fn a_slot_that_could_not_be_read_is_read_again() {
 #[test]
 fn a_file_that_could_not_be_opened_is_opened_again() {
     let slots = Slots::holding(BASE + 0x2000);
-    let mut looks = Looks::at(by_slot());
-    let file = looks.file.0.take();
-    assert_eq!(looks.functions(&[0x3001, 0x1015], &slots)[..1], ["?"]);
-    looks.file.0.set(file);
-    let functions = looks.functions(&[0x3001, 0x1015], &slots);
+    let mut samples = Looks::at(by_slot());
+    let file = samples.file.0.take();
+    assert_eq!(samples.functions(&[0x3001, 0x1015], &slots)[..1], ["?"]);
+    samples.file.0.set(file);
+    let functions = samples.functions(&[0x3001, 0x1015], &slots);
     assert_eq!(functions[..3], ["inner", "public", "main"]);
 }
 
@@ -186,7 +186,7 @@ fn a_program_of_jumps_does_not_keep_us() {
             program.jump(at, &[0xff, 0x25], SLOTS);
         }
     }
-    let mut looks = Looks::at(program.build());
+    let mut samples = Looks::at(program.build());
     let slots = Slots::holding(BASE + 0x1f80);
     let mut stack = vec![0x1004];
     stack.extend(calls.iter().map(|call| call + 5));
@@ -194,7 +194,7 @@ fn a_program_of_jumps_does_not_keep_us() {
     let mut read = Vec::new();
     while read.last() != Some(&0) && read.len() < 9 {
         slots.read.set(0);
-        let functions = looks.functions(&stack, &slots);
+        let functions = samples.functions(&stack, &slots);
         assert!(functions.len() >= stack.len());
         read.push(slots.read.get());
     }

@@ -17,7 +17,7 @@ const DOINGS: usize = 2;
 /// Processes that are named one by one; more of them are counted.
 const NUMBERED: usize = 3;
 /// Sources of processes that Python starts for its own housekeeping.
-const KEEPERS: [&str; 2] = ["/resource_tracker.py", "/forkserver.py"];
+const HOUSEKEEPING: [&str; 2] = ["/resource_tracker.py", "/forkserver.py"];
 
 /// How a sentence goes on about the processes below a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,7 +210,7 @@ fn keeps_house(frames: &Frames, main: &Track) -> bool {
         .frames()
         .iter()
         .filter_map(|&id| frames.get(id).source.as_ref());
-    sources.any(|source| KEEPERS.iter().any(|keeper| source.file.ends_with(keeper)))
+    sources.any(|source| HOUSEKEEPING.iter().any(|file| source.file.ends_with(file)))
 }
 
 /// Whether it stands by no choice of its own.

@@ -28,7 +28,7 @@ pub struct Outlook {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// How many, with those that there are.
-    pub looks: usize,
+    pub samples: usize,
     /// From the first to the last.
     pub span: Duration,
 }
@@ -47,14 +47,14 @@ pub fn outlook(frames: &Frames, all: &Observation) -> Outlook {
 fn wanted(all: &Observation, stances: &Stances) -> Option<Wanted> {
     if !is_met(&OF_THREADS, all) {
         return Some(Wanted {
-            looks: OF_THREADS.looks,
+            samples: OF_THREADS.samples,
             span: OF_THREADS.span,
         });
     }
     let unmet = holding(all, stances).filter(|held| !is_met(held.need, all));
-    let least = unmet.min_by_key(|held| (held.need.span, held.need.looks))?;
+    let least = unmet.min_by_key(|held| (held.need.span, held.need.samples))?;
     Some(Wanted {
-        looks: least.need.looks,
+        samples: least.need.samples,
         span: least.need.span,
     })
 }

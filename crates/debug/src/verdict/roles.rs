@@ -174,7 +174,7 @@ fn is_held(track: &Track) -> bool {
 
 /// Processor time of a thread that has not run in all samples.
 fn nothing(all: &Observation) -> Duration {
-    let steps = u32::try_from(all.looks.saturating_sub(1)).unwrap_or(1);
+    let steps = u32::try_from(all.samples.saturating_sub(1)).unwrap_or(1);
     NOTHING.saturating_mul(steps)
 }
 

@@ -63,7 +63,7 @@ pub enum RuleId {
 /// How many samples over what time a rule needs, and how sure it is then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
-    pub(super) looks: usize,
+    pub(super) samples: usize,
     pub(super) span: Duration,
     pub(super) confidence: Confidence,
 }
@@ -121,9 +121,9 @@ pub(super) enum Odd {
     Absent,
 }
 
-const fn need(looks: usize, seconds: u64, confidence: Confidence) -> Option<Need> {
+const fn need(samples: usize, seconds: u64, confidence: Confidence) -> Option<Need> {
     Some(Need {
-        looks,
+        samples,
         span: Duration::from_secs(seconds),
         confidence,
     })
@@ -341,7 +341,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
 
 /// What threads of one rank need to be found in for the rules of [`super::within`]: the waits must be long.
 pub(super) const OF_THREADS: Need = Need {
-    looks: 3,
+    samples: 3,
     span: Duration::from_secs(2),
     confidence: Confidence::Possible,
 };

@@ -35,24 +35,24 @@ fn part(frames: &Frames, all: &Observation, group: &Group) -> String {
         .ranks
         .first()
         .and_then(|rank| all.ranks.get(&rank)?.main.as_ref());
-    let looks = format!("in {0} of {0} samples", all.looks);
+    let samples = format!("in {0} of {0} samples", all.samples);
     let Some(main) = main else {
         return match group.role {
             Role::Dead if one => format!("{who} has ended"),
             Role::Dead => format!("{who} have ended"),
-            Role::Traced => format!("{who} {is} held by another debugger {looks}"),
-            Role::Disk => format!("{who} {is} in disk wait {looks}"),
+            Role::Traced => format!("{who} {is} held by another debugger {samples}"),
+            Role::Disk => format!("{who} {is} in disk wait {samples}"),
             _ => format!("{who} could not be looked at"),
         };
     };
     let at = place(frames, main);
     match group.role {
-        Role::Stopped => format!("{who} {is} in {at}, stopped by a signal {looks}"),
-        Role::Frozen => format!("{who} {is} in {at}, frozen by the control group {looks}"),
-        Role::Traced => format!("{who} {is} in {at}, held by a debugger {looks}"),
-        Role::Disk => format!("{who} {is} in {at}, in disk wait {looks}"),
-        Role::Looping if one => format!("{who} runs in {at} {looks}"),
-        Role::Looping => format!("{who} run in {at} {looks}"),
+        Role::Stopped => format!("{who} {is} in {at}, stopped by a signal {samples}"),
+        Role::Frozen => format!("{who} {is} in {at}, frozen by the control group {samples}"),
+        Role::Traced => format!("{who} {is} in {at}, held by a debugger {samples}"),
+        Role::Disk => format!("{who} {is} in {at}, in disk wait {samples}"),
+        Role::Looping if one => format!("{who} runs in {at} {samples}"),
+        Role::Looping => format!("{who} run in {at} {samples}"),
         Role::Alive | Role::Call => match (main.wait(), below::of_group(frames, all, group)) {
             (Some(_), Some(below)) if below.is_awaited() => {
                 waits(frames, Who::Ranks(&group.ranks), main) + &below.said
@@ -90,7 +90,7 @@ pub(super) fn cites(frames: &Frames, all: &Observation, groups: &[Group]) -> Vec
             None => cites.push(Cite {
                 ranks: group.ranks.clone(),
                 processes: Vec::new(),
-                samples: (0..all.looks).collect(),
+                samples: (0..all.samples).collect(),
                 frames: Vec::new(),
                 activity: None,
             }),

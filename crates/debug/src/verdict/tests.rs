@@ -7,17 +7,17 @@ mod undecided;
 use std::time::Duration;
 
 use super::judge;
-use crate::samples::{Boundary, script::looks};
+use crate::samples::{Boundary, script::recording};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The verdicts on samples that are `every` apart.
 fn verdicts_every(every: Duration, texts: &[&str]) -> Vec<String> {
-    let recording = looks(every, texts);
+    let recording = recording(every, texts);
     let verdicts = judge(&recording.frames, &recording.observe(Boundary::Known));
     for verdict in &verdicts {
-        let looks = verdict.cites.iter().flat_map(|cite| &cite.samples);
-        assert!(looks.max() > Some(&0), "{verdict}: one sample is cited");
+        let samples = verdict.cites.iter().flat_map(|cite| &cite.samples);
+        assert!(samples.max() > Some(&0), "{verdict}: one sample is cited");
     }
     verdicts.iter().map(ToString::to_string).collect()
 }

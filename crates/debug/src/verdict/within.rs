@@ -17,7 +17,7 @@ use crate::{
 
 /// Looks for deadlocks within each rank; ranks with the same one are in one verdict.
 pub(super) fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
-    if all.looks < OF_THREADS.looks || all.span < OF_THREADS.span {
+    if all.samples < OF_THREADS.samples || all.span < OF_THREADS.span {
         return Vec::new();
     }
     let mut found: BTreeMap<(RuleId, String), (RankSet, Verdict)> = BTreeMap::new();

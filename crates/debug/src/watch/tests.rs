@@ -1,7 +1,7 @@
 //! Watches in virtual time: a job by script, and what the watch asks of its host.
 
 use super::*;
-use crate::samples::script::looks;
+use crate::samples::script::recording;
 
 const IDLE: Duration = Duration::from_secs(12);
 const WAITS: &str = "0-3: main@a.c:1 > MPI_Barrier!libmpi.so > poll!libc.so.6 = running 100";
@@ -84,7 +84,7 @@ impl World {
             1 => self.samples.front().copied(),
             _ => self.samples.pop_front(),
         };
-        let mut recording = looks(Duration::ZERO, &[text.unwrap()]);
+        let mut recording = recording(Duration::ZERO, &[text.unwrap()]);
         let began = self.now;
         self.now = self.now + self.takes;
         self.written += self.writes;

@@ -52,17 +52,17 @@ pub(super) fn verdicts(report: &Report, page: &mut String) {
             escaped(&verdict.sentence)
         );
         for cite in &verdict.cites {
-            let looks: Vec<_> = cite.samples.iter().map(|at| (at + 1).to_string()).collect();
+            let samples: Vec<_> = cite.samples.iter().map(|at| (at + 1).to_string()).collect();
             let _ = write!(
                 page,
                 "<li>{} in {} {}: <code>{}</code>",
                 cited(cite),
-                if looks.len() == 1 {
+                if samples.len() == 1 {
                     "sample"
                 } else {
                     "samples"
                 },
-                looks.join(", "),
+                samples.join(", "),
                 escaped(&report.place(&cite.frames))
             );
         }
@@ -277,7 +277,7 @@ fn set(ranks: &RankSet) -> String {
     }
 }
 
-pub(super) fn looks(report: &Report, page: &mut String) {
+pub(super) fn recording(report: &Report, page: &mut String) {
     if report.samples.len() < 2 {
         return;
     }

@@ -11,10 +11,10 @@ fn who_answers_what_was_not_asked_is_not_trusted() {
         Partial::Sample(part)
     };
     let description = Partial::Description(Description::default());
-    let mut crowded = Description::default();
+    let mut many_threads = Description::default();
     let (threads, looked_at) = (9, 3);
-    let much = crate::reply::Crowded { threads, looked_at };
-    crowded.crowded.insert((A, 7), much);
+    let much = crate::reply::ManyThreads { threads, looked_at };
+    many_threads.many_threads.insert((A, 7), much);
     let mut below = PartialSample::default();
     below.snapshot.children.insert(Rank(0), Vec::new());
     let mut crew = PartialSample::default();
@@ -33,7 +33,7 @@ fn who_answers_what_was_not_asked_is_not_trusted() {
     let threads = Seen::Threads(threads);
     crew.snapshot.procs.insert(Rank(4), threads);
     for (ahead, part, fault) in [
-        (0, Partial::Description(crowded), "OtherNode"),
+        (0, Partial::Description(many_threads), "OtherNode"),
         (0, Partial::Sample(below), "OtherRanks"),
         (0, Partial::Sample(crew), "TooMuch"),
         (0, sample(3), "OtherRanks"),

@@ -92,8 +92,8 @@ fn a_pipeline() {
             })
             .collect::<String>()
     };
-    let looks: Vec<String> = (0..12).map(|look_| look(look_ % 4)).collect();
-    quiet(&looks.iter().map(String::as_str).collect::<Vec<_>>());
+    let samples: Vec<String> = (0..12).map(|look_| look(look_ % 4)).collect();
+    quiet(&samples.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{judge, looks, verdicts, verdicts_every};
+use super::{judge, recording, verdicts, verdicts_every};
 use crate::samples::Boundary;
 
 #[track_caller]
-fn check(text: &str, looks: usize, expected: &str) {
-    assert_eq!(verdicts(&vec![text; looks]), [expected]);
+fn check(text: &str, samples: usize, expected: &str) {
+    assert_eq!(verdicts(&vec![text; samples]), [expected]);
     assert!(verdicts(&[text]).is_empty(), "one sample is not enough");
 }
 
@@ -299,7 +299,7 @@ fn a_process_that_a_rank_waits_for_is_behind_a_lock() {
          3: main@a.c:9 > system!libc.so.6 > waitpid!libc.so.6 = child 0\n";
     let said_of = |below: [&str; 3]| {
         let texts = below.map(|below| format!("{waits}{below}"));
-        let recording = looks(
+        let recording = recording(
             Duration::from_secs(5),
             &texts.each_ref().map(String::as_str),
         );

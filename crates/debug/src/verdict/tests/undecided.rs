@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::{SECOND, verdicts_every};
 use crate::{
     report::{Detail, Report},
-    samples::script::looks,
+    samples::script::recording,
 };
 
 fn said(every: Duration, texts: &[&str]) -> String {
     assert!(verdicts_every(every, texts).is_empty());
-    Report::of(looks(every, texts), Detail::Folded).no_verdict()
+    Report::of(recording(every, texts), Detail::Folded).no_verdict()
 }
 
 fn said_of(text: &str) -> String {
@@ -78,10 +78,10 @@ fn looks_that_were_enough_are_not_asked_for_again() {
         (ms(5000), 4, receive),
     ]
     .into_iter()
-    .map(|(every, looks, text)| {
-        let said = said(every, &vec![text; looks]);
+    .map(|(every, samples, text)| {
+        let said = said(every, &vec![text; samples]);
         let (_, asked) = said.rsplit_once("; ").unwrap();
-        format!("{looks} every {} ms: {asked}\n", every.as_millis())
+        format!("{samples} every {} ms: {asked}\n", every.as_millis())
     })
     .collect();
     insta::assert_snapshot!(asked, @"

@@ -4,7 +4,7 @@ use base::Rank;
 
 use super::{Cause, HangDetector, Observed, Progress};
 use crate::{
-    samples::{Boundary, script::looks},
+    samples::{Boundary, script::recording},
     verdict::{self, RuleId},
 };
 
@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The causes by the number of the sample, with an idle time of 3 s and one sample per second.
 fn told(texts: &[&str], written: &[u64]) -> Vec<(usize, Cause)> {
-    let recording = looks(SECOND, texts);
+    let recording = recording(SECOND, texts);
     let mut watch = HangDetector::new(3 * SECOND);
     let mut told = Vec::new();
     for (number, sample) in recording.samples.into_iter().enumerate() {
@@ -119,7 +119,7 @@ fn ranks_that_poll_are_seen_often_enough_for_a_verdict() {
     let texts = ["0-3: main@a.c:1 > MPI_Recv!libmpi.so > poll!libc.so.6 = running 100"; 20];
     // Each sample may come late.
     for late in [Duration::ZERO, SECOND, 2 * SECOND] {
-        let recording = looks(every + late, &texts);
+        let recording = recording(every + late, &texts);
         let mut watch = HangDetector::new(idle);
         let told = recording.samples.into_iter().find_map(|sample| {
             let progress = BTreeMap::new();
@@ -135,7 +135,7 @@ fn ranks_that_poll_are_seen_often_enough_for_a_verdict() {
 
 #[test]
 fn the_looks_of_the_idle_time_are_kept() {
-    let recording = looks(SECOND, &[WAITS; 9]);
+    let recording = recording(SECOND, &[WAITS; 9]);
     let mut watch = HangDetector::new(3 * SECOND);
     for sample in recording.samples {
         let progress = BTreeMap::new();
@@ -168,7 +168,7 @@ fn a_look_at_which_nobody_is_seen_is_kept() {
         (debugged, false),
         (stopped, false),
     ] {
-        let recording = looks(SECOND, &[text; 9]);
+        let recording = recording(SECOND, &[text; 9]);
         let mut watch = HangDetector::new(3 * SECOND);
         for sample in recording.samples {
             let progress = BTreeMap::new();
@@ -182,7 +182,7 @@ fn a_look_at_which_nobody_is_seen_is_kept() {
 fn what_a_rank_has_started_works_for_it() {
     let waits = "0: main@a.c:1 > wait4!libc.so.6 = child 0";
     let told = |each: Duration| {
-        let recording = looks(SECOND, &[waits; 6]);
+        let recording = recording(SECOND, &[waits; 6]);
         let mut watch = HangDetector::new(3 * SECOND);
         let mut times = 0;
         for sample in recording.samples {

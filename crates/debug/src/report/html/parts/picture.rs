@@ -37,14 +37,14 @@ pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
     };
     let view = View::of(&sample.tree, &report.frames);
     let outline = Outline::of(&view.tree, &view.frames, MAX_DRAWN);
-    let looks = if report.samples.len() > 1 {
+    let samples = if report.samples.len() > 1 {
         " in the last sample"
     } else {
         ""
     };
     let _ = writeln!(
         page,
-        "<section><h2>Where they are{looks} <small>callers above, callees below; as wide as their ranks are many, \
+        "<section><h2>Where they are{samples} <small>callers above, callees below; as wide as their ranks are many, \
          but few are drawn wider than they are</small></h2>\n<div class=pic id=picture>"
     );
     let weights = weights(&outline);
