@@ -5,7 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use base::{JobId, RankSet};
 use dvm::proto::{FromFront, HoldingJob, JobRef, NotReleased, ToFront};
 use message::{Kind, Message, Severity};
-use runtime::ask::{AskError, Inquirer};
+use runtime::{
+    ask::{AskError, Inquirer},
+    link::LinkError,
+};
 use serde::Serialize;
 
 use crate::{
@@ -139,10 +142,16 @@ type Number = Option<JobId>;
 
 /// The only job that holds ranks, or will.
 fn only(places: Vec<Place>) -> Result<(Place, Number), Message> {
+    let mut strange = None;
     let held = places.into_iter().flat_map(|place| {
         // Who does not answer is gone, or holds nobody whom we could let go.
         let jobs = match ask(&place, FromFront::Holds) {
             Ok(ToFront::Holding(jobs)) => jobs,
+            // It is of another version, and may hold some.
+            Err(error @ AskError::Link(LinkError::Wire(_))) => {
+                strange = Some(lost(&name_of(place.1, None), &error.to_string()));
+                Vec::new()
+            }
             _ => Vec::new(),
         };
         let number = move |HoldingJob { job, front }| match front.map(i32::try_from) {
@@ -151,7 +160,11 @@ fn only(places: Vec<Place>) -> Result<(Place, Number), Message> {
         };
         jobs.into_iter().map(number)
     });
-    one_of(held.collect())
+    let held: Vec<(Place, Number)> = held.collect();
+    match strange {
+        Some(strange) if held.is_empty() => Err(strange),
+        Some(_) | None => one_of(held),
+    }
 }
 
 fn one_of(mut held: Vec<(Place, Number)>) -> Result<(Place, Number), Message> {

@@ -58,7 +58,7 @@ pub struct Recording {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Motion {
-    /// There was only one sample.
+    /// There was only one sample, or the rank is missing.
     Unknown,
     /// The thread makes no progress, and uses hardly any CPU time.
     Stuck,
@@ -354,7 +354,7 @@ fn used(seen: &[&Thread]) -> Duration {
     }
 }
 
-/// Returns whether a stuck thread could have used this much CPU time.
+/// Returns `Use::Little` if a stuck thread could have used this much CPU time.
 fn little(cpu: Duration, span: Duration, samples: usize) -> Use {
     let steps = u32::try_from(samples.saturating_sub(1)).unwrap_or(u32::MAX);
     if cpu <= (span / IDLE_CPU_DIVISOR).saturating_add(BY_LOOKING.saturating_mul(steps)) {

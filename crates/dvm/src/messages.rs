@@ -146,6 +146,12 @@ pub fn refused(refusal: &Refusal) -> Message {
         .fact("protocol", format!("{theirs} there, {ours} here"))
         .fact("effect", NOT_STARTED)
         .with_help("install the same version on all nodes"),
+        Refusal::TooManyJobs { most } => Message::new(
+            &k::TOO_MANY_JOBS,
+            format!("this launcher has {most} jobs, which is as many as it takes"),
+        )
+        .fact("effect", NOT_STARTED)
+        .with_help("wait until one of them has ended"),
         Refusal::NoSuchRank { what, rank, size } => Message::new(
             &k::NO_SUCH_RANK,
             match what {

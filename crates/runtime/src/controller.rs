@@ -188,7 +188,7 @@ impl ControllerHost {
     }
 
     /// Carries out the next thing that the controller asks for.
-    pub(crate) fn step(&mut self, reactor: &mut Reactor) -> Step {
+    pub(crate) fn step(&mut self, now: Time, reactor: &mut Reactor) -> Step {
         let Some(output) = self.controller.poll() else {
             return Step::Idle;
         };
@@ -198,7 +198,7 @@ impl ControllerHost {
                 self.open_control(&message, reactor);
                 return Step::Say(node, message);
             }
-            ControllerOutput::Finished(front) => self.fronts.finish(front),
+            ControllerOutput::Finished(front) => self.fronts.finish(now, front),
             ControllerOutput::Log(what) => self.admit(&what),
         }
         Step::Done
@@ -255,14 +255,21 @@ impl ControllerHost {
     pub(crate) fn flush(&mut self, now: Time, reactor: &mut Reactor) -> Flushed {
         let mut flushed = Flushed::Well;
         for front in self.fronts.all() {
+            if self.fronts.is_asking(front)
+                && let Served::Message = self.take_message(now, front, reactor)
+            {
+                flushed = Flushed::More;
+                if !self.fronts.is_asking(front) {
+                    // What came behind its job was read already.
+                    self.take_messages(now, front, reactor);
+                }
+            }
             let outcome = self.fronts.flush(front, reactor);
             if !matches!(outcome, Outcome::Open) {
                 flushed = Flushed::More;
                 self.on_outcome(now, front, outcome, reactor);
             }
-            if self.fronts.is_asking(front)
-                && let Served::Message = self.take_message(now, front, reactor)
-            {
+            if self.fronts.is_due(front) {
                 flushed = Flushed::More;
             }
         }

@@ -5,10 +5,11 @@
 //! |---|---|---|---|---|
 //! | `Asking` | is passed on; a job → `Submitted` | → `Closing` | lost | lost |
 //! | `Submitted` | is passed on | → `Closing` | – | lost |
-//! | `Closing` | is passed on | – | – | closed |
+//! | `Closing` | is passed on | – | closed | closed |
 //!
-//! A front that is `Asking` is read only when it has read its last answer, one message at a time, so that answers do not
-//! pile up. What a front with a job has not read is bounded by the credit of its job's nodes.
+//! A front that is `Asking` is read only when it has read its last answer and nothing of it waits here, so that neither
+//! questions nor answers pile up. Of a front with a job, output that it has not read is bounded by the credit of the job's
+//! nodes, and answers by [`MAX_ANSWERS`]. None of that holds for the front that has forked us: it may be stopped for hours.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, time::Duration};
 
@@ -28,11 +29,19 @@ const MAX_CONNECTED: usize = 8;
 /// How long a front without a job may say nothing.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Answers that a front with a job may leave unread. With one more it is lost.
+const MAX_ANSWERS: u32 = 1024;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Asking { until: Time },
+    Asking {
+        until: Time,
+    },
     Submitted,
-    Closing,
+    /// `None` for the front that has forked us.
+    Closing {
+        until: Option<Time>,
+    },
 }
 
 #[derive(Debug)]
@@ -41,6 +50,10 @@ struct Connection {
     token: Token,
     interest: Interest,
     state: State,
+    /// Whether a message may wait among what was read.
+    behind: bool,
+    /// Answers since everything was written last.
+    answers: u32,
 }
 
 /// What became of a read or a write.
@@ -107,6 +120,8 @@ impl Fronts {
             token,
             interest,
             state,
+            behind: false,
+            answers: 0,
         };
         self.connections.insert(front, connection);
         Ok(())
@@ -150,14 +165,19 @@ impl Fronts {
 
     pub(crate) fn send(&mut self, front: FrontId, message: ToFront) {
         if let Some(connection) = self.connections.get_mut(&front) {
+            connection.answers += u32::from(matches!(
+                message,
+                ToFront::Holding(_) | ToFront::Released { .. } | ToFront::NotReleased(_)
+            ));
             connection.link.send(message);
         }
     }
 
     /// The front was told everything: its connection is closed when all is written.
-    pub(crate) fn finish(&mut self, front: FrontId) {
+    pub(crate) fn finish(&mut self, now: Time, front: FrontId) {
         if let Some(connection) = self.connections.get_mut(&front) {
-            connection.state = State::Closing;
+            let until = (front != STARTER).then(|| now + PATIENCE);
+            connection.state = State::Closing { until };
         }
     }
 
@@ -175,6 +195,7 @@ impl Fronts {
             return Ok(None);
         }
         let message = connection.link.next_message()?;
+        connection.behind = message.is_some();
         match message {
             Some(FromFront::Submit(_)) if is_asking => connection.state = State::Submitted,
             Some(_) if is_asking => {
@@ -186,7 +207,14 @@ impl Fronts {
         Ok(message)
     }
 
-    /// Whether messages of this front may be taken one after another.
+    /// Whether a front that is asking has its answer, and its next question may have been read already.
+    pub(crate) fn is_due(&self, front: FrontId) -> bool {
+        let connection = self.connections.get(&front);
+        self.is_asking(front)
+            && connection.is_some_and(|it| it.behind && !it.link.link.has_outgoing())
+    }
+
+    /// Whether a front has no job: it gets the answer to a message before the next one is taken.
     pub(crate) fn is_asking(&self, front: FrontId) -> bool {
         let connection = self.connections.get(&front);
         connection.is_some_and(|connection| matches!(connection.state, State::Asking { .. }))
@@ -200,6 +228,9 @@ impl Fronts {
         let Some(fd) = reactor.fd(connection.token) else {
             return Outcome::Open;
         };
+        if connection.behind && matches!(connection.state, State::Asking { .. }) {
+            return Outcome::Open;
+        }
         match connection.link.link.receive(fd) {
             Ok(Received::Open | Received::Nothing) => Outcome::Open,
             Ok(Received::Closed) => Outcome::Closed,
@@ -215,24 +246,30 @@ impl Fronts {
         let Some(fd) = reactor.fd(connection.token) else {
             return Outcome::Open;
         };
-        let is_asking = matches!(connection.state, State::Asking { .. });
         match connection.link.flush(fd) {
             Ok(Received::Open | Received::Nothing) => {}
-            // It is not read while it has not read its answer.
-            Ok(Received::Closed) if is_asking => return Outcome::Closed,
+            // It may have closed only the direction in which we write, and would never be at its end.
+            Ok(Received::Closed) if front != STARTER => return Outcome::Closed,
             // Its end of file is read, and handled, next.
             Ok(Received::Closed) => {}
             Err(error) => return Outcome::Broken(error),
         }
         let waits = connection.link.link.has_outgoing();
-        if connection.state == State::Closing && !waits {
+        if !waits {
+            connection.answers = 0;
+        }
+        if connection.answers > MAX_ANSWERS && front != STARTER {
+            return Outcome::Closed;
+        }
+        if matches!(connection.state, State::Closing { .. }) && !waits {
             self.close(front, reactor);
             return Outcome::Open;
         }
         let wanted = match (connection.state, waits) {
-            (_, false) => Interest::Read,
             (State::Asking { .. }, true) => Interest::Write,
-            (State::Submitted | State::Closing, true) => Interest::ReadWrite,
+            (State::Asking { .. }, false) if connection.behind => Interest::None,
+            (_, false) => Interest::Read,
+            (State::Submitted | State::Closing { .. }, true) => Interest::ReadWrite,
         };
         if wanted != connection.interest {
             connection.interest = wanted;
@@ -257,7 +294,8 @@ impl Connection {
     const fn until(&self) -> Option<Time> {
         match self.state {
             State::Asking { until } => Some(until),
-            State::Submitted | State::Closing => None,
+            State::Closing { until } => until,
+            State::Submitted => None,
         }
     }
 }

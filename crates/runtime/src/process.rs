@@ -177,7 +177,8 @@ impl Process {
             Flushed::Well => Progress::Done,
             Flushed::More => Progress::More,
         };
-        if self.controller.is_over() {
+        // What was served last has its answer in the next turn.
+        if flushed == Progress::Done && self.controller.is_over() {
             return Ok(Turn::Over);
         }
         // Before the wait: those who wait for a descriptor that was closed above may be all that happens next.
@@ -293,7 +294,7 @@ impl Process {
                 }
                 daemon::Step::Done | daemon::Step::Say(_) => continue,
             }
-            match self.step_controller() {
+            match self.step_controller(now) {
                 controller::Step::Idle => return Progress::Done,
                 controller::Step::Done | controller::Step::Say(..) => {}
             }
@@ -335,10 +336,10 @@ impl Process {
         daemon::Step::Idle
     }
 
-    fn step_controller(&mut self) -> controller::Step {
+    fn step_controller(&mut self, now: Time) -> controller::Step {
         let step = match self.unsent.take() {
             Some((node, message)) => controller::Step::Say(node, message),
-            None => self.controller.step(&mut self.reactor),
+            None => self.controller.step(now, &mut self.reactor),
         };
         let controller::Step::Say(node, message) = step else {
             return step;

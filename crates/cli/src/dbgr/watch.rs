@@ -176,7 +176,7 @@ impl<'a> Watcher<'a> {
         Input::Found { job, living }
     }
 
-    /// Waits for the exit of a process from now on, unless it waits for another one.
+    /// Registers interest in the exit of a process, unless there is one in another process already.
     fn watch_exit(&mut self, pid: i32) -> Result<(), os::Error> {
         if self.exit.is_none() {
             let exit = os::end_of(Pid::from_raw(pid));

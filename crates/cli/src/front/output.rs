@@ -130,11 +130,11 @@ impl Printers {
         })
     }
 
-    /// The terminal is in raw mode for a rank, or no more: then a line feed alone leads down and not back.
     pub(super) const fn set_job(&mut self, job: JobId) {
         self.job = Some(job);
     }
 
+    /// The terminal is in raw mode for a rank, or no more: then a line feed alone leads down and not back.
     pub(super) const fn set_raw(&mut self, rank: Option<Rank>) {
         self.raw_for = rank;
     }

@@ -3,7 +3,7 @@
 //! | state of a front | submits | asks for something | its job is over | is lost |
 //! |---|---|---|---|---|
 //! | `Connected`, without a job | accepted, or refused | answered | – | forgotten |
-//! | `Connected`, with a job | logged | answered | gets the outcome; forgotten | its jobs are ended → `Lost` |
+//! | `Connected`, with a job | dismissed: as if it were lost | answered | gets the outcome; forgotten | its jobs are ended → `Lost` |
 //! | `Lost` | – | – | forgotten | – |
 
 #[cfg(test)]
@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 
 use base::{JobId, NodeId, RankSet, Time};
 
-use super::{Controller, ControllerOutput, Job, Origin, Phase};
+use super::{Controller, ControllerOutput, Job, MAX_JOBS, Origin, Phase};
 use crate::{
     planted::{self, Bug},
     proto::{
         Cause, Chunk, EndReason, FromFront, FrontId, HoldingJob, JobRef, NotReleased, OutputCredit,
-        Stream, ToDaemon, ToFront,
+        Refusal, Stream, ToDaemon, ToFront,
     },
     spec::JobSpec,
     stdio,
@@ -65,10 +65,18 @@ impl Controller {
             FromFront::Submit(spec) => self.submit(now, id, spec),
             FromFront::Stdin(bytes) if planted::is(Bug::InputToEveryFront) => {
                 for job in self.living() {
-                    self.with(job, |job| job.on_input(&bytes));
+                    self.with(job, |job| {
+                        job.on_input(&bytes);
+                    });
                 }
             }
-            FromFront::Stdin(bytes) => self.with_own(own, |job| job.on_input(&bytes)),
+            FromFront::Stdin(bytes) => {
+                let mut allowed = true;
+                self.with_own(own, |job| allowed = job.on_input(&bytes));
+                if !allowed {
+                    self.dismiss(id);
+                }
+            }
             FromFront::StdinEof => self.with_own(own, Job::on_input_end),
             FromFront::OutputCredit(credit) => self.on_output_credit(id, credit),
             FromFront::Signal(signal) => {
@@ -99,8 +107,18 @@ impl Controller {
             return;
         };
         if front.job.is_some() {
-            return self.log(format!("front {id} submits a second job: ignored"));
+            return self.dismiss(id);
         }
+        if self.jobs.len() >= MAX_JOBS {
+            self.tell(
+                id,
+                ToFront::Refused(Refusal::TooManyJobs { most: MAX_JOBS }),
+            );
+            return self.finish_front(id);
+        }
+        let Some(front) = self.fronts.get_mut(&id) else {
+            return;
+        };
         let job = JobId(self.next_job);
         front.job = Some(job);
         self.tell(id, ToFront::Accepted(job));
@@ -130,15 +148,19 @@ impl Controller {
             JobRef::Own => own,
             JobRef::Number(id) => Some(id),
             JobRef::OfFront(pid) => {
-                let mut fronts = self.fronts.values();
-                let front = fronts.find(|front| front.pid == pid && front.job.is_some());
-                front.and_then(|front| front.job)
+                // The pid of a front that is lost may be that of another one now; 0 is a process of another pid namespace.
+                let is_meant = |front: &&Front| {
+                    front.pid == pid && front.state == State::Connected && front.job.is_some()
+                };
+                let mut fronts = self.fronts.values().filter(|_| pid != 0);
+                fronts.find(is_meant).and_then(|front| front.job)
             }
         };
         let Some(job) = id.and_then(|id| self.jobs.get_mut(&id)) else {
             return self.tell(asker, ToFront::NotReleased(NotReleased::NoSuchJob));
         };
-        if job.is_ending() {
+        // Its own front may let ranks go that have to hear SIGTERM.
+        if job.is_ending() && own != Some(job.id) {
             return self.tell(asker, ToFront::NotReleased(NotReleased::NoSuchJob));
         }
         let (id, is_owner) = (job.id, job.front == asker && job.origin == Origin::Front);
@@ -265,6 +287,12 @@ impl Controller {
                 self.end(job, cause);
             }
         }
+    }
+
+    /// A front does what the protocol rules out: its job ends as if it were lost.
+    fn dismiss(&mut self, id: FrontId) {
+        self.on_front_lost(id);
+        self.outputs.push_back(ControllerOutput::Finished(id));
     }
 
     /// The job that a front has submitted is over: the front got its last message.

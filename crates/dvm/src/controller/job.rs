@@ -86,7 +86,7 @@ pub(super) enum JobOutput {
     Started,
     /// Every rank is held: the proc that has spawned the job is told.
     Ready,
-    /// These procs have ended.
+    /// These procs have ended, or cannot be ended.
     Gone(RankSet),
     /// The job is to end, for this cause.
     Failed(Cause),
@@ -113,7 +113,7 @@ pub(super) struct Job {
     pub(super) id: JobId,
     pub(super) spec: Box<JobSpec>,
     pub(super) origin: Origin,
-    /// The front that has submitted it, or the job that it descends from.
+    /// The front that submitted this job or the job that this one descends from.
     pub(super) front: FrontId,
     /// The job that its front has submitted.
     pub(super) root: JobId,
@@ -136,6 +136,8 @@ pub(super) struct Job {
     left: RankSet,
     pub(super) hold: Hold,
     input_given: u64,
+    /// Of that, what the front has sent.
+    input_taken: u64,
     limit_at: Option<Time>,
     /// When its procs get the signal that comes before the limit.
     warn_at: Option<Time>,
@@ -180,6 +182,7 @@ impl Job {
             left: RankSet::new(),
             hold: Hold::off(),
             input_given: 0,
+            input_taken: 0,
             limit_at: limit.map(|limit| now + limit),
             warn_at: warning.map(|(limit, warning)| now + limit.saturating_sub(warning.before)),
             wait_at: None,

@@ -167,6 +167,10 @@ pub enum Refusal {
         rank: Rank,
         size: u32,
     },
+    /// The controller has so many jobs already.
+    TooManyJobs {
+        most: usize,
+    },
 }
 
 /// What a rank was named for.

@@ -239,7 +239,7 @@ impl Collectives {
         forgotten
     }
 
-    /// Those that wait for members on this node, and of which the other nodes do not know it.
+    /// Marks the collectives that wait for members on this node as announced, and returns those that were not before.
     pub(super) fn announce(&mut self) -> Vec<(u64, &Away)> {
         let mut announced = Vec::new();
         for (number, tracker) in &mut self.trackers {

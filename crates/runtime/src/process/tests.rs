@@ -36,6 +36,8 @@ struct Heard {
     hosts: Vec<String>,
     notes: Vec<Note>,
     is_held: bool,
+    /// To questions.
+    answers: usize,
     outcome: Option<Outcome>,
 }
 
@@ -47,6 +49,7 @@ impl Heard {
                 self.hosts = table.into_iter().map(|row| row.host).collect();
             }
             ToFront::AllHeld { .. } => self.is_held = true,
+            ToFront::Holding(_) => self.answers += 1,
             ToFront::Note(note) => self.notes.push(note),
             ToFront::Ended(outcome) => self.outcome = Some(outcome),
             ToFront::Failed(why) | ToFront::Internal(why) => panic!("{why}"),

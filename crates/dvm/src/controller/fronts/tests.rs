@@ -272,5 +272,9 @@ fn whoever_connects_may_release() {
 fn a_front_has_one_job() {
     let mut world = world();
     let second = FromFront::Submit(Box::new(job(OnFailure::EndJob)));
-    insta::assert_snapshot!(words(world.hears(OTHER, second)).join("\n"), @"front 1 submits a second job: ignored");
+    insta::assert_snapshot!(words(world.hears(OTHER, second)).join("\n"), @"
+    node 0: job 2: end
+    node 1: job 2: end
+    front 1: finished
+    ");
 }

@@ -10,12 +10,18 @@ use crate::{
 };
 
 impl Job {
-    /// Input from its front.
-    pub(in crate::controller) fn on_input(&mut self, bytes: &Bytes) {
+    /// Input from its front. Returns false, and passes nothing on, if it is more than the front may send.
+    pub(in crate::controller) fn on_input(&mut self, bytes: &Bytes) -> bool {
+        let taken = self.input_taken.saturating_add(bytes.len() as u64);
+        if taken > self.input_given {
+            return false;
+        }
+        self.input_taken = taken;
         self.each_reader(|job| ToDaemon::Stdin {
             job,
             bytes: bytes.clone(),
         });
+        true
     }
 
     /// The front has no more input.

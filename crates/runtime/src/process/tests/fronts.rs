@@ -77,3 +77,48 @@ fn the_process_outlives_the_front_that_has_forked_it() {
         process.reap(Clock::now());
     }
 }
+
+/// A question, a job and the end of its input in one go: what lies behind the job is not forgotten.
+#[test]
+fn what_comes_behind_a_job_is_heard() {
+    let (_directory, mut process, mut first, mut second) = held();
+    let mut spec = job("cat; echo done");
+    spec.stdin = StdinTarget::All;
+    second.link.send(FromFront::Holds);
+    second.link.send(FromFront::Submit(Box::new(spec)));
+    second.link.send(FromFront::StdinEof);
+    until(&mut process, &mut [&mut first, &mut second], |fronts| {
+        fronts[1].is_closed
+    });
+    assert_eq!(second.end().lines, ["done"; 4]);
+}
+
+/// Questions are read as fast as they are answered, however many there are.
+#[test]
+fn who_asks_without_end_is_served_one_by_one() {
+    const QUESTIONS: usize = 20_000;
+    let (_directory, mut process, mut first, mut second) = held();
+    for _ in 0..QUESTIONS {
+        second.link.send(FromFront::Holds);
+    }
+    until(&mut process, &mut [&mut first, &mut second], |fronts| {
+        fronts[1].heard.answers == QUESTIONS
+    });
+}
+
+/// A front that sends more input than it may is dismissed, and only that.
+#[test]
+fn input_without_credit_ends_its_own_job() {
+    let (_directory, mut process, mut first, mut second) = held();
+    let mut spec = job("cat; echo not reached; sleep 1000");
+    spec.stdin = StdinTarget::All;
+    second.link.send(FromFront::Submit(Box::new(spec)));
+    second
+        .link
+        .send(FromFront::Stdin(vec![b'x'; 1 << 20].into()));
+    until(&mut process, &mut [&mut first, &mut second], |fronts| {
+        fronts[1].is_closed
+    });
+    assert!(second.heard.outcome.is_none());
+    assert!(!first.is_closed);
+}
