@@ -109,7 +109,7 @@ struct Held {
 
 /// The rules that hold for a job, in the order of the table.
 fn holding<'a>(all: &'a Observation, stances: &'a Stances) -> impl Iterator<Item = Held> + 'a {
-    // The ranks may wait for messages from a job that they have spawned.
+    // The ranks may wait for messages from a job that they have spawned, so most rules apply only if their job is alone.
     let is_alone = all.jobs == Jobs::One && all.beside == Work::Idle;
     rules::OF_JOBS
         .iter()

@@ -1,6 +1,6 @@
 //! The controller: knows the nodes, the fronts and the jobs, and carries messages between them.
 //!
-//! It is a router. What a job does is decided by its own state machine ([`job`]), what a front may by [`fronts`]. The
+//! It is a router. Each job is a state machine of its own ([`job`]), and [`fronts`] decides what a front may do. The
 //! controller gives each job its place, hands it what concerns it, and decides what concerns several jobs: which others
 //! end with one, whose output goes to whom, what procs publish for each other.
 //!
@@ -67,7 +67,7 @@ pub enum ControllerInput {
 pub enum ControllerOutput {
     Front(FrontId, ToFront),
     Daemon(NodeId, ToDaemon),
-    /// The job of a front is over and the front got its last message: its connection may go when that is sent.
+    /// The last message for this front is among the outputs: close its connection once that is written.
     Finished(FrontId),
     /// A daemon or a front did something that the protocol rules out: a mistake of ours.
     Log(String),
@@ -95,7 +95,7 @@ pub struct Controller {
     /// Those that are not over.
     jobs: BTreeMap<JobId, Job>,
     next_job: u32,
-    /// The number of the next job's first rank, as far as the jobs that are gone count.
+    /// A lower bound for the next job's offset, from jobs that are over.
     offset: u32,
     /// What the names of jobs begin with in PMIx.
     name: String,
@@ -181,7 +181,7 @@ impl Controller {
         self.launch_if_ready(id);
     }
 
-    /// Hands something to a job, and carries out what it asks for. A job that is over is not there.
+    /// Runs `act` on a job and routes its outputs. Does nothing if the job is over.
     fn with(&mut self, id: JobId, act: impl FnOnce(&mut Job)) {
         if let Some(job) = self.jobs.get_mut(&id) {
             act(job);
@@ -288,7 +288,7 @@ impl Controller {
         }
     }
 
-    /// These have ended well without having finished, and the job has come to its end since.
+    /// These ranks exited with code 0 without finalizing PMI or PMIx, and the job has ended since.
     fn on_left_early(&mut self, id: JobId, ranks: RankSet) {
         self.with(id, |job| {
             let well = job.cause.is_none();

@@ -7,7 +7,7 @@
 //! | `Submitted` | is passed on | → `Closing` | – | lost |
 //! | `Closing` | is passed on | – | closed | closed |
 //!
-//! A front that is `Asking` is read only when it has read its last answer and nothing of it waits here, so that neither
+//! We read from a front that is `Asking` only after its last answer was written out and its last question taken, so neither
 //! questions nor answers pile up. Of a front with a job, output that it has not read is bounded by the credit of the job's
 //! nodes, and answers by [`MAX_ANSWERS`]. None of that holds for the front that has forked us: it may be stopped for hours.
 
@@ -80,7 +80,7 @@ impl Fronts {
         }
     }
 
-    /// Takes over the link on which the opening came.
+    /// Adds the front that has forked us, with the link that carried the opening message (the allocation).
     pub(crate) fn add_starter(
         &mut self,
         link: ControllerLink,
@@ -90,7 +90,7 @@ impl Fronts {
         self.insert(STARTER, link, socket, State::Submitted, reactor)
     }
 
-    /// Takes a connection that was accepted.
+    /// Adds a front that has connected. It has [`PATIENCE`] to say something.
     pub(crate) fn add(
         &mut self,
         now: Time,
@@ -147,7 +147,7 @@ impl Fronts {
         self.connections.keys().copied().collect()
     }
 
-    /// When [`Self::overdue`] gives somebody.
+    /// The next time at which [`Self::overdue`] is not empty.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let times = self.connections.values().filter_map(Connection::until);
         times.min()
@@ -220,7 +220,7 @@ impl Fronts {
         connection.is_some_and(|connection| matches!(connection.state, State::Asking { .. }))
     }
 
-    /// Reads once.
+    /// Reads once; [`Self::next_message`] gives what came.
     pub(crate) fn receive(&mut self, front: FrontId, reactor: &Reactor) -> Outcome {
         let Some(connection) = self.connections.get_mut(&front) else {
             return Outcome::Open;

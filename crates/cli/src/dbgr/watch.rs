@@ -240,7 +240,7 @@ impl<'a> Watcher<'a> {
         why
     }
 
-    /// Prints where every rank is, and why now.
+    /// Prints a report on all ranks, with the reason for it.
     fn report(&mut self, occasion: Occasion, number: u32) {
         let Some(target) = self.target.as_ref() else {
             return;

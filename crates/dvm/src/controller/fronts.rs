@@ -1,4 +1,4 @@
-//! Fronts: who is connected, which job is whose, and whose output waits to be paid for.
+//! Fronts: who is connected, which job is whose, and how much output each front has not credited yet.
 //!
 //! | state of a front | submits | asks for something | its job is over | is lost |
 //! |---|---|---|---|---|
@@ -37,8 +37,8 @@ pub(super) struct Front {
     state: State,
     /// The job that it has submitted.
     job: Option<JobId>,
-    /// Output that it has and has not given credit for, by stream. Every node has a window for every job and stream, so
-    /// that the sum is bounded.
+    /// Output that was sent to this front and not credited yet, by stream, as [`stdio::cost`] counts it. Every node has
+    /// a window for every job and stream, so the sum is bounded.
     unpaid: BTreeMap<(JobId, NodeId), [u64; 2]>,
 }
 
@@ -148,7 +148,7 @@ impl Controller {
             JobRef::Own => own,
             JobRef::Number(id) => Some(id),
             JobRef::OfFront(pid) => {
-                // The pid of a front that is lost may be that of another one now; 0 is a process of another pid namespace.
+                // The pid of a lost front may have been reused; 0 is a process of another pid namespace.
                 let is_meant = |front: &&Front| {
                     front.pid == pid && front.state == State::Connected && front.job.is_some()
                 };
@@ -260,7 +260,7 @@ impl Controller {
         };
         front.state = State::Lost;
         let unpaid = std::mem::take(&mut front.unpaid);
-        // What was on its way to the front will never be paid for by it.
+        // The front will not credit what was on its way to it.
         if !planted::is(Bug::FrontLostForgetsCredit) {
             for ((job, node), bytes) in unpaid {
                 for stream in Stream::BOTH {
@@ -275,13 +275,12 @@ impl Controller {
         if jobs.is_empty() {
             self.fronts.remove(&id);
         }
-        // Spawned jobs first, so that they get the same short grace as the front's, and not the end of what a job has
-        // spawned.
+        // Spawned jobs first: the end of their spawner would end them with the normal grace instead of `LOSS_GRACE`.
         for job in jobs.into_iter().rev() {
             let phase = self.jobs.get(&job).map(|job| job.phase);
             let cause = Cause::Ended(EndReason::FrontLost);
             if phase == Some(Phase::Ending) {
-                // It was ending already, with a grace that was meant for a front that waits.
+                // It was ending already with the full grace, which nobody waits for now.
                 self.with(job, |job| job.kill(cause));
             } else {
                 self.end(job, cause);

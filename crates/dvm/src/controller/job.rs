@@ -2,10 +2,10 @@
 //!
 //! | phase | placed | refused | every node has launched | the end is asked for | SIGKILL is asked for | settled |
 //! |---|---|---|---|---|---|---|
-//! | `Waiting` | launches → `Launching` | → `Over` | – | → `Ending` | → `Ending` | – |
-//! | `Launching` | – | – | announces → `Running` | ends its nodes → `Ending` | kills its nodes → `Ending` | – |
-//! | `Running` | – | – | – | ends its nodes → `Ending` | kills its nodes → `Ending` | → `Over` |
-//! | `Ending` | – | – | announces | – | kills its nodes | → `Over` |
+//! | `Waiting` | sends `Launch` → `Launching` | → `Over` | – | → `Ending` | → `Ending` | – |
+//! | `Launching` | – | – | tells front or spawner → `Running` | sends `End` → `Ending` | sends `Kill` → `Ending` | – |
+//! | `Running` | – | – | – | sends `End` → `Ending` | sends `Kill` → `Ending` | → `Over` |
+//! | `Ending` | – | – | tells front or spawner | – | sends `Kill` | → `Over` |
 //! | `Over` | – | – | – | – | – | – |
 //!
 //! A job is settled when no process of it is left on any node and no message about it will come; one that was ended before
@@ -70,8 +70,8 @@ pub(super) enum Origin {
         asker: Option<Asker>,
         /// Output that the spawner wants to have as well.
         forward: Vec<Stream>,
-        /// What the spawner has put into its key-value space, if it was spawned by PMI. The two are one MPI program then:
-        /// a failure of one ends the other.
+        /// Key-value pairs that the spawner passed along, if this job was spawned by PMI. Spawner and job are one MPI
+        /// program then: a failure of one ends the other.
         preput: Option<Vec<(String, String)>>,
     },
 }
@@ -86,11 +86,11 @@ pub(super) enum JobOutput {
     Started,
     /// Every rank is held: the proc that has spawned the job is told.
     Ready,
-    /// These procs have ended, or cannot be ended.
+    /// These procs take no further part: they have ended, or cannot be ended.
     Gone(RankSet),
     /// The job is to end, for this cause.
     Failed(Cause),
-    /// The job is to end together with everything of its front.
+    /// A time limit of the job has passed: all jobs of its front are to end.
     Expired(EndReason),
     /// A daemon did something that the protocol rules out.
     Log(String),
@@ -128,6 +128,7 @@ pub(super) struct Job {
     pub(super) failures: BTreeMap<StartFailure, RankSet>,
     pub(super) cause: Option<Cause>,
     ended: BTreeMap<ExitStatus, RankSet>,
+    /// Ranks that have ended, were never started, or cannot be ended.
     pub(super) settled: RankSet,
     pub(super) started: RankSet,
     ended_by_us: RankSet,
@@ -360,8 +361,8 @@ impl Job {
         }));
     }
 
-    /// Lets ranks go, all of them where none is named. Returns those that were held, or would have been; `None` where
-    /// there was nobody to let go.
+    /// Releases the given ranks, or all if `None`. Returns the ranks that were held or were going to be; `None` if there
+    /// were none.
     pub(super) fn release(&mut self, ranks: Option<&RankSet>) -> Option<RankSet> {
         let (freed, news) = self.hold.release(ranks);
         let freed = freed?;
@@ -380,7 +381,7 @@ impl Job {
         Some(freed)
     }
 
-    /// Procs have ended. What they did before their end counts as having happened before anything that follows from it.
+    /// Procs have ended. All of them count as ended before anything follows from the end of one.
     pub(super) fn on_ended(&mut self, now: Time, classes: Vec<EndClass>) {
         let mut gone = RankSet::new();
         let mut again = RankSet::new();
@@ -493,8 +494,8 @@ impl Job {
                     Cause::Ended(EndReason::FrontLost) => LOSS_GRACE,
                     _ => self.spec.end.grace,
                 };
-                // Under the policy to continue, an earlier failure is the cause of a job that then ends by itself; who
-                // ends it now is what the user wants to know.
+                // With `OnFailure::Continue` an earlier failure is recorded as the cause already. If somebody ends the job
+                // now, report that instead.
                 self.begin_to_end(cause);
                 self.each_node(|job| ToDaemon::End { job, grace });
             }
@@ -514,7 +515,7 @@ impl Job {
     /// The front hears of it before any rank does.
     fn begin_to_end(&mut self, cause: Cause) {
         let said = match &cause {
-            // More of them may come, but not to a debugger: it is told once.
+            // Further failures may follow, but the debugger is told only once, so it gets those that are known now.
             Cause::NotStarted(_) => Cause::NotStarted(self.failures.clone().into_iter().collect()),
             other => other.clone(),
         };

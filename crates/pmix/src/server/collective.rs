@@ -1,26 +1,26 @@
 //! What several processes do together: each calls, and all are answered when the last has called.
 //!
-//! A collective is known by its kind and by the members that its callers name. As soon as all of them are in, it is no
-//! longer known, so that the next one over the same members is a new one. A process that calls again before the others
-//! have called once is in the next one already. Those who construct a group may not know all of its members, see
-//! [`super::construct`].
+//! A collective is looked up by its kind and by the members that its callers name. As soon as all of them have called, it
+//! is removed from the look-up, so the next one over the same members is a new one. A process that calls again before
+//! the others have called once is in the next one already. Those who construct a group may not know all of its members,
+//! see [`super::construct`].
 //!
 //! What a loss means, of a process that has not called, or that has called and waits:
 //!
 //! | collective | has not called | waits |
 //! |---|---|---|
-//! | fence, disconnect | all get LOST_CONNECTION | it has called: nothing |
-//! | connect, construct | all get LOST_CONNECTION | the same: nobody is to be told of a member that is none |
+//! | fence, disconnect | all get LOST_CONNECTION | no effect |
+//! | connect, construct | all get LOST_CONNECTION | all get LOST_CONNECTION, since no answer may name a member that does not exist |
 //! | construct, optional | it is no member | it is no member |
 //! | destruct | it is not waited for | nothing |
 //!
 //! A collective whose members are on several nodes goes through two stages: its server waits for those on its own node,
 //! and then for the servers of the others, see [`super::gather`]. What the table says of a process that has not called is
-//! true for those on all nodes. Of those that have called: once a node has told the others that all of its members have,
-//! the loss of one ends a connect or a construction. An optional construction goes on, and the lost one stays a member.
+//! true for those on all nodes. Once a node has reported that all of its members have called, the loss of one of them ends
+//! a connect or a construction. An optional construction goes on, and the lost process stays a member.
 //!
-//! There are never more collectives under way than requests that wait for one, which are bounded for each connection,
-//! and [`super::MAX_SENT`] that wait for other nodes, for whomever, with [`super::MAX_SENT_BYTES`].
+//! There are at most as many collectives as requests that wait for one, which are bounded for each connection, plus
+//! [`super::MAX_SENT`] (with [`super::MAX_SENT_BYTES`] in total) that wait for other nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -47,14 +47,14 @@ use crate::{
 
 /// Collectives of a server that wait for other nodes at once. The callers of one more get OUT_OF_RESOURCE.
 pub const MAX_SENT: usize = 4096;
-/// Bytes of the names and shares of those. A share that has no room is one that says OUT_OF_RESOURCE, so that all nodes
-/// are told the same.
+/// Bytes of the names and shares of the collectives that wait for other nodes. A share that does not fit is replaced by
+/// OUT_OF_RESOURCE, so that all nodes agree.
 pub const MAX_SENT_BYTES: usize = 64 << 20;
 
 /// What a collective is known by.
 pub(super) type Id = (Kind, Box<[Member]>);
 
-/// Those under way, by number.
+/// Active collectives by number.
 #[derive(Debug, Default)]
 pub(super) struct Collectives {
     trackers: BTreeMap<u64, Tracker>,
@@ -70,7 +70,7 @@ pub(super) struct Collectives {
 #[derive(Debug)]
 pub(super) struct Tracker {
     id: Id,
-    /// Members beside those that it is known by.
+    /// Members that were added after its creation.
     pub(super) added: BTreeSet<Member>,
     /// Whom on this node it still waits for.
     missing: BTreeSet<Member>,
@@ -85,12 +85,12 @@ pub(super) struct Tracker {
 #[derive(Debug)]
 pub(super) struct Away {
     pub(super) id: GatherId,
-    /// What its name says of members that go.
+    /// What the name says about lost members.
     pub(super) need: Need,
     /// All nodes that have members, with this one.
     pub(super) nodes: Vec<u32>,
     pub(super) stage: Stage,
-    /// Of the name and of the share that was sent.
+    /// The size of the name plus that of the share that was sent.
     pub(super) bytes: usize,
 }
 
@@ -109,12 +109,12 @@ pub(super) enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Roll {
     Complete,
-    /// So many leaders construct a group, of whom so many have not called and may bring more members.
+    /// `of` leaders construct the group; `left` of them have not called yet and may bring more members.
     Leaders {
         of: u64,
         left: u64,
     },
-    /// Who has called waits for being named.
+    /// The caller waits until a leader names it.
     Follower,
 }
 
@@ -146,7 +146,7 @@ impl Collectives {
             .find(|number| self.trackers.get(number).is_some_and(&test))
     }
 
-    /// Those who wait for being named and whom this one waits for, however it has named them.
+    /// The collectives of followers that this one still waits for, whether it names them or all ranks of their job.
     pub(super) fn followers_of(&self, number: u64) -> Vec<u64> {
         let Some(tracker) = self.trackers.get(&number) else {
             return Vec::new();
@@ -253,7 +253,7 @@ impl Collectives {
         announced
     }
 
-    /// How many bytes one more may have of those that wait for other nodes; `None` when there are too many of these.
+    /// The bytes that one more collective may send to other nodes; `None` if [`MAX_SENT`] is reached.
     pub(super) fn room(&self) -> Option<usize> {
         (self.sent < MAX_SENT).then(|| MAX_SENT_BYTES.saturating_sub(self.sent_bytes))
     }
@@ -269,7 +269,7 @@ impl Collectives {
         self.trackers.get(&number).is_some_and(Tracker::is_sent)
     }
 
-    /// All on this node have called, and the other nodes are told so much.
+    /// All members on this node have called, and the other nodes get their share, of `bytes` with the name.
     pub(super) fn send(&mut self, number: u64, bytes: usize) -> Option<&Away> {
         let tracker = self.trackers.get_mut(&number)?;
         let away = tracker.away.as_mut()?;
@@ -405,11 +405,11 @@ impl Tracker {
         }
     }
 
-    /// Whether it can do without a member that is lost.
+    /// Whether it survives the loss of a member.
     fn spares(&self) -> bool {
         match self.id.0 {
             Kind::Destruct(_) => true,
-            // What the callers have said has gone with the share.
+            // The directives of the callers were moved into the share.
             Kind::Construct(_) if self.is_sent() => {
                 let away = self.away.as_ref();
                 away.is_some_and(|away| away.need == Need::Left)
@@ -505,7 +505,7 @@ impl Server {
         self.say_what_waits();
     }
 
-    /// Those who have arrived in another one have arrived in this.
+    /// Moves the arrivals of another collective here.
     pub(super) fn merge(&mut self, number: u64, other: Tracker) {
         if let Some(tracker) = self.collectives.get_mut(number) {
             for arrival in &other.arrived {
@@ -516,7 +516,7 @@ impl Server {
         }
     }
 
-    /// Collectives of a kind do without a process.
+    /// Stops waiting for a process in all collectives of a kind.
     pub(super) fn not_awaited(&mut self, kind: &Kind, member: Member) {
         while let Some(number) = self.collectives.find_kind(kind, |one| one.misses(member)) {
             if let Some(tracker) = self.collectives.get_mut(number) {
@@ -572,7 +572,7 @@ impl Server {
         }
     }
 
-    /// Everybody has called, on whatever node, and nothing else is to be looked at.
+    /// All members on all nodes have called, and there are no directives left to check.
     pub(super) fn done(&mut self, tracker: Tracker) {
         match &tracker.id.0 {
             Kind::Fence | Kind::Construct(_) => {}
@@ -618,7 +618,7 @@ impl Server {
             .collect()
     }
 
-    /// Answers with success, something, and the facts of jobs as buffers.
+    /// Answers with SUCCESS, whatever `before` writes, and the packed facts of each job.
     pub(super) fn tell_jobs<'a>(
         &mut self,
         reply: ReplyTo,
@@ -687,7 +687,7 @@ impl Server {
         self.end_all(broken, Status::LOST_CONNECTION);
     }
 
-    /// The time of a collective is over.
+    /// A collective has timed out.
     pub(super) fn expire_collective(&mut self, number: u64) {
         self.end_all(vec![number], Status::TIMEOUT);
     }
