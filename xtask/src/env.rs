@@ -1,4 +1,4 @@
-//! Where things are, and what the machine has.
+//! Where things are, and what the node has.
 
 use std::{
     env,

@@ -34,7 +34,7 @@ enum Task {
     /// Installs what the tests need, checks everything, runs all tests; what CI runs.
     #[command(alias = "ci")]
     Test(test::Args),
-    /// Builds `rally` as it is shipped: one file that needs no library of the machine.
+    /// Builds `rally` as it is shipped: one file that needs no shared library.
     Build,
     /// Checks the house rules that the compiler does not know.
     Tidy,

@@ -12,7 +12,7 @@ use crate::{
 /// No build may take longer: a hang must fail, and CI's own limit is far above.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// Builds what a user gets, and the helper beside it: files that need no library of the machine. They run on a node
+/// Builds what a user gets, and the helper beside it: files that need no shared library. They run on a node
 /// whatever its C library, and start sooner, because no dynamic linker has to look for libraries and symbols.
 pub(crate) fn release() -> Result<()> {
     let helper = ["build", "--locked", "--release", "-p", "mischief"];

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: README's second command, and all that CI does.
 //!
-//! From a fresh machine: installs, checks, builds once for the tests and once for release, tests as the user that runs
+//! On a fresh computer: installs, checks, builds once for the tests and once for release, tests as the user that runs
 //! it and as an unprivileged one, stresses, fuzzes, and says where the minutes went.
 
 mod install;
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     steps.close()
 }
 
-/// An architecture that we know and that is not this machine's: it has to compile.
+/// An architecture that we know and that is not this computer's: it has to compile.
 const OTHER_ARCHITECTURE: &str = "aarch64-unknown-linux-gnu";
 
 fn other_architecture(steps: &mut Steps) {
@@ -164,7 +164,7 @@ fn other_architecture(steps: &mut Steps) {
     }
 }
 
-/// What deny.toml says. The advisories are left out: their list is on a server that no machine of ours need reach.
+/// What deny.toml says. The advisories are left out: their list is on a server that no build need reach.
 fn deny(steps: &mut Steps) {
     if !steps.wants("deny") {
         return;
@@ -190,7 +190,7 @@ fn has_nextest() -> bool {
     works(&mut cargo(&["nextest", "--version"]))
 }
 
-/// Nextest where it is installed, for its time limit on each test; else cargo's own runner, which every machine has.
+/// Nextest where it is installed, for its time limit on each test; else cargo's own runner, which every computer has.
 fn all_tests() -> Command {
     if has_nextest() {
         let mut command = cargo(&[

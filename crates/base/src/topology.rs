@@ -41,7 +41,7 @@ pub struct Pu {
     pub kind: CoreKind,
 }
 
-/// A kind of object that contains PUs, from the widest to the narrowest in the usual machine.
+/// A kind of object that contains PUs, from the widest to the narrowest in the usual node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
@@ -135,7 +135,7 @@ impl Topology {
             }
         }
         pus.sort_by_cached_key(|pu| {
-            // Where the machine has no object of a level, the core stands in for it: it is never split.
+            // Where the node has no object of a level, the core stands in for it: it is never split.
             let place = |level: Level| {
                 let level = if level.of(pu).is_some() {
                     level
@@ -288,7 +288,7 @@ impl Topology {
 }
 
 impl Level {
-    /// The identity of the object of this level that contains `pu`, absent where the machine has no such object.
+    /// The identity of the object of this level that contains `pu`, absent where the node has no such object.
     #[must_use]
     pub const fn of(self, pu: &Pu) -> Option<u32> {
         match self {

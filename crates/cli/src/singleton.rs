@@ -3,7 +3,7 @@
 //!
 //! Such a program runs alone until it spawns, publishes a name or asks for the size of the universe. Then it starts
 //! `mpiexec` and lets it connect. What we start is a job of one rank that is ourselves once more: it stands for the program,
-//! and carries its PMI to and fro. So the machine has a job like any other, and what the program spawns hangs on it.
+//! and carries its PMI to and fro. So the controller has a job like any other, and what the program spawns hangs on it.
 //!
 //! It uses blocking reads and writes: it is a program that we launch, not a part of the launcher.
 
@@ -35,7 +35,7 @@ const FAILED: Kind = Kind {
         `MPI_Finalize`. What it had spawned is ended.",
 };
 
-/// The program listens already when it starts us, on this machine.
+/// The program listens already when it starts us, on this node.
 const CONNECT_WAIT: Duration = Duration::from_secs(30);
 /// How long the program may take to greet.
 const GREETING_WAIT: Duration = Duration::from_secs(30);

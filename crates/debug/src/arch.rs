@@ -1,7 +1,7 @@
 //! What depends on the processor architecture of the process that is looked at.
 //!
 //! Everything else in this crate is the same for all of them. The architecture is a value and not a condition of compiling,
-//! so that a recording, and later a core file, of another machine can be read.
+//! so that a recording, and later a core file, of another processor can be read.
 //!
 //! | | x86-64 | aarch64 |
 //! |---|---|---|

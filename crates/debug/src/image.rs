@@ -107,9 +107,9 @@ struct Segment {
     address: u64,
 }
 
-/// A file that is no program or library of this machine.
+/// A file that is no program or library for this processor.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("not an ELF file of this machine: {0}")]
+#[error("not an ELF file for this processor: {0}")]
 pub struct NotAnImage(object::Error);
 
 /// Where the files with debug information may be that were taken out of a program or library: how a debugger of the

@@ -61,7 +61,7 @@ pub struct Process {
 pub enum Numbering<'a> {
     /// As we number them.
     Ours,
-    /// In a pid namespace of its own: gives for a process of this machine its number there; nothing where it has none.
+    /// In a pid namespace of its own: gives for a process of this node its number there; nothing where it has none.
     Other(Box<dyn Fn(i32) -> Option<i32> + 'a>),
 }
 
@@ -96,7 +96,7 @@ pub struct JobTable {
     pub rows: Vec<Row>,
 }
 
-/// A machine, as it is now or as it was recorded.
+/// A node, as it is now or as it was recorded.
 pub trait System {
     /// Every process.
     fn processes(&self) -> Vec<Process>;

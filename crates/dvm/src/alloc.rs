@@ -1,7 +1,7 @@
 //! Allocations: the nodes and slots that we may use, read from what a user or a batch system wrote.
 //!
 //! Everything here is text in, values out. Texts come with the name of their source for messages. The names of this
-//! machine (`localhost`, its host name) all mean one node, see [`LocalNames`].
+//! node (`localhost`, its host name) all mean one node, see [`LocalNames`].
 
 mod error;
 mod hostfile;
@@ -28,7 +28,7 @@ pub struct Allocation {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocatedNode {
-    /// The host name as it is shown; for this machine, the name that [`LocalNames`] was given.
+    /// The host name as it is shown; for this node, the name that [`LocalNames`] was given.
     pub name: String,
     pub slots: Slots,
     /// A number of procs that not even oversubscription passes.
@@ -46,26 +46,26 @@ pub enum Slots {
     Explicit(u32),
 }
 
-/// The names that mean this machine.
+/// The names that mean this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalNames {
     host: String,
 }
 
 impl LocalNames {
-    /// `host` is the host name as the kernel knows it; its first label means this machine too.
+    /// `host` is the host name as the kernel knows it; its first label means this node too.
     #[must_use]
     pub fn new(host: impl Into<String>) -> Self {
         Self { host: host.into() }
     }
 
-    /// The name that this machine is shown under.
+    /// The name that this node is shown under.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Whether a name means this machine.
+    /// Whether a name means this node.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         let label = |name: &str| name.split('.').next().map(str::to_owned);
@@ -88,7 +88,7 @@ impl LocalNames {
 }
 
 impl Allocation {
-    /// This machine alone, with as many slots as it has cores.
+    /// This node alone, with as many slots as it has cores.
     #[must_use]
     pub fn local(names: &LocalNames) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Allocation {
         self.nodes.iter().map(|node| node.name.as_str()).collect()
     }
 
-    /// Refuses nodes other than this machine.
+    /// Refuses nodes other than this node.
     ///
     /// # Errors
     ///

@@ -119,7 +119,7 @@ fn check_together(request: &Request, apps: &[Resolved]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The allocation with its machines: what stays the same for all apps.
+/// The allocation with its nodes: what stays the same for all apps.
 struct Site<'a> {
     allocation: &'a Allocation,
     topologies: &'a Topologies,

@@ -29,7 +29,7 @@ pub const LINE_MAX: usize = 64 * 1024;
 pub const PARTIAL_DELAY: Duration = Duration::from_millis(25);
 
 /// How long the start of a line waits that was cut by a full buffer and not by its writer, which has to be given the
-/// processor before it can write the rest: on a machine with many ranks per core this takes longer than a prompt may.
+/// processor before it can write the rest: on a node with many ranks per core this takes longer than a prompt may.
 pub const CUT_DELAY: Duration = Duration::from_secs(1);
 
 /// The kernel may cut a longer write into pieces (`PIPE_BUF` of pipe(7)), and the C library writes out a full buffer of

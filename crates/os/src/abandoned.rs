@@ -147,7 +147,7 @@ enum Stranger {
 }
 
 impl Stranger {
-    /// Everybody may read its status. The first process of the machine is nobody's rank.
+    /// Everybody may read its status. The first process of the node is nobody's rank.
     fn of(pid: Pid, user: u32) -> Self {
         if pid.as_raw() == 1 {
             return Self::HasNothing;

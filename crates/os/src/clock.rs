@@ -45,7 +45,7 @@ pub fn wall_clock() -> (i64, u32) {
             i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
             since.subsec_nanos(),
         ),
-        // A clock before 1970 is a machine without a clock.
+        // A clock before 1970 is a node without a clock.
         Err(_) => (0, 0),
     }
 }

@@ -34,7 +34,7 @@ pub struct Freezers {
 }
 
 impl Freezers {
-    /// Those of this machine.
+    /// Those of this node.
     #[must_use]
     pub fn find() -> Self {
         Self::below(Path::new("/"))

@@ -20,7 +20,7 @@ use crate::{
     resource::Resource,
 };
 
-/// A tick of the counters of processor time: `USER_HZ`, which is 100 on all machines of this kind.
+/// A tick of the counters of processor time: `USER_HZ`, which is 100 on all processors of this kind.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// A process id.

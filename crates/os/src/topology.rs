@@ -64,7 +64,7 @@ pub fn read_topology(root: &Path) -> Result<Topology, Error> {
     })
 }
 
-/// A quota in thousandths of a CPU; `None` when it is beyond any machine. The tiniest quota is still one.
+/// A quota in thousandths of a CPU; `None` when it is beyond any node. The tiniest quota is still one.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine in a directory: each line of `files` is a path below `sys/devices/system` (or below the root when it
+    /// A node in a directory: each line of `files` is a path below `sys/devices/system` (or below the root when it
     /// begins with a slash), then its content. `cpuN/` expands for each PU of a list before a colon.
     fn machine(files: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();

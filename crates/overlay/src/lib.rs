@@ -1,4 +1,4 @@
-//! The tree that joins the nodes of a machine: its shape, and the links that its messages travel on.
+//! The tree that joins the nodes of a dvm: its shape, and the links that its messages travel on.
 //!
 //! Today there is [`shape`], the arithmetic of the tree, [`link`], the link between two roles in one process, and
 //! [`wire`], the frames of a link between processes.

@@ -12,7 +12,7 @@
 //! | [`Output::DirectGet`], [`Output::NoLongerAsked`] | [`Input::DirectGot`] | the node that it names: [`Input::AskedFor`], answered by [`Output::Told`]; [`Input::NoLongerAsked`] |
 //! | [`Output::Event`] | – | the nodes that it names: [`Input::Event`] |
 //!
-//! All servers of a machine must know of every job ([`Input::Register`]), whether it has ranks on their nodes or not:
+//! All servers of a dvm must know of every job ([`Input::Register`]), whether it has ranks on their nodes or not:
 //! others may connect with it.
 //!
 //! States of a connection:

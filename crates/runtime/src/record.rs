@@ -45,7 +45,7 @@ const CREATE_TRIES: u32 = 200;
 const CREATE_PAUSE: Duration = Duration::from_millis(5);
 
 /// How long what is ending is waited for. A process that is killed has its memory until it is gone, which takes as long as
-/// the machine is busy. What takes longer is left to the next start.
+/// the node is busy. What takes longer is left to the next start.
 const ENDING_MAX: Duration = Duration::from_millis(500);
 /// From one look at all processes to the next.
 const ENDING_PAUSE: Duration = Duration::from_millis(5);

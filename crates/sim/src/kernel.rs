@@ -116,7 +116,7 @@ pub(crate) enum Effect {
     ReadEnd {
         pipe: PipeId,
     },
-    /// What no program can be told by a machine in order.
+    /// What no program can be told by daemons that are in order.
     Fault(String),
 }
 

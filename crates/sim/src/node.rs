@@ -158,7 +158,7 @@ impl Node {
         }
     }
 
-    /// The machine loses its power.
+    /// The node loses its power.
     pub(crate) fn power_off(&mut self, world: &mut World) {
         self.on = false;
         self.kernel.power_off();

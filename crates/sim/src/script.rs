@@ -62,7 +62,7 @@ pub(crate) enum PmiOp {
     },
     /// A program exits with [`FENCE_REFUSED`] when it is told that the fence has failed.
     Barrier,
-    /// It is a fault of the machine when another value is there.
+    /// It is a fault when another value is there.
     Get {
         key: String,
         value: String,
@@ -73,7 +73,7 @@ pub(crate) enum PmiOp {
         service: String,
         port: String,
     },
-    /// It is a fault of the machine when another port is there, or none.
+    /// It is a fault when another port is there, or none.
     Lookup {
         service: String,
         port: String,

@@ -15,7 +15,7 @@ const EMPTY_NAMES: [&str; 7] = [
     "utils", "util", "common", "helpers", "helper", "manager", "misc",
 ];
 
-/// Paths of one machine, and hosts of registries: neither exists where the next one builds. In pieces, so that this
+/// Paths of one node, and hosts of registries: neither exists where the next one builds. In pieces, so that this
 /// file passes its own check.
 const NOT_OURS: [&str; 6] = [
     concat!("/ro", "ot/"),

@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// The names that mean this machine.
+    /// The names that mean this node.
     pub(crate) fn names(&self) -> LocalNames {
         LocalNames::new(self.host.clone())
     }

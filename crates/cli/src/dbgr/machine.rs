@@ -1,4 +1,4 @@
-//! This machine, as a search for a job sees it.
+//! This node, as a search for a job sees it.
 
 use debug::{
     image::Files,
@@ -13,7 +13,7 @@ use super::{
     live::{LiveFiles, LiveMemory},
 };
 
-/// The machine that we run on.
+/// The node that we run on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     /// Whether launchers may be asked.

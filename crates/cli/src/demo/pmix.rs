@@ -15,9 +15,9 @@ use pmix::{
     value::{Key, PmixRank, Proc, Scope, Status, Value},
 };
 
-/// The longest time that the server, which is on this machine, may take to let us connect.
+/// The longest time that the server, which is on this node, may take to let us connect.
 const CONNECT_WAIT: Duration = Duration::from_secs(30);
-/// How long a rank of the demo waits for an answer. A fence is answered when the slowest rank has come, and a machine may
+/// How long a rank of the demo waits for an answer. A fence is answered when the slowest rank has come, and a node may
 /// have many more ranks than cores.
 pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(300);
 /// A socket has no shorter time-out: zero would be none.

@@ -35,7 +35,7 @@ fn sessions(document: &str) -> Vec<Session> {
         .collect()
 }
 
-/// They were made on a machine of two cores that is called `vm`.
+/// They were made on a node of two cores that is called `vm`.
 #[test]
 fn sessions_of_the_documents() {
     let topology = os::read_topology(Path::new("/")).unwrap();
@@ -49,7 +49,7 @@ fn sessions_of_the_documents() {
     let mut tried = 0;
     for (name, document) in DOCUMENTS {
         for session in sessions(document) {
-            // What else the machine has is shown there.
+            // What else the node has is shown there.
             let is_picture = session
                 .commands
                 .iter()

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// No run of a test may take longer. Far above what any needs, so that a loaded machine does not fail it.
+/// No run of a test may take longer. Far above what any needs, so that a loaded node does not fail it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Nothing of ours may be left so long after the end.

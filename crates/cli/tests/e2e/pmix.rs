@@ -1,4 +1,4 @@
-//! Real PMIx programs: each C file of `tests/pmix` has one subject, and is run with every libpmix that a machine gets as a
+//! Real PMIx programs: each C file of `tests/pmix` has one subject, and is run with every libpmix that a node gets as a
 //! package: Debian's 4.2 and the one in the wheel of Open MPI 5.
 //!
 //! A program says in its first lines how it is run: `run: RANKS [ARGUMENTS] [-- keep-going] [=> CODE]`, where DIRECTORY is

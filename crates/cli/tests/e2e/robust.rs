@@ -116,7 +116,7 @@ fn a_script_without_a_first_line_is_looked_for_where_the_ranks_are() {
 fn what_is_no_program_and_no_script_is_refused() {
     let files: [(&str, &[u8]); 4] = [
         ("empty", b""),
-        // The beginning of a binary for another machine.
+        // The beginning of a binary for another processor.
         (
             "foreign",
             b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xf7\0",
@@ -157,7 +157,7 @@ fn with_strangers(count: usize, options: &[&str]) -> Finished {
     run.end().expect_code(0)
 }
 
-/// Anybody on the machine can connect; what that makes us print has a bound.
+/// Anybody on the node can connect; what that makes us print has a bound.
 #[test]
 fn strangers_at_the_port_are_counted() {
     let run = with_strangers(200, &[]).expect_err(&[

@@ -61,7 +61,7 @@ impl Unwinder {
             (Self::Aarch64(unwinder), State::Aarch64(registers)) => {
                 unwinder.unwind_frame(at, registers, &mut caches.aarch64, &mut read)
             }
-            // The registers of another machine than the code.
+            // The registers of another processor than the code.
             (Self::X86_64(_), State::Aarch64(_)) | (Self::Aarch64(_), State::X86_64(_)) => {
                 return Err(Lost);
             }

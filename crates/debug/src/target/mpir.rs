@@ -2,7 +2,7 @@
 //!
 //! `MPIR_proctable` points to `MPIR_proctable_size` rows of 24 bytes: a pointer to the host's name, one to the program's
 //! path, and the process number in 4 bytes, with 4 bytes of anything after it. That is the layout of the "MPIR Process
-//! Acquisition Interface" on machines with 64 bits; launchers are shipped without the types that would say so. The symbols
+//! Acquisition Interface" on processors with 64 bits; launchers are shipped without the types that would say so. The symbols
 //! may be in any library of the launcher. How many bytes a variable has is taken from the symbol.
 
 use std::{cell::RefCell, collections::BTreeMap};

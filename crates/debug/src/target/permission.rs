@@ -1,6 +1,6 @@
 //! Why a process may not be looked at, in words that help.
 
-/// What is known of us, the process and the machine.
+/// What is known of us, the process and the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Situation {
     /// The process.

@@ -1,4 +1,4 @@
-//! Made-up machines, one for each way in which jobs are started.
+//! Made-up nodes, one for each way in which jobs are started.
 
 mod elf;
 mod proof;

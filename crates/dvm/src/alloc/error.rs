@@ -89,7 +89,7 @@ impl fmt::Display for AllocError {
     }
 }
 
-/// The allocation has nodes other than this machine.
+/// The allocation has nodes other than this node.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error(
     "cannot use `{nodes}`: starting daemons on other nodes is not implemented yet\n  help:   leave these nodes out, or use `localhost`"

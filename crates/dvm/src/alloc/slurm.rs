@@ -22,7 +22,7 @@ pub struct Text<'a> {
     pub origin: &'a str,
 }
 
-/// Reads the nodes of an allocation with their slots. The node on which this process runs gets this machine's name.
+/// Reads the nodes of an allocation with their slots. The node on which this process runs gets this node's name.
 ///
 /// # Errors
 ///

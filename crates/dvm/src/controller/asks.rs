@@ -1,4 +1,4 @@
-//! What procs ask of the whole machine by PMIx.
+//! What procs ask of the controller by PMIx.
 
 use base::{JobId, NodeId, ProcId, RankSet, Time};
 use bytes::Bytes;
@@ -19,7 +19,7 @@ pub(in crate::controller) struct Asker {
     ticket: AskId,
 }
 
-/// What is published on the machine.
+/// What is published at the controller.
 pub(super) type Published = PublishedData<Asker>;
 
 impl Controller {

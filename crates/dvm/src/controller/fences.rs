@@ -1,4 +1,4 @@
-//! Fences of PMI over several nodes: the same machine as for what PMIx servers do together, [`Gathers`], whose table says
+//! Fences of PMI over several nodes: the same state machine as for what PMIx servers do together, [`Gathers`], whose table says
 //! what each message does.
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What procs did alike travels as one message.
 //!
-//! The machine's host gives the daemon all that has happened in one turn of its loop, and takes the outputs afterwards. So
+//! The host of the daemon gives it the daemon all that has happened in one turn of its loop, and takes the outputs afterwards. So
 //! when 64 procs exit at once there are 64 ends in the queue of outputs, and they are sent as one message with a set of
 //! ranks for each way to end. The same is done with procs that have come to their holding point.
 //!

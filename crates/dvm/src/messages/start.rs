@@ -20,7 +20,7 @@ pub enum StartProblem {
     NotExecutable,
     /// The program is a directory.
     IsDirectory,
-    /// The file is not a program, or not one for this machine.
+    /// The file is not a program, or not one for this processor.
     WrongFormat,
     /// Somebody has the program open for writing.
     Busy,

@@ -100,7 +100,7 @@ pub(super) enum Fit {
     TooMany,
 }
 
-/// The identity of a PU's object of a level; where the machine has no such object, the next wider one stands in.
+/// The identity of a PU's object of a level; where the node has no such object, the next wider one stands in.
 fn identity(pu: &Pu, level: Level) -> (Level, u32) {
     const WIDER: [Level; 7] = [
         Level::Pu,

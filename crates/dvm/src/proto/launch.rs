@@ -22,7 +22,7 @@ pub struct Launch {
     /// The name of the job in PMIx.
     pub nspace: String,
     pub universe: Universe,
-    /// The number of the first rank among those of all jobs of the machine.
+    /// The number of the first rank among those of all jobs of the controller.
     pub offset: u32,
     /// Absent for the job of a front.
     pub parent: Option<Parent>,

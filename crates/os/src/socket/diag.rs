@@ -118,7 +118,7 @@ impl Netlink {
     }
 }
 
-/// struct nlmsghdr and struct inet_diag_req_v2. Numbers are in the order of this machine, addresses and ports in that
+/// struct nlmsghdr and struct inet_diag_req_v2. Numbers are in the order of this processor, addresses and ports in that
 /// of the network.
 fn request(sequence: u32, source: SocketAddr, destination: SocketAddr) -> [u8; REQUEST] {
     let mut bytes = [0; REQUEST];

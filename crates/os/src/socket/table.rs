@@ -67,7 +67,7 @@ fn parse(line: &[u8], ends: &Ends) -> Option<Entry> {
     })
 }
 
-/// An address as the kernel prints it: words of the network's order read in the order of this machine, in hexadecimal.
+/// An address as the kernel prints it: words of the network's order read in the order of this processor, in hexadecimal.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

@@ -121,7 +121,7 @@ pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// CPU time that this process has used: a sleeping process uses none, on however busy a machine.
+/// CPU time that this process has used: a sleeping process uses none, on however busy a node.
 #[expect(unsafe_code, reason = "the standard library does not tell")]
 pub(crate) fn cpu_time() -> Duration {
     // SAFETY: fills an owned struct.

@@ -167,7 +167,7 @@ impl Wire for bool {
     }
 }
 
-/// Numbers whose size differs between machines say in version 3 which one is meant, a PID does it ever after.
+/// Numbers whose size differs between processors say in version 3 which one is meant, a PID does it ever after.
 macro_rules! tagged {
     ($($set:ident($number:ty), $kind:expr, always $always:expr;)*) => {$(
         impl Wire for $set {

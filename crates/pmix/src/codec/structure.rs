@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Bytes of hwloc's three structures of what a machine supports, as hwloc 2.4 to 2.10 have them: 6, 11 and 15. They
+/// Bytes of hwloc's three structures of what a node supports, as hwloc 2.4 to 2.10 have them: 6, 11 and 15. They
 /// have no length on the wire.
 const SUPPORT: usize = 32;
 

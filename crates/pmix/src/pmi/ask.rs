@@ -16,7 +16,7 @@ use crate::{
 /// Beginning of the names that PMIx has for itself: as services they would be directives.
 const RESERVED: &str = "pmix.";
 
-/// What a rank asks of the whole machine.
+/// What a rank asks of the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     Publish { service: String, port: String },
@@ -25,7 +25,7 @@ pub enum Ask {
     Spawn(Spawn),
 }
 
-/// What the machine answers.
+/// What the controller answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// It was published, or is published no more.

@@ -1,4 +1,4 @@
-//! The collectives that have members on several nodes, as the controller of a machine sees them.
+//! The collectives that have members on several nodes, as the controller sees them.
 //!
 //! A node sends a *share* when all members on it have called, and each node is answered with the shares of all. What a
 //! share means is the matter of the servers.
@@ -35,7 +35,7 @@ use crate::{
     value::Status,
 };
 
-/// The gathers of a machine: one value, beside its controller. Nodes have the numbers of [`super::NodeFacts::id`].
+/// The gathers of a dvm: one value, beside the controller. Nodes have the numbers of [`super::NodeFacts::id`].
 #[derive(Debug, Default)]
 pub struct Gathers {
     /// Those of a name in the order in which they began.

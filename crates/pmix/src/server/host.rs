@@ -32,7 +32,7 @@ pub struct Config {
     /// The user whose jobs these are.
     pub uid: u32,
     pub gid: u32,
-    /// The first number for groups, and the step to the next one: different servers of a machine give different ones.
+    /// The first number for groups, and the step to the next one: different servers of a dvm give different ones.
     pub context: (u64, u64),
 }
 
@@ -298,7 +298,7 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GatherTicket(pub u64);
 
-/// Names a gather of a machine.
+/// Names a gather of a dvm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GatherNumber(pub u64);
 

@@ -10,14 +10,14 @@ use crate::{
     value::{Info, Key, Nspace, Pdata, Persistence, Proc, Range, Status, Value},
 };
 
-/// Entry data entries of a machine.
+/// Published data entries of a controller.
 pub const MAX_PUBLISHED: usize = 65_536;
-/// Bytes of published data of a machine.
+/// Bytes of published data of a controller.
 pub const MAX_PUBLISHED_BYTES: usize = 64 << 20;
 /// Look-ups that wait at once.
 pub const MAX_LOOKUPS: usize = 65_536;
 
-/// What processes publish and look up: one for a machine, beside its controller. `T` names who asks.
+/// What processes publish and look up: one beside the controller. `T` names who asks.
 #[derive(Debug)]
 pub struct PublishedData<T> {
     published: BTreeMap<Key, Vec<Entry>>,

@@ -1,4 +1,4 @@
-//! Whoever uses a machine in these tests, and a server that says what the test wants.
+//! Whoever uses a client in these tests, and a server that says what the test wants.
 
 use base::Time;
 use pmix::{
@@ -13,7 +13,7 @@ use pmix::{
 
 pub(crate) const NOW: Time = Time::ZERO;
 
-/// What the machines have in common.
+/// What the clients have in common.
 pub(crate) trait Machine {
     type Event;
     fn handle(&mut self, now: Time, input: Input<'_>);
@@ -40,7 +40,7 @@ machine!(Client, Event);
 machine!(Program, ProgramEvent);
 machine!(Tool, tool::Event);
 
-/// A machine and what came out of it.
+/// A client and what came out of it.
 pub(crate) struct Host<M: Machine> {
     pub(crate) machine: M,
     pub(crate) format: Format,
@@ -80,7 +80,7 @@ impl<M: Machine> Host<M> {
         self.handle(Input::Bytes(bytes));
     }
 
-    /// Carries out what the machine wants.
+    /// Carries out what the client wants.
     pub(crate) fn drain(&mut self) {
         while let Some(output) = self.machine.poll() {
             match output {

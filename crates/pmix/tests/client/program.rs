@@ -728,7 +728,7 @@ fn output_and_a_finish() {
     assert_eq!(host.news(), expected);
     assert_eq!(host.closes, 1);
 
-    // The next life is another machine.
+    // The next life is another state machine.
     let mut next = Host::new(Program::new(host.now, config()), Format::V4);
     next.welcome();
     assert_eq!(next.asked_one().1, Request::JobInfo);

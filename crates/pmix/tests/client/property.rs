@@ -67,7 +67,7 @@ fn feed<M: Machine>(host: &mut Host<M>, bytes: &[u8], cuts: &[usize]) {
     host.bytes(&bytes[from..]);
 }
 
-/// What a machine says to the server's bytes, cut so, when `ask` asks for everything at once.
+/// What a client says to the server's bytes, cut so, when `ask` asks for everything at once.
 fn said<M: Machine>(
     script: &Script,
     machine: M,
@@ -138,10 +138,10 @@ proptest! {
     }
 }
 
-/// What happens to a machine.
+/// What happens to a client.
 #[derive(Clone, Debug)]
 enum Act {
-    /// Something is asked for; which thing is up to the machine.
+    /// Something is asked for; which thing is up to the client.
     Ask(usize),
     /// One of the tickets so far gets so many milliseconds.
     Limit(usize, u64),
@@ -189,7 +189,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 0..120)
 }
 
-/// What is common to the machines in these trials.
+/// What is common to the clients in these trials.
 trait Trial: Machine {
     /// Asks for something; gives its tickets.
     fn ask(&mut self, which: usize) -> Vec<Ticket>;

@@ -1,4 +1,4 @@
-//! The PMIx of one process: the machine that programs use, driven by a script.
+//! The PMIx of one process: the state machine that programs use, driven by a script.
 
 mod ask;
 

@@ -1,4 +1,4 @@
-//! What users read when files, settings or the machine are in the way.
+//! What users read when files, settings or the node are in the way.
 
 use super::*;
 use crate::files::ReadProblem;

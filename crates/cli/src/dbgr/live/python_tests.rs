@@ -1,4 +1,4 @@
-//! Python as it runs on this machine, and how recordings of other versions are made.
+//! Python as it runs on this node, and how recordings of other versions are made.
 
 use std::{
     cell::RefCell,

@@ -269,7 +269,7 @@ impl Finished {
         self
     }
 
-    /// Nothing on stderr, but for the one note that a machine with fewer cores than ranks gets.
+    /// Nothing on stderr, but for the one note that a node with fewer cores than ranks gets.
     #[track_caller]
     pub(crate) fn expect_quiet(self) -> Self {
         let err = self.err();

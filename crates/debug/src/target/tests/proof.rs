@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A launcher and two ranks in a container, which has other numbers than this machine; two strangers have those.
+/// A launcher and two ranks in a container, which has other numbers than this node; two strangers have those.
 fn contained(job: Option<&str>, environment: impl Fn(i32) -> String) -> World {
     let mut world = World::default();
     let rows = [("n1", "/home/u/solver", 7), ("n1", "/home/u/solver", 8)];

@@ -1,4 +1,4 @@
-//! The machine that the tests make up.
+//! The node that the tests make up.
 
 use std::{collections::BTreeMap, path::Path};
 

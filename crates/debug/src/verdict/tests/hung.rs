@@ -151,7 +151,7 @@ fn a_ring_in_which_all_receive() {
     );
 }
 
-/// Others may be on other machines, and have sent something between two samples.
+/// Others may be on other nodes, and have sent something between two samples.
 #[test]
 fn a_job_that_may_be_joined_with_others_which_wait() {
     let text = "0-3: main@a.c:5 > MPI_Recv!libmpi.so = poll 0\nneighbor: 0";

@@ -1,6 +1,6 @@
 //! The topology of a node in hwloc's XML format, version 2.
 //!
-//! libpmix looks at the machine when a process initialises, which costs 10 ms of CPU for each; given this text it does
+//! libpmix looks at the node when a process initialises, which costs 10 ms of CPU for each; given this text it does
 //! not. Packages, NUMA nodes, caches, cores and hardware threads are in it, with the CPUs that we may use; sizes and
 //! devices are not. `lstopo -i` reads it.
 
@@ -73,7 +73,7 @@ pub(super) fn xml(topology: &Topology, host: &str) -> String {
         writer.memory(*id, &CpuSet::new());
     }
     writer.level(0, &usable);
-    // As hwloc does it, memory stands with the package, and with the machine only where there is no such object.
+    // As hwloc does it, memory stands with the package, and with the node only where there is no such object.
     writer.memory_of(&usable);
     writer.text.push_str("</object>\n</topology>\n");
     writer.text

@@ -10,7 +10,7 @@ macro_rules! recorded {
             $(($name, include_str!(concat!("../../../../../testdata/topologies/", $name, ".json")))),*
         ];
 
-        /// A test for each machine, so that several run at a time.
+        /// A test for each node, so that several run at a time.
         mod every_policy_on {
             $(#[test]
             fn $test() {

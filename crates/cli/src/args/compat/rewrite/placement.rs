@@ -90,7 +90,7 @@ pub(in super::super) fn map_by(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
             (_, "displaytopo") => emit.here("display", "map,bindings"),
             (_, "displayalloc") => emit.here("display", "allocation"),
             (_, "donotlaunch") => emit.plain("dry-run"),
-            // Names of this machine are known without asking anybody.
+            // Names of this node are known without asking anybody.
             (_, "donotresolve") => {}
             _ => kept.push(word),
         }
