@@ -113,14 +113,14 @@ struct Front {
 /// The guardian and the controller before they have a job. They are started first of all, and get ready while the command
 /// line is read.
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct Helpers {
     /// Our end of the link; gone when the job has taken it over.
     socket: Option<OwnedFd>,
     regions: Option<(os::SharedRegion, os::SharedRegion)>,
     inherited: Vec<Pid>,
 }
 
-impl Crew {
+impl Helpers {
     /// Starts them. Returns only in this process.
     ///
     /// `format` is that of what only stderr can be told.
@@ -163,7 +163,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for Helpers {
     /// There is no job: they end by themselves when the link is closed, and are waited for, as anything of ours.
     fn drop(&mut self) {
         let Some(socket) = self.socket.take() else {
@@ -214,7 +214,7 @@ pub(crate) fn run(
     mut spec: JobSpec,
     allocation: &Allocation,
     mut options: FrontOptions,
-    mut crew: Crew,
+    mut helpers: Helpers,
 ) -> Result<u8, os::Error> {
     // Whoever runs us under nohup has said already what a hang-up shall mean.
     if os::is_ignored(Signal::HUP) {
@@ -232,12 +232,13 @@ pub(crate) fn run(
         .iter()
         .map(|node| node.name.clone())
         .collect();
-    let (Some(socket), Some((output, input))) = (crew.socket.take(), crew.regions.take()) else {
+    let (Some(socket), Some((output, input))) = (helpers.socket.take(), helpers.regions.take())
+    else {
         return Ok(exit::INTERNAL);
     };
     let mut link = FrontLink::new(output.into_reader(), input.into_writer());
     link.open(allocation);
-    let inherited = std::mem::take(&mut crew.inherited);
+    let inherited = std::mem::take(&mut helpers.inherited);
     Front::new(spec, nodes, options, debugger, socket, link, inherited)?.run()
 }
 

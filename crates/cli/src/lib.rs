@@ -77,11 +77,11 @@ fn run() -> u8 {
         world.input = FrontInput::Unreadable;
     }
     // A process has no threads now, and little memory to copy.
-    let crew = args::looks_like_job(&world.argv)
-        .then(|| front::Crew::start(&world.host, args::message_format(&world.argv)));
+    let helpers = args::looks_like_job(&world.argv)
+        .then(|| front::Helpers::start(&world.host, args::message_format(&world.argv)));
     let request = args::parse(&world.argv).and_then(|args| args::resolve(&args, &world));
     match request {
-        Ok(request) => carry_out(request, &world, crew),
+        Ok(request) => carry_out(request, &world, helpers),
         Err(error) => {
             say(&error.message(), args::message_format(&world.argv));
             args::code_of(&error, &world)
@@ -112,14 +112,14 @@ fn terminal_size(stream: impl AsFd) -> Option<WindowSize> {
 const MPI_TYPES: &str = "MPI plugin types are...\n  none\n  pmi2\n  pmix\n";
 
 /// The processes for a job, where they were started already.
-type EarlyCrew = Option<Result<front::Crew, os::Error>>;
+type EarlyHelpers = Option<Result<front::Helpers, os::Error>>;
 
-fn carry_out(request: Request, world: &World, crew: EarlyCrew) -> u8 {
+fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
     match request {
-        Request::Run(request) | Request::Demo(request) => start(*request, world, crew),
+        Request::Run(request) | Request::Demo(request) => start(*request, world, helpers),
         Request::Singleton(request, process) => {
             let caller = singleton::Caller::of(process);
-            let code = start(*request, world, crew);
+            let code = start(*request, world, helpers);
             caller.share(code);
             code
         }
@@ -159,7 +159,7 @@ fn carry_out(request: Request, world: &World, crew: EarlyCrew) -> u8 {
     }
 }
 
-fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
+fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
     let format = request.front.message_format;
     let exit_error = request.front.exit_error;
     let as_said = |code: u8| exit_error.map_or(code, NonZeroU8::get);
@@ -199,8 +199,8 @@ fn start(request: RunRequest, world: &World, crew: EarlyCrew) -> u8 {
         say(&error.message(), format);
         return as_said(error.exit().code());
     }
-    let crew = crew.unwrap_or_else(|| front::Crew::start(&world.host, format));
-    match crew.and_then(|crew| front::run(spec, &allocation, front, crew)) {
+    let helpers = helpers.unwrap_or_else(|| front::Helpers::start(&world.host, format));
+    match helpers.and_then(|helpers| front::run(spec, &allocation, front, helpers)) {
         Ok(code) => code,
         Err(error) => {
             say(&messages::system(&error), format);

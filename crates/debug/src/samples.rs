@@ -108,12 +108,12 @@ pub struct RankTrack {
     /// For each sample the reason why the rank was not seen; `None` if it was seen.
     pub missing: Vec<Option<Missing>>,
     /// Whether threads have started or exited.
-    pub threads: Crew,
+    pub threads: ThreadSet,
 }
 
 /// Whether a rank has the same threads in all samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Crew {
+pub enum ThreadSet {
     /// The rank has the same threads in all samples.
     #[default]
     Same,
@@ -273,7 +273,7 @@ fn follow(
             continue;
         }
         if seen.len() != present {
-            track.threads = Crew::Changed;
+            track.threads = ThreadSet::Changed;
         }
         let new = Track::new(frames, &seen, span, boundary);
         if first == Some(tid) {

@@ -8,9 +8,9 @@
 //! | `AllHeld` | – | count | count | → `Released` | – |
 //! | `Released` | – | – | – | – | – |
 //!
-//! It says only *all held*; each door tells its own tool in that tool's language. A rank is accounted for when it is held,
-//! dead or released: one that dies before it is held is dead, so that a debugger never waits for it. Ranks that are not
-//! to be held are nobody to the engine.
+//! It says only *all held*; each interface tells its own tool in the form that the tool expects. A rank is accounted for
+//! when it is held, dead or released: one that dies before it is held is dead, so that a debugger never waits for it. The
+//! engine ignores ranks that are not to be held.
 
 use base::RankSet;
 

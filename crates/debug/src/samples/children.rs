@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::Rank;
 
-use super::{Boundary, Crew, Sample, Track};
+use super::{Boundary, Sample, ThreadSet, Track};
 use crate::{
     snapshot::Child,
     stack::{Frames, Seen},
@@ -22,7 +22,7 @@ pub struct ChildTrack {
     /// Its other threads, without those that libraries keep for themselves.
     pub others: Vec<Track>,
     /// Whether threads have come or gone.
-    pub threads: Crew,
+    pub threads: ThreadSet,
 }
 
 /// Of how many of the processes below a rank it is known what they did.

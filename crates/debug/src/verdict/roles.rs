@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     known::Kind,
-    samples::{ChildTrack, Crew, Followed, Motion, Observation, RankTrack, Track, Work},
+    samples::{ChildTrack, Followed, Motion, Observation, RankTrack, ThreadSet, Track, Work},
     stack::{Activity, Missing},
 };
 
@@ -98,7 +98,7 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
         Some(Activity::Traced) => return (Role::Traced, Manner::Asleep),
         _ => {}
     }
-    if track.threads == Crew::Changed || track.others.iter().any(|it| works(it, all)) {
+    if track.threads == ThreadSet::Changed || track.others.iter().any(|it| works(it, all)) {
         return (Role::Alive, Manner::Polling);
     }
     match main.motion {
@@ -141,7 +141,7 @@ fn is_behind_helper(main: &Track, track: &RankTrack, all: &Observation) -> bool 
     let has_no_way_on = |child: &ChildTrack| {
         let mut threads = child.main.iter().chain(&child.others);
         child.main.is_some()
-            && child.threads == Crew::Same
+            && child.threads == ThreadSet::Same
             && threads.all(|thread| !works(thread, all) && waits(thread))
     };
     main.waits_for() == Some(Kind::Child)

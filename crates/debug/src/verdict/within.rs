@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     known::{self, Kind},
-    samples::{Crew, Observation, RankTrack, Track},
+    samples::{Observation, RankTrack, ThreadSet, Track},
     stack::{Activity, Frames},
 };
 
@@ -62,7 +62,7 @@ fn deadlock<'a>(
     ) {
         return None;
     }
-    if track.threads == Crew::Changed || track.missing.iter().any(Option::is_some) {
+    if track.threads == ThreadSet::Changed || track.missing.iter().any(Option::is_some) {
         return None;
     }
     let threads = || std::iter::once(main).chain(&track.others);

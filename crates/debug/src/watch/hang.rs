@@ -19,7 +19,7 @@ use std::{
 use base::Rank;
 
 use crate::{
-    samples::{Boundary, Crew, Motion, Observation, RankTrack, Recording, Sample, observe},
+    samples::{Boundary, Motion, Observation, RankTrack, Recording, Sample, ThreadSet, observe},
     stack::{Activity, Frames, Missing},
     verdict,
 };
@@ -214,7 +214,7 @@ fn is_standing(track: &RankTrack) -> bool {
     };
     let mut threads = track.main.iter().chain(&track.others);
     let first = track.missing.first();
-    track.threads == Crew::Same
+    track.threads == ThreadSet::Same
         && track.missing.iter().all(known)
         && track.missing.iter().all(|why| Some(why) == first)
         && threads.all(|thread| matches!(thread.motion, Motion::Stuck | Motion::Spinning))
