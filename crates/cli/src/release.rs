@@ -121,10 +121,7 @@ pub(crate) fn release(request: &ReleaseRequest) -> Result<Released, Message> {
             Err(nothing_held(&name, request.ranks.as_ref()))
         }
         ToFront::NotReleased(NotReleased::NoSuchJob) => Err(no_job(&name)),
-        other => Err(lost(
-            &name,
-            &format!("it answers something else: {other:?}"),
-        )),
+        _ => Err(lost(&name, "it answered another question")),
     }
 }
 
@@ -220,7 +217,9 @@ fn nothing_held(name: &str, ranks: Option<&RankSet>) -> Message {
 }
 
 fn lost(name: &str, why: &str) -> Message {
-    Message::new(&LOST, format!("job {name} does not answer")).fact("reason", why.to_owned())
+    Message::new(&LOST, format!("job {name} does not answer"))
+        .fact("reason", why.to_owned())
+        .with_help("if it was started by another version of `rally`, release it by that one")
 }
 
 #[cfg(test)]
@@ -297,7 +296,7 @@ mod tests {
             nothing_held("17", None),
             nothing_held("17@2", Some(&ranks)),
             nothing_held("17", Some(&RankSet::single(Rank(3)))),
-            lost("17", "cannot ask at a path: Connection refused"),
+            lost("17", "cannot connect to a path: Connection refused"),
         ];
         let mut text = Vec::new();
         for message in all {

@@ -142,7 +142,7 @@ pub enum StdinTarget {
 }
 
 /// Where the procs' output goes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StdioPlan {
     pub stdout: Destination,
     pub stderr: Destination,
@@ -203,9 +203,10 @@ pub enum OpenMode {
     Truncate,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Destination {
     /// To the front, which prints it.
+    #[default]
     Forward,
     /// That of one rank to the front; that of the others is discarded.
     ForwardOnly(Rank),

@@ -175,7 +175,9 @@ impl Fronts {
 
     /// The front was told everything: its connection is closed when all is written.
     pub(crate) fn finish(&mut self, now: Time, front: FrontId) {
-        if let Some(connection) = self.connections.get_mut(&front) {
+        if let Some(connection) = self.connections.get_mut(&front)
+            && !matches!(connection.state, State::Closing { .. })
+        {
             let until = (front != STARTER).then(|| now + PATIENCE);
             connection.state = State::Closing { until };
         }

@@ -56,6 +56,9 @@ enum Way {
     Lost,
 }
 
+/// Accounts with credit that was not sent. With one more, the oldest sends what it has.
+const MAX_ACCOUNTS: usize = 16_384;
+
 /// Whose output it is: the credit of a job on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Account {
@@ -464,6 +467,11 @@ impl Printer {
             *credit += debt.cost;
             if before < CREDIT_PORTION && *credit >= CREDIT_PORTION {
                 self.due.push(account);
+            }
+            // Jobs that ranks have spawned end, and nobody tells us.
+            if self.credit.len() > MAX_ACCOUNTS {
+                let oldest = self.credit.keys().find(|it| !self.due.contains(it));
+                self.due.extend(oldest.copied());
             }
         }
     }

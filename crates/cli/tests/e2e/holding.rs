@@ -1,8 +1,12 @@
 //! Ranks that are held where the user says, and let go by `rally release`.
 
-use std::{fs, os::fd::OwnedFd, path::PathBuf, process::Command};
+use std::{fs, io::Write as _, os::unix::net::UnixStream, path::PathBuf, process::Command};
 
 use dvm::proto::{FromFront, JobRef, ToFront};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use runtime::ask::Inquirer;
 
 use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually};
@@ -119,7 +123,7 @@ fn a_rank_that_there_is_not_cannot_be_held() {
     );
 }
 
-/// The controller serves eight at once. The ninth does not wait until the controller has no patience with one of them.
+/// The controller serves eight at once. It closes all of them in one turn, after which nothing else wakes it for the ninth.
 #[test]
 fn who_waits_for_others_to_be_answered_is_answered() {
     let sandbox = Sandbox::new();
@@ -138,12 +142,19 @@ fn who_waits_for_others_to_be_answered_is_answered() {
         open.count()
     };
     let before = descriptors();
-    let connect = || os::connect_at(&path, DEADLINE / 12).unwrap();
-    let served: Vec<OwnedFd> = (0..8).map(|_| connect()).collect();
+    let connect = || UnixStream::from(os::connect_at(&path, DEADLINE / 12).unwrap());
+    let mut served: Vec<UnixStream> = (0..8).map(|_| connect()).collect();
     let accepted = || (descriptors() == before + served.len()).then_some(());
     eventually(DEADLINE, accepted).expect("eight are served");
     let mut ninth = Inquirer::connect(&path, DEADLINE / 12).unwrap();
-    drop(served);
+    // A preamble, a question, and a frame of no kind: the second is looked at when the first is answered.
+    let bytes = b"RLLY\x02\x00\x02\0\0\0\0\x09\x01\0\0\0\xff";
+    let controller = Pid::from_raw(controller);
+    kill(controller, Signal::SIGSTOP).unwrap();
+    for stream in &mut served {
+        stream.write_all(bytes).unwrap();
+    }
+    kill(controller, Signal::SIGCONT).unwrap();
     let release = FromFront::Release {
         job: JobRef::OfFront(run.pid.try_into().unwrap()),
         ranks: None,

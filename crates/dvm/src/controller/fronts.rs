@@ -56,12 +56,14 @@ impl Controller {
     }
 
     pub(super) fn on_front(&mut self, now: Time, id: FrontId, message: FromFront) {
-        // What comes from a front whose job is over is too late.
-        let Some(front) = self.fronts.get(&id) else {
+        // What comes from a front whose job is over, or that was dismissed, is too late.
+        let front = self.fronts.get(&id);
+        let Some(front) = front.filter(|front| front.state == State::Connected) else {
             return;
         };
         let own = front.job;
         match message {
+            FromFront::Submit(_) if own.is_some() => self.dismiss(id),
             FromFront::Submit(spec) => self.submit(now, id, spec),
             FromFront::Stdin(bytes) if planted::is(Bug::InputToEveryFront) => {
                 for job in self.living() {
@@ -103,12 +105,6 @@ impl Controller {
     }
 
     fn submit(&mut self, now: Time, id: FrontId, spec: Box<JobSpec>) {
-        let Some(front) = self.fronts.get_mut(&id) else {
-            return;
-        };
-        if front.job.is_some() {
-            return self.dismiss(id);
-        }
         if self.jobs.len() >= MAX_JOBS {
             self.tell(
                 id,
@@ -116,11 +112,10 @@ impl Controller {
             );
             return self.finish_front(id);
         }
-        let Some(front) = self.fronts.get_mut(&id) else {
-            return;
-        };
         let job = JobId(self.next_job);
-        front.job = Some(job);
+        if let Some(front) = self.fronts.get_mut(&id) {
+            front.job = Some(job);
+        }
         self.tell(id, ToFront::Accepted(job));
         self.add(now, spec, Origin::Front, id, job);
     }

@@ -35,7 +35,7 @@ pub enum JobRef {
 /// From a front to the controller. What names no job is about the one that the front has submitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromFront {
-    /// Once. Answered by [`ToFront::Accepted`].
+    /// Once. Answered by [`ToFront::Accepted`] or [`ToFront::Refused`].
     Submit(Box<JobSpec>),
     /// Bytes for the ranks that `JobSpec::stdin` names; never more than the credit given.
     Stdin(Bytes),

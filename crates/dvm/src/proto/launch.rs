@@ -207,7 +207,7 @@ mod tests {
     use crate::{
         alloc::{AllocatedNode, Allocation, Slots},
         place::{AppRequest, Request, Topologies, place},
-        spec::{Destination, FrontInput, OpenMode, Tracers},
+        spec::Tracers,
     };
 
     fn node(host: &str, first: u32) -> LaunchNode {
@@ -283,14 +283,7 @@ mod tests {
             map,
             nodes,
             stdin: StdinTarget::None,
-            stdio: StdioPlan {
-                stdout: Destination::Forward,
-                stderr: Destination::Forward,
-                open: OpenMode::Append,
-                pty: None,
-                lines: None,
-                input: FrontInput::Readable,
-            },
+            stdio: StdioPlan::default(),
             end: EndPolicy::default(),
             hold: HoldPlan::NOWHERE,
             front_pid: 77,

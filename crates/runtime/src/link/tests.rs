@@ -9,10 +9,7 @@ use dvm::{
         Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, Outcome, OutputCredit, RankChoice,
         Refusal, TableRow,
     },
-    spec::{
-        App, Destination, EndPolicy, FrontInput, HoldPlan, JobSpec, OpenMode, StdinTarget,
-        StdioPlan, Tracers, WindowSize,
-    },
+    spec::{App, EndPolicy, HoldPlan, JobSpec, StdinTarget, StdioPlan, Tracers, WindowSize},
 };
 
 use super::{
@@ -84,14 +81,7 @@ fn job() -> JobSpec {
         placement: place::Request::default(),
         universe: None,
         stdin: StdinTarget::None,
-        stdio: StdioPlan {
-            stdout: Destination::Forward,
-            stderr: Destination::Forward,
-            open: OpenMode::Append,
-            pty: None,
-            lines: None,
-            input: FrontInput::Readable,
-        },
+        stdio: StdioPlan::default(),
         end: EndPolicy::default(),
         hold: HoldPlan::NOWHERE,
         variables: std::collections::BTreeSet::new(),

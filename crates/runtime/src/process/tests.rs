@@ -11,10 +11,7 @@ use dvm::{
     alloc::{AllocatedNode, Allocation, Slots},
     place::{self, AppRequest},
     proto::{Cause, FromFront, Note, Outcome, ToFront},
-    spec::{
-        App, Destination, EndPolicy, FrontInput, HoldPlan, JobSpec, OpenMode, StdinTarget,
-        StdioPlan, Tracers,
-    },
+    spec::{App, EndPolicy, HoldPlan, JobSpec, StdinTarget, StdioPlan, Tracers},
 };
 
 use super::*;
@@ -84,14 +81,7 @@ fn job(script: &str) -> JobSpec {
         },
         universe: None,
         stdin: StdinTarget::None,
-        stdio: StdioPlan {
-            stdout: Destination::Forward,
-            stderr: Destination::Forward,
-            open: OpenMode::Append,
-            pty: None,
-            lines: None,
-            input: FrontInput::Readable,
-        },
+        stdio: StdioPlan::default(),
         end: EndPolicy::default(),
         hold: HoldPlan::NOWHERE,
         variables: std::collections::BTreeSet::new(),

@@ -8,8 +8,8 @@ use dvm::{
     place::{AppRequest, MapTo, Request},
     proto::{StartFailure, StartStep},
     spec::{
-        App, Destination, EndPolicy, FrontInput, HoldAt, HoldPlan, JobSpec, OnFailure, OpenMode,
-        Pty, StdinTarget, StdioPlan, Tracers, UniverseSize, WindowSize,
+        App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pty, StdinTarget,
+        StdioPlan, Tracers, UniverseSize, WindowSize,
     },
 };
 
@@ -400,12 +400,9 @@ impl Maker<'_> {
         // A terminal at which nobody types is never at its end.
         self.needs_end |= pty.is_some() && self.waits_for_input_end;
         StdioPlan {
-            stdout: Destination::Forward,
             stderr,
-            open: OpenMode::Append,
             pty,
-            lines: None,
-            input: FrontInput::Readable,
+            ..StdioPlan::default()
         }
     }
 

@@ -271,10 +271,13 @@ fn whoever_connects_may_release() {
 #[test]
 fn a_front_has_one_job() {
     let mut world = world();
-    let second = FromFront::Submit(Box::new(job(OnFailure::EndJob)));
-    insta::assert_snapshot!(words(world.hears(OTHER, second)).join("\n"), @"
+    let second = || FromFront::Submit(Box::new(job(OnFailure::EndJob)));
+    insta::assert_snapshot!(words(world.hears(OTHER, second())).join("\n"), @"
     node 0: job 2: end
     node 1: job 2: end
     front 1: finished
     ");
+    // It is dismissed once, however much it still says.
+    assert_eq!(words(world.hears(OTHER, second())), [""; 0]);
+    assert_eq!(words(world.hears(OTHER, FromFront::Holds)), [""; 0]);
 }

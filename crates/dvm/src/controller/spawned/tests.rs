@@ -15,10 +15,7 @@ use crate::{
         AskId, Drained, EndClass, FromFront, FrontId, Launch, Started, Stream, ToController,
         ToDaemon, VERSION,
     },
-    spec::{
-        App, Destination, EndPolicy, FrontInput, HoldPlan, JobSpec, OnFailure, OpenMode,
-        StdinTarget, StdioPlan,
-    },
+    spec::{App, EndPolicy, HoldPlan, JobSpec, OnFailure, StdinTarget, StdioPlan},
 };
 
 fn directive(key: &std::ffi::CStr, value: Value) -> Info {
@@ -99,14 +96,7 @@ pub(in crate::controller) fn job(on_failure: OnFailure) -> JobSpec {
         },
         universe: None,
         stdin: StdinTarget::None,
-        stdio: StdioPlan {
-            stdout: Destination::Forward,
-            stderr: Destination::Forward,
-            open: OpenMode::Append,
-            pty: None,
-            lines: None,
-            input: FrontInput::Readable,
-        },
+        stdio: StdioPlan::default(),
         end: EndPolicy {
             on_failure,
             ..EndPolicy::default()
