@@ -1,42 +1,33 @@
 //! The registers of a stopped thread: the one thing here that depends on the processor architecture.
-#![expect(unsafe_code, reason = "nix has no registers of another thread")]
+#![cfg_attr(
+    target_arch = "aarch64",
+    expect(
+        unsafe_code,
+        reason = "nix does not say how many bytes of registers a thread of a 32-bit program has"
+    )
+)]
 
 pub(crate) use self::native::{begun_again, leading, read, write};
 
 #[cfg(target_arch = "x86_64")]
 mod native {
-    use std::mem::MaybeUninit;
-
     use base::Registers;
     use libc::user_regs_struct;
+    use nix::sys::ptrace;
 
     use crate::{error::Error, process::Pid};
 
-    /// The general registers of a thread that we trace and that stands. By this request a thread of a 32-bit program has those
-    /// of 64 bits too; by `PTRACE_GETREGSET` it would not.
+    /// The general registers of a thread that we trace and that is stopped. By `PTRACE_GETREGS` a thread of a 32-bit program has
+    /// those of 64 bits too; by `PTRACE_GETREGSET` it would not.
     pub(crate) fn read(tid: Pid) -> Result<user_regs_struct, Error> {
-        let mut registers = MaybeUninit::<user_regs_struct>::uninit();
-        // SAFETY: the kernel fills the whole structure when it says that it has succeeded.
-        let result = unsafe {
-            libc::ptrace(
-                libc::PTRACE_GETREGS,
-                tid.as_raw(),
-                0_usize,
-                registers.as_mut_ptr(),
-            )
-        };
-        if result == -1 {
-            return Err(Error::last("read the registers of a thread"));
-        }
-        // SAFETY: it is filled, see above.
-        Ok(unsafe { registers.assume_init() })
+        ptrace::getregs(nix::unistd::Pid::from_raw(tid.as_raw()))
+            .map_err(Error::nix("read the registers of a thread"))
     }
 
-    /// Sets them. A thread that was killed has no use for it.
+    /// Sets them.
     pub(crate) fn write(tid: Pid, registers: &user_regs_struct) {
-        let registers: *const user_regs_struct = registers;
-        // SAFETY: the kernel reads the structure, which lives as long as the call.
-        unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid.as_raw(), 0_usize, registers) };
+        // A thread that was killed has no use for them.
+        let _ = ptrace::setregs(nix::unistd::Pid::from_raw(tid.as_raw()), *registers);
     }
 
     /// Bytes of the instruction that enters the kernel.
