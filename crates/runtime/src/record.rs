@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use base::{Signal, Topology};
+use base::{Signal, Time, Topology};
 use dvm::proto::Missing;
 use os::{Abandoned, Clock};
 
@@ -109,7 +109,7 @@ impl Drop for Record {
     fn drop(&mut self) {
         // The lock is held until the file is gone. All ranks are gone by now.
         if let Some((path, file)) = &self.file {
-            let left = wait_for(|| remove_leftovers(file));
+            let left = wait_until(Clock::now() + ENDING_MAX, || remove_leftovers(file));
             os::remove_files(&[session(path)]);
             if left == Left::Nothing {
                 remove(path);
@@ -158,6 +158,8 @@ fn remove(path: &Path) {
 
 /// Ends what controllers that died without a word have left behind, and removes their files.
 pub fn sweep_stale(surroundings: &Surroundings) {
+    // However many records there are, a start waits no longer.
+    let until = Clock::now() + ENDING_MAX;
     for directory in Places::of(surroundings).likely() {
         let Ok(entries) = fs::read_dir(&directory) else {
             continue;
@@ -172,7 +174,7 @@ pub fn sweep_stale(surroundings: &Surroundings) {
             let Some(lock) = os::take_lock(&path) else {
                 continue;
             };
-            let left = wait_for(|| match end_descendants(owner) {
+            let left = wait_until(until, || match end_descendants(owner) {
                 Left::Nothing => remove_leftovers(&lock),
                 Left::Something => Left::Something,
             });
@@ -239,9 +241,8 @@ pub fn controls(surroundings: &Surroundings) -> Vec<(i32, i32, PathBuf)> {
     found
 }
 
-/// Tries to remove something until nothing of it is left, or for [`ENDING_MAX`].
-fn wait_for(remove: impl Fn() -> Left) -> Left {
-    let until = Clock::now() + ENDING_MAX;
+/// Tries to remove something until nothing of it is left, or until then; once in any case.
+fn wait_until(until: Time, remove: impl Fn() -> Left) -> Left {
     loop {
         let left = remove();
         if left == Left::Nothing || Clock::now() >= until {
@@ -292,7 +293,9 @@ impl SharedMemory {
             return;
         }
         let is_its = |path: &Path| self.0.iter().any(|one| one == path);
-        wait_for(|| remove_abandoned(SystemTime::UNIX_EPOCH, is_its));
+        wait_until(Clock::now() + ENDING_MAX, || {
+            remove_abandoned(SystemTime::UNIX_EPOCH, is_its)
+        });
     }
 }
 

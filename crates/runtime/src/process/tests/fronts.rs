@@ -71,6 +71,10 @@ fn the_process_outlives_the_front_that_has_forked_it() {
     assert_eq!(*second.cause(), Cause::Success);
     assert_eq!(second.lines, [""; 4], "their input is empty");
     // The ranks of the first job are ended meanwhile.
+    to_the_end(&mut process);
+}
+
+fn to_the_end(process: &mut Process) {
     let end = Clock::now() + PATIENCE;
     while process.turn(Some(Clock::now() + TURN)).unwrap() != Turn::Over {
         assert!(Clock::now() < end, "the process does not end");
@@ -121,4 +125,7 @@ fn input_without_credit_ends_its_own_job() {
     });
     assert!(second.heard.outcome.is_none());
     assert!(!first.is_closed);
+    // Its job ends, or the process would live on.
+    drop(first);
+    to_the_end(&mut process);
 }
