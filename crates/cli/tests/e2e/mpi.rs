@@ -403,7 +403,9 @@ fn expect_end_in_init(trial: &Trial, run: &Finished) {
         );
     } else {
         assert!(![0, 124, 125].contains(&run.code()), "{run:?}");
-        assert!(run.err().contains("had ended before"), "{run:?}");
+        // Those that wait all fail by themselves: "1 had ended before" where we end the last of them, and otherwise "had ended by
+        // themselves".
+        assert!(run.err().contains("had ended "), "{run:?}");
     }
 }
 
