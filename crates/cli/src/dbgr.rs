@@ -84,7 +84,7 @@ fn stacks(args: &args::Stacks) -> u8 {
     }
     match seen(
         &args.target,
-        args.looks.plan(Samples::Exactly(1)),
+        args.samples.plan(Samples::Exactly(1)),
         output::detail(&args.output),
     ) {
         Ok((report, ended)) => ended.code(print(&output::shown(&report, &args.output))),
@@ -104,7 +104,7 @@ fn write_report(args: &args::Report) -> u8 {
         say(&error);
         return exit::ExitCode::BadFile.code();
     }
-    let (report, ended) = match seen(&args.target, args.looks.plan(REPORTED), Detail::Folded) {
+    let (report, ended) = match seen(&args.target, args.samples.plan(REPORTED), Detail::Folded) {
         Ok(seen) => seen,
         Err(code) => return code,
     };

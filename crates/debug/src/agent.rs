@@ -21,14 +21,12 @@
 mod activity;
 mod around;
 mod describing;
-#[cfg(test)]
-pub(crate) mod fake;
 pub mod kernel;
 mod probe;
 mod reader;
 mod sampling;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     collections::{BTreeMap, VecDeque},

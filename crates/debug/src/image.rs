@@ -4,8 +4,6 @@
 //! unwinding rules for every stack, the symbols and lines only of files that stand in one.
 
 mod lines;
-#[cfg(test)]
-pub(crate) mod made;
 mod names;
 mod sections;
 mod symbols;
@@ -412,7 +410,9 @@ fn is_of_the_system(path: &str) -> bool {
 type Named = (Option<Arc<str>>, Option<Source>);
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    pub(crate) mod made;
+
     use super::*;
 
     /// A thousand times the letter a.

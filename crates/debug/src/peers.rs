@@ -12,15 +12,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     time::Duration,
 };
 
 use base::{NodeId, Rank, RankSet};
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{IgnoredAny, MapAccess, Visitor},
-};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde_json::{Map, Value};
 
 use crate::{agent::kernel::Process, image::Joining, target::is_launcher};
 
@@ -40,12 +37,11 @@ pub struct PeerGroup {
 
 /// The peers of the ranks of one node, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LocalPeers {
     /// The name of the node's host, which the session knows; empty until the session has it.
-    #[serde(default)]
     pub host: String,
     /// The ranks of the sample that are on the node.
-    #[serde(default)]
     pub ranks: RankSet,
     /// The descendants of each rank. Ranks without descendants are absent.
     pub below: BTreeMap<Rank, PeerGroup>,
@@ -54,10 +50,8 @@ pub struct LocalPeers {
     /// Children of the launcher in `beside`: they are ranks of other jobs.
     pub jobs: BTreeSet<i32>,
     /// Descendants of other launchers of the same user.
-    #[serde(default)]
     pub neighbors: PeerGroup,
     /// Whether the job may be connected to a job of a neighbor.
-    #[serde(default)]
     pub joining: Joining,
 }
 
@@ -166,41 +160,16 @@ impl<'de> Deserialize<'de> for Peers {
         if !deserializer.is_human_readable() {
             return BTreeMap::deserialize(deserializer).map(Self);
         }
-        deserializer.deserialize_map(Text)
-    }
-}
-
-/// Reads both forms of text: the fields of one node, or several nodes by their numbers. An untagged enum would not do, because it
-/// keeps keys as text and then refuses ranks and nodes as keys.
-struct Text;
-
-impl<'de> Visitor<'de> for Text {
-    type Value = Peers;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the peers of one node, or of several nodes by number")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Peers, A::Error> {
-        let mut peers = Peers::default();
-        while let Some(key) = map.next_key::<String>()? {
-            if let Ok(node) = key.parse() {
-                peers.0.insert(NodeId(node), map.next_value()?);
-                continue;
-            }
-            let one = peers.0.entry(NodeId(0)).or_default();
-            match &*key {
-                "host" => one.host = map.next_value()?,
-                "ranks" => one.ranks = map.next_value()?,
-                "below" => one.below = map.next_value()?,
-                "beside" => one.beside = map.next_value()?,
-                "jobs" => one.jobs = map.next_value()?,
-                "neighbors" => one.neighbors = map.next_value()?,
-                "joining" => one.joining = map.next_value()?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(peers)
+        // An untagged enum would not do: it keeps keys as text, and then refuses ranks and nodes as keys.
+        let text = Map::deserialize(deserializer)?;
+        let has_nodes = text.keys().any(|key| key.parse::<u32>().is_ok());
+        let text = Value::Object(text);
+        let peers = if has_nodes {
+            serde_json::from_value(text).map(Self)
+        } else {
+            serde_json::from_value(text).map(|peers| Self::of(NodeId(0), peers))
+        };
+        peers.map_err(D::Error::custom)
     }
 }
 

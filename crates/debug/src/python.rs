@@ -21,7 +21,7 @@ mod runtimes;
 mod text;
 
 #[cfg(test)]
-mod recorded;
+mod tests;
 
 pub use code::{Codes, PythonFrame, PythonStack};
 pub use layout::Version;

@@ -221,15 +221,7 @@ impl PartialSample {
     fn check(&self, node: NodeId, asked: &RankSet) -> Result<(), Fault> {
         let is_asked = |rank: &Rank| asked.contains(*rank);
         let snapshot = &self.snapshot;
-        let peers = snapshot.peers.0.values();
-        if !peers.clone().all(|peers| are_asked(&peers.ranks, asked)) {
-            return Err(Fault::OtherRanks);
-        }
-        let below = peers.flat_map(|peers| peers.below.keys());
-        let ranks = snapshot.procs.keys().chain(snapshot.children.keys());
-        if !ranks.chain(below).all(is_asked) {
-            return Err(Fault::OtherRanks);
-        }
+        // First, since then there is one set of ranks to compare.
         if !snapshot.peers.0.keys().all(|&of| of == node) {
             return Err(Fault::OtherNode);
         }
@@ -240,6 +232,15 @@ impl PartialSample {
         };
         if children > MAX_ALL_CHILDREN || snapshot.all_seen().any(is_long) {
             return Err(Fault::TooMuch);
+        }
+        let peers = snapshot.peers.0.values();
+        if !peers.clone().all(|peers| are_asked(&peers.ranks, asked)) {
+            return Err(Fault::OtherRanks);
+        }
+        let below = peers.flat_map(|peers| peers.below.keys());
+        let ranks = snapshot.procs.keys().chain(snapshot.children.keys());
+        if !ranks.chain(below).all(is_asked) {
+            return Err(Fault::OtherRanks);
         }
         Ok(())
     }

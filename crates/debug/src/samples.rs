@@ -15,9 +15,7 @@ mod boundary;
 mod children;
 mod noise;
 #[cfg(test)]
-pub(crate) mod script;
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod work;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -10,9 +10,6 @@ use std::{collections::BTreeSet, path::Path};
 
 use super::{Complaints, Source};
 
-/// Parts of the code where tests use modules that lie elsewhere still. None may join them.
-const NOT_YET: [&str; 2] = ["crates/debug/src", "crates/cli/src/dbgr"];
-
 pub(super) fn check(files: &[Source]) -> Complaints {
     let rust = || files.iter().filter(|file| file.has_extension("rs"));
     let directories: BTreeSet<&Path> = rust().filter_map(|file| file.path.parent()).collect();
@@ -30,9 +27,6 @@ pub(super) fn check(files: &[Source]) -> Complaints {
             complaints.push(format!(
                 "{path}: a test program of several files is `main.rs` in their directory"
             ));
-        }
-        if NOT_YET.iter().any(|part| file.path.starts_with(part)) {
-            continue;
         }
         for name in for_tests(&file.text).filter(|name| *name != "tests") {
             complaints.push(format!(

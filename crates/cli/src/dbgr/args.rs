@@ -85,7 +85,7 @@ pub(super) struct Stacks {
     #[arg(long)]
     pub(super) explain: bool,
     #[command(flatten)]
-    pub(super) looks: Sampling,
+    pub(super) samples: Sampling,
     #[command(flatten)]
     pub(super) output: Output,
 }
@@ -96,7 +96,7 @@ pub(super) struct Report {
     #[command(flatten)]
     pub(super) target: TargetArgs,
     #[command(flatten)]
-    pub(super) looks: Sampling,
+    pub(super) samples: Sampling,
     /// The file to write: HTML that needs no other file and no network; - for stdout. If nothing is said it is named after
     /// what is looked at, and no file is overwritten
     #[arg(short, long, value_name = "FILE")]

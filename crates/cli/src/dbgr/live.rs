@@ -235,6 +235,4 @@ fn copied(pid: Pid, address: u64, mut room: Vec<u8>, limit: usize) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod python_tests;
-#[cfg(test)]
 pub(super) mod tests;

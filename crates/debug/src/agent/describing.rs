@@ -94,7 +94,8 @@ impl Agent {
                     describing.made.processors.insert(rank, processor);
                 }
             }
-            answer => debug_assert!(false, "{answer:?} is no answer to a description"),
+            // It would be asked the same again, without end.
+            answer => panic!("{answer:?} is no answer to a description"),
         }
         self.describe(order, describing);
     }

@@ -30,6 +30,8 @@ use std::{mem, time::Duration};
 
 use base::Registers;
 
+use self::thread::Current;
+pub use self::thread::MAX_STACK_COPY;
 use super::{
     activity::{missing, seen},
     kernel::{Answer, Group, Identity, Lent, Question},
@@ -43,8 +45,6 @@ use crate::{
 
 /// Attempts to sample a process that executes another program during the sample.
 const TRIES: u32 = 3;
-use self::thread::Current;
-pub use self::thread::MAX_STACK_COPY;
 
 /// What comes after an answer.
 #[derive(Debug)]

@@ -1,14 +1,13 @@
 //! What an agent asks its host for, in which order, and what it makes of the answers.
 
+pub(crate) mod fake;
+
 use std::collections::BTreeMap;
 
 use base::InKernel;
 
-use super::{
-    fake::{FakeProcess, FakeThread, Node, STARTED},
-    kernel::NotStopped,
-    *,
-};
+use self::fake::{FakeProcess, FakeThread, Node, STARTED};
+use super::{kernel::NotStopped, *};
 use crate::{
     reply::{Description, Partial, PartialSample},
     stack::{Activity, Missing, Seen},

@@ -109,7 +109,7 @@ const fn distance(word: u32, lowest: u32, bits: u32) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{Image, made::Program};
+    use crate::image::{Image, tests::made::Program};
 
     #[test]
     fn instructions_that_lead_on() {

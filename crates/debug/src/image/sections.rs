@@ -69,7 +69,7 @@ pub(super) fn build_id(elf: &ElfFile64<'_, LittleEndian>) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{Image, made::Program};
+    use crate::image::{Image, tests::made::Program};
 
     #[test]
     fn a_section_is_found_by_its_name_or_as_old_compilers_compress_it() {

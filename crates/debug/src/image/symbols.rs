@@ -217,7 +217,7 @@ pub(super) fn has(file: &[u8], is_it: impl Fn(&[u8]) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::made::Program;
+    use crate::image::tests::made::Program;
 
     #[test]
     fn names_are_read_no_further_than_they_may_be() {

@@ -15,7 +15,7 @@ use crate::{
 
 /// Who keeps a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum ThreadOwner {
     /// The program itself: its stack is shown.
     Program,
     /// A library, by what it is known for: it is only counted.
@@ -47,7 +47,7 @@ pub struct ChildPlace {
 /// Those of all ranks, by name.
 pub(super) fn of(
     children: &BTreeMap<Rank, Vec<Child>>,
-    mut owner: impl FnMut(&Thread) -> Owner,
+    mut owner: impl FnMut(&Thread) -> ThreadOwner,
     mut shown: impl FnMut(&Thread) -> Vec<FrameId>,
 ) -> BTreeMap<String, Children> {
     let mut named: BTreeMap<String, Children> = BTreeMap::new();
@@ -65,7 +65,7 @@ pub(super) fn of(
             };
             let living = threads.iter().filter(|it| it.activity != Activity::Ended);
             for (index, thread) in living.enumerate() {
-                if index > 0 && owner(thread) != Owner::Program {
+                if index > 0 && owner(thread) != ThreadOwner::Program {
                     continue;
                 }
                 let ending = Ending {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::{
         report::{Colour, Detail, Guides, Layout, Report, from_json, html, json, text},
-        samples::{Boundary, Motion, Recording, script},
+        samples::{Boundary, Motion, Recording, tests::script},
         snapshot::Snapshot,
         stack::Missing,
     };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Absent, Children, Detail,
-    children::{self, Owner},
+    children::{self, ThreadOwner},
 };
 use crate::{
     known,
@@ -91,11 +91,11 @@ impl Shown {
         Merged::of(snapshot, owner, |thread| self.stack(frames, thread))
     }
 
-    fn owner(&self, frames: &Frames, thread: &Thread) -> Owner {
+    fn owner(&self, frames: &Frames, thread: &Thread) -> ThreadOwner {
         let stack = thread.stack.frames.iter().map(|&id| frames.get(id));
         match (self.detail, known::helper(&thread.name, stack)) {
-            (Detail::Folded, Some(kind)) => Owner::Library(kind.to_owned()),
-            _ => Owner::Program,
+            (Detail::Folded, Some(kind)) => ThreadOwner::Library(kind.to_owned()),
+            _ => ThreadOwner::Program,
         }
     }
 
@@ -119,7 +119,7 @@ impl Merged {
     /// first of a process whose it is, and `shown` what of its stack is shown.
     fn of(
         snapshot: &Snapshot,
-        mut owner: impl FnMut(&Thread) -> Owner,
+        mut owner: impl FnMut(&Thread) -> ThreadOwner,
         mut shown: impl FnMut(&Thread) -> Vec<FrameId>,
     ) -> (Self, Vec<Absent>) {
         let mut sample = Self::default();
@@ -140,7 +140,7 @@ impl Merged {
             let living = threads.iter().filter(|thread| !ended(thread));
             for (index, thread) in living.enumerate() {
                 if index > 0
-                    && let Owner::Library(kind) = owner(thread)
+                    && let ThreadOwner::Library(kind) = owner(thread)
                 {
                     sample.helpers.entry(kind).or_default().insert(rank);
                     continue;

@@ -56,7 +56,7 @@ pub(super) fn follow(
         let last = children.last()?;
         let seen: Vec<Option<&Seen>> = children.iter().map(|child| Some(&child.seen)).collect();
         let track = super::follow(frames, &seen, span, boundary);
-        // Looks in which it could not be seen may be those in which it went on.
+        // Samples in which it could not be seen may be those in which it went on.
         let seen_always = track.missing.iter().all(Option::is_none);
         let track = ChildTrack {
             name: last.name.clone(),

@@ -1,8 +1,11 @@
+pub(crate) mod script;
+
 use std::time::Duration;
 
 use base::Rank;
 
-use super::{Boundary, Motion, Recording, script::recording};
+use self::script::recording;
+use super::{Boundary, Motion, Recording};
 
 const SECOND: Duration = Duration::from_secs(1);
 

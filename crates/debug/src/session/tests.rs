@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     agent::{
         SIGN_OF_LIFE,
-        fake::{FakeProcess, Node, OWN, STARTED},
+        tests::fake::{FakeProcess, Node, OWN, STARTED},
     },
     proto::Refusal,
     report::Detail,

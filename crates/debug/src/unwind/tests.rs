@@ -11,7 +11,7 @@ use super::{Capture, Images, calls::MAX_STEPS};
 use crate::{
     image::{
         Files, Reading,
-        made::{LENGTH, Program},
+        tests::made::{LENGTH, Program},
     },
     maps::{self, Mapping},
     memory::{Memory, Unreadable},
@@ -68,14 +68,14 @@ impl Files for OneFile {
     }
 }
 
-/// Looks at threads of the program.
-struct Looks {
+/// Reads threads of the program.
+struct Reader {
     images: Images,
     frames: Frames,
     file: OneFile,
 }
 
-impl Looks {
+impl Reader {
     fn at(file: Bytes) -> Self {
         Self {
             images: Images::new(Arch::X86_64, Reading::Lines),
@@ -131,28 +131,28 @@ fn by_slot() -> Bytes {
 
 #[test]
 fn a_call_is_looked_up_once_wherever_it_has_led_in_a_function() {
-    let mut samples = Looks::at(by_slot());
+    let mut reader = Reader::at(by_slot());
     let slots = Slots::holding(BASE + 0x2000);
     for at in [0x3000, 0x3001, 0x3020] {
-        let functions = samples.functions(&[at, 0x1015], &slots);
+        let functions = reader.functions(&[at, 0x1015], &slots);
         assert_eq!(functions[..3], ["inner", "public", "main"], "{at:x}");
     }
     assert_eq!(slots.read.get(), 1);
-    assert_eq!(samples.images.left.len(), 1);
+    assert_eq!(reader.images.left.len(), 1);
 }
 
 #[test]
 fn a_slot_that_could_not_be_read_is_read_again() {
-    let mut samples = Looks::at(by_slot());
+    let mut reader = Reader::at(by_slot());
     let slots = Slots::holding(BASE + 0x2000);
     let held = slots.held.take();
     assert_eq!(
-        samples.functions(&[0x3001, 0x1015], &slots)[..2],
+        reader.functions(&[0x3001, 0x1015], &slots)[..2],
         ["inner", "main"]
     );
     slots.held.set(held);
     assert_eq!(
-        samples.functions(&[0x3001, 0x1015], &slots)[..3],
+        reader.functions(&[0x3001, 0x1015], &slots)[..3],
         ["inner", "public", "main"]
     );
 }
@@ -160,11 +160,11 @@ fn a_slot_that_could_not_be_read_is_read_again() {
 #[test]
 fn a_file_that_could_not_be_opened_is_opened_again() {
     let slots = Slots::holding(BASE + 0x2000);
-    let mut samples = Looks::at(by_slot());
-    let file = samples.file.0.take();
-    assert_eq!(samples.functions(&[0x3001, 0x1015], &slots)[..1], ["?"]);
-    samples.file.0.set(file);
-    let functions = samples.functions(&[0x3001, 0x1015], &slots);
+    let mut reader = Reader::at(by_slot());
+    let file = reader.file.0.take();
+    assert_eq!(reader.functions(&[0x3001, 0x1015], &slots)[..1], ["?"]);
+    reader.file.0.set(file);
+    let functions = reader.functions(&[0x3001, 0x1015], &slots);
     assert_eq!(functions[..3], ["inner", "public", "main"]);
 }
 
@@ -186,7 +186,7 @@ fn a_program_of_jumps_does_not_keep_us() {
             program.jump(at, &[0xff, 0x25], SLOTS);
         }
     }
-    let mut samples = Looks::at(program.build());
+    let mut reader = Reader::at(program.build());
     let slots = Slots::holding(BASE + 0x1f80);
     let mut stack = vec![0x1004];
     stack.extend(calls.iter().map(|call| call + 5));
@@ -194,7 +194,7 @@ fn a_program_of_jumps_does_not_keep_us() {
     let mut read = Vec::new();
     while read.last() != Some(&0) && read.len() < 9 {
         slots.read.set(0);
-        let functions = samples.functions(&stack, &slots);
+        let functions = reader.functions(&stack, &slots);
         assert!(functions.len() >= stack.len());
         read.push(slots.read.get());
     }

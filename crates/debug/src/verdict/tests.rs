@@ -7,7 +7,7 @@ mod undecided;
 use std::time::Duration;
 
 use super::judge;
-use crate::samples::{Boundary, script::recording};
+use crate::samples::{Boundary, tests::script::recording};
 
 const SECOND: Duration = Duration::from_secs(1);
 

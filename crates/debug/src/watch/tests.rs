@@ -1,7 +1,7 @@
 //! Watches in virtual time: a job by script, and what the watch asks of its host.
 
 use super::*;
-use crate::samples::script::recording;
+use crate::samples::tests::script::recording;
 
 const IDLE: Duration = Duration::from_secs(12);
 const WAITS: &str = "0-3: main@a.c:1 > MPI_Barrier!libmpi.so > poll!libc.so.6 = running 100";
@@ -295,8 +295,9 @@ fn a_watch_without_access_ends_after_two_samples() {
     assert_eq!(world.end, Some(End::NoAccess { forbidden }));
     assert_eq!(world.count("sample"), 3);
     // Nothing shows which processes these ranks are.
-    let mut world = World::new(None, &["0-3: not permitted"]);
-    world.takes = Duration::ZERO;
+    let mut world = World::new(None, &["0-3: unproved"]);
     world.until(9);
+    let forbidden = RankSet::new();
+    assert_eq!(world.end, Some(End::NoAccess { forbidden }));
     assert_eq!(world.count("sample"), 2);
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    agent::fake::{FakeProcess, Node, STARTED},
+    agent::tests::fake::{FakeProcess, Node, STARTED},
     proto::{Action, CommandId, Extent, Proc, Refusal},
     reply::{self, Partial},
     report::Detail,

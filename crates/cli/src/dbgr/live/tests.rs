@@ -1,5 +1,7 @@
 //! Processes that end, and become others, between two samples.
 
+mod python;
+
 use std::{
     fs,
     path::PathBuf,

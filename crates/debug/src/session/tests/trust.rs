@@ -17,7 +17,7 @@ fn who_answers_what_was_not_asked_is_not_trusted() {
     many_threads.many_threads.insert((A, 7), much);
     let mut below = PartialSample::default();
     below.snapshot.children.insert(Rank(0), Vec::new());
-    let mut crowded = PartialSample::default();
+    let mut with_many_threads = PartialSample::default();
     let thread = |tid| crate::stack::Thread {
         tid,
         name: String::new(),
@@ -31,11 +31,11 @@ fn who_answers_what_was_not_asked_is_not_trusted() {
     };
     let threads = (0..=crate::reply::MAX_THREADS).map(|_| thread(1)).collect();
     let threads = Seen::Threads(threads);
-    crowded.snapshot.procs.insert(Rank(4), threads);
+    with_many_threads.snapshot.procs.insert(Rank(4), threads);
     for (ahead, part, fault) in [
         (0, Partial::Description(many_threads), "OtherNode"),
         (0, Partial::Sample(below), "OtherRanks"),
-        (0, Partial::Sample(crowded), "TooMuch"),
+        (0, Partial::Sample(with_many_threads), "TooMuch"),
         (0, sample(3), "OtherRanks"),
         (0, sample(9), "OtherRanks"),
         (0, description, "OtherAnswer"),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::image::{Image, made::Program};
+use crate::image::{Image, tests::made::Program};
 
 /// Where the variables are, from where the library is mapped.
 pub(super) const TABLE: u64 = 0x800;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{SECOND, verdicts_every};
 use crate::{
     report::{Detail, Report},
-    samples::script::recording,
+    samples::tests::script::recording,
 };
 
 fn said(every: Duration, texts: &[&str]) -> String {

@@ -4,7 +4,7 @@ use base::Rank;
 
 use super::{Cause, HangDetector, Observed, Progress};
 use crate::{
-    samples::{Boundary, script::recording},
+    samples::{Boundary, tests::script::recording},
     verdict::{self, RuleId},
 };
 

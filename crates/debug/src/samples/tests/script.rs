@@ -1,4 +1,4 @@
-//! Looks written by hand, for tests.
+//! Samples written by hand, for tests.
 //!
 //! A sample is a text with a line for each kind of thread:
 //!
@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base::{NodeId, Rank, RankSet};
 
-use super::{Recording, Sample};
+use super::super::{Recording, Sample};
 use crate::stack::{Activity, End, Frame, FrameKind, Missing, Seen, Source, Stack, Thread, Wait};
 use crate::{
     image::Joining,
@@ -27,7 +27,7 @@ use crate::{
     snapshot::{Child, Snapshot},
 };
 
-/// Looks that are as long apart as `every` says.
+/// Samples that are as long apart as `every` says.
 pub(crate) fn recording(every: Duration, texts: &[&str]) -> Recording {
     let mut recording = Recording::default();
     let mut used: BTreeMap<(Rank, String), Duration> = BTreeMap::new();

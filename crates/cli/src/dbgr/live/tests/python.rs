@@ -16,7 +16,8 @@ use debug::{
     unwind::Images,
 };
 
-use super::{tests::Looker, *};
+use super::Looker;
+use crate::dbgr::live::*;
 
 /// How long a Python may take to say where its threads are.
 const PATIENCE: Duration = Duration::from_secs(60);

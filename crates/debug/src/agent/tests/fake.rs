@@ -12,14 +12,14 @@ use std::{
 use base::{InKernel, NodeId, Registers, Time};
 use bytes::Bytes;
 
-use super::{
+use super::super::{
     Agent, Input, Output,
     kernel::{Answer, Group, Identity, Lent, NotStopped, Process, Question, ThreadFacts},
 };
 use crate::{
     image::{
         Files,
-        made::{LENGTH, Program},
+        tests::made::{LENGTH, Program},
     },
     maps::Mapping,
     memory::{Memory, Unreadable},
