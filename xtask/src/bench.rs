@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: the numbers of docs/benchmarks.md.
 //!
-//! Everything that is compared is measured in the same run, turn by turn (A B C A B C ...), so that a node that is
+//! Everything that is compared is measured in the same run, turn by turn (A B C A B C ...), so that a computer that is
 //! busier for a while is so for everybody. Reported are medians, and ratios of medians with a 95% interval from a
 //! bootstrap over the rounds.
 
@@ -56,7 +56,7 @@ enum What {
     /// MPI programs, and what `hold` measures.
     Mpi,
     Hold,
-    /// MPI on a node that others use.
+    /// MPI on a computer that others use.
     Busy,
     /// What `dbgr` does with stacks.
     Stacks,

@@ -1,4 +1,4 @@
-//! Where things are, and what the node has.
+//! Where things are, and what the computer has.
 
 use std::{
     env,

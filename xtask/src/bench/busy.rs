@@ -1,4 +1,4 @@
-//! MPI on a node that others use: two jobs at once, and a job beside a process that computes.
+//! MPI on a computer that others use: two jobs at once, and a job beside a process that computes.
 
 use std::{
     fmt::Write as _,

@@ -28,7 +28,7 @@ const CASES: [(usize, usize, u32); 2] = [(64, 100, 30), (1_000, 100, 300)];
 const DEBUGGED: usize = 20;
 /// Ranks of a job under gdb.
 const DEBUGGED_RANKS: usize = 64;
-/// What `srun` took on this node, from gdb's `run` to `MPIR_Breakpoint` with 4 ranks on 2 nodes, and how much longer we
+/// What `srun` took on this computer, from gdb's `run` to `MPIR_Breakpoint` with 4 ranks on 2 nodes, and how much longer we
 /// may take.
 const SRUN: Duration = Duration::from_millis(310);
 const OF_SRUN: f64 = 1.3;

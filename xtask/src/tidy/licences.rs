@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Complaints, packages, text};
 
-/// What deny.toml allows: tidy needs no tool that a node may lack.
+/// What deny.toml allows: tidy needs no tool that a computer may lack.
 const ALLOWED: [&str; 9] = [
     "0BSD",
     "Apache-2.0",

@@ -15,7 +15,7 @@ const EMPTY_NAMES: [&str; 7] = [
     "utils", "util", "common", "helpers", "helper", "manager", "misc",
 ];
 
-/// Paths of one node, and hosts of registries: neither exists where the next one builds. In pieces, so that this
+/// Paths of one computer, and hosts of registries: neither exists where the next one builds. In pieces, so that this
 /// file passes its own check.
 const NOT_OURS: [&str; 6] = [
     concat!("/ro", "ot/"),
@@ -49,7 +49,7 @@ pub(super) fn check(files: &[Source]) -> Complaints {
                     if starts_anywhere(line, text) {
                         complain(
                             number,
-                            format!("`{text}` is of one machine or a registry's host"),
+                            format!("`{text}` is of one computer or a registry's host"),
                         );
                     }
                 }
@@ -98,7 +98,8 @@ fn rust(file: &Source, complain: &mut impl FnMut(usize, String)) {
         if code.contains(concat!("#[", "ignore")) {
             complain(number, "a test is run or removed, never ignored".into());
         }
-        if in_tests && code.contains(concat!("thread::", "sleep")) {
+        let sleeps = [concat!("thread::", "sleep"), concat!("os::", "sleep(")];
+        if in_tests && sleeps.iter().any(|sleep| code.contains(sleep)) {
             complain(
                 number,
                 "a test waits for a condition, it does not sleep to be right".into(),
@@ -157,6 +158,10 @@ mod tests {
             (
                 "crates/dvm/src/life.rs",
                 concat!("#[cfg(test)]\nthread::", "sleep(d);").to_owned(),
+            ),
+            (
+                "crates/dvm/src/life.rs",
+                concat!("#[cfg(test)]\nos::", "sleep(d);").to_owned(),
             ),
             (
                 "crates/runtime/src/link.rs",
