@@ -633,7 +633,7 @@ impl World {
                 | Output::Declined { .. }
                 | Output::DirectGet { .. }
                 | Output::NoLongerAsked { .. }
-                | Output::Told { .. } => panic!("this machine has one node"),
+                | Output::Told { .. } => panic!("this job has one node"),
             }
         }
     }

@@ -5,8 +5,8 @@
 //!
 //! Bounds: a line of up to [`LINE_MAX`] bytes stays whole; the start of a line is passed on after [`PARTIAL_DELAY`], or
 //! after [`CUT_DELAY`] where the kernel or a buffer cut it and its rest is sure to come; at most [`OUTPUT_WINDOW`] bytes
-//! per stream and [`STDIN_WINDOW`] bytes of input are under way, or [`STDIN_FIRST`] while it is not known that somebody
-//! reads.
+//! of each job, node and stream are in transit, and [`STDIN_WINDOW`] bytes of input, or [`STDIN_FIRST`] until a rank has read
+//! some.
 
 use std::{
     collections::{BTreeMap, VecDeque},
