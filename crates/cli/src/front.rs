@@ -1,13 +1,13 @@
-//! What the user started: terminal, stdio, signals, the MPIR table and the exit code.
+//! The process that the user started: terminal, stdio, signals, the MPIR table and the exit code.
 //!
-//! The front may be stopped for hours, by Ctrl-Z or by a debugger, and the job goes on: the controller lives in a process
-//! of its own. Front and controller watch each other through their link; whichever survives ends the job.
+//! The front may be stopped for hours, by Ctrl-Z or by a debugger, while the job continues: the controller is a separate
+//! process. Front and controller watch each other through their link; whichever survives ends the job.
 //!
-//! | state | job ended | link closed | all children gone, all printed |
+//! | state | job ended | link closed | all children reaped, all output printed |
 //! |---|---|---|---|
-//! | `Running` | → `Ended` | everything below us is killed → `Orphaned` | – |
-//! | `Ended` | – | wait for the controller's exit | over, with the outcome's code |
-//! | `Orphaned` | – | – | over, with the code for a lost part |
+//! | `Running` | → `Ended` | kill all descendants → `Orphaned` | – |
+//! | `Ended` | – | wait for the controller's exit | exit with the code of the job's outcome |
+//! | `Orphaned` | – | – | exit with the code for an internal error, or for a refused resource |
 
 mod debugger;
 mod input;
@@ -47,20 +47,21 @@ use crate::{
     exit, messages, surroundings,
 };
 
-/// A slot of shared memory takes what is read in one go.
+/// The size of a slot of shared memory, in bytes. One read fills at most one slot.
 const SLOT_SIZE: usize = 256 * 1024;
-/// As many as fill the windows of both streams; memory is used only for those that were filled.
+/// The number of slots for output, enough to fill the windows of both streams. Memory is committed only for slots that were
+/// used.
 const OUTPUT_SLOTS: u32 = 64;
 const INPUT_SLOTS: u32 = 16;
-/// After the loss of the controller: how long what it left may take to die of SIGKILL.
+/// The longest wait for orphaned processes to die of SIGKILL after the loss of the controller.
 const ORPHANS_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 enum State {
     Running,
-    /// The controller has said how the job ended.
+    /// The controller has reported how the job ended.
     Ended(Ending),
-    /// The controller is gone without a word; what is left below us is being killed.
+    /// The controller is gone without a report, and our remaining descendants are being killed.
     Orphaned {
         until: Time,
     },
@@ -75,9 +76,9 @@ enum Ending {
 struct Front {
     events: Loop,
     link: FrontLink,
-    /// Children that we had before we started anything: of a shell that exec'ed us. They are no business of ours.
+    /// Children from before an exec: those of the shell that exec'ed us. The front neither waits for them nor kills them.
     inherited: Vec<Pid>,
-    /// The next SIGCONT ends a stop of our own.
+    /// Whether the next SIGCONT ends a stop of the front itself (Ctrl-Z), and so is not for the ranks.
     suspended: bool,
     socket: Option<Token>,
     socket_writes: Interest,
@@ -86,44 +87,46 @@ struct Front {
     escalation: Escalation,
     options: FrontOptions,
     state: State,
-    /// Its number, once the controller has accepted it.
+    /// The id of the job. `None` until the controller has accepted it.
     job: Option<JobId>,
     hold: HoldAt,
     held: bool,
     debugger: Debugger,
     watchdog: Watchdog,
-    /// The rank with a terminal of its own.
+    /// The rank whose stdio is a terminal of its own (`--pty`).
     pty: Option<Rank>,
-    /// A terminal that is not our controlling terminal: no signal tells of its hang-up.
+    /// A terminal that is not our controlling terminal: the kernel sends us no SIGHUP when it hangs up.
     terminal: Option<Token>,
-    /// The ranks' stdout is a terminal, as ours is.
+    /// The terminal that each rank gets as its stdout, so that output is line-buffered. `None` unless our own stdout is a
+    /// terminal.
     lines: Option<LineTerminal>,
     table: Vec<TableRow>,
     nodes: Vec<String>,
     apps: Vec<App>,
     end: EndPolicy,
     raw_mode: Option<os::RawMode>,
-    /// Why what the ranks wrote could not be written, where somebody would have read it.
+    /// The errno of a failed write of the ranks' output. `None` also if the write failed only because the reader closed the
+    /// pipe.
     failed_output: Option<i32>,
-    /// What the system has refused to the controller, which is gone therefore.
+    /// The system call failure that made the controller exit, in words.
     failed_controller: Option<String>,
     give_up: Option<u8>,
 }
 
-/// The guardian and the controller before they have a job. They are started first of all, and get ready while the command
-/// line is read.
+/// The guardian and the controller before they have a job. They are started before anything else, and initialize while the
+/// command line is parsed.
 #[derive(Debug)]
 pub(crate) struct Helpers {
-    /// Our end of the link; gone when the job has taken it over.
+    /// Our end of the link. `None` once the job has taken it over.
     socket: Option<OwnedFd>,
     regions: Option<(os::SharedRegion, os::SharedRegion)>,
     inherited: Vec<Pid>,
 }
 
 impl Helpers {
-    /// Starts them. Returns only in this process.
+    /// Starts guardian and controller. Returns only in this process.
     ///
-    /// `format` is that of what only stderr can be told.
+    /// `format` is the format of messages that the controller itself has to print on stderr.
     pub(crate) fn start(host: &str, format: MessageFormat) -> Result<Self, os::Error> {
         let inherited = os::children();
         let descriptors = os::raise_descriptor_limit();
@@ -164,7 +167,8 @@ impl Helpers {
 }
 
 impl Drop for Helpers {
-    /// There is no job: they end by themselves when the link is closed, and are waited for, as anything of ours.
+    /// Closes the link of a controller that gets no job. Guardian and controller then exit by themselves, and are reaped
+    /// here.
     fn drop(&mut self) {
         let Some(socket) = self.socket.take() else {
             return;
@@ -185,19 +189,19 @@ impl Drop for Helpers {
     }
 }
 
-/// Our children, without those that we had before.
+/// Returns our children, except those from before an exec.
 fn children_beside(inherited: &[Pid]) -> Vec<Pid> {
     if !os::has_children() {
         return Vec::new();
     }
     let mut children = os::children();
-    // What ranks left behind as another user we cannot end, and whoever may do so does not tell us.
+    // Processes that ranks started as another user cannot be killed by us, so the front does not wait for them.
     children.retain(|pid| !inherited.contains(pid) && os::may_signal(*pid));
     children
 }
 
-/// The controller, if it is stopped: our child's child, or our child where the guardian is gone. It is a copy of us in the
-/// guardian's group; each rank has a group of its own.
+/// Returns the controller if it is stopped. It is our grandchild, or our child if the guardian is gone. It has our program
+/// name, and is a member of the guardian's process group; each rank leads a group of its own.
 fn stopped_controller(children: &[Pid]) -> Option<Pid> {
     let name = os::inspect(os::current_pid())?.name;
     let below = children.iter().flat_map(|child| os::descendants(*child));
@@ -209,20 +213,20 @@ fn stopped_controller(children: &[Pid]) -> Option<Pid> {
     (controller.state == 'T').then_some(controller.pid)
 }
 
-/// Runs a job and gives the exit code of this process.
+/// Runs a job and returns the exit code of this process.
 pub(crate) fn run(
     mut spec: JobSpec,
     allocation: &Allocation,
     mut options: FrontOptions,
     mut helpers: Helpers,
 ) -> Result<u8, os::Error> {
-    // Whoever runs us under nohup has said already what a hang-up shall mean.
+    // Under nohup, SIGHUP is ignored: the user has already decided that a hang-up must not end the job.
     if os::is_ignored(Signal::HUP) {
         options.on_hangup = OnLoss::Continue;
     }
     let debugger = Debugger::at_start();
     if debugger.has_asked {
-        // What the user has said stands; without a word every rank is held before it runs.
+        // An explicit `--hold` takes precedence; by default, every rank is held before it runs.
         if spec.hold.at == HoldAt::Nowhere {
             spec.hold = HoldPlan::all(HoldAt::Exec);
         }
@@ -242,7 +246,7 @@ pub(crate) fn run(
     Front::new(spec, nodes, options, debugger, socket, link, inherited)?.run()
 }
 
-/// A watch for the hang-up of the first of our standard streams that is a terminal but not our controlling terminal.
+/// Watches for the hang-up of the first of our standard streams that is a terminal but not our controlling terminal.
 fn terminal_elsewhere(events: &mut Loop) -> Result<Option<Token>, os::Error> {
     let is_elsewhere = |fd: &OwnedFd| {
         os::is_terminal(fd.as_fd()) && os::standing(fd.as_fd()) == Standing::Elsewhere
@@ -252,11 +256,11 @@ fn terminal_elsewhere(events: &mut Loop) -> Result<Option<Token>, os::Error> {
     found.map(|fd| events.add(fd, Interest::HangUp)).transpose()
 }
 
-/// The controller must not keep open what the user reads or writes when the front is gone; its stderr it keeps, to say
-/// what should not have happened.
+/// Replaces stdin and stdout of the controller, so that it does not keep the user's files or pipes open when the front is
+/// gone. It keeps stderr for internal errors.
 fn let_go_of_standard_streams() {
     for number in [0, 1] {
-        // Without /dev/null nothing can be started anyway, and that is said by whoever needs it next.
+        // Without /dev/null no job can start; the next function that needs it reports the error.
         let _ = os::let_go_of_standard_stream(number);
     }
 }
@@ -318,8 +322,8 @@ impl Front {
         Ok(front)
     }
 
-    /// The terminal of `--pty` passes every key on, as long as it is ours: from the background we would take it away
-    /// from whoever is in the foreground.
+    /// Puts the terminal into raw mode for `--pty`, so that every key reaches the rank. Does nothing in the background: it
+    /// would disturb the process in the foreground.
     fn take_terminal(&mut self) {
         if self.pty.is_none() || self.raw_mode.is_some() {
             return;
@@ -329,7 +333,7 @@ impl Front {
         };
         let stands = |fd| os::standing(fd) != Standing::Background;
         if os::is_terminal(stdin.as_fd()) && stands(stdin.as_fd()) {
-            // A terminal that does not change its mode still carries what is typed, by lines.
+            // A terminal that refuses raw mode still works, line by line.
             self.raw_mode = os::RawMode::enter(stdin).ok();
             self.printers.set_raw(self.raw_mode.as_ref().and(self.pty));
         }
@@ -399,7 +403,7 @@ impl Front {
                 self.printers.pass_on(&mut self.events, &said);
             }
             Event::Readable(token) => self.on_printed(token),
-            // The socket is written at the end of the turn.
+            // `flush` writes to the socket at the end of each turn of the loop.
             Event::Writable(token) if Some(token) == self.socket => {}
             Event::Writable(token) => self.on_printed(token),
         }
@@ -411,7 +415,7 @@ impl Front {
         self.escalate(now, escalation::Input::Tick);
     }
 
-    /// The controller, if it is stopped and the job needs it.
+    /// Returns the controller if it is stopped while the job still needs it.
     fn stopped_controller(&self) -> Option<Pid> {
         matches!(self.state, State::Running)
             .then(|| stopped_controller(&self.children()))
@@ -439,7 +443,7 @@ impl Front {
         let Some(fd) = self.events.fd(token) else {
             return;
         };
-        // A closed link shows at its next read, an error of the system as well.
+        // A closed link and a failed system call both show at the next read.
         if let Err(error @ LinkError::Wire(_)) = self.link.flush(fd) {
             self.say(&messages::internal(&error.to_string()));
             return self.lose_controller();
@@ -513,7 +517,7 @@ impl Front {
                 let reason = dvm::messages::cause(&cause, &self.scene());
                 self.show_abort(&reason);
             }
-            // The ranks have ended or were let go by somebody else meanwhile.
+            // The ranks have exited meanwhile, or another client has released them.
             ToFront::NotReleased(_) => {}
             ToFront::Holding(_) => self.say(&messages::internal("an answer to no question")),
             ToFront::Output { node, chunk } => {
@@ -555,7 +559,7 @@ impl Front {
         self.check_printers();
     }
 
-    /// Gives credit for what was printed or thrown away.
+    /// Sends credit for output that was printed or dropped.
     fn credit(&mut self) {
         while let Some(credit) = self.printers.credit() {
             self.link.send(FromFront::OutputCredit(credit));
@@ -564,7 +568,7 @@ impl Front {
 
     fn check_printers(&mut self) {
         while let Some((stream, errno)) = self.printers.take_loss() {
-            // A terminal that has hung up fails every write.
+            // Every write to a terminal that has hung up fails.
             if errno == output::EIO && self.printers.is_terminal(stream) {
                 self.on_terminal_lost();
                 continue;
@@ -587,7 +591,7 @@ impl Front {
             Got::HangUp if self.options.on_hangup == OnLoss::Continue => {
                 self.link.send(FromFront::StdinEof);
             }
-            // Ranks that see the end of their input may end well before they are ended.
+            // The ranks get no EOF: it could make them exit before they are ended.
             Got::HangUp => self.on_terminal_lost(),
         }
     }
@@ -615,7 +619,7 @@ impl Front {
         }
     }
 
-    /// Ends everything below us: the guardian does the same, but may be lost as well.
+    /// Kills all our descendants. The guardian does the same, but may itself be gone.
     fn kill_orphans(&self) {
         for child in self.children() {
             let below = os::descendants(child);
@@ -625,7 +629,7 @@ impl Front {
         }
     }
 
-    /// The job is over: says how, and gives the exit code.
+    /// Prints how the job ended, and returns the exit code.
     fn finish(&mut self) -> u8 {
         if let Some(raw_mode) = &mut self.raw_mode {
             let _ = raw_mode.restore();
@@ -641,7 +645,7 @@ impl Front {
                 exit::code_of(outcome),
             ),
             State::Running | State::Orphaned { .. } => {
-                // The guardian does it as well, but may have been lost with the controller.
+                // The guardian sweeps too, but may have died together with the controller.
                 runtime::sweep_stale(&surroundings());
                 let code = match self.failed_controller {
                     Some(_) => exit::ExitCode::Resources.code(),
@@ -654,7 +658,7 @@ impl Front {
             State::Ended(Ending::Outcome(outcome)) => exit::is_error(&outcome.cause),
             State::Ended(Ending::Refused(_)) | State::Running | State::Orphaned { .. } => true,
         };
-        // A full disk was said already, and is not that nobody reads.
+        // A full disk was reported when it happened, and is not the same as a reader that has closed the pipe.
         let (full, nobody) = (exit::ExitCode::Resources.code(), exit::ExitCode::OutputLost);
         let code = match (self.failed_output, code) {
             (None, code) => code,
@@ -681,7 +685,7 @@ impl Front {
         code
     }
 
-    /// Waits until everything is printed, as long as somebody reads.
+    /// Waits until all output is printed, or until the user interrupts again.
     fn drain(&mut self) {
         let mut events = Vec::new();
         while !self.printers.idle() && self.give_up.is_none() {

@@ -1,15 +1,16 @@
-//! The debugger that has the front, if there is one: what it is shown, when it is called, and what its loss means.
+//! The debugger that is attached to the front, if any: the state it is shown, when the breakpoint is called, and what the
+//! loss of the debugger means.
 //!
-//! | when all ranks are held | after the breakpoint | the ranks |
+//! | when all ranks are held, the debugger | after the breakpoint, it | the ranks |
 //! |---|---|---|
-//! | it has asked for that, and traces us | traces us still: it has continued us | run on |
-//! | | has left, and said so: `MPIR_being_debugged` is 0 | run on |
-//! | | has left without a word | run on with a warning, or the job ends: `--on-debugger-loss` |
-//! | it has asked for that, and never traced us | | run on |
-//! | nobody has asked | | stay held, which is said, until they are released |
+//! | set `MPIR_being_debugged`, and traces the front | has continued the front, and still traces it | run on |
+//! | set `MPIR_being_debugged`, and traces the front | has detached and cleared `MPIR_being_debugged` | run on |
+//! | set `MPIR_being_debugged`, and traces the front | is gone, `MPIR_being_debugged` still set | run on with a warning, or the job ends: `--on-debugger-loss` |
+//! | set `MPIR_being_debugged`, but has never traced the front | – | run on |
+//! | is absent: `MPIR_being_debugged` is not set | – | stay held until released; the front prints a note |
 //!
-//! A debugger that is killed takes us with it where it has told the kernel so, as gdb does with what it has started. Then
-//! none of this happens: the controller sees the loss of the front.
+//! A debugger that is killed may take the front with it, if it has set `PTRACE_O_EXITKILL`, as gdb does for programs it has
+//! started. The table does not apply then: the controller sees the loss of the front.
 
 use base::RankSet;
 use dvm::{
@@ -21,7 +22,7 @@ use os::Pid;
 use super::Front;
 use crate::messages;
 
-/// What was known of it when we started.
+/// The debugger as it was when the front started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Debugger {
     tracer: Option<Pid>,
@@ -37,7 +38,7 @@ impl Debugger {
     }
 }
 
-/// Who traces us.
+/// Returns the pid of the process that traces the front.
 fn tracer() -> Option<Pid> {
     os::tracer(os::current_pid()).ok().flatten()
 }
@@ -47,7 +48,7 @@ impl Front {
         self.held = true;
         self.check_symbols(mpir::set_state(mpir::State::Spawned));
         let before = self.debugger.tracer.or_else(tracer);
-        // Stands still here for as long as the debugger wants.
+        // A debugger stops the front here for as long as it wants.
         mpir::breakpoint();
         let stays = mpir::being_debugged();
         if !stays && !self.debugger.has_asked {
@@ -74,13 +75,13 @@ impl Front {
         }
     }
 
-    /// Tells it that the job does not come to its end by itself, and why. The end does not wait for it.
+    /// Shows the debugger that the job is being aborted, and why. The end of the job does not wait for the debugger.
     pub(super) fn show_abort(&mut self, reason: &str) {
         self.check_symbols(mpir::set_state(mpir::State::Aborting { reason }));
         mpir::breakpoint();
     }
 
-    /// Paths, host names and messages hold no NUL byte; one that did could not be shown.
+    /// Reports a string that MPIR cannot show because it contains a NUL byte. Paths, host names and messages contain none.
     pub(super) fn check_symbols(&mut self, shown: Result<(), mpir::ContainsNul>) {
         if let Err(error) = shown {
             self.say(&messages::internal(&error.to_string()));

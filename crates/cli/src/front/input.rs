@@ -1,4 +1,4 @@
-//! The front's standard input on its way to the ranks: read only with credit, never from the background.
+//! Forwards the front's standard input to the ranks: reads only with credit, and never in the background.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -12,52 +12,53 @@ use os::{Clock, Interest, Loop, ReadOutcome, Standing, Token};
 
 use crate::args::InputSource;
 
-/// Bytes read in one go.
+/// The size of one read, in bytes.
 const READ_MAX: usize = 256 * 1024;
-/// How often a terminal with input is asked whether we have come to its foreground.
+/// How often to check whether we are back in the foreground of a terminal that has input.
 const BACKGROUND_DELAY: Duration = Duration::from_millis(250);
-/// Bytes read in one go while every slot is under way.
+/// The size of one read while every slot is in flight, in bytes.
 const READ_SMALL: usize = 16 * 1024;
 
 #[derive(Debug)]
 enum Source {
-    /// Not yet in the loop: nobody has given credit.
+    /// Not yet in the event loop: no credit has arrived.
     Waiting(OwnedFd),
     Open {
         token: Token,
         interest: Interest,
     },
-    /// There was nothing to read from the start; said with the first credit.
+    /// No input at all; EOF is sent as soon as there is credit.
     Empty,
-    /// End of file was said, or nobody wants more.
+    /// EOF was sent, or no rank wants more input.
     Done,
 }
 
-/// What a read gave.
+/// The result of one read.
 #[derive(Debug)]
 pub(super) enum Got {
     Nothing,
-    /// For the controller.
+    /// A message for the controller.
     Message(FromFront),
-    /// The terminal is gone.
+    /// The terminal has hung up.
     HangUp,
 }
 
-/// The state of the input.
+/// The standard input of the job.
 #[derive(Debug)]
 pub(super) struct Input {
     source: Source,
     credit: u64,
     terminal: bool,
-    /// There is something to read, but we are in the background of our terminal, where reading would stop us: when to
-    /// look again. The shell that brings a running job to the foreground tells it nothing.
+    /// When to check again whether we are in the foreground. Set if there is input while we are in the background of our
+    /// terminal, where reading would stop us. A shell that moves a running job to the foreground sends it no signal.
     background_until: Option<Time>,
 }
 
 impl Input {
     pub(super) fn new(wanted: &InputSource, stdin: Option<OwnedFd>) -> Result<Self, os::Error> {
         let fd = match wanted {
-            // Others may read the same input: what they take away between our wait and our read must not block us.
+            // Other processes may share this input: if they consume it between our poll and our read, the read must not
+            // block.
             InputSource::Inherit => stdin
                 .map(|fd| os::reopen_nonblocking(fd.as_fd(), os::Direction::Read).unwrap_or(fd)),
             InputSource::Null => None,
@@ -86,12 +87,12 @@ impl Input {
         self.credit += bytes;
     }
 
-    /// We may have come to the foreground.
+    /// Lets the next event read again: we may have come to the foreground.
     pub(super) const fn try_again(&mut self) {
         self.background_until = None;
     }
 
-    /// When to call [`Self::on_tick`].
+    /// Returns when to call [`Self::on_tick`].
     pub(super) const fn deadline(&self) -> Option<Time> {
         self.background_until
     }
@@ -102,14 +103,15 @@ impl Input {
         }
     }
 
-    /// Nobody reads any more: what is left stays for whoever reads after us.
+    /// Stops reading, because no rank reads any more. Unread input stays for the next process that reads it.
     pub(super) fn close(&mut self, events: &mut Loop) {
         if let Source::Open { token, .. } = std::mem::replace(&mut self.source, Source::Done) {
             drop(events.remove(token));
         }
     }
 
-    /// Asks the loop for what can be used now. `congested`: what was read before has not left yet.
+    /// Registers the input with the event loop if it may be read now. `congested`: earlier input is still waiting to be
+    /// sent.
     pub(super) fn watch(&mut self, events: &mut Loop, congested: bool) {
         if self.credit > 0
             && let Source::Waiting(_) | Source::Empty = self.source
@@ -120,7 +122,7 @@ impl Input {
                         token,
                         interest: Interest::None,
                     },
-                    // Without a watch there is no input.
+                    // A file that cannot be polled counts as empty.
                     Err(_) => Source::Empty,
                 },
                 other => other,
@@ -139,7 +141,7 @@ impl Input {
         }
     }
 
-    /// End of file that no event will announce.
+    /// Returns the EOF message of an input that is empty from the start: no event announces it.
     pub(super) fn take_end(&mut self) -> Option<FromFront> {
         if matches!(self.source, Source::Empty) && self.credit > 0 {
             self.source = Source::Done;
@@ -183,7 +185,7 @@ impl Input {
                 }))
             }
             Ok(ReadOutcome::WouldBlock) => Got::Nothing,
-            // A read that failed because we have just left the foreground is no end.
+            // The read failed because we have just left the foreground: that is not EOF.
             Ok(ReadOutcome::Closed) | Err(_) if !may_read() => {
                 self.background_until = Some(Clock::now() + BACKGROUND_DELAY);
                 Got::Nothing
@@ -197,7 +199,7 @@ impl Input {
                     Got::Message(FromFront::StdinEof)
                 }
             }
-            // The end of a file would tell the ranks that they have all of it.
+            // A read error is no EOF: EOF would make the ranks believe that they have the whole input.
             Err(error) => {
                 self.close(events);
                 Got::Message(FromFront::End(EndReason::InputLost(error.errno())))

@@ -1,10 +1,10 @@
-//! Printing what ranks write, without ever waiting for whoever reads it.
+//! Prints the ranks' output without ever blocking on its reader.
 //!
-//! A terminal stopped by Ctrl-S or a pipe that nobody empties must block neither signals nor the other stream. Pipes and
-//! terminals are opened anew through /proc, which gives a description of our own that may be non-blocking without
-//! anybody else noticing; where that is not possible (a socket, somebody else's pipe) a thread does the blocking writes.
-//! Where there can be no thread either, at the limit of processes, we write small pieces when there is room for them.
-//! What waits is bounded by the credit that the daemons have.
+//! A terminal stopped by Ctrl-S, or a pipe that nobody empties, must block neither signals nor the other stream. Pipes and
+//! terminals are reopened through /proc. The new open file description can be non-blocking without any effect on other
+//! processes that use the old one. Where reopening is impossible (a socket, a pipe of another user), a thread does the
+//! blocking writes. Where no thread can be created, at the limit of processes, small pieces are written when poll reports
+//! room. The credit of the daemons bounds the amount of waiting output.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,39 +27,39 @@ use crate::{
     render::{Renderer, Streams},
 };
 
-/// The error of a pipe that nobody reads.
+/// The errno of a write to a pipe without a reader.
 pub(super) const EPIPE: i32 = 32;
-/// The error of a terminal that has hung up.
+/// The errno of a write to a terminal that has hung up.
 pub(super) const EIO: i32 = 5;
-/// Credit is sent in portions of this size.
+/// Credit is sent in portions of at least this many bytes.
 const CREDIT_PORTION: u64 = OUTPUT_WINDOW / 16;
-/// Small pieces that wait are joined to buffers of this size.
+/// Small waiting pieces are joined into buffers of at most about this many bytes.
 const JOIN_MAX: usize = 64 * 1024;
-/// A pipe that was full once is asked to hold this much: fewer turns for both sides.
+/// The size requested for a pipe that was full once, in bytes: larger pipes need fewer turns on both sides.
 const PIPE_SIZE: usize = 1024 * 1024;
 
-/// How bytes leave.
+/// How bytes are written.
 #[derive(Debug)]
 enum Way {
-    /// Non-blocking, in the loop. `grown`: its pipe was enlarged already.
+    /// Non-blocking, in the event loop. `grown`: its pipe was already enlarged.
     Direct { token: Token, grown: bool },
-    /// A regular file: a write does not wait for anybody.
+    /// A regular file or /dev/null: a write never waits for a reader.
     File(OwnedFd),
     Thread {
         writer: BlockingWriter,
         token: Token,
     },
-    /// In the loop, though it blocks: it is asked for room before each write. Whoever else writes there may take the room
-    /// in between, so that this is for want of a thread.
+    /// In the event loop although it blocks: each write is preceded by a check for room. Another writer may fill that room
+    /// in between, so this is used only if no thread can be created.
     Asked(Token),
-    /// Our caller had closed it, or writing failed for good.
+    /// The descriptor was closed when we started, or writing has failed for good.
     Lost,
 }
 
-/// Accounts with credit that was not sent. With one more, the oldest sends what it has.
+/// The most accounts per stream with unsent credit. Beyond that, the oldest account sends its credit, however little.
 const MAX_ACCOUNTS: usize = 16_384;
 
-/// Whose output it is: the credit of a job on a node.
+/// The account of a piece of output. Credit is counted for each job, node and stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Account {
     job: JobId,
@@ -67,41 +67,41 @@ struct Account {
     stream: Stream,
 }
 
-/// Credit that is due when so many bytes were printed.
+/// Credit to send once `printed` bytes are printed.
 #[derive(Debug)]
 struct Debt {
-    /// `None`: a sentence of ours.
+    /// `None` for our own messages, which need no credit.
     account: Option<Account>,
     printed: u64,
     cost: u64,
 }
 
-/// One place that we write to.
+/// One destination of output.
 #[derive(Debug)]
 struct Printer {
     way: Way,
     terminal: bool,
     waiting: VecDeque<Bytes>,
-    /// When it last stopped being idle.
+    /// When the printer last changed from idle to busy.
     busy_since: Time,
     debts: VecDeque<Debt>,
-    /// Credit that was not sent.
+    /// Unsent credit, in bytes.
     credit: BTreeMap<Account, u64>,
-    /// Those with enough of it for a message.
+    /// Accounts with enough credit for a message.
     due: Vec<Account>,
     loss: Option<i32>,
 }
 
-/// Both streams.
+/// The printers of both streams.
 #[derive(Debug)]
 pub(super) struct Printers {
     stdout: Printer,
-    /// `None` where it leads to the same place as stdout: one queue keeps the lines of both whole.
+    /// `None` if stderr is the same file as stdout: one queue then keeps the lines of both intact.
     stderr: Option<Printer>,
     renderer: Renderer,
-    /// The terminal is in raw mode for this rank, whose output is made for it.
+    /// The rank for which the terminal is in raw mode. Its output needs no carriage returns.
     raw_for: Option<Rank>,
-    /// The job that we have submitted, once it has a number.
+    /// The job that we have submitted. `None` until the controller has accepted it.
     job: Option<JobId>,
 }
 
@@ -137,7 +137,8 @@ impl Printers {
         self.job = Some(job);
     }
 
-    /// The terminal is in raw mode for a rank, or no more: then a line feed alone leads down and not back.
+    /// Sets or clears the rank for which the terminal is in raw mode. In raw mode a line feed does not return the cursor to
+    /// column 1.
     pub(super) const fn set_raw(&mut self, rank: Option<Rank>) {
         self.raw_for = rank;
     }
@@ -171,12 +172,12 @@ impl Printers {
         printer.push(events, Some(account), bytes, cost);
     }
 
-    /// What labels say about the job.
+    /// Stores the facts about the job that labels contain.
     pub(super) fn learn(&mut self, job: JobId, size: u32, table: &[TableRow]) {
         self.renderer.learn(job, size, table);
     }
 
-    /// A sentence of ours, behind what is waiting on stderr.
+    /// Queues a message of our own behind the output that waits on stderr.
     pub(super) fn say(&mut self, events: &mut Loop, message: &Message, format: MessageFormat) {
         let mut text = self.renderer.close_line(Stream::Stderr).to_vec();
         text.extend_from_slice(message::text(message, format).as_bytes());
@@ -194,14 +195,14 @@ impl Printers {
         printer.push(events, None, bytes, 0);
     }
 
-    /// What a helper of ours says for stderr, in whole lines.
+    /// Queues complete lines of a helper process for stderr.
     pub(super) fn pass_on(&mut self, events: &mut Loop, said: &[u8]) {
         let mut text = self.renderer.close_line(Stream::Stderr).to_vec();
         text.extend_from_slice(said);
         self.push_own(events, text);
     }
 
-    /// A last sentence: stderr may be blocked for ever, so that it is only tried.
+    /// Prints a last message, but only if stderr is idle: a busy stderr may be blocked for ever.
     pub(super) fn say_at_once(&mut self, message: &Message, format: MessageFormat) {
         if self.printer(Stream::Stderr).idle() {
             use std::io::Write;
@@ -217,7 +218,7 @@ impl Printers {
         }
     }
 
-    /// Credit to send, in portions: a message for each line would cost more than the line.
+    /// Returns credit to send, in portions: one message per line would cost more than the line.
     pub(super) fn credit(&mut self) -> Option<OutputCredit> {
         self.all().find_map(|printer| {
             let Account { job, node, stream } = printer.due.pop()?;
@@ -231,7 +232,7 @@ impl Printers {
         })
     }
 
-    /// A stream that was lost since the last call, with its error.
+    /// Returns a stream that was lost since the last call, with its errno.
     pub(super) fn take_loss(&mut self) -> Option<(Stream, i32)> {
         Stream::BOTH.into_iter().find_map(|stream| {
             self.printer(stream)
@@ -245,13 +246,13 @@ impl Printers {
         self.printer(stream).terminal
     }
 
-    /// Everything was printed or thrown away.
+    /// Returns true if all output was printed or dropped.
     pub(super) fn idle(&self) -> bool {
         self.stdout.idle() && self.stderr.as_ref().is_none_or(Printer::idle)
     }
 
-    /// Drops what waits, and whatever still comes, for each place that has not been idle for `patience` or longer. Returns
-    /// the number of bytes dropped. A place that became busy just now is not stuck: its reader has had no time yet.
+    /// Drops waiting and future output of each destination that has been busy for `patience` or longer. Returns the number
+    /// of bytes dropped. A destination that became busy just now is not stuck: its reader has had no time yet.
     pub(super) fn drop_stuck(&mut self, events: &mut Loop, now: Time, patience: Duration) -> u64 {
         let mut dropped = 0;
         let stuck =
@@ -263,14 +264,14 @@ impl Printers {
                 .map(|bytes| bytes.len() as u64)
                 .sum::<u64>();
             printer.lose(events, EPIPE);
-            // It is no news: whoever calls says it.
+            // The caller reports the loss.
             printer.loss = None;
         }
         dropped
     }
 }
 
-/// Text for a terminal that does not lead to the left margin by itself.
+/// Returns the text with a carriage return before each line feed, for a terminal in raw mode.
 fn with_returns(text: &[u8]) -> Bytes {
     let mut returned = BytesMut::with_capacity(text.len() + text.len() / 8);
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -337,7 +338,7 @@ impl Printer {
         }
         let printed = bytes.len() as u64;
         match self.debts.back_mut() {
-            // Many small pieces share a debt; large ones get theirs back one by one.
+            // Small pieces share a debt; each large piece has its own.
             Some(last) if last.account == account && last.cost < CREDIT_PORTION / 8 => {
                 last.printed += printed;
                 last.cost += cost;
@@ -360,7 +361,7 @@ impl Printer {
         self.feed(events);
     }
 
-    /// Passes on what there is room for.
+    /// Writes as much as there is room for.
     fn feed(&mut self, events: &mut Loop) {
         let written = match &mut self.way {
             Way::Lost => Err(EPIPE),
@@ -377,7 +378,7 @@ impl Printer {
                 });
                 if !self.waiting.is_empty() && !*grown {
                     *grown = true;
-                    // Does nothing to a terminal.
+                    // Has no effect on a terminal.
                     let _ = events.fd(token).map(|fd| os::set_pipe_size(fd, PIPE_SIZE));
                 }
                 let wanted = wanted_for(&self.waiting);
@@ -430,7 +431,7 @@ impl Printer {
         self.feed(events);
     }
 
-    /// Nobody reads: from now on everything counts as printed.
+    /// Gives up on a destination whose reader is gone or that fails: from now on everything counts as printed.
     fn lose(&mut self, events: &mut Loop, errno: i32) {
         if let Way::Direct { token, .. } | Way::Thread { token, .. } | Way::Asked(token) = self.way
         {
@@ -468,7 +469,7 @@ impl Printer {
             if before < CREDIT_PORTION && *credit >= CREDIT_PORTION {
                 self.due.push(account);
             }
-            // Jobs that ranks have spawned end, and nobody tells us.
+            // The end of a spawned job is not reported to the front, so its remaining credit would otherwise stay here.
             if self.credit.len() > MAX_ACCOUNTS {
                 let oldest = self.credit.keys().find(|it| !self.due.contains(it));
                 self.due.extend(oldest.copied());
@@ -479,14 +480,14 @@ impl Printer {
     fn idle(&self) -> bool {
         self.waiting.is_empty()
             && match &self.way {
-                // A failure that nobody has heard of is work to do.
+                // An error that was not reported yet still counts as work.
                 Way::Thread { writer, .. } => writer.idle() && writer.error().is_none(),
                 Way::Direct { .. } | Way::Asked(_) | Way::File(_) | Way::Lost => true,
             }
     }
 }
 
-/// What to wait for after a write that has left this.
+/// Returns the event to wait for after a write that has not written these bytes.
 fn wanted_for(left: &VecDeque<Bytes>) -> Interest {
     if left.is_empty() {
         Interest::None
@@ -502,8 +503,8 @@ fn watch(events: &mut Loop, token: Token, wanted: Interest, written: u64) -> Res
     }
 }
 
-/// Writes until nothing waits or there is no room; gives the bytes that were written, or the errno of a stream that
-/// takes no more.
+/// Writes until nothing waits or there is no room. Returns the number of bytes written, or the errno of a stream that
+/// accepts no more.
 fn write_all_there_is_room_for(
     waiting: &mut VecDeque<Bytes>,
     mut write: impl FnMut(&[IoSlice<'_>]) -> Result<WriteOutcome, os::Error>,

@@ -1,12 +1,12 @@
-//! What signals to the front mean for the job. How the end is asked for again and again is `dvm::escalation`'s.
+//! What signals to the front mean for the job. `dvm::escalation` decides how repeated requests to end become more forceful.
 //!
-//! | signal | first | again | third |
+//! | signal | first | second | third |
 //! |---|---|---|---|
-//! | INT | passed to the ranks | ranks killed | front gives up, says what may be left |
-//! | TERM | job ended with grace | ranks killed | front gives up |
-//! | HUP | job ended with grace, or passed over (`--on-hangup=continue`) | as TERM | |
-//! | TSTP from the keyboard | the front stops, the job runs on | | |
-//! | TSTP from a process, CONT, QUIT, USR1, USR2, ALRM, URG, WINCH | passed to the ranks | | |
+//! | INT | passed to the ranks | ranks killed | front gives up and reports the pids that may be left |
+//! | TERM | job ended with grace | ranks killed | front gives up and reports the pids that may be left |
+//! | HUP | job ended with grace, or ignored (`--on-hangup=continue`) | ranks killed, or ignored | front gives up, or ignores it |
+//! | TSTP from the keyboard | the front stops, the job runs on | – | – |
+//! | TSTP from a process, CONT, QUIT, USR1, USR2, ALRM, URG, IO, WINCH | passed to the ranks | passed to the ranks | passed to the ranks |
 
 use std::os::fd::AsFd;
 
@@ -22,7 +22,7 @@ use super::Front;
 use crate::choices::OnLoss;
 use crate::{exit, messages};
 
-/// The signals that the front takes, unless our caller ignores them: what it has said holds for us as well.
+/// Returns the signals that the front handles. A signal that our caller ignores stays ignored, except those in [`OURS`].
 pub(super) fn taken() -> Vec<Signal> {
     HANDLED
         .into_iter()
@@ -30,7 +30,7 @@ pub(super) fn taken() -> Vec<Signal> {
         .collect()
 }
 
-/// Whatever our caller does with them.
+/// The signals that the front handles even if our caller ignores them.
 const OURS: [Signal; 4] = [Signal::CONT, Signal::TTIN, Signal::TTOU, Signal::PIPE];
 
 const HANDLED: [Signal; 15] = [
@@ -62,7 +62,8 @@ impl Front {
             Signal::TSTP if info.origin == SignalOrigin::Kernel => self.suspend(),
             Signal::WINCH => {
                 self.resize();
-                // A terminal says it to its own rank; those for output have nobody to say it to.
+                // The kernel sends SIGWINCH to the rank of a `--pty` terminal. The terminals for output have no foreground
+                // process group.
                 if self.pty.is_none() {
                     self.link.send(FromFront::Signal(signal));
                 }
@@ -71,7 +72,7 @@ impl Front {
                 self.input.try_again();
                 self.take_terminal();
                 if std::mem::take(&mut self.suspended) {
-                    // `fg` and `bg` are about us: the ranks ran on, or are held for a debugger.
+                    // `fg` and `bg` concern only the front: the ranks were never stopped, or are held for a debugger.
                 } else if self.held {
                     self.release();
                 } else {
@@ -86,7 +87,7 @@ impl Front {
         self.escalate(Clock::now(), Input::Asked(signal));
     }
 
-    /// Tells the escalation what has happened, and does what it asks for.
+    /// Gives an input to the escalation, and carries out what it requests.
     pub(super) fn escalate(&mut self, now: Time, input: Input) {
         self.escalation.handle(now, input);
         while let Some(output) = self.escalation.poll() {
@@ -113,7 +114,7 @@ impl Front {
         }
     }
 
-    /// The user has asked so often that nothing is waited for.
+    /// Stops waiting for the job, and reports which ranks may still be alive.
     fn give_up(&mut self, signal: Signal) {
         let alive: Vec<i32> = self
             .table
@@ -126,14 +127,15 @@ impl Front {
         self.give_up = Some(exit::signal(signal));
     }
 
-    /// A terminal is gone, and perhaps no SIGHUP tells of it.
+    /// Ends the job if it must not outlive its terminal. A hang-up of a terminal that is not our controlling terminal comes
+    /// without SIGHUP.
     pub(super) fn on_terminal_lost(&mut self) {
         if self.options.on_hangup == OnLoss::End {
             self.escalate(Clock::now(), Input::TerminalLost);
         }
     }
 
-    /// Does what the key means to any program: the shell sees us stopped, and continues us by `fg` or `bg`.
+    /// Stops the front, as Ctrl-Z does to any program: the shell sees it stopped, and continues it with `fg` or `bg`.
     fn suspend(&mut self) {
         self.suspended = os::suspend() == Suspended::AndContinued;
     }

@@ -1,7 +1,8 @@
-//! `dbgr watch` beside the job, for `--on-hang=report`: when it starts and ends is `dvm::watchdog`'s.
+//! The host of `dvm::watchdog`: starts and ends `dbgr watch` beside the front, for `--on-hang=report`.
 //!
-//! It is a process of its own, which reads our table for debuggers as it would that of any launcher; what it says comes to us
-//! through a pipe, so that it is printed in order with what the ranks say. It ends with us, whatever we die of.
+//! `dbgr watch` is a separate process, and finds the ranks through our MPIR table, as with any launcher. Its output comes to
+//! us through a pipe, so that it is printed in order with the output of the ranks. It exits when the front exits, whatever
+//! the cause.
 
 use std::{
     env,
@@ -24,25 +25,25 @@ use crate::args::{FrontOptions, MessageFormat};
 use crate::choices::OnHang;
 use crate::messages::NotWatched;
 
-/// The program that watches.
+/// The program that watches the job.
 const PROGRAM: &str = "dbgr";
-/// Bytes that are read from it at once.
+/// The size of one read from its pipe, in bytes.
 const READ_SIZE: usize = 16 << 10;
-/// A line of it that is longer is passed on in parts.
+/// The longest line that is printed in one piece, in bytes. Longer lines are printed in parts.
 const LINE_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Watchdog {
     machine: watchdog::Watchdog,
     format: MessageFormat,
-    /// Where what it says comes from.
+    /// The read end of the pipe that carries stdout and stderr of `dbgr watch`. `None` before its start and after EOF.
     pipe: Option<Token>,
-    /// The beginning of a line that it has not ended.
+    /// The start of a line that is still incomplete.
     line: Vec<u8>,
 }
 
 impl Watchdog {
-    /// `time_limit` is that of the job, which begins now.
+    /// Creates the watchdog without starting it. `time_limit` is the job's, counted from now.
     pub(super) fn new(options: &FrontOptions, time_limit: Option<Duration>) -> Self {
         let idle = match options.on_hang {
             OnHang::Report(idle) => Some(idle),
@@ -56,37 +57,37 @@ impl Watchdog {
         }
     }
 
-    /// The ranks run.
+    /// Reports that all ranks run, which starts `dbgr watch` if it was requested.
     pub(super) fn start(&mut self, events: &mut Loop) -> Result<(), NotWatched> {
         self.advance(Clock::now(), Input::RanksRun, events)
     }
 
-    /// The job is over.
+    /// Reports that the job is over, which ends `dbgr watch`.
     pub(super) fn stop(&mut self, events: &mut Loop) {
-        // Nothing is started now, and nothing else can fail.
+        // The only error is a failed start, and this input never starts anything.
         let _ = self.advance(Clock::now(), Input::JobOver, events);
     }
 
-    /// A child has ended.
+    /// Reports that a child of the front has exited.
     pub(super) fn on_exit(&mut self, ended: Pid) {
         self.machine
             .handle(Clock::now(), Input::Exited(ended.as_raw()));
     }
 
-    /// When to call [`Self::on_tick`].
+    /// Returns when to call [`Self::on_tick`].
     pub(super) const fn deadline(&self) -> Option<Time> {
         self.machine.deadline()
     }
 
     pub(super) fn on_tick(&mut self, now: Time, events: &mut Loop) {
-        // As above.
+        // The only error is a failed start, and a tick never starts anything.
         let _ = self.advance(now, Input::Tick, events);
     }
 
     fn advance(&mut self, now: Time, input: Input, events: &mut Loop) -> Result<(), NotWatched> {
         self.machine.handle(now, input);
         while let Some(output) = self.machine.poll() {
-            // It is our child, and not waited for: nobody else has its number.
+            // The process is our child and was not reaped yet, so its pid cannot have been reused.
             match output {
                 Output::Start { idle, left } => match self.spawn(idle, left, events) {
                     Ok(pid) => self.machine.handle(now, Input::Started(pid.as_raw())),
@@ -144,12 +145,12 @@ impl Watchdog {
         self.pipe == Some(token)
     }
 
-    /// All that it has said was passed on.
+    /// Returns true if its pipe is closed, and all its output was returned by [`Self::read`].
     pub(super) const fn is_silent(&self) -> bool {
         self.pipe.is_none()
     }
 
-    /// What it says, in whole lines.
+    /// Reads from the pipe, and returns complete lines, except at EOF or when a line is longer than [`LINE_MAX`].
     pub(super) fn read(&mut self, events: &mut Loop) -> Vec<u8> {
         let Some(token) = self.pipe else {
             return Vec::new();
@@ -177,7 +178,7 @@ impl Watchdog {
     }
 }
 
-/// What it is asked.
+/// Returns the arguments for `dbgr`.
 fn words(idle: Duration, left: Option<Duration>, format: MessageFormat) -> Vec<String> {
     let front = os::current_pid();
     let mut words = vec![
@@ -197,7 +198,7 @@ fn words(idle: Duration, left: Option<Duration>, format: MessageFormat) -> Vec<S
     words
 }
 
-/// The program that watches: the one beside us, else one in PATH.
+/// Returns the path of `dbgr`: next to our own executable, otherwise in PATH.
 fn program() -> Option<PathBuf> {
     let ours = os::program_of(os::current_pid());
     let beside = ours.as_deref().and_then(Path::parent).map(Path::to_owned);
