@@ -1,8 +1,8 @@
-//! The command line: from words to a [`Request`] that leaves nothing to look up.
+//! The command line: turns its words into a [`Request`] that needs no further lookups.
 //!
-//! Two steps. [`parse`] turns the words into [`Args`], as typed, and consults nothing. [`resolve()`] consults the
-//! [`World`] (environment, files, terminal) and the settings, and makes the request. In between,
-//! [`compat`] translates the spellings of Open MPI, MPICH and Slurm into our own, which clap then reads.
+//! This takes two steps. [`parse`] turns the words into [`Args`], as typed, and consults nothing else. [`resolve()`]
+//! consults the [`World`] (environment, files, terminal) and the settings, and returns the request. In between, [`compat`]
+//! translates the spellings of Open MPI, MPICH and Slurm into our own, which clap then parses.
 
 mod app_file;
 pub(crate) mod compat;
@@ -55,7 +55,7 @@ use crate::help::topics::COMMANDS;
 use crate::help::topics::HelpTopic;
 use crate::values::ValueError;
 
-/// The hidden command that packaging calls.
+/// The hidden command for packaging.
 const GENERATE: &str = "__generate";
 
 /// A command line as typed.
@@ -76,39 +76,39 @@ pub(crate) enum Args {
 #[derive(Clone, Debug)]
 pub(crate) struct RunLine {
     pub(crate) personality: Personality,
-    /// In the order of the command line; the last may lack a program where an app file is named.
+    /// The apps in the order of the command line. The last may have no program if an app file is given.
     pub(crate) apps: Vec<AppLine>,
     pub(crate) job: JobLine,
-    /// Options without effect, as typed.
+    /// Options without any effect here, as typed.
     pub(crate) ignored: Vec<String>,
 }
 
-/// What was said for the whole job.
+/// The options of the whole job.
 #[derive(Clone, Debug)]
 pub(crate) struct JobLine {
     pub(crate) args: JobArgs,
     typed: Vec<Canonical>,
 }
 
-/// What was said for one app.
+/// The options of one app.
 #[derive(Clone, Debug)]
 pub(crate) struct AppLine {
     pub(crate) args: AppArgs,
     pub(crate) environment: EnvRules,
-    /// The program and its arguments; empty if there is none.
+    /// The program and its arguments; empty without a program.
     pub(crate) program: Vec<OsString>,
     typed: Vec<Canonical>,
 }
 
 impl JobLine {
-    /// How the user wrote an option.
+    /// Returns an option as the user wrote it.
     pub(crate) fn typed(&self, flag: &str) -> String {
         typed(&self.typed, flag)
     }
 }
 
 impl AppLine {
-    /// How the user wrote an option.
+    /// Returns an option as the user wrote it.
     pub(crate) fn typed(&self, flag: &str) -> String {
         typed(&self.typed, flag)
     }
@@ -119,11 +119,11 @@ fn typed(options: &[Canonical], flag: &str) -> String {
     last.map_or_else(|| format!("--{flag}"), |option| option.typed.clone())
 }
 
-/// Reads a command line, `argv[0]` included.
+/// Parses a command line, including `argv[0]`.
 ///
 /// # Errors
 ///
-/// The first thing in it that cannot be meant.
+/// The first mistake in it.
 pub(crate) fn parse(argv: &[OsString]) -> Result<Args, Error> {
     let (program, rest) = match argv.split_first() {
         Some((program, rest)) => (program.as_os_str(), rest),
@@ -149,18 +149,19 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<Args, Error> {
     }
 }
 
-/// A program of MPICH that was started without launcher wants one.
+/// The arguments of a launcher that an MPICH program calls because it was started without one (a singleton).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SingletonArgs {
-    /// Where the program listens.
+    /// The TCP port that the program listens on.
     pub(crate) port: u16,
-    /// The process that the program has started, before that became its launcher: ourselves, if nobody stands between.
+    /// The pid of the child that the program forked, and that then exec'ed its launcher. It is our own pid, unless a wrapper
+    /// is in between.
     pub(crate) process: u32,
 }
 
 impl SingletonArgs {
-    /// `[-v] -pmi_args PORT INTERFACE KEY PID`: how MPICH calls the launcher that it finds. The interface and the key have
-    /// never had a meaning.
+    /// Parses `[-v] -pmi_args PORT INTERFACE KEY PID`: MPICH calls its launcher with these. Interface and key have never
+    /// been used.
     fn of(words: &[OsString]) -> Option<Self> {
         let words = match words {
             [verbose, rest @ ..] if verbose == "-v" => rest,
@@ -176,8 +177,8 @@ impl SingletonArgs {
     }
 }
 
-/// Whether a command line looks as if it started a job: a guess made before it is read, so that what a job needs can get
-/// ready meanwhile. A wrong guess costs a moment and nothing else.
+/// Returns true if a command line looks as if it started a job. This guess precedes parsing, so that the helpers of a job
+/// can initialize meanwhile. A wrong guess only costs a little time.
 pub(crate) fn looks_like_job(argv: &[OsString]) -> bool {
     let (program, rest) = match argv.split_first() {
         Some((program, rest)) => (program.as_os_str(), rest),
@@ -200,8 +201,8 @@ pub(crate) fn looks_like_job(argv: &[OsString]) -> bool {
     !words.is_empty() && !words.iter().any(asks)
 }
 
-/// The form in which a mistake in a command line is told: JSON if that was asked for before the program's name, as far as
-/// a command line that cannot be read lets us know where that is.
+/// Returns the format for errors in a command line. JSON if it was requested before the program's name, as far as that
+/// position can be found in a line with errors.
 pub(crate) fn message_format(argv: &[OsString]) -> MessageFormat {
     let words = argv
         .get(1..)
@@ -215,7 +216,7 @@ pub(crate) fn message_format(argv: &[OsString]) -> MessageFormat {
         match (before.trim_start_matches('-'), word.as_ref()) {
             ("message-format", "json") => return MessageFormat::Json,
             _ if word.starts_with('-') && is_json => return MessageFormat::Json,
-            // A word after an option may be its value; a second one is the program.
+            // A word after an option may be its value. A second one is the program.
             _ if !word.starts_with('-') && !before.starts_with('-') => break,
             _ => before = word,
         }
@@ -223,7 +224,7 @@ pub(crate) fn message_format(argv: &[OsString]) -> MessageFormat {
     MessageFormat::Text
 }
 
-/// The exit code of a mistake in a command line.
+/// Returns the exit code for an error in a command line.
 pub(crate) fn code_of(error: &Error, world: &World) -> u8 {
     let program = world.argv.first().map(OsString::as_os_str);
     let personality = Personality::from_program(program.unwrap_or_default());
@@ -248,12 +249,12 @@ fn unknown_command(word: &OsStr) -> Error {
     }
 }
 
-/// The commands that clap reads alone.
+/// Parses the commands that start no job, with clap alone.
 fn command(argv: &[OsString]) -> Result<Args, Error> {
     let words = std::iter::once(OsString::from("rally")).chain(argv.iter().skip(1).cloned());
     match Cli::try_parse_from(words) {
         Ok(cli) => Ok(match cli.command {
-            // `run` went another way, see `parse`.
+            // `parse` handles `run` before it comes here.
             CliCommand::Run(_) => Args::Help(HelpTopic::RunFull),
             CliCommand::Demo(demo) => Args::Demo(demo),
             CliCommand::Release(release) => Args::Release(release),
@@ -281,7 +282,7 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
     }
 }
 
-/// The command line of a job, after `run` or after a peer's name.
+/// Parses the command line of a job, after `run` or after the name of another launcher.
 fn run_line(words: &[OsString], personality: Personality) -> Result<Args, Error> {
     let Translation {
         personality,
@@ -299,7 +300,7 @@ fn run_line(words: &[OsString], personality: Personality) -> Result<Args, Error>
     })
 }
 
-/// Reads segments: job options wherever they stand, app options each for its own.
+/// Parses segments. Options of the job may be in any segment; options of an app apply to their own segment only.
 fn read_segments(
     segments: Vec<Segment>,
     ignored: Vec<String>,
@@ -340,8 +341,8 @@ fn read_segments(
     })
 }
 
-/// Takes the options of the job out of all segments. Repeating one within a segment overrules the first, as wrapper
-/// scripts expect; contradicting one from another segment is refused.
+/// Moves the options of the job out of all segments. Repeating an option within a segment overrides its earlier value, as
+/// wrapper scripts expect; different values in two segments are refused.
 fn split_job_options(
     command: &Command,
     mut segments: Vec<Segment>,
@@ -390,14 +391,14 @@ fn split_job_options(
     ))
 }
 
-/// Whether an option holds for the whole job.
+/// Returns true for an option that applies to the whole job.
 fn is_of_the_job(flag: &str) -> bool {
     command_of::<JobArgs>()
         .get_arguments()
         .any(|arg| arg.get_long() == Some(flag))
 }
 
-/// A parser of nothing but these options. One serves for all apps: to build it takes longer than to use it.
+/// Returns a parser for only these options. One parser serves all apps, because building one takes longer than using it.
 fn command_of<A: clap::Args>() -> Command {
     let command = Command::new("run")
         .no_binary_name(true)
@@ -407,7 +408,7 @@ fn command_of<A: clap::Args>() -> Command {
         .disable_version_flag(true)
 }
 
-/// Lets clap read options in our own spelling. With them come the rules for the environment, whose order matters.
+/// Parses options in our own spelling with clap. Also returns the environment rules, whose order matters.
 fn read_options<A: clap::Args + FromArgMatches>(
     command: &mut Command,
     options: &[Canonical],
@@ -421,14 +422,14 @@ fn read_options<A: clap::Args + FromArgMatches>(
     Ok((args, EnvRules::read(options)?))
 }
 
-/// What clap says, in our words. `options` are those that clap was given.
+/// Translates an error of clap into ours. `options` are the options that clap was given.
 fn from_clap(error: &clap::Error, options: &[Canonical], command: &str) -> Error {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => texts.first().cloned(),
         _ => None,
     };
-    // clap names an option with its placeholder, `--np <N>`, and a word that may be left away by that alone, `[JOB]`.
+    // clap names an option with its placeholder, `--np <N>`, and an optional word by its placeholder alone, `[JOB]`.
     let arg = context(ContextKind::InvalidArg).unwrap_or_default();
     let flag = arg
         .trim_start_matches('[')

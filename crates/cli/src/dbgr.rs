@@ -1,4 +1,4 @@
-//! `dbgr`: where is everybody?
+//! `dbgr`, the parallel debugger: where is each rank?
 
 mod args;
 mod ask;
@@ -42,7 +42,7 @@ use crate::{args::MessageFormat, exit};
 /// Runs the program `dbgr`.
 pub fn dbgr() -> ExitCode {
     os::close_on_exec_from(3);
-    // The numbers of processes would mean others to the calls that stop them.
+    // With the `/proc` of another pid namespace, a pid read there would name another process when we stop it.
     if !os::sees_own_processes() {
         say(&messages::foreign_numbers());
         return ExitCode::from(exit::ExitCode::Resources.code());
@@ -63,7 +63,7 @@ pub fn dbgr() -> ExitCode {
             exit::ExitCode::Usage.code()
         }
         Err(error) => {
-            // Where neither stream is there any more, the code says it.
+            // A message that cannot be printed is lost; the exit code still reports the error.
             let _ = error.print();
             if error.use_stderr() {
                 exit::ExitCode::Usage.code()
@@ -92,10 +92,11 @@ fn stacks(args: &args::Stacks) -> u8 {
     }
 }
 
-/// How long a report looks at most for a verdict: for all but those that call a program slow.
+/// The samples of a report: as many as the verdict needs, for at most 15 s. Only the verdict that a program is slow would
+/// need more.
 const REPORTED: Samples = Samples::AsNeeded(Duration::from_secs(15));
 
-/// `dbgr report`: the page, and on stdout where it is.
+/// Runs `dbgr report`: writes the page, and prints verdicts and path. With `-o -`, the page itself goes to stdout.
 fn write_report(args: &args::Report) -> u8 {
     let page = args.destination(|path| fs::symlink_metadata(path).is_err());
     if let Destination::File(page) = &page
@@ -130,7 +131,8 @@ fn write_report(args: &args::Report) -> u8 {
     }
 }
 
-/// What to say where a page can never be written: before the samples, for after them it would be too late.
+/// Returns the error for a page whose directory does not exist. Checked before the first sample, because afterwards the
+/// samples would be lost.
 fn no_directory(page: &Path) -> Option<Message> {
     let directory = page.parent().filter(|it| !it.as_os_str().is_empty())?;
     match fs::metadata(directory) {
@@ -141,7 +143,7 @@ fn no_directory(page: &Path) -> Option<Message> {
     .map(|error| messages::not_written(page, &error.into()))
 }
 
-/// Finds what the user means; the exit code where there is nothing to be found, which was said then.
+/// Finds the job that the user named. On failure, prints why and returns the exit code.
 fn find(args: &TargetArgs) -> Result<Target, u8> {
     let machine = Machine { ask: args.ask() };
     target::find(&machine, &args.wish()).map_err(|why| {
@@ -150,7 +152,8 @@ fn find(args: &TargetArgs) -> Result<Target, u8> {
     })
 }
 
-/// Looks at what the user means, and says what is in the way.
+/// Takes samples of the job that the user named, and makes a report. Prints doubts, notes, and which ranks it may not
+/// access. `Err` is the exit code.
 fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended), u8> {
     let start = Instant::now();
     let target = find(args)?;
@@ -197,7 +200,7 @@ fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended)
     Ok((report, ended))
 }
 
-/// The processes of the ranks of this node, with the times of their starts.
+/// Returns pid and start time of each rank that has a process on this node.
 fn here(target: &Target) -> BTreeMap<Rank, (Pid, u64)> {
     let procs = target.procs.iter();
     procs
@@ -205,18 +208,18 @@ fn here(target: &Target) -> BTreeMap<Rank, (Pid, u64)> {
         .collect()
 }
 
-/// Prints what was made of names that others have chosen, so that they move no cursor.
+/// Prints text that contains names chosen by other users, without control characters.
 fn print_clean(text: &str) -> u8 {
     print(&cleaned(text))
 }
 
-/// Each line made harmless.
+/// Returns the text with each line cleaned of control characters.
 fn cleaned(text: &str) -> String {
     let lines = text.split('\n').map(debug::report::clean);
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Prints what was asked for. Nobody reading it is no failure, as with any filter.
+/// Prints to stdout, and returns the exit code. A closed pipe is a success, as for any filter.
 fn print(text: &str) -> u8 {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => exit::SUCCESS,
@@ -233,7 +236,7 @@ fn say(message: &Message) {
 }
 
 fn say_as(message: &Message, format: MessageFormat) {
-    // Where stderr is gone there is nobody to tell; the exit code says the rest.
+    // Without stderr the message is lost; the exit code still reports the error.
     let _ = message::print(message, format, &mut io::stderr().lock());
 }
 
@@ -243,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    /// A job of one rank, which is this process, as far as it is known where it is.
+    /// Returns a job with one rank, which is this process, at a given place.
     pub(super) fn target_of_one(pid: i32, place: Whereabouts) -> Target {
         let proc = Proc {
             pid,

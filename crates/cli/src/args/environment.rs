@@ -1,4 +1,4 @@
-//! The environment of the ranks: ours, changed by rules in the order in which they were given.
+//! The environment of the ranks: ours, changed by rules in their given order.
 
 use std::{
     collections::BTreeMap,
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::values::ValueError;
 
-/// What an enclosing launcher tells its own ranks. Ranks of ours that found them would talk to the wrong server or
-/// believe that they are somebody else.
+/// The variables that a launcher sets for its own ranks. If we inherit them from an enclosing launcher and pass them on, our
+/// ranks would connect to the wrong server or take a wrong rank. A final `*` stands for any suffix.
 const FOREIGN: [&str; 50] = [
     "HYDI_CONTROL_FD",
     "MPI_LOCALNRANKS",
@@ -67,17 +67,17 @@ const FOREIGN: [&str; 50] = [
     "SLURM_PROCID",
 ];
 
-/// Whether an enclosing launcher told its ranks so: it is nothing that a user wants to say to us.
+/// Returns true for a variable that an enclosing launcher sets for its own ranks: it is not an input variable for us.
 pub(super) fn is_of_an_enclosing_launcher(name: &str) -> bool {
     FOREIGN
         .iter()
         .any(|foreign| NamePattern::new(foreign.as_bytes()).matches(OsStr::new(name)))
 }
 
-/// Our own environment, by name.
+/// The variables of our own environment, by name.
 pub(crate) type Variables = BTreeMap<OsString, OsString>;
 
-/// Which of our variables the ranks start with.
+/// The variables that the ranks inherit from us, before any rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Inherit {
     #[default]
@@ -86,21 +86,21 @@ pub(crate) enum Inherit {
     Names(Vec<NamePattern>),
 }
 
-/// A name, or the beginning of names.
+/// A name, or a prefix of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NamePattern {
     Name(OsString),
     Prefix(OsString),
 }
 
-/// A change.
+/// A change of the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EnvRule {
     Set {
         name: OsString,
         value: OsString,
     },
-    /// With our value; it matters where not everything is inherited.
+    /// Passes our value on; needed only if not everything is inherited.
     Pass(NamePattern),
     Unset(NamePattern),
     Prepend {
@@ -115,7 +115,7 @@ pub(crate) enum EnvRule {
     },
 }
 
-/// All that was said about the environment of an app.
+/// All options about the environment of an app.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EnvRules {
     pub(crate) inherit: Inherit,
@@ -139,7 +139,7 @@ impl NamePattern {
 }
 
 impl EnvRules {
-    /// Picks the rules out of the options of an app, in their order.
+    /// Extracts the rules from the options of an app, in their order.
     pub(super) fn read(options: &[Canonical]) -> Result<Self, Error> {
         let mut all = Self::default();
         for option in options {
@@ -186,8 +186,8 @@ impl EnvRules {
         Ok(all)
     }
 
-    /// The environment of the ranks. What an enclosing launcher told its own ranks goes first, so that a rule may set
-    /// it all the same.
+    /// Returns the environment of the ranks. Variables of an enclosing launcher are removed first, so that a rule may still
+    /// set them.
     pub(crate) fn apply(&self, ours: &Variables) -> Variables {
         let foreign = FOREIGN.map(|name| NamePattern::new(name.as_bytes()));
         let mut variables: Variables = ours
@@ -231,7 +231,7 @@ impl EnvRules {
         variables
     }
 
-    /// Whether a rule is about a name.
+    /// Returns true if a rule concerns this name.
     pub(crate) fn names(&self, wanted: &str) -> bool {
         self.rules.iter().any(|rule| match rule {
             EnvRule::Set { name, .. }
@@ -241,7 +241,7 @@ impl EnvRules {
         })
     }
 
-    /// Names that should be passed on with our value although we have none.
+    /// Returns the names that a rule passes on although we have no such variable.
     pub(crate) fn missing<'a>(&'a self, ours: &'a Variables) -> impl Iterator<Item = &'a OsStr> {
         self.rules.iter().filter_map(|rule| match rule {
             EnvRule::Pass(NamePattern::Name(name)) if !ours.contains_key(name) => {
@@ -260,7 +260,7 @@ fn joined(parts: &[&OsString]) -> OsString {
     out
 }
 
-/// `all`, `none`, or names with commas between them.
+/// Parses `all`, `none`, or names separated by commas.
 fn inherit(text: &[u8]) -> Inherit {
     match text {
         b"all" | b"ALL" => Inherit::All,
@@ -274,7 +274,7 @@ fn inherit(text: &[u8]) -> Inherit {
     }
 }
 
-/// A name that a variable can have.
+/// Returns the name if a variable can have it.
 fn checked(name: OsString) -> Result<OsString, ValueError> {
     if name.is_empty() || name.as_bytes().contains(&b'=') {
         Err(ValueError::BadVariable)
@@ -283,7 +283,7 @@ fn checked(name: OsString) -> Result<OsString, ValueError> {
     }
 }
 
-/// `NAME[SEPARATOR]=VALUE`; without brackets the separator is a colon.
+/// Parses `NAME[SEPARATOR]=VALUE`; without brackets the separator is a colon.
 fn joining(text: &OsStr) -> Result<(OsString, OsString, OsString), ValueError> {
     let bytes = text.as_bytes();
     let owned = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
@@ -366,7 +366,7 @@ mod tests {
                 &[("inherit-env", "A,P*")],
                 "A=1 PATH=/bin PMIX_MCA_ptl_base_verbose=5",
             ),
-            // The base comes first wherever it stands.
+            // The inherited variables come first, wherever the option is.
             (&[("set-env", "X=y=z"), ("inherit-env", "none")], "X=y=z"),
             (
                 &[

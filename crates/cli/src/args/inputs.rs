@@ -1,11 +1,11 @@
-//! Input variables: what the environment says under the names of other launchers.
+//! Input variables: environment variables in which users set options of other launchers.
 //!
-//! Each variable stands for an option of the launcher that reads it, and goes through the same table. So it is honored
-//! where the option is, refused where the option is, and named in the note where the option has no effect. The command
-//! line is stronger, whatever its order; the settings are weaker.
+//! Each variable stands for an option of the launcher that reads it, and goes through the same table. It is thus honored or
+//! refused like the option, and named in the note if the option has no effect. The command line overrides variables,
+//! whatever the order; variables override settings.
 //!
-//! `srun` reads `SLURM_*` and `SRUN_*`; `mpiexec` and `mpirun` read `OMPI_MCA_*` and `PRTE_MCA_*`, and `HYDRA_*` and
-//! `MPIEXEC_*`. `rally run` has variables of its own, and reads none of them.
+//! `srun` reads `SLURM_*` and `SRUN_*`; `mpiexec` and `mpirun` read `OMPI_MCA_*`, `PRTE_MCA_*`, `HYDRA_*` and `MPIEXEC_*`.
+//! `rally run` has variables of its own, and reads none of these.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -22,23 +22,23 @@ use super::{
 };
 use crate::values;
 
-/// What a variable stands for.
+/// The meaning of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stands {
     /// This option, with the variable's value.
     SameAs(&'static str),
-    /// This option without a value, where the variable is empty, `yes` or a number other than 0.
+    /// This option, which has no value. It is set if the variable is empty, `yes` or a number other than 0.
     Flag(&'static str),
-    /// An option about an allocation: within one it was granted already, elsewhere it is this option.
+    /// This option, but only outside of an allocation. Within one the variable describes what was already granted.
     InAllocation(&'static str),
-    /// It asks for what is always so here, or it is read where it is used.
+    /// No effect: it requests our only behaviour, or is read elsewhere.
     Needless,
-    /// It has a meaning for the other launcher and none here, and there is no option either: it is named in the note.
+    /// Has a meaning only for the other launcher, and stands for no option: it is named in the note.
     Unheard,
 }
 
-/// The variables that `srun` of Slurm 22.05 reads, in the order of its manual page. Of several for one option the later
-/// one counts.
+/// The variables that `srun` of Slurm 22.05 reads, in the order of its manual page. If several stand for one option, the
+/// last one counts.
 const SRUN: &[(&str, Stands)] = &[
     ("PMI_FANOUT", Needless),
     ("PMI_FANOUT_OFF_HOST", Needless),
@@ -50,7 +50,7 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_BURST_BUFFER", InAllocation("bb")),
     ("SLURM_CLUSTERS", InAllocation("clusters")),
     ("SLURM_COMPRESS", SameAs("compress")),
-    // Slurm's own file: there is nothing in it for us.
+    // Slurm's own configuration file, which has nothing for us.
     ("SLURM_CONF", Needless),
     ("SLURM_CONSTRAINT", InAllocation("constraint")),
     ("SLURM_CORE_SPEC", InAllocation("core-spec")),
@@ -63,15 +63,15 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_DELAY_BOOT", InAllocation("delay-boot")),
     ("SLURM_DEPENDENCY", InAllocation("dependency")),
     ("SLURM_DISABLE_STATUS", Flag("disable-status")),
-    // Procs on one node are in one block, whatever its size.
+    // All procs are on one node, so the size of blocks has no effect.
     ("SLURM_DIST_PLANESIZE", Needless),
     ("SLURM_DISTRIBUTION", SameAs("distribution")),
     ("SLURM_EPILOG", SameAs("epilog")),
     ("SLURM_EXACT", Flag("exact")),
     ("SLURM_EXCLUSIVE", InAllocation("exclusive")),
-    // See `exit_error`.
+    // Read by `exit_error`.
     ("SLURM_EXIT_ERROR", Needless),
-    // Jobs always begin at once.
+    // Jobs never wait for resources.
     ("SLURM_EXIT_IMMEDIATE", Needless),
     ("SLURM_EXPORT_ENV", SameAs("export")),
     ("SRUN_EXPORT_ENV", SameAs("export")),
@@ -87,7 +87,7 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_IMMEDIATE", InAllocation("immediate")),
     ("SLURM_JOB_ID", Needless),
     ("SLURM_JOB_NAME", InAllocation("job-name")),
-    // Slurm sets them in every allocation. Which of its nodes stay idle is said when it is read.
+    // Slurm sets these in every allocation. The nodes that stay idle are reported when the allocation is read.
     ("SLURM_JOB_NUM_NODES", InAllocation("nodes")),
     ("SLURM_NNODES", InAllocation("nodes")),
     ("SLURM_KILL_BAD_EXIT", SameAs("kill-on-bad-exit")),
@@ -122,7 +122,7 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_SEND_LIBS", SameAs("send-libs")),
     ("SLURM_SIGNAL", SameAs("signal")),
     ("SLURM_SPREAD_JOB", InAllocation("spread-job")),
-    // Ranks that ended alike are in one message anyway.
+    // Our messages always merge ranks that ended alike.
     ("SLURM_SRUN_REDUCE_TASK_EXIT_MSG", Needless),
     ("SLURM_STDERRMODE", SameAs("error")),
     ("SLURM_STDINMODE", SameAs("input")),
@@ -130,7 +130,7 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_STEP_KILLED_MSG_NODE_ID", Needless),
     ("SLURM_TASK_EPILOG", SameAs("task-epilog")),
     ("SLURM_TASK_PROLOG", SameAs("task-prolog")),
-    // Programs are always looked for before the first is started.
+    // All programs are always searched for before the first one is started.
     ("SLURM_TEST_EXEC", Needless),
     ("SLURM_THREAD_SPEC", InAllocation("thread-spec")),
     ("SLURM_THREADS", SameAs("threads")),
@@ -138,7 +138,7 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_TIMELIMIT", SameAs("time")),
     // A list of nodes, and of this one only.
     ("SLURM_HOSTFILE", SameAs("nodefile")),
-    // Batch scripts have it, and with it the umask itself, which the ranks and their files inherit.
+    // Set in batch scripts together with the umask itself, which ranks inherit anyway.
     ("SLURM_UMASK", Needless),
     ("SLURM_UNBUFFEREDIO", Flag("unbuffered")),
     ("SLURM_USE_MIN_NODES", InAllocation("use-min-nodes")),
@@ -149,13 +149,13 @@ const SRUN: &[(&str, Stands)] = &[
     ("SRUN_CONTAINER", SameAs("container")),
 ];
 
-/// The variables of Hydra, of its programs and of the other process managers of MPICH.
+/// The variables of Hydra, its helper programs, and the other process managers of MPICH.
 const HYDRA: &[(&str, Stands)] = &[
     ("HYDRA_HOST_FILE", SameAs("f")),
     ("HYDRA_BINDING", SameAs("bind-to")),
     ("HYDRA_MAPPING", SameAs("map-by")),
     ("HYDRA_MEMBIND", SameAs("membind")),
-    // Everything is inherited anyway.
+    // The whole environment is inherited anyway.
     ("HYDRA_ENV", Needless),
     ("HYDRA_DEBUG", Flag("verbose")),
     ("HYDRA_TOPO_DEBUG", Flag("report-bindings")),
@@ -176,7 +176,7 @@ const HYDRA: &[(&str, Stands)] = &[
     ("HYDRA_TOPOLIB", Unheard),
     ("HYDRA_USE_LOCALHOST", Unheard),
     ("HYDRA_DEMUX", Unheard),
-    // What the programs of Hydra tell each other.
+    // Variables by which the programs of Hydra communicate.
     ("HYDRA_USER_PROVIDED_BINDING", Needless),
     ("MPIEXEC_PORTRANGE", Unheard),
     ("MPIEXEC_PORT_RANGE", Unheard),
@@ -185,39 +185,39 @@ const HYDRA: &[(&str, Stands)] = &[
     ("MPIEXEC_PREFIX_DEFAULT", Flag("label")),
 ];
 
-/// Variables of Hydra that are not in the table are named in the note.
+/// The prefixes of Hydra's variables: those missing from the table are named in the note.
 const HYDRA_PREFIXES: [&str; 2] = ["HYDRA_", "MPIEXEC_"];
-/// Variables that are an MCA parameter each, and the option that gives one.
+/// The prefixes of variables that each set an MCA parameter, with the equivalent option.
 const MCA_PREFIXES: [(&str, &str); 2] = [("OMPI_MCA_", "mca"), ("PRTE_MCA_", "prtemca")];
 
-/// What the variables of an environment say, as options.
+/// The options that the variables of an environment stand for.
 #[derive(Debug, Default)]
 struct Said {
     options: Vec<Canonical>,
     ignored: Vec<String>,
 }
 
-/// A command line with what the input variables of its name say before it; `None` where they say nothing.
+/// Returns the command line with the options from input variables in front. `None` if there are none.
 ///
 /// # Errors
 ///
-/// A variable with a value that its option cannot have, or one whose option is refused.
+/// A variable whose value its option does not accept, or whose option is refused.
 pub(super) fn with_variables(line: &RunLine, world: &World) -> Result<Option<RunLine>, Error> {
     let mut said = match line.personality {
         Personality::Rally => return Ok(None),
         Personality::Mpiexec | Personality::Mpirun => of_mpi(line.personality, world)?,
         Personality::Srun => of_table(SRUN, Personality::Srun, world)?,
     };
-    // On one node these only limit the number of procs: whoever says that number needs no limit.
+    // On one node these only limit the number of procs, so an explicit number replaces them.
     let has_number = line.apps.iter().any(|app| says(&app.typed, "np"));
     if has_number || said.options.iter().any(|option| option.flag == "np") {
         said.options.retain(|option| option.flag != "per-node");
     }
-    // The number is that of all procs, and several apps have numbers of their own.
+    // The number counts the procs of the whole job, but with several apps each has its own number.
     if line.apps.len() > 1 {
         said.options.retain(|option| option.flag != "np");
     }
-    // Of several variables for `--export` the last one counts, with all that it says.
+    // If several variables stand for `--export`, only the last one counts, with all its rules.
     let export = said.options.iter().rev();
     let export = export
         .map(|option| option.typed.clone())
@@ -243,21 +243,21 @@ fn is_qualifier(option: &Canonical) -> bool {
     text.is_some_and(|text| text.as_bytes().starts_with(b":"))
 }
 
-/// Whether an option is not meant any more where a stronger source has said something else about the same thing. clap
-/// knows those that are repeated, and those that exclude each other whoever says them.
+/// Returns true if an option is overridden because a stronger source sets another option on the same subject. clap handles
+/// repeated options, and those that always exclude each other.
 fn is_void(weaker: &Canonical, personality: Personality, says: impl Fn(&str) -> bool) -> bool {
     let others: &[&str] = match weaker.flag.as_str() {
         // Both name the nodes.
         "hostfile" => &["host"],
-        // Who reads and what is read are one option of srun.
+        // For srun, one option sets both the input and the ranks that read it.
         "stdin" | "input" | "slurm-input" => &["stdin", "input", "slurm-input"],
         "gpus" | "gpus-per-proc" => &["gpus", "gpus-per-proc"],
         "verbose" => &["quiet"],
-        // Qualifiers, which begin with a colon, add up with all policies; for srun such a number is none.
+        // Qualifiers begin with a colon, and combine with every policy. For srun, such a number is no policy.
         "map-by" if personality != Personality::Srun && !is_qualifier(weaker) => {
             &["per-node", "deal"]
         }
-        // What it says of places and of binding goes together.
+        // Placement and binding of a hint belong together.
         "map-by" | "bind-to" if weaker.typed == "SLURM_HINT" => &["bind-to", "bind-list"],
         "inherit-env" | "set-env" if EXPORTS.contains(&weaker.typed.as_str()) => &["inherit-env"],
         _ => &[],
@@ -265,7 +265,7 @@ fn is_void(weaker: &Canonical, personality: Personality, says: impl Fn(&str) -> 
     others.iter().any(|other| says(other))
 }
 
-/// A command line with options before its own, which are stronger.
+/// Inserts options before those of a command line, which override them.
 pub(super) fn with_options(
     line: &RunLine,
     options: &[Canonical],
@@ -297,7 +297,7 @@ pub(super) fn with_options(
     read_segments(segments.collect(), ignored, line.personality)
 }
 
-/// What the variables of a table say.
+/// Returns the options that the variables of a table stand for.
 fn of_table(
     table: &[(&str, Stands)],
     personality: Personality,
@@ -336,7 +336,7 @@ fn of_table(
     Ok(said)
 }
 
-/// What the variables of Open MPI, PRRTE and Hydra say.
+/// Returns the options that the variables of Open MPI, PRRTE and Hydra stand for.
 fn of_mpi(personality: Personality, world: &World) -> Result<Said, Error> {
     let mut said = of_table(HYDRA, personality, world)?;
     let native = Native::of_run();
@@ -362,7 +362,7 @@ fn of_mpi(personality: Personality, world: &World) -> Result<Said, Error> {
             values: vec![parameter.into(), value.clone()],
         };
         let translation = translate_variable(variable, personality, &native)?;
-        // The parameters of the library reach the ranks with the rest of the environment.
+        // Parameters of the MPI library reach the ranks with the rest of the environment.
         let ours = translation.options.into_iter();
         said.options
             .extend(ours.filter(|option| option.flag != "set-env"));
@@ -371,24 +371,24 @@ fn of_mpi(personality: Personality, world: &World) -> Result<Said, Error> {
     Ok(said)
 }
 
-/// What says which exit code srun's own errors are to have.
+/// The variable with the exit code for srun's own errors.
 const EXIT_ERROR: &str = "SLURM_EXIT_ERROR";
 
-/// The exit code that srun's own errors are to have. What is no code of a failure is ignored, as srun does.
+/// Returns the exit code for srun's own errors. As in srun, a value that is no exit code of a failure is ignored.
 pub(super) fn exit_error(personality: Personality, world: &World) -> Option<NonZeroU8> {
     let value = world.variables.get(OsStr::new(EXIT_ERROR));
     let value = value.filter(|_| personality == Personality::Srun)?;
     values::exit_code(value.to_str()?).ok()
 }
 
-/// The variable of [`exit_error`] where it has no effect.
+/// Returns the variable of [`exit_error`] with its value, if the value has no effect.
 pub(super) fn void_exit_error(personality: Personality, world: &World) -> Option<String> {
     let value = world.variables.get(OsStr::new(EXIT_ERROR))?;
     let is_void = personality == Personality::Srun && exit_error(personality, world).is_none();
     is_void.then(|| format!("{EXIT_ERROR}={}", value.display()))
 }
 
-/// How `srun` reads a variable that stands for an option without a value.
+/// Returns how `srun` reads a variable that stands for an option without a value.
 fn is_yes(text: &str) -> bool {
     match text.parse::<i64>() {
         Ok(number) => number != 0,

@@ -1,4 +1,4 @@
-//! From [`Args`] to a [`Request`]: the world is consulted here and nowhere else.
+//! From [`Args`] to a [`Request`]: only this step consults the world.
 
 use std::{
     collections::BTreeSet,
@@ -29,12 +29,12 @@ use crate::choices::{DebuggerLoss, LabelChoice, OnHang, Switch};
 use crate::config::{Found, Layers, Owner, Setting, Settings, Source, apply_file};
 use crate::{config::ConfigFile, values::HeldRanks};
 
-/// Where programs are looked for when nobody says: what shells use.
+/// The search path for programs if PATH is not set: the default of shells.
 const SEARCH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 type Done<T> = Result<T, Error>;
 
-/// Consults the world.
+/// Consults the world and returns a complete request.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
             let words = ["mpiexec", "-n", "1"].map(OsString::from).to_vec();
             let argument = singleton.port.to_string();
             let mut request = ourselves(words, &[SINGLETON_ARGUMENT, &argument], world)?;
-            // Whoever has started the program has not started us, and the program reads its own input.
+            // The user started the program and not the launcher, and the program reads its own input.
             request.front.verbosity = Verbosity::Quiet;
             request.spec.stdin = StdinTarget::None;
             Request::Singleton(Box::new(request), singleton.process)
@@ -89,7 +89,7 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
     })
 }
 
-/// A job of which we are the program.
+/// Returns a job whose program is our own executable.
 fn ourselves(mut words: Vec<OsString>, arguments: &[&str], world: &World) -> Done<RunRequest> {
     words.push(world.executable.clone().into_os_string());
     words.extend(arguments.iter().map(OsString::from));
@@ -99,7 +99,7 @@ fn ourselves(mut words: Vec<OsString>, arguments: &[&str], world: &World) -> Don
     }
 }
 
-/// What every source but the command line says, and the files that were looked for.
+/// Returns the settings of all sources except the command line, and the files that were looked for.
 pub(crate) fn settings(world: &World) -> Done<(Layers, Vec<ConfigFile>)> {
     let mut layers = Layers::built_in();
     let mut files = Vec::new();
@@ -116,7 +116,7 @@ pub(crate) fn settings(world: &World) -> Done<(Layers, Vec<ConfigFile>)> {
     Ok((layers, files))
 }
 
-/// All settings of a job, and the files that were looked for.
+/// Returns all settings of a job, and the files that were looked for.
 fn decide(job: &JobLine, world: &World) -> Done<(Settings, Vec<ConfigFile>)> {
     let (layers, files) = settings(world)?;
     let mut settings = layers
@@ -178,7 +178,7 @@ fn decide(job: &JobLine, world: &World) -> Done<(Settings, Vec<ConfigFile>)> {
     Ok((settings, files))
 }
 
-/// Takes back the settings that are not meant any more where the command line says something else about the same thing.
+/// Clears settings that an option of the command line about the same subject overrides.
 fn withdraw(settings: &mut Settings, apps: &[AppLine], job: &JobLine) {
     let has_hosts = apps.iter().any(|app| !app.args.host.is_empty());
     let is_typed = |source: &Source| matches!(source, Source::CommandLine(_));
@@ -250,7 +250,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         meeting_point(apps, &mut programs, world)?;
     }
     if settings.on_hang.value != OnHang::Nothing {
-        // The watchdog is no ancestor of theirs.
+        // The ranks do not descend from the watchdog, so that by default it could not trace them.
         for program in &mut programs {
             program.tracers = Tracers::SameUser;
         }
@@ -267,7 +267,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
                 Switch::No => OnFailure::Continue,
             },
             grace: settings.grace.value,
-            // Zero means "none" to the launchers that scripts are written for.
+            // Zero means no limit, as in the launchers that scripts are written for.
             time_limit: settings.timeout.value.filter(|limit| !limit.is_zero()),
             warning: job.args.warn,
             wait: job.args.wait.filter(|wait| !wait.is_zero()),
@@ -302,7 +302,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     })
 }
 
-/// `srun --multi-prog FILE`: the file stands where the program would.
+/// Reads the file of `srun --multi-prog FILE`. The file is given in the place of the program.
 fn with_programs_of_ranks(line: &RunLine, world: &World) -> Done<RunLine> {
     let file = line.apps.first().and_then(|app| app.program.first());
     let path = PathBuf::from(file.cloned().unwrap_or_default());
@@ -337,10 +337,10 @@ fn with_app_file(line: &RunLine, path: &Path, world: &World) -> Done<RunLine> {
     app_file::expand(line, path, &text)
 }
 
-/// One program with its surroundings.
+/// Returns one app with its environment, directory and search path.
 fn app(line: &AppLine, personality: Personality, world: &World) -> Done<App> {
     let mut words = line.program.iter().cloned();
-    // The parser has made sure that there is a program.
+    // The parser guarantees that there is a program.
     let program = words.next().unwrap_or_default();
     let variables = line.environment.apply(&world.variables);
     let directory = match &line.args.wdir {
@@ -361,7 +361,7 @@ fn app(line: &AppLine, personality: Personality, world: &World) -> Done<App> {
         None => path,
     };
     if personality == Personality::Mpirun {
-        // What Open MPI's launcher does not find in the path it looks for where the ranks begin.
+        // `mpirun` of Open MPI also searches the working directory of the ranks, after PATH.
         search.push(":.");
     }
     Ok(App {
@@ -375,7 +375,7 @@ fn app(line: &AppLine, personality: Personality, world: &World) -> Done<App> {
     })
 }
 
-/// In whose words ranks are told who they are.
+/// Returns the families of variables that tell ranks their identity.
 fn families(job: &JobLine, personality: Personality) -> Done<BTreeSet<Family>> {
     let chosen = &job.args.env_family;
     let mut families: BTreeSet<Family> = match personality {
@@ -406,8 +406,8 @@ fn families(job: &JobLine, personality: Personality) -> Done<BTreeSet<Family>> {
     Ok(families)
 }
 
-/// Where the ranks of a torch program meet: its first rank listens there. What the user has set stays; what an enclosing
-/// job of ours was told is not ours.
+/// Sets the rendezvous address of a torch program, on which its first rank listens. A value set by the user stays. A value
+/// that an enclosing job of ours has set is replaced.
 fn meeting_point(lines: &[AppLine], apps: &mut [App], world: &World) -> Done<()> {
     const ADDRESS: &str = "MASTER_ADDR";
     const PORT: &str = "MASTER_PORT";
@@ -434,7 +434,7 @@ fn meeting_point(lines: &[AppLine], apps: &mut [App], world: &World) -> Done<()>
     Ok(())
 }
 
-/// Tells the ranks the name of the job, unless a rule about that variable says something else.
+/// Sets the variable with the job's name, unless a rule of the user concerns that variable.
 fn named(name: &OsStr, lines: &[AppLine], apps: &mut [App]) {
     for (line, app) in lines.iter().zip(apps) {
         if !line.environment.names(slurm_job::NAME) {
@@ -551,7 +551,7 @@ fn notices(
     notices
 }
 
-/// Which ranks are held, and where.
+/// Returns which ranks are held, and where.
 fn hold(job: &JobLine) -> HoldPlan {
     let places = [
         (HoldAt::Exec, &job.args.stop_on_exec),

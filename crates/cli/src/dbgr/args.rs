@@ -15,7 +15,7 @@ use debug::{
 use super::machine::Ask;
 use crate::values::{idle, time};
 
-/// Columns that help is wrapped to, whatever the terminal's width.
+/// The width of help texts in columns, whatever the terminal's width.
 const HELP_WIDTH: usize = 80;
 
 /// The whole command line.
@@ -33,7 +33,7 @@ pub(super) struct CommandLine {
     pub(super) command: Command,
 }
 
-/// The words of the command line, in which `dbgr 4711` and `dbgr --name solver` mean `dbgr stacks`.
+/// Returns the words of the command line, with `stacks` inserted if no command is given: `dbgr 4711`, `dbgr --name solver`.
 pub(super) fn words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     let first = words.get(1).and_then(|word| word.to_str()).unwrap_or("");
@@ -45,7 +45,7 @@ pub(super) fn words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     words
 }
 
-/// The word that is neither a command nor a job, and the command that was perhaps meant; nothing of another error.
+/// Returns the word that is neither a command nor a job, and a command with a similar name. `None` for any other error.
 pub(super) fn no_target(error: &clap::Error) -> Option<(String, Option<String>)> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     if error.kind() != ErrorKind::InvalidSubcommand {
@@ -103,17 +103,17 @@ pub(super) struct Report {
     output: Option<PathBuf>,
 }
 
-/// Where a page goes.
+/// The destination of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// To stdout, and nothing else goes there.
+    /// Standard output, which then gets nothing but the page.
     Stdout,
-    /// To this file.
+    /// This file.
     File(PathBuf),
 }
 
 impl Destination {
-    /// What `-o` means.
+    /// Returns the destination that the value of `-o` names.
     pub(super) fn of(path: &Path) -> Self {
         if path == Path::new("-") {
             Self::Stdout
@@ -124,7 +124,8 @@ impl Destination {
 }
 
 impl Report {
-    /// Where its page goes: where nothing was said, to the first of `dbgr-4711.html`, `dbgr-4711-2.html` and so on that is free.
+    /// Returns the destination of the page. Without `-o`, the first unused name of `dbgr-4711.html`, `dbgr-4711-2.html` and
+    /// so on.
     pub(super) fn destination(&self, is_free: impl Fn(&Path) -> bool) -> Destination {
         if let Some(output) = &self.output {
             return Destination::of(output);
@@ -135,10 +136,10 @@ impl Report {
     }
 }
 
-/// Names of pages that are tried.
+/// The most names that are tried for a page.
 const MAX_NAMES: u32 = 1000;
 
-/// `hang.html`, `hang-2.html`, and so on.
+/// Returns the name of the page with this number: `hang.html`, `hang-2.html`, and so on.
 pub(super) fn numbered(first: &Path, number: u32) -> PathBuf {
     if number == 1 {
         return first.to_owned();
@@ -199,7 +200,7 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// What is planned, where it is `usual` to look so often.
+    /// Returns the plan for the samples. `usual` applies if the user gave no number.
     pub(super) fn plan(self, usual: Samples) -> Plan {
         Plan {
             samples: self.samples.map_or(usual, Samples::Exactly),
@@ -263,7 +264,7 @@ pub(super) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// Whom we may connect to.
+    /// Returns which processes we may connect to.
     pub(super) const fn ask(&self) -> Ask {
         if self.ask_launcher {
             Ask::Launcher
@@ -272,7 +273,7 @@ impl TargetArgs {
         }
     }
 
-    /// What the user has named, as a part of a file's name.
+    /// Returns the target as part of a file name: other characters than letters, digits, `@`, `.` and `_` are replaced.
     fn label(&self) -> String {
         let named = self.target.as_ref().or(self.name.as_ref());
         let letters = named.map_or("", String::as_str).chars().map(|letter| {
@@ -285,7 +286,7 @@ impl TargetArgs {
             .to_owned()
     }
 
-    /// What the user has named.
+    /// Returns what to search for.
     pub(super) fn wish(&self) -> Wish {
         match (&self.target, &self.name) {
             (Some(target), _) => match target.parse() {

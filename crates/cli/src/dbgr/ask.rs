@@ -1,7 +1,7 @@
 //! Asks a launcher that is a PMIx server (Open MPI 5, PRRTE) for its processes.
 //!
-//! It writes a file into its session's directory that says where it listens; a tool connects there and asks. All of that
-//! has one deadline: a launcher that does not answer must not hold us up.
+//! Such a launcher writes its address into a file of its session directory. A tool connects to this address and sends its
+//! queries. One deadline covers all of it: a launcher that does not answer must not block `dbgr`.
 
 use std::{
     ffi::CStr,
@@ -21,21 +21,21 @@ use pmix::{
     value::{Nspace, ProcInfo, Query, Status},
 };
 
-/// How long all of it may take. A launcher on this node needs a few milliseconds.
+/// The deadline of the whole conversation. A launcher on this node answers within a few milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Directories in which a file is looked for.
+/// The most directories that are searched for the file.
 const MAX_DIRECTORIES: usize = 4096;
-/// Jobs that are asked for.
+/// The most jobs whose processes are queried.
 const MAX_JOBS: usize = 64;
-/// Bytes that are read at once.
+/// The size of one read, in bytes.
 const READ_MAX: usize = 16 * 1024;
 
-/// The jobs of a launcher.
+/// Returns the jobs of a launcher.
 ///
 /// # Errors
 /// See [`NoAnswer`].
 pub(super) fn tables(pid: Pid) -> Result<Vec<JobTable>, NoAnswer> {
-    // Its loopback address would lead to somebody else.
+    // In another network namespace, the launcher's loopback address would lead to another process.
     if !os::shares_network(pid) {
         return Err(NoAnswer::OtherNetwork);
     }
@@ -55,11 +55,12 @@ pub(super) fn tables(pid: Pid) -> Result<Vec<JobTable>, NoAnswer> {
     tables
 }
 
-/// The file of a launcher: `pmix.HOST.tool.PID`, in a directory below the one for temporary files as it sees it.
+/// Returns the contents of a launcher's contact file: `pmix.HOST.tool.PID`, in a directory below its directory for temporary
+/// files.
 fn rendezvous(pid: Pid) -> Result<Rendezvous, NoAnswer> {
     let host = os::host_name();
     let short = host.split('.').next().unwrap_or_default();
-    // It writes the number that it has itself, which in a container is not ours.
+    // The name contains the pid in the launcher's own pid namespace, which in a container differs from the pid that we see.
     let number = os::own_number(pid).ok_or(NoAnswer::NoFile)?;
     let names = [
         format!("pmix.{short}.tool.{number}"),
@@ -91,7 +92,7 @@ fn rendezvous(pid: Pid) -> Result<Rendezvous, NoAnswer> {
     Rendezvous::parse(&content).map_err(|_| NoAnswer::Malformed { file })
 }
 
-/// Where a launcher may put its session: where its environment says, or where the system puts temporary files.
+/// Returns the directories that may contain the launcher's session directory: those that its environment names, and `/tmp`.
 fn directories(pid: Pid) -> Vec<PathBuf> {
     const VARIABLES: [&[u8]; 6] = [
         b"PRTE_MCA_prte_tmpdir_base=",
@@ -157,7 +158,7 @@ impl Connection {
                     break result;
                 }
             };
-            // The launcher is a job of its own, without processes that it could list.
+            // The launcher itself is listed as a job, but has no processes to list.
             if let Ok(rows) = result {
                 let rows = rows.iter().filter_map(row).collect();
                 tables.push(JobTable { job, rows });
@@ -166,7 +167,7 @@ impl Connection {
         Ok(tables)
     }
 
-    /// The names of its jobs.
+    /// Returns the names of the launcher's jobs, in the order of their start.
     fn jobs(&mut self) -> Result<Vec<String>, NoAnswer> {
         let asked = self.tool.query(vec![Query {
             keys: vec![Some(keys::QUERY_NAMESPACES.to_owned())],
@@ -193,7 +194,7 @@ impl Connection {
         Ok(jobs)
     }
 
-    /// What happened next.
+    /// Returns the next event of the tool, and carries out its other outputs in between.
     fn next(&mut self) -> Result<Event, NoAnswer> {
         loop {
             match self.tool.poll() {
@@ -225,7 +226,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Says goodbye. Nothing depends on it.
+    /// Finalizes the connection. Errors are ignored: the tables are already complete.
     fn leave(&mut self) {
         self.tool.program().finalize();
         while let Ok(event) = self.next() {
@@ -247,7 +248,8 @@ const fn refused(status: Status) -> NoAnswer {
     NoAnswer::Refused { status: status.0 }
 }
 
-/// What follows the last `@`: jobs are numbered in the order of their start, and 0 is the launcher.
+/// Returns the number after the last `@`. Jobs are numbered in the order of their start; 0 is the launcher. `u32::MAX`
+/// without a number.
 fn number(name: &str) -> u32 {
     let number = name.rsplit_once('@').map(|(_, number)| number.parse());
     number.and_then(Result::ok).unwrap_or(u32::MAX)

@@ -43,7 +43,7 @@ impl Files for LiveFiles {
                 .file
                 .is_some_and(|file| file.device == device && file.inode == inode)
         };
-        // On some file systems a mapping has another device number than its file. Then the name decides.
+        // On some file systems a mapping has another device number than its file. The path then decides.
         let named = || os::map_file_of(self.0, mapping.path.as_ref());
         let (start, end) = (mapping.range.start, mapping.range.end);
         named()
@@ -58,7 +58,7 @@ impl Files for LiveFiles {
 #[derive(Debug)]
 pub(super) struct Kernel {
     freezers: Freezers,
-    /// The thread that is stopped, until the agent has it released.
+    /// The stopped thread. `None` once the agent has had it released.
     pub(super) stopped: Option<StoppedThread>,
     /// The time that reading mappings has taken.
     pub(super) reading: Duration,
@@ -73,7 +73,7 @@ impl Kernel {
         }
     }
 
-    /// Returns the answer, and the thread through which memory and files of the process are read.
+    /// Returns the answer, and the thread whose `/proc` entries give access to memory and files of the process.
     pub(super) fn answer(&mut self, question: Question) -> (Answer, Pid) {
         let through = |pid| Pid::from_raw(pid);
         match question {
@@ -160,7 +160,7 @@ impl Kernel {
                     self.stopped = Some(thread);
                     return Answer::Stopped(registers, bytes);
                 }
-                // The thread was killed.
+                // The thread was killed while it was stopped.
                 Err(_) => NotStopped::Gone,
             },
             Err(os::NotStopped::Gone) => NotStopped::Gone,
@@ -226,7 +226,7 @@ fn thread(pid: i32, tid: i32) -> Answer {
     Answer::Thread(Some(facts), in_kernel)
 }
 
-/// Reads memory as far as it is readable, and at most `limit` bytes.
+/// Reads at most `limit` bytes of memory, and stops at the first unreadable byte.
 fn copied(pid: Pid, address: u64, mut room: Vec<u8>, limit: usize) -> Vec<u8> {
     room.resize(limit, 0);
     let read = os::read_memory(pid, address, &mut room).unwrap_or(0);

@@ -63,7 +63,7 @@ impl Local {
         }
     }
 
-    /// Follows the ranks of this target from now on.
+    /// Follows the ranks of this target from now on, instead of earlier ones.
     pub(super) fn follow(&mut self, target: &Target) {
         self.follow_places(Place::of_target(target, HERE));
     }
@@ -81,7 +81,7 @@ impl Local {
         }
     }
 
-    /// Describes what is known about the ranks beside their samples.
+    /// Returns what is known about the ranks apart from their samples.
     pub(super) fn describe(&mut self) -> Description {
         match self.carry_out(Action::Describe) {
             Some(Partial::Description(description)) => description,
@@ -101,8 +101,8 @@ impl Local {
         self.run(id)
     }
 
-    /// Passes messages between session and agent until the agent is idle, and returns the answer to a command. The answer may
-    /// come earlier, if the session has given the agent up: then the agent still has to release a thread that it has stopped.
+    /// Passes messages between session and agent until both are idle, and returns the answer to a command. The answer may
+    /// come earlier, if the session has given up on the agent: the agent then still has to release a stopped thread.
     fn run(&mut self, id: CommandId) -> Option<Partial> {
         let mut answer = None;
         loop {
@@ -150,7 +150,7 @@ impl Local {
         let begin = Instant::now();
         self.agent
             .handle(Clock::now(), agent::Input::Answer(answer, lent));
-        // With new mappings the agent reads the files that it does not know yet.
+        // With the answer about mappings, the agent also reads files that are new to it.
         if is_reading {
             self.kernel.reading += begin.elapsed();
         }
@@ -176,7 +176,7 @@ mod tests {
         while local.kernel.stopped.is_none() {
             assert!(matches!(local.step(), Step::Done));
         }
-        // The session gives the agent up, as it does with a silent one.
+        // The session gives up on the agent, as it does with an agent that does not answer.
         local
             .session
             .handle(Clock::now(), session::Input::Cancel(id));

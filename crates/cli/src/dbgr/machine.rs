@@ -1,4 +1,4 @@
-//! This node, as a search for a job sees it.
+//! This node, as the search for a job sees it.
 
 use debug::{
     image::Files,
@@ -13,20 +13,20 @@ use super::{
     live::{LiveFiles, LiveMemory},
 };
 
-/// The node that we run on.
+/// The node that `dbgr` runs on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
-    /// Whether launchers may be asked.
+    /// Which processes may be asked for their jobs.
     pub(super) ask: Ask,
 }
 
-/// Whom we connect to.
+/// The processes that `dbgr` may connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// Launchers that serve PMIx tools.
     Launcher,
-    /// Nobody: what is there is only read. PRRTE 5.0 was seen to wait for ever at the end of its job once two tools had
-    /// come and gone, and to crash when one had left without a word.
+    /// None: the search only reads `/proc`. PRRTE 5.0 was seen to hang at the end of its job after two tools had connected
+    /// and left. It also crashed when a tool closed its connection without finalizing.
     Nobody,
 }
 
@@ -41,7 +41,7 @@ impl System for Machine {
                 name: info.name,
                 started: info.start_time,
                 is_kernel: info.is_kernel,
-                // Where its first thread alone has ended, the process has not.
+                // The state is that of the first thread, which may have exited before the others.
                 state: match info.state {
                     'Z' => state_of_a_thread(info.pid).unwrap_or('Z'),
                     state => state,
@@ -52,7 +52,7 @@ impl System for Machine {
 
     fn environment(&self, pid: i32) -> Option<Vec<u8>> {
         let pid = Pid::from_raw(pid);
-        // Of a dead thread it is nothing, or empty.
+        // The environment of an exited thread is missing or empty.
         os::environment_of(pid)
             .filter(|environment| !environment.is_empty())
             .or_else(|| os::environment_of(os::living_thread_of(pid)))
@@ -114,7 +114,7 @@ impl System for Machine {
     }
 }
 
-/// What another thread of a process does whose first one has ended; nothing where that was all of it.
+/// Returns the state of another thread of a process whose first thread has exited. `None` if no thread is alive.
 fn state_of_a_thread(pid: Pid) -> Option<char> {
     let thread = os::living_thread_of(pid);
     if thread == pid {
@@ -123,7 +123,7 @@ fn state_of_a_thread(pid: Pid) -> Option<char> {
     os::inspect_thread(pid, thread).map(|info| info.state)
 }
 
-/// All that may keep us from a process.
+/// Returns the facts that decide whether we may trace a process.
 pub(super) fn situation(pid: i32) -> Situation {
     let process = Pid::from_raw(pid);
     Situation {

@@ -1,4 +1,4 @@
-//! What `dbgr` has to say beside the stacks.
+//! The messages of `dbgr`, apart from stacks and reports.
 
 use std::{path::Path, time::Duration};
 
@@ -110,7 +110,7 @@ const NOBODY: Kind = Kind {
 What is said before this says why.",
 };
 
-/// Every kind of message here, for `rally help ID`.
+/// All kinds of messages in this file, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[
     &NO_PROCESS,
     &NO_RANK,
@@ -130,7 +130,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &NOBODY,
 ];
 
-/// Why there is nothing to be looked at. `situation` is asked where that is not allowed.
+/// Returns the message for a search without result. `situation` is called if access to a process was denied.
 pub(super) fn not_found(why: &NotFound, situation: impl FnOnce(i32) -> Situation) -> Message {
     match why {
         NotFound::NoProcess { pid } => Message::new(
@@ -167,7 +167,8 @@ pub(super) fn not_found(why: &NotFound, situation: impl FnOnce(i32) -> Situation
     }
 }
 
-/// What was typed is none of the things that `dbgr` knows. There may be a command of nearly that name, or a file.
+/// Returns the message for a word that names neither a process, a job nor a command. `similar` is a command with a similar
+/// name.
 pub(super) fn no_target(word: &str, similar: Option<&str>, file: FileThere) -> Message {
     let message = Message::new(
         &NO_TARGET,
@@ -184,14 +185,14 @@ pub(super) fn no_target(word: &str, similar: Option<&str>, file: FileThere) -> M
     }
 }
 
-/// Whether what was typed is the name of a file.
+/// Whether the word is the name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileThere {
     Yes,
     No,
 }
 
-/// A number would mean two processes.
+/// Returns the message for a `/proc` of another pid namespace, where one pid would mean two processes.
 pub(super) fn foreign_numbers() -> Message {
     Message::new(
         &FOREIGN_NUMBERS,
@@ -204,7 +205,7 @@ pub(super) fn foreign_numbers() -> Message {
     .with_help("mount it anew in the container (`unshare --mount-proc`), or run `dbgr` outside")
 }
 
-/// Some ranks may not be looked at, all for the reason of the first.
+/// Returns the message for ranks that may not be accessed. `situation` describes the first of them.
 pub(super) fn not_permitted(ranks: &RankSet, situation: &Situation) -> Message {
     let advice = situation.advice();
     let number = ranks.len();
@@ -242,7 +243,7 @@ pub(super) fn not_written(path: &Path, why: &NotWritten) -> Message {
     }
 }
 
-/// The user has ended the sampling by Ctrl-C. `planned` is `None` if the number of samples was not known beforehand.
+/// Returns the message after Ctrl-C during sampling. `planned` is `None` if the number of samples was not known beforehand.
 pub(super) fn interrupted(samples: usize, planned: Option<u32>) -> Message {
     let of = planned.map_or_else(String::new, |planned| format!(" of {planned}"));
     let noun = if planned.map_or(samples == 1, |planned| planned == 1) {
@@ -257,7 +258,7 @@ pub(super) fn interrupted(samples: usize, planned: Option<u32>) -> Message {
     )
 }
 
-/// Why there is a report of a job that is watched.
+/// Returns why the watch has made a report.
 pub(super) fn occasion(occasion: Occasion) -> String {
     match occasion {
         Occasion::Idle(time) => {
@@ -274,7 +275,7 @@ pub(super) fn occasion(occasion: Occasion) -> String {
     }
 }
 
-/// There is nothing that a watch could see.
+/// Returns the message for a watch that may access no rank.
 pub(super) fn nobody_to_watch() -> Message {
     Message::new(
         &NOBODY,
@@ -282,7 +283,7 @@ pub(super) fn nobody_to_watch() -> Message {
     )
 }
 
-/// A report was made of a job that is watched: what it amounts to, and the page.
+/// Returns the message for a report of the watch, with the verdicts and the path of the page.
 pub(super) fn reported(why: Occasion, verdicts: &[String], page: Option<&Path>) -> Message {
     let kind = match why {
         Occasion::Idle(_) | Occasion::Verdict(_) => &HANG,

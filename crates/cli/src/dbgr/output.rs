@@ -1,4 +1,4 @@
-//! What was found, as the user wants it.
+//! Turns a report into the output that the user asked for.
 
 use std::{
     env,
@@ -12,10 +12,10 @@ use debug::report::{self, Colour, Detail, Guides, Layout, Origin, Part, Report};
 use super::args::{Output, When};
 use crate::render::{WallClock, rfc3339};
 
-/// Columns where there is no terminal.
+/// The width of the text without a terminal, in columns.
 const WIDTH: usize = 100;
 
-/// Where and when it was looked.
+/// Returns host, date and versions for a report that took this long.
 pub(super) fn origin(took: Duration) -> Origin {
     let version = |of: &str, version: String| Part {
         of: of.to_owned(),
@@ -31,7 +31,7 @@ pub(super) fn origin(took: Duration) -> Origin {
     }
 }
 
-/// How much is asked for.
+/// Returns the level of detail that the options ask for.
 pub(super) const fn detail(output: &Output) -> Detail {
     if output.full {
         Detail::Full
@@ -40,7 +40,7 @@ pub(super) const fn detail(output: &Output) -> Detail {
     }
 }
 
-/// What is printed of a report.
+/// Returns what to print of a report.
 pub(super) fn shown(report: &Report, output: &Output) -> String {
     if output.json {
         return report::json(report);
@@ -81,7 +81,7 @@ pub(super) fn shown(report: &Report, output: &Output) -> String {
     text
 }
 
-/// Lines of Unicode where the locale knows them, or says nothing.
+/// Returns Unicode lines if the locale is UTF-8 or unset, otherwise ASCII.
 fn guides() -> Guides {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()
@@ -98,7 +98,7 @@ fn guides() -> Guides {
     }
 }
 
-/// `2026-11-22 01:20:07 UTC`.
+/// Returns the time in the form `2026-11-22 01:20:07 UTC`.
 fn date(time: WallClock) -> String {
     let date = rfc3339(time);
     let date = String::from_utf8_lossy(&date);

@@ -119,7 +119,7 @@ pub(super) fn take(plan: Plan, local: &mut Local) -> (Recording, Ended, Duration
 pub(super) enum Ended {
     /// All samples of the plan were taken.
     AsPlanned,
-    /// By Ctrl-C, after one look at least.
+    /// Ctrl-C came after the first sample.
     Interrupted,
 }
 
@@ -167,15 +167,15 @@ impl Breaks {
                 match event {
                     Event::Signal(info) if info.signal == Signal::INT => return Ended::Interrupted,
                     Event::Deadline => return Ended::AsPlanned,
-                    // A thread that was late has stopped now.
+                    // A late thread has stopped: `wait` below releases it.
                     Event::Signal(_) | Event::Readable(_) | Event::Writable(_) => {}
                 }
             }
         }
     }
 
-    /// Gives the signal its default action again. A signal that came during the last sample is taken first, because otherwise it
-    /// would end the program before anything is printed.
+    /// Restores the default action of SIGINT. A signal that came during the last sample is handled first, because it would
+    /// otherwise kill the program before anything is printed.
     fn end(mut self) -> Ended {
         if let Self::None = self {
             return Ended::AsPlanned;
@@ -206,7 +206,7 @@ fn text(recording: &Recording) -> String {
     text
 }
 
-/// `0-2 [polling] main > solve > MPI_Allreduce`: the user's functions and the wait.
+/// Returns a line like `0-2 [polling] main > solve > MPI_Allreduce`: the ranks, the user's functions, and the wait.
 fn line(frames: &Frames, class: &Class) -> String {
     let last = class.frames.len().saturating_sub(1);
     let own = |&(at, &id): &(usize, &FrameId)| at == last || !known::is_system(frames.get(id));
@@ -243,7 +243,7 @@ mod tests {
             let mut breaks = Breaks::None;
             assert_eq!(breaks.wait(Clock::now()), Ended::AsPlanned);
             for _ in 0..signals {
-                // To this thread alone.
+                // Sent to this thread only, not to the process.
                 nix::sys::signal::raise(nix::sys::signal::Signal::SIGINT).unwrap();
             }
             assert_eq!(breaks.end(), expected, "{signals} signals");

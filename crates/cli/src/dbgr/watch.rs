@@ -27,11 +27,11 @@ use super::{
 };
 use crate::{args::MessageFormat, exit};
 
-/// Levels of processes between a rank and its descendants.
+/// The most levels of parents searched from a descendant up to its rank.
 const MAX_DEPTH: usize = 64;
-/// The variable with the end of Slurm's allocation, in seconds since 1970.
+/// The variable that contains the end of Slurm's allocation, in seconds since 1970.
 const SLURM_END: &str = "SLURM_JOB_END_TIME";
-/// The exit code after a signal is its number plus this.
+/// The base of an exit code after a signal: the signal's number is added.
 const SIGNALLED: u8 = 128;
 
 /// Runs `dbgr watch`, and returns the exit code.
@@ -59,12 +59,12 @@ struct Watcher<'a> {
     args: &'a args::Watch,
     events: Loop,
     watch: Watch,
-    /// Readable when the process that the watch waits for has exited.
+    /// A descriptor that becomes readable when the process that the watch waits for has exited.
     exit: Option<Token>,
     local: Local,
-    /// The job that was found last.
+    /// The job that the last successful search found.
     target: Option<Target>,
-    /// Why the last search has found no job.
+    /// Why the last search found no job.
     not_found: Option<NotFound>,
     /// Headlines of the doubts and notes that were printed.
     printed: BTreeSet<String>,
@@ -128,7 +128,7 @@ impl<'a> Watcher<'a> {
             for event in events.drain(..) {
                 match event {
                     Event::Signal(info) if info.signal == Signal::CHLD => {
-                        // A thread that was late has stopped now, so it can be released.
+                        // A late thread has stopped, so it can be released.
                         os::sleep_and_detach_late(Duration::ZERO);
                     }
                     Event::Signal(info) => {
@@ -151,7 +151,7 @@ impl<'a> Watcher<'a> {
 
     /// Searches for the job, or for living processes of the one that was found last.
     fn find(&mut self, search: Search) -> Input {
-        // A launcher is asked once: some launchers crash or hang when they are asked twice.
+        // A launcher is asked only once: some launchers crash or hang when asked twice.
         let ask = match &self.target {
             None => self.args.target.ask(),
             Some(_) => Ask::Nobody,
@@ -176,7 +176,7 @@ impl<'a> Watcher<'a> {
         Input::Found { job, living }
     }
 
-    /// Registers interest in the exit of a process, unless there is one in another process already.
+    /// Starts to wait for the exit of a process, unless the watch already waits for one.
     fn watch_exit(&mut self, pid: i32) -> Result<(), os::Error> {
         if self.exit.is_none() {
             let exit = os::end_of(Pid::from_raw(pid));
@@ -225,7 +225,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Why no rank can be looked at.
+    /// Returns the reasons why no rank may be accessed.
     fn no_access(&self, forbidden: &RankSet) -> Vec<Message> {
         let target = self.target.as_ref();
         let doubts = target.into_iter().flat_map(|target| &target.doubts);
@@ -272,7 +272,7 @@ impl<'a> Watcher<'a> {
         }
         let shown = self.args.shown.json || self.args.message_format == MessageForm::Text;
         let stacks = shown && page != Some(Destination::Stdout);
-        // The stacks repeat the verdicts.
+        // The stacks on stdout already contain the verdicts.
         let told = if stacks { &[][..] } else { &verdicts };
         self.say(&messages::reported(occasion, told, written));
         match page {
@@ -306,14 +306,14 @@ fn is_alive(proc: &target::Proc) -> bool {
         && os::inspect_thread(pid, through).is_some_and(|it| !matches!(it.state, 'Z' | 'X'))
 }
 
-/// What each rank has done, with its descendants. Each process is read once, however many ranks there are.
+/// Returns the progress of each rank, including its descendants. Each process is read once, however many ranks there are.
 fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
     let processes: BTreeMap<Pid, os::ProcessInfo> = os::all_processes()
         .into_iter()
         .filter_map(os::inspect)
         .map(|info| (info.pid, info))
         .collect();
-    // A process that reuses the pid of an exited rank does nothing for the rank.
+    // A process that reused the pid of an exited rank makes no progress for the rank.
     let is_same = |pid: Pid, started| {
         let info = processes.get(&pid);
         info.is_some_and(|info| info.start_time == started)
@@ -334,7 +334,7 @@ fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
         .collect();
     let parent = |pid: &Pid| processes.get(pid).map(|info| info.ppid);
     for &pid in processes.keys().filter(|pid| !ranks.contains_key(pid)) {
-        // A pid that is reused in the meantime could close a circle of parents.
+        // A pid reused while we read could close a cycle of parents.
         let above = std::iter::successors(parent(&pid), parent);
         let rank = above.take(MAX_DEPTH).find_map(|pid| ranks.get(&pid));
         if let Some(progress) = rank.and_then(|rank| progress.get_mut(rank)) {
@@ -345,7 +345,7 @@ fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
     progress
 }
 
-/// The time that Slurm lets this job run from now on; `None` outside of a Slurm job.
+/// Returns how long Slurm lets this job continue to run. `None` outside of a Slurm job.
 fn slurm_limit() -> Option<Duration> {
     let end: i64 = env::var(SLURM_END).ok()?.parse().ok()?;
     let (now, _) = os::wall_clock();

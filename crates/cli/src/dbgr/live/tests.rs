@@ -1,4 +1,4 @@
-//! Processes that end, and become others, between two samples.
+//! Processes that exit, and whose pids are reused, between two samples.
 
 mod python;
 
@@ -25,7 +25,7 @@ use crate::dbgr::{
     machine::{Ask, Machine},
 };
 
-/// Looks at one process after the other.
+/// Takes samples of one process after another.
 pub(super) struct Looker {
     pub(super) local: Local,
     pub(super) frames: Frames,
@@ -51,7 +51,7 @@ impl Looker {
     }
 }
 
-/// A process that is killed at the end.
+/// A process that is killed on drop.
 pub(in crate::dbgr) struct Running(Child);
 
 impl Drop for Running {
@@ -81,13 +81,13 @@ fn who_has_the_number_of_a_process_now_is_not_looked_at() {
     let mut looker = Looker::new(report::Detail::Folded);
     let (pid, started) = (running.pid(), running.started());
     assert!(matches!(looker.look(pid, started), Seen::Threads(_)));
-    // As if it had ended, and this one had its number.
+    // As if the process had exited, and this one had reused its pid.
     let seen = looker.look(pid, started - 1);
     assert!(matches!(seen, Seen::Missing(Missing::Gone)), "{seen:?}");
     assert!(looker.local.describe().builds.is_empty());
 }
 
-/// A directory that is removed at the end.
+/// A directory that is removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -115,7 +115,7 @@ impl Drop for Directory {
     }
 }
 
-/// Waits for something that comes within a moment.
+/// Waits up to 60 s for a condition.
 fn until(what: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !what() {
@@ -124,7 +124,7 @@ fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// The functions of the first thread, outermost first.
+/// Returns the functions of the first thread, outermost first.
 fn functions(looker: &mut Looker, running: &Running) -> Vec<String> {
     let seen = looker.look(running.pid(), running.started());
     let Seen::Threads(threads) = seen else {
@@ -139,7 +139,7 @@ fn functions(looker: &mut Looker, running: &Running) -> Vec<String> {
 
 #[test]
 fn a_program_in_the_place_of_another_is_not_taken_for_it() {
-    // Both are at the same addresses, so that every address of the one means something in the other, too.
+    // Both programs are mapped at the same addresses, so that every address of one is also valid in the other.
     let source = |name: &str, then: &str| {
         format!(
             "#include <signal.h>\n#include <unistd.h>\n\

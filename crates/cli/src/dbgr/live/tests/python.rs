@@ -1,4 +1,4 @@
-//! Python as it runs on this node, and how recordings of other versions are made.
+//! Tests with the Python of this node. They also make the recordings of other versions.
 
 use std::{
     cell::RefCell,
@@ -19,13 +19,13 @@ use debug::{
 use super::Looker;
 use crate::dbgr::live::*;
 
-/// How long a Python may take to say where its threads are.
+/// How long a Python may take to print where its threads are.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A Python that is killed at the end.
+/// A Python process that is killed on drop.
 struct Running {
     child: Child,
-    /// What it has said.
+    /// The lines that it has printed.
     said: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl Running {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap())
     }
 
-    /// The frames of each thread, by the kernel's number of it, innermost first as `name|file|line`.
+    /// Returns the frames of each thread by tid, innermost first, as `name|file|line`.
     fn threads(&self) -> BTreeMap<i32, Vec<String>> {
         let mut threads = BTreeMap::new();
         let mut thread = 0;
@@ -60,7 +60,7 @@ impl Running {
     }
 }
 
-/// Runs the program under `testdata`, until it says that all its threads wait.
+/// Runs the program under `testdata`, until it prints that all its threads wait.
 fn run(words: &[&str]) -> Running {
     let program = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -168,7 +168,7 @@ fn python_stands_where_the_loop_of_the_interpreter_did() {
     let mut looker = Looker::new(report::Detail::Folded);
     let threads = threads_of(look(&mut looker, &running));
     let short = sleeps(&threads, &looker);
-    // Before 3.11 no class stands before the name of a method.
+    // Before 3.11 the name of a method has no class in front.
     let plain = |name: &String| name.trim_start_matches("Thread.").to_owned();
     let outer: Vec<String> = short.iter().take(4).map(plain).collect();
     let python = ["_bootstrap", "_bootstrap_inner", "run", "sleeping"];
@@ -195,7 +195,7 @@ fn python_stands_where_the_loop_of_the_interpreter_did() {
     );
 }
 
-/// Memory that keeps what was read of it.
+/// Memory that records everything that is read from it.
 struct Recorder {
     memory: LiveMemory,
     read: RefCell<BTreeMap<u64, Vec<u8>>>,
@@ -213,8 +213,10 @@ impl Memory for Recorder {
     }
 }
 
-/// This is also how the files under `testdata/python` are made: `RECORD_COMMAND` is what starts another Python, which must
-/// become the process itself, and `RECORD_TO` the file, which is compressed afterwards.
+/// Checks that a recording of a process is read like the process itself.
+///
+/// This test also makes the files under `testdata/python`. `RECORD_COMMAND` starts another Python, and must exec it, not
+/// fork. `RECORD_TO` is the file to write, which is compressed afterwards.
 #[test]
 fn what_is_recorded_reads_as_the_process_does() {
     let running = match std::env::var("RECORD_COMMAND") {
@@ -253,7 +255,7 @@ fn what_is_recorded_reads_as_the_process_does() {
         stacks.collect()
     };
     let live = read(&memory);
-    // One part for all reads that overlap or touch.
+    // Reads that overlap or touch become one part.
     let mut parts: Vec<(u64, Vec<u8>)> = Vec::new();
     for (address, bytes) in memory.read.into_inner() {
         match parts.last_mut() {
@@ -285,7 +287,7 @@ fn what_is_recorded_reads_as_the_process_does() {
     fs::write(file, bytes).unwrap();
 }
 
-/// Parts of a memory, in ascending order.
+/// Parts of a process's memory, in ascending order of addresses.
 struct Parts<'a>(&'a [(u64, Vec<u8>)]);
 
 impl Memory for Parts<'_> {
