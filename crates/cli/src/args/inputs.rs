@@ -388,7 +388,7 @@ pub(super) fn void_exit_error(personality: Personality, world: &World) -> Option
     is_void.then(|| format!("{EXIT_ERROR}={}", value.display()))
 }
 
-/// Returns how `srun` reads a variable that stands for an option without a value.
+/// Returns true if `srun` reads this value as "yes", in a variable for an option without a value.
 fn is_yes(text: &str) -> bool {
     match text.parse::<i64>() {
         Ok(number) => number != 0,

@@ -1,13 +1,15 @@
 //! The debugger that is attached to the front, if any: the state it is shown, when the breakpoint is called, and what the
 //! loss of the debugger means.
 //!
-//! | when all ranks are held, the debugger | after the breakpoint, it | the ranks |
+//! | the debugger, when all ranks are held | after the breakpoint | the ranks |
 //! |---|---|---|
-//! | set `MPIR_being_debugged`, and traces the front | has continued the front, and still traces it | run on |
-//! | set `MPIR_being_debugged`, and traces the front | has detached and cleared `MPIR_being_debugged` | run on |
-//! | set `MPIR_being_debugged`, and traces the front | is gone, `MPIR_being_debugged` still set | run on with a warning, or the job ends: `--on-debugger-loss` |
-//! | set `MPIR_being_debugged`, but has never traced the front | – | run on |
-//! | is absent: `MPIR_being_debugged` is not set | – | stay held until released; the front prints a note |
+//! | has set `MPIR_being_debugged`, traces us | has continued us, still traces us | run on |
+//! | has set `MPIR_being_debugged`, traces us | has detached and cleared `MPIR_being_debugged` | run on |
+//! | has set `MPIR_being_debugged`, traces us | is gone, `MPIR_being_debugged` still set | depends on `--on-debugger-loss` |
+//! | has set `MPIR_being_debugged`, never traced us | – | run on |
+//! | is absent: `MPIR_being_debugged` is 0 | – | stay held until released; we print a note |
+//!
+//! `--on-debugger-loss` decides whether the ranks run on with a warning, or the job ends.
 //!
 //! A debugger that is killed may take the front with it, if it has set `PTRACE_O_EXITKILL`, as gdb does for programs it has
 //! started. The table does not apply then: the controller sees the loss of the front.

@@ -2,11 +2,14 @@
 //!
 //! | signal | first | second | third |
 //! |---|---|---|---|
-//! | INT | passed to the ranks | ranks killed | front gives up and reports the pids that may be left |
-//! | TERM | job ended with grace | ranks killed | front gives up and reports the pids that may be left |
-//! | HUP | job ended with grace, or ignored (`--on-hangup=continue`) | ranks killed, or ignored | front gives up, or ignores it |
-//! | TSTP from the keyboard | the front stops, the job runs on | – | – |
-//! | TSTP from a process, CONT, QUIT, USR1, USR2, ALRM, URG, IO, WINCH | passed to the ranks | passed to the ranks | passed to the ranks |
+//! | INT | pass to the ranks | kill the ranks | give up and print surviving pids |
+//! | TERM | end the job with grace | kill the ranks | give up and print surviving pids |
+//! | HUP | end the job with grace | kill the ranks | give up and print surviving pids |
+//! | HUP with `--on-hangup=continue` | ignore | ignore | ignore |
+//! | TSTP from the keyboard | stop the front, not the ranks | stop the front | stop the front |
+//! | TSTP from a process, QUIT, USR1, USR2, ALRM, URG, IO | pass to the ranks | pass to the ranks | pass to the ranks |
+//! | WINCH | resize the ranks' terminals; without `--pty` also pass to the ranks | same as first | same as first |
+//! | CONT | end a stop of the front, or release held ranks, or pass to the ranks | same as first | same as first |
 
 use std::os::fd::AsFd;
 
