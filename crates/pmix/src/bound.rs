@@ -1,36 +1,36 @@
-//! The lengths and counts of what a peer may send that every message has to keep to.
+//! Limits on the lengths and counts in received messages.
 
 use std::fmt;
 
-/// Bytes of the name of a namespace: the standard's `PMIX_MAX_NSLEN`.
+/// Most bytes in the name of a namespace: the standard's `PMIX_MAX_NSLEN`.
 pub const MAX_NSPACE: u64 = 255;
-/// Bytes of a key: the standard's `PMIX_MAX_KEYLEN`.
+/// Most bytes in a key: the standard's `PMIX_MAX_KEYLEN`.
 pub const MAX_KEY: u64 = 511;
-/// Bytes of a handshake: libpmix's own bound of a credential.
+/// Most bytes in a handshake: libpmix's own bound for a credential.
 pub const MAX_HANDSHAKE: u64 = 131_072;
-/// Bytes of a payload. libpmix 3 refuses more than 16 MiB and 6 more than 32 MiB unless told otherwise, 4 and 5 refuse
-/// nothing; nobody may put more than this at once here. Memory is taken only for what has come.
+/// Most bytes in a payload: here the most that a client can put in one message. By default libpmix 3 refuses more than 16 MiB and
+/// 6 more than 32 MiB; 4 and 5 have no limit. Memory is allocated only for bytes that have arrived.
 pub const MAX_MESSAGE: u64 = 128 << 20;
-/// Values inside values. The deepest that a program was seen to send is five.
+/// Deepest nesting of values inside values. The deepest nesting seen from a real program is five.
 pub const MAX_DEPTH: u64 = 24;
 
-/// The lengths and counts that are bounded.
+/// A length or count that has a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Bytes of the name of a namespace.
+    /// Bytes in the name of a namespace.
     Nspace,
-    /// Bytes of a key.
+    /// Bytes in a key.
     PmixKey,
-    /// Bytes of a handshake.
+    /// Bytes in a handshake.
     Handshake,
-    /// Bytes of a message.
+    /// Bytes in the payload of a message.
     Message,
-    /// Values inside values.
+    /// Nesting depth of values inside values.
     Depth,
 }
 
 impl Bound {
-    /// The largest value that is accepted.
+    /// Returns the largest accepted value.
     #[must_use]
     pub const fn limit(self) -> u64 {
         match self {

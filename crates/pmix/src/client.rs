@@ -1,11 +1,11 @@
-//! The side of a process that was launched: from the bytes of its connection to what it asked for.
+//! The client side of a connection: what a launched process runs to talk to its server.
 //!
-//! There are two layers, both without I/O. [`Client`] is the connection: it shakes hands, numbers requests, and gives
-//! every request its answer. [`Program`] stands on it and is what a program wants: start, put, commit, fence, get,
-//! publish, spawn, events, finish, with what is known of the jobs kept on this side. [`crate::tool::Tool`] is the same
-//! for tools.
+//! There are two layers, both without I/O. [`Client`] is the connection: it does the handshake, numbers requests, and matches
+//! every answer with its request. [`Program`] builds on it and offers the operations of a program: init, put, commit, fence, get,
+//! publish, spawn, events and finalize. It also caches what it knows about jobs. [`crate::tool::Tool`] is the counterpart for
+//! tools.
 //!
-//! Whoever uses one of them opens the connection, brings time and bytes, and carries out what comes back:
+//! The caller opens the connection, passes in the time and the received bytes, and carries out the outputs:
 //!
 //! ```
 //! use base::Time;
@@ -43,20 +43,19 @@
 //! |---|---|---|---|---|---|
 //! | Connecting | sends its hello, Greeting | ignored | Ended: `Closed` | answered `INIT` | Ended: `Silent` |
 //! | Greeting | ignored | a whole welcome: Ready; a refusal: Ended | Ended: `Closed` | answered `INIT` | Ended: `Silent` |
-//! | Ready | ignored | answers and pushes | Ended: `Closed` | sent; finalize: Leaving | that request is answered `TIMEOUT` |
+//! | Ready | ignored | answers and pushes | Ended: `Closed` | sent; finalize: Leaving | the overdue request: `TIMEOUT` |
 //! | Leaving | ignored | answers and pushes; the answer to finalize: Ended | Ended: `Closed` | answered `INIT` | Ended: `Silent` |
-//! | Ended | ignored | ignored | ignored | answered `UNREACH` | |
+//! | Ended | ignored | ignored | ignored | answered `UNREACH` | none |
 //!
-//! *Ended* is reached once, through [`Event::Finalized`] or [`Event::Lost`], which is the last event but for answers to
-//! requests that are made after it. Before it, every outstanding request is answered with `UNREACH`, so that every
-//! [`Ticket`] is answered exactly once.
+//! The connection enters *Ended* once and reports it by [`Event::Finalized`] or [`Event::Lost`]. Only answers to requests made
+//! after that follow. All outstanding requests are answered `UNREACH` first, so that every [`Ticket`] is answered exactly once.
 //!
-//! Bytes that break the framing or the welcome end the connection, because nothing can be read after them. A message
-//! inside its frame that cannot be read, or that answers nothing, does not: servers in use send such, and the next one
-//! is as good as ever. The request that it answers, if any, is answered `UNPACK_FAILURE`, and [`Event::Ignored`] says
+//! Bytes that break the framing or the welcome end the connection, because nothing after them can be parsed. A malformed message
+//! inside an intact frame does not, nor does an answer to no request: real servers send such messages, and the next frame is
+//! unaffected. If the malformed message answers a request, that request is answered `UNPACK_FAILURE`. [`Event::Ignored`] reports
 //! what was wrong.
 //!
-//! A process that starts and finishes several times has a new `Client` or `Program` for each time.
+//! A process that initializes and finalizes several times creates a new `Client` or `Program` each time.
 
 mod config;
 mod facts;
@@ -90,87 +89,87 @@ use crate::{
     value::{Proc, Status},
 };
 
-/// The longest time from the start to the server's welcome. The server has nobody to ask before it answers.
+/// Longest time from the start to the server's welcome. A server answers without asking other processes.
 pub const WELCOME_WAIT: Duration = Duration::from_secs(30);
-/// The longest time from a finalize to its answer, as libpmix 5 and 6 wait.
+/// Longest time from a finalize to its answer, as in libpmix 5 and 6.
 pub const FINALIZE_WAIT: Duration = Duration::from_secs(10);
-/// Requests that may be outstanding; another one is answered `RESOURCE_BUSY` at once.
+/// Most outstanding requests. A further one is answered `RESOURCE_BUSY` immediately.
 pub const MAX_OUTSTANDING: usize = 4096;
 
-/// The last tag of a request. libpmix 6 keeps the upper half for requests of the server.
+/// Largest tag of a request. libpmix 6 reserves the upper half for requests of the server.
 const LAST_TAG: u32 = frame::FIRST_REQUEST + (u32::MAX - frame::FIRST_REQUEST) / 2;
 
-/// The name of a request until it is answered. It is not used again in the same connection.
+/// Handle of a request, unique within its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// What happens to the connection.
+/// Input to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input<'a> {
-    /// It is open.
+    /// The connection is open.
     Opened,
-    /// Bytes came.
+    /// Received bytes.
     Bytes(&'a [u8]),
-    /// It could not be opened, or has ended.
+    /// The connection could not be opened, or has ended.
     Closed,
     /// The time of [`Client::deadline`] has come.
     Tick,
 }
 
-/// What is to be done.
+/// Action for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output<E> {
-    /// Open the connection. This comes first, and once.
+    /// Open the connection. This is the first output, and comes once.
     Connect(SocketAddr),
     /// Send these bytes.
     Send(Vec<u8>),
-    /// End the connection when everything before is sent.
+    /// Close the connection after all earlier outputs are sent.
     Close,
-    /// News.
+    /// Report this event to the user of the connection.
     Event(E),
 }
 
-/// News of a connection.
+/// Event of a connection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The server has welcomed this side under the name `me`.
+    /// The server has accepted this side under the name `me`.
     Ready { me: Proc, server: Proc },
-    /// The answer to a request, which does not come again.
+    /// The answer to a request. Each ticket gets one.
     Answer { ticket: Ticket, answer: Answer },
-    /// What the server says unasked.
+    /// A message that the server sent without a request.
     Push(Push),
-    /// A message that meant nothing or could not be read was left out.
+    /// A message was dropped because it was malformed or unexpected.
     Ignored { tag: u32, why: Error },
-    /// The server has answered the finalize. The end.
+    /// The server has answered the finalize. The connection has ended.
     Finalized,
-    /// The connection is of no use any more. The end.
+    /// The connection has ended without a finalize.
     Lost { why: Lost },
 }
 
-/// Why a connection ended without a finalize.
+/// Reason why a connection ended without a finalize.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
-    /// It could not be opened, or the other side ended it. That is also how servers refuse whom they do not know.
+    /// The connection could not be opened, or the server ended it. Servers also refuse unknown clients by closing.
     #[error("the server closed the connection")]
     Closed,
-    /// The server did not want this side.
+    /// The server's welcome had an error status.
     #[error("the server refused the connection: {0}")]
     Refused(Status),
-    /// No welcome, or no answer to the finalize, within its time.
+    /// The server sent no welcome, or no answer to the finalize, before the deadline.
     #[error("the server did not answer in time")]
     Silent,
-    /// The server sent what cannot be read.
+    /// The server sent bytes that cannot be parsed.
     #[error("the server broke the protocol: {0}")]
     Broken(Error),
-    /// The server does not give what is needed to start.
+    /// The server did not provide the job info that a program needs to start.
     #[error("the server does not let the program start: {0}")]
     NotStarted(Status),
-    /// This side ended it.
+    /// This side closed the connection.
     #[error("the connection was ended by this side")]
     Left,
 }
 
-/// One connection to a server. See the [module](self) for its states.
+/// A connection to a server. The states are in the [module documentation](self).
 #[derive(Debug)]
 pub struct Client {
     config: Config,
@@ -178,11 +177,11 @@ pub struct Client {
     framer: Framer,
     next_ticket: Ticket,
     last_tag: u32,
-    /// The requests without an answer, by tag.
+    /// The outstanding requests by tag.
     outstanding: BTreeMap<u32, Outstanding>,
-    /// Their tags.
+    /// The tags of the outstanding requests.
     tags: BTreeMap<Ticket, u32>,
-    /// The requests with a limit, by time.
+    /// The outstanding requests with a deadline, as (deadline, tag).
     limits: BTreeSet<(Time, u32)>,
     outputs: VecDeque<Output<Event>>,
 }
@@ -194,11 +193,11 @@ enum State {
     },
     Greeting {
         until: Time,
-        /// What came of the welcome; it has at most a few hundred bytes.
+        /// The received part of the welcome, which has at most a few hundred bytes.
         begun: Vec<u8>,
     },
     Ready {
-        /// What the server wants to see in headers.
+        /// The peer index that the server expects in message headers.
         index: u32,
     },
     Leaving {
@@ -216,7 +215,7 @@ struct Outstanding {
 }
 
 impl Client {
-    /// A connection that is to be opened.
+    /// Creates a connection that is not open yet. Its first output is [`Output::Connect`].
     #[must_use]
     pub fn new(now: Time, config: Config) -> Self {
         let address = config.server.address();
@@ -235,14 +234,14 @@ impl Client {
         }
     }
 
-    /// How it connects.
+    /// Returns the configuration of this connection.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Takes what happened. All outputs that it causes are there before the next call, so that they need no more
-    /// memory than a small multiple of the bytes given.
+    /// Processes one input and queues the outputs it causes. Their memory is at most a small multiple of the input's bytes,
+    /// provided that the caller takes all outputs before the next call.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
             Input::Opened => self.opened(),
@@ -252,12 +251,12 @@ impl Client {
         }
     }
 
-    /// The next thing to be done.
+    /// Returns the next output, `None` if there is none before the next input.
     pub fn poll(&mut self) -> Option<Output<Event>> {
         self.outputs.pop_front()
     }
 
-    /// When to call [`Self::handle`] with [`Input::Tick`].
+    /// Returns the time at which to call [`Self::handle`] with [`Input::Tick`]; `None` if nothing is timed.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let limit = self.limits.first().map(|(time, _)| *time);
@@ -269,9 +268,8 @@ impl Client {
         }
     }
 
-    /// Sends a request. Its answer is an [`Event::Answer`]; where the protocol has none, it is made here.
-    /// [`Request::Finalize`] has to be made by [`Self::finalize`], which knows the time; here it is answered
-    /// `BAD_PARAM`.
+    /// Sends a request. Its answer is an [`Event::Answer`]; a request without an answer in the protocol is answered `SUCCESS`
+    /// here. [`Request::Finalize`] must go through [`Self::finalize`], which knows the time; here it is answered `BAD_PARAM`.
     pub fn request(&mut self, request: &Request) -> Ticket {
         if *request == Request::Finalize {
             return self.answered(Status::BAD_PARAM);
@@ -279,7 +277,7 @@ impl Client {
         self.send(request)
     }
 
-    /// Tells the server that this side is done. After the answer the connection is closed.
+    /// Sends a finalize. After its answer the connection closes.
     pub fn finalize(&mut self, now: Time) -> Ticket {
         let ticket = self.send(&Request::Finalize);
         if self.tags.contains_key(&ticket) {
@@ -304,7 +302,7 @@ impl Client {
         self.limits.insert((until, tag));
     }
 
-    /// Tells the server that this process lives. There is no answer.
+    /// Sends a heartbeat to the server. It has no answer.
     pub fn heartbeat(&mut self) {
         if let State::Ready { index } = self.state {
             let message = frame::finish(frame::start(index), Tag::Heartbeat);
@@ -312,31 +310,31 @@ impl Client {
         }
     }
 
-    /// Ends the connection without a word, as a tool may do at any time.
+    /// Ends the connection without a finalize, as a tool may do at any time.
     pub fn close(&mut self) {
         self.end(Event::Lost { why: Lost::Left });
     }
 
-    /// Ends the connection because of what the server did.
+    /// Ends the connection because of an error of the server.
     pub(crate) fn lose(&mut self, why: Lost) {
         self.end(Event::Lost { why });
     }
 
-    /// Forgets a request: it is not answered any more.
+    /// Drops an outstanding request: it gets no answer event.
     pub(crate) fn forget(&mut self, ticket: Ticket) {
         if let Some(tag) = self.tags.get(&ticket) {
             self.take(*tag);
         }
     }
 
-    /// A ticket for something that is answered without the server.
+    /// Returns a new ticket, for a request that is answered without the server.
     pub(crate) fn ticket(&mut self) -> Ticket {
         let ticket = self.next_ticket;
         self.next_ticket.0 += 1;
         ticket
     }
 
-    /// A tag that no outstanding request has.
+    /// Returns a tag that no outstanding request has.
     fn tag(&mut self) -> u32 {
         loop {
             self.last_tag = if self.last_tag == LAST_TAG {
@@ -344,7 +342,7 @@ impl Client {
             } else {
                 self.last_tag + 1
             };
-            // There are far more tags than requests can be outstanding.
+            // There are far more tags than outstanding requests.
             if !self.outstanding.contains_key(&self.last_tag) {
                 return self.last_tag;
             }
@@ -454,7 +452,7 @@ impl Client {
     fn answer(&mut self, request: &Outstanding, frame: &Frame) {
         let ticket = request.ticket;
         let answer = if frame.payload.is_empty() {
-            // That is how servers say that whoever could answer is gone.
+            // Servers send an empty answer when the process that could have answered is gone.
             Answer::Status(Status::UNREACH)
         } else {
             self.decode(request.shape, &frame.payload)
@@ -472,8 +470,8 @@ impl Client {
         }
     }
 
-    /// Reads an answer. That of a group has a form that depends on the server's version, which may not be known: it is
-    /// the first form that gives the same bytes when it is written again.
+    /// Decodes an answer. The layout of a group's answer depends on the server's version, which may be unknown. The first layout
+    /// that encodes to the same bytes again is taken.
     fn decode(&self, shape: Shape, payload: &[u8]) -> Result<Answer, Error> {
         let format = self.config.format();
         let Shape::Group(likely) = shape else {

@@ -1,21 +1,20 @@
-//! Process management interfaces: what the processes of a parallel program, and the tools that watch them, say to the
-//! one who launched them.
+//! PMIx and PMI: the protocols between a launcher, the processes of a parallel program, and the tools that observe them.
 //!
-//! This is an implementation of PMIx, wire-compatible with OpenPMIx 3 to 6, and of PMI-1. It is without I/O: a host
-//! brings the bytes of its connections and the time, and carries out what comes back, so that it runs in any event
-//! loop, in a simulator, and under a fuzzer. Layers on the way in, each a function of its own:
+//! This is an implementation of PMIx, wire-compatible with OpenPMIx 3 to 6, and of PMI-1 and PMI-2. It does no I/O: a host passes
+//! in the received bytes and the time, and carries out the outputs. It therefore runs in any event loop, in a simulator, and
+//! under a fuzzer. Received bytes pass through these layers, each a function of its own:
 //!
-//! | layer | module | from | to |
+//! | layer | module | input | output |
 //! |---|---|---|---|
 //! | frame | [`frame`] | bytes | a tag and a payload |
-//! | handshake | [`handshake`] | the first message | who the peer is and how it writes |
-//! | message | [`message`] | a payload | a request, an answer, a push |
-//! | values | [`codec`], [`value`] | | |
+//! | handshake | [`handshake`] | the first message | the identity of the peer and its format |
+//! | message | [`message`] | a payload | a request, an answer or a push |
+//! | values | [`codec`], [`value`] | bytes in a message | a value |
 //!
-//! Sources: the PMIx Standard for what things mean, `docs/formats/pmix.md` for how they look.
+//! Sources: the PMIx Standard for the semantics, `docs/formats/pmix.md` for the wire format.
 //!
-//! **Architecture invariant:** no sockets, no processes, no clock, and no knowledge of our overlay or of how ranks
-//! are placed. Whoever has a stream of bytes can use it.
+//! **Architecture invariant:** no sockets, no processes, no clock, and no knowledge of our overlay or of the placement of ranks.
+//! Any program with a byte stream can use this crate.
 
 mod bound;
 pub mod client;

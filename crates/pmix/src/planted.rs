@@ -1,31 +1,31 @@
 //! Bugs of the server that a test switches on, to show that the simulator finds them.
 //!
-//! `dvm` has the list of those that the simulator finds; `tests/nodes/planted.rs` finds those that need several nodes. Without
-//! the feature `planted`, which no release has, `is` is the constant `false` and nothing of this is compiled into anything.
+//! The simulator finds those that `dvm` lists; `tests/nodes/planted.rs` finds those that need several nodes. Without the feature
+//! `planted`, which no release has, `is` is the constant `false` and the compiler removes every planted bug.
 
-/// A mistake that somebody could make.
+/// A plausible mistake in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A fence is over when all but one are in it.
+    /// A fence completes while one participant is still missing.
     FenceOneEarly,
-    /// A get is answered with what rank 0 has put.
+    /// A get is answered with the data that rank 0 put.
     GetOfAnother,
     EventTwice,
-    /// Nobody is told of a process that has broken contact.
+    /// No process gets an event about a process whose connection broke and that did not come back.
     SilenceNotTold,
-    /// A fence is over when all on the node have come.
+    /// A fence completes as soon as all participants on this node have called.
     FenceStaysHere,
-    /// The share of the last node is not handed on.
+    /// The share of the last node is missing from the result of a gather.
     ShareForgotten,
-    /// Other nodes get what is for processes of the node alone.
+    /// Other nodes get data that was put for processes on the same node only.
     LocalDataLeavesTheNode,
-    /// A group over several nodes has another number on each.
+    /// A group over several nodes gets a different context id on each node.
     ContextOfEachNode,
-    /// Nobody on another node is told that members have gone.
+    /// Other nodes are not informed that members of a collective have gone.
     GoneNotTold,
-    /// An event that another node has told of is told on.
+    /// An event that came from another node is sent to the other nodes again.
     EventEchoes,
-    /// A node that asks about a process is not told of its death.
+    /// A node with an outstanding get for a process is not informed of the death of that process.
     DeathNotTold,
 }
 
@@ -41,7 +41,7 @@ mod switched {
 
     /// Runs `act` on this thread with one bug switched on.
     pub fn with<T>(bug: Bug, act: impl FnOnce() -> T) -> T {
-        /// Switches it off, also when a test fails.
+        /// Restores the previous bug on drop, also when a test panics.
         struct Before(Option<Bug>);
 
         impl Drop for Before {
@@ -54,7 +54,7 @@ mod switched {
         act()
     }
 
-    /// Whether a bug is switched on.
+    /// Returns true if a bug is switched on.
     pub(crate) fn is(bug: Bug) -> bool {
         ON.get() == Some(bug)
     }
@@ -65,7 +65,7 @@ pub(crate) use switched::is;
 #[cfg(feature = "planted")]
 pub use switched::with;
 
-/// Whether a bug is switched on: never.
+/// Returns true if a bug is switched on: here never.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
 pub(crate) const fn is(_: Bug) -> bool {

@@ -1,4 +1,4 @@
-//! What servers answer, and how it is written.
+//! The answers of servers and their encoding.
 
 use base::Rank;
 
@@ -8,25 +8,25 @@ use crate::pmi::{
     wire::{Form, Message, one_line},
 };
 
-/// The size of a universe that nobody knows.
+/// Value on the wire for an unknown universe size.
 const UNKNOWN: i64 = -1;
 
-/// What a server answers.
+/// Answer of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Init {
         version: u32,
         subversion: u32,
     },
-    /// PMI-2.
+    /// PMI-2: answer to `fullinit`.
     FullInit {
         rank: Rank,
         size: u32,
         appnum: u32,
-        /// The job that has spawned this one.
+        /// The name of the job that spawned this one, if any.
         spawner: Option<String>,
     },
-    /// The longest name, key and value, in bytes.
+    /// Longest name of a key-value space, key and value, in bytes.
     Maxes {
         kvs_name: usize,
         key: usize,
@@ -36,22 +36,22 @@ pub enum Answer {
     KvsName(String),
     UniverseSize(Option<u32>),
     Put,
-    /// Absent: there is no such key. In PMI-1 that is a refusal.
+    /// `None` if there is no such key; PMI-1 encodes that as a refusal.
     Get {
         value: Option<String>,
     },
-    /// PMI-2.
+    /// PMI-2: the value of an attribute of the job, `None` if there is none.
     JobAttribute {
         value: Option<String>,
     },
-    /// PMI-2.
+    /// PMI-2: the attribute was stored.
     PutNodeAttribute,
-    /// PMI-2.
+    /// PMI-2: the value of an attribute of the node, `None` if there is none.
     NodeAttribute {
         value: Option<String>,
     },
     Barrier {
-        /// The tag of the group, 0 where there was none.
+        /// The tag of the group, 0 if the barrier had none.
         tag: u32,
     },
     Finalize,
@@ -61,12 +61,12 @@ pub enum Answer {
         port: String,
     },
     Spawned {
-        /// The name of the new job; PMI-1 does not say it.
+        /// The name of the new job; `None` in PMI-1, which does not send it.
         job: Option<String>,
     },
-    /// PMI-2.
+    /// PMI-2: the job was disconnected.
     Disconnected,
-    /// The request was understood and not done: the answer to it with a non-zero `rc`.
+    /// The request was understood but not carried out: an answer with a non-zero `rc`.
     Refused {
         kind: Kind,
         rc: i32,
@@ -75,14 +75,14 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// What every server of ours says to `get_maxes`.
+    /// The answer of all our servers to `get_maxes`.
     pub(crate) const MAXES: Self = Self::Maxes {
         kvs_name: MAX_KVS_NAME,
         key: MAX_KEY,
         value: MAX_VALUE,
     };
 
-    /// A refusal with `rc=1` and its reason in one word.
+    /// Creates a refusal with `rc=1` and its reason in one word.
     pub(crate) fn refused(kind: Kind, reason: impl ToString) -> Self {
         Self::Refused {
             kind,
@@ -91,7 +91,7 @@ impl Answer {
         }
     }
 
-    /// To which kind of request this is an answer.
+    /// Returns the kind of request that this answers.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -117,7 +117,7 @@ impl Answer {
         }
     }
 
-    /// The command that this answer is, to the thread of the client that has named itself so.
+    /// Encodes the answer as a command, addressed to a thread of the client if it has named one.
     #[must_use]
     pub fn message(&self, dialect: Dialect, thread: Option<&str>) -> Message {
         let kind = self.kind();
@@ -130,7 +130,7 @@ impl Answer {
         if let Self::Refused { rc, reason, .. } = self {
             let message = message.with("rc", rc);
             return match kind {
-                // MPICH reads the version from a refused init too.
+                // MPICH reads the version even from a refused init.
                 Kind::Init => with_version(message, dialect.version()),
                 _ => message.with(reason_key(form, kind), one_line(reason)),
             };
@@ -182,7 +182,7 @@ impl Answer {
                     .with_some("value", value.as_ref())
             }
             Self::Barrier { tag } if form == Form::Line => message.with("tag", tag),
-            // MPICH's client reads the first of the two, Slurm's the second.
+            // MPICH's client reads `port`, Slurm's reads `value`.
             Self::Lookup { port } => message
                 .with("port", port)
                 .with_some("value", (form == Form::Counted).then_some(port)),
@@ -201,11 +201,11 @@ impl Answer {
         }
     }
 
-    /// The answer that a command is.
+    /// Decodes an answer from a command.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for an unknown command, `Malformed` when a field is missing or not what it should be.
+    /// `Unsupported` for an unknown command, `Malformed` when a field is missing or invalid.
     pub fn decode(message: &Message) -> Result<Self, Error> {
         let unsupported = || Error::Unsupported {
             what: shorten(message.name()),
@@ -290,7 +290,7 @@ impl Answer {
     }
 }
 
-/// The refusal of a command that nobody knows: its answer is called as most are.
+/// Creates the refusal of an unknown command. It is named like most answers are.
 pub(crate) fn unknown(request: &Message) -> Message {
     let name = request.name();
     match request.form() {
@@ -310,7 +310,7 @@ fn with_version(message: Message, (version, subversion): (u32, u32)) -> Message 
         .with("pmi_subversion", subversion)
 }
 
-/// What the reason of a refusal is called.
+/// Returns the key for the reason of a refusal.
 const fn reason_key(form: Form, kind: Kind) -> &'static str {
     match (form, kind) {
         (Form::Counted, _) | (_, Kind::Spawn) => "errmsg",
@@ -318,7 +318,7 @@ const fn reason_key(form: Form, kind: Kind) -> &'static str {
     }
 }
 
-/// What the name of a job is called.
+/// Returns the key for the name of a job.
 const fn job_key(form: Form) -> &'static str {
     match form {
         Form::Counted => "jobid",
@@ -326,8 +326,8 @@ const fn job_key(form: Form) -> &'static str {
     }
 }
 
-/// Whether `text` can be one field of a dialect within `bound`: in PMI-1 that is one line, no space at its ends, and no word
-/// that looks like a field.
+/// Checks that `text` fits into one field of a dialect and within `bound`. In PMI-1 it must be one line, without spaces at its
+/// ends and without a word that looks like a field.
 pub(crate) fn check_field(dialect: Dialect, text: &str, bound: Bound) -> Result<(), Error> {
     bound.check(text.len())?;
     let form = match dialect {

@@ -1,5 +1,4 @@
-//! What a node cannot answer alone, and how the same is asked in PMIx: a name that was published by PMI is found by PMIx,
-//! and the other way round.
+//! Requests that a node cannot answer alone, expressed in PMIx, so that PMI and PMIx ranks share one set of published names.
 
 use std::ffi::{CStr, CString};
 
@@ -13,10 +12,10 @@ use crate::{
     value::{App, Info, Key, Status, Value},
 };
 
-/// Beginning of the names that PMIx has for itself: as services they would be directives.
+/// Prefix of names reserved by PMIx: as names of services they would be taken for directives.
 const RESERVED: &str = "pmix.";
 
-/// What a rank asks of the controller.
+/// A rank's request to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     Publish { service: String, port: String },
@@ -25,26 +24,26 @@ pub enum Ask {
     Spawn(Spawn),
 }
 
-/// What the controller answers.
+/// The controller's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It was published, or is published no more.
+    /// The service was published or unpublished.
     Done,
-    /// It was found.
+    /// The port of the service that was looked up.
     Port(String),
     /// The name of the job that was started.
     Job(String),
-    /// Why it was not done, in one word.
+    /// Reason for a refusal, in one word.
     Refused(&'static str),
 }
 
-/// Why a question cannot be asked in PMIx, in one word.
+/// Reason why a request cannot be expressed in PMIx, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotAsked(pub &'static str);
 
 impl Ask {
-    /// The kind of request that it is.
+    /// Returns the kind of the request.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -55,7 +54,7 @@ impl Ask {
         }
     }
 
-    /// The same question in PMIx, as bytes of the fourth format.
+    /// Encodes the request as a PMIx message in [`Format::V4`].
     ///
     /// # Errors
     ///
@@ -66,13 +65,14 @@ impl Ask {
         Ok(writer.into_bytes().into())
     }
 
-    /// The same question in PMIx.
+    /// Converts the request to PMIx.
     ///
-    /// A spawn says by [`keys::PMI_PREPUT`] that its ranks were spawned by PMI, and what their key-value space begins with.
+    /// A spawn has the directive [`keys::PMI_PREPUT`]: it marks its ranks as spawned by PMI, and contains the initial entries of
+    /// their key-value space.
     ///
     /// # Errors
     ///
-    /// A name is no name in PMIx.
+    /// A name or value is not valid in PMIx.
     pub fn to_pmix(&self) -> Result<PmixRequest, NotAsked> {
         Ok(match self {
             Self::Publish { service, port } => PmixRequest::Publish {
@@ -104,7 +104,7 @@ impl Ask {
 }
 
 impl Reply {
-    /// What an answer in PMIx, as bytes of the fourth format, means for the kind of request that was asked.
+    /// Decodes a PMIx answer in [`Format::V4`] to a request of this kind.
     #[must_use]
     pub fn decode(kind: Kind, answer: &[u8]) -> Self {
         let command = match kind {
@@ -120,7 +120,7 @@ impl Reply {
             })
     }
 
-    /// What an answer in PMIx means for the kind of request that was asked.
+    /// Converts a PMIx answer to a request of this kind.
     #[must_use]
     pub fn from_pmix(kind: Kind, answer: PmixAnswer) -> Self {
         match (kind, answer) {
@@ -150,7 +150,7 @@ impl Reply {
         }
     }
 
-    /// The answer to a request of this kind.
+    /// Converts the reply to the answer to a request of this kind.
     pub(super) fn answer(self, kind: Kind) -> Answer {
         match (kind, self) {
             (Kind::Publish, Self::Done) => Answer::Published,
@@ -163,7 +163,7 @@ impl Reply {
     }
 }
 
-/// Why something was not done, in one word that a user may read in the error of an MPI library.
+/// Returns the reason for a refusal in one word, which a user may read in an error of an MPI library.
 const fn reason(kind: Kind, status: Status) -> &'static str {
     match (kind, status) {
         (Kind::Unpublish | Kind::Lookup, Status::NOT_FOUND) => "service_not_found",
@@ -205,8 +205,7 @@ fn named(name: &CStr, value: Value) -> Result<Info, NotAsked> {
     Ok(Info::new(key, value))
 }
 
-/// One program. Of what its caller says beside that, MPI names `wdir`, `path`, `host` and others; what is not known is
-/// ignored, as MPI wants it.
+/// Converts one program. MPI defines the info keys `wdir`, `path`, `host` and others; unknown keys are ignored, as MPI requires.
 fn app(app: &SpawnApp) -> Result<App, NotAsked> {
     let text = |text: &String| CString::new(text.as_str()).ok();
     let mut infos = Vec::new();

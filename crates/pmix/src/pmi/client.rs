@@ -1,4 +1,4 @@
-//! The side of a rank, for programs of ours and for tests of the server.
+//! The rank's side of PMI, for our own programs and for tests of the server.
 
 use crate::pmi::{
     Answer, Dialect, Error, Kind, Request,
@@ -6,7 +6,7 @@ use crate::pmi::{
     wire::{Framer, Message},
 };
 
-/// One rank's side of a connection: one request at a time, and the answer to it.
+/// The rank's side of a connection: one request at a time, then its answer.
 ///
 /// ```
 /// # use pmix::pmi::{Answer, Client, Dialect, Request};
@@ -25,16 +25,16 @@ pub struct Client {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing is outstanding.
+    /// No request is outstanding.
     Idle,
-    /// The answer to this kind of request has not come.
+    /// A request of this kind is outstanding.
     Waiting(Kind),
-    /// Finalized, aborted, or the server misbehaved.
+    /// The client has finalized or aborted, or the server misbehaved.
     Ended,
 }
 
 impl Client {
-    /// A client that has said nothing yet.
+    /// Creates a client that has sent nothing yet.
     #[must_use]
     pub fn new(dialect: Dialect) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl Client {
         }
     }
 
-    /// The request that every connection starts with. In PMI-2 a [`Request::FullInit`] follows.
+    /// Returns the bytes of the first request of every connection. In PMI-2 a [`Request::FullInit`] follows.
     ///
     /// # Errors
     ///
@@ -53,11 +53,11 @@ impl Client {
         self.request(&Self::first(self.dialect))
     }
 
-    /// The request that every connection starts with.
+    /// Returns the first request of every connection.
     #[must_use]
     pub const fn first(dialect: Dialect) -> Request {
         let (version, subversion) = match dialect {
-            // What every client of PMI-1 says, whatever it can: the server says which minor version there is.
+            // Every client of PMI-1 announces 1.1, whatever it supports: the server's answer has the minor version that applies.
             Dialect::One => (1, 1),
             Dialect::Two => dialect.version(),
         };
@@ -67,17 +67,22 @@ impl Client {
         }
     }
 
-    /// The bytes to send for `request`.
+    /// Returns the bytes to send for `request`.
     ///
     /// # Errors
     ///
-    /// `Malformed` or `Limit` when the request cannot be written, `Unsupported` when the dialect does not have it; nothing
-    /// has changed then. `PeerMisbehaved` when it is the caller who misbehaves: the answer to the request before is outstanding, or the connection has ended.
+    /// `Malformed` or `Limit` when the request cannot be encoded, `Unsupported` when the dialect does not have it; the state is
+    /// unchanged then. `PeerMisbehaved` when the caller breaks the order: a request is still outstanding, or the connection has
+    /// ended.
     pub fn request(&mut self, request: &Request) -> Result<Vec<u8>, Error> {
         self.requests(std::slice::from_ref(request))
     }
 
-    /// The bytes to send for several requests that have one answer: the parts of a spawn.
+    /// Returns the bytes to send for several requests that have one answer: the parts of a spawn.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::request`].
     ///
     /// # Errors
     ///
@@ -112,12 +117,11 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Takes bytes of the server, and gives the answer as soon as it is complete.
+    /// Processes received bytes, and returns the answer once it is complete.
     ///
     /// # Errors
     ///
-    /// The server does not speak the protocol, or answers something else than was asked. The connection is of no use
-    /// after that.
+    /// The server breaks the protocol, or its answer does not match the request. The connection is unusable afterwards.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Option<Answer>, Error> {
         self.framer.push(bytes);
         let answer = self

@@ -1,17 +1,17 @@
-//! What a rank must find in its environment, and how MPICH is told who shares a node.
+//! The environment of a rank, and the mapping of ranks to nodes for MPICH.
 
 use base::{NodeId, Rank};
 
 use crate::pmi::MAX_VALUE;
 
-/// What the ranks of a job that was spawned by PMI find as well: by this MPICH asks for the address of the spawner.
+/// Additional variable for ranks of a job that was spawned by PMI: it makes MPICH ask for the address of the spawner.
 pub const SPAWNED: (&str, &str) = ("PMI_SPAWNED", "1");
 
-/// The variables that a rank must find, in the order of their names. The rank's end of the connection is the open
-/// descriptor `fd`; `local_rank` counts the ranks of its node, of which there are `local_size`.
+/// Returns the variables that a rank needs, sorted by name. The rank's end of the connection is the open descriptor `fd`.
+/// `local_rank` counts the ranks of its node, of which there are `local_size`.
 ///
-/// Only `PMI_FD`, `PMI_RANK` and `PMI_SIZE` are necessary for MPICH 5, and [`SPAWNED`] for what it spawns. The others are
-/// what Hydra gives and what scripts read.
+/// MPICH 5 needs only `PMI_FD`, `PMI_RANK` and `PMI_SIZE`, and [`SPAWNED`] for spawned jobs. Hydra sets the others too, and
+/// scripts read them.
 #[must_use]
 pub fn environment(
     rank: Rank,
@@ -31,11 +31,11 @@ pub fn environment(
     ]
 }
 
-/// The value of `PMI_process_mapping` for ranks on these nodes, the first item being the node of rank 0:
-/// `(vector,(first node,nodes,ranks per node),...)`.
+/// Returns the value of `PMI_process_mapping`, in the form `(vector,(first node,nodes,ranks per node),...)`. `nodes` lists the
+/// node of each rank, starting with rank 0.
 ///
-/// `None` when the text would be longer than a value may be. The key is then left out, and MPICH finds out by itself
-/// who shares a node, with one more put and barrier.
+/// `None` when the text would be longer than a value may be. The key is then left out, and MPICH itself finds out which ranks
+/// share a node, with one more put and barrier.
 #[must_use]
 pub fn process_mapping(nodes: impl IntoIterator<Item = NodeId>) -> Option<String> {
     struct Block {
@@ -43,7 +43,7 @@ pub fn process_mapping(nodes: impl IntoIterator<Item = NodeId>) -> Option<String
         nodes: u32,
         ranks: u32,
     }
-    /// Joins the block with the one before it when they are neighbours of the same height.
+    /// Appends a block, or extends the last one if its nodes are adjacent and have as many ranks each.
     fn push(blocks: &mut Vec<Block>, node: u32, ranks: u32) {
         match blocks.last_mut() {
             Some(last)

@@ -1,22 +1,22 @@
-//! What can be wrong with a peer.
+//! Errors that a peer can cause.
 
 use std::fmt;
 
-/// Why a peer's bytes were not accepted. The taxonomy is rustls': it says whose fault it is and what would help.
+/// Reason why a peer's bytes were rejected. The classification follows rustls: by the side at fault and by the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The bytes are not a message of the protocol at all.
+    /// The bytes are not a message of the protocol.
     #[error("malformed message: {0}")]
     Malformed(Malformed),
-    /// The bytes are a message, but not one that may come now.
+    /// The message is valid but not allowed in this state.
     #[error("peer misbehaved: expected {expected}, got `{got}`")]
     PeerMisbehaved {
-        /// What would have been right in this state.
+        /// What is allowed in this state.
         expected: &'static str,
-        /// What came, shortened to [`GOT_MAX`] bytes.
+        /// What was received, shortened to [`GOT_MAX`] bytes.
         got: String,
     },
-    /// Both sides are right, but they speak different versions.
+    /// Both sides are correct, but speak different versions.
     #[error("peer speaks PMI version {theirs}, this side speaks version {ours}")]
     PeerIncompatible {
         /// The major version of this side.
@@ -33,15 +33,15 @@ pub enum Error {
     /// A length or count above its bound.
     #[error("{which} exceeds its bound: {value} is more than {}", which.limit())]
     Limit {
-        /// Which bound it is.
+        /// The bound that was exceeded.
         which: Bound,
-        /// The value that was refused.
+        /// The rejected value.
         value: usize,
     },
 }
 
 impl Error {
-    /// What is wrong, in one word for the peer: MPICH's own server speaks so, and MPICH 4.0 gives up at a space.
+    /// Returns the error in one word for the peer. MPICH's own server does so too, and MPICH 4.0 fails at a space.
     pub(crate) fn word(&self) -> String {
         match self {
             Self::Malformed(Malformed::Missing(field)) => format!("missing_argument_{field}"),
@@ -60,7 +60,7 @@ impl Error {
     }
 }
 
-/// What is malformed.
+/// Kind of malformed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The command is not UTF-8 text, or has a NUL.
@@ -71,15 +71,15 @@ pub enum Malformed {
     NoKey,
     /// A field that the command needs is missing.
     Missing(&'static str),
-    /// A field that must be a number is none, or is out of range.
+    /// A field that must be a number is not one, or is out of range.
     NotANumber(&'static str),
     /// A field that must be `TRUE` or `FALSE` is neither.
     NotABoolean(&'static str),
-    /// So many of these were announced, and not so many came.
+    /// The announced number of these items differs from the number received.
     WrongCount(&'static str),
-    /// The six characters before a command are not its length.
+    /// The six characters before a command are not a valid length.
     NoCount,
-    /// A name or value that cannot be written as a field of a line, because it contains a separator.
+    /// A name or value contains a separator and cannot be encoded as a field.
     NotRepresentable,
 }
 
@@ -105,16 +105,16 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// The lengths and counts that are bounded.
+/// A length or count that has a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Bytes of a command of one line, its end included.
+    /// Bytes of a command of one line, line feed included.
     Command,
-    /// Bytes of a command of several lines, their ends included.
+    /// Bytes of a command of several lines, line feeds included.
     Multi,
     /// Bytes of a counted command, without its count.
     Counted,
-    /// Fields of a command.
+    /// Number of fields in a command.
     Fields,
     /// Bytes of the name of a key-value space.
     KvsName,
@@ -122,22 +122,22 @@ pub enum Bound {
     Key,
     /// Bytes of a value.
     Value,
-    /// Entries of a job's key-value space.
+    /// Number of entries in a job's key-value space.
     Entries,
-    /// Bytes of answers that a client has caused and not taken.
+    /// Bytes of answers that a client has requested and not read.
     Queued,
     /// Bytes of the name of a service.
     Service,
-    /// Bytes of the mark by which a thread of a client finds the answer to its request.
+    /// Bytes of the thread id by which a client matches an answer with the thread that waits.
     Thread,
-    /// Programs of one spawn.
+    /// Number of programs in one spawn.
     Apps,
-    /// Requests of one client that wait for somebody else.
+    /// Number of unanswered requests of one client.
     Waiting,
 }
 
 impl Bound {
-    /// The largest value that is accepted.
+    /// Returns the largest accepted value.
     #[must_use]
     pub const fn limit(self) -> usize {
         use crate::pmi;
@@ -158,7 +158,7 @@ impl Bound {
         }
     }
 
-    /// What is too much, in one word.
+    /// Returns the error word for a value above this bound.
     const fn word(self) -> &'static str {
         match self {
             Self::Command | Self::Multi | Self::Counted => "command_too_long",
@@ -174,7 +174,7 @@ impl Bound {
         }
     }
 
-    /// An error when `value` is above the bound.
+    /// Returns an error when `value` is above the bound.
     pub(crate) fn check(self, value: usize) -> Result<(), Error> {
         if value > self.limit() {
             Err(Error::Limit { which: self, value })
@@ -202,10 +202,10 @@ impl fmt::Display for Bound {
     }
 }
 
-/// How many bytes of a peer's text an error repeats: enough to recognise it, too few to fill a log.
+/// Most bytes of a peer's text in an error: enough to recognize it, too few to fill a log.
 pub const GOT_MAX: usize = 80;
 
-/// `text`, cut at a character boundary so that it fits into an error.
+/// Returns `text` cut at a character boundary, to fit into an error.
 pub(crate) fn shorten(text: &str) -> String {
     if text.len() <= GOT_MAX {
         return text.to_owned();

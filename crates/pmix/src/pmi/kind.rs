@@ -1,11 +1,11 @@
-//! The two dialects, the kinds of request, and the commands by which each is asked and answered.
+//! The two dialects, the kinds of request, and the commands for each kind of request and its answer.
 
 use crate::pmi::{
     SUBVERSION, VERSION,
     wire::{Form, Message},
 };
 
-/// The two protocols: which of them a connection speaks is settled by its first line.
+/// One of the two protocols. The first line of a connection determines which one it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dialect {
     /// PMI-1, version 1.
@@ -15,10 +15,10 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// Both.
+    /// Both dialects.
     pub const ALL: [Self; 2] = [Self::One, Self::Two];
 
-    /// The major and the minor version of it that this side speaks.
+    /// Returns the major and minor version of the dialect that this side speaks.
     #[must_use]
     pub const fn version(self) -> (u32, u32) {
         match self {
@@ -27,7 +27,7 @@ impl Dialect {
         }
     }
 
-    /// The dialect in which a command is written.
+    /// Returns the dialect that uses an encoding.
     const fn of(form: Form) -> Self {
         match form {
             Form::Line | Form::Multi => Self::One,
@@ -36,7 +36,7 @@ impl Dialect {
     }
 }
 
-/// The kinds of request.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Init,
@@ -61,8 +61,8 @@ pub enum Kind {
     Disconnect,
 }
 
-/// Every kind with the command that asks and the one that answers in PMI-1, and the command that asks in PMI-2. Empty:
-/// there is none. In PMI-2 the answer has the name of the request and `-response`. An abort has no answer.
+/// Table of kinds, each with its request in PMI-1, its answer in PMI-1, and its request in PMI-2. An empty name means that there
+/// is none. In PMI-2 the answer is named like the request with `-response` appended. An abort has no answer.
 const KINDS: [(Kind, &str, &str, &str); 20] = [
     (Kind::Init, "init", "response_to_init", ""),
     (Kind::FullInit, "", "", "fullinit"),
@@ -114,7 +114,7 @@ impl Kind {
         })
     }
 
-    /// The name of the command that asks, empty where a dialect has none. The first command is the same in both.
+    /// Returns the command name of the request, empty if the dialect has none. The first command is the same in both dialects.
     #[must_use]
     pub fn request(self, dialect: Dialect) -> &'static str {
         let (request, _, counted) = self.row();
@@ -124,7 +124,7 @@ impl Kind {
         }
     }
 
-    /// The name of the command that answers, empty where there is none.
+    /// Returns the command name of the answer, empty if there is none.
     #[must_use]
     pub fn answer(self, dialect: Dialect) -> String {
         let (_, answer, counted) = self.row();
@@ -136,7 +136,7 @@ impl Kind {
         }
     }
 
-    /// The kind of request that a command is.
+    /// Returns the kind of request that a command is; `None` if it is not a request.
     #[must_use]
     pub fn asked_by(message: &Message) -> Option<Self> {
         let dialect = Dialect::of(message.form());
@@ -146,12 +146,12 @@ impl Kind {
         };
         let found = KINDS.iter().find(named).map(|(kind, ..)| *kind);
         found.filter(|kind| {
-            // What a dialect does not have has no name in it, and the first command is a line.
+            // A kind that the dialect lacks has an empty name, and `init` is always a line.
             !message.name().is_empty() && (dialect == Dialect::One || *kind != Self::Init)
         })
     }
 
-    /// The kind of request that a command answers.
+    /// Returns the kind of request that a command answers; `None` if it is not an answer.
     #[must_use]
     pub fn answered_by(message: &Message) -> Option<Self> {
         let dialect = Dialect::of(message.form());

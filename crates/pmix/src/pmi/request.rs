@@ -1,4 +1,4 @@
-//! What clients ask, and how it is written.
+//! The requests of clients and their encoding.
 
 use std::{borrow::Cow, fmt};
 
@@ -10,44 +10,44 @@ use crate::pmi::{
     wire::{Form, Message, one_line},
 };
 
-/// Whom an abort is to end.
+/// Scope of an abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     Job,
-    /// The caller alone, who will end by itself.
+    /// Only the caller, which exits by itself.
     Caller,
 }
 
-/// What a question for something that is not there yet gets.
+/// Behavior of a query for an attribute that does not exist yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfAbsent {
-    /// The answer that it is not there.
+    /// Answer immediately that it does not exist.
     Say,
-    /// The value when it comes.
+    /// Answer with the value once it exists.
     Wait,
 }
 
-/// Some ranks of a job that have a barrier of their own.
+/// Ranks of a job that have a barrier of their own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
     pub members: Members,
-    /// Tells barriers of the same members apart, which threads may be in at once. It is in the answer.
+    /// Distinguishes concurrent barriers of the same members by different threads. The answer repeats it.
     pub tag: u32,
 }
 
-/// Who is in a group.
+/// Members of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Members {
     /// Every rank of the job.
     World,
     /// The ranks of the job on the caller's node.
     Node,
-    /// These, in ascending order.
+    /// These ranks, in ascending order.
     Ranks(Vec<Rank>),
 }
 
 impl Group {
-    /// `WORLD`, `NODE` or ranks with commas; then, where there is one, a colon and the tag.
+    /// Parses `WORLD`, `NODE` or ranks separated by commas, optionally followed by a colon and the tag.
     fn parse(text: &str) -> Option<Self> {
         let (names, tag) = match text.split_once(':') {
             Some((names, tag)) => (names, tag.parse().ok()?),
@@ -84,52 +84,52 @@ impl fmt::Display for Group {
     }
 }
 
-/// What a client asks.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The first one on every connection; its version decides what the connection speaks from here on.
+    /// First request on every connection. Its version determines the dialect of the connection.
     Init {
         version: u32,
         subversion: u32,
     },
-    /// PMI-2: the first one after that. Who it is the client repeats, and nobody needs to know.
+    /// PMI-2: second request on every connection. It repeats the identity of the client, which is not decoded.
     FullInit,
     GetMaxes,
     GetAppnum,
     GetKvsName,
     GetUniverseSize,
-    /// Visible to every rank after the next barrier.
+    /// Stores a value, visible to every rank after the next barrier.
     Put {
-        /// Absent: the job's own.
+        /// Key-value space; `None` for the job's own.
         kvs: Option<String>,
         key: String,
         value: String,
     },
     Get {
-        /// Absent: the job's own.
+        /// Key-value space; `None` for the job's own.
         kvs: Option<String>,
         key: String,
     },
-    /// PMI-2: a fact of the job.
+    /// PMI-2: query for an attribute of the job.
     JobAttribute {
         key: String,
     },
-    /// PMI-2: visible at once, to the ranks of the node.
+    /// PMI-2: stores an attribute of the node, visible immediately to the ranks of the node.
     PutNodeAttribute {
         key: String,
         value: String,
     },
-    /// PMI-2.
+    /// PMI-2: query for an attribute of the node.
     NodeAttribute {
         key: String,
         absent: IfAbsent,
     },
     Barrier {
-        /// Absent: every rank of the job, in the barrier that has no tag.
+        /// `None` for the untagged barrier of every rank of the job.
         group: Option<Group>,
     },
     Finalize,
-    /// The job is to be ended with this exit code.
+    /// Request to end the job, or only the caller, with this exit code.
     Abort {
         code: i32,
         message: String,
@@ -145,20 +145,20 @@ pub enum Request {
     Lookup {
         service: String,
     },
-    /// One part of a spawn; it is answered after the last one.
+    /// One part of a spawn. The last part is answered.
     Spawn(Part),
-    /// PMI-2.
+    /// PMI-2: connect to another job. The server refuses it.
     Connect {
         job: String,
     },
-    /// PMI-2.
+    /// PMI-2: disconnect from another job. The server refuses it.
     Disconnect {
         job: String,
     },
 }
 
 impl Request {
-    /// Which kind of request it is.
+    /// Returns the kind of the request.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -185,12 +185,12 @@ impl Request {
         }
     }
 
-    /// The request that a command is.
+    /// Decodes a request from a command.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for an unknown command, `Malformed` when a field is missing or not what it should be, `Limit` for a
-    /// spawn of too many programs.
+    /// `Unsupported` for an unknown command, `Malformed` when a field is missing or invalid, `Limit` for a spawn of too many
+    /// programs.
     pub fn decode(message: &Message) -> Result<Self, Error> {
         let unsupported = || Error::Unsupported {
             what: shorten(message.name()),
@@ -242,7 +242,7 @@ impl Request {
             },
             Kind::Finalize => Self::Finalize,
             Kind::Abort => Self::Abort {
-                // Clients that only want to be ended say no code; 1 is what their own runtime would exit with.
+                // Clients that only want to be killed send no code; 1 is the exit code of their own runtime then.
                 code: message.number("exitcode").unwrap_or(1),
                 message: message
                     .field("message")
@@ -274,7 +274,7 @@ impl Request {
         })
     }
 
-    /// The command that this request is. A spawn of several programs is several commands in PMI-1: see [`Spawn::parts`].
+    /// Encodes the request as a command. In PMI-1 a spawn of several programs needs several commands: see [`Spawn::parts`].
     #[must_use]
     pub fn message(&self, dialect: Dialect) -> Message {
         let form = match (dialect, self.kind()) {
@@ -321,7 +321,7 @@ impl Request {
                 message
                     .with("exitcode", code)
                     .with_some("isworld", two.then_some(reach))
-                    // A counted field carries any text, a line only what fits into one.
+                    // A counted field can carry any text, a line field only a single line.
                     .with(
                         "message",
                         if two {
@@ -348,14 +348,14 @@ impl Request {
         }
     }
 
-    /// The requests that a spawn is: one for every program in PMI-1, one in PMI-2.
+    /// Returns the requests for a spawn: one per program in PMI-1, one in all in PMI-2.
     #[must_use]
     pub fn spawn(spawn: Spawn, dialect: Dialect) -> Vec<Self> {
         spawn.parts(dialect).into_iter().map(Self::Spawn).collect()
     }
 }
 
-/// What the name of a service is called.
+/// Returns the key for the name of a service.
 const fn service_key(form: Form) -> &'static str {
     match form {
         Form::Counted => "name",

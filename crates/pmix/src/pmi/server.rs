@@ -1,4 +1,4 @@
-//! The state machine of one node's ranks of one job. The table of states is in the documentation of the module above.
+//! The state machine for the ranks of one job on one node. The table of states is in the documentation of the parent module.
 
 mod barrier;
 mod clients;
@@ -22,140 +22,140 @@ use crate::pmi::{
     wire::Message,
 };
 
-/// The name of what `MPI_UNIVERSE_SIZE` says, where it is asked for by a name.
+/// Key under which clients ask for the value of `MPI_UNIVERSE_SIZE`.
 const UNIVERSE: &str = "universeSize";
 
-/// What the host knows before the first rank starts.
+/// Facts that the host knows before the first rank starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The ranks of this node.
     pub ranks: Vec<LocalRank>,
-    /// Ranks of the job, on all nodes.
+    /// Number of ranks in the job, on all nodes.
     pub size: u32,
-    /// How many procs could run, which is what `MPI_UNIVERSE_SIZE` says; absent where nobody has said it.
+    /// Number of procs that could run, reported as `MPI_UNIVERSE_SIZE`; `None` if unknown.
     pub universe: Option<u32>,
-    /// The name of the job's key-value space, the same on every node; in PMI-2 it is the name of the job.
+    /// The name of the job's key-value space, the same on every node. In PMI-2 it is the name of the job.
     pub kvs_name: String,
-    /// The value of `PMI_process_mapping`, see [`super::process_mapping`].
+    /// The value of `PMI_process_mapping`, see [`super::process_mapping`]; `None` leaves the key out.
     pub process_mapping: Option<String>,
-    /// Who has spawned the job by PMI, if somebody has.
+    /// The spawner and its data, if the job was spawned by PMI.
     pub spawned: Option<Spawned>,
 }
 
-/// What a job that was spawned begins with.
+/// Initial facts of a spawned job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spawned {
     /// The name of the spawner's key-value space.
     pub by: String,
-    /// What the spawner has put into the new one.
+    /// Entries that the spawner has put into the new key-value space.
     pub preput: Vec<(String, String)>,
 }
 
 /// One rank of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalRank {
-    /// Its position in the job.
+    /// The position of the rank in the job.
     pub rank: Rank,
-    /// Which app of the job it belongs to, 0-based.
+    /// 0-based index of the app that the rank belongs to.
     pub appnum: u32,
 }
 
-/// The number of a fence on this node, counted from 0. Every node completes the same fences in the same order.
+/// Number of a fence on this node, counted from 0. Every node completes the same fences in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FenceId(pub u64);
 
-/// The number of a question that the host answers.
+/// Number of a question to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// What happens to the server.
+/// Input to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input<'a> {
-    /// Bytes that a rank has sent. The host gives no more of a rank while bytes for that rank wait to be written:
-    /// that is how a client that does not read is kept from filling memory.
+    /// Bytes that a rank has sent. The host reads no more from a rank while output for that rank is unwritten. This backpressure
+    /// keeps a client that does not read from filling memory.
     Bytes { client: Rank, bytes: &'a [u8] },
-    /// A rank's connection ended or its process did, whichever the host sees first. The second one is ignored.
+    /// The rank's connection or its process has ended, whichever the host sees first. A second one is ignored.
     Closed { client: Rank },
-    /// The answer to [`Event::Fence`]: what the ranks of all nodes have put since the last fence.
+    /// Answer to [`Event::Fence`]: the values that the ranks of all nodes have put since the last fence.
     FenceDone {
         id: FenceId,
         puts: Vec<(String, String)>,
     },
-    /// The answer to [`Event::Group`]: what the members on all nodes have put.
+    /// Answer to [`Event::Group`]: the values that the members on all nodes have put.
     GroupDone {
         group: Group,
         puts: Vec<(String, String)>,
     },
-    /// No fence of this job can complete any more: every waiting rank and every later one gets an error. Barriers of
-    /// groups whose members are all there go on.
+    /// No fence of this job can complete any more: every waiting rank and every later one gets an error. Group barriers with all
+    /// members on this node and none lost continue.
     FenceFailed,
-    /// The answer to [`Event::Ask`].
+    /// Answer to [`Event::Ask`].
     Answered { ticket: Ticket, reply: Reply },
 }
 
-/// What the server wants done.
+/// Action for the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Bytes for a rank.
+    /// Send bytes to a rank.
     Send { client: Rank, bytes: Vec<u8> },
-    /// End a rank's connection, because of what it did. What comes from it afterwards is ignored.
+    /// Close the connection of a rank that misbehaved. Later bytes from it are ignored.
     Close { client: Rank, why: Error },
-    /// News for the host.
+    /// Report an event.
     Event(Event),
 }
 
-/// What the host must know.
+/// Event for the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A rank has said `init`, and `fullinit` in PMI-2: from now on its end without [`Event::Finalized`] is abnormal.
+    /// A rank has sent `init`, and in PMI-2 `fullinit`. From now on, an exit without [`Event::Finalized`] is abnormal.
     Initialized { client: Rank },
-    /// All ranks of this node that can come are in the barrier. `puts` is what they have put since the last one.
+    /// All participating ranks of this node are in the barrier. `puts` holds the values they have put since the last fence.
     Fence {
         id: FenceId,
         puts: Vec<(String, String)>,
     },
-    /// All members of the group that are here are in its barrier, and there are others elsewhere. `puts` is what ranks of
-    /// this node have put since the last fence.
+    /// All members on this node are in the group's barrier, and other members are on other nodes. `puts` holds the values that
+    /// ranks of this node have put since the last fence.
     Group {
         group: Group,
         puts: Vec<(String, String)>,
     },
-    /// `waiting` are in a barrier, and `lost` will never come. The host ends the job or answers
+    /// The ranks `waiting` are in a barrier that the ranks `lost` will never enter. The host ends the job or answers
     /// [`Input::FenceFailed`].
     FenceBroken { lost: Vec<Rank>, waiting: Vec<Rank> },
-    /// A rank asks for something that is not this node's alone. The host answers once, with [`Input::Answered`].
+    /// A rank asks for something beyond this node. The host answers once, with [`Input::Answered`].
     Ask {
         ticket: Ticket,
         client: Rank,
         ask: Ask,
     },
-    /// A rank wants the job ended with this exit code. It does not end by itself.
+    /// A rank asks to end the job with this exit code. The rank does not exit by itself.
     Abort {
         client: Rank,
         code: i32,
         message: String,
     },
-    /// A rank is done with PMI. It may run on.
+    /// A rank has finalized PMI. It may continue to run.
     Finalized { client: Rank },
     /// A rank's connection ended between `init` and `finalize`.
     Lost { client: Rank },
 }
 
-/// Where an answer goes: to a rank, and to one of its threads where it has named that.
+/// Destination of an answer: a rank, and one of its threads if the request named one.
 #[derive(Debug)]
 struct To {
     client: Rank,
     thread: Option<String>,
 }
 
-/// A question that the host has.
+/// Unanswered question to the host.
 #[derive(Debug)]
 struct Asked {
     to: To,
     kind: Kind,
 }
 
-/// PMI for one node's ranks of one job.
+/// PMI server for the ranks of one job on one node.
 #[derive(Debug)]
 pub struct Server {
     size: u32,
@@ -165,19 +165,19 @@ pub struct Server {
     clients: Clients,
     stored: Stored,
     barriers: Barriers,
-    /// Bounded by what each client may wait for.
+    /// Questions to the host by ticket. Bounded by `MAX_WAITING` per client.
     asked: BTreeMap<Ticket, Asked>,
     next_ticket: u64,
-    /// Bounded by `MAX_QUEUED` for every client, and by a few events for every input.
+    /// Bounded by `MAX_QUEUED` per client, and by a few events per input.
     outputs: VecDeque<Output>,
 }
 
 impl Server {
-    /// A server whose ranks have not connected yet.
+    /// Creates a server whose ranks have not connected yet.
     ///
     /// # Errors
     ///
-    /// `Limit` or `Malformed` when `kvs_name`, `process_mapping` or what was put before cannot be sent to a client.
+    /// `Limit` or `Malformed` when `kvs_name`, `process_mapping` or an entry of the spawner cannot be sent to a client.
     pub fn new(config: Config) -> Result<Self, Error> {
         check_field(Dialect::One, &config.kvs_name, Bound::KvsName)?;
         let mut stored = Stored::default();
@@ -213,7 +213,7 @@ impl Server {
         })
     }
 
-    /// Tells the server what happened. Drain [`Self::poll`] afterwards.
+    /// Processes one input. Drain [`Self::poll`] afterwards.
     pub fn handle(&mut self, input: Input<'_>) {
         match input {
             Input::Bytes { client, bytes } => self.bytes(client, bytes),
@@ -226,7 +226,7 @@ impl Server {
         self.advance_fence();
     }
 
-    /// The next thing to do, `None` when there is nothing until the next input.
+    /// Returns the next output, `None` if there is none before the next input.
     pub fn poll(&mut self) -> Option<Output> {
         let output = self.outputs.pop_front()?;
         if let Output::Send { client, bytes } = &output
@@ -237,12 +237,12 @@ impl Server {
         Some(output)
     }
 
-    /// The ranks that are in the current barrier of all: what to say when somebody asks why the job does not go on.
+    /// Returns the ranks in the current barrier of all ranks, to explain why a job makes no progress.
     pub fn waiting(&self) -> impl Iterator<Item = Rank> {
         self.clients.waiting.iter().copied()
     }
 
-    /// The ranks for which the current barrier waits, lost ones included.
+    /// Returns the ranks that are missing in the current barrier, including lost ones.
     pub fn missing(&self) -> impl Iterator<Item = Rank> {
         self.clients.among(&State::MISSING)
     }
@@ -256,7 +256,7 @@ impl Server {
                 return;
             };
             if matches!(client.state, State::Aborted | State::Left | State::Lost) {
-                // Nothing that such a rank sends is read again, and its bytes are not kept.
+                // Bytes of such a rank are dropped unread.
                 client.framer = crate::pmi::wire::Framer::default();
                 return;
             }
@@ -272,7 +272,7 @@ impl Server {
         }
     }
 
-    /// A command: what is wrong with it alone is answered, what is wrong with it now ends the connection.
+    /// Processes a command. An error in the command alone is answered; a command that is not allowed now ends the connection.
     fn take(&mut self, rank: Rank, message: &Message) -> Result<(), Error> {
         let Some(client) = self.clients.get_mut(rank) else {
             return Ok(());
@@ -286,7 +286,7 @@ impl Server {
             thread,
         };
         let Some(kind) = Kind::asked_by(message) else {
-            // Before both sides have agreed on anything there is nothing to know.
+            // Before `init` no dialect is agreed, so an unknown command cannot be answered.
             return if matches!(client.state, State::Initialized | State::InBarrier) {
                 self.send(rank, &unknown(message))
             } else {
@@ -320,13 +320,13 @@ impl Server {
         }
         match request {
             Ok(request) => self.transition(to, request),
-            // A first command that is wrong settles nothing that one could go on with.
+            // After a malformed `init` there is no agreed dialect to continue in.
             Err(error) if kind == Kind::Init => Err(error),
             Err(error) => self.refuse(to, kind, &error),
         }
     }
 
-    /// The one place where a request meets a state.
+    /// Applies a request to the state of its rank. All transitions caused by requests are here.
     fn transition(&mut self, to: To, request: Request) -> Result<(), Error> {
         let rank = to.client;
         let Some(client) = self.clients.get_mut(rank) else {
@@ -335,7 +335,7 @@ impl Server {
         let dialect = client.dialect;
         match (client.state, request) {
             (State::Connected, Request::Init { version, .. }) => self.agree_on(to, version),
-            // MPICH says it anew for every session that is opened after the last one was closed. What was agreed on stays.
+            // MPICH sends `init` again for every session that it opens after the last one was closed. The agreed version stays.
             (State::Initialized | State::InBarrier, Request::Init { version: again, .. })
                 if dialect == Dialect::One && again == dialect.version().0 =>
             {
@@ -427,14 +427,14 @@ impl Server {
         }
     }
 
-    /// The first request of a connection says which dialect it is in.
+    /// Chooses the dialect from the first request of a connection.
     fn agree_on(&mut self, to: To, version: u32) -> Result<(), Error> {
         let rank = to.client;
         let spoken = Dialect::ALL
             .into_iter()
             .find(|dialect| dialect.version().0 == version);
         let Some(dialect) = spoken else {
-            // The refusal tells the client which version would do, so that it can say so.
+            // The refusal contains the version of this side, so that the client can report it.
             self.answer(to, &Answer::refused(Kind::Init, "version"))?;
             return Err(Error::PeerIncompatible {
                 ours: Dialect::One.version().0,
@@ -465,7 +465,7 @@ impl Server {
             .push_back(Output::Event(Event::Initialized { client: rank }));
     }
 
-    /// The requests that change no state.
+    /// Answers the requests that change no state.
     fn question(&mut self, to: To, dialect: Dialect, request: Request) -> Result<(), Error> {
         let kind = request.kind();
         let answer = match request {
@@ -488,7 +488,7 @@ impl Server {
             Request::Get { key, .. } => Answer::Get {
                 value: self.job_attribute(&key).or_else(|| self.stored.get(&key)),
             },
-            // The launcher of this dialect is Slurm's, which answers the number of ranks.
+            // The usual launcher for this dialect is Slurm, which answers the number of ranks.
             Request::JobAttribute { key } if key == UNIVERSE => Answer::JobAttribute {
                 value: Some(self.universe.unwrap_or(self.size).to_string()),
             },
@@ -534,7 +534,7 @@ impl Server {
                 return self.ask(to, kind, Ask::Unpublish { service });
             }
             Request::Lookup { service } => return self.ask(to, kind, Ask::Lookup { service }),
-            // Neither of the servers that clients of PMI-2 know has these.
+            // The two servers that clients of PMI-2 know do not support these either.
             Request::Connect { .. } | Request::Disconnect { .. } => {
                 Answer::refused(kind, "not_supported")
             }
@@ -548,7 +548,7 @@ impl Server {
         self.answer(to, &answer)
     }
 
-    /// What every job knows of itself.
+    /// Returns an attribute that every job has.
     fn job_attribute(&self, key: &str) -> Option<String> {
         match key {
             UNIVERSE => self.universe.map(|size| size.to_string()),
@@ -557,7 +557,7 @@ impl Server {
         }
     }
 
-    /// Passes a question on.
+    /// Sends a question to the host.
     fn ask(&mut self, to: To, kind: Kind, ask: Ask) -> Result<(), Error> {
         if let Err(error) = self.begin_wait(to.client) {
             return self.refuse(to, kind, &error);
@@ -573,7 +573,7 @@ impl Server {
         Ok(())
     }
 
-    /// One more request of a client that somebody else answers.
+    /// Counts one more unanswered request of a client. `Limit` if it has too many.
     fn begin_wait(&mut self, rank: Rank) -> Result<(), Error> {
         if let Some(client) = self.clients.get_mut(rank) {
             Bound::Waiting.check(client.waiting + 1)?;
@@ -582,7 +582,7 @@ impl Server {
         Ok(())
     }
 
-    /// The answer to a request that has waited.
+    /// Answers a request that has waited.
     fn answer_late(&mut self, to: To, answer: &Answer) {
         let rank = to.client;
         if let Some(client) = self.clients.get_mut(rank) {
@@ -599,7 +599,7 @@ impl Server {
         }
     }
 
-    /// A rank is not served any more: what it waits for is not answered.
+    /// Drops all unanswered requests of a rank that is no longer served.
     fn gone(&mut self, rank: Rank) {
         self.stored.forget(rank);
         self.asked.retain(|_, asked| asked.to.client != rank);
@@ -624,13 +624,13 @@ impl Server {
         self.gone(rank);
     }
 
-    /// Ends a connection because of what came over it.
+    /// Ends a connection because of what the client sent.
     fn close(&mut self, rank: Rank, why: Error) {
         self.closed(rank);
         self.outputs.push_back(Output::Close { client: rank, why });
     }
 
-    /// Says what was wrong with a request.
+    /// Answers a request with a refusal that gives the error in one word. An abort has no answer.
     fn refuse(&mut self, to: To, kind: Kind, error: &Error) -> Result<(), Error> {
         if kind == Kind::Abort {
             return Ok(());
@@ -645,7 +645,7 @@ impl Server {
         let dialect = client.dialect;
         let thread = to.thread.as_deref();
         match self.send(to.client, &answer.message(dialect, thread)) {
-            // What was put in PMI-2 may be more than PMI-1 can say.
+            // A value put in PMI-2 may not be representable in PMI-1.
             Err(Error::Malformed(Malformed::NotRepresentable)) => {
                 let refusal = Answer::refused(answer.kind(), "value_not_representable");
                 self.send(to.client, &refusal.message(dialect, thread))
@@ -669,7 +669,7 @@ impl Server {
     }
 }
 
-/// Whether the ranks of a job can get what its spawner puts into its key-value space: they may speak PMI-1.
+/// Checks that the ranks of a job can get an entry of its spawner in PMI-1, which they may speak.
 fn check_preput(key: &str, value: &str) -> Result<(), Error> {
     check_field(Dialect::One, key, Bound::Key)
         .and_then(|()| check_field(Dialect::One, value, Bound::Value))

@@ -1,15 +1,15 @@
-//! What a rank wants to have started.
+//! The spawn request of a rank.
 
 use crate::pmi::{
     Bound, Dialect, Error, Malformed,
     wire::{Form, Message},
 };
 
-/// Programs that are to become one job.
+/// Programs to be started as one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spawn {
     pub apps: Vec<SpawnApp>,
-    /// What the key-value space of the new job begins with: MPICH puts the address of the spawner there.
+    /// Initial entries of the new job's key-value space: MPICH puts the address of the spawner there.
     pub preput: Vec<(String, String)>,
 }
 
@@ -20,22 +20,22 @@ pub struct SpawnApp {
     /// The arguments after the program's name.
     pub args: Vec<String>,
     pub count: u32,
-    /// What the caller of `MPI_Comm_spawn` has said beside that, such as `wdir`.
+    /// Info keys and values from the caller of `MPI_Comm_spawn`, such as `wdir`.
     pub infos: Vec<(String, String)>,
 }
 
-/// What one command says of a spawn: one program of it in PMI-1, all of it in PMI-2.
+/// Contents of one spawn command: one program in PMI-1, all programs in PMI-2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Programs of the whole spawn.
+    /// Number of programs in the whole spawn.
     pub total: u32,
-    /// The number of this part, counted from 1; the last one in PMI-2.
+    /// Number of this part, counted from 1. In PMI-2 it equals `total`.
     pub number: u32,
     pub spawn: Spawn,
 }
 
 impl Spawn {
-    /// As commands of this dialect have it.
+    /// Splits the spawn into the commands of a dialect.
     #[must_use]
     pub fn parts(self, dialect: Dialect) -> Vec<Part> {
         let total = u32::try_from(self.apps.len()).unwrap_or(u32::MAX);
@@ -92,7 +92,7 @@ impl Part {
             .fold(message, |message, (number, arg)| {
                 message.with(&format!("arg{number}"), arg)
             });
-        // The spawner says once what belongs to the whole.
+        // The spawner sends facts about the whole spawn only once, in the first part.
         let message = if self.number == 1 || !self.spawn.preput.is_empty() {
             let message = message.with("preput_num", self.spawn.preput.len());
             pairs(message, "preput_key_", "preput_val_", &self.spawn.preput)
@@ -134,7 +134,7 @@ fn pairs(message: Message, key: &str, value: &str, pairs: &[(String, String)]) -
         })
 }
 
-/// Things of which a command has said how many there are. They come in the order of their numbers.
+/// Items whose number a command announces. They arrive in the order of their numbers.
 #[derive(Default)]
 struct Counted {
     said: usize,
@@ -165,7 +165,7 @@ impl Counted {
     }
 }
 
-/// One program while its fields come.
+/// A program whose fields are still being read.
 #[derive(Default)]
 struct Draft {
     program: Option<String>,
@@ -191,16 +191,16 @@ fn number<T: std::str::FromStr>(field: &'static str, text: &str) -> Result<T, Er
         .map_err(|_| Error::Malformed(Malformed::NotANumber(field)))
 }
 
-/// What a key is without its number, if it ends with one.
+/// Returns a key without the number at its end; `None` if it has no number.
 fn numbered(key: &str) -> Option<&str> {
     let name = key.trim_end_matches(|c: char| c.is_ascii_digit());
     (name.len() < key.len()).then_some(name)
 }
 
-/// One part in PMI-1.
+/// Decodes one part in PMI-1.
 ///
-/// The arguments of a program may have line ends, and the client sends them as they are. So a line that is no field of a
-/// spawn goes on with the value before it.
+/// The arguments of a program may contain line feeds, which the client does not escape. Therefore a line that is not a field of a
+/// spawn continues the value before it.
 fn decode_lines(message: &Message) -> Result<Part, Error> {
     let mut draft = Draft::default();
     let mut preput = Counted::default();
@@ -282,7 +282,7 @@ fn decode_lines(message: &Message) -> Result<Part, Error> {
     })
 }
 
-/// The value that a line without a field of its own goes on with.
+/// The value that a line without a known key continues.
 #[derive(Clone, Copy)]
 enum Last {
     Program,
@@ -290,7 +290,7 @@ enum Last {
     Info,
 }
 
-/// A whole spawn in PMI-2.
+/// Decodes a whole spawn in PMI-2.
 fn decode_counted(message: &Message) -> Result<Part, Error> {
     const FIELDS: [&str; 4] = ["subcmd", "maxprocs", "argc", "infokeycount"];
     let total: u32 = message.number("ncmds")?;
@@ -339,7 +339,7 @@ fn decode_counted(message: &Message) -> Result<Part, Error> {
     })
 }
 
-/// How many parts a spawn has, and which of them this is.
+/// Returns the number of parts of a spawn and the number of this part; `None` in PMI-2 or if a number is invalid.
 fn place(message: &Message) -> Option<(u32, u32)> {
     match message.form() {
         Form::Counted => None,
@@ -350,16 +350,16 @@ fn place(message: &Message) -> Option<(u32, u32)> {
     }
 }
 
-/// A spawn whose parts come one after the other.
+/// A spawn whose parts are being received one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
     spawn: Spawn,
-    /// What was wrong with a part: said after the last one, so that the client is not told before it has ended.
+    /// The first error in a part. It is reported after the last part, when the client waits for the answer.
     wrong: Option<Error>,
     parts: u32,
 }
 
-/// How far a spawn has come with one more part.
+/// Result of adding a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Gathered {
     More,
@@ -368,14 +368,14 @@ pub(super) enum Gathered {
 }
 
 impl Gathering {
-    /// Takes the next part, or what is wrong with it.
+    /// Adds the next part, or the error in it.
     pub(super) fn add(&mut self, message: &Message, part: Result<Part, Error>) -> Gathered {
         self.parts += 1;
-        // A part whose place nobody knows is the last one: the client waits for an answer.
+        // A part without valid numbers is taken as the last one, because the client may wait for an answer.
         let last = place(message).is_none_or(|(total, number)| number >= total);
         match part {
             Ok(part) => {
-                // PMI-2 says all in one part.
+                // PMI-2 sends the whole spawn in one part.
                 let expected = if message.form() == Form::Counted {
                     part.total
                 } else {
@@ -407,7 +407,7 @@ impl Gathering {
         }
     }
 
-    /// Whether a part has come and the last one has not.
+    /// Returns true if a part has arrived and the last one has not.
     pub(super) const fn is_open(&self) -> bool {
         self.parts > 0
     }

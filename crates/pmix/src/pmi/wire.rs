@@ -1,9 +1,9 @@
-//! From bytes to commands and back, in the two ways of writing that PMI has.
+//! Conversion between bytes and commands, in the two encodings that PMI has.
 //!
 //! - PMI-1, [`Form::Line`] and [`Form::Multi`]: lines of text, in `lines`.
 //! - PMI-2, [`Form::Counted`]: the length in six characters, then fields that end with `;`, in `counted`.
 //!
-//! A connection begins with lines; [`Framer::count`] is said when both sides have agreed on PMI-2.
+//! A connection begins with lines. When both sides have agreed on PMI-2, [`Framer::count`] switches to counted commands.
 
 mod counted;
 mod lines;
@@ -14,20 +14,20 @@ use std::{borrow::Cow, collections::VecDeque};
 
 use crate::pmi::{Bound, Error, Malformed};
 
-/// Bytes of a command of one line, its end included. The longest one that MPICH 5 sends by itself is a `put` of a value of
+/// Most bytes in a command of one line, line feed included. The longest one that MPICH 5 itself sends is a `put` of a value of
 /// 1,024 bytes.
 pub const MAX_COMMAND: usize = 64 * 1024;
 
-/// Bytes of a command of several lines: one part of a spawn, which carries the arguments of a program.
+/// Most bytes in a command of several lines: one part of a spawn, with the arguments of a program.
 pub const MAX_MULTI: usize = 1024 * 1024;
 
-/// Bytes of a counted command without its count: the count has six digits.
+/// Most bytes in a counted command without its count, which has six digits.
 pub const MAX_COUNTED: usize = 999_999;
 
-/// Fields of one command. Only a spawn has more than five.
+/// Most fields in one command. Only a spawn has more than five.
 pub const MAX_FIELDS: usize = 4096;
 
-/// The ways of writing a command.
+/// Encoding of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `cmd=NAME key=value ...`, one line.
@@ -38,7 +38,7 @@ pub enum Form {
     Counted,
 }
 
-/// One command as it crosses the wire: its name and its fields in their order.
+/// A command with its name and its fields in wire order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     form: Form,
@@ -47,7 +47,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A command without fields.
+    /// Creates a command without fields.
     #[must_use]
     pub fn new(form: Form, name: &str) -> Self {
         Self {
@@ -57,14 +57,14 @@ impl Message {
         }
     }
 
-    /// The command with one more field at its end. A free-text field must be the last one.
+    /// Returns the command with a field appended. A free-text field must be the last one.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl ToString) -> Self {
         self.fields.push((key.to_owned(), value.to_string()));
         self
     }
 
-    /// The command with one more field where there is a value.
+    /// Returns the command with a field appended if there is a value.
     #[must_use]
     pub(crate) fn with_some(self, key: &str, value: Option<impl ToString>) -> Self {
         match value {
@@ -73,19 +73,19 @@ impl Message {
         }
     }
 
-    /// How the command is written.
+    /// Returns the encoding of the command.
     #[must_use]
     pub const fn form(&self) -> Form {
         self.form
     }
 
-    /// The name of the command, such as `get_maxes`.
+    /// Returns the name of the command, such as `get_maxes`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The value of the first field with this key.
+    /// Returns the value of the first field with this key.
     #[must_use]
     pub fn field(&self, key: &str) -> Option<&str> {
         self.fields
@@ -94,20 +94,20 @@ impl Message {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The value of a field that must be there.
+    /// Returns the value of a required field.
     pub(crate) fn need(&self, key: &'static str) -> Result<&str, Error> {
         self.field(key)
             .ok_or(Error::Malformed(Malformed::Missing(key)))
     }
 
-    /// The value of a field that must be there and be a number of type `T`.
+    /// Returns the value of a required field as a number of type `T`.
     pub(crate) fn number<T: std::str::FromStr>(&self, key: &'static str) -> Result<T, Error> {
         self.need(key)?
             .parse()
             .map_err(|_| Error::Malformed(Malformed::NotANumber(key)))
     }
 
-    /// The value of a field that is `TRUE` or `FALSE` where it is there.
+    /// Returns the value of an optional field that must be `TRUE` or `FALSE`.
     pub(crate) fn boolean(&self, key: &'static str) -> Result<Option<bool>, Error> {
         match self.field(key) {
             None => Ok(None),
@@ -117,23 +117,23 @@ impl Message {
         }
     }
 
-    /// Its fields, in their order.
+    /// Returns the fields in wire order.
     pub(crate) fn fields(&self) -> &[(String, String)] {
         &self.fields
     }
 
-    /// The bytes of the command.
+    /// Returns the bytes of the command.
     ///
     /// # Errors
     ///
-    /// `Malformed` when a name or value contains a separator, so that the other side would read something else;
-    /// `Limit` when it is longer than a reader accepts.
+    /// `Malformed` when a name or value contains a separator, so that the peer would decode something else. `Limit` when the
+    /// command is longer than a reader accepts.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
         let (bytes, mut framer) = match self.form {
             Form::Line | Form::Multi => (lines::write(self)?, Framer::default()),
             Form::Counted => (counted::write(self)?, Framer::counted()),
         };
-        // Reading it back is the definition of representable, and cheaper to be sure of than a second grammar.
+        // A command is representable if reading it back gives the same command. This is safer than a second grammar.
         framer.push(&bytes);
         match framer.next() {
             Ok(Some(read)) if read == *self && framer.is_empty() => Ok(bytes),
@@ -142,14 +142,14 @@ impl Message {
         }
     }
 
-    /// One more field, within the bound.
+    /// Appends a field, within the bound.
     fn push(&mut self, key: &str, value: String) -> Result<(), Error> {
         Bound::Fields.check(self.fields.len() + 1)?;
         self.fields.push((key.to_owned(), value));
         Ok(())
     }
 
-    /// Text without a key: it belongs to the value before it, with the separator that stands between them.
+    /// Appends text without a key to the value before it, together with the separator between them.
     fn push_keyless(&mut self, separator: char, text: &str) -> Result<(), Error> {
         let (_, value) = self
             .fields
@@ -161,22 +161,22 @@ impl Message {
     }
 }
 
-/// How the bytes that come are to be cut.
+/// Method of splitting received bytes into commands.
 #[derive(Debug)]
 enum Cut {
     Lines {
-        /// A command of several lines whose `endcmd` has not come yet, and its bytes so far.
+        /// An incomplete command of several lines and its size in bytes so far; `None` between commands.
         partial: Option<(Message, usize)>,
     },
     Counted,
 }
 
-/// Cuts a stream of bytes into commands.
+/// Splits a byte stream into commands.
 #[derive(Debug)]
 pub struct Framer {
-    /// Bytes not yet consumed, no more than those of one command after `next` has returned `None`.
+    /// Unconsumed bytes: at most those of one command after `next` has returned `None`.
     buffer: VecDeque<u8>,
-    /// How many bytes of `buffer` are known to hold no end of a line, so that a slow sender costs linear time.
+    /// Number of bytes at the start of `buffer` known to contain no line feed, so that a slow sender costs linear time.
     searched: usize,
     cut: Cut,
 }
@@ -192,7 +192,7 @@ impl Default for Framer {
 }
 
 impl Framer {
-    /// One for counted commands from the start.
+    /// Creates a framer that expects counted commands from the start.
     #[must_use]
     pub fn counted() -> Self {
         let mut framer = Self::default();
@@ -200,28 +200,28 @@ impl Framer {
         framer
     }
 
-    /// What comes after the commands taken so far is counted.
+    /// Switches to counted commands for all bytes after the commands returned so far.
     pub fn count(&mut self) {
         self.searched = 0;
         self.cut = Cut::Counted;
     }
 
-    /// Takes bytes of the peer. Call [`Self::next`] until it returns `None` before giving more.
+    /// Appends received bytes. Call [`Self::next`] until it returns `None` before appending more.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend(bytes);
     }
 
-    /// Whether nothing is left, not even a part of a command.
+    /// Returns true if no bytes remain, not even part of a command.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && !matches!(self.cut, Cut::Lines { partial: Some(_) })
     }
 
-    /// The next complete command, or `None` until more bytes come.
+    /// Returns the next complete command, or `None` until more bytes arrive.
     ///
     /// # Errors
     ///
-    /// `Malformed` and `Limit`. The stream has no way to find its next command after that: close it.
+    /// `Malformed` and `Limit`. The next command cannot be found after an error: close the connection.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator's `None` would be final, this one is not"
@@ -262,7 +262,7 @@ impl Framer {
         }
     }
 
-    /// The next line without its end.
+    /// Returns the next line without its end.
     fn line(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let bound = match self.cut {
             Cut::Lines { partial: Some(_) } => Bound::Multi,
@@ -300,7 +300,7 @@ impl Framer {
     }
 }
 
-/// Bytes as text: without a NUL, at which most peers would stop to read.
+/// Converts bytes to text. Rejects a NUL, because most peers would stop reading at it.
 fn text(bytes: &[u8]) -> Result<&str, Error> {
     std::str::from_utf8(bytes)
         .ok()
@@ -308,7 +308,7 @@ fn text(bytes: &[u8]) -> Result<&str, Error> {
         .ok_or(Error::Malformed(Malformed::NotText))
 }
 
-/// A sentence as one field can carry it: line ends become spaces.
+/// Converts a sentence to one line for a single field: line ends become spaces.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     let text = text.trim_matches([' ', '\n', '\r']);
     if text.contains('\n') {

@@ -1,4 +1,4 @@
-//! Barriers of the whole job, and of groups of its ranks.
+//! Barriers of all ranks of a job, and of groups of ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use crate::pmi::{Answer, Error, Group, Kind, Members};
 
 const FAILED: &str = "fence_failed";
 
-/// How the current fence of all stands.
+/// State of the current fence of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fence {
-    /// Some local ranks have yet to come. The number is that of the lost ranks the host has been told about.
+    /// Some local ranks have not entered. `told_lost` is the number of lost ranks already reported to the host.
     Gathering { told_lost: usize },
-    /// All local ranks are in, and the host has been told.
+    /// All local ranks are in the fence, and the host was informed.
     WithHost,
-    /// The host has given up.
+    /// The host has answered `FenceFailed`, or its values could not be stored.
     Failed,
 }
 
@@ -24,15 +24,15 @@ pub(super) enum Fence {
 pub(super) struct Barriers {
     pub(super) fence: Fence,
     pub(super) next_fence: FenceId,
-    /// Those in which somebody waits. Bounded by what each client may wait for.
+    /// Group barriers with at least one waiting rank. Bounded by `MAX_WAITING` per client.
     groups: BTreeMap<Group, GroupBarrier>,
 }
 
 #[derive(Debug, Default)]
 struct GroupBarrier {
-    /// Members on this node that are in.
+    /// Members on this node that have entered.
     waiting: BTreeSet<Rank>,
-    /// All members of this node are in, and the host has been told.
+    /// Set when all members on this node have entered and the host was informed.
     with_host: bool,
 }
 
@@ -47,7 +47,7 @@ impl Default for Barriers {
 }
 
 impl Barriers {
-    /// Who waits in a group, once for each.
+    /// Returns the ranks that wait in group barriers, once for each barrier.
     pub(super) fn in_groups(&self) -> impl Iterator<Item = Rank> {
         self.groups
             .values()
@@ -57,7 +57,7 @@ impl Barriers {
 }
 
 impl Server {
-    /// A rank has come to the barrier of all.
+    /// Handles a rank that has entered the barrier of all ranks: if the fence has failed, the rank gets an error.
     pub(super) fn arrived(&mut self) {
         if self.barriers.fence == Fence::Failed {
             self.release(&Answer::refused(Kind::Barrier, FAILED));
@@ -71,7 +71,7 @@ impl Server {
     }
 
     pub(super) fn fence_done(&mut self, id: FenceId, puts: Vec<(String, String)>) {
-        // An answer to another fence than the current one is late: the host had given up in between.
+        // An answer for another fence is late: the host gave up in the meantime.
         if self.barriers.fence != Fence::WithHost || id != self.barriers.next_fence {
             return;
         }
@@ -79,7 +79,7 @@ impl Server {
         self.barriers.fence = Fence::Gathering { told_lost: 0 };
         match self.keep(puts) {
             Ok(()) => self.release(&Answer::Barrier { tag: 0 }),
-            // Some rank would miss what another one has put, so nobody may go on as if all were well.
+            // Some rank would miss a value that another one has put, so every rank gets an error.
             Err(error) => {
                 self.barriers.fence = Fence::Failed;
                 self.release(&Answer::refused(Kind::Barrier, error.word()));
@@ -87,7 +87,7 @@ impl Server {
         }
     }
 
-    /// Lets those go on who wait in the barrier of all, with this answer.
+    /// Answers all ranks that wait in the barrier of all ranks.
     fn release(&mut self, answer: &Answer) {
         for client in self.waiting().collect::<Vec<_>>() {
             let thread = self
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// Tells the host when the barrier of all is complete on this node, or when it cannot become so.
+    /// Informs the host when the barrier of all ranks is complete on this node, or when a lost rank blocks a barrier.
     pub(super) fn advance_fence(&mut self) {
         let Fence::Gathering { told_lost } = self.barriers.fence else {
             return;
@@ -156,7 +156,7 @@ impl Server {
         Ok(())
     }
 
-    /// A rank takes part in nothing any more: groups may be complete without it, or never be.
+    /// Removes a rank that takes no further part. Group barriers may become complete without it, or become broken.
     pub(super) fn gone_from_groups(&mut self, rank: Rank) {
         if self.barriers.groups.is_empty() {
             return;
@@ -193,7 +193,7 @@ impl Server {
             .try_for_each(|(key, value)| self.stored.keep(key, value))
     }
 
-    /// The members on this node that have not finalized.
+    /// Returns the members on this node that take part, with their states.
     fn members<'a>(&'a self, group: &'a Group) -> impl Iterator<Item = (Rank, State)> + 'a {
         let named = move |rank: &Rank| match &group.members {
             Members::World | Members::Node => true,
@@ -206,7 +206,7 @@ impl Server {
             .filter(move |(rank, state)| named(rank) && state.takes_part())
     }
 
-    /// A member of this node will never come.
+    /// Returns true if a member on this node will never enter.
     fn is_broken(&self, group: &Group) -> bool {
         self.members(group)
             .any(|(_, state)| matches!(state, State::Lost | State::Aborted))
@@ -219,7 +219,7 @@ impl Server {
             .filter(|group| self.is_broken(group))
     }
 
-    /// Whether no member can be on another node.
+    /// Returns true if all members are on this node.
     fn is_local(&self, group: &Group) -> bool {
         match &group.members {
             Members::Node => true,
@@ -243,7 +243,7 @@ impl Server {
             self.release_group(group, &Answer::Barrier { tag: group.tag });
             return;
         }
-        // Ranks outside of the group get what was put with the next fence of all.
+        // The values stay stored: ranks outside the group get them with the next fence of all ranks.
         let puts = self.stored.puts();
         self.outputs.push_back(Output::Event(Event::Group {
             group: group.clone(),
@@ -262,7 +262,7 @@ impl Server {
         }
     }
 
-    /// Ends the barriers that have lost a member, here or, for what is known, on another node.
+    /// Fails the group barriers that have a lost member here, and those with members on other nodes, which may be lost.
     fn fail_groups(&mut self) {
         let failed: Vec<Group> = self
             .barriers

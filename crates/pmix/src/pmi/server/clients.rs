@@ -1,4 +1,4 @@
-//! The ranks of a node, and where each of them is. The table of states is in the documentation of the module above.
+//! The ranks of a node and their states. The table of states is in the documentation of the grandparent module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use base::Rank;
 
 use crate::pmi::{Dialect, spawn::Gathering, wire::Framer};
 
-/// Where a rank is.
+/// State of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Connected,
@@ -22,7 +22,7 @@ pub(super) enum State {
 impl State {
     pub(super) const COUNT: usize = 8;
 
-    /// A rank in such a state has yet to come to the barrier, or never will.
+    /// States of ranks that have not entered the barrier yet or never will.
     pub(super) const MISSING: [Self; 5] = [
         Self::Connected,
         Self::Greeted,
@@ -31,7 +31,7 @@ impl State {
         Self::Lost,
     ];
 
-    /// What would have been right instead.
+    /// Returns what a rank may do in this state, for an error message.
     pub(super) const fn expected(self) -> &'static str {
         match self {
             Self::Connected => "init first",
@@ -43,7 +43,7 @@ impl State {
         }
     }
 
-    /// It may come to a barrier, or is in it.
+    /// Returns true if the barrier of all ranks includes ranks in this state.
     pub(super) const fn takes_part(self) -> bool {
         !matches!(self, Self::Finalized | Self::Left)
     }
@@ -57,10 +57,10 @@ pub(super) struct Client {
     pub(super) framer: Framer,
     /// Bytes of answers in the output queue.
     pub(super) queued: usize,
-    /// The thread that is in the barrier, as it names itself.
+    /// The thread id that entered the barrier of all ranks; `None` if the request named none, or the rank is not in it.
     pub(super) in_barrier: Option<String>,
     pub(super) spawn: Gathering,
-    /// Requests that somebody else is to answer.
+    /// Number of unanswered requests, the barrier of all ranks excepted.
     pub(super) waiting: usize,
 }
 
@@ -79,19 +79,19 @@ impl Client {
     }
 }
 
-/// The clients, and how many are in which state. Every input asks whether the barrier is complete: to go through all of
-/// them each time would cost the square of their number.
+/// The clients, with a count per state. Every input checks whether the barrier is complete; scanning all clients each time would
+/// be quadratic in their number.
 #[derive(Debug)]
 pub(super) struct Clients {
     pub(super) of: BTreeMap<Rank, Client>,
-    /// By state.
+    /// Number of clients by state.
     pub(super) counts: [usize; State::COUNT],
-    /// Those in [`State::InBarrier`].
+    /// The ranks in [`State::InBarrier`].
     pub(super) waiting: BTreeSet<Rank>,
 }
 
 impl Clients {
-    /// All of them are in the first state.
+    /// Creates the table; every client must be in the state [`State::Connected`].
     pub(super) fn new(of: BTreeMap<Rank, Client>) -> Self {
         let mut counts = [0; State::COUNT];
         counts[State::Connected as usize] = of.len();
@@ -106,7 +106,7 @@ impl Clients {
         self.of.get_mut(&rank)
     }
 
-    /// The one way into a state.
+    /// Changes the state of a rank. Every change goes through here, to keep the counts right.
     pub(super) fn enter(&mut self, rank: Rank, state: State) {
         let Some(client) = self.of.get_mut(&rank) else {
             return;
@@ -129,7 +129,7 @@ impl Clients {
             .sum()
     }
 
-    /// Goes through all clients: not for every input.
+    /// Returns the ranks in these states. Scans all clients: too slow for every input.
     pub(super) fn among(&self, states: &'static [State]) -> impl Iterator<Item = Rank> {
         self.of
             .iter()

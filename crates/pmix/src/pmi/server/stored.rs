@@ -1,4 +1,4 @@
-//! The values that ranks put: for the whole job, and for their node.
+//! The values that ranks put, for the whole job and for their node.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use base::Rank;
 use super::To;
 use crate::pmi::{Bound, Dialect, Error, answer::check_field};
 
-/// Beginning of the keys that are ours.
+/// Prefix of the keys that only the server may set.
 const RESERVED: &str = "PMI_";
 
-/// Why a value was not stored.
+/// Reason why a value was not stored.
 #[derive(Debug)]
 pub(super) enum Refusal {
     Reserved,
@@ -18,7 +18,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// In one word.
+    /// Returns the reason in one word.
     pub(super) fn word(&self) -> String {
         match self {
             Self::Reserved => "reserved_key".to_owned(),
@@ -30,12 +30,12 @@ impl Refusal {
 #[derive(Debug, Default)]
 pub(super) struct Stored {
     kvs: BTreeMap<String, String>,
-    /// What local ranks have put since the last fence. A map, so that a rank that puts the same key without end stays
-    /// within the bound of `kvs`, of which this repeats a part.
+    /// Values that local ranks have put since the last fence, a subset of `kvs`. A map, so that a rank that repeatedly puts the
+    /// same key cannot exceed the bound of `kvs`.
     puts: BTreeMap<String, String>,
-    /// What is known on this node only.
+    /// Attributes of this node, not visible on other nodes.
     node: BTreeMap<String, String>,
-    /// Who waits for what to be known on this node. Bounded by what one client may wait for.
+    /// The requests that wait for an attribute of this node, by key. Bounded by `MAX_WAITING` per client.
     wanted: BTreeMap<String, Vec<To>>,
 }
 
@@ -48,7 +48,7 @@ impl Stored {
         self.node.get(key).cloned()
     }
 
-    /// A rank's value for all. The last value of a key is the one that counts.
+    /// Stores a value for all ranks. A later value for the same key replaces it.
     pub(super) fn put(
         &mut self,
         dialect: Dialect,
@@ -61,7 +61,7 @@ impl Stored {
         Ok(())
     }
 
-    /// A rank's value for its node; gives those who have waited for it.
+    /// Stores a value for the ranks of this node and returns the requests that waited for it.
     pub(super) fn put_node(
         &mut self,
         dialect: Dialect,
@@ -79,18 +79,18 @@ impl Stored {
         Ok(waiting)
     }
 
-    /// Keeps whoever waits for a value of its node.
+    /// Keeps a request that waits for an attribute of this node.
     pub(super) fn want(&mut self, key: String, to: To) {
         self.wanted.entry(key).or_default().push(to);
     }
 
-    /// Who waits, once for each value.
+    /// Returns the waiting ranks, once per request.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> impl Iterator<Item = Rank> {
         self.wanted.values().flatten().map(|to| to.client)
     }
 
-    /// A rank waits for nothing any more.
+    /// Drops all waiting requests of a rank.
     pub(super) fn forget(&mut self, rank: Rank) {
         self.wanted.retain(|_, waiting| {
             waiting.retain(|to| to.client != rank);
@@ -98,12 +98,12 @@ impl Stored {
         });
     }
 
-    /// What was put since the last fence of all.
+    /// Takes the values put since the last fence of all ranks.
     pub(super) fn take_puts(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.puts).into_iter().collect()
     }
 
-    /// The same, without an end to it: some ranks only will have seen it.
+    /// Returns these values without removing them: the next fence still has to send them to ranks outside the group.
     pub(super) fn puts(&self) -> Vec<(String, String)> {
         self.puts
             .iter()
@@ -111,7 +111,7 @@ impl Stored {
             .collect()
     }
 
-    /// One entry, whoever has put it.
+    /// Stores one entry in the key-value space, from a local rank or from another node.
     pub(super) fn keep(&mut self, key: &str, value: &str) -> Result<(), Error> {
         if let Some(old) = self.kvs.get_mut(key) {
             value.clone_into(old);

@@ -1,4 +1,4 @@
-//! What is counted step by step is what a count from the start finds.
+//! The server's incremental counts match a full recount.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// What is counted step by step is what a count from the start finds, and the fence is told of as it says.
+    /// The incremental counts match a full recount, and the fence events agree with them.
     #[test]
     fn the_counts_are_those_of_a_recount(ops in prop::collection::vec(op(), 0..60)) {
         let config = Config {

@@ -1,17 +1,17 @@
-//! PMI-2: six characters with the length of what follows, then `cmd=NAME;key=value;...`.
+//! The encoding of PMI-2: six characters with the length of the rest, then `cmd=NAME;key=value;...`.
 //!
-//! - The count is a decimal number with spaces before or after it: clients write both.
-//! - `;` in a value is written twice. MPICH since 4.1 does not know that and writes it once; so text without `=` belongs to
-//!   the value before it, with the `;`.
+//! - The count is a decimal number padded with spaces on either side: both occur in clients.
+//! - `;` in a value is written twice. MPICH 4.1 and later write it once; therefore text without `=` belongs to the value before
+//!   it, with the `;`.
 //! - The last `;` may be missing.
 
 use super::{Form, Message};
 use crate::pmi::{Bound, Error, Malformed};
 
-/// Characters of the count.
+/// Length of the count in characters.
 pub(super) const COUNT: usize = 6;
 
-/// The bytes of a command, whatever a reader will make of them.
+/// Returns the bytes of a command, without checking that a reader decodes the same.
 pub(super) fn write(message: &Message) -> Result<Vec<u8>, Error> {
     let mut text = format!("cmd={};", message.name);
     for (key, value) in &message.fields {
@@ -24,7 +24,7 @@ pub(super) fn write(message: &Message) -> Result<Vec<u8>, Error> {
     Ok(format!("{:6}{text}", text.len()).into_bytes())
 }
 
-/// The number that stands before a command.
+/// Parses the count in front of a command.
 pub(super) fn read_count(count: &[u8]) -> Result<usize, Error> {
     std::str::from_utf8(count)
         .ok()
@@ -34,7 +34,7 @@ pub(super) fn read_count(count: &[u8]) -> Result<usize, Error> {
         .ok_or(Error::Malformed(Malformed::NoCount))
 }
 
-/// A command without its count.
+/// Parses a command without its count.
 pub(super) fn read(text: &str) -> Result<Message, Error> {
     let rest = text
         .strip_prefix("cmd=")
@@ -61,7 +61,7 @@ pub(super) fn read(text: &str) -> Result<Message, Error> {
     Ok(message)
 }
 
-/// The text up to the next `;` that stands alone, and what follows it.
+/// Splits off the value before the next single `;`, and returns it unescaped with the text after the `;`.
 fn value(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut rest = text;

@@ -1,22 +1,22 @@
-//! PMI-1: `cmd=NAME key=value ...\n`, and `mcmd=NAME\nkey=value\n...endcmd\n`.
+//! The encoding of PMI-1: `cmd=NAME key=value ...\n`, and `mcmd=NAME\nkey=value\n...endcmd\n`.
 //!
-//! The grammar is that of MPICH's `pmi-1.1.txt`. Points that it leaves open are settled like this:
+//! The grammar is that of MPICH's `pmi-1.1.txt`. We settle points that it leaves open as follows:
 //!
 //! - A word without `=` belongs to the value before it (`msg=no such key`), because peers write such messages.
-//! - The value of a free-text key (`msg`, `message`, `errmsg`) reaches to the end of its line, `=` signs included.
+//! - The value of a free-text key (`msg`, `message`, `errmsg`) extends to the end of its line, `=` signs included.
 //!
-//! In the multi-line form every line is one field and its value reaches to the end of the line; a line without `=` belongs
-//! to the value before it, because the arguments of a program may have line ends.
+//! In the multi-line form, every line is one field and its value extends to the end of the line. A line without `=` belongs to
+//! the value before it, because the arguments of a program may contain line feeds.
 
 use super::{Form, Message};
 use crate::pmi::{Bound, Error, Malformed};
 
-/// Keys whose value is a sentence: it reaches to the end of the line.
+/// Keys with a sentence as value, which extends to the end of the line.
 const FREE_TEXT: [&str; 3] = ["msg", "message", "errmsg"];
 
 pub(super) const END_OF_MULTI: &[u8] = b"endcmd";
 
-/// The bytes of a command, whatever a reader will make of them.
+/// Returns the bytes of a command, without checking that a reader decodes the same.
 pub(super) fn write(message: &Message) -> Result<Vec<u8>, Error> {
     let (start, between, end, bound) = match message.form {
         Form::Multi => ("mcmd=", '\n', "\nendcmd\n", Bound::Multi),
@@ -34,7 +34,7 @@ pub(super) fn write(message: &Message) -> Result<Vec<u8>, Error> {
     Ok(text.into_bytes())
 }
 
-/// A line of a command of several.
+/// Parses one line of a multi-line command.
 pub(super) fn read_field(message: &mut Message, text: &str) -> Result<(), Error> {
     match text.split_once('=') {
         Some(("", _)) => Err(Error::Malformed(Malformed::NoKey)),
@@ -43,7 +43,7 @@ pub(super) fn read_field(message: &mut Message, text: &str) -> Result<(), Error>
     }
 }
 
-/// A whole line of the one-line form, without its end.
+/// Parses a command in the one-line form, without its line feed.
 pub(super) fn read(text: &str) -> Result<Message, Error> {
     let text = text.trim_matches(' ');
     let rest = text
@@ -57,7 +57,7 @@ pub(super) fn read(text: &str) -> Result<Message, Error> {
             Some(("", _)) => return Err(Error::Malformed(Malformed::NoKey)),
             Some(field) => field,
             None => {
-                // Spaces between the name of the command and its first field are harmless, a word is not.
+                // Spaces between the name of the command and its first field are ignored; a word there is an error.
                 if !(word.is_empty() && message.fields.is_empty()) {
                     message.push_keyless(' ', word)?;
                 }
@@ -79,7 +79,7 @@ pub(super) fn read(text: &str) -> Result<Message, Error> {
     Ok(message)
 }
 
-/// The text up to the next space, and what follows the space if there is one.
+/// Splits off the text before the next space; the second part is the text after it, `None` without a space.
 fn split_word(text: &str) -> (&str, Option<&str>) {
     match text.split_once(' ') {
         Some((word, rest)) => (word, Some(rest)),

@@ -1,4 +1,4 @@
-//! All ways of writing, and their bounds.
+//! All encodings and their bounds.
 
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn framer(form: Form) -> Framer {
     }
 }
 
-/// What bytes mean, one field a word.
+/// Returns the decoded fields of a message, one word each.
 fn fields(form: Form, text: &str) -> String {
     match parse(form, text.as_bytes()) {
         Err(error) => error.to_string(),
@@ -86,7 +86,7 @@ fn counted_commands_mean_what_peers_mean_by_them() {
         ("14    cmd=job-getid;", "job-getid: "),
         ("  14  cmd=job-getid;", "job-getid: "),
         ("000014cmd=job-getid;", "job-getid: "),
-        // Without the last separator.
+        // The last separator is missing.
         ("    13cmd=job-getid", "job-getid: "),
         (
             "    26cmd=kvs-put;key=a;value=b;",
@@ -96,7 +96,7 @@ fn counted_commands_mean_what_peers_mean_by_them() {
             "    29cmd=kvs-put;key=a;value=b;;c;",
             "kvs-put: key=[a] value=[b;c]",
         ),
-        // As MPICH since 4.1 writes it.
+        // As MPICH 4.1 and later write it.
         (
             "    28cmd=kvs-put;key=a;value=b;c;",
             "kvs-put: key=[a] value=[b;c]",
@@ -106,7 +106,7 @@ fn counted_commands_mean_what_peers_mean_by_them() {
             "    14cmd=job-getid;    14cmd=job-getid;",
             "job-getid:  | job-getid: ",
         ),
-        // One character has not come.
+        // The last character has not arrived.
         ("    15cmd=job-getid;", ""),
         (
             "-    5cmd=x;",
@@ -207,7 +207,7 @@ fn message() -> impl Strategy<Value = Message> {
         })
 }
 
-/// Values are any text, with more separators than text usually has.
+/// Generates commands whose values are any text, with more separators than usual.
 fn counted() -> impl Strategy<Value = Message> {
     let key = "[a-zA-Z][a-zA-Z0-9_-]{0,8}";
     let value = "([;= \n]|[^\0]){0,20}";
