@@ -1,8 +1,8 @@
-//! Form B of the MPI standard: a file with one app per line, as `mpiexec -configfile` and `mpirun --app` take it.
+//! Form B of the MPI standard: a file with one app per line, for `mpiexec -configfile` and `mpirun --app`.
 //!
-//! A line holds what would stand between two `:`: options, a program, its arguments. `#` at the start of a word begins
-//! a comment, `\` at the end of a line joins the next one to it, and single and double quotes work as in a shell,
-//! except that nothing is substituted.
+//! A line contains what would be between two `:` on a command line: options, a program, its arguments. `#` at the start of a
+//! word begins a comment, and `\` at the end of a line joins the next one to it. Single and double quotes work as in a
+//! shell, but nothing is substituted.
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::Path};
 
@@ -13,17 +13,17 @@ use super::{
     read_segments,
 };
 
-/// Bytes that an app file may have.
+/// The largest app file, in bytes.
 pub(super) const MAX_FILE: u64 = 1 << 24;
 
-/// One app's words and the number of the line that they begin on.
+/// The words of one app, and the number of the line where they begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) number: usize,
     pub(super) words: Vec<OsString>,
 }
 
-/// Puts the apps of a file in the place of the command line's, which has no program then.
+/// Replaces the apps of the command line, which then has no program, by those of a file.
 pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine, Error> {
     let bad = |number, problem| Error::BadAppFile {
         what: FileKind::AppFile,
@@ -51,12 +51,12 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
         if segments.iter().any(|segment| segment.program.is_empty()) {
             return Err(bad(*number, AppFileProblem::NoProgram));
         }
-        // Only to find the line of a mistake.
+        // Parsed separately only to find the line of an error.
         if let Err(error) = read_segments(segments, Vec::new(), line.personality) {
             return Err(in_line(*number, error));
         }
     }
-    // All lines together, so that options which hold for every app reach every line.
+    // Parsed together, so that options that apply to every app reach every line.
     let words = lines
         .iter()
         .map(|line| line.words.as_slice())
@@ -87,11 +87,11 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
     read_segments(segments, ignored, personality)
 }
 
-/// Splits a text into lines and those into words. An error has the number of the line that it began on.
+/// Splits a text into lines, and each line into words. An error comes with the number of its first line.
 pub(super) fn split(text: &[u8]) -> Result<Vec<Line>, (usize, AppFileProblem)> {
     let mut lines = Vec::new();
     let mut line = Line::default();
-    // Absent between words: an empty word is `''`.
+    // `None` between words: an empty word is written `''`.
     let mut word: Option<Vec<u8>> = None;
     let mut number = 1;
     let mut bytes = text.iter().copied().peekable();

@@ -1,10 +1,10 @@
-//! From what users of `mpiexec`, `mpirun` and `srun` type to our own flags.
+//! Translates what users of `mpiexec`, `mpirun` and `srun` type into our own flags.
 //!
-//! It hides every foreign spelling: single-dash long options, options with two values, other names, other forms of
-//! values. Out come segments (one for each app, between `:`), each with options in our own spelling, which clap then
-//! parses, and the program with its arguments, untouched: nothing after a program's name is ever read as an option.
+//! It hides every foreign spelling: single-dash long options, options with two values, other names, other forms of values.
+//! The result is a list of segments, one for each app between `:`. Each has options in our own spelling, which clap then
+//! parses, and the unmodified program with its arguments. Nothing after a program's name is ever read as an option.
 //!
-//! Which of our own options want a value is asked of clap's definition ([`Native`]), so no flag is defined twice.
+//! Which of our own options take a value comes from clap's definition ([`Native`]), so no flag is defined twice.
 
 mod rewrite;
 mod table;
@@ -23,21 +23,21 @@ use self::{
 };
 use super::{Error, Personality, define::RunArgs};
 
-/// Options and programs of one command line; more is refused before it costs memory.
+/// The most segments in one command line. More are refused before they cost memory.
 pub(crate) const MAX_SEGMENTS: usize = 1 << 16;
 
 /// An option in our own spelling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Canonical {
-    /// Without hyphens.
+    /// The name, without hyphens.
     pub(crate) flag: String,
     pub(crate) value: Option<OsString>,
-    /// As the user wrote it, for error messages.
+    /// The option as the user wrote it, for error messages.
     pub(crate) typed: String,
 }
 
 impl Canonical {
-    /// As clap reads it.
+    /// Returns the option in the form that clap parses.
     pub(crate) fn argument(&self) -> OsString {
         let mut text = OsString::from("--");
         text.push(&self.flag);
@@ -53,11 +53,11 @@ impl Canonical {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) options: Vec<Canonical>,
-    /// The program and its arguments, as typed; empty where only options stand.
+    /// The program and its arguments, as typed; empty if the segment has only options.
     pub(crate) program: Vec<OsString>,
 }
 
-/// A question that the command line asks instead of naming a job.
+/// A request for information instead of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {
     ShortHelp,
@@ -71,11 +71,11 @@ pub(crate) enum Asks {
 /// A command line in our own spelling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Translation {
-    /// After any `--personality`.
+    /// The personality, after any `--personality`.
     pub(crate) personality: Personality,
-    /// At least one.
+    /// The segments; at least one.
     pub(crate) segments: Vec<Segment>,
-    /// Options that have no effect here, as typed, in order.
+    /// Options without any effect here, as typed, in order.
     pub(crate) ignored: Vec<String>,
     pub(crate) asks: Option<Asks>,
 }
@@ -87,11 +87,11 @@ pub(super) enum Takes {
     One,
     /// A name and a value: two words, or one with `=` between them.
     Pair,
-    /// Only one that is attached with `=`.
+    /// One value, which must be attached with `=`.
     Attached,
-    /// One that is attached, or a number in the next word; no program has a number for its name.
+    /// One value, either attached, or the next word if that is a number. No program is named by a number.
     Number,
-    /// One that is attached, or ranks in the next word: `all`, `none`, or numbers.
+    /// One value, either attached, or the next word if that names readers: `all`, `none`, or numbers.
     Readers,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Native {
 
 #[derive(Clone, Debug)]
 struct NativeOption {
-    /// The long name.
+    /// The long name, without hyphens.
     flag: String,
     short: Option<char>,
     takes: Takes,
@@ -141,7 +141,7 @@ impl Native {
         })
     }
 
-    /// Whether there is an option of this name, ours or another's.
+    /// Returns true if an option of this name exists, native or foreign.
     #[cfg(test)]
     pub(crate) fn knows(&self, name: &str, personality: Personality) -> bool {
         self.find(name).is_some() || spellings().any(|spelling| spelling.is(name, personality))
@@ -152,19 +152,19 @@ impl Native {
     }
 }
 
-/// An option that was found, with its values: what the functions of the table work on.
+/// An option found on the command line, with its values: the argument of the functions in the table.
 #[derive(Debug)]
 pub(super) struct Given<'a> {
-    /// Without hyphens.
+    /// The name, without hyphens.
     pub(super) option: &'a str,
-    /// With its hyphens, or the name of the variable that stands for it.
+    /// The option as typed, with its hyphens, or the name of the variable that stands for it.
     pub(super) typed: &'a str,
     pub(super) values: Vec<OsString>,
-    /// The number of the segment it stands in, from 0.
+    /// The index of its segment, from 0.
     pub(super) segment: usize,
 }
 
-/// Collects what an option becomes.
+/// Collects the flags that an option is translated into.
 #[derive(Debug)]
 pub(super) struct Emit<'a> {
     typed: String,
@@ -174,7 +174,7 @@ pub(super) struct Emit<'a> {
 }
 
 impl Emit<'_> {
-    /// An option of this segment.
+    /// Adds an option to this segment.
     pub(super) fn here(&mut self, flag: &str, value: impl Into<OsString>) {
         self.here.push(Canonical {
             flag: flag.into(),
@@ -183,7 +183,7 @@ impl Emit<'_> {
         });
     }
 
-    /// An option of this segment without a value.
+    /// Adds an option without a value to this segment.
     pub(super) fn plain(&mut self, flag: &str) {
         self.here.push(Canonical {
             flag: flag.into(),
@@ -192,7 +192,7 @@ impl Emit<'_> {
         });
     }
 
-    /// An option that stands before those of every segment.
+    /// Adds an option in front of those of every segment.
     pub(super) fn everywhere(&mut self, flag: &str, value: impl Into<OsString>) {
         self.everywhere.push(Canonical {
             flag: flag.into(),
@@ -201,12 +201,12 @@ impl Emit<'_> {
         });
     }
 
-    /// Takes back what the same option said before in this segment.
+    /// Removes what earlier occurrences of the same option have added to this segment.
     pub(super) fn overrule(&mut self) {
         self.here.retain(|option| option.typed != self.typed);
     }
 
-    /// An option without effect.
+    /// Records an option without effect.
     pub(super) fn ignored(&mut self, given: &Given<'_>) {
         let mut text = given.typed.to_owned();
         if given.typed.starts_with('-') {
@@ -219,7 +219,7 @@ impl Emit<'_> {
     }
 }
 
-/// What a name means under a personality.
+/// The meaning of a name under a personality.
 #[derive(Debug)]
 enum Found<'a> {
     Spelling(&'static Spelling),
@@ -234,7 +234,7 @@ impl Found<'_> {
         }
     }
 
-    /// Refuses what cannot be meant, whatever its value.
+    /// Refuses options that are never accepted, whatever their values.
     fn check(&self, typed: &str) -> Result<(), Error> {
         let Self::Spelling(spelling) = self else {
             return Ok(());
@@ -257,12 +257,12 @@ impl Found<'_> {
 #[derive(Debug)]
 pub(crate) struct Variable<'a> {
     pub(crate) name: &'a str,
-    /// Without hyphens.
+    /// The name of the option, without hyphens.
     pub(crate) option: &'a str,
     pub(crate) values: Vec<OsString>,
 }
 
-/// What a variable becomes.
+/// The translation of a variable.
 #[derive(Debug)]
 pub(crate) struct OfVariable {
     pub(crate) options: Vec<Canonical>,
@@ -273,7 +273,7 @@ pub(crate) struct OfVariable {
 ///
 /// # Errors
 ///
-/// As [`translate`], in the name of the variable.
+/// The errors of [`translate`], with the name of the variable.
 pub(crate) fn translate_variable(
     variable: Variable<'_>,
     personality: Personality,
@@ -299,12 +299,12 @@ pub(crate) fn translate_variable(
     })
 }
 
-/// Translates what follows the command's name.
+/// Translates the words after the command's name.
 ///
 /// # Errors
 ///
-/// The first option that is unknown, lacks a value, has a value that cannot be translated, has two meanings, or asks
-/// for something we do not have.
+/// The first option that is unknown, lacks a value, has a value that cannot be translated, is ambiguous, or requests
+/// something that we do not offer.
 pub(crate) fn translate(
     line: &[OsString],
     personality: Personality,
@@ -320,7 +320,7 @@ pub(crate) fn translate(
         asks,
         ..
     } = translator;
-    // Our own word for it, wherever it stands.
+    // `--global-env`, our own option for every segment, may be in any of them.
     for segment in &mut segments {
         let global = segment
             .options
@@ -343,7 +343,7 @@ pub(crate) fn translate(
     })
 }
 
-/// The parts before and after the first `byte`.
+/// Returns the parts before and after the first `byte`.
 pub(super) fn split_once(text: &OsStr, byte: u8) -> Option<(OsString, OsString)> {
     let bytes = text.as_bytes();
     let at = bytes.iter().position(|found| *found == byte)?;

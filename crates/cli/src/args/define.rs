@@ -1,7 +1,7 @@
-//! The command line as clap sees it: the only definition of each flag.
+//! The command line in clap's terms: the only definition of each flag.
 //!
-//! Help, man pages and completions are made from it, and [`super::compat`] takes from it which options want a value.
-//! What peers spell differently is translated into these flags before clap runs.
+//! Help, man pages and completions are generated from it, and [`super::compat`] reads from it which options take a value.
+//! Other launchers' spellings are translated into these flags before clap runs.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     values::JobName,
 };
 
-/// Columns that help is wrapped to, whatever the terminal's width, so that it reads the same everywhere.
+/// The width of help texts in columns, whatever the terminal's width, so that they are the same everywhere.
 const HELP_WIDTH: usize = 80;
 
 const RUN_USAGE: &str = "rally run [OPTIONS] PROGRAM [ARGS]... [: [OPTIONS] PROGRAM [ARGS]...]...
@@ -113,7 +113,7 @@ pub(super) struct GenerateArgs {
     pub(super) what: Generated,
 }
 
-/// A file that packaging takes from the binary.
+/// A file that packaging generates with the binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Generated {
     Man,
@@ -150,7 +150,7 @@ pub(crate) struct RunArgs {
     pub(crate) program: Vec<OsString>,
 }
 
-/// What may differ between the apps of a job.
+/// Options that may differ between the apps of a job.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AppArgs {
     /// Number of procs [default: one per slot]
@@ -230,7 +230,7 @@ pub(crate) struct AppArgs {
     pub(crate) deal: Option<u32>,
 }
 
-/// What holds for the whole job.
+/// Options that apply to the whole job.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct JobArgs {
     /// Number ranks by slot, node, fill or span
@@ -609,7 +609,7 @@ pub(crate) struct JobArgs {
     pub(crate) verbose: u8,
 }
 
-/// Options that ask instead of run; the translator answers them, clap only shows them.
+/// Options that print information and start no job. The translator handles them; clap only lists them in help.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InfoArgs {
     /// Print help: -h on one screen, --help in full
@@ -621,7 +621,7 @@ pub(crate) struct InfoArgs {
     pub(crate) version: bool,
 }
 
-/// What to show before the start.
+/// Something to show before the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum DisplayChoice {
     Map,
@@ -629,7 +629,7 @@ pub(crate) enum DisplayChoice {
     Allocation,
 }
 
-/// In whose words a rank is told who it is.
+/// A launcher whose variables tell ranks their identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum FamilyChoice {
     Openmpi,
@@ -639,7 +639,7 @@ pub(crate) enum FamilyChoice {
 }
 
 impl FamilyChoice {
-    /// As it is written.
+    /// Returns the name of this choice on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Openmpi => "openmpi",
@@ -650,13 +650,13 @@ impl FamilyChoice {
     }
 }
 
-/// How daemons get onto nodes.
+/// How daemons are started on nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Bootstrap {
     Fork,
 }
 
-/// What becomes of what is in a file of output already.
+/// What happens to earlier contents of an output file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OpenModeChoice {
     #[value(alias = "a")]
@@ -671,7 +671,7 @@ pub(crate) enum MessageFormatChoice {
     Json,
 }
 
-/// Which ranks get our standard input.
+/// The ranks that read our standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StdinChoice {
     None,

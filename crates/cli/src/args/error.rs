@@ -1,4 +1,4 @@
-//! What can be wrong with a command line, and the sentences that say it.
+//! Errors in a command line, and their messages.
 
 use std::{fmt, path::PathBuf};
 
@@ -18,13 +18,13 @@ use crate::{
 };
 use crate::{kinds as k, values::ValueError};
 
-/// Why a command line, with all that it refers to, is not a request.
+/// Why a command line, with everything that it refers to, cannot become a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Error {
     #[error("there is no option `{option}`")]
     UnknownOption {
         option: String,
-        /// How the command line starts.
+        /// The start of the command line, such as `rally run`.
         command: String,
         nearest: Option<String>,
         elsewhere: Option<Elsewhere>,
@@ -96,7 +96,7 @@ pub(crate) enum Error {
     #[error("cannot write our process number to `{path}`: {problem}", path = .path.display())]
     Unwritable {
         path: PathBuf,
-        /// As [`os::NotWritten`] says it.
+        /// The text of an [`os::NotWritten`].
         problem: String,
     },
     #[error("cannot read {what} `{path}`, line {line}: {problem}", path = .path.display())]
@@ -108,7 +108,7 @@ pub(crate) enum Error {
     },
     #[error(transparent)]
     Config(Box<ConfigError>),
-    /// Which option, or which setting, the policy is from.
+    /// An invalid policy, with the option or setting that contains it.
     #[error("{error}")]
     Policy {
         error: Box<PolicyError>,
@@ -123,7 +123,7 @@ pub(crate) enum Error {
     #[error("{error}")]
     RemoteNodes {
         error: RemoteNodes,
-        /// The file that names them, with the line.
+        /// The file and line that name these nodes. `None` if no file does.
         at: Option<String>,
     },
     #[error("the allocation of Slurm, job {job}, is `{nodes}`, and this machine is not part of it")]
@@ -136,25 +136,25 @@ pub(crate) enum Error {
     NoPort { problem: ReadProblem },
 }
 
-/// A meaning of a spelling.
+/// One of several meanings of a spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meaning {
-    /// Who gives it that meaning.
+    /// The launcher that gives the spelling this meaning.
     pub(crate) whose: &'static str,
     pub(crate) what: &'static str,
-    /// How we spell it.
+    /// Our own spelling for this meaning.
     pub(crate) ours: &'static str,
 }
 
-/// That an option which is unknown here is known under another name of the launcher.
+/// Another name of the launcher under which an unknown option would be accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Elsewhere {
     pub(crate) personality: Personality,
-    /// Our own spelling of it, where there is one.
+    /// Our own spelling for the option, if there is one.
     pub(crate) meaning: Option<String>,
 }
 
-/// Why an option that peers have is refused. To ignore it would run something else than was asked for.
+/// Why an option of another launcher is refused. A job that ignores it would differ from what the user requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotOffered {
     OneNode,
@@ -265,17 +265,17 @@ impl fmt::Display for NotOffered {
     }
 }
 
-/// What a word that should have been a command looks like.
+/// What the user may have meant by a word in the place of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LooksLike {
     Nothing,
-    /// It holds a slash, or only options came before it.
+    /// It contains a slash, or only options precede it.
     Program,
     /// It begins with a hyphen.
     Option,
 }
 
-/// Which file could not be read.
+/// The kind of file that could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     HostFile,
@@ -303,7 +303,7 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// What is wrong in an app file.
+/// An error in an app file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum AppFileProblem {
     #[error("the quote {0} is never closed")]
@@ -331,7 +331,7 @@ pub(crate) enum AppFileProblem {
 }
 
 impl Error {
-    /// The exit code of a run that ends so.
+    /// Returns the exit code of a run with this error.
     pub(crate) const fn exit(&self) -> ExitCode {
         match self {
             Self::Unreadable { .. }
@@ -351,7 +351,7 @@ impl Error {
         }
     }
 
-    /// The message, ready to be printed for people or as JSON.
+    /// Returns the message, which can be printed as text or as JSON.
     #[expect(clippy::too_many_lines, reason = "one arm for each mistake")]
     pub(crate) fn message(&self) -> Message {
         match self {
@@ -532,7 +532,7 @@ impl Error {
     }
 }
 
-/// Adds the suggestion, if there is one.
+/// Adds a suggestion to a message, if there is one.
 pub(crate) fn did_you_mean(message: Message, nearest: Option<&str>) -> Message {
     match nearest {
         Some(nearest) => message.with_help(format!("did you mean `{nearest}`?")),
@@ -540,7 +540,7 @@ pub(crate) fn did_you_mean(message: Message, nearest: Option<&str>) -> Message {
     }
 }
 
-/// A message from a text whose first line is the headline, and whose other lines are `name: value`.
+/// Returns a message from a text: its first line is the headline, the other lines are `name: value`.
 fn from_lines(kind: &Kind, text: &str) -> Message {
     let mut lines = text.lines();
     let mut message = Message::new(kind, lines.next().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Which GPUs the ranks find: those that our own environment leaves us, else those that the node has.
+//! The GPUs that ranks see: those in our own environment's list, otherwise all GPUs of the node.
 
 use std::{borrow::Cow, ffi::OsStr};
 
@@ -6,11 +6,11 @@ use dvm::spec::{GpuKind, GpuPlan, GpuShare};
 
 use super::{Error, JobLine, World};
 
-/// Who gets which GPUs; `None` where nobody asked.
+/// Returns the assignment of GPUs to ranks. `None` if no option requests one.
 pub(super) fn resolve(job: &JobLine, world: &World) -> Result<Option<GpuPlan>, Error> {
     let share = match (job.args.gpus, job.args.gpus_per_proc) {
         (None, None) => return Ok(None),
-        // `--gpus 4 --gpus-per-proc 1` says twice how many there are in all.
+        // `--gpus 4 --gpus-per-proc 1` determines the total twice.
         (_, Some(each)) => GpuShare::Each(each),
         (Some(count), None) => GpuShare::Together(count),
     };
@@ -19,7 +19,7 @@ pub(super) fn resolve(job: &JobLine, world: &World) -> Result<Option<GpuPlan>, E
     };
     let found = (world.gpus)();
     if let Some((kind, listed)) = listed(&found, world) {
-        // Whatever follows what is no device is not seen, as the drivers have it.
+        // As in the drivers, the list ends at the first item that is no device.
         let available = listed
             .split(',')
             .map(str::trim)
@@ -52,8 +52,8 @@ pub(super) fn resolve(job: &JobLine, world: &World) -> Result<Option<GpuPlan>, E
     }))
 }
 
-/// The list that our own environment has. An empty one hides all GPUs. Of two lists, that of the GPUs which the node has
-/// counts.
+/// Returns the list in our own environment. An empty list hides all GPUs. If there are two lists, the one for the node's
+/// kind of GPU counts.
 fn listed<'a>(found: &os::Gpus, world: &'a World) -> Option<(GpuKind, Cow<'a, str>)> {
     let list = |kind: GpuKind| {
         let value = world.variables.get(OsStr::new(kind.variable()))?;

@@ -1,16 +1,17 @@
-//! What a resource manager says that its job has of this node, in the environment of the job.
+//! The share of this node that a resource manager has granted, from the environment of its job.
 //!
-//! Only a number that is said of *this* node counts. Inside `salloc`, for one, the shell may be on a login node, and what
-//! is in its environment speaks of others.
+//! Only a number for *this* node counts. Inside `salloc`, for example, the shell may run on a login node, and its
+//! environment describes other nodes.
 
-/// PUs of this node that are a resource manager's job's, and so ours; `None` where nobody says so.
+/// Returns the number of PUs of this node that a resource manager has granted to its job. `None` if the environment does not
+/// contain it.
 pub(super) fn on_this_node<'a>(variable: impl Fn(&str) -> Option<&'a str>) -> Option<u32> {
     if variable("SLURM_JOB_ID").is_some() {
         variable("SLURM_CPUS_ON_NODE")?.parse().ok()
     } else if variable("PBS_JOBID").is_some() {
         variable("NCPUS")?.parse().ok()
     } else if variable("LSB_JOBID").is_some() {
-        // Pairs of a host and a number; of several hosts it is not known which is this one's alone.
+        // Pairs of host and number. With several hosts we cannot decide which pair is for this node.
         let mut words = variable("LSB_MCPU_HOSTS")?.split_whitespace().skip(1);
         let count = words.next()?.parse().ok()?;
         words.next().is_none().then_some(count)
@@ -35,7 +36,7 @@ mod tests {
                 &[("SLURM_JOB_ID", "7"), ("SLURM_CPUS_ON_NODE", "64")],
                 Some(64),
             ),
-            // A shell of `salloc`, perhaps on another node.
+            // A shell under `salloc`, perhaps on another node.
             (
                 &[("SLURM_JOB_ID", "7"), ("SLURM_JOB_CPUS_PER_NODE", "64")],
                 None,

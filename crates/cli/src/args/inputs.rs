@@ -136,7 +136,7 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_THREADS", SameAs("threads")),
     ("SLURM_THREADS_PER_CORE", SameAs("threads-per-core")),
     ("SLURM_TIMELIMIT", SameAs("time")),
-    // A list of nodes, and of this one only.
+    // A list of nodes, accepted like a host file: it may name only this node.
     ("SLURM_HOSTFILE", SameAs("nodefile")),
     // Set in batch scripts together with the umask itself, which ranks inherit anyway.
     ("SLURM_UMASK", Needless),

@@ -1,4 +1,4 @@
-//! `srun --multi-prog FILE`: a line for each set of ranks, with the program that they run.
+//! `srun --multi-prog FILE`: one line for each set of ranks, with the program that they run.
 //!
 //! ```text
 //! 0      ./server
@@ -6,8 +6,8 @@
 //! *      ./rest
 //! ```
 //!
-//! `%t` is the rank, `%o` its number among those of the line. A rank stands in one line only, and `*`, in the last one, has
-//! all that no line names.
+//! `%t` is the rank, `%o` its index among the ranks of its line (for `*`, the rank). A rank may be in one line only. `*`, in
+//! the last line, stands for all ranks that no line names.
 
 use std::{
     collections::BTreeMap,
@@ -24,16 +24,16 @@ use super::{
 };
 use crate::values::MAX_PROCS;
 
-/// A line: who runs what.
+/// A line of the file: a set of ranks and their program.
 struct Row {
-    /// The number of the line.
+    /// The line number, from 1.
     number: usize,
-    /// Absent for `*`.
+    /// The ranks. `None` for `*`.
     ranks: Option<RankSet>,
     words: Vec<OsString>,
 }
 
-/// Puts the programs of a file in the place of its name: one app for each run of ranks that start the same.
+/// Replaces the file's name by the programs in it: one app for each run of consecutive ranks with the same command line.
 pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine, Error> {
     let bad = |number, problem| Error::BadAppFile {
         what: FileKind::ProgramFile,
@@ -70,16 +70,17 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
     let Some(base) = line.apps.first() else {
         return Ok(line.clone());
     };
-    // The words after the file's name are arguments of every program.
+    // Words after the file's name become arguments of every program.
     let more = base.program.get(1..).unwrap_or_default();
-    // Without a count the job is as large as its file says.
+    // Without `-n`, the file determines the size of the job.
     let named = rows.iter().filter_map(|row| row.ranks.as_ref()?.last());
     let needed = named.max().map_or(1, |rank| rank.0.saturating_add(1));
     let size = base.args.procs.unwrap_or_else(|| needed.min(MAX_PROCS));
     let mut apps: Vec<AppLine> = Vec::new();
     let mut before: Option<(usize, Vec<OsString>)> = None;
     let rest = rows.iter().enumerate().find(|(_, row)| row.ranks.is_none());
-    // The next rank of each line, how many came before it, and those after it. Two lines for one rank come together.
+    // The lines, by their next rank. The value has the index of this rank in its line, and the ranks after it. Two lines
+    // with the same rank thus meet.
     let mut due = BTreeMap::new();
     for (index, row) in rows.iter().enumerate() {
         let mut later = row.ranks.iter().flat_map(RankSet::iter);
@@ -118,7 +119,7 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
                 app.args.procs = Some(1);
                 app.program.clone_from(&words);
                 if !apps.is_empty() {
-                    // What the first one says about places holds for all.
+                    // The placement options of the first app apply to all apps.
                     app.args.map_by.clear();
                     app.args.per_node = None;
                     app.args.deal = None;
@@ -138,7 +139,7 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
     })
 }
 
-/// A word with its numbers.
+/// Replaces `%t` and `%o` in a word.
 fn fill_in(word: &OsStr, rank: u32, offset: u32) -> OsString {
     let mut out = Vec::with_capacity(word.len());
     let mut bytes = word.as_bytes().iter().copied().peekable();

@@ -1,15 +1,15 @@
-//! Under which name the launcher was called, and what that name implies.
+//! The name under which the launcher was called, and what that name implies.
 
 use std::{ffi::OsStr, path::Path};
 
-/// Whose habits the command line follows where the peers' meanings of one spelling differ.
+/// The launcher whose rules apply to spellings that differ between launchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Personality {
     /// `rally run`: a spelling with two meanings is refused.
     Rally,
     /// `mpiexec`: the MPI standard's forms, then what Open MPI and MPICH agree on.
     Mpiexec,
-    /// `mpirun`: as `mpiexec`.
+    /// `mpirun`: the same rules as `mpiexec`.
     Mpirun,
     /// `srun`: Slurm's meanings.
     Srun,
@@ -18,7 +18,7 @@ pub(crate) enum Personality {
 impl Personality {
     pub(crate) const ALL: [Self; 4] = [Self::Rally, Self::Mpiexec, Self::Mpirun, Self::Srun];
 
-    /// The name users call it by.
+    /// Returns the name of the command.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rally => "rally",
@@ -28,7 +28,7 @@ impl Personality {
         }
     }
 
-    /// How the command line starts in usage lines and hints.
+    /// Returns the start of the command line for usage lines and hints.
     pub(crate) const fn command(self) -> &'static str {
         match self {
             Self::Rally => "rally run",
@@ -36,8 +36,8 @@ impl Personality {
         }
     }
 
-    /// The personality that a program name (`argv[0]`) stands for: its last path component up to the first dot or
-    /// hyphen, so that `mpiexec.rally` and `/opt/bin/mpirun-0.1` work. Anything unknown is plain `rally`.
+    /// Returns the personality for a program name (`argv[0]`). Only its last path component counts, up to the first dot or
+    /// hyphen, so that `mpiexec.rally` and `/opt/bin/mpirun-0.1` work. Any unknown name means `rally`.
     pub(crate) fn from_program(argv0: &OsStr) -> Self {
         let name = Path::new(argv0)
             .file_name()
@@ -50,7 +50,7 @@ impl Personality {
             .unwrap_or(Self::Rally)
     }
 
-    /// The personality that `--personality NAME` asks for; the names that Open MPI and PRRTE give are understood too.
+    /// Returns the personality that `--personality NAME` selects. The names of Open MPI and PRRTE are also accepted.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "rally" => Self::Rally,

@@ -1,5 +1,4 @@
-//! Where the ranks are to go: the texts of several options and settings made into one request, and the files that they
-//! name read.
+//! Placement of the ranks: combines several options and settings into one request, and reads the files that they name.
 
 use std::{
     collections::BTreeSet,
@@ -21,20 +20,20 @@ use crate::choices::Oversubscribe;
 use crate::config::{Setting, Settings, Source};
 use crate::values::{self, ValueError};
 
-/// Bytes that a rankfile may have.
+/// The largest rankfile, in bytes.
 const MAX_RANKFILE: u64 = 1 << 26;
 
-/// The placement that a command line and the settings ask for.
+/// The placement that a command line and the settings request.
 #[derive(Debug)]
 pub(super) struct Placement {
     pub(super) request: Request,
-    /// The nodes that it may use.
+    /// The nodes that the job may use.
     pub(super) allocation: Allocation,
     /// Nodes of the same allocation that this version cannot use.
     pub(super) unused: HostList,
 }
 
-/// Reads all that was said about placement.
+/// Combines all options and settings about placement.
 pub(super) fn resolve(
     apps: &[AppLine],
     job: &JobLine,
@@ -69,7 +68,7 @@ pub(super) fn resolve(
     };
     for (position, app) in apps.iter().enumerate() {
         let default = settings.map_by.value.as_deref().filter(|_| position == 0);
-        // What the first one says holds for all.
+        // The policy of the first app applies to the procs of all apps.
         let places = if position == 0 {
             size(apps, personality)
         } else {
@@ -106,12 +105,13 @@ pub(super) fn resolve(
     })
 }
 
-/// The counts of `srun --ntasks-per-node` as those of the only node. For srun they limit a number of procs, and are that
-/// number where nobody says it; they are no policy, so that one may stand beside them. Other launchers mean a policy.
+/// Replaces `srun --ntasks-per-node` by a number of procs, because there is only one node. For srun it is an upper limit,
+/// and the number itself if no other is given. It is no policy, so it may be combined with one. For other launchers it is a
+/// policy.
 ///
 /// # Errors
 ///
-/// More procs than that.
+/// A number of procs above the limit.
 pub(super) fn with_counts_of_the_node(line: &RunLine) -> Result<Option<RunLine>, Error> {
     let is_said = line.apps.iter().any(|app| app.args.per_node.is_some());
     if line.personality != Personality::Srun || !is_said {
@@ -134,7 +134,7 @@ pub(super) fn with_counts_of_the_node(line: &RunLine) -> Result<Option<RunLine>,
     Ok(Some(line))
 }
 
-/// How many procs a job has, where that is said.
+/// Returns the number of procs of a job. `None` if the command line does not determine it.
 pub(super) fn size(apps: &[AppLine], personality: Personality) -> Option<u32> {
     let counts = apps.iter().map(|app| count(app, personality));
     counts
@@ -142,7 +142,7 @@ pub(super) fn size(apps: &[AppLine], personality: Personality) -> Option<u32> {
         .flatten()
 }
 
-/// How many procs an app has; `srun` starts one where nobody says.
+/// Returns the number of procs of an app. Without an option `srun` starts one.
 fn count(app: &AppLine, personality: Personality) -> Option<u32> {
     app.args.procs.or(match (personality, app.args.deal) {
         (Personality::Srun, None) => Some(1),
@@ -150,7 +150,7 @@ fn count(app: &AppLine, personality: Personality) -> Option<u32> {
     })
 }
 
-/// Refuses what only several nodes, or other ones, could do.
+/// Refuses options that need several nodes, or other nodes than this one.
 fn check_nodes(job: &JobLine, world: &World) -> Result<(), Error> {
     let not_here = |flag: &str, value: &str| Error::NotOffered {
         option: format!("{} {value}", job.typed(flag)),
@@ -188,12 +188,12 @@ fn check_nodes(job: &JobLine, world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// The nodes that a job may use, and those that belong to its allocation but cannot be used yet.
+/// The nodes that a job may use, and the other nodes of its allocation, which this version cannot use.
 #[derive(Debug)]
 struct Nodes {
     allocation: Allocation,
     unused: HostList,
-    /// What holds where nobody says it.
+    /// The default for oversubscription.
     oversubscribe: place::Oversubscribe,
 }
 
@@ -207,8 +207,7 @@ impl From<Allocation> for Nodes {
     }
 }
 
-/// The nodes: those of the host file, else those that `--host` names, else those of an allocation of Slurm, else this
-/// one.
+/// Returns the nodes of the first of these sources: the host file, `--host`, an allocation of Slurm, this node.
 fn nodes(
     apps: &[AppLine],
     personality: Personality,
@@ -234,7 +233,7 @@ fn nodes(
             .find(|app| !app.args.host.is_empty())
             .map(|app| app.typed("host"));
         match typed {
-            // An app without hosts of its own may use this node, whatever the others may.
+            // An app without `--host` may use this node, whatever hosts the other apps name.
             Some(typed) => alloc::hosts(&texts.join(","), &format!("`{typed}`"), &names)
                 .map_err(Error::Nodes)?,
             None => return of_slurm(personality, world),
@@ -252,7 +251,7 @@ fn nodes(
     Ok(allocation.into())
 }
 
-/// The file and the first line of it that names another node than this one.
+/// Returns the file, and the first line of it that names another node than this one.
 fn line_of_remote(text: &str, origin: &str, names: &LocalNames) -> Option<String> {
     let is_remote = |line: &str| {
         let nodes = alloc::hostfile(line, origin, names);
@@ -264,7 +263,7 @@ fn line_of_remote(text: &str, origin: &str, names: &LocalNames) -> Option<String
     Some(format!("{origin}, line {number}"))
 }
 
-/// What an allocation of Slurm has of this node; without one, this node.
+/// Returns this node's share of an allocation of Slurm. Without an allocation, returns this node.
 fn of_slurm(personality: Personality, world: &World) -> Result<Nodes, Error> {
     let names = world.names();
     let job = world.variable("SLURM_JOB_ID");
@@ -278,7 +277,7 @@ fn of_slurm(personality: Personality, world: &World) -> Result<Nodes, Error> {
         }
         return Ok(local.into());
     };
-    // srun gives away CPUs; for launchers of MPI a slot is a task.
+    // srun allocates CPUs; for MPI launchers a slot is a task.
     let counts = match personality {
         Personality::Srun => "SLURM_JOB_CPUS_PER_NODE",
         Personality::Rally | Personality::Mpiexec | Personality::Mpirun => "SLURM_TASKS_PER_NODE",
@@ -306,7 +305,7 @@ fn of_slurm(personality: Personality, world: &World) -> Result<Nodes, Error> {
             nodes: list.to_owned(),
         });
     }
-    // Hydra starts as many as it is told to, whatever the allocation.
+    // Hydra starts as many procs as it is told to, whatever the allocation.
     let oversubscribe = match personality {
         Personality::Mpiexec => place::Oversubscribe::Allow,
         Personality::Rally | Personality::Mpirun | Personality::Srun => {
@@ -320,7 +319,7 @@ fn of_slurm(personality: Personality, world: &World) -> Result<Nodes, Error> {
     })
 }
 
-/// The hosts of one app.
+/// Returns the hosts of one app.
 fn hosts(app: &AppLine, world: &World) -> Result<Option<HostList>, Error> {
     if app.args.host.is_empty() {
         return Ok(None);
@@ -331,8 +330,8 @@ fn hosts(app: &AppLine, world: &World) -> Result<Option<HostList>, Error> {
     Ok(Some(hosts.names()))
 }
 
-/// The text of `--map-by` that several options make up together. The last policy counts; qualifiers, which begin with a
-/// colon, add up. `default` is what is used where there is no policy.
+/// Combines several options into the text of one `--map-by`. The last policy counts; qualifiers, which begin with a colon,
+/// accumulate. `default` applies if there is no policy.
 fn map_text(app: &AppLine, default: Option<&str>) -> Result<Option<String>, Error> {
     let said = &app.args.map_by;
     let is_counted = app.args.per_node.is_some() || app.args.deal.is_some();
@@ -344,7 +343,7 @@ fn map_text(app: &AppLine, default: Option<&str>) -> Result<Option<String>, Erro
         .map(String::as_str)
         .or(default);
     let mut text = policy.unwrap_or_default().to_owned();
-    // What names a file is the last part of a policy.
+    // The qualifier that names a file is the last part of a policy.
     let file = text
         .to_ascii_lowercase()
         .find(":file=")
@@ -354,7 +353,7 @@ fn map_text(app: &AppLine, default: Option<&str>) -> Result<Option<String>, Erro
         let name = qualifier.split('=').next().unwrap_or_default();
         name.to_ascii_lowercase()
     };
-    // Of those that stand alone, the last of a kind counts.
+    // If several separate qualifiers are of the same kind, the last one counts.
     let alone: Vec<&str> = said
         .iter()
         .filter_map(|text| text.strip_prefix(':'))
@@ -368,8 +367,8 @@ fn map_text(app: &AppLine, default: Option<&str>) -> Result<Option<String>, Erro
         }
     }
     text.push_str(&file);
-    // Dealt to one node over and over, all go there; how many there are is said by the share of the node where nothing
-    // else says it.
+    // With one node, all rounds of a deal go to this node. The node's share is then the number of procs, if nothing else
+    // sets it.
     let deal = app.args.deal.filter(|_| app.args.procs.is_none());
     if let Some(count) = app.args.per_node.or(deal) {
         let (word, qualifiers) = match text.find(':') {
@@ -400,7 +399,8 @@ fn map_source(app: &AppLine, setting: &Setting<Option<String>>) -> Source {
     }
 }
 
-/// Reads a mapping policy and the file that it names, of which so many places are needed, where that is known.
+/// Parses a mapping policy, and reads the file that it names. `places` is the number of places needed from that file, if
+/// known.
 fn map_by(
     text: &str,
     source: Source,
@@ -428,14 +428,14 @@ fn map_by(
                 }
             }
         }
-        // Without a file of its own, the sequence is that of the host file.
+        // A sequence without its own file uses the host file.
         Some(MapTo::Sequence(names)) => {
             if let Some(path) = file.as_ref().or(settings.hostfile.value.as_ref()) {
                 let max = u64::try_from(MAX_HOSTFILE).unwrap_or(u64::MAX);
                 let text = world.read_text(path, FileKind::SequenceFile, max)?;
                 let (origin, known) = (origin(path), world.names());
                 *names = alloc::sequence(&text, &origin, &known).map_err(Error::Nodes)?;
-                // There is only this node.
+                // Only this node can be used.
                 let places = places.and_then(|places| usize::try_from(places).ok());
                 let needed = names.iter().take(places.unwrap_or(usize::MAX));
                 let remote = needed.filter(|name| !known.contains(name));
@@ -453,7 +453,7 @@ fn map_by(
     Ok(map)
 }
 
-/// Reads a policy of the job.
+/// Parses a policy that applies to the whole job.
 fn policy<T>(
     job: &JobLine,
     flag: &str,

@@ -1,4 +1,4 @@
-//! What a command line asks for, with nothing left to look up.
+//! The complete request of a command line, which needs no further lookups.
 
 use std::{collections::BTreeSet, fmt, num::NonZeroU8, path::PathBuf};
 
@@ -18,26 +18,27 @@ use crate::{
     values::JobName,
 };
 
-/// What `rally` is to do.
+/// What `rally` has to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Run(Box<RunRequest>),
     /// Run the built-in program.
     Demo(Box<RunRequest>),
-    /// Serve the program that has started this process, if it is ours.
+    /// Serve the program that has started this process, unless the pid shows that a wrapper did. The pid is that of the
+    /// child which the program forked.
     Singleton(Box<RunRequest>, u32),
     Config(ConfigRequest),
     Release(ReleaseRequest),
     Help(HelpTopic),
     Generate(Generated),
     Version,
-    /// What ranks can speak with their launcher, in the form of `srun --mpi=list`.
+    /// Print the interfaces between ranks and launcher, in the form of `srun --mpi=list`.
     MpiTypes,
 }
 
 /// The argument that makes our own program a rank of the demo.
 pub(crate) const DEMO_ARGUMENT: &str = "__demo";
-/// The argument that makes our own program stand for one that was started without launcher; its port follows.
+/// The argument that makes our own program stand in for a program that was started without a launcher. Its port follows.
 pub(crate) const SINGLETON_ARGUMENT: &str = "__singleton";
 
 /// A job and how its front behaves.
@@ -47,7 +48,7 @@ pub(crate) struct RunRequest {
     pub(crate) allocation: Allocation,
     pub(crate) front: FrontOptions,
     pub(crate) show: Show,
-    /// To be said once, before the job starts.
+    /// Messages to print once, before the job starts.
     pub(crate) notices: Vec<Notice>,
 }
 
@@ -71,12 +72,12 @@ pub(crate) enum Report {
     Bindings,
 }
 
-/// How much a dry run says.
+/// How much a dry run prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
-    /// What would run where.
+    /// Which ranks would run where.
     Map,
-    /// And why.
+    /// Which ranks would run where, with the reasons.
     Reasons,
 }
 
@@ -92,14 +93,14 @@ pub(crate) struct FrontOptions {
     pub(crate) on_output_closed: OnLoss,
     pub(crate) verbosity: Verbosity,
     pub(crate) message_format: MessageFormat,
-    /// Who is told our process number.
+    /// The destination of our pid.
     pub(crate) report_pid: Option<PidChannel>,
     pub(crate) exit_codes: ExitCodes,
-    /// The code of errors of our own, where the user says one.
+    /// The exit code for our own errors, if the user has set one.
     pub(crate) exit_error: Option<NonZeroU8>,
 }
 
-/// Where our process number goes.
+/// A destination for our pid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PidChannel {
     Stdout,
@@ -107,25 +108,25 @@ pub(crate) enum PidChannel {
     File(PathBuf),
 }
 
-/// Whether the codes of all ranks are printed at the end.
+/// Whether the exit codes of all ranks are printed at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitCodes {
     Kept,
     Printed,
 }
 
-/// What the ranks' stdin is made of.
+/// The source of the ranks' stdin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InputSource {
     /// Our own standard input.
     Inherit,
-    /// This file, by its absolute path; it could be opened when the request was made.
+    /// This file, by its absolute path. It could be opened when the request was made.
     File(PathBuf),
     /// Nothing.
     Null,
 }
 
-/// What starts each line of output.
+/// The label at the start of each line of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Label {
     None,
@@ -147,7 +148,7 @@ pub(crate) enum Format {
     JsonLines,
 }
 
-/// The form of our own messages.
+/// The format of our own messages.
 pub(crate) use message::Format as MessageFormat;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,25 +163,25 @@ pub(crate) enum Verbosity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigRequest {
     pub(crate) layers: Layers,
-    /// The files that were looked for, the weaker first.
+    /// The files that were looked for, in ascending order of precedence.
     pub(crate) files: Vec<ConfigFile>,
     pub(crate) format: MessageFormat,
 }
 
-/// Something to know about a request that does not stop it.
+/// A remark about a request, which does not stop the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Options that have no effect, as typed.
+    /// Options without effect, as typed.
     Ignored(Vec<String>),
     /// Variables that were to be passed on but are not set.
     NotSet(Vec<String>),
     /// Nodes of our allocation that this version cannot use.
     UnusedNodes(HostList),
-    /// The site's configuration file, which says nothing then.
+    /// A configuration file of the site that cannot be read, and is therefore ignored.
     Unreadable(ConfigFile),
 }
 
-/// Names that a notice lists in full; the rest is counted.
+/// The most names that a notice lists; further ones are only counted.
 const LISTED: usize = 4;
 
 impl fmt::Display for Notice {
@@ -211,7 +212,7 @@ impl fmt::Display for Notice {
 }
 
 impl Notice {
-    /// The message, ready to be printed for people or as JSON.
+    /// Returns the message, which can be printed as text or as JSON.
     pub(crate) fn message(&self) -> Message {
         let kind = match self {
             Self::Ignored(_) => &k::IGNORED,
@@ -236,13 +237,13 @@ impl Notice {
     }
 }
 
-/// What to let go.
+/// The ranks to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReleaseRequest {
-    /// `None`: the only job that there is.
+    /// The job. `None` means the only job with held ranks.
     pub(crate) job: Option<JobName>,
-    /// `None`: all.
+    /// The ranks. `None` means all held ranks.
     pub(crate) ranks: Option<RankSet>,
-    /// How the answer is printed.
+    /// The format of the answer.
     pub(crate) format: MessageFormat,
 }

@@ -1,4 +1,5 @@
-//! `srun -o`, `-e` and `-i`: whose output is shown and who reads, or the names of files, which have letters of their own.
+//! `srun -o`, `-e` and `-i`: a set of ranks whose output is shown or who read stdin, or a file name pattern in srun's own
+//! notation.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,17 +13,17 @@ use dvm::spec::{Destination, Pattern};
 use super::{AppLine, Error, JobLine, World, define::StdinChoice, slurm_job};
 use crate::values::{PatternError, ValueError};
 
-/// The letters that srun knows.
+/// The conversions in srun's file name patterns.
 const KNOWN: &str = "%A %a %J %j %N %n %s %t %u %x";
 
-/// What `-i` says.
+/// The meaning of `-i`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     By(StdinChoice),
     From(PathBuf),
 }
 
-/// `all`, `none`, a rank, or a file. A number that no rank has is the name of a file.
+/// Parses `all`, `none`, a rank, or a file. A number that is no rank of the job is a file name.
 pub(super) fn reading(text: &OsStr, size: Option<u32>) -> Reading {
     match (text.to_str(), rank(text, size)) {
         (Some("all"), _) => Reading::By(StdinChoice::All),
@@ -32,14 +33,14 @@ pub(super) fn reading(text: &OsStr, size: Option<u32>) -> Reading {
     }
 }
 
-/// The rank that a text names, where the job has it.
+/// Returns the rank that a text names, if the job has it.
 fn rank(text: &OsStr, size: Option<u32>) -> Option<u32> {
     let is_number = text.as_bytes().iter().all(u8::is_ascii_digit);
     let rank = text.to_str()?.parse().ok().filter(|_| is_number)?;
     size.is_none_or(|size| rank < size).then_some(rank)
 }
 
-/// Where stdout and stderr go; absent where nothing was said.
+/// Returns the destinations of stdout and stderr. `None` without an option.
 pub(super) fn destinations(
     job: &JobLine,
     apps: &[AppLine],
@@ -52,7 +53,7 @@ pub(super) fn destinations(
     };
     let stderr = match &job.args.slurm_error {
         Some(text) => Some(destination(job, apps, size, "slurm-error", text, world)?),
-        // Who says where stdout goes has said it for both.
+        // Without `-e`, the destination of stdout also applies to stderr.
         None => stdout.clone().map(|stdout| match stdout {
             Destination::File(_) => Destination::WithStdout,
             other => other,
@@ -61,7 +62,7 @@ pub(super) fn destinations(
     Ok((stdout, stderr))
 }
 
-/// `all`, `none`, a rank, or a pattern. A number that no rank has is a pattern too.
+/// Parses `all`, `none`, a rank, or a pattern. A number that is no rank of the job is also a pattern.
 fn destination(
     job: &JobLine,
     apps: &[AppLine],
@@ -83,7 +84,7 @@ fn destination(
         (_, None) => {
             let job_name = slurm_job::in_file_names(job, apps, world);
             let name = expand(text.as_bytes(), &job_name, world).map_err(bad)?;
-            // The name is relative to where srun was called, whatever the directory of the ranks.
+            // The name is relative to the directory where srun was called, whatever the working directory of the ranks.
             let mut path = Vec::new();
             if !name.starts_with(b"/") {
                 path = literal(world.current()?.as_os_str().as_bytes());
@@ -95,7 +96,7 @@ fn destination(
     }
 }
 
-/// A text that means itself in a pattern of ours.
+/// Escapes a text, so that it stands for itself in one of our patterns.
 fn literal(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for byte in text {
@@ -107,9 +108,9 @@ fn literal(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A pattern of srun as one of ours.
+/// Translates a pattern of srun into ours.
 fn expand(text: &[u8], job_name: &OsStr, world: &World) -> Result<Vec<u8>, ValueError> {
-    // Two backslashes at the start: no letter means anything.
+    // After two backslashes at the start, percent signs are ordinary characters.
     if let Some(plain) = text.strip_prefix(b"\\\\") {
         return Ok(literal(plain));
     }
@@ -138,9 +139,9 @@ fn expand(text: &[u8], job_name: &OsStr, world: &World) -> Result<Vec<u8>, Value
             '%' => b"%%".to_vec(),
             't' => ours(b'r'),
             'N' => b"%h".to_vec(),
-            // The only node is the first.
+            // The relative number of the node: the only one is 0.
             'n' => b"0".to_vec(),
-            // Steps have no numbers here, and two of them must not write to one file.
+            // We have no step ids. The pid of the launcher keeps two steps from writing to the same file.
             's' => ours(b'p'),
             'j' => allocation.clone(),
             'J' => [allocation.as_slice(), b".%p"].concat(),

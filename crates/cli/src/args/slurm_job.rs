@@ -1,4 +1,4 @@
-//! The name of a job, as `srun` gives it.
+//! The name of a job, following `srun`.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -7,10 +7,10 @@ use std::{
 
 use super::{AppLine, JobLine, World};
 
-/// Where ranks find it.
+/// The variable that contains the name.
 pub(super) const NAME: &str = "SLURM_JOB_NAME";
 
-/// The name that was said for this job; else that of the allocation that it runs in; else that of its first program.
+/// Returns the name from the command line, otherwise that of the enclosing allocation, otherwise that of the first program.
 pub(super) fn name(job: &JobLine, apps: &[AppLine], world: &World) -> OsString {
     let program = || {
         let program = apps.first().and_then(|app| app.program.first());
@@ -25,7 +25,7 @@ pub(super) fn name(job: &JobLine, apps: &[AppLine], world: &World) -> OsString {
         .unwrap_or_default()
 }
 
-/// The name that file names mean: within an allocation it is that of the allocation, whatever this part of it is called.
+/// Returns the name for file name patterns: within an allocation the allocation's name, whatever the name of this job.
 pub(super) fn in_file_names(job: &JobLine, apps: &[AppLine], world: &World) -> OsString {
     of_allocation(world).unwrap_or_else(|| name(job, apps, world))
 }

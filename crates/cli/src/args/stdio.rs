@@ -1,4 +1,4 @@
-//! Where the ranks' input comes from and where their output goes.
+//! The source of the ranks' input, and the destination of their output.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -20,7 +20,7 @@ use crate::{files::read_probe, values::ValueError};
 
 type Done<T> = Result<T, Error>;
 
-/// Who reads our stdin, and what that is.
+/// Returns the ranks that read our stdin, and the source of that input.
 pub(super) fn stdin(
     job: &JobLine,
     personality: Personality,
@@ -32,7 +32,7 @@ pub(super) fn stdin(
         (Some(StdinChoice::None), ..) => StdinTarget::None,
         (Some(StdinChoice::All), ..) => StdinTarget::All,
         (Some(StdinChoice::Rank(rank)), ..) => StdinTarget::Rank(Rank(rank)),
-        // Who has a terminal is who we talk to.
+        // Keyboard input goes to the rank with the terminal.
         (None, Some(rank), _) => StdinTarget::Rank(Rank(rank)),
         (None, None, Personality::Srun) => StdinTarget::All,
         (None, None, _) => StdinTarget::Rank(Rank(0)),
@@ -53,7 +53,7 @@ pub(super) fn stdin(
     Ok((target, source))
 }
 
-/// What was said about stdin, in our words or in those of srun.
+/// The options about stdin, whether our own or srun's.
 struct Said {
     readers: Option<StdinChoice>,
     file: Option<PathBuf>,
@@ -139,14 +139,14 @@ pub(super) fn stdio(
         lines: lines(settings, world),
         input: match (&file, job.args.pty) {
             (None, None) => world.input,
-            // A terminal can be read whatever we were given.
+            // A file was opened for reading, and so is a terminal.
             (Some(_), _) | (None, Some(_)) => FrontInput::Readable,
         },
     })
 }
 
-/// Whether ranks get a terminal for their stdout. The size is that of ours; the size of the keyboard's terminal, or a
-/// usual one, where ours is none.
+/// Returns the terminal that ranks get as stdout, if any. Its size is that of our stdout. If stdout is no terminal, it is
+/// that of our stdin, or 24 by 80.
 fn lines(settings: &Settings, world: &World) -> Option<LineTerminal> {
     let (size, without) = match (settings.line_buffered.value, world.screen) {
         (LineBuffered::No, _) | (LineBuffered::Auto, None) => return None,
@@ -164,7 +164,7 @@ fn destination(job: &JobLine, flag: &str, pattern: Option<&OsString>) -> Done<De
         return Ok(Destination::Discard);
     }
     let pattern = Pattern(pattern.clone());
-    // Any rank will do to see whether the pattern can be expanded.
+    // Any rank will do for this check whether the pattern can be expanded.
     let facts = PatternFacts {
         rank: 0,
         size: 1,

@@ -1,4 +1,4 @@
-//! `mpirun --tune FILES`: MCA parameters and variables that stand in files.
+//! `mpirun --tune FILES`: MCA parameters and variables from files.
 //!
 //! ```text
 //! # options as on the command line
@@ -20,10 +20,10 @@ use super::{
     inputs,
 };
 
-/// The options that such a file may have.
+/// The options that such a file may contain.
 const KNOWN: [&str; 6] = ["mca", "omca", "gmca", "prtemca", "pmixmca", "x"];
 
-/// A command line with what its files say, which is weaker than the rest; `None` where no file is named.
+/// Inserts the options of the files in front of the command line, which overrides them. `None` if no file is named.
 pub(super) fn with_files(line: &RunLine, world: &World) -> Result<Option<RunLine>, Error> {
     if line.job.args.tune.is_empty() {
         return Ok(None);
@@ -73,7 +73,7 @@ pub(super) fn with_files(line: &RunLine, world: &World) -> Result<Option<RunLine
     inputs::with_options(line, &options, ignored).map(Some)
 }
 
-/// The words of a line as options: `NAME = VALUE` is a parameter.
+/// Returns a line as options: `NAME = VALUE` becomes `-mca`.
 fn options_of(words: Vec<OsString>) -> Vec<OsString> {
     let line = words.join(OsStr::new(" "));
     let bytes = line.as_bytes();

@@ -15,43 +15,44 @@ use super::{Error, environment::Variables, error::FileKind};
 use crate::files::ReadProblem;
 use crate::files::read;
 
-/// Where a site puts its settings.
+/// The configuration file of the site.
 const SITE_CONFIG: &str = "/etc/rally/config.toml";
 
-/// The size of a terminal that does not tell its own.
+/// The size of a terminal that does not report its own.
 const WINDOW: WindowSize = WindowSize {
     rows: 24,
     columns: 80,
 };
 
-/// Everything outside the command line that a request depends on, except for files, which are read when they are named.
+/// Everything outside the command line that a request depends on. Files are the exception: they are read when an option
+/// names them.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
-    /// `argv[0]` included.
+    /// The command line, including `argv[0]`.
     pub(crate) argv: Vec<OsString>,
     pub(crate) variables: Variables,
-    /// The current directory, or why there is none.
+    /// The current directory, or the error in getting it.
     pub(crate) directory: Result<PathBuf, ReadProblem>,
     /// The host name as the kernel knows it.
     pub(crate) host: String,
-    /// The file of our own program.
+    /// The path of our own executable.
     pub(crate) executable: PathBuf,
-    /// The size of the terminal; see [`World::capture`].
+    /// The size of the terminal on stdin, or a usual one; see [`World::capture`].
     pub(crate) window: WindowSize,
-    /// The size of the terminal that our stdout is, if it is one; see [`World::capture`].
+    /// The size of the terminal on stdout. `None` if stdout is no terminal; see [`World::capture`].
     pub(crate) screen: Option<WindowSize>,
-    /// Whether our stdin can be read; see [`World::capture`].
+    /// Whether our stdin is readable; see [`World::capture`].
     pub(crate) input: FrontInput,
     pub(crate) site_config: PathBuf,
-    /// The GPUs that the node shows.
+    /// Returns the GPUs of this node.
     pub(crate) gpus: fn() -> os::Gpus,
-    /// Finds a TCP port for a server of the ranks, or says why there is none.
+    /// Returns an unused TCP port for a server of the ranks.
     pub(crate) unused_port: fn() -> Result<u16, ReadProblem>,
 }
 
 impl World {
-    /// Looks around. The caller, who has the standard streams, overwrites `window` if stdin is a terminal, `screen` if stdout
-    /// is, and `input`.
+    /// Captures the world. The caller, who has the standard streams, then sets `input`, sets `window` if stdin is a
+    /// terminal, and `screen` if stdout is one.
     pub(crate) fn capture() -> Self {
         Self {
             argv: env::args_os().collect(),
@@ -71,12 +72,12 @@ impl World {
         }
     }
 
-    /// The names that mean this node.
+    /// Returns the names of this node.
     pub(crate) fn names(&self) -> LocalNames {
         LocalNames::new(self.host.clone())
     }
 
-    /// A variable that is text and not empty.
+    /// Returns a variable, unless it is empty or not UTF-8.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.variables
             .get(OsStr::new(name))?
@@ -84,7 +85,7 @@ impl World {
             .filter(|value| !value.is_empty())
     }
 
-    /// The user's own configuration file, if the environment says where home is.
+    /// Returns the path of the user's own configuration file. `None` if the environment names no home directory.
     pub(crate) fn user_config(&self) -> Option<PathBuf> {
         let absolute = |name| {
             self.variable(name)
@@ -97,14 +98,14 @@ impl World {
         Some(base.join("rally").join("config.toml"))
     }
 
-    /// The current directory.
+    /// Returns the current directory.
     pub(crate) fn current(&self) -> Result<PathBuf, Error> {
         self.directory
             .clone()
             .map_err(|problem| Error::NoDirectory { problem })
     }
 
-    /// A path as typed, from the current directory.
+    /// Returns the absolute path for a path as typed.
     pub(crate) fn absolute(&self, path: &Path) -> Result<PathBuf, Error> {
         if path.is_absolute() {
             return Ok(path.to_owned());
@@ -112,7 +113,7 @@ impl World {
         Ok(self.current()?.join(path))
     }
 
-    /// Reads a file that an option names, at most `max` bytes of it.
+    /// Reads a file that an option names. Fails if it is larger than `max` bytes.
     pub(super) fn read(&self, path: &Path, what: FileKind, max: u64) -> Result<Vec<u8>, Error> {
         let fail = |problem| Error::Unreadable {
             what,
@@ -122,7 +123,7 @@ impl World {
         read(&self.absolute(path)?, max).map_err(fail)
     }
 
-    /// As [`World::read`], for files that are text.
+    /// Reads like [`World::read`]; fails unless the file is UTF-8.
     pub(super) fn read_text(&self, path: &Path, what: FileKind, max: u64) -> Result<String, Error> {
         let bytes = self.read(path, what, max)?;
         let not_text = |_| Error::Unreadable {

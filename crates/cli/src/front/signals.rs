@@ -1,15 +1,20 @@
 //! What signals to the front mean for the job. `dvm::escalation` decides how repeated requests to end become more forceful.
 //!
-//! | signal | first | second | third |
+//! | signal that ends the job | first | second | third |
 //! |---|---|---|---|
 //! | INT | pass to the ranks | kill the ranks | give up and print surviving pids |
 //! | TERM | end the job with grace | kill the ranks | give up and print surviving pids |
 //! | HUP | end the job with grace | kill the ranks | give up and print surviving pids |
-//! | HUP with `--on-hangup=continue` | ignore | ignore | ignore |
-//! | TSTP from the keyboard | stop the front, not the ranks | stop the front | stop the front |
-//! | TSTP from a process, QUIT, USR1, USR2, ALRM, URG, IO | pass to the ranks | pass to the ranks | pass to the ranks |
-//! | WINCH | resize the ranks' terminals; without `--pty` also pass to the ranks | same as first | same as first |
-//! | CONT | end a stop of the front, or release held ranks, or pass to the ranks | same as first | same as first |
+//!
+//! | other signal | effect, however often it comes |
+//! |---|---|
+//! | HUP with `--on-hangup=continue` | none |
+//! | TSTP from the keyboard | stop the front; the ranks run on |
+//! | TSTP from a process, QUIT, USR1, USR2, ALRM, URG, IO | pass to the ranks |
+//! | WINCH | resize the ranks' terminals; without `--pty` also pass to the ranks |
+//! | CONT | resume reading input; after a TSTP from the keyboard nothing else |
+//! | CONT while ranks are held | release the ranks |
+//! | CONT otherwise | pass to the ranks |
 
 use std::os::fd::AsFd;
 

@@ -1,4 +1,4 @@
-//! Options whose values mean something else than ours.
+//! Options whose values differ in meaning from ours.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,7 +18,7 @@ pub(super) use self::{environment::*, output::*, placement::*, resources::*};
 
 type Done = Result<(), Error>;
 
-/// The value at `index`; the translator has made sure that it is there.
+/// Returns the value at `index`. The translator guarantees that it exists.
 fn value<'a>(given: &'a Given<'_>, index: usize) -> &'a OsStr {
     given
         .values
@@ -27,7 +27,7 @@ fn value<'a>(given: &'a Given<'_>, index: usize) -> &'a OsStr {
         .unwrap_or_default()
 }
 
-/// The first value as text.
+/// Returns the first value as text.
 fn text<'a>(given: &'a Given<'_>) -> Result<&'a str, Error> {
     value(given, 0)
         .to_str()
@@ -47,7 +47,7 @@ fn bad(given: &Given<'_>, reason: ValueError) -> Error {
     }
 }
 
-/// Refuses an option with the value that it was given.
+/// Returns the error for an option that is refused with this value.
 fn refused(given: &Given<'_>, why: NotOffered) -> Error {
     let value = value(given, 0).to_string_lossy();
     Error::NotOffered {
@@ -73,7 +73,7 @@ fn joined(parts: &[&OsStr]) -> OsString {
     )
 }
 
-/// Open MPI's `--display`, whose words may be shortened.
+/// Translates Open MPI's `--display`, whose words may be abbreviated.
 pub(super) fn display(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     const KNOWN: [&str; 3] = ["map", "bindings", "allocation"];
     for word in text(given)?.split(',') {
@@ -96,7 +96,7 @@ pub(super) fn display(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     Ok(())
 }
 
-/// `--runtime-options` of Open MPI 5: those that change what we would do are obeyed.
+/// Translates `--runtime-options` of Open MPI 5: honors those that would change our behaviour.
 pub(super) fn runtime_options(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     const KNOWN: [&str; 7] = [
         "donotlaunch",
@@ -150,7 +150,7 @@ pub(super) fn runtime_options(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     Ok(())
 }
 
-/// MCA parameters: those with an equivalent of ours are translated, the others are tuning of another program.
+/// Translates MCA parameters that have an equivalent of ours. The others tune another program.
 pub(super) fn mca(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let name = value(given, 0).to_string_lossy().into_owned();
     let said = value(given, 1).to_string_lossy().into_owned();
@@ -188,7 +188,7 @@ pub(super) fn mca(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
             }
         }
         _ if is_of_a_launcher(given.option, &name) => emit.ignored(given),
-        // Open MPI's launcher gives the others to its library in this way.
+        // Open MPI's launcher passes the remaining parameters to its library as variables.
         _ => {
             let variable = joined(&[
                 OsStr::new("OMPI_MCA_"),
@@ -206,7 +206,7 @@ pub(super) fn mca(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     Ok(())
 }
 
-/// Open MPI's fault tolerance: the library is told, and the others go on when one has failed.
+/// Translates Open MPI's fault tolerance: enables it in the library, and keeps the other ranks running after a failure.
 pub(super) fn fault_tolerance(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     match text(given)? {
         "ulfm" | "mpi" | "yes" | "true" | "1" => {
@@ -219,7 +219,7 @@ pub(super) fn fault_tolerance(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     Ok(())
 }
 
-/// Whether a parameter tunes a launcher, and no library in the ranks.
+/// Returns true if a parameter tunes a launcher, and not the library in the ranks.
 fn is_of_a_launcher(option: &str, name: &str) -> bool {
     const FRAMEWORKS: [&str; 18] = [
         "errmgr", "ess", "filem", "grpcomm", "iof", "odls", "oob", "orte", "plm", "prte", "ras",
@@ -231,7 +231,7 @@ fn is_of_a_launcher(option: &str, name: &str) -> bool {
 
 pub(super) fn slurm_time(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let limit = values::slurm_time(text(given)?).map_err(|reason| bad(given, reason))?;
-    // No limit is said as well: it overrules the variables and settings.
+    // No limit is also a value: it overrides variables and settings.
     let seconds = limit.map_or(0, |limit| limit.as_secs());
     emit.here("timeout", seconds.to_string());
     Ok(())

@@ -1,4 +1,4 @@
-//! The spellings of others, and what each becomes.
+//! The spellings of other launchers, and their translations.
 
 mod launchers;
 mod srun;
@@ -13,50 +13,50 @@ use crate::args::error::{Meaning, NotOffered};
 /// A foreign spelling.
 #[derive(Debug)]
 pub(crate) struct Spelling {
-    /// Without hyphens; one letter or a word. One or two hyphens are accepted before each.
+    /// The names, each a letter or a word, without hyphens. One or two hyphens are accepted before each.
     pub(super) names: &'static [&'static str],
     pub(super) who: &'static [Personality],
     pub(super) takes: Takes,
     pub(super) means: Means,
 }
 
-/// A function that translates an option; it calls [`Emit`] for each flag that the option becomes.
+/// A function that translates an option, and calls [`Emit`] for each resulting flag.
 type Rewrite = fn(&Given<'_>, &mut Emit<'_>) -> Result<(), Error>;
 
-/// What a foreign spelling becomes.
+/// The translation of a foreign spelling.
 #[derive(Debug)]
 pub(super) enum Means {
-    /// This flag of ours, with the value as it is.
+    /// This flag of ours, with the value unchanged.
     Same(&'static str),
-    /// This flag with this value.
+    /// This flag of ours, with this value.
     Fixed(&'static str, &'static str),
-    /// This flag without a value.
+    /// This flag of ours, without a value.
     Plain(&'static str),
     Each(Rewrite),
-    /// Accepted without effect, which is said once for all of them.
+    /// Accepted without effect. One note names all such options.
     Ignored,
-    /// Accepted, and nothing needs to be said: what it asks for is always so.
+    /// Accepted without a note: it requests what we always do.
     Silent,
-    /// With one of these values it asks for what is always so; with another one it is refused.
+    /// With one of these values it requests what we always do; any other value is refused.
     Only(&'static [&'static str], NotOffered),
-    /// Refused, because peers mean different things by it.
+    /// Refused, because it has different meanings in different launchers.
     Conflict(&'static [Meaning]),
-    /// Refused, because ignoring it would run something else than was asked for.
+    /// Refused, because a job that ignores it would differ from what the user requested.
     Refused(NotOffered),
 }
 
 impl Spelling {
-    /// Whether it is this one.
+    /// Returns true if this spelling has the name, and applies under the personality.
     pub(super) fn is(&self, name: &str, personality: Personality) -> bool {
         self.names.contains(&name) && self.under(personality)
     }
 
-    /// Whether it holds under a personality.
+    /// Returns true if this spelling applies under a personality.
     pub(super) fn under(&self, personality: Personality) -> bool {
         self.who.contains(&personality)
     }
 
-    /// Whether it is good for anything, so that it can be suggested.
+    /// Returns true if this spelling has an effect, so that error messages may suggest it.
     pub(super) const fn is_offered(&self) -> bool {
         !matches!(
             self.means,
@@ -64,7 +64,7 @@ impl Spelling {
         )
     }
 
-    /// What it becomes, for people.
+    /// Returns the translation for an error message.
     pub(super) fn meaning(&self) -> Option<String> {
         match self.means {
             Means::Same(flag) | Means::Plain(flag) => Some(format!("`--{flag}`")),
@@ -107,12 +107,12 @@ const fn meaning(whose: &'static str, what: &'static str, ours: &'static str) ->
     Meaning { whose, what, ours }
 }
 
-/// Every foreign spelling; the first row that fits decides, and rows come before our own flags.
+/// Returns all foreign spellings. The first matching row decides, and rows precede our own flags.
 pub(super) fn spellings() -> impl Iterator<Item = &'static Spelling> {
     COMMON.iter().chain(launchers::ROWS).chain(srun::ROWS)
 }
 
-/// The spellings that several names share.
+/// The spellings that several launchers share.
 static COMMON: &[Spelling] = &[
     // Numbers of procs.
     row(ALL, &["ntasks"], One, Means::Same("np")),
@@ -125,7 +125,7 @@ static COMMON: &[Spelling] = &[
             meaning("srun", "CPUs for each proc", "`--map-by slot:PE=N`"),
         ]),
     ),
-    // A set of acceptable counts: the largest, which `-n` gives, is always acceptable.
+    // A set of acceptable numbers of procs. The largest one, which `-n` gives, is always acceptable.
     row(ALL, &["soft"], One, Means::Silent),
     row(
         PLAIN,
@@ -142,7 +142,7 @@ static COMMON: &[Spelling] = &[
         One,
         Means::Same("per-node"),
     ),
-    // Hydra and Intel MPI go on with the first node when each has its share.
+    // When every node has its share, Hydra and Intel MPI continue with the first node.
     row(ALL, &["ppn", "perhost", "grr"], One, Means::Same("deal")),
     row(
         ALL,
@@ -274,7 +274,7 @@ static COMMON: &[Spelling] = &[
         ]),
     ),
     row(ALL, &["pty"], Number, Means::Same("pty")),
-    // Tuning, which scripts are full of.
+    // Tuning options, which are common in scripts.
     row(
         ALL,
         &["mca", "omca", "gmca", "prtemca", "gprtemca", "orte-mca"],
@@ -282,6 +282,6 @@ static COMMON: &[Spelling] = &[
         Means::Each(rewrite::mca),
     ),
     row(ALL, &["pmixmca", "gpmixmca"], Pair, Means::Ignored),
-    // Nobody needs it here: running as root is the user's own decision.
+    // Without effect here: running as root needs no permission from the launcher.
     row(ALL, &["allow-run-as-root"], Nothing, Means::Silent),
 ];

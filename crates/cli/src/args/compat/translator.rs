@@ -1,4 +1,4 @@
-//! The walk over the words of a command line: which are options, what their values are, and where programs begin.
+//! Walks over the words of a command line: separates options, their values, and programs.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -106,7 +106,7 @@ impl<'a> Translator<'a> {
         Err(self.unknown(&typed, name))
     }
 
-    /// Answers options that ask something; true if this was one.
+    /// Records a request for information. Returns false for any other option.
     fn asks(&mut self, name: &str, hyphens: usize, attached: Option<&OsStr>) -> bool {
         let value = attached.or_else(|| self.tokens.peek().map(|token| token.as_os_str()));
         let asked = match name {
@@ -158,7 +158,7 @@ impl<'a> Translator<'a> {
         self.emit(found, &given)
     }
 
-    /// Makes of an option with its values what it becomes.
+    /// Adds the flags that an option with its values is translated into.
     pub(super) fn emit(&mut self, found: &Found<'_>, given: &Given<'_>) -> Result<(), Error> {
         let mut emit = Emit {
             typed: given.typed.to_owned(),
@@ -197,7 +197,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// The values that follow an option.
+    /// Returns the values that follow an option.
     fn values(
         &mut self,
         takes: Takes,
@@ -247,7 +247,7 @@ impl<'a> Translator<'a> {
                 };
                 match split_once(&first, b'=') {
                     Some((name, value)) => Ok(vec![name, value]),
-                    // The second word may look like anything: `-genv CFLAGS -n`.
+                    // The second word is always a value, even if it looks like an option: `-genv CFLAGS -n`.
                     None => Ok(vec![
                         first,
                         self.tokens.next().cloned().ok_or_else(missing)?,
@@ -257,7 +257,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// The next word as a value; none if it is another option or the end of the segment.
+    /// Returns the next word as a value. `None` if it is another option or the end of the segment.
     fn value(&mut self) -> Option<OsString> {
         let next = self.tokens.peek()?;
         let bytes = next.as_bytes();
@@ -278,10 +278,10 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Reads `-n4`, `-qv`: letters behind one hyphen. False if it is none of those.
+    /// Parses letters after one hyphen, such as `-n4` or `-qv`. Returns false if the word is not of this form.
     ///
-    /// Under the MPI names a value may be attached only when it is a number: there single-dash words are long options,
-    /// and a mistyped one must not become a file name.
+    /// Under the MPI names an attached value must be a number. There, words with a single hyphen are long options, and a
+    /// misspelled one must not become a file name.
     fn cluster(&mut self, bytes: &'a [u8]) -> Result<bool, Error> {
         let mut parts = Vec::new();
         let mut rest = bytes.get(1..).unwrap_or_default();
@@ -330,7 +330,8 @@ impl<'a> Translator<'a> {
         Ok(true)
     }
 
-    /// Reads `-np4`: a number of procs behind the name of its option. False if it is none of those.
+    /// Parses a number of procs attached to the name of its option, such as `-np4`. Returns false if the word is not of this
+    /// form.
     fn counted(&mut self, name: &str, attached: Option<&OsStr>) -> Result<bool, Error> {
         let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let number = name.get(letters.len()..).unwrap_or_default();
@@ -374,7 +375,7 @@ impl<'a> Translator<'a> {
     }
 }
 
-/// An option that is accepted with a few values only.
+/// Accepts an option only with certain values.
 fn only(values: &[&str], why: NotOffered, given: &Given<'_>) -> Result<(), Error> {
     let value = given.values.first().map(|value| value.to_string_lossy());
     let value = value.unwrap_or_default();
@@ -387,7 +388,7 @@ fn only(values: &[&str], why: NotOffered, given: &Given<'_>) -> Result<(), Error
     })
 }
 
-/// An option that keeps its values.
+/// Adds an option of ours, with its value unchanged.
 fn native(flag: &str, given: &Given<'_>, emit: &mut Emit<'_>) {
     match given.values.first() {
         Some(value) => emit.here(flag, value),

@@ -22,7 +22,7 @@ pub(in super::super) fn set_here(given: &Given<'_>, emit: &mut Emit<'_>) -> Done
     Ok(())
 }
 
-/// Open MPI applies the `-x` of the first app to all.
+/// Translates `-x`. Open MPI applies the `-x` of the first app to all apps.
 pub(in super::super) fn export(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     if given.segment == 0 {
         emit.everywhere("set-env", value(given, 0));
@@ -66,7 +66,8 @@ pub(in super::super) fn unset_list(given: &Given<'_>, emit: &mut Emit<'_>) -> Do
     Ok(())
 }
 
-/// `srun --export=ALL,A=1,B`: with `ALL` the rest is added, without it only the named variables pass.
+/// Translates `srun --export=ALL,A=1,B`: with `ALL` the other items are added, without it only the named variables are
+/// inherited.
 pub(in super::super) fn slurm_export(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     emit.overrule();
     let mut names = Vec::new();

@@ -12,7 +12,7 @@ use crate::args::{
 };
 use crate::values::{PatternError, ValueError};
 
-/// Doubles percent signs, which mean nothing in the file names of Open MPI.
+/// Doubles percent signs, which are ordinary characters in Open MPI's file names.
 fn literal(name: &OsStr) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     for byte in name.as_bytes() {
@@ -24,7 +24,7 @@ fn literal(name: &OsStr) -> Vec<u8> {
     out
 }
 
-/// The part before qualifiers such as `:nocopy`, which ask for what we do anyway.
+/// Returns the part before qualifiers such as `:nocopy`, which request our only behaviour.
 fn without_qualifiers(name: &OsStr) -> OsString {
     match split_once(name, b':') {
         Some((name, _qualifiers)) => name,
@@ -60,7 +60,7 @@ pub(in super::super) fn output_directory(given: &Given<'_>, emit: &mut Emit<'_>)
     Ok(())
 }
 
-/// `--output` of Open MPI 5: directives that may be shortened.
+/// Translates `--output` of Open MPI 5, whose directives may be abbreviated.
 pub(in super::super) fn output_directives(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     const KNOWN: [&str; 7] = [
         "tag",
@@ -99,7 +99,7 @@ pub(in super::super) fn output_directives(given: &Given<'_>, emit: &mut Emit<'_>
         } else if name == "xml" {
             return Err(refused(given, NotOffered::Xml));
         } else if matches!(name, "raw" | "nocopy") {
-            // Partial lines are passed on anyway, and a file never gets a copy on the terminal.
+            // Our only behaviour: partial lines are forwarded, and output to a file is not copied to the terminal.
         } else {
             return Err(not_one_of(given, &KNOWN));
         }
@@ -107,7 +107,7 @@ pub(in super::super) fn output_directives(given: &Given<'_>, emit: &mut Emit<'_>
     Ok(())
 }
 
-/// Rewrites the letters of a peer's file name pattern into ours.
+/// Translates another launcher's file name pattern into ours.
 fn pattern(
     given: &Given<'_>,
     whose: &'static str,
@@ -141,7 +141,7 @@ fn pattern(
                 })
             })?;
             if ours.is_ascii_digit() {
-                // It is the same for all: the digit takes the place of the letter with all that belongs to it.
+                // The replacement is a constant digit: it replaces the whole conversion, from the percent sign on.
                 let sign = out.iter().rposition(|byte| *byte == b'%');
                 out.truncate(sign.unwrap_or(out.len()));
             }
@@ -153,7 +153,7 @@ fn pattern(
 }
 
 fn mpich_pattern(given: &Given<'_>) -> Result<OsString, Error> {
-    // There is one proxy, that of this node.
+    // The only proxy is that of this node, number 0.
     let letters = [('r', 'r'), ('g', 'j'), ('h', 'h'), ('p', '0'), ('%', '%')];
     pattern(given, "mpiexec", "%r %g %p %h", &letters)
 }
@@ -168,7 +168,7 @@ pub(in super::super) fn errfile_pattern(given: &Given<'_>, emit: &mut Emit<'_>) 
     Ok(())
 }
 
-/// `-i all|none|RANK|FILE`.
+/// Translates `-i all|none|RANK|FILE`.
 pub(in super::super) fn readers_or_file(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let name = value(given, 0);
     let is_rank = !name.is_empty() && name.as_bytes().iter().all(u8::is_ascii_digit);

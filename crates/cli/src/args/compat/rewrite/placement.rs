@@ -1,4 +1,4 @@
-//! Options about placement and binding whose values mean something else than ours.
+//! Options about placement and binding whose values differ in meaning from ours.
 
 use std::{ffi::OsStr, fmt::Write as _, os::unix::ffi::OsStrExt};
 
@@ -9,12 +9,12 @@ use crate::args::{
 };
 use crate::values::{self, ValueError};
 
-/// Items that a list of bindings may have once its repetitions are written out.
+/// The most items of a list of bindings, with repetitions expanded.
 const MAX_BINDINGS: usize = 1 << 16;
-/// Digits of a mask of PUs in hexadecimal.
+/// The most hexadecimal digits of a mask of PUs.
 const MAX_MASK: usize = 1 << 14;
 
-/// The text of a count that was checked to be one.
+/// Returns the text of a count, after a check that it is one.
 fn count(given: &Given<'_>) -> Result<String, Error> {
     values::procs(text(given)?)
         .map(|count| count.to_string())
@@ -45,7 +45,7 @@ pub(in super::super) fn ppr(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     Ok(())
 }
 
-/// `srun -w NAMES|FILE`.
+/// Translates `srun -w NAMES|FILE`.
 pub(in super::super) fn node_list(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let name = value(given, 0);
     let is_file = name.as_bytes().contains(&b'/');
@@ -66,13 +66,13 @@ pub(in super::super) fn cpu_list(given: &Given<'_>, emit: &mut Emit<'_>) -> Done
     Ok(())
 }
 
-/// `--map-by` with the words that Open MPI and Hydra have beside ours.
+/// Translates `--map-by`, including words that only Open MPI and Hydra have.
 pub(in super::super) fn map_by(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let Some(words) = value(given, 0).to_str() else {
         emit.here("map-by", value(given, 0));
         return Ok(());
     };
-    // A path may contain anything: it is the last modifier.
+    // A path may contain colons; it is the last modifier.
     let lower = words.to_ascii_lowercase();
     let (words, file) = words.split_at(lower.find(":file=").unwrap_or(words.len()));
     let mut kept = Vec::new();
@@ -90,7 +90,7 @@ pub(in super::super) fn map_by(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
             (_, "displaytopo") => emit.here("display", "map,bindings"),
             (_, "displayalloc") => emit.here("display", "allocation"),
             (_, "donotlaunch") => emit.plain("dry-run"),
-            // Names of this node are known without asking anybody.
+            // We never resolve host names.
             (_, "donotresolve") => {}
             _ => kept.push(word),
         }
@@ -102,7 +102,7 @@ pub(in super::super) fn map_by(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     Ok(())
 }
 
-/// Our word for a cache that Hydra names by what it holds.
+/// Returns our word for a cache that Hydra names by its contents.
 fn cache(word: &str) -> Option<&'static str> {
     Some(match word {
         "l1dcache" | "l1icache" | "l1ucache" => "l1cache",
@@ -112,7 +112,7 @@ fn cache(word: &str) -> Option<&'static str> {
     })
 }
 
-/// `--rank-by` of Open MPI: on one node `span` changes nothing about objects that are taken in turn.
+/// Translates Open MPI's `--rank-by`. On one node `span` makes no difference for objects that are visited in turn.
 pub(in super::super) fn rank_by(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let words = text(given)?.to_ascii_lowercase();
     let policy = match words.split_once(':') {
@@ -128,7 +128,7 @@ pub(in super::super) fn rank_by(given: &Given<'_>, emit: &mut Emit<'_>) -> Done 
     Ok(())
 }
 
-/// `--bind-to` with the words that Open MPI and Hydra have beside ours.
+/// Translates `--bind-to`, including words that only Open MPI and Hydra have.
 pub(in super::super) fn bind_to(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let words = text(given)?;
     let lower = words.to_ascii_lowercase();
@@ -161,7 +161,8 @@ pub(in super::super) fn bind_to(given: &Given<'_>, emit: &mut Emit<'_>) -> Done 
     Ok(())
 }
 
-/// `srun -m NODES[:PACKAGES[:CORES]][,Pack|NoPack]`. On a node the second field decides; cyclic over nodes is `node`.
+/// Translates `srun -m NODES[:PACKAGES[:CORES]][,Pack|NoPack]`. Within a node the second field decides; cyclic over nodes is
+/// `node`.
 pub(in super::super) fn distribution(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     const KNOWN: [&str; 6] = [
         "block",
@@ -184,7 +185,7 @@ pub(in super::super) fn distribution(given: &Given<'_>, emit: &mut Emit<'_>) -> 
                 .is_some_and(|size| values::procs(size).is_ok())
     });
     let policy = match (nodes, packages) {
-        // Planes are blocks of procs on one node after the other.
+        // Planes are blocks of procs, which all go to the same node.
         _ if is_plane => "slot",
         ("block" | "*", "block" | "*") => "slot",
         ("block" | "*", "cyclic" | "fcyclic") => "package",
@@ -203,7 +204,7 @@ pub(in super::super) fn distribution(given: &Given<'_>, emit: &mut Emit<'_>) -> 
     Ok(())
 }
 
-/// `srun --cpu-bind=[verbose,]TYPE`.
+/// Translates `srun --cpu-bind=[verbose,]TYPE`.
 pub(in super::super) fn cpu_bind(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     const KNOWN: [&str; 12] = [
         "none",
@@ -255,7 +256,7 @@ pub(in super::super) fn cpu_bind(given: &Given<'_>, emit: &mut Emit<'_>) -> Done
     Ok(())
 }
 
-/// `srun --hint=TYPE,...`: what programs of a kind use of cores and of their threads.
+/// Translates `srun --hint=TYPE,...`: which cores and hardware threads suit a kind of program.
 pub(in super::super) fn hint(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     emit.overrule();
     for one in text(given)?.split(',') {
@@ -282,13 +283,13 @@ pub(in super::super) fn hint(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
 
 #[derive(Clone, Copy)]
 enum Notation {
-    /// `0,2,4*2`: a number each, in decimal or, after `0x`, in hexadecimal.
+    /// `0,2,4*2`: each item is a number, in decimal, or in hexadecimal after `0x`.
     Numbers,
-    /// `0x3,c*2`: a set each, in hexadecimal.
+    /// `0x3,c*2`: each item is a mask of PUs, in hexadecimal.
     Masks,
 }
 
-/// A list of Slurm in our words: `0,2,4,4` or `0+1,2+3`.
+/// Translates a list of Slurm into ours: `0,2,4,4` or `0+1,2+3`.
 fn bindings(list: &str, notation: Notation) -> Result<String, ValueError> {
     let mut items = Vec::new();
     for item in list.split(',') {
@@ -314,7 +315,7 @@ fn bindings(list: &str, notation: Notation) -> Result<String, ValueError> {
     Ok(items.join(","))
 }
 
-/// The numbers of the bits of a mask.
+/// Returns the numbers of the bits of a mask, joined by `+`.
 fn mask(text: &str) -> Result<String, ValueError> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     if digits.is_empty() || digits.len() > MAX_MASK {
@@ -325,7 +326,7 @@ fn mask(text: &str) -> Result<String, ValueError> {
         let digit = digit.to_digit(16).ok_or(ValueError::NotBindings)?;
         for bit in (0..4).filter(|bit| digit & (1 << bit) != 0) {
             let joint = if set.is_empty() { "" } else { "+" };
-            // Writing into a text cannot fail.
+            // Writing into a string cannot fail.
             let _ = write!(set, "{joint}{}", position * 4 + bit);
         }
     }
@@ -335,7 +336,8 @@ fn mask(text: &str) -> Result<String, ValueError> {
     Ok(set)
 }
 
-/// `srun --mem-bind=[verbose,]TYPE`: memory comes from where it is touched first, so `local` asks for nothing more.
+/// Translates `srun --mem-bind=[verbose,]TYPE`. The kernel allocates memory near its first user, so `local` is our only
+/// behaviour.
 pub(in super::super) fn memory_bind(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {
     let is_so = |word: &str| {
         matches!(

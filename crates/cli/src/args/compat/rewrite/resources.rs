@@ -7,7 +7,7 @@ use crate::args::{
 };
 use crate::values::{self, ValueError};
 
-/// `srun --mpi=TYPE`: ranks find PMI-1, PMI-2 and PMIx, whatever they speak.
+/// Translates `srun --mpi=TYPE`. Ranks always get PMI-1, PMI-2 and PMIx.
 pub(in super::super) fn mpi_type(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {
     let name = text(given)?;
     let is_ours = matches!(name, "none" | "pmi2" | "pmi1" | "openmpi" | "pmix")
@@ -21,7 +21,7 @@ pub(in super::super) fn mpi_type(given: &Given<'_>, _emit: &mut Emit<'_>) -> Don
     }
 }
 
-/// The number of `[TYPE:]NUMBER`.
+/// Returns the number in `[TYPE:]NUMBER`.
 fn number_of_gpus(text: &str) -> Result<u32, ValueError> {
     let number = text.rsplit(':').next().unwrap_or_default();
     values::gpus(number)
@@ -35,7 +35,7 @@ pub(in super::super) fn gpus(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
 
 pub(in super::super) fn gpus_per_proc(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let words = text(given)?;
-    // All for everybody, which is so without a word.
+    // Every proc sees all GPUs, which is our default.
     if words.eq_ignore_ascii_case("auto") {
         return Ok(());
     }
@@ -44,7 +44,7 @@ pub(in super::super) fn gpus_per_proc(given: &Given<'_>, emit: &mut Emit<'_>) ->
     Ok(())
 }
 
-/// `srun --gres=gpu:2,NAME[:COUNT]`: GPUs are given out, of others nothing is known.
+/// Translates `srun --gres=gpu:2,NAME[:COUNT]`. GPUs are assigned; other resources are unknown to us.
 pub(in super::super) fn generic_resources(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     for item in text(given)?.split(',') {
         let item = item.strip_prefix("gres/").unwrap_or(item);
@@ -61,7 +61,7 @@ pub(in super::super) fn generic_resources(given: &Given<'_>, emit: &mut Emit<'_>
     Ok(())
 }
 
-/// `srun --bcast[=PATH]`: on one node the program is where it is. Somebody may look for a copy that has a name.
+/// Translates `srun --bcast[=PATH]`. On one node no copy is needed, but a named copy could be expected at its path.
 pub(in super::super) fn broadcast(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {
     if given.values.is_empty() {
         Ok(())
@@ -70,7 +70,8 @@ pub(in super::super) fn broadcast(given: &Given<'_>, _emit: &mut Emit<'_>) -> Do
     }
 }
 
-/// Open MPI's `--preload-files LIST`: on one node the procs find the files of the directory where they begin.
+/// Translates Open MPI's `--preload-files LIST`. On one node procs find files relative to the current directory without a
+/// copy.
 pub(in super::super) fn preload_files(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {
     let is_elsewhere =
         |name: &str| name.starts_with('/') || name.split('/').any(|part| part == "..");
@@ -81,7 +82,8 @@ pub(in super::super) fn preload_files(given: &Given<'_>, _emit: &mut Emit<'_>) -
     }
 }
 
-/// Intel MPI's `-s WHO`; Open MPI's `-s` has no value, and asks for what is needless on one node.
+/// Translates Intel MPI's `-s WHO`. Open MPI's `-s` has no value, and requests a copy of the program, which one node does
+/// not need.
 pub(in super::super) fn readers(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     if !given.values.is_empty() {
         emit.here("stdin", value(given, 0));
@@ -89,7 +91,7 @@ pub(in super::super) fn readers(given: &Given<'_>, emit: &mut Emit<'_>) -> Done 
     Ok(())
 }
 
-/// Signals that are to be passed on: most of them are anyway.
+/// Translates a list of signals to pass on: those that we always pass on are accepted.
 pub(in super::super) fn forward_signals(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {
     const PASSED: [&str; 9] = [
         "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGCONT", "SIGTSTP", "SIGURG",
@@ -110,7 +112,7 @@ pub(in super::super) fn forward_signals(given: &Given<'_>, _emit: &mut Emit<'_>)
     Ok(())
 }
 
-/// Hydra's `-usize`.
+/// Translates Hydra's `-usize`.
 pub(in super::super) fn universe(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let word = text(given)?;
     emit.here(
@@ -124,7 +126,7 @@ pub(in super::super) fn universe(given: &Given<'_>, emit: &mut Emit<'_>) -> Done
     Ok(())
 }
 
-/// The MPI standard's `-initial-errhandler`; Open MPI's library learns of it in this way.
+/// Translates the MPI standard's `-initial-errhandler` into the variable of Open MPI's library.
 pub(in super::super) fn initial_errhandler(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
     let name = text(given)?;
     let known = [

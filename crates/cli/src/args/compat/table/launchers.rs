@@ -1,10 +1,10 @@
-//! The spellings of `mpiexec` and `mpirun`: Open MPI 4 and 5, Hydra, Intel MPI, MPICH's gforker. `rally run` knows those
-//! that mean one thing.
+//! The spellings of `mpiexec` and `mpirun`: Open MPI 4 and 5, Hydra, Intel MPI, MPICH's gforker. `rally run` accepts those
+//! that have only one meaning.
 
 use super::{MPI, Means, NOT_SRUN, NotOffered, PLAIN, Spelling, meaning, rewrite, row};
 use crate::args::compat::Takes::{None as Nothing, One, Pair, Readers};
 
-/// How Hydra gets onto other nodes. On this one, nothing is needed.
+/// The ways in which Hydra starts daemons on other nodes. On this node, none of them matters.
 const LAUNCHERS: &[&str] = &[
     "fork", "ssh", "rsh", "slurm", "ll", "lsf", "sge", "pbs", "pbsdsh", "pdsh", "manual",
     "persist", "srun",
@@ -183,7 +183,7 @@ pub(super) static ROWS: &[Spelling] = &[
     row(NOT_SRUN, &["rank-by"], One, Means::Each(rewrite::rank_by)),
     row(NOT_SRUN, &["ppr"], One, Means::Each(rewrite::ppr)),
     row(NOT_SRUN, &["rr"], Nothing, Means::Fixed("deal", "1")),
-    // First touch is what the kernel does.
+    // First touch is the kernel's default policy.
     row(
         NOT_SRUN,
         &["membind"],
@@ -254,8 +254,8 @@ pub(super) static ROWS: &[Spelling] = &[
     ),
     row(NOT_SRUN, &["error"], One, Means::Same("error-file")),
     row(NOT_SRUN, &["i"], One, Means::Each(rewrite::readers_or_file)),
-    // Open MPI's copies the program to the nodes, which nobody needs here; that of Intel MPI has a value, the readers of
-    // stdin.
+    // Open MPI's `-s` copies the program to the nodes, which one node does not need. Intel MPI's `-s` has a value: the
+    // readers of stdin.
     row(MPI, &["s"], Readers, Means::Each(rewrite::readers)),
     row(
         PLAIN,
@@ -377,7 +377,7 @@ pub(super) static ROWS: &[Spelling] = &[
         Nothing,
         Means::Refused(NotOffered::LibraryTools),
     ),
-    // How daemons get onto nodes.
+    // Bootstrap of daemons.
     row(
         NOT_SRUN,
         &["launcher"],
@@ -480,7 +480,7 @@ pub(super) static ROWS: &[Spelling] = &[
         NOT_SRUN,
         &[
             "novm",
-            // On one node it is where it is.
+            // On one node no copy is needed.
             "preload-binary",
             "do-not-resolve",
             "use-regexp",

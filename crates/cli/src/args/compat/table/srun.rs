@@ -1,4 +1,4 @@
-//! The spellings of `srun`. Every option of its manual page (22.05) is here or among those that all names share.
+//! The spellings of `srun`. Every option of its manual page (22.05) is in this table or in the common one.
 
 use super::{Means, NotOffered, SRUN, Spelling, rewrite, row};
 use crate::args::compat::Takes::{Attached, None as Nothing, One};
@@ -77,7 +77,7 @@ pub(super) static ROWS: &[Spelling] = &[
         Attached,
         Means::Same("kill-on-bad-exit"),
     ),
-    // The first Ctrl-C is passed on, and the second one kills.
+    // Our only behaviour: the first Ctrl-C is passed on, the second one kills.
     row(
         SRUN,
         &["X", "disable-status", "quit-on-interrupt"],
@@ -124,7 +124,7 @@ pub(super) static ROWS: &[Spelling] = &[
         Means::Refused(NotOffered::OtherUser),
     ),
     row(SRUN, &["mpi"], One, Means::Each(rewrite::mpi_type)),
-    // Limits, and the address of the display, are those of whoever calls.
+    // Ranks always inherit limits and the address of the X display from the caller.
     row(SRUN, &["propagate", "x11"], Attached, Means::Silent),
     // GPUs.
     row(
@@ -168,7 +168,7 @@ pub(super) static ROWS: &[Spelling] = &[
         One,
         Means::Only(&["v"], NotOffered::GpuChoice),
     ),
-    // What only a batch system can use, and what tunes it.
+    // Options that need a batch system, or tune it.
     row(
         SRUN,
         &[
