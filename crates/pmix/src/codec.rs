@@ -1,12 +1,11 @@
-//! How values look as bytes.
+//! The encoding of values.
 //!
-//! Sections are those of `docs/formats/pmix.md`. There are two families: libpmix 4 and later squeeze integers (`v4`,
-//! `v41`, `v51`, `v61`: one codec, section 5.2), libpmix 3 writes them with a fixed width (`v3`, section 5.7). Either
-//! may say the type of every item (section 5.3), which builds for debugging do. A connection's [`Format`] is settled
-//! once, by its handshake.
+//! Section numbers refer to `docs/formats/pmix.md`. There are two families: libpmix 4 and later write integers with a variable
+//! length (`v4`, `v41`, `v51`, `v61`: one codec, section 5.2), libpmix 3 with a fixed width (`v3`, section 5.7). Either may
+//! include the type of every item (section 5.3), as debug builds do. The handshake determines the [`Format`] of a connection.
 //!
-//! A *top-level* value is an item: it has a count before it. A value inside a structure has none. So [`Writer::item`],
-//! [`Writer::items`] and [`Reader::item`], [`Reader::items`] are for the former, and the [`Wire`] trait is the latter.
+//! A *top-level* value is an item: it has a count before it. A value inside a structure has no count. [`Writer::item`],
+//! [`Writer::items`], [`Reader::item`] and [`Reader::items`] are for items, and the [`Wire`] trait for values inside structures.
 //!
 //! ```
 //! use pmix::{codec::{Format, Reader, Writer}, value::Status};
@@ -17,8 +16,8 @@
 //! assert_eq!(reader.item::<Status>().unwrap(), Status(-200));
 //! ```
 //!
-//! Nothing is allocated for a length before as many bytes have come, so that a message of n bytes never takes more than
-//! 40 n; twice that for a moment, where a list grows.
+//! A decoder never allocates for an announced length before that many bytes have arrived. Decoding n bytes therefore takes at
+//! most 40 n bytes of memory, or twice that for a moment while a list grows.
 
 mod integer;
 pub mod layout;
@@ -37,26 +36,26 @@ use crate::{
     value::{DataType, Nspace, Text},
 };
 
-/// Elements of an array for which room is made before they are read.
+/// Most elements of an array for which capacity is reserved before they are read.
 const ROOM: usize = 64;
 
-/// How integers are written.
+/// Encoding of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
-    /// libpmix 3: a fixed width, the highest byte first.
+    /// libpmix 3: fixed width, big-endian.
     Fixed,
-    /// libpmix 4 and later: seven bits to a byte, the lowest first.
+    /// libpmix 4 and later: seven bits per byte, lowest first.
     Flex,
 }
 
-/// Whether items say their type.
+/// Whether items include their type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Items {
     Plain,
     Described,
 }
 
-/// Everything that decides how a value looks.
+/// Parameters that determine the encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Format {
     pub family: Family,
@@ -64,18 +63,18 @@ pub struct Format {
 }
 
 impl Format {
-    /// What nearly everybody speaks.
+    /// The format of nearly all peers.
     pub const V4: Self = Self {
         family: Family::Flex,
         items: Items::Plain,
     };
-    /// What libpmix 3 speaks.
+    /// The format of libpmix 3.
     pub const V3: Self = Self {
         family: Family::Fixed,
         items: Items::Plain,
     };
 
-    /// The format that a handshake asks for by the name of its codec and the number of its buffers, when it is one.
+    /// Returns the format for the codec name and buffer number in a handshake; `None` if unknown.
     #[must_use]
     pub fn by_name(codec: &[u8], buffer: u8) -> Option<Self> {
         let family = match codec {
@@ -91,7 +90,7 @@ impl Format {
         Some(Self { family, items })
     }
 
-    /// The name of the codec as we announce it: the one that every server of this family knows.
+    /// Returns the codec name that we announce: the one that all servers of this family know.
     #[must_use]
     pub const fn codec_name(self) -> &'static CStr {
         match self.family {
@@ -100,7 +99,7 @@ impl Format {
         }
     }
 
-    /// The number of its buffers.
+    /// Returns the buffer number in the handshake.
     #[must_use]
     pub const fn buffer_number(self) -> u8 {
         match self.items {
@@ -110,22 +109,22 @@ impl Format {
     }
 }
 
-/// A kind of data with its form as a field of a structure.
+/// A type that can be a field of a structure.
 pub trait Wire: Sized {
-    /// The kind, as a described item says it.
+    /// Type number that a described item contains.
     const KIND: DataType;
 
     /// Appends the value.
     fn write(&self, writer: &mut Writer);
 
-    /// Takes a value off the front.
+    /// Decodes a value and consumes its bytes.
     ///
     /// # Errors
-    /// The bytes are no value of this kind.
+    /// The bytes are not a value of this type.
     fn read(reader: &mut Reader<'_>) -> Result<Self, Error>;
 }
 
-/// Builds a buffer.
+/// Encoder that appends to a buffer.
 #[derive(Clone, Debug)]
 pub struct Writer {
     format: Format,
@@ -133,7 +132,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// An empty buffer.
+    /// Creates an empty buffer.
     #[must_use]
     pub const fn new(format: Format) -> Self {
         Self {
@@ -142,25 +141,25 @@ impl Writer {
         }
     }
 
-    /// A buffer behind bytes that are there already, so that a frame and its payload are one allocation.
+    /// Creates a writer that appends to existing bytes, so that a frame and its payload share one allocation.
     #[must_use]
     pub const fn behind(format: Format, bytes: Vec<u8>) -> Self {
         Self { format, bytes }
     }
 
-    /// The format of this buffer, which nested ones must share.
+    /// Returns the format of this buffer, which nested buffers must share.
     #[must_use]
     pub const fn format(&self) -> Format {
         self.format
     }
 
-    /// What was written.
+    /// Returns the encoded bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What was written.
+    /// Returns the encoded bytes.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
@@ -172,7 +171,7 @@ impl Writer {
         value.write(self);
     }
 
-    /// Appends several values as one item. No item at all when there are none, as libpmix does.
+    /// Appends several values as one item. Without values it appends nothing, as libpmix does.
     pub fn items<T: Wire>(&mut self, values: &[T]) {
         if values.is_empty() {
             return;
@@ -183,25 +182,25 @@ impl Writer {
         }
     }
 
-    /// Appends values as an item each.
+    /// Appends each value as an item of its own.
     pub fn each<T: Wire>(&mut self, values: &[T]) {
         for value in values {
             self.item(value);
         }
     }
 
-    /// Appends how many there are, and then the values as one item.
+    /// Appends the number of values, then the values as one item.
     pub fn list<T: Wire>(&mut self, values: &[T]) {
         self.item(&Size(values.len() as u64));
         self.items(values);
     }
 
-    /// Appends what was packed already.
+    /// Appends bytes that are already encoded.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends a byte object that contains a buffer packed already, as an item.
+    /// Appends an encoded buffer as an item: a byte object.
     pub fn nested(&mut self, bytes: &[u8]) {
         self.item_head(DataType::BYTE_OBJECT, 1);
         self.byte_object(bytes);
@@ -218,8 +217,7 @@ impl Writer {
         }
     }
 
-    /// A count or the length of a string, which travel as INT32. Longer than that is nothing here: a message is
-    /// shorter.
+    /// Appends a count or the length of a string as an INT32. Messages are too short for greater lengths.
     fn length(&mut self, length: usize) {
         i32::try_from(length).unwrap_or(i32::MAX).write(self);
     }
@@ -230,18 +228,18 @@ impl Writer {
     }
 }
 
-/// Takes a buffer apart.
+/// Decoder of a buffer.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     format: Format,
     rest: &'a [u8],
     depth: u64,
-    /// The last namespace of a process: lists mostly name processes of one, which then share its name.
+    /// The last decoded namespace. Most lists name processes of a single namespace, which then share its name.
     nspace: Option<Nspace>,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads from the start of a buffer.
+    /// Creates a reader at the start of a buffer.
     #[must_use]
     pub const fn new(format: Format, bytes: &'a [u8]) -> Self {
         Self {
@@ -252,28 +250,28 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether all was read.
+    /// Returns true if the whole buffer was read.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// What is still to be read.
+    /// Returns the unread bytes.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The format of this buffer, which nested ones share.
+    /// Returns the format of this buffer, which nested buffers share.
     #[must_use]
     pub const fn format(&self) -> Format {
         self.format
     }
 
-    /// Takes one item of one value.
+    /// Decodes an item of one value.
     ///
     /// # Errors
-    /// The bytes are no such item, or are one of several values.
+    /// The bytes are not such an item, or the item has several values.
     pub fn item<T: Wire>(&mut self) -> Result<T, Error> {
         if self.item_head(T::KIND)? == 1 {
             T::read(self)
@@ -282,19 +280,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes one item of any number of values.
+    /// Decodes an item of any number of values.
     ///
     /// # Errors
-    /// The bytes are no such item.
+    /// The bytes are not such an item.
     pub fn items<T: Wire>(&mut self) -> Result<Vec<T>, Error> {
         let count = self.item_head(T::KIND)?;
         self.values(count)
     }
 
-    /// Takes items of one value each until the end.
+    /// Decodes items of one value each, up to the end of the buffer.
     ///
     /// # Errors
-    /// The bytes are no such items.
+    /// The bytes are not such items.
     pub fn each<T: Wire>(&mut self) -> Result<Vec<T>, Error> {
         let mut values = Vec::new();
         while !self.is_empty() {
@@ -303,19 +301,19 @@ impl<'a> Reader<'a> {
         Ok(values)
     }
 
-    /// Takes a SIZE n and, unless it is 0, an item of n values.
+    /// Decodes a SIZE n and, unless it is 0, an item of n values.
     ///
     /// # Errors
-    /// The bytes are no such items, or the numbers differ.
+    /// The bytes are not such items, or the two counts differ.
     pub fn list<T: Wire>(&mut self) -> Result<Vec<T>, Error> {
         let Size(count) = self.item()?;
         self.exactly(count)
     }
 
-    /// Takes an item of so many values, or nothing when it is 0.
+    /// Decodes an item of exactly `count` values, or nothing if `count` is 0.
     ///
     /// # Errors
-    /// The bytes are no such item, or the numbers differ.
+    /// The bytes are not such an item, or the counts differ.
     pub fn exactly<T: Wire>(&mut self, count: u64) -> Result<Vec<T>, Error> {
         if count == 0 {
             return Ok(Vec::new());
@@ -335,7 +333,7 @@ impl<'a> Reader<'a> {
         Ok(values)
     }
 
-    /// Reads the head of an item of this kind; gives its count.
+    /// Decodes the head of an item of this type and returns its count.
     fn item_head(&mut self, kind: DataType) -> Result<usize, Error> {
         let described = self.format.items == Items::Described;
         if described {
@@ -361,11 +359,11 @@ impl<'a> Reader<'a> {
         let length = i32::read(self)?;
         let length =
             usize::try_from(length).map_err(|_| Error::malformed(Malformed::NegativeCount))?;
-        // Every value has at least one byte, so that this is also the bound of a count.
+        // Every value has at least one byte, so that the number of unread bytes also bounds a count.
         self.within(length as u64)
     }
 
-    /// A count or length is not more than the bytes that are left.
+    /// Checks that a count or length does not exceed the number of unread bytes.
     fn within(&self, count: u64) -> Result<usize, Error> {
         usize::try_from(count)
             .ok()
@@ -391,18 +389,18 @@ impl<'a> Reader<'a> {
         Ok(*first)
     }
 
-    /// The bytes of a string, as a field, with the NUL that should be at their end.
+    /// Decodes a string field and returns its bytes, including the NUL expected at their end.
     fn text_bytes(&mut self) -> Result<&'a [u8], Error> {
         let length = self.length()?;
         self.take(length)
     }
 
-    /// A string, as a field, where it lies.
+    /// Decodes a string field without copying it.
     fn text(&mut self) -> Result<Option<&'a CStr>, Error> {
         text_of(self.text_bytes()?)
     }
 
-    /// The name of a process's namespace.
+    /// Decodes the namespace of a process.
     fn nspace(&mut self) -> Result<Nspace, Error> {
         let bytes = self.text_bytes()?;
         if let Some(last) = &self.nspace
@@ -410,8 +408,8 @@ impl<'a> Reader<'a> {
         {
             return Ok(last.clone());
         }
-        // A range of an event may contain a process without a name: libpmix 5 sends one by mistake (section 8.3 of
-        // docs/formats/pmix.md). An absent name is an empty one, then.
+        // The range of an event may contain a process without a name: libpmix 5 sends one by mistake (section 8.3 of
+        // docs/formats/pmix.md). An absent name becomes an empty one.
         let nspace = Nspace::new(text_of(bytes)?.unwrap_or_default())?;
         self.nspace = Some(nspace.clone());
         Ok(nspace)
@@ -423,7 +421,7 @@ impl<'a> Reader<'a> {
         self.take(length)
     }
 
-    /// Reads something that may contain itself.
+    /// Decodes a value that may contain itself, with a limit on the depth.
     fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -438,7 +436,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The string of these bytes; none at all is an absent one.
+/// Returns the string in these bytes; no bytes at all mean an absent string.
 fn text_of(bytes: &[u8]) -> Result<Option<&CStr>, Error> {
     match bytes.last() {
         None => Ok(None),
@@ -449,23 +447,23 @@ fn text_of(bytes: &[u8]) -> Result<Option<&CStr>, Error> {
     }
 }
 
-/// A SIZE: a count or a length.
+/// SIZE value: a count or a length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
 
-/// An INT, which version 3 writes otherwise than an INT32.
+/// INT value, which version 3 encodes differently from an INT32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Int(pub i32);
 
-/// A PID.
+/// PID value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pid(pub u32);
 
-/// A TIME: seconds since 1970.
+/// TIME value: seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub u64);
 
-/// A COMMAND by its number.
+/// COMMAND value, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandNumber(pub u8);
 

@@ -1,44 +1,44 @@
-//! What can be wrong with a peer. The taxonomy is rustls': it says whose fault it is and what would help.
+//! Errors that a peer can cause. The classification follows rustls: by the side at fault and by the remedy.
 
 use std::fmt;
 
 use crate::{bound::Bound, value::DataType};
 
-/// Why a peer's bytes were not accepted.
+/// Reason why a peer's bytes were rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The bytes are no message of the protocol.
+    /// The bytes are not a message of the protocol.
     #[error("malformed message: {what}")]
     Malformed {
-        /// What is wrong with them.
+        /// Kind of malformation.
         what: Malformed,
     },
-    /// The bytes are a message, but not one that may come now.
+    /// The message is valid but not allowed in this state.
     #[error("peer misbehaved: expected {expected}, got {got}")]
     PeerMisbehaved {
-        /// What would have been right in this state.
+        /// What is allowed in this state.
         expected: &'static str,
-        /// What came.
+        /// What was received.
         got: &'static str,
     },
-    /// Both sides are right, but they have no version in common.
+    /// Both sides are correct, but have no version in common.
     #[error("peer asks for {theirs}, which this side does not speak")]
     PeerIncompatible {
-        /// What the peer asked for, shortened to [`THEIRS_MAX`] bytes.
+        /// Codec that the peer asked for, shortened to [`THEIRS_MAX`] characters.
         theirs: String,
     },
     /// A part of the protocol that this side does not implement.
     #[error("{what} is not supported")]
     Unsupported {
-        /// Which part.
+        /// The unsupported part.
         what: Unsupported,
     },
     /// A length or count above its bound.
     #[error("{which} exceeds its bound: {value} is more than {}", which.limit())]
     Limit {
-        /// Which bound it is.
+        /// The bound that was exceeded.
         which: Bound,
-        /// The value that was refused.
+        /// The rejected value.
         value: u64,
     },
 }
@@ -49,15 +49,15 @@ impl Error {
     }
 }
 
-/// How many bytes of a peer's text an error repeats.
+/// Most characters of a peer's text in an error.
 pub const THEIRS_MAX: usize = 40;
 
-/// What is malformed.
+/// Kind of malformed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// More was announced than came.
+    /// The message is shorter than it announces.
     Truncated,
-    /// A number does not fit into its kind.
+    /// A number is out of range for its type.
     NumberTooLarge,
     /// A length or count is negative.
     NegativeCount,
@@ -65,19 +65,19 @@ pub enum Malformed {
     NoNul,
     /// A string has a NUL before its end.
     InnerNul,
-    /// A name that must be there is absent.
+    /// A required name is absent.
     NoName,
-    /// Several values where one must be.
+    /// The number of values differs from the expected one.
     NotOne,
-    /// The kind of an item is another than the message has there.
+    /// An item has a different type than the message requires.
     WrongKind { expected: DataType, got: DataType },
-    /// A number that travels as text is none.
+    /// A number that is encoded as text is invalid.
     NotANumber,
     /// A compressed list has no end.
     NoRegexEnd,
-    /// The header of a handshake says something else than a handshake.
+    /// The header is not that of a handshake.
     NoHandshake,
-    /// Nested buffers of another kind than the connection's.
+    /// A nested buffer is of a different kind than those of the connection.
     OtherBuffer(u8),
 }
 
@@ -102,14 +102,14 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// What is not supported.
+/// Unsupported part of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsupported {
-    /// Values of a kind that has no known form.
+    /// Values of a type with unknown encoding.
     Kind(DataType),
-    /// A command by its number.
+    /// A command, by its number.
     Command(u8),
-    /// A way to connect by its number.
+    /// A kind of connector, by its number.
     Connector(u8),
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Unsupported {
 }
 
 impl Bound {
-    /// An error when `value` is above the bound.
+    /// Returns an error when `value` is above the bound.
     pub(crate) fn check(self, value: usize) -> Result<(), Error> {
         let value = value as u64;
         if value > self.limit() {

@@ -1,4 +1,4 @@
-//! Messages of a stream: a header of 16 bytes, then a payload (section 1.1 of `docs/formats/pmix.md`).
+//! The framing of messages: a header of 16 bytes, then a payload (section 1.1 of `docs/formats/pmix.md`).
 
 #[cfg(test)]
 mod tests;
@@ -8,23 +8,23 @@ use bytes::{Buf, Bytes, BytesMut};
 pub use crate::bound::MAX_MESSAGE;
 use crate::{Bound, Error, Malformed};
 
-/// Bytes of a header: sender, tag, length, and four that C adds.
+/// Size of a header in bytes: sender, tag, length, and four bytes of C padding.
 pub const HEADER: usize = 16;
-/// The tag of the first request of a connection; smaller ones are for pushes and heartbeats (section 1.2).
+/// The smallest tag of requests; lower tags are for pushes and heartbeats (section 1.2).
 pub const FIRST_REQUEST: u32 = 100;
 
-/// What a message is for.
+/// Purpose of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// From the server: an event.
     Event,
-    /// To the server: the process lives. Never answered.
+    /// To the server: sign of life. Never answered.
     Heartbeat,
     /// From the server: output of a process.
     Output,
-    /// A request, or the answer to the one of the same number.
+    /// A request, or the answer to the request with the same number.
     Request(u32),
-    /// Nothing that is known.
+    /// A tag with no known purpose.
     Reserved(u32),
 }
 
@@ -39,7 +39,7 @@ impl Tag {
         }
     }
 
-    /// The number in the header.
+    /// Returns the number in the header.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -51,17 +51,17 @@ impl Tag {
     }
 }
 
-/// One message.
+/// A message in its frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The number that the sender has at the receiver, which nobody looks at.
+    /// Index of the sender at the receiver, which receivers ignore.
     pub sender: u32,
     pub tag: Tag,
     pub payload: Bytes,
 }
 
 impl Frame {
-    /// The message as bytes.
+    /// Encodes the message.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = start(self.sender);
@@ -70,18 +70,18 @@ impl Frame {
     }
 }
 
-/// The header of a message whose payload is sent behind it by itself, because others get the same.
+/// Returns the header for a payload that is sent separately, because several receivers share it.
 #[must_use]
 pub fn head(sender: u32, tag: Tag, payload: &Bytes) -> Bytes {
     let mut header = start(sender);
-    // Nobody writes a message of 4 GiB: each of its parts is bounded by MAX_MESSAGE.
+    // A payload never reaches 4 GiB: each of its parts is bounded by MAX_MESSAGE.
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
     header[4..8].copy_from_slice(&tag.number().to_be_bytes());
     header[8..12].copy_from_slice(&length.to_be_bytes());
     header.into()
 }
 
-/// Room for a header, behind which the payload is written; [`finish`] fills it in.
+/// Creates a buffer with a placeholder for the header. The caller appends the payload, then calls [`finish`].
 #[must_use]
 pub fn start(sender: u32) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
@@ -89,11 +89,11 @@ pub fn start(sender: u32) -> Vec<u8> {
     bytes
 }
 
-/// Fills in the header of a message that [`start`] began.
+/// Completes the header of a message that [`start`] began.
 #[must_use]
 pub fn finish(mut message: Vec<u8>, tag: Tag) -> Vec<u8> {
     let length = message.len().saturating_sub(HEADER);
-    // Nobody writes a message of 4 GiB: each of its parts is bounded by MAX_MESSAGE.
+    // A message never reaches 4 GiB: each of its parts is bounded by MAX_MESSAGE.
     let length = u32::try_from(length).unwrap_or(u32::MAX);
     if let Some(header) = message.get_mut(4..12) {
         header[..4].copy_from_slice(&tag.number().to_be_bytes());
@@ -102,28 +102,28 @@ pub fn finish(mut message: Vec<u8>, tag: Tag) -> Vec<u8> {
     message
 }
 
-/// Cuts a stream into messages, however it arrives.
+/// Splits a byte stream into messages.
 #[derive(Debug, Default)]
 pub struct Framer {
     bytes: BytesMut,
 }
 
 impl Framer {
-    /// Takes what has arrived.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Bytes that have arrived and are no whole message yet.
+    /// Returns the number of received bytes that are not part of a returned message.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The next message, when it is there whole.
+    /// Returns the next message, or `None` while it is incomplete.
     ///
     /// # Errors
-    /// [`Error::Limit`] as soon as its header says that it is longer than [`MAX_MESSAGE`].
+    /// [`Error::Limit`] as soon as a header announces more than [`MAX_MESSAGE`].
     pub fn next_frame(&mut self) -> Result<Option<Frame>, Error> {
         let Some(header) = self.bytes.first_chunk::<HEADER>() else {
             return Ok(None);
@@ -140,7 +140,8 @@ impl Framer {
         }))
     }
 
-    /// The payload of the handshake, which comes before all messages and whose header is in the sender's own order.
+    /// Returns the payload of the handshake, or `None` while it is incomplete. It precedes all messages, and its header is in the
+    /// sender's byte order.
     ///
     /// # Errors
     /// The header is not that of a handshake, or announces more than [`crate::handshake::MAX_HANDSHAKE`].
@@ -167,20 +168,20 @@ impl Framer {
         }
         let length = length as usize;
         if self.bytes.len() - HEADER < length {
-            // Room for the rest is made in steps, as it comes.
+            // The buffer grows in steps as bytes arrive, not to the announced length.
             return Ok(None);
         }
         self.bytes.advance(HEADER);
         let payload = self.bytes.split_to(length).freeze();
         if self.bytes.is_empty() {
-            // A connection that is silent takes no memory for what it once sent.
+            // Free the buffer, so that an idle connection does not hold memory from earlier messages.
             self.bytes = BytesMut::new();
         }
         Ok(Some(payload))
     }
 }
 
-/// A handshake behind its header.
+/// Returns a handshake with its header.
 #[must_use]
 pub fn handshake(payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0xff; 8];

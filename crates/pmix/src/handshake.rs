@@ -15,26 +15,26 @@ use crate::{
     value::{Info, Nspace, PmixRank, Proc, Status},
 };
 
-/// Bytes of the name of a namespace in an answer, its NUL and padding included.
+/// Size in bytes of the namespace field in an answer, with NUL and padding.
 const NSPACE_FIELD: usize = 256;
 
-/// Who connects, by the number in the handshake.
+/// Kind of connector, in the order of its numbers in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectorKind {
-    /// A process that the server has registered.
+    /// Process that the server has registered.
     Client,
     LegacyTool,
     LegacyLauncher,
-    /// A tool that wants a name.
+    /// Tool that asks the server for a name.
     Tool,
-    /// A tool that brings its name; also a server that attaches to a tool.
+    /// Tool that has a name; also a server that attaches to a tool.
     NamedTool,
-    /// A tool that is a registered process as well.
+    /// Tool that is also a registered process.
     ClientTool,
     Launcher,
     NamedLauncher,
     ClientLauncher,
-    /// A process that nobody launched.
+    /// Process that no launcher has started.
     Singleton,
     Scheduler,
 }
@@ -65,48 +65,48 @@ impl ConnectorKind {
         )
     }
 
-    /// Whether the server has to give it a name.
+    /// Returns true if the server must assign a name.
     #[must_use]
     pub const fn wants_name(self) -> bool {
         matches!(self, Self::Tool | Self::Launcher)
     }
 }
 
-/// The user that a connector says it is: a claim, no proof.
+/// User and group that a connector claims, without proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub uid: u32,
     pub gid: u32,
 }
 
-/// What a connector says of itself.
+/// Handshake of a connector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The way it proves who it is: `native`, `none`, `munge`.
+    /// Authentication method: `native`, `none`, `munge`.
     pub security: CString,
     pub credential: Bytes,
     pub kind: ConnectorKind,
-    /// Everybody but a plain client says it.
+    /// Claimed user and group; `None` for a plain client, which does not send it.
     pub owner: Option<Owner>,
-    /// Who it is; absent when it wants a name.
+    /// Name of the connector; `None` for kinds that do not send one.
     pub proc: Option<Proc>,
-    /// The version of its library, as text.
+    /// Version of the connector's library, as text.
     pub version: CString,
-    /// The codec that both sides use from now on.
+    /// Codec for both directions of the connection.
     pub codec: CString,
-    /// The kind of its buffers.
+    /// Kind of buffer.
     pub buffer: u8,
-    /// The data store that it wants: we have `hash` only.
+    /// Data store that the connector asks for: ours is always `hash`.
     pub store: CString,
-    /// Whatever follows: see [`Self::infos`].
+    /// Remaining bytes: see [`Self::infos`].
     pub rest: Bytes,
 }
 
 impl Hello {
-    /// Reads the payload of a handshake.
+    /// Decodes the payload of a handshake.
     ///
     /// # Errors
-    /// It is no handshake of version 3 or later.
+    /// It is not a handshake of version 3 or later.
     pub fn decode(payload: &Bytes) -> Result<Self, Error> {
         let mut fields = Fields { rest: payload };
         let security = fields.string()?.to_owned();
@@ -147,7 +147,7 @@ impl Hello {
         })
     }
 
-    /// The payload of a handshake.
+    /// Encodes the payload of a handshake.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -175,10 +175,10 @@ impl Hello {
         bytes
     }
 
-    /// The format that it asks for.
+    /// Returns the format that the handshake asks for.
     ///
     /// # Errors
-    /// [`Error::PeerIncompatible`]: it names a codec that we do not have.
+    /// [`Error::PeerIncompatible`]: the codec or the kind of buffer is unknown.
     pub fn format(&self) -> Result<Format, Error> {
         Format::by_name(self.codec.to_bytes(), self.buffer).ok_or_else(|| {
             let theirs = self.codec.to_string_lossy();
@@ -188,7 +188,7 @@ impl Hello {
         })
     }
 
-    /// The leading numbers of its version: `4.2.2rc2` is 4, 2, 2. What is no number is 0.
+    /// Returns the first three numbers of the version: `4.2.2rc2` gives 4, 2, 2. A part without a number gives 0.
     #[must_use]
     pub fn version_numbers(&self) -> [u32; 3] {
         let mut numbers = [0; 3];
@@ -200,8 +200,8 @@ impl Hello {
         numbers
     }
 
-    /// What newer libraries add: their pid and command line, their real and effective user. Some send a stray NUL
-    /// instead or after it, so that what cannot be read is left out and never refused.
+    /// Returns the infos that newer libraries append: pid, command line, real and effective user. Some send a stray NUL instead
+    /// or after them. Undecodable bytes are therefore ignored, and the result is empty.
     #[must_use]
     pub fn infos(&self) -> Vec<Info> {
         let Ok(format) = self.format() else {
@@ -211,24 +211,24 @@ impl Hello {
     }
 }
 
-/// The server's answer.
+/// Answer of the server to a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Welcome {
-    /// To a client: 0 or why not, and the number that it sends in its headers.
+    /// Answer to a client: 0 or an error, and the index that it must send in its headers.
     Client { status: Status, index: u32 },
-    /// To a tool that is welcome.
+    /// Answer to an accepted tool.
     Tool {
-        /// The name that it is given, when it wanted one.
+        /// Name assigned to the tool; `None` if it had one.
         assigned: Option<Proc>,
         server: Proc,
         security: Status,
     },
-    /// To a tool that is not.
+    /// Answer to a refused tool.
     Refused(Status),
 }
 
 impl Welcome {
-    /// The answer as bytes: it has no header.
+    /// Encodes the answer, which has no frame header.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -256,11 +256,11 @@ impl Welcome {
         bytes
     }
 
-    /// Reads the answer to a connector of this kind; gives it with the number of its bytes, or nothing as long as it
-    /// is not there whole.
+    /// Decodes the answer to a connector of this kind. Returns the answer and its length in bytes, or `None` while it is
+    /// incomplete.
     ///
     /// # Errors
-    /// The name of a namespace in it has no end.
+    /// A namespace field has no NUL.
     pub fn decode(kind: ConnectorKind, bytes: &[u8]) -> Result<Option<(Self, usize)>, Error> {
         let mut fields = Fields { rest: bytes };
         let result = Self::fields(kind, &mut fields);
@@ -295,7 +295,7 @@ impl Welcome {
     }
 }
 
-/// The fields of a handshake: NUL-terminated strings and words with the highest byte first.
+/// Reader for the fields of a handshake: NUL-terminated strings and big-endian words.
 struct Fields<'a> {
     rest: &'a [u8],
 }

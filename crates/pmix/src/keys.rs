@@ -1,4 +1,4 @@
-//! Names of attributes, as they travel. The names in C are in the comments of the standard.
+//! The names of attributes on the wire. The standard lists them in comments next to their C names.
 
 use std::ffi::CStr;
 
@@ -9,7 +9,7 @@ macro_rules! keys {
 }
 
 keys! {
-    // Facts of a job.
+    // Job info.
     JOB_ID = c"pmix.jobid",
     JOB_SIZE = c"pmix.job.size",
     JOB_NUM_APPS = c"pmix.job.napps",
@@ -22,13 +22,13 @@ keys! {
     RANK_BY = c"pmix.rankby",
     BIND_TO = c"pmix.bindto",
     HWLOC_XML = c"pmix.hwlocxml2",
-    // Facts of a session.
+    // Session info.
     SESSION_ARRAY = c"pmix.ssn.arr",
     SESSION_ID = c"pmix.session.id",
     UNIVERSE_SIZE = c"pmix.univ.size",
     TMPDIR = c"pmix.tmpdir",
     HOSTNAME_KEEP_FQDN = c"pmix.fqdn",
-    // Facts of a node.
+    // Node info.
     NODE_ARRAY = c"pmix.node.arr",
     HOSTNAME = c"pmix.hname",
     NODE_ID = c"pmix.nodeid",
@@ -39,14 +39,14 @@ keys! {
     OVERSUBSCRIBED = c"pmix.ndosub",
     LOCAL_LEADER = c"pmix.lldr",
     LOCAL_CPUSETS = c"pmix.lcpus",
-    // Facts of an app.
+    // App info.
     APP_ARRAY = c"pmix.app.arr",
     APP_NUMBER = c"pmix.appnum",
     APP_SIZE = c"pmix.app.size",
     APP_LEADER = c"pmix.aldr",
     APP_ARGV = c"pmix.app.argv",
     WORKING_DIR = c"pmix.wdir",
-    // What is spawned.
+    // Directives of a spawn.
     HOST = c"pmix.host",
     COLOCATE_PROCS = c"pmix.colproc",
     COLOCATE_PER_PROC = c"pmix.colnum.proc",
@@ -58,11 +58,10 @@ keys! {
     APPEND_ENVAR = c"pmix.envar.appnd",
     NOTIFY_COMPLETION = c"pmix.notecomp",
     PERSONALITY = c"pmix.pers",
-    // Ours: where to look for a program before anywhere else; and of a job that was spawned by PMI, what its key-value
-    // space begins with.
+    // Our own keys: the first directory to search for a program, and the initial key-value space of a job spawned by PMI.
     SPAWN_PATH = c"rally.path",
     PMI_PREPUT = c"rally.preput",
-    // Facts of a process.
+    // Process info.
     PROC_BLOB = c"pmix.pblob",
     PROC_DATA = c"pmix.pdata",
     RANK = c"pmix.rank",
@@ -146,7 +145,7 @@ keys! {
     LOG_MESSAGE = c"pmix.log.msg",
     LOG_STDERR = c"pmix.log.stderr",
     LOG_STDOUT = c"pmix.log.stdout",
-    // Who logs, and when, is known.
+    // Accepted in a log request, because the server itself knows the source and the time.
     LOG_SOURCE = c"pmix.log.source",
     LOG_TIMESTAMP = c"pmix.log.tstmp",
     // Job control.
@@ -168,7 +167,7 @@ keys! {
     CRED_TYPE = c"pmix.sec.ctype",
     // Output.
     IOF_COMPLETE = c"pmix.iof.cmp",
-    // Holding.
+    // Hold of processes for a debugger.
     STOP_IN_INIT = c"pmix.dbg.init",
     STOP_IN_APP = c"pmix.dbg.notify",
     STOP_ON_EXEC = c"pmix.dbg.exec",

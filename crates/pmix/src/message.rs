@@ -1,4 +1,4 @@
-//! What is inside a message: requests, answers, pushes (section 7 of `docs/formats/pmix.md`).
+//! The contents of messages: requests, answers and pushes (section 7 of `docs/formats/pmix.md`).
 
 mod answer;
 mod facts;

@@ -1,3 +1,3 @@
-//! What the tests of several modules use.
+//! Helpers for the tests of several modules.
 
 pub(crate) mod strategy;

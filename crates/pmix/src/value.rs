@@ -1,8 +1,7 @@
 //! The data of PMIx: typed values, and the structures that carry them.
 //!
-//! Everything that any version from 3 to 6 can send is here, as it is meant and not as it is written: how the bytes
-//! look is [`crate::codec`]'s business. Strings are C strings, because a peer's need not be UTF-8 and cannot contain a
-//! NUL; one that is absent is another than an empty one.
+//! The types cover what any version from 3 to 6 can send, independent of the encoding, which is in [`crate::codec`]. Strings are
+//! C strings, because a peer's strings need not be UTF-8 and cannot contain a NUL. An absent string differs from an empty one.
 
 mod kind;
 pub(crate) mod print;
@@ -25,10 +24,10 @@ pub use self::{
 };
 use crate::{Bound, Error};
 
-/// A string that may be absent.
+/// String that may be absent.
 pub type Text = Option<CString>;
 
-/// Declares a name: a C string with a bound.
+/// Declares a name type: a C string with a maximum length.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $bound:expr) => {
         $(#[$doc])*
@@ -36,31 +35,31 @@ macro_rules! name {
         pub struct $name(Arc<CStr>);
 
         impl $name {
-            /// Takes a name of at most so many bytes.
+            /// Creates a name.
             ///
             /// # Errors
-            /// [`Error::Limit`] when it is longer.
+            /// [`Error::Limit`] when it is too long.
             pub fn new(name: &CStr) -> Result<Self, Error> {
                 $bound.check(name.count_bytes())?;
                 Ok(Self(name.into()))
             }
 
-            /// A name from text.
+            /// Creates a name from text.
             ///
             /// # Errors
-            /// It is too long, or contains a NUL.
+            /// The text is too long, or contains a NUL.
             pub fn from_text(name: &str) -> Result<Self, Error> {
                 let name = CString::new(name).map_err(|_| Error::malformed(crate::Malformed::InnerNul))?;
                 Self::new(&name)
             }
 
-            /// The name as C has it.
+            /// Returns the name as a C string.
             #[must_use]
             pub fn as_c_str(&self) -> &CStr {
                 &self.0
             }
 
-            /// The name without its NUL.
+            /// Returns the name without its NUL.
             #[must_use]
             pub fn as_bytes(&self) -> &[u8] {
                 self.0.to_bytes()
@@ -79,7 +78,7 @@ macro_rules! name {
             }
         }
 
-        /// As text, in which nothing can move a cursor or break a line.
+        /// Prints the name with control characters escaped, so that it cannot move a cursor or break a line.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 print::harmless(f, self.as_bytes())
@@ -95,22 +94,22 @@ macro_rules! name {
 }
 
 name! {
-    /// The name of a namespace: of a job, of a tool, or of a server. At most 255 bytes.
+    /// Name of a namespace: of a job, a tool or a server. At most 255 bytes.
     Nspace, Bound::Nspace
 }
 name! {
-    /// The key of a value: of an attribute, or of what a process puts. At most 511 bytes.
+    /// Key of an attribute or of a value that a process puts. At most 511 bytes.
     Key, Bound::PmixKey
 }
 
 impl Default for Nspace {
-    /// The name of nobody.
+    /// Returns the empty name, which no namespace has.
     fn default() -> Self {
         Self(c"".into())
     }
 }
 
-/// One process, or by a wildcard rank all of a namespace.
+/// One process, or all of a namespace if the rank is a wildcard.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Proc {
     pub nspace: Nspace,
@@ -118,7 +117,7 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// All processes of a namespace.
+    /// Returns the wildcard for all processes of a namespace.
     #[must_use]
     pub const fn all(nspace: Nspace) -> Self {
         Self {
@@ -127,7 +126,7 @@ impl Proc {
         }
     }
 
-    /// Whether `other` is this process or one of these.
+    /// Returns true if `other` equals this process or is covered by its wildcard.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         self.nspace == other.nspace && (self.rank == other.rank || self.rank == PmixRank::WILDCARD)
@@ -146,7 +145,7 @@ impl fmt::Debug for Proc {
     }
 }
 
-/// A value of any kind.
+/// Value of any type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Undef,
@@ -165,9 +164,9 @@ pub enum Value {
     Uint16(u16),
     Uint32(u32),
     Uint64(u64),
-    /// Travels as decimal text with six places after the point: small differences are lost.
+    /// Encoded as decimal text with six places after the point: small differences are lost.
     Float(f32),
-    /// Travels as decimal text with six places after the point: small differences are lost.
+    /// Encoded as decimal text with six places after the point: small differences are lost.
     Double(f64),
     Timeval(Timeval),
     /// Seconds since 1970.
@@ -182,7 +181,7 @@ pub enum Value {
     ByteObject(Bytes),
     Kval(Box<Kval>),
     Persistence(Persistence),
-    /// An address in the sender, which means nothing here.
+    /// Address in the sender, meaningless to the receiver.
     Pointer(u8),
     Scope(Scope),
     Range(Range),
@@ -194,16 +193,16 @@ pub enum Value {
     Array(Box<DataArray>),
     Rank(PmixRank),
     Query(Box<Query>),
-    /// zlib after a length: section 5.4 of `docs/formats/pmix.md`. Handed on as it is.
+    /// zlib data after a length, see section 5.4 of `docs/formats/pmix.md`. Forwarded without decompression.
     CompressedString(Bytes),
     AllocDirective(u8),
     IofChannels(IofChannels),
     Envar(Box<Envar>),
-    /// A list of nodes or of ranks in one of several compressed forms (its section 5.6), with its own end in it.
+    /// List of nodes or ranks in one of several compressed forms (section 5.6), each with its own end.
     Regex(Bytes),
     JobState(JobState),
     LinkState(u8),
-    /// CPUs in hwloc's list form, absent when not bound.
+    /// CPUs in hwloc's list form; `None` when not bound.
     Cpuset(Text),
     Topology(Box<Topology>),
     Devtype(u64),
@@ -216,26 +215,26 @@ pub enum Value {
     StorPersist(u64),
     StorAccessType(u16),
     ResblockDirective(u8),
-    /// A structure that nobody here looks into: its fields in the order of [`crate::codec::layout`].
+    /// Structure that is not interpreted: its fields in the order of [`crate::codec::layout`].
     Record(Box<Record>),
 }
 
-/// Seconds and microseconds.
+/// Time in seconds and microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeval {
     pub sec: i64,
     pub usec: i64,
 }
 
-/// A packed buffer inside a message.
+/// Encoded buffer inside a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// The kind of buffer as the sender numbers it: 1 without types of the items, 2 with them.
+    /// Kind of buffer in the sender's numbering: 1 without item types, 2 with them.
     pub kind: u8,
     pub bytes: Bytes,
 }
 
-/// A key with a value and what the sender says about it: an attribute of a request, or a fact of an answer.
+/// Key with a value and flags: a directive in a request, or a fact in an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Info {
     pub key: Key,
@@ -243,14 +242,14 @@ pub struct Info {
     pub value: Value,
 }
 
-/// A key with a value.
+/// Key with a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kval {
     pub key: Key,
     pub value: Value,
 }
 
-/// Published data: who published it, its key and its value.
+/// Published data: its publisher, its key and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pdata {
     pub proc: Proc,
@@ -258,19 +257,19 @@ pub struct Pdata {
     pub value: Value,
 }
 
-/// A program to start.
+/// Program to start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct App {
     pub command: Text,
     pub argv: Vec<Text>,
-    /// `NAME=value`, in addition to what the launcher sets.
+    /// `NAME=value` strings, in addition to the environment that the launcher sets.
     pub env: Vec<Text>,
     pub cwd: Text,
     pub maxprocs: i32,
     pub info: Vec<Info>,
 }
 
-/// One row of a process table. The exit code that the C structure has is never transmitted.
+/// Row of a process table. The exit code in the C structure is never transmitted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcInfo {
     pub proc: Proc,
@@ -280,50 +279,50 @@ pub struct ProcInfo {
     pub state: ProcState,
 }
 
-/// A question: some keys, and what narrows them down.
+/// Query: keys, and qualifiers that restrict it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Query {
     pub keys: Vec<Text>,
     pub qualifiers: Vec<Info>,
 }
 
-/// An environment variable as a directive: to set, to add to, to remove.
+/// Directive about an environment variable: to set it, add to it, or remove it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envar {
     pub name: Text,
     pub value: Text,
-    /// Between the values of a list.
+    /// Separator between the values of a list.
     pub separator: u8,
 }
 
-/// Values of one kind.
+/// Array of values of one type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DataArray {
     pub kind: DataType,
     pub elements: Elements,
 }
 
-/// The values of an array.
+/// Elements of an array.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Elements {
-    /// Of the kinds that are a byte each, so that a large array takes no more memory than it has bytes.
+    /// Elements of a one-byte type, stored compactly so that a large array takes no more memory than its bytes.
     Bytes(Bytes),
     Values(Vec<Value>),
-    /// So many of a kind that has no bytes at all, [`DataType::UNDEF`]. Only version 3 can say another number than 0.
+    /// Number of elements of a type without any bytes, [`DataType::UNDEF`]. Only version 3 can encode a number other than 0.
     Nothing(u64),
-    /// An array that is not there, of [`DataType::UNDEF`]. libpmix 6 writes it so for a null pointer; no other version
-    /// can read it. In version 3 it is written as an array of nothing.
+    /// Absent array of [`DataType::UNDEF`]. libpmix 6 encodes a null pointer like this, and no other version can decode it. In
+    /// version 3 it is encoded as an array of nothing.
     Absent,
 }
 
-/// hwloc's topology as text, and what it supports, which is a C structure of the peer's hwloc.
+/// hwloc's topology as text, and its support structures, whose layout depends on the peer's hwloc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     pub xml: Text,
     pub support: Bytes,
 }
 
-/// A structure by its fields.
+/// Structure as a list of its fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     pub kind: DataType,
@@ -331,7 +330,7 @@ pub struct Record {
 }
 
 impl Info {
-    /// An info without flags.
+    /// Creates an info without flags.
     #[must_use]
     pub fn new(key: Key, value: Value) -> Self {
         Self {
@@ -343,28 +342,28 @@ impl Info {
 }
 
 impl Value {
-    /// Text as a value. What follows a NUL, which C cannot have in a string, is cut off.
+    /// Creates a string value. Text after a NUL, which a C string cannot contain, is cut off.
     #[must_use]
     pub fn text(text: &str) -> Self {
         let end = text.find('\0').unwrap_or(text.len());
         Self::String(CString::new(&text[..end]).ok())
     }
 
-    /// A list of infos as a value.
+    /// Creates an array of infos.
     #[must_use]
     pub fn infos(infos: Vec<Info>) -> Self {
         let infos = infos.into_iter().map(|info| Self::Info(Box::new(info)));
         Self::array(DataType::INFO, infos.collect())
     }
 
-    /// A list of processes as a value.
+    /// Creates an array of processes.
     #[must_use]
     pub fn procs(procs: Vec<Proc>) -> Self {
         let procs = procs.into_iter().map(|proc| Self::Proc(Box::new(proc)));
         Self::array(DataType::PROC, procs.collect())
     }
 
-    /// A list of values of one kind, which is not one of a byte each.
+    /// Creates an array of values of one type, which must not be a one-byte type.
     #[must_use]
     pub fn array(kind: DataType, values: Vec<Self>) -> Self {
         Self::Array(Box::new(DataArray {
@@ -373,7 +372,7 @@ impl Value {
         }))
     }
 
-    /// The kind of the value.
+    /// Returns the type of the value.
     #[must_use]
     pub fn kind(&self) -> DataType {
         match self {
@@ -441,13 +440,13 @@ impl Value {
         }
     }
 
-    /// The value as a flag: an attribute that is there without a value, or with one that is not boolean, is set.
+    /// Returns the value as a flag. Only `false` clears a flag: an attribute with no value or a non-boolean one counts as set.
     #[must_use]
     pub const fn is_set(&self) -> bool {
         !matches!(self, Self::Bool(false))
     }
 
-    /// The value as a number, when it is an integer of any kind and not negative.
+    /// Returns the value as a number, if it is an integer of any type and not negative.
     #[must_use]
     pub fn as_count(&self) -> Option<u64> {
         match *self {
@@ -464,7 +463,7 @@ impl Value {
         }
     }
 
-    /// The string, when it is one and is there.
+    /// Returns the string, if the value is a string and not absent.
     #[must_use]
     pub fn as_text(&self) -> Option<&CStr> {
         match self {
@@ -473,7 +472,7 @@ impl Value {
         }
     }
 
-    /// The processes that it names: one, or an array of them.
+    /// Returns the processes in the value: one, or an array of them.
     #[must_use]
     pub fn as_procs(&self) -> Option<Vec<&Proc>> {
         match self {
@@ -492,7 +491,7 @@ impl Value {
         }
     }
 
-    /// The infos of an array of them.
+    /// Returns the infos of an array of infos.
     #[must_use]
     pub fn as_infos(&self) -> Option<Vec<&Info>> {
         let Self::Array(array) = self else {

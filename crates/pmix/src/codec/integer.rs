@@ -1,4 +1,4 @@
-//! Integers, and everything that is one.
+//! Integers, and the types that are encoded as integers.
 
 use super::{CommandNumber, Family, Int, Pid, Reader, Size, Time, Wire, Writer};
 use crate::{
@@ -9,11 +9,11 @@ use crate::{
     },
 };
 
-/// Bytes of a squeezed integer. The last of them has eight bits of it, so that nine are enough for 64.
+/// Most bytes in a variable-length integer. The last byte carries eight bits, so that nine suffice for 64.
 const FLEX_MAX: u32 = 9;
 
 impl Writer {
-    /// Seven bits to a byte, the lowest first.
+    /// Appends seven bits per byte, lowest first.
     pub(super) fn flex(&mut self, mut value: u64) {
         for _ in 1..FLEX_MAX {
             let [low, ..] = value.to_le_bytes();
@@ -45,7 +45,7 @@ impl Reader<'_> {
     }
 }
 
-/// A negative number becomes an odd one, so that small ones of either sign are short.
+/// Maps negative numbers to odd ones, so that small numbers of either sign are short.
 const fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63).cast_unsigned()
 }
@@ -111,7 +111,7 @@ fn fixed<const N: usize>(reader: &mut Reader<'_>) -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
-/// Numbers that travel as another.
+/// Implements [`Wire`] for types that are encoded as another type.
 macro_rules! travels_as {
     ($($set:ident($number:ty) => $kind:expr),*) => {$(
         impl Wire for $set {
@@ -167,7 +167,8 @@ impl Wire for bool {
     }
 }
 
-/// Numbers whose size differs between processors say in version 3 which one is meant, a PID does it ever after.
+/// Implements [`Wire`] for types whose C size depends on the processor. Version 3 writes their actual type before them; a PID has
+/// it in every version.
 macro_rules! tagged {
     ($($set:ident($number:ty), $kind:expr, always $always:expr;)*) => {$(
         impl Wire for $set {

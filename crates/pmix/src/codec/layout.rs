@@ -1,28 +1,28 @@
-//! The fields of structures that nobody here looks into, so that they can be read past, kept and written again.
+//! The fields of structures that are decoded only to be skipped, kept or encoded again.
 //!
-//! Source: `docs/formats/pmix.md`, section 5.4; of the kinds 61 to 64 the OpenPMIx 5.0 sources, of the retired ones (29, 44)
-//! those of OpenPMIx 2.2 and 3.2, because no program was seen to send one.
+//! Source: `docs/formats/pmix.md`, section 5.4. No program was seen to send types 61 to 64 or the retired types 29 and 44. Their
+//! sources are OpenPMIx 5.0, and OpenPMIx 2.2 and 3.2, respectively.
 
 use crate::value::DataType;
 
-/// One field.
+/// Field of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     One(DataType),
-    /// A SIZE, then so many values.
+    /// A SIZE, then that many values.
     Sized(DataType),
-    /// An INT32, then so many values.
+    /// An INT32, then that many values.
     Counted(DataType),
 }
 
 use DataType as T;
 use Field::{Counted, One, Sized};
 
-/// The fields of a structure in their order, when it is one of these.
+/// Returns the fields of a structure in wire order; `None` if the type is not one of these structures.
 #[must_use]
 pub const fn layout(kind: DataType) -> Option<&'static [Field]> {
     Some(match kind {
-        // The C structure has a process as well, which is not transmitted.
+        // The C structure also has a process, which is not transmitted.
         T::MODEX => &[Sized(T::BYTE)],
         T::INFO_ARRAY => &[Sized(T::INFO)],
         T::COORD => &[One(T::UINT8), Sized(T::UINT32)],

@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// Bytes of hwloc's three structures of what a node supports, as hwloc 2.4 to 2.10 have them: 6, 11 and 15. They
-/// have no length on the wire.
+/// Room for hwloc's three support structures, which have no length on the wire. They have 6, 11 and 15 bytes in hwloc 2.4 to
+/// 2.10.
 const SUPPORT: usize = 32;
 
 impl Writer {
@@ -24,7 +24,7 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends a key and a value as a [`Kval`] item, without making one of them.
+    /// Appends a [`Kval`] item from a key and a value, without constructing a [`Kval`].
     pub fn kval(&mut self, key: &Key, value: &Value) {
         self.item_head(DataType::KVAL, 1);
         key.write(self);
@@ -37,7 +37,7 @@ impl Writer {
         }
     }
 
-    /// The kind of a value and the value.
+    /// Appends the type of a value, then the value.
     pub(super) fn tagged_value(&mut self, value: &Value) {
         value.kind().write(self);
         self.value(value);

@@ -1,4 +1,4 @@
-//! Tests of the codec: known bytes, properties, and what a hostile peer may send.
+//! Tests of the codec: known bytes, properties, and hostile input.
 
 mod hostile;
 mod properties;
@@ -7,7 +7,7 @@ mod vectors;
 use super::{Family, Format, Items, Reader, Wire, Writer};
 use crate::Error;
 
-/// Every way to write a value.
+/// All formats.
 const FORMATS: [Format; 4] = [
     Format::V4,
     Format::V3,
@@ -27,7 +27,7 @@ fn written<T: Wire>(format: Format, value: &T) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// The value that an item is, and nothing behind it.
+/// Decodes a single item and checks that no bytes follow it.
 fn read<T: Wire>(format: Format, bytes: &[u8]) -> Result<T, Error> {
     let mut reader = Reader::new(format, bytes);
     let value = reader.item()?;

@@ -1,4 +1,4 @@
-//! Values of any kind, the kind known from before.
+//! Values of any type, when the type is already known.
 
 use bytes::Bytes;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Writer {
-    /// The value without its kind.
+    /// Appends the value without its type.
     pub(super) fn value(&mut self, value: &Value) {
         match value {
             Value::Undef => {}
@@ -34,7 +34,7 @@ impl Writer {
             Value::Size(value) => Size(*value).write(self),
             Value::Pid(value) => Pid(*value).write(self),
             Value::Int(value) => Int(*value).write(self),
-            // As libpmix does, who writes it by the routine for INT.
+            // libpmix encodes a UINT with its routine for INT.
             Value::Uint(value) => Int(value.cast_signed()).write(self),
             Value::Int16(value) => value.write(self),
             Value::Int32(value) => value.write(self),
@@ -98,7 +98,7 @@ impl Writer {
                         .write(self);
                     self.elements(&array.elements);
                 }
-                // The fields are public; one of the wrong form is an empty array.
+                // The fields are public: a value of the wrong form is encoded as an empty array.
                 (Field::Sized(_), _) => Size(0).write(self),
                 (Field::Counted(_), _) => 0_i32.write(self),
             }
@@ -119,7 +119,7 @@ impl Writer {
 }
 
 impl Reader<'_> {
-    /// A value of a kind.
+    /// Decodes a value of this type.
     pub(super) fn value(&mut self, kind: DataType) -> Result<Value, Error> {
         Ok(match kind {
             DataType::UNDEF => Value::Undef,
@@ -229,7 +229,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A compressed list has its own end: `docs/formats/pmix.md`, section 5.6.
+    /// Decodes a compressed list, whose form determines its end: `docs/formats/pmix.md`, section 5.6.
     fn regex(&mut self) -> Result<Bytes, Error> {
         const BLOB: &[u8] = b"blob:\0";
         const SIZE: &[u8] = b"size=";
@@ -252,7 +252,7 @@ impl Reader<'_> {
 }
 
 impl Elements {
-    /// How many there are.
+    /// Returns the number of elements.
     #[must_use]
     pub const fn count(&self) -> u64 {
         match self {
@@ -283,8 +283,8 @@ impl Wire for DataArray {
     fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
         let kind = DataType::read(reader)?;
         if kind == DataType::UNDEF && reader.format.family == Family::Flex {
-            // libpmix 4 and 5 write an array of nothing with its count, which is 0; libpmix 6 ends one that is not
-            // there at its kind. What can follow that begins with no 0: a key, a process, the head of an item.
+            // libpmix 4 and 5 write the count of an array of nothing, which is 0. libpmix 6 writes an absent array as its type
+            // alone. The bytes that can follow it (a key, a process, the head of an item) never begin with 0.
             let mut behind = reader.clone();
             let elements = match Size::read(&mut behind) {
                 Ok(Size(0)) => {
@@ -311,7 +311,7 @@ fn end_of_string(bytes: &[u8], from: usize) -> Option<usize> {
     Some(from + nul + 1)
 }
 
-/// A number as C's `%f` prints it.
+/// Formats a number like C's `%f`.
 fn decimal(value: f64) -> Text {
     let text = if value.is_nan() {
         "nan".to_owned()

@@ -1,4 +1,4 @@
-//! Tests of the framing: known bytes, cuts, and headers that lie.
+//! Tests of the framing: known bytes, splits, and false headers.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -37,7 +37,7 @@ fn a_header_is_three_words_with_the_highest_byte_first_and_four_bytes_of_nothing
         bytes,
         [0, 0, 0, 1, 0, 0, 0, 102, 0, 0, 0, 2, 0, 0, 0, 0, 2, 0]
     );
-    // What stands in the four bytes is for nobody.
+    // Receivers ignore the last four bytes of the header.
     let mut garbage = bytes.clone();
     garbage[12..16].copy_from_slice(&[1, 2, 3, 4]);
     assert_eq!(frames(&[&bytes, &garbage]), (vec![frame.clone(), frame], 0));

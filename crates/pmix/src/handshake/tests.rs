@@ -1,4 +1,4 @@
-//! Tests of the handshake: every kind of connector, what libraries add, and what is none.
+//! Tests of the handshake: every kind of connector, the additions of libraries, and malformed input.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -17,7 +17,7 @@ fn proc(name: &str, rank: u32) -> Proc {
     }
 }
 
-/// A handshake of a kind with the fields that it has.
+/// Creates a handshake with the fields of this kind.
 fn hello(kind: ConnectorKind) -> Hello {
     Hello {
         security: c"native".to_owned(),
@@ -52,7 +52,7 @@ fn a_client_says_who_it_is() {
 
 #[test]
 fn every_kind_of_connector_reads_back_as_it_was_written() {
-    // Section 3.1: which of them say their user, and which their name.
+    // Section 3.1: which kinds send their user, and which send their name.
     for (number, has) in [
         (0_u8, "name"),
         (1, "user"),
@@ -98,7 +98,7 @@ fn the_stray_nul_of_version_4_is_kept_and_means_nothing() {
     let read = Hello::decode(&bytes).unwrap();
     assert_eq!((&read.rest[..], read.infos()), (&[0][..], Vec::new()));
     assert_eq!(read.encode(), bytes);
-    // The one of a tool stands behind its infos.
+    // A tool sends the stray NUL after its infos.
     let infos = vec![Info::new(strategy::named(c"pmix.ppid"), Value::Pid(7))];
     let mut writer = Writer::new(Format::V4);
     writer.list(&infos);
@@ -246,7 +246,7 @@ fn lengths_that_lie_are_refused() {
     assert_eq!(Hello::decode(&longer.into()), refused);
 }
 
-/// The answers that a connector of a kind may get.
+/// Returns the possible answers to a connector of this kind.
 fn welcomes(kind: ConnectorKind) -> Vec<Welcome> {
     let server = || proc("server-host-1", 0);
     match kind {
@@ -318,7 +318,7 @@ proptest! {
     fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200), kind in 0..11_usize) {
         let kind = ConnectorKind::ALL[kind];
         let _ = Welcome::decode(kind, &bytes);
-        // Bytes that begin well.
+        // Bytes after a valid start.
         let mut begun = b"native\0\0\0\0\0".to_vec();
         begun.extend_from_slice(&bytes);
         for bytes in [Bytes::from(bytes), Bytes::from(begun)] {

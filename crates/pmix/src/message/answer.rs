@@ -1,7 +1,7 @@
 //! Answers to requests.
 //!
-//! An answer does not say what it answers: who asked knows it by the tag, and reads it by the [`Shape`] of the command.
-//! Sections are those of `docs/formats/pmix.md`.
+//! An answer does not name its request: the requester finds the request by the tag, and decodes the answer by the [`Shape`] for
+//! its command. Section numbers refer to `docs/formats/pmix.md`.
 
 use bytes::Bytes;
 
@@ -12,27 +12,27 @@ use crate::{
     value::{Info, Kval, Nspace, Pdata, Proc, Status, Text},
 };
 
-/// One answer.
+/// Answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// The facts of a job. Each names a class of facts or is one of the job itself (section 6.2).
+    /// Job info. Each entry is a single fact of the job, or an array of facts of one class (section 6.2).
     JobInfo {
         nspace: Nspace,
         facts: Vec<Kval>,
     },
-    /// Done, or why not. It is always a legal answer.
+    /// Success or an error. Any request but `JobInfo` may be answered by a status alone.
     Status(Status),
-    /// Buffers packed already: for a get (section 6.5) or for a connect (section 7.11).
+    /// Encoded buffers, in the answer to a get (section 6.5) or a connect (section 7.11).
     Buffers {
         status: Status,
         buffers: Vec<Bytes>,
     },
-    /// Published data.
+    /// Published data that a lookup found.
     Found {
         status: Status,
         data: Vec<Pdata>,
     },
-    /// The new job and its facts; the name is absent when there is none.
+    /// The new job and its job info; `nspace` is `None` if no job was started.
     Spawned {
         status: Status,
         nspace: Text,
@@ -46,13 +46,13 @@ pub enum Answer {
         credential: Bytes,
         infos: Vec<Info>,
     },
-    /// The server's number of a request for output.
+    /// The number that the server assigned to a request for output.
     Number {
         status: Status,
         number: u64,
     },
     Group(GroupAnswer),
-    /// The data of one process.
+    /// Current data of one process.
     Refreshed {
         status: Status,
         facts: Vec<Kval>,
@@ -67,33 +67,33 @@ pub enum Answer {
     },
 }
 
-/// The answer to the construction of a group, which has three forms.
+/// Answer to a group construct, which has three forms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupAnswer {
     pub form: GroupForm,
     pub status: Status,
     pub members: Vec<Proc>,
-    /// The number that all members have for the group, if one was asked for.
+    /// The context id of the group; `None` if no member asked for one.
     pub context: Option<u64>,
-    /// What the members told each other, as a form allows it.
+    /// Infos that the members exchanged, as far as the form has them.
     pub infos: Vec<Info>,
-    /// The facts of other jobs, packed.
+    /// Encoded job info of other jobs.
     pub buffers: Vec<Bytes>,
 }
 
-/// Which libraries read an answer to the construction of a group how (section 7.24).
+/// Layout of the answer to a group construct, which depends on the client's library (section 7.24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupForm {
-    /// Up to 4.2.3: the context alone.
+    /// Up to 4.2.3: the context id only.
     ContextOnly,
-    /// From 4.2.4, and 5: members, context, buffers.
+    /// From 4.2.4 and in 5: members, context id, buffers.
     Members,
-    /// 6: members, whether there is a context, infos.
+    /// From 6: members, a flag for the context id, infos.
     Infos,
 }
 
 impl GroupForm {
-    /// The form that a library of this version reads.
+    /// Returns the form that a library of this version expects.
     #[must_use]
     pub const fn of_version(version: [u32; 3]) -> Self {
         let [major, minor, release] = version;
@@ -105,7 +105,7 @@ impl GroupForm {
     }
 }
 
-/// How an answer is to be read.
+/// Layout of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     JobInfo,
@@ -120,12 +120,12 @@ pub enum Shape {
     Refreshed,
     Procs,
     Nodes,
-    /// There is no answer.
+    /// The command has no answer.
     Nothing,
 }
 
 impl Shape {
-    /// The shape of the answer to a command, for a library whose groups have this form.
+    /// Returns the shape of the answer to a command, for a library with this form of group answers.
     #[must_use]
     pub const fn of(command: Command, group: GroupForm) -> Self {
         match command {
@@ -172,7 +172,7 @@ impl Shape {
 }
 
 impl Shape {
-    /// Whether there is nothing but a status where the request was not done.
+    /// Returns true if an answer with an error status has no other fields.
     const fn is_of_success(self) -> bool {
         matches!(
             self,
@@ -182,7 +182,7 @@ impl Shape {
 }
 
 impl Answer {
-    /// Appends the payload.
+    /// Encodes the payload.
     pub fn encode(&self, writer: &mut Writer) {
         match self {
             Self::JobInfo { nspace, facts } => {
@@ -244,10 +244,10 @@ impl Answer {
         }
     }
 
-    /// Reads the payload of an answer of this shape; [`Shape::Nothing`] is read as a status.
+    /// Decodes the payload of an answer of this shape. [`Shape::Nothing`] is decoded as a status.
     ///
     /// # Errors
-    /// The payload is no such answer.
+    /// The payload is not such an answer.
     pub fn decode(format: Format, shape: Shape, payload: &[u8]) -> Result<Self, Error> {
         let reader = &mut Reader::new(format, payload);
         if shape == Shape::JobInfo {
@@ -257,7 +257,7 @@ impl Answer {
             });
         }
         let status: Status = reader.item()?;
-        // A refusal may end here, whatever the command; and of what is there on success only, nothing is read then.
+        // A refusal may end after its status. Fields that exist only on success are not decoded in a refusal.
         let refused = status != Status::SUCCESS && shape.is_of_success();
         if refused || (reader.is_empty() && shape != Shape::Buffers) {
             return Ok(Self::Status(status));
@@ -270,7 +270,7 @@ impl Answer {
             },
             Shape::Found => {
                 let data: Vec<Pdata> = reader.list()?;
-                // Some data may come with another status than success; none is a refusal like any other.
+                // Some data may come with an error status; without data it is a plain refusal.
                 if data.is_empty() && status != Status::SUCCESS {
                     Self::Status(status)
                 } else {
@@ -310,7 +310,7 @@ impl Answer {
         })
     }
 
-    /// The status in it.
+    /// Returns the status of the answer.
     #[must_use]
     pub const fn status(&self) -> Status {
         match self {

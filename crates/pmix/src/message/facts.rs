@@ -1,8 +1,8 @@
-//! Facts with whom they are about, in a buffer of their own.
+//! Facts with their owner, in a buffer of their own.
 //!
-//! A message carries such buffers as bytes that its own decoder does not look into: the answer to a get (section 6.5
-//! of `docs/formats/pmix.md`), the facts of one rank in those of its job (6.2), the facts of another job in the answer
-//! to a connect (7.11).
+//! A message carries these buffers as byte objects, which its decoder does not open. They occur in three places (sections of
+//! `docs/formats/pmix.md`): the answer to a get (6.5), the facts of a rank among those of its job (6.2), and the facts of another
+//! job in the answer to a connect (7.11).
 
 use bytes::Bytes;
 
@@ -12,8 +12,8 @@ use crate::{
     value::Kval,
 };
 
-/// Facts about one owner: a [`crate::value::Proc`] in the answer to a get, a [`crate::value::PmixRank`] under the key
-/// [`crate::keys::PROC_BLOB`], a [`crate::value::Nspace`] in the answer to a connect.
+/// Facts about one owner. The owner is a [`crate::value::Proc`] in the answer to a get, a [`crate::value::PmixRank`] under the
+/// key [`crate::keys::PROC_BLOB`], and a [`crate::value::Nspace`] in the answer to a connect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts<Owner> {
     pub owner: Owner,
@@ -21,10 +21,10 @@ pub struct Facts<Owner> {
 }
 
 impl<Owner: Wire> Facts<Owner> {
-    /// Reads a buffer to its end.
+    /// Decodes a whole buffer.
     ///
     /// # Errors
-    /// The bytes are no such buffer.
+    /// The bytes are not such a buffer.
     pub fn decode(format: Format, bytes: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(format, bytes);
         Ok(Self {
@@ -33,7 +33,7 @@ impl<Owner: Wire> Facts<Owner> {
         })
     }
 
-    /// The buffer, which a message carries as a byte object.
+    /// Encodes the buffer, which a message carries as a byte object.
     #[must_use]
     pub fn encode(&self, format: Format) -> Bytes {
         let mut writer = Writer::new(format);

@@ -1,6 +1,6 @@
-//! Messages as a person reads them: a dialogue is a line for each.
+//! Human-readable messages, one per line.
 //!
-//! Buffers inside a message are opened on the way, which needs the format that both sides agreed on.
+//! Printing a message decodes the buffers in it, which requires the format of the connection.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -15,18 +15,18 @@ use crate::{
     },
 };
 
-/// A message that prints itself, shortened with `{}` and whole with `{:#}`.
+/// A message with a `Display`: shortened with `{}`, in full with `{:#}`.
 #[derive(Clone, Copy, Debug)]
 pub struct Readable<'a, Message> {
     message: &'a Message,
     format: Format,
 }
 
-/// Declares how a message becomes readable.
+/// Adds `display` to message types.
 macro_rules! readable {
     ($($message:ident),*) => {$(
         impl $message {
-            /// The message as a line of text.
+            /// Returns the message for printing on one line.
             #[must_use]
             pub const fn display(&self, format: Format) -> Readable<'_, Self> {
                 Readable { message: self, format }
@@ -37,7 +37,7 @@ macro_rules! readable {
 
 readable!(Request, Answer, Push);
 
-/// Prints parts with a space between them.
+/// Prints parts separated by spaces.
 macro_rules! line {
     ($f:expr, $first:expr $(, $part:expr)*) => {{
         $first.fmt($f)?;
@@ -255,7 +255,7 @@ impl Display for Readable<'_, Push> {
     }
 }
 
-/// A fact, with the buffer that it may be.
+/// A fact whose value may be a buffer.
 struct Fact<'a> {
     fact: &'a Kval,
     format: Format,
@@ -278,7 +278,7 @@ fn facts_of(f: &mut Formatter<'_>, format: Format, facts: &[Kval]) -> fmt::Resul
     List(&facts).fmt(f)
 }
 
-/// A buffer of facts, whoever they are about.
+/// Prints a buffer of facts for any type of owner.
 fn opened(f: &mut Formatter<'_>, format: Format, bytes: &[u8]) -> fmt::Result {
     fn about<Owner: Wire + Display>(
         f: &mut Formatter<'_>,

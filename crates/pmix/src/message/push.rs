@@ -1,4 +1,4 @@
-//! What a server sends without being asked.
+//! Messages that a server sends without a request.
 
 use bytes::Bytes;
 
@@ -10,29 +10,29 @@ use crate::{
     value::{DataType, Info, IofChannels, Proc, Range, Status},
 };
 
-/// One push.
+/// Message that a server sends without a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Push {
     Event {
         status: Status,
         source: Proc,
         infos: Vec<Info>,
-        /// Servers leave it away when they replay an event.
+        /// `None` when a server replays an event without its range.
         range: Option<Range>,
     },
     Output {
         source: Proc,
         channels: IofChannels,
-        /// The number that the receiver has chosen when it asked for output; 0 where it spawned the job.
+        /// Number that the receiver chose when it asked for output; 0 if the receiver spawned the job.
         id: u64,
         infos: Vec<Info>,
-        /// None left: the end of the stream.
+        /// Output; no bytes mean the end of the stream.
         bytes: Bytes,
     },
 }
 
 impl Push {
-    /// The tag under which it travels.
+    /// Returns the tag of the message.
     #[must_use]
     pub const fn tag(&self) -> Tag {
         match self {
@@ -41,7 +41,7 @@ impl Push {
         }
     }
 
-    /// Appends the payload.
+    /// Encodes the payload.
     pub fn encode(&self, writer: &mut Writer) {
         match self {
             Self::Event {
@@ -74,10 +74,10 @@ impl Push {
         }
     }
 
-    /// Reads the payload of a message that came under this tag; nothing when pushes do not come under it.
+    /// Decodes the payload of a message with this tag; `None` if the tag is not one of pushes.
     ///
     /// # Errors
-    /// The payload is no push.
+    /// The payload is not a push.
     pub fn decode(format: Format, tag: Tag, payload: &[u8]) -> Result<Option<Self>, Error> {
         let reader = &mut Reader::new(format, payload);
         match tag {

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// A command by its name; the numbers are the same in every version.
+/// Command. The numbers are the same in every version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Command {
@@ -100,31 +100,31 @@ impl Command {
         Self::ResolveNode,
     ];
 
-    /// The command of a number.
+    /// Returns the command with this number.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// The number of the command.
+    /// Returns the number of the command.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 }
 
-/// One request.
+/// Request of a client or tool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// The facts of the connection's own job.
+    /// Requests the job info of the connection's own job.
     JobInfo,
-    /// End these processes, or the whole job where none is named.
+    /// Ends these processes, or the whole job if `procs` is empty.
     Abort {
         status: Status,
         message: Text,
         procs: Vec<Proc>,
     },
-    /// What the process has put: for each scope a buffer of [`crate::value::Kval`] items.
+    /// Sends what the process has put: for each scope a buffer of [`crate::value::Kval`] items.
     Commit {
         buckets: Vec<(Scope, Packed)>,
     },
@@ -132,7 +132,7 @@ pub enum Request {
         procs: Vec<Proc>,
         infos: Vec<Info>,
     },
-    /// Without a key: all of that process.
+    /// Gets a value, or all data of the process if `key` is `None`.
     Get {
         nspace: Nspace,
         rank: PmixRank,
@@ -140,7 +140,7 @@ pub enum Request {
         key: Option<Key>,
     },
     Finalize,
-    /// Data and directives mixed.
+    /// Publishes data. `infos` contains data and directives mixed.
     Publish {
         uid: u32,
         infos: Vec<Info>,
@@ -162,7 +162,7 @@ pub enum Request {
     Connect {
         procs: Vec<Proc>,
         infos: Vec<Info>,
-        /// What libpmix 6 appends: its own data, and the job's.
+        /// Infos that libpmix 6 appends: its own data, and the job's.
         data: Vec<Info>,
     },
     Disconnect {
@@ -174,12 +174,12 @@ pub enum Request {
         range: Range,
         infos: Vec<Info>,
     },
-    /// No codes: every event that no other handler is for.
+    /// Registers an event handler. No codes mean every event without another handler.
     Register {
         codes: Vec<Status>,
         infos: Vec<Info>,
     },
-    /// Never answered.
+    /// Deregisters event codes. Never answered.
     Deregister {
         codes: Vec<Status>,
     },
@@ -195,7 +195,7 @@ pub enum Request {
         directive: u8,
         infos: Vec<Info>,
     },
-    /// No targets: the caller's job.
+    /// Controls these targets, or the caller's job if there are none.
     JobControl {
         targets: Vec<Proc>,
         infos: Vec<Info>,
@@ -216,10 +216,10 @@ pub enum Request {
         procs: Vec<Proc>,
         infos: Vec<Info>,
         channels: IofChannels,
-        /// The number that the peer wants to see in what is pushed.
+        /// Number that the peer wants in the output pushed to it.
         id: u64,
     },
-    /// Absent or empty bytes are the end of the input.
+    /// Sends input. `None` or empty bytes mean the end of the input.
     IofPush {
         procs: Vec<Proc>,
         infos: Vec<Info>,
@@ -234,7 +234,7 @@ pub enum Request {
         procs: Vec<Proc>,
         infos: Vec<Info>,
     },
-    /// libpmix 4.2.2 does not say who the members are.
+    /// Destructs a group. `procs` is `None` from libpmix 4.2.2, which does not send the members.
     GroupDestruct {
         group: Text,
         procs: Option<Vec<Proc>>,
@@ -265,7 +265,7 @@ pub enum Request {
     ResolveNode {
         nspace: Text,
     },
-    /// A command that has no meaning here: its payload as it came.
+    /// A command that is not interpreted here, with its payload unchanged.
     Opaque {
         command: Command,
         payload: Bytes,
@@ -273,10 +273,10 @@ pub enum Request {
 }
 
 impl Request {
-    /// Reads the payload of a message. Items that follow what a request has are ignored: later versions append.
+    /// Decodes the payload of a message. Trailing items are ignored, because later versions append some.
     ///
     /// # Errors
-    /// The payload is not that of a command, or the command is not known.
+    /// The payload is malformed, or the command is unknown.
     #[expect(
         clippy::too_many_lines,
         reason = "one arm for each command, in the order of the format"
@@ -451,7 +451,7 @@ impl Request {
         })
     }
 
-    /// Appends the payload of a message.
+    /// Encodes the payload of a message.
     #[expect(
         clippy::too_many_lines,
         reason = "one arm for each command, in the order of the format"
@@ -627,7 +627,7 @@ impl Request {
         }
     }
 
-    /// Which command it is.
+    /// Returns the command of the request.
     #[must_use]
     pub const fn command(&self) -> Command {
         match self {
@@ -670,7 +670,7 @@ impl Request {
     }
 }
 
-/// An allocation directive by its number.
+/// An allocation directive, by its number.
 struct AllocDirective(u8);
 
 impl Wire for AllocDirective {
@@ -685,7 +685,7 @@ impl Wire for AllocDirective {
     }
 }
 
-/// An item that may be missing at the end.
+/// Decodes an item that may be missing at the end.
 fn optional<T: Wire>(reader: &mut Reader<'_>) -> Result<Option<T>, Error> {
     if reader.is_empty() {
         Ok(None)
@@ -694,12 +694,12 @@ fn optional<T: Wire>(reader: &mut Reader<'_>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Processes and infos, nothing behind them.
+/// Decodes a list of processes and a list of infos.
 fn both(reader: &mut Reader<'_>) -> Result<(Vec<Proc>, Vec<Info>), Error> {
     Ok((reader.list()?, reader.list()?))
 }
 
-/// A SIZE, then so many items of one string each.
+/// Decodes a SIZE, then that many items of one string each.
 fn keys(reader: &mut Reader<'_>) -> Result<Vec<Key>, Error> {
     let Size(count) = reader.item()?;
     let mut keys = Vec::new();

@@ -1,4 +1,4 @@
-//! Tests of the messages: each reads back as it was written, and whatever a peer sends is read or refused.
+//! Tests of the messages: each decodes to what was encoded, and any input is decoded or refused.
 
 use std::fmt::Debug;
 
@@ -30,7 +30,7 @@ const FORMATS: [Format; 4] = [
     },
 ];
 
-/// Every shape that an answer has.
+/// All shapes of answers.
 const SHAPES: [Shape; 15] = [
     Shape::JobInfo,
     Shape::Status,
@@ -57,7 +57,7 @@ fn procs() -> impl Strategy<Value = Vec<Proc>> {
     some(process())
 }
 
-/// Requests, as each is sent.
+/// Generates requests of all commands.
 fn request() -> impl Strategy<Value = Request> {
     prop_oneof![collective(), data(), job(), event(), output()]
 }
@@ -196,7 +196,7 @@ fn output() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// Answers with the shape by which they are read.
+/// Generates answers with their shapes.
 fn answer() -> impl Strategy<Value = (Shape, Answer)> {
     let facts = || some(kval());
     let good = || Just(Status::SUCCESS);
@@ -233,7 +233,7 @@ fn answer() -> impl Strategy<Value = (Shape, Answer)> {
     ]
 }
 
-/// A bare status, which is a legal answer to everything but two.
+/// Generates a bare status, which may answer any request but those with the shapes `JobInfo` and `Buffers`.
 fn refused() -> impl Strategy<Value = (Shape, Answer)> {
     let others = SHAPES.into_iter();
     let others = others.filter(|shape| !matches!(shape, Shape::JobInfo | Shape::Buffers));
@@ -256,7 +256,7 @@ fn group() -> impl Strategy<Value = (Shape, Answer)> {
                 infos,
                 buffers,
             };
-            // Each form leaves something away.
+            // Each form lacks some fields.
             match form {
                 GroupForm::ContextOnly => {
                     answer.members.clear();
@@ -300,7 +300,7 @@ fn packed_by(format: Format, encode: impl Fn(&mut Writer)) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// Reads every part of a payload: the result does not matter, that there is one does.
+/// Decodes every prefix of a payload, to check that the decoder returns.
 fn cut<T: Debug>(payload: &[u8], read: impl Fn(&[u8]) -> T) {
     for end in 0..payload.len() {
         let _ = read(&payload[..end]);
@@ -488,7 +488,7 @@ fn a_refusal_is_no_success_whatever_follows_it() {
     for shape in SHAPES {
         let mut writer = Writer::new(Format::V4);
         writer.item(&Status::NO_PERMISSIONS);
-        // Read as it would be on success it is a credential, members of a group, or nobody's node list.
+        // If these bytes were decoded as on success, the result would be a credential, group members, or a node list.
         writer.item(&bytes::Bytes::from_static(b"\x02\x00"));
         writer.list::<Info>(&[]);
         if shape == Shape::JobInfo {
@@ -498,7 +498,7 @@ fn a_refusal_is_no_success_whatever_follows_it() {
             assert_eq!(answer.status(), Status::NO_PERMISSIONS, "{shape:?}");
         }
     }
-    // Found by the fuzzer: a look-up that found nothing, and says so twice.
+    // Found by the fuzzer: a lookup that found nothing, with an error status and an empty list.
     let mut writer = Writer::new(Format::V4);
     writer.item(&Status::NOT_FOUND);
     writer.list::<Info>(&[]);
@@ -517,7 +517,7 @@ fn pushes_come_under_two_tags() {
     for tag in [Tag::Heartbeat, Tag::Request(101), Tag::Reserved(7)] {
         assert_eq!(Push::decode(Format::V4, tag, b"anything"), Ok(None));
     }
-    // An event is the command that notifies, and no other.
+    // Only the notify command is an event.
     let payload = packed_by(Format::V4, |writer| {
         writer.item(&crate::codec::CommandNumber(3));
     });

@@ -1,7 +1,7 @@
-//! Values of every kind, for the properties of codec and messages.
+//! Values of every type, for the property tests of codec and messages.
 //!
-//! All of them read back as they are. What does not is left out, and has tests of its own: numbers with more digits
-//! than travel, and arrays of nothing.
+//! All of them decode to the value that was encoded. Values that do not have tests of their own: numbers with more digits than
+//! are encoded, and arrays of nothing.
 
 use std::ffi::{CStr, CString};
 
@@ -15,10 +15,10 @@ use crate::value::{
     Scope, Status, Text, Timeval, Topology, Value,
 };
 
-/// Values inside values that are made; the codec allows more.
+/// Deepest nesting of generated values; the codec allows more.
 const DEPTH: u32 = 3;
 
-/// The kinds whose form is a list of fields.
+/// Types whose encoding is a list of fields.
 pub(crate) const RECORDS: [DataType; 14] = [
     DataType::MODEX,
     DataType::INFO_ARRAY,
@@ -36,7 +36,7 @@ pub(crate) const RECORDS: [DataType; 14] = [
     DataType::NODE_PID,
 ];
 
-/// Bytes that a C string can have.
+/// Generates any C string of at most `max` bytes.
 fn c_string(max: usize) -> impl Strategy<Value = CString> {
     vec(1..=u8::MAX, 0..=max).prop_map(|bytes| CString::new(bytes).unwrap())
 }
@@ -69,12 +69,12 @@ pub(crate) fn opaque() -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..20).prop_map(Bytes::from)
 }
 
-/// Numbers whose decimal form with six places is exact.
+/// Generates numbers that are exact in decimal with six places.
 fn sixty_fourths() -> impl Strategy<Value = f64> {
     any::<i16>().prop_map(|number| f64::from(number) / 64.0)
 }
 
-/// Each form of a compressed list.
+/// Generates each form of a compressed list.
 fn regex() -> impl Strategy<Value = Value> {
     let strings = prop_oneof![
         Just("raw:node1,node2\0".to_owned()),
@@ -190,7 +190,7 @@ pub(crate) fn packed() -> impl Strategy<Value = Packed> {
     (any::<u8>(), opaque()).prop_map(|(kind, bytes)| Packed { kind, bytes })
 }
 
-/// Values that contain no others.
+/// Generates values that contain no others.
 fn leaves() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Undef),
@@ -200,7 +200,7 @@ fn leaves() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Values of every kind.
+/// Generates values of every type.
 pub(crate) fn value() -> impl Strategy<Value = Value> {
     leaves().prop_recursive(DEPTH, 24, 4, |inner| {
         let infos = || vec(info_of(inner.clone()), 0..3);
@@ -223,7 +223,7 @@ pub(crate) fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// An array of one value repeated: its elements have one kind.
+/// Creates an array of one value repeated, so that all elements have one type.
 fn array(value: &Value, count: usize) -> Value {
     let kind = value.kind();
     let elements = match value {
@@ -234,7 +234,7 @@ fn array(value: &Value, count: usize) -> Value {
     Value::Array(Box::new(DataArray { kind, elements }))
 }
 
-/// A record with all its fields.
+/// Generates records with all their fields.
 fn record(
     kind: DataType,
     inner: impl Strategy<Value = Value> + Clone + 'static,
@@ -264,7 +264,7 @@ fn record(
         .boxed()
 }
 
-/// A value of one of the kinds that records are made of.
+/// Generates values of one of the types that occur in records.
 fn of_kind(kind: DataType) -> BoxedStrategy<Value> {
     match kind {
         DataType::BYTE => any::<u8>().prop_map(Value::Byte).boxed(),
@@ -340,14 +340,14 @@ pub(crate) fn query() -> impl Strategy<Value = Query> {
     query_of(vec(info(), 0..3))
 }
 
-/// A short list of what a strategy makes.
+/// Generates short lists.
 pub(crate) fn some<T: std::fmt::Debug>(
     strategy: impl Strategy<Value = T>,
 ) -> impl Strategy<Value = Vec<T>> {
     vec(strategy, 0..3)
 }
 
-/// A key from text.
+/// Creates a key from text.
 pub(crate) fn named(name: &CStr) -> Key {
     Key::new(name).unwrap()
 }

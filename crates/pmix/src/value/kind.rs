@@ -1,13 +1,13 @@
-//! The kinds of data that PMIx knows, and the small open sets of numbers among them.
+//! The data types of PMIx, and those of them that are small open sets of numbers.
 
 use std::fmt;
 
-/// The kind of a value: the numbers are those of `pmix_common.h` and the same in every version from 3 to 6 (section
-/// 5.4 of `docs/formats/pmix.md`). A peer may use numbers that are not listed here.
+/// Type of a value. The numbers are those of `pmix_common.h` and equal in every version from 3 to 6 (section 5.4 of
+/// `docs/formats/pmix.md`). A peer may use numbers that are not listed here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DataType(pub u16);
 
-/// Declares an open set of numbers: named constants, and a `Debug` that says the name.
+/// Declares an open set of numbers: named constants, and a `Debug` that prints the name.
 macro_rules! open_set {
     ($(#[$doc:meta])* $set:ident($number:ty) { $($(#[$each:meta])* $name:ident = $value:expr,)* }) => {
         $(#[$doc])*
@@ -34,7 +34,7 @@ macro_rules! data_types {
         impl DataType {
             $($(#[$doc])* pub const $name: Self = Self($number);)*
 
-            /// The name of the kind, when it is known.
+            /// Returns the name of the number, if it is known.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self {
@@ -47,7 +47,7 @@ macro_rules! data_types {
 }
 
 data_types! {
-    /// No value at all.
+    /// No value.
     UNDEF = 0,
     BOOL = 1,
     BYTE = 2,
@@ -77,7 +77,7 @@ data_types! {
     BUFFER = 26,
     BYTE_OBJECT = 27,
     KVAL = 28,
-    /// Retired; what processes told each other, before it became a byte object. Version 3 can still send it.
+    /// Retired: data exchanged between processes, later a byte object. Version 3 can still send it.
     MODEX = 29,
     PERSISTENCE = 30,
     POINTER = 31,
@@ -93,7 +93,7 @@ data_types! {
     QUERY = 41,
     COMPRESSED_STRING = 42,
     ALLOC_DIRECTIVE = 43,
-    /// Retired; infos, before there were arrays of anything. Version 3 can still send it.
+    /// Retired: array of infos, later an array of any type. Version 3 can still send it.
     INFO_ARRAY = 44,
     IOF_CHANNEL = 45,
     ENVAR = 46,
@@ -136,22 +136,22 @@ impl fmt::Debug for DataType {
 }
 
 open_set! {
-    /// Who may see what a process puts.
+    /// Visibility of the data that a process puts.
     Scope(u8) {
         UNDEF = 0,
         /// Processes on the same node.
         LOCAL = 1,
         /// Processes on other nodes.
         REMOTE = 2,
-        /// Both.
+        /// Processes on all nodes.
         GLOBAL = 3,
-        /// The process alone.
+        /// The process itself only.
         INTERNAL = 4,
     }
 }
 
 open_set! {
-    /// How far an event or published data reaches.
+    /// Reach of an event or of published data.
     Range(u8) {
         UNDEF = 0,
         /// The host environment only.
@@ -162,21 +162,21 @@ open_set! {
         NAMESPACE = 3,
         /// Processes of the same session.
         SESSION = 4,
-        /// Everybody.
+        /// All processes.
         GLOBAL = 5,
-        /// Those that are named.
+        /// The processes listed in the event.
         CUSTOM = 6,
-        /// The process alone.
+        /// The process itself only.
         PROC_LOCAL = 7,
     }
 }
 
 open_set! {
-    /// How long published data lives.
+    /// Lifetime of published data.
     Persistence(u8) {
         /// Until it is unpublished.
         INDEF = 0,
-        /// Until the first look-up.
+        /// Until the first lookup.
         FIRST_READ = 1,
         /// As long as the process that published it.
         PROC = 2,
@@ -188,7 +188,7 @@ open_set! {
 }
 
 open_set! {
-    /// What has become of a process.
+    /// State of a process.
     ProcState(u8) {
         UNDEF = 0,
         PREPPED = 1,
@@ -210,7 +210,7 @@ open_set! {
 }
 
 open_set! {
-    /// What has become of a job.
+    /// State of a job.
     JobState(u8) {
         UNDEF = 0,
         AWAITING_ALLOC = 1,
@@ -224,7 +224,7 @@ open_set! {
     }
 }
 
-/// Which of a process's streams are meant: a set of bits.
+/// Set of standard streams of a process, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IofChannels(pub u16);
 
@@ -235,55 +235,55 @@ impl IofChannels {
     /// Diagnostics of the launcher.
     pub const STDDIAG: Self = Self(8);
 
-    /// Whether some bit is in both.
+    /// Returns true if the sets have a common bit.
     #[must_use]
     pub const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// The bits of both.
+    /// Returns the union of the sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// What the sender of an info says about it: a set of bits.
+/// Flags that the sender of an info sets, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InfoFlags(pub u32);
 
 impl InfoFlags {
-    /// The receiver must act on it or fail.
+    /// The receiver must act on the info or fail.
     pub const REQUIRED: Self = Self(1);
-    /// The end of a caller's array; it has no meaning on the wire.
+    /// End of an array in C, meaningless on the wire.
     pub const ARRAY_END: Self = Self(2);
     pub const REQUIRED_PROCESSED: Self = Self(4);
     pub const QUALIFIER: Self = Self(8);
     pub const PERSISTENT: Self = Self(16);
 
-    /// Whether all bits of `other` are set.
+    /// Returns true if all bits of `other` are set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// A rank as PMIx writes it: a number, or one of a few names for sets.
+/// Rank in PMIx: the number of a process, or a special value for a set of ranks.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PmixRank(pub u32);
 
 impl PmixRank {
-    /// No particular rank: a key that only one process has put.
+    /// No particular rank: refers to a key that only one process has put.
     pub const UNDEF: Self = Self(0xffff_ffff);
-    /// All ranks of the namespace, or what belongs to the job as a whole.
+    /// All ranks of the namespace, or the job as a whole.
     pub const WILDCARD: Self = Self(0xffff_fffe);
     pub const LOCAL_NODE: Self = Self(0xffff_fffd);
     pub const INVALID: Self = Self(0xffff_fffc);
     pub const LOCAL_PEERS: Self = Self(0xffff_fffb);
-    /// The largest number that is a rank.
+    /// The largest number of a process.
     pub const LARGEST: Self = Self(0xffff_ffcd);
 
-    /// Whether it is the number of one process.
+    /// Returns true if this is the number of one process.
     #[must_use]
     pub const fn is_number(self) -> bool {
         self.0 <= Self::LARGEST.0

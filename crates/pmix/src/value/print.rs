@@ -1,7 +1,7 @@
-//! Values as a person reads them, in one line.
+//! Human-readable values on one line.
 //!
-//! Long texts and long lists are shortened; `{:#}` leaves nothing out. The kind stands behind a value where its form
-//! does not tell it: `2:UINT32`, `"text"`, `name:3` (a process).
+//! Long texts and long lists are shortened; `{:#}` prints them in full. The type follows a value unless its form makes it clear:
+//! `2:UINT32`, `"text"`, `name:3` (a process).
 
 use std::{
     ffi::CStr,
@@ -13,12 +13,12 @@ use super::{
     ProcInfo, Query, Record, Text, Timeval, Topology, Value,
 };
 
-/// Bytes of a text, or of data that nobody looks into, that are printed.
+/// Most bytes printed of a text or of opaque data.
 const BYTES_MAX: usize = 40;
-/// Elements of a list that are printed.
+/// Most elements printed of a list.
 const LIST_MAX: usize = 32;
 
-/// A list in brackets.
+/// List in brackets.
 pub(crate) struct List<'a, T>(pub(crate) &'a [T]);
 
 impl<T: Display> Display for List<'_, T> {
@@ -38,7 +38,7 @@ impl<T: Display> Display for List<'_, T> {
     }
 }
 
-/// A text that may be absent, in quotes.
+/// Text in quotes; it may be absent.
 pub(crate) struct Quoted<'a>(pub(crate) &'a Text);
 
 impl Display for Quoted<'_> {
@@ -60,7 +60,7 @@ impl Display for Opaque<'_> {
     }
 }
 
-/// Text that a peer chose, without quotes.
+/// Text from a peer, without quotes.
 pub(crate) struct Plain<'a>(pub(crate) &'a CStr);
 
 impl Display for Plain<'_> {
@@ -69,7 +69,7 @@ impl Display for Plain<'_> {
     }
 }
 
-/// Bytes as text, control characters escaped.
+/// Prints bytes as text with control characters escaped.
 pub(super) fn harmless(f: &mut Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     for character in String::from_utf8_lossy(bytes).chars() {
         if character.is_control() {
@@ -105,7 +105,7 @@ fn shortened(
     }
 }
 
-/// A value whose kind is known from what stands before it.
+/// Value without its type, which precedes it in the output.
 struct Bare<'a>(&'a Value);
 
 impl Display for Bare<'_> {
@@ -175,7 +175,7 @@ impl Display for Value {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         Bare(self).fmt(f)?;
         match self {
-            // Their form tells what they are.
+            // Their form makes the type clear.
             Self::Undef
             | Self::Bool(_)
             | Self::String(_)
@@ -203,7 +203,7 @@ impl Display for DataArray {
                 write!(f, "{:?} ", self.kind).and_then(|()| Opaque(bytes).fmt(f))
             }
             Elements::Values(values) => {
-                // Of these the form tells the kind.
+                // The form of these elements makes the type clear.
                 if !matches!(
                     self.kind,
                     DataType::INFO | DataType::STRING | DataType::PROC
@@ -313,7 +313,7 @@ impl Display for Topology {
     }
 }
 
-/// Declares how a set of bits is printed: the names of those that are set, the number of the rest.
+/// Declares how a set of bits is printed: the names of known bits, then the number of the others.
 macro_rules! bits {
     ($($set:ident { $($name:ident),* })*) => {$(
         impl Display for $set {

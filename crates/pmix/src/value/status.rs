@@ -1,9 +1,9 @@
-//! The status codes of PMIx: results of requests, and the codes of events.
+//! The status codes of PMIx: results of requests, and event codes.
 
 use std::fmt;
 
-/// A result or the code of an event. Zero is success, errors and events are negative, and a program may define events
-/// of its own, so that every number is possible (section 5.5 of `docs/formats/pmix.md`).
+/// Result of a request, or code of an event. Zero is success; errors and events are negative. Programs may define their own
+/// events, so that every number is possible (section 5.5 of `docs/formats/pmix.md`).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(pub i32);
 
@@ -12,7 +12,7 @@ macro_rules! statuses {
         impl Status {
             $($(#[$doc])* pub const $name: Self = Self($number);)*
 
-            /// The name in the standard, without its prefix, when the code is known.
+            /// Returns the name in the standard without its prefix, if the code is known.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self {
@@ -27,7 +27,7 @@ macro_rules! statuses {
 statuses! {
     SUCCESS = 0,
     ERROR = -1,
-    /// An event: the debugger lets the processes go.
+    /// Event: the debugger releases the processes.
     DEBUGGER_RELEASE = -3,
     PROC_ABORTED = -7,
     PROC_REQUESTED_ABORT = -8,
@@ -46,7 +46,7 @@ statuses! {
     DATA_VALUE_NOT_FOUND = -30,
     INIT = -31,
     NOMEM = -32,
-    /// The members of a collective call it in ways that exclude each other.
+    /// Participants of a collective have passed contradictory arguments.
     INVALID_ARG = -33,
     NOT_FOUND = -46,
     NOT_SUPPORTED = -47,
@@ -54,7 +54,7 @@ statuses! {
     READ_PAST_END = -50,
     PARTIAL_SUCCESS = -52,
     DUPLICATE_KEY = -53,
-    /// An event: a process waits for the debugger.
+    /// Event: a process waits for the debugger.
     READY_FOR_DEBUG = -58,
     EMPTY = -60,
     LOST_CONNECTION = -61,
@@ -118,7 +118,7 @@ statuses! {
     PROC_ABORTED_BY_SIG = -402,
     EXIT_NONZERO_TERM = -404,
     TEMP_UNAVAILABLE = -1367,
-    /// In registrations: every event that no other handler is for.
+    /// In registrations: a handler for every event without another handler.
     DEFAULT_HANDLER = i32::MIN,
 }
 

@@ -1,4 +1,4 @@
-//! What a peer may send to do harm: lengths that lie, and values inside values without end.
+//! Hostile input: false lengths, and unbounded nesting.
 
 use super::{FORMATS, read, written};
 use crate::{
@@ -8,7 +8,8 @@ use crate::{
     value::{App, DataArray, DataType, Info, Kval, Packed, Query, Record, Status, Value},
 };
 
-/// Reads a value whose first field is this count. To refuse it takes no memory: as much as it announces is not there.
+/// Decodes a value whose first field is a false count, and returns the error. This allocates nothing for the announced elements,
+/// which have not arrived.
 fn announced<T: Wire + std::fmt::Debug>(format: Format, head: impl FnOnce(&mut Writer)) -> Error {
     let mut writer = Writer::new(format);
     head(&mut writer);
@@ -87,7 +88,7 @@ fn a_short_message_may_announce_what_it_likes() {
             }),
             truncated
         );
-        // A list is a count, and an item with the same count, which is shorter.
+        // A list has its count twice. The count of the item, which follows, is smaller.
         let mut writer = Writer::new(format);
         writer.item(&Size(much));
         let items = writer.as_bytes().len();
@@ -161,7 +162,7 @@ fn the_counts_that_are_signed_may_not_be_negative_nor_more_than_there_is() {
     }
 }
 
-/// A value inside so many of a sort.
+/// Wraps a value in this many levels.
 fn nested(levels: u64, wrap: impl Fn(Value) -> Value) -> Value {
     (0..levels).fold(Value::Bool(true), |value, _| wrap(value))
 }
@@ -200,10 +201,10 @@ fn values_inside_values_end_at_a_depth() {
     ];
     for format in FORMATS {
         for (name, wrap) in wraps {
-            // As deep as programs go.
+            // The deepest nesting seen from a real program.
             let fair = written(format, &kval(nested(5, wrap)));
             assert!(read::<Kval>(format, &fair).is_ok(), "{name}");
-            // What has no bound ends at that of the stack.
+            // Unlimited nesting would overflow the stack.
             for levels in [MAX_DEPTH + 1, 500] {
                 let deep = written(format, &kval(nested(levels, wrap)));
                 let refused = read::<Kval>(format, &deep);
@@ -234,12 +235,12 @@ fn the_depth_is_counted_along_one_path_only() {
 
 #[test]
 fn a_byte_of_a_message_takes_no_more_than_forty_bytes_of_memory() {
-    // An info is the densest that there is: four bytes with an empty key, which a list holds behind a pointer, and
-    // whose key is allocated with two counters.
+    // An info has the highest ratio of memory to bytes: four bytes with an empty key. A list holds it behind a pointer, and its
+    // key is allocated with two reference counts.
     let bytes = written(Format::V4, &Info::new(strategy::named(c""), Value::Undef));
     let memory = size_of::<Value>() + size_of::<Info>() + 3 * size_of::<usize>();
     assert!(memory <= 40 * (bytes.len() - 1), "{memory}");
-    // Of the structures that a list holds by value none is less dense.
+    // Among the structures that a list holds by value, these have the highest ratio.
     for (memory, bytes) in [
         (size_of::<App>(), written(Format::V4, &App::default())),
         (size_of::<Query>(), written(Format::V4, &Query::default())),

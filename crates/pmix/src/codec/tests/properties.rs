@@ -1,4 +1,4 @@
-//! What holds for every value.
+//! Properties of all values.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -48,7 +48,7 @@ proptest! {
         for format in FORMATS {
             let _ = Reader::new(format, &bytes).each::<Value>();
             for kind in 0..=74 {
-                // A kind at a time, because random bytes seldom begin with a good one.
+                // One type at a time, because random bytes seldom begin with a valid type.
                 let mut begun = Writer::new(format);
                 begun.item_head(Value::KIND, 1);
                 DataType(kind).write(&mut begun);

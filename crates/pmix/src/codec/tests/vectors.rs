@@ -1,5 +1,4 @@
-//! Values with their bytes, as unmodified libraries write them. Where a section is named, it is of
-//! `docs/formats/pmix.md`.
+//! Values with their bytes, as unmodified libraries encode them. Section numbers refer to `docs/formats/pmix.md`.
 
 use std::ffi::CString;
 
@@ -18,7 +17,7 @@ use crate::{
     },
 };
 
-/// The bytes of a value as a field of a structure.
+/// Returns the bytes of a value as a field of a structure.
 fn field<T: Wire>(format: Format, value: &T) -> String {
     let mut writer = Writer::new(format);
     value.write(&mut writer);
@@ -40,7 +39,7 @@ fn text(text: &str) -> Text {
     Some(CString::new(text).unwrap())
 }
 
-/// A value behind its kind, and its bytes in both families.
+/// Checks the bytes of a value with its type in both families.
 #[track_caller]
 fn both(value: &Value, flex: &str, fixed: &str) {
     for (format, expected) in [(Format::V4, flex), (Format::V3, fixed)] {
@@ -54,7 +53,7 @@ fn both(value: &Value, flex: &str, fixed: &str) {
 
 #[test]
 fn unsigned_numbers_are_squeezed_to_seven_bits_a_byte() {
-    // Section 5.2: at most nine bytes, and the ninth has eight bits.
+    // Section 5.2: at most nine bytes, and the ninth carries eight bits.
     for (number, bytes) in [
         (0_u64, "00"),
         (1, "01"),
@@ -114,7 +113,7 @@ fn a_number_too_large_for_its_kind_is_refused() {
         let expected = Err(Error::malformed(Malformed::NumberTooLarge));
         assert_eq!(T::read(&mut Reader::new(Format::V4, &bytes)), expected);
     }
-    // One more than the largest, and one less than the smallest.
+    // One above the maximum, and one below the minimum.
     refused::<u16>("808004");
     refused::<u32>("8080808010");
     refused::<i16>("808004");
@@ -122,7 +121,7 @@ fn a_number_too_large_for_its_kind_is_refused() {
     refused::<i32>("8080808010");
     refused::<i32>("8180808010");
     refused::<PmixRank>("8080808010");
-    // A kind in front of it, which is right, then a number that is no PID.
+    // A valid type, then a number that is not a valid PID.
     refused::<Pid>("0a01");
     refused::<Pid>("0f8080808010");
 }
@@ -141,7 +140,7 @@ fn items_have_a_count_and_values_in_them_have_none() {
         Err(Error::malformed(Malformed::NotOne))
     );
     assert_eq!(reader.items(), Ok(vec![Status(-200), Status(-402)]));
-    // No item at all.
+    // Empty lists: `items` appends nothing, `list` appends only its count.
     let mut writer = Writer::new(Format::V4);
     writer.items::<Status>(&[]);
     writer.list::<Status>(&[]);
@@ -172,7 +171,7 @@ fn described_items_say_the_kind_of_their_count_and_of_their_values() {
             got: DataType::SIZE
         }))
     );
-    // A plain item where a described one must be: its count is taken for a kind.
+    // A plain item where a described one is expected: its count is taken for a type.
     let plain = written(Format::V4, &Status(-200));
     assert!(matches!(
         read::<Status>(flex, &plain),
@@ -215,13 +214,13 @@ fn numbers_of_every_kind() {
 
 #[test]
 fn numbers_of_the_machines_size_say_their_kind_in_version_3() {
-    // Section 5.7; a PID does it in every version, and a UINT travels as an INT.
+    // Section 5.7. A PID includes its type in every version, and a UINT is encoded as an INT.
     both(&Value::Size(300), "04 ac02", "0004 000f 000000000000012c");
     both(&Value::Int(-1), "06 01", "0006 0009 ffffffff");
     both(&Value::Uint(300), "0b d804", "000b 0009 0000012c");
     both(&Value::Uint(u32::MAX), "0b 01", "000b 0009 ffffffff");
     both(&Value::Pid(300), "05 0e ac02", "0005 000e 0000012c");
-    // Another integer that fits is as good.
+    // Any other integer type is accepted if the number fits.
     for (digits, pid) in [
         ("0f05", 5),
         ("0b05", 0),
@@ -393,7 +392,7 @@ fn arrays_of_nothing_have_a_count_in_some_versions_and_in_some_not() {
         let kind = DataType::UNDEF;
         Value::Array(Box::new(DataArray { kind, elements }))
     };
-    // libpmix 6 writes a null pointer as the kind alone; here infos follow, so that it is no matter of the end.
+    // libpmix 6 writes a null pointer as the type alone. Infos follow here, so that the end of the buffer is not what reveals it.
     let infos = |elements| {
         [array(elements), Value::Bool(true)].map(|value| Info::new(strategy::named(c"k"), value))
     };
@@ -411,7 +410,7 @@ fn arrays_of_nothing_have_a_count_in_some_versions_and_in_some_not() {
     writer.list(&absent);
     let mut reader = Reader::new(Format::V3, writer.as_bytes());
     assert_eq!(reader.list::<Info>().unwrap(), infos(Elements::Nothing(0)));
-    // Only version 3 can tell how many of nothing there are.
+    // Only version 3 transmits the number of elements of an array of nothing.
     let bytes = written(Format::V3, &array(Elements::Nothing(1 << 60)));
     assert_eq!(
         read(Format::V3, &bytes),
@@ -419,7 +418,7 @@ fn arrays_of_nothing_have_a_count_in_some_versions_and_in_some_not() {
     );
     let bytes = written(Format::V4, &array(Elements::Nothing(1 << 60)));
     assert_eq!(read(Format::V4, &bytes), Ok(array(Elements::Nothing(0))));
-    // A kind with bytes that is said to have none has no elements.
+    // `Nothing` with a type that does have bytes is encoded without elements.
     let wrong = DataArray {
         kind: DataType::BOOL,
         elements: Elements::Nothing(3),
@@ -493,7 +492,7 @@ fn a_process_without_a_name_has_an_empty_one() {
         let proc = Proc::read(&mut Reader::new(Format::V4, &bytes)).unwrap();
         assert_eq!((proc.nspace.as_bytes(), proc.rank), (&b""[..], PmixRank(0)));
     }
-    // A key has a name.
+    // A key must have a name.
     let bytes = unhex("00 00 01 00");
     let got = Info::read(&mut Reader::new(Format::V4, &bytes));
     assert_eq!(got, Err(Error::malformed(Malformed::NoName)));
@@ -501,7 +500,7 @@ fn a_process_without_a_name_has_an_empty_one() {
 
 #[test]
 fn records_have_their_fields_in_order() {
-    // Section 5.4. Each number is another one, so that no field can be taken for its neighbour.
+    // Section 5.4. All numbers differ, so that swapped fields are detected.
     let floats = |count: u8| {
         (0..count)
             .map(|n| format!("04 3{n}00 "))
@@ -563,7 +562,7 @@ fn records_have_their_fields_in_order() {
         let value = Value::read(&mut reader).unwrap();
         assert!(reader.is_empty(), "{printed}");
         assert_eq!(value.to_string(), printed);
-        // Numbers that are text are not as short as they could be when they are written again.
+        // Numbers that are encoded as text may become longer when encoded again.
         let again = written(Format::V4, &value);
         assert_eq!(read::<Value>(Format::V4, &again).as_ref(), Ok(&value));
         if !printed.contains("FLOAT") {
@@ -600,7 +599,7 @@ fn the_retired_kinds_are_read_past() {
 
 #[test]
 fn every_kind_up_to_the_last_has_a_form() {
-    // As many zeros as the longest form needs, in which each length and count is 0.
+    // Zeros are valid for most types: every length and count is 0. The longest type needs fewer than 64.
     let zeros = [0; 64];
     for kind in 0..=73 {
         let kind = DataType(kind);
@@ -608,7 +607,7 @@ fn every_kind_up_to_the_last_has_a_form() {
         let got = Reader::new(Format::V4, &zeros).value(kind);
         let needs_more = matches!(
             kind,
-            // Text that is a number, names, and numbers that say a kind, which is not 0.
+            // Zeros are invalid here: text that is a number, names, and numbers that include a type, which is never 0.
             DataType::FLOAT
                 | DataType::DOUBLE
                 | DataType::INFO
