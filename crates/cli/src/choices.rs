@@ -1,4 +1,4 @@
-//! What options and settings choose among.
+//! The values of options and settings that are a choice from a list.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ pub(crate) enum Oversubscribe {
     Yes,
     #[value(alias = "false", alias = "0")]
     No,
-    /// Where nobody gave a number of slots.
+    /// Allowed if nobody gave a number of slots.
     Auto,
 }
 
-/// What starts each line of output.
+/// The label at the start of each line of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LabelChoice {
     #[value(alias = "no")]
@@ -34,10 +34,10 @@ pub(crate) enum LabelChoice {
     Full,
 }
 
-/// Whether the ranks write out every line of their stdout at once.
+/// Whether the ranks write each line of stdout immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LineBuffered {
-    /// Where our own stdout is a terminal.
+    /// If our own stdout is a terminal.
     Auto,
     #[value(alias = "true", alias = "1", alias = "on")]
     Yes,
@@ -45,22 +45,22 @@ pub(crate) enum LineBuffered {
     No,
 }
 
-/// What the loss of something does to the job.
+/// The effect that the loss of something has on the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLoss {
     End,
     Continue,
 }
 
-/// What is done when nothing of a job moves any more.
+/// The reaction to a job in which nothing moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnHang {
     Nothing,
-    /// `dbgr watch` looks at the job, and reports when it has stood for this time.
+    /// `dbgr watch` observes the job, and reports when nothing has moved for this time.
     Report(Duration),
 }
 
-/// What the loss of the debugger for which ranks were held does to them.
+/// The effect that the loss of a debugger has on the ranks that are held for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DebuggerLoss {
     Kill,

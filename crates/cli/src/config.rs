@@ -1,8 +1,7 @@
-//! Settings: what each of them is called, what it may say, and which of several sources decides.
+//! Settings: their names, their values, and the precedence of their sources.
 //!
-//! Built-in values are overruled by the site's file, that by the user's file, that by the environment (`RALLY_*`), and
-//! that by the command line. Every value remembers where it came from, so that `rally config` and error messages can
-//! say it.
+//! Sources in ascending order of precedence: built-in values, the site's file, the user's file, the environment (`RALLY_*`),
+//! the command line. Every value remembers its source, so that `rally config` and error messages can name it.
 
 mod file;
 mod settings;

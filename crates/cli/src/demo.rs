@@ -1,9 +1,9 @@
 //! The demo: a parallel program inside our own binary, so that a job can be run where nothing else is installed.
 //!
-//! Every rank is a client of PMIx, as an MPI program is, of the server that its environment names. It
+//! Every rank is a PMIx client of the server that its environment names, as an MPI program is. It
 //!
-//! 1. puts its card (host name and process number) and its part of the integral of 4 / (1 + x²) from 0 to 1;
-//! 2. waits in a fence, gets its left neighbour's card and puts what it read there;
+//! 1. puts its card (host name and pid) and its part of the integral of 4 / (1 + x²) from 0 to 1;
+//! 2. waits in a fence, gets its left neighbour's card, and puts that card under another key;
 //! 3. waits in a fence, and checks that its right neighbour has read its own card: the ring is closed;
 //! 4. prints a line. After a last fence rank 0 gets all parts and prints their sum, which is π.
 //!
@@ -30,23 +30,23 @@ server of its node or another rank, or what it got from the server was not what 
 of ours; please report it.",
 };
 
-/// Kinds of message of the demo program, for `rally help ID`.
+/// The kinds of messages of the demo program, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[&FAILED];
 
-/// Strips of the integral, over all ranks.
+/// The number of strips of the integral, over all ranks.
 const STRIPS: u32 = 1 << 22;
 
-/// The exit code of a rank that could not do its part.
+/// The exit code of a rank that failed.
 const FAILURE: u8 = 1;
 
-/// A rank's host and process number, as text.
+/// The key of a rank's card: host and pid, as text.
 const CARD: &str = "card";
-/// A rank's part of the integral: the bits of it, because numbers with a point are rounded on their way.
+/// The key of a rank's part of the integral. The value is the bits of the number, because PMIx rounds floating point values.
 const PART: &str = "part";
-/// The left neighbour's card, as a rank has read it.
+/// The key of the left neighbour's card, as a rank has read it.
 const SEEN: &str = "seen";
 
-/// Runs one rank: `environment` looks a variable up. Gives the exit code.
+/// Runs one rank, and returns the exit code. `environment` looks up a variable.
 pub(crate) fn run_rank(environment: &dyn Fn(&str) -> Option<String>) -> u8 {
     let run = || {
         let owner = Owner {
@@ -59,7 +59,7 @@ pub(crate) fn run_rank(environment: &dyn Fn(&str) -> Option<String>) -> u8 {
     match run() {
         Ok(()) => crate::exit::SUCCESS,
         Err(error) => {
-            // Where stderr is gone there is nobody to tell; the exit code says the rest.
+            // Without stderr the message is lost; the exit code still reports the error.
             let _ = message::print(
                 &message(&error),
                 MessageFormat::Text,
@@ -78,7 +78,7 @@ fn message(error: &DemoError) -> Message {
     }
 }
 
-/// What one rank does.
+/// Runs one rank that has a configuration.
 fn rank(config: Config, pid: u32, out: &mut dyn Write) -> Result<(), DemoError> {
     let mut pmix = Pmix::init(config, ANSWER_WAIT)?;
     let (rank, size, host) = (pmix.rank(), pmix.size(), pmix.host());
@@ -105,7 +105,7 @@ fn rank(config: Config, pid: u32, out: &mut dyn Write) -> Result<(), DemoError> 
             got: read_by_right,
         });
     }
-    // One write, so that the line stays whole.
+    // Printed by a single write, so that the line stays intact.
     let line = format!(
         "rank {rank} of {size} is process {pid} on {host}, reads from {left}, is read by {right}, adds {part:.10}\n"
     );
@@ -123,7 +123,7 @@ fn rank(config: Config, pid: u32, out: &mut dyn Write) -> Result<(), DemoError> 
     pmix.finalize()
 }
 
-/// The text that a rank has put.
+/// Returns the text that a rank has put.
 fn text(rank: u32, key: &'static str, got: Value) -> Result<String, DemoError> {
     match got.as_text().and_then(|text| text.to_str().ok()) {
         Some(text) => Ok(text.to_owned()),
@@ -131,7 +131,7 @@ fn text(rank: u32, key: &'static str, got: Value) -> Result<String, DemoError> {
     }
 }
 
-/// What rank 0 says at the end.
+/// Returns the last line, which rank 0 prints.
 fn sum(pmix: &mut Pmix) -> Result<String, DemoError> {
     let size = pmix.size();
     let mut pi = 0.0;
@@ -157,7 +157,7 @@ fn sum(pmix: &mut Pmix) -> Result<String, DemoError> {
     ))
 }
 
-/// One rank's strips of the integral of 4 / (1 + x²), by the midpoint rule.
+/// Integrates one rank's strips of 4 / (1 + x²) by the midpoint rule.
 fn integrate(rank: u32, size: u32) -> f64 {
     let width = 1.0 / f64::from(STRIPS);
     let heights = (rank..STRIPS).step_by(size.max(1) as usize).map(|strip| {

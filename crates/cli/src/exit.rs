@@ -1,4 +1,4 @@
-//! What our exit code says. `docs/exit-codes.md` is the same table for users; a test keeps the two together.
+//! The exit codes of the launcher. `docs/exit-codes.md` has the same table for users; a test keeps them consistent.
 
 use base::Signal;
 use dvm::{
@@ -6,9 +6,9 @@ use dvm::{
     proto::{Cause, EndReason, Outcome, Refusal, StartFailure},
 };
 
-/// The codes that are ours: what went wrong was not decided by a rank.
+/// The exit codes for ends that no rank caused.
 ///
-/// A program may exit with one of these numbers itself; the message on stderr tells the two apart.
+/// A program may exit with one of these numbers itself. The message on stderr distinguishes the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum ExitCode {
@@ -16,32 +16,32 @@ pub(crate) enum ExitCode {
     Success = 0,
     /// The command line is wrong.
     Usage = 120,
-    /// A file or directory that was named cannot be used.
+    /// A file or directory named by the user cannot be used.
     BadFile = 121,
     /// The ranks cannot be placed.
     Placement = 122,
-    /// The environment or a limit is in the way.
+    /// The environment or a limit prevents the job.
     Resources = 123,
-    /// The job ran into its time limit, as with timeout(1).
+    /// The job reached its time limit, as with timeout(1).
     TimeLimit = 124,
-    /// A part of ours was lost or failed, or a rank broke the protocol.
+    /// A part of the launcher was lost or failed, or a rank broke the protocol.
     Internal = 125,
-    /// A program was found but cannot be executed, as in a shell.
+    /// A program was found but cannot be executed (the shell's code).
     NotExecutable = 126,
-    /// A program, or its interpreter, was not found, as in a shell.
+    /// A program, or its interpreter, was not found (the shell's code).
     NotFound = 127,
-    /// Nobody reads the output any more: 128 + SIGPIPE.
+    /// The reader of the output has closed the pipe: 128 + SIGPIPE.
     OutputLost = 141,
 }
 
 pub(crate) const SUCCESS: u8 = ExitCode::Success.code();
 pub(crate) const INTERNAL: u8 = ExitCode::Internal.code();
 
-/// What a signal's number is added to.
+/// The base of an exit code after a signal: the signal's number is added.
 const SIGNAL_BASE: i32 = 128;
 
 impl ExitCode {
-    /// Every code of ours, in ascending order.
+    /// All our codes, in ascending order.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 10] = [
         Self::Success,
@@ -56,12 +56,12 @@ impl ExitCode {
         Self::OutputLost,
     ];
 
-    /// The number that the shell sees.
+    /// Returns the number that the shell sees.
     pub(crate) const fn code(self) -> u8 {
         self as u8
     }
 
-    /// What it means, as the table in `docs/exit-codes.md` says.
+    /// Returns the meaning, in the words of the table in `docs/exit-codes.md`.
     #[cfg(test)]
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
@@ -87,12 +87,12 @@ impl ExitCode {
     }
 }
 
-/// The code of an end by a signal: 128 and its number, at most 255.
+/// Returns the code for an end by a signal: 128 plus its number, at most 255.
 pub(crate) fn signal(signal: Signal) -> u8 {
     u8::try_from(SIGNAL_BASE.saturating_add(signal.0)).unwrap_or(u8::MAX)
 }
 
-/// The code of a job that was not run.
+/// Returns the code for a job that was refused.
 pub(crate) const fn refused(refusal: &Refusal) -> u8 {
     match refusal {
         Refusal::Placement(_) | Refusal::TooFewGpus { .. } => ExitCode::Placement.code(),
@@ -102,10 +102,10 @@ pub(crate) const fn refused(refusal: &Refusal) -> u8 {
     }
 }
 
-/// The code of a job that has ended.
+/// Returns the code for a job that has ended.
 ///
-/// A rank's own code passes through. Of several that failed it is the first; of several that could not be started it
-/// is the one with the lowest rank.
+/// A rank's own code is returned unchanged. If several ranks failed, the first failure counts. If several could not be
+/// started, the one with the lowest rank counts.
 pub(crate) fn code_of(outcome: &Outcome) -> u8 {
     code_of_cause(&outcome.cause)
 }
@@ -114,7 +114,7 @@ fn code_of_cause(cause: &Cause) -> u8 {
     match cause {
         Cause::Success => SUCCESS,
         Cause::Failed { status, .. } => match status.code() {
-            // A failure that is none would be our mistake, and must not read as success.
+            // A failed rank with code 0 would be an internal error, and must not count as success.
             0 => INTERNAL,
             code => code,
         },
@@ -136,7 +136,7 @@ fn code_of_cause(cause: &Cause) -> u8 {
     }
 }
 
-/// Whether a job ended by a mistake of the launcher or of what it was told, and not by a rank, a signal or a time limit.
+/// Returns true if the launcher or its input caused the end, and not a rank, a signal or a time limit.
 pub(crate) fn is_error(cause: &Cause) -> bool {
     match cause {
         Cause::NotStarted(_) | Cause::Protocol { .. } | Cause::Absent(_) | Cause::Unfinished(_) => {
@@ -158,7 +158,7 @@ pub(crate) fn is_error(cause: &Cause) -> bool {
     }
 }
 
-/// The code of a proc that could not be started.
+/// Returns the code for a proc that could not be started.
 pub(crate) fn not_started(failure: &StartFailure) -> ExitCode {
     match classify(failure) {
         StartProblem::NoProgram | StartProblem::NoInterpreter => ExitCode::NotFound,

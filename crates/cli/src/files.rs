@@ -1,4 +1,4 @@
-//! Files that users have written and that we read whole.
+//! Files written by users, which are read whole.
 
 use std::{
     fs::{self, File},
@@ -24,7 +24,7 @@ pub(crate) enum ReadProblem {
 }
 
 impl ReadProblem {
-    /// Whether there is no such file.
+    /// Returns true if there is no such file.
     pub(crate) fn is_absence(self) -> bool {
         matches!(self, Self::Kernel(errno) if matches!(
             io::Error::from_raw_os_error(errno).kind(),
@@ -34,7 +34,7 @@ impl ReadProblem {
 }
 
 impl From<io::Error> for ReadProblem {
-    /// Keeps the kernel's number; the operation is always reading the file that the error names.
+    /// Keeps the errno. The failed operation is always reading, and the caller names the file.
     fn from(error: io::Error) -> Self {
         match (error.raw_os_error(), error.kind()) {
             (Some(errno), _) => Self::Kernel(errno),
@@ -56,8 +56,8 @@ pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, ReadProblem> {
     }
 }
 
-/// Whether a file can be read at all: it opens, and is no directory. A pipe with a name is left alone: opening it would
-/// wait for a writer, and closing it again would break what the writer has begun.
+/// Checks that a file can be opened and is no directory. A named pipe is not opened: that would wait for a writer, and
+/// closing the pipe would break the writer.
 pub(crate) fn read_probe(path: &Path) -> Result<(), ReadProblem> {
     let metadata = fs::metadata(path)?;
     if metadata.is_dir() {

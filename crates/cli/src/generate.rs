@@ -1,4 +1,4 @@
-//! Files that packaging takes from the binary: a man page, and completions for shells.
+//! Files that packaging generates with the binary: a man page, and shell completions.
 
 use std::io::{self, Write};
 
@@ -6,10 +6,10 @@ use clap_complete::{Shell, generate};
 
 use crate::args::{Generated, definition};
 
-/// The name that completions are for.
+/// The command that completions are for.
 const NAME: &str = "rally";
 
-/// Writes a file made from the command line's definition.
+/// Writes a file generated from the command line's definition.
 pub(crate) fn write(what: Generated, out: &mut dyn Write) -> io::Result<()> {
     let mut command = definition();
     let shell = match what {
@@ -24,7 +24,7 @@ pub(crate) fn write(what: Generated, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&text)
 }
 
-/// One page for `rally` with the options of `rally run`, which is what users look up.
+/// Writes one page for `rally` that contains the options of `rally run`, which users look up most.
 fn man(command: &clap::Command, out: &mut dyn Write) -> io::Result<()> {
     let page = clap_mangen::Man::new(command.clone());
     page.render_title(out)?;

@@ -1,4 +1,4 @@
-//! `rally help`: pages made from the command line's definition, topics, and the long forms of messages.
+//! `rally help`: pages generated from the command line's definition, topics, and the long forms of messages.
 
 use message::Kind;
 
@@ -9,7 +9,7 @@ use crate::args::{Error, definition};
 pub(crate) use self::topics::HelpTopic;
 use self::topics::{COMMANDS, TOPICS};
 
-/// The kind of message with this id, in any of several tables.
+/// Returns the kind of message with this id, from any of several tables.
 pub(crate) fn explain(id: &str, tables: &[&[&'static Kind]]) -> Option<&'static Kind> {
     tables
         .iter()
@@ -18,11 +18,11 @@ pub(crate) fn explain(id: &str, tables: &[&[&'static Kind]]) -> Option<&'static 
         .copied()
 }
 
-/// What to print. `tables` hold every message that we have.
+/// Returns the text to print. `tables` contain all our messages.
 ///
 /// # Errors
 ///
-/// [`Error::NoSuchTopic`] where there is neither a topic nor a message of that name.
+/// [`Error::NoSuchTopic`] if no topic and no message has that name.
 pub(crate) fn text(asked: &HelpTopic, tables: &[&[&'static Kind]]) -> Result<String, Error> {
     Ok(match asked {
         HelpTopic::Short => tidy(&definition().render_help().to_string()),
@@ -71,16 +71,16 @@ fn command(name: &str, length: Length) -> String {
     }
 }
 
-/// A page without blanks at the ends of its lines, and with a line feed at its own.
+/// Returns a page without blanks at the ends of lines, and with a line feed at its end.
 fn tidy(page: &str) -> String {
     let lines = page.trim_end().lines().map(str::trim_end);
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Columns of an explanation.
+/// The width of an explanation, in columns.
 const WIDTH: usize = 80;
 
-/// Breaks the lines of each paragraph.
+/// Wraps each paragraph to [`WIDTH`] columns.
 fn fill(text: &str) -> String {
     let mut out = String::new();
     for (position, line) in text.lines().enumerate() {

@@ -1,7 +1,7 @@
 //! The kinds of message about command lines and settings: stable ids and long explanations.
 
 message::kinds! {
-    /// Every kind of message of the command line.
+    /// All kinds of messages about the command line.
     pub(crate) const KINDS;
 
     UNKNOWN_OPTION: Error "cli/unknown-option"

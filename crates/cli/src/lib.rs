@@ -1,7 +1,7 @@
-//! The programs `rally`, which starts parallel programs and lets tools meet them, and `dbgr`, which says where they are.
+//! The programs `rally`, which launches parallel programs and lets tools attach to them, and `dbgr`, the parallel debugger.
 //!
-//! **Architecture invariant:** this is the only crate that prints, exits and reads the environment. It
-//! decides nothing that a state machine could, and leaves to `runtime` what a job takes beside a terminal.
+//! **Architecture invariant:** this is the only crate that prints, exits and reads the environment. It makes no decision
+//! that a state machine could make, and leaves everything about a job except the terminal to `runtime`.
 
 mod args;
 mod choices;
@@ -39,7 +39,7 @@ use message::{Kind, Message, visible};
 use plan::Notes;
 use runtime::Surroundings;
 
-/// Every message that `rally help ID` explains.
+/// All messages that `rally help ID` explains.
 const TABLES: &[&[&Kind]] = &[
     dvm::messages::KINDS,
     messages::KINDS,
@@ -70,13 +70,13 @@ fn run() -> u8 {
     let mut world = World::capture();
     world.window = terminal_size(io::stdin()).unwrap_or(world.window);
     world.screen = terminal_size(io::stdout());
-    // A stdin that was closed has nothing to read, like an empty file.
+    // A closed stdin is treated like an empty file.
     if let Ok([Some(stdin), ..]) = os::standard_streams()
         && !os::is_readable(stdin.as_fd())
     {
         world.input = FrontInput::Unreadable;
     }
-    // A process has no threads now, and little memory to copy.
+    // Forks before the process has threads or much memory to copy.
     let helpers = args::looks_like_job(&world.argv)
         .then(|| front::Helpers::start(&world.host, args::message_format(&world.argv)));
     let request = args::parse(&world.argv).and_then(|args| args::resolve(&args, &world));
@@ -89,7 +89,7 @@ fn run() -> u8 {
     }
 }
 
-/// What our environment says about places for files.
+/// Returns the directories that our environment names for runtime and temporary files.
 fn surroundings() -> Surroundings {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     Surroundings {
@@ -98,7 +98,7 @@ fn surroundings() -> Surroundings {
     }
 }
 
-/// The size of the terminal that a stream of ours is, if it is one.
+/// Returns the size of the terminal on one of our streams. `None` if it is no terminal.
 fn terminal_size(stream: impl AsFd) -> Option<WindowSize> {
     let stream = stream.as_fd();
     let size = os::window_size(stream).filter(|_| os::is_terminal(stream))?;
@@ -108,10 +108,10 @@ fn terminal_size(stream: impl AsFd) -> Option<WindowSize> {
     })
 }
 
-/// What `srun --mpi=list` prints: scripts look for a word in it. Ranks find all of them, whichever is named.
+/// The output of `srun --mpi=list`, which scripts search for a word. Ranks get all these interfaces, whichever is selected.
 const MPI_TYPES: &str = "MPI plugin types are...\n  none\n  pmi2\n  pmix\n";
 
-/// The processes for a job, where they were started already.
+/// The helper processes of a job. `None` if they were not started early.
 type EarlyHelpers = Option<Result<front::Helpers, os::Error>>;
 
 fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
@@ -171,8 +171,8 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
     match request.show {
         Show::Run => {}
         Show::RunAndReport(_) => {
-            // On stderr: what the ranks print on stdout must stay what it is. A job that cannot be placed is refused by
-            // the controller, in the same words.
+            // Printed to stderr, so that stdout contains only the ranks' output. If the job cannot be placed, the controller
+            // refuses it with the same message.
             if let Ok(text) = plan::explain(&request, Detail::Map, Notes::Apart) {
                 let _ = io::stderr().write_all(shown(&text, format).as_bytes());
             }
@@ -209,7 +209,7 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
     }
 }
 
-/// Tells whoever wants to signal us later who we are.
+/// Publishes our pid for programs that will send us signals.
 fn report_pid(channel: &PidChannel) -> Result<(), args::Error> {
     let text = format!("{}\n", std::process::id());
     match channel {
@@ -225,7 +225,7 @@ fn report_pid(channel: &PidChannel) -> Result<(), args::Error> {
     Ok(())
 }
 
-/// Prints what was asked for. Nobody reading it is no failure, as with any filter.
+/// Prints to stdout, and returns the exit code. A closed pipe is a success, as for any filter.
 fn print(text: &str, format: MessageFormat) -> u8 {
     match io::stdout().write_all(shown(text, format).as_bytes()) {
         Ok(()) => exit::SUCCESS,
@@ -233,7 +233,7 @@ fn print(text: &str, format: MessageFormat) -> u8 {
     }
 }
 
-/// A text without what would act on a terminal.
+/// Returns the text without control characters that would affect a terminal.
 fn shown(text: &str, format: MessageFormat) -> Cow<'_, str> {
     match format {
         MessageFormat::Text => visible::lines(text),
@@ -256,6 +256,6 @@ fn unprinted(error: &io::Error) -> u8 {
 }
 
 fn say(message: &Message, format: MessageFormat) {
-    // Where stderr is gone there is nobody to tell; the exit code says the rest.
+    // Without stderr the message is lost; the exit code still reports the error.
     let _ = message::print(message, format, &mut io::stderr().lock());
 }

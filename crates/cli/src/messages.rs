@@ -1,4 +1,4 @@
-//! What the front itself has to say about a job; what the controller says is in `dvm::messages`.
+//! The messages of the front about a job. Those of the controller are in `dvm::messages`.
 
 use base::RankSet;
 use dvm::{
@@ -82,7 +82,7 @@ const SYSTEM: Kind = Kind {
 processes. `ulimit -a` shows the limits.",
 };
 
-/// Every kind of message here, for `rally help ID`.
+/// All kinds of messages in this file, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[
     &HELD,
     &STARTED,
@@ -129,7 +129,7 @@ pub(crate) fn started(table: &[TableRow]) -> Message {
                 row.rank,
                 row.host,
                 row.pid,
-                // A line feed would begin another row.
+                // A line feed in a name would start another row.
                 visible::line(&program)
             )
         })
@@ -201,20 +201,20 @@ pub(crate) fn internal(what: &str) -> Message {
         .with_help("this is a bug of `rally`: please report it with the command line")
 }
 
-/// Says on our own stderr what cannot be said to the front: there is no better place. Where nobody reads that, it is
-/// not said: the job must not wait for it.
+/// Prints on stderr what the controller could not report to the front. If stderr has no room, the message is dropped: the
+/// job must not wait for it.
 pub(crate) fn admit_as_text(what: &str) {
     let text = message::text(&internal(what), Format::Text);
     let _ = os::write_if_room(std::io::stderr(), text.as_bytes());
 }
 
-/// The same as a line of JSON.
+/// Prints like [`admit_as_text`], but as a line of JSON.
 pub(crate) fn admit_as_json(what: &str) {
     let text = message::text(&internal(what), Format::Json);
     let _ = os::write_if_room(std::io::stderr(), text.as_bytes());
 }
 
-/// Why nobody watches a job.
+/// Why a job is not watched for hangs.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotWatched {
     #[error("there is no `dbgr`")]
@@ -237,7 +237,7 @@ pub(crate) fn not_watched(why: &NotWatched) -> Message {
     }
 }
 
-/// The controller's process has met what [`system`] is about.
+/// Returns the message for a system call failure in the controller; see [`system`] for our own.
 pub(crate) fn controller_failed(why: &str) -> Message {
     Message::new(&SYSTEM, why).with_help(
         "raise the limit that is reached: `ulimit -n 1024` for open files, `ulimit -u 1024` for processes",
@@ -253,11 +253,12 @@ pub(crate) fn system(error: &os::Error) -> Message {
     }
 }
 
-/// Error numbers of Linux, the same on every architecture that we build for: too many processes, too many open files.
+/// The Linux errno values for too many processes and too many open files. They are the same on all architectures that we
+/// build for.
 const EAGAIN: i32 = 11;
 const EMFILE: i32 = 24;
 
-/// How every rank has ended.
+/// Returns the message that lists how every rank ended.
 pub(crate) fn exit_codes(outcome: &Outcome) -> Message {
     let ends: Vec<_> = outcome
         .ended

@@ -1,4 +1,4 @@
-//! What would run where, without starting anything.
+//! Dry runs: shows which ranks would run where, without starting anything.
 
 use base::NodeId;
 use dvm::{
@@ -12,22 +12,22 @@ use crate::{
     exit, messages, surroundings,
 };
 
-/// Why there is no plan, and the exit code for it.
+/// Why there is no map, with the exit code.
 #[derive(Debug)]
 pub(crate) struct Unplaced {
     pub(crate) message: Message,
     pub(crate) code: u8,
 }
 
-/// Whether the map says what is worth knowing about it.
+/// Whether the map includes notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notes {
     Shown,
-    /// The controller says so when it has made the same map.
+    /// The notes are left to the controller, which makes the same map and prints them.
     Apart,
 }
 
-/// The map of a job, for people or as JSON.
+/// Returns the map of a job, as text or as JSON.
 pub(crate) fn explain(
     request: &RunRequest,
     detail: Detail,

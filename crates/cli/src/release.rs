@@ -1,4 +1,4 @@
-//! `rally release`: lets the held ranks of a running job go.
+//! `rally release`: releases the held ranks of a running job.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     values::JobName,
 };
 
-/// How long a controller may take for its answer: it is never busy for long.
+/// The longest wait for a controller's answer. A controller is never busy for long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const NO_JOB: Kind = Kind {
@@ -43,10 +43,10 @@ const LOST: Kind = Kind {
     explanation: "The job was found, but its controller did not answer: it ended at that moment, or something has stopped it.",
 };
 
-/// Every kind of message here, for `rally help ID`.
+/// All kinds of messages in this file, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[&NO_JOB, &SEVERAL, &NOTHING_HELD, &LOST];
 
-/// Who was let go, and who is still held.
+/// The released ranks, and those that are still held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Released {
     job: String,
@@ -54,7 +54,7 @@ pub(crate) struct Released {
     held: Ranks,
 }
 
-/// So many ranks, and which.
+/// A set of ranks, and its size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Ranks {
     count: usize,
@@ -71,10 +71,10 @@ impl Ranks {
 }
 
 impl Released {
-    /// A sentence, or an object in one line.
+    /// Returns the answer as a sentence, or as a JSON object in one line.
     pub(crate) fn shown(&self, format: MessageFormat) -> String {
         let line = match format {
-            // Every key is text, and nothing in it can fail to be.
+            // All keys are strings, so that serialization cannot fail.
             MessageFormat::Json => serde_json::to_string(self).unwrap_or_default(),
             MessageFormat::Text => {
                 let (job, let_go) = (&self.job, list(&self.let_go.ranks));
@@ -89,13 +89,13 @@ impl Released {
     }
 }
 
-/// Where a job can be asked: the pid of its controller, that of its front, and the socket.
+/// The address of a controller: its pid, the pid of its front, and its socket.
 type Place = (i32, i32, PathBuf);
 
-/// Lets ranks go, and says which.
+/// Releases ranks, and returns which.
 ///
 /// # Errors
-/// What is wrong, as it is to be told.
+/// The message to print.
 pub(crate) fn release(request: &ReleaseRequest) -> Result<Released, Message> {
     let places = runtime::controls(&surroundings());
     let (place, job) = match &request.job {
@@ -134,17 +134,17 @@ fn find(name: &JobName, mut places: Vec<Place>) -> Result<Place, Message> {
     places.pop().ok_or_else(|| no_job(&name.typed))
 }
 
-/// A job by its number; `None`: the one that the front has submitted.
+/// The id of a job. `None` means the job that the front has submitted.
 type Number = Option<JobId>;
 
-/// The only job that holds ranks, or will.
+/// Returns the only job that holds ranks or is going to hold some.
 fn only(places: Vec<Place>) -> Result<(Place, Number), Message> {
     let mut strange = None;
     let held = places.into_iter().flat_map(|place| {
-        // Who does not answer is gone, or holds nobody whom we could let go.
+        // A controller without an answer has exited, or holds no ranks that we may release.
         let jobs = match ask(&place, FromFront::Holds) {
             Ok(ToFront::Holding(jobs)) => jobs,
-            // It is of another version, and may hold some.
+            // The controller is of another version, and may hold ranks.
             Err(error @ AskError::Link(LinkError::Wire(_))) => {
                 strange = Some(lost(&name_of(place.1, None), &error.to_string()));
                 Vec::new()

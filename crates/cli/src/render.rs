@@ -1,6 +1,7 @@
-//! From a rank's output to the bytes that we print.
+//! Turns a rank's output into the bytes that we print.
 //!
-//! Without labels and timestamps a chunk's bytes pass untouched and uncopied. With them every line starts with a tag:
+//! Without labels and timestamps, the bytes of a chunk are passed on unchanged and uncopied. With them every line starts
+//! with a tag:
 //!
 //! | options | a line of rank 3 on stderr |
 //! |---|---|
@@ -10,16 +11,17 @@
 //! | timestamps | `2026-11-21T11:35:48.123Z [ 3] text` |
 //! | JSON lines | `{"rank":3,"stream":"stderr","time":"2026-…Z","text":"text"}` |
 //!
-//! With tags, each of our two streams (or both as one, where they lead to the same place) is in one of two states:
+//! With tags, each of our two streams (or both as one, if they are the same file) is in one of two states:
 //!
-//! | state | a chunk of the same rank and stream | a chunk of another |
+//! | state | chunk of the same rank and stream | chunk of another rank or stream |
 //! |---|---|---|
-//! | at the start of a line | tag, text | tag, text |
-//! | in a line of rank r | text, without a tag | line feed, tag, text |
+//! | at the start of a line | print tag, text | print tag, text |
+//! | within a line | print text, without a tag | print line feed, tag, text |
 //!
-//! so that a line never holds the bytes of two ranks. When rank r goes on after that, its text gets a new tag: the break
-//! is visible, no byte of the rank is lost, and the one that was added is the line feed. Bytes are never looked at but
-//! for line feeds: carriage returns, NULs and what is not UTF-8 come through. JSON says what is not UTF-8 in base64.
+//! A printed line thus never contains bytes of two ranks. When the interrupted rank continues, its text gets a new tag: the
+//! break is visible. No byte of the rank is lost, and only the line feed is added. Except for line feeds the bytes are not
+//! interpreted: carriage returns, NULs and invalid UTF-8 pass through. In JSON, lines that are not UTF-8 are encoded in
+//! base64.
 
 mod json;
 mod tags;
@@ -35,23 +37,23 @@ use self::tags::{Hosts, digits, push_number};
 pub(crate) use self::tags::{WallClock, rfc3339};
 use crate::args::{Format, FrontOptions, Label, Timestamps};
 
-/// How output is to look.
+/// The form of printed output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Look {
     label: Label,
-    /// JSON lines always have the time.
+    /// Whether tags have the time. JSON lines always have it.
     timestamps: Timestamps,
     format: Format,
 }
 
-/// Whether our two streams lead to one place, as `2>&1` makes them.
+/// Whether our two streams are the same file, as after `2>&1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Streams {
     Apart,
     Together,
 }
 
-/// Room for the tags of a chunk, beyond its own bytes, before the buffer must grow.
+/// The room for the tags of a chunk, in bytes, before the buffer must grow.
 const TAG_ROOM: usize = 1024;
 
 /// Turns chunks into bytes to print.
@@ -59,19 +61,19 @@ const TAG_ROOM: usize = 1024;
 pub(crate) struct Renderer {
     look: Look,
     job: JobId,
-    /// Characters of the largest rank.
+    /// The number of digits of the largest rank.
     width: usize,
     hosts: Hosts,
     streams: Streams,
-    /// Whose line is open on stdout and on stderr, or on both in the first.
+    /// The rank whose line is incomplete, on stdout and on stderr. If both are the same file, only the first is used.
     open: [Option<(JobId, Rank, Stream)>; 2],
-    /// Rendered bytes are split off here, so that their memory is used again when they are printed.
+    /// The memory of rendered bytes. They are split off here, so that it can be reused once they are printed.
     buffer: BytesMut,
     tag: Vec<u8>,
 }
 
 impl Renderer {
-    /// A renderer that knows neither job nor hosts; [`Renderer::learn`] tells it.
+    /// Returns a renderer without knowledge of job and hosts, which [`Renderer::learn`] adds.
     pub(crate) fn new(options: &FrontOptions, streams: Streams) -> Self {
         let look = Look {
             label: options.label,
@@ -94,14 +96,14 @@ impl Renderer {
         }
     }
 
-    /// What labels say about the job: `size` ranks, on the hosts of the table (which may lack ranks).
+    /// Stores what labels contain: a job of `size` ranks, on the hosts of the table (which may lack ranks).
     pub(crate) fn learn(&mut self, job: JobId, size: u32, table: &[TableRow]) {
         self.job = job;
         self.width = digits(size.saturating_sub(1));
         self.hosts = Hosts::from_table(table);
     }
 
-    /// The bytes to print for a chunk, on the stream of ours that has the chunk's name.
+    /// Returns the bytes to print for a chunk, on our stream of the same name.
     pub(crate) fn render(&mut self, chunk: &Chunk, now: WallClock) -> Bytes {
         match self.look {
             Look {
@@ -117,8 +119,7 @@ impl Renderer {
         }
     }
 
-    /// What closes the line that is open on a stream, where lines are ours: before a message of ours, and when no more
-    /// output comes.
+    /// Returns the line feed that completes an open line. Needed before a message of our own, and at the end of the output.
     pub(crate) const fn close_line(&mut self, stream: Stream) -> &'static [u8] {
         match self.open_line(stream).take() {
             Some(_) => b"\n",
@@ -179,7 +180,7 @@ impl Renderer {
                     let padding = self.width.saturating_sub(digits(chunk.rank.0));
                     tag.extend(std::iter::repeat_n(b' ', padding));
                 } else {
-                    // A job that a rank has spawned has ranks of the same numbers.
+                    // The job id distinguishes a rank of a spawned job from one of ours.
                     push_number(tag, chunk.job.0);
                     tag.push(b'.');
                 }

@@ -1,11 +1,12 @@
-//! `rally` under the name `mpiexec`, called by a program of MPICH that nobody has launched (*singleton init*, in
+//! `rally` under the name `mpiexec`, called by an MPICH program that was started without a launcher (*singleton init*, in
 //! `docs/formats/pmi-1.md`).
 //!
 //! Such a program runs alone until it spawns, publishes a name or asks for the size of the universe. Then it starts
-//! `mpiexec` and lets it connect. What we start is a job of one rank that is ourselves once more: it stands for the program,
-//! and carries its PMI to and fro. So the controller has a job like any other, and what the program spawns hangs on it.
+//! `mpiexec`, and waits for it to connect. We launch a job whose only rank is our own executable: a proxy that forwards PMI
+//! messages between the program and our server. So the controller has a job like any other, and jobs that the program spawns
+//! are its descendants.
 //!
-//! It uses blocking reads and writes: it is a program that we launch, not a part of the launcher.
+//! The proxy uses blocking reads and writes: it is a program that we launch, not a part of the launcher.
 
 use std::{
     io::{self, Read, Write},
@@ -24,7 +25,7 @@ use runtime::SharedMemory;
 
 use crate::args::MessageFormat;
 
-/// What can go wrong here.
+/// All kinds of messages in this file, for `rally help ID`.
 pub(crate) const KINDS: &[&Kind] = &[&FAILED];
 
 const FAILED: Kind = Kind {
@@ -35,22 +36,22 @@ const FAILED: Kind = Kind {
         `MPI_Finalize`. What it had spawned is ended.",
 };
 
-/// The program listens already when it starts us, on this node.
+/// The longest time for a connection to the program. It is on this node, and listens already when it starts us.
 const CONNECT_WAIT: Duration = Duration::from_secs(30);
-/// How long the program may take to greet.
+/// The longest wait for the program's greeting.
 const GREETING_WAIT: Duration = Duration::from_secs(30);
-/// Bytes that are carried at once.
+/// The size of one read, in bytes.
 const CARRIED_MAX: usize = 16 * 1024;
-/// The exit code where the program did not end as it should.
+/// The exit code if the program ended without `MPI_Finalize`.
 const FAILURE: u8 = 1;
-/// The exit code where nobody was served.
+/// The exit code if the program could not be served.
 const NOT_SERVED: u8 = crate::exit::INTERNAL;
-/// Between SIGTERM and SIGKILL of a program whose children have failed, and how long it may take to end of the latter.
+/// The time from SIGTERM to SIGKILL for a program whose children have failed, and the longest wait after the SIGKILL.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often it is looked whether the program is there.
+/// The interval between checks whether the program is still alive.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Why the program cannot be stood for.
+/// Why the program cannot be served.
 #[derive(Debug, thiserror::Error)]
 enum SingletonError {
     #[error("its environment is not that of a rank: `{0}` is not set, or makes no sense")]
@@ -77,11 +78,11 @@ enum SingletonError {
     Lost,
 }
 
-/// Stands for the program that listens at this port, until it has ended. Gives the exit code.
+/// Serves the program that listens at this port, until it has ended. Returns the exit code.
 pub(crate) fn stand_for(port: Option<u16>, variable: &dyn Fn(&str) -> Option<String>) -> u8 {
     let stand = || {
         let port = port.ok_or(SingletonError::NoPort)?;
-        // In PMI the job has the name that it has in PMIx.
+        // The name of the job in PMI is its PMIx namespace.
         let job = variable("PMIX_NAMESPACE").ok_or(SingletonError::NotARank("PMIX_NAMESPACE"))?;
         let number = variable("PMI_FD").and_then(|number| number.parse().ok());
         let number = number.ok_or(SingletonError::NotARank("PMI_FD"))?;
@@ -99,7 +100,7 @@ pub(crate) fn stand_for(port: Option<u16>, variable: &dyn Fn(&str) -> Option<Str
                 &FAILED,
                 format!("a program that called `mpiexec` is not served: {error}"),
             );
-            // Where stderr is gone there is nobody to tell; the exit code says the rest.
+            // Without stderr the message is lost; the exit code still reports the error.
             let _ = message::print(&message, MessageFormat::Text, &mut io::stderr().lock());
             match error {
                 SingletonError::Lost => FAILURE,
@@ -109,19 +110,20 @@ pub(crate) fn stand_for(port: Option<u16>, variable: &dyn Fn(&str) -> Option<Str
     }
 }
 
-/// The program that has started us as `mpiexec`: no rank of ours, but a part of the MPI program.
+/// The program that started us as `mpiexec`. It is none of our ranks, but a part of the MPI program.
 #[derive(Debug)]
 pub(crate) struct Caller(Option<os::Pid>);
 
 impl Caller {
-    /// Who has started this process: our parent, if the process is ours; if not, somebody stands between, who may be
-    /// anybody. Our parent is the program, if that could be served afterwards: then it was alive when we asked.
+    /// Returns the caller of this process: our parent if `process` is our own pid. Otherwise a wrapper is in between, which
+    /// may be any process, and the caller is unknown. If the program could be served afterwards, it was alive at this time,
+    /// so that our parent is indeed the program.
     pub(crate) fn of(process: u32) -> Self {
         let ours = u32::try_from(os::current_pid().as_raw()) == Ok(process);
         Self(if ours { parent() } else { None })
     }
 
-    /// Ends the program when what it has spawned ended badly: it would wait for it for ever. Hydra does the same.
+    /// Ends the program if the processes that it spawned have failed: it would wait for them for ever. Hydra does the same.
     pub(crate) fn share(&self, code: u8) {
         let Some(pid) = self.0.filter(|pid| pid.as_raw() > 1) else {
             return;
@@ -129,14 +131,14 @@ impl Caller {
         if code == crate::exit::SUCCESS || code == NOT_SERVED {
             return;
         }
-        // Who is ended cannot remove it.
+        // A killed program cannot remove its shared memory, so we note it before.
         let shared = SharedMemory::of(pid);
-        // As long as it is our parent, the number is its own.
+        // While the program is our parent, its pid cannot have been reused.
         for signal in [Signal::TERM, Signal::KILL] {
             if parent() != Some(pid) {
                 break;
             }
-            // Where it is gone in this moment, there is nothing to do.
+            // An error means that the program has just exited.
             let _ = os::kill(pid, signal);
             let end = Instant::now() + GRACE;
             while parent() == Some(pid) && Instant::now() < end {
@@ -151,13 +153,13 @@ fn parent() -> Option<os::Pid> {
     os::inspect(os::current_pid()).map(|process| process.ppid)
 }
 
-/// Both sides say hello; from there on the program is a client like any other.
+/// Exchanges greetings. After them, the program is a client like any other.
 fn greet(mut program: &TcpStream, job: &str) -> Result<(), SingletonError> {
     let failed = |error| SingletonError::Io {
         step: "greet the program",
         error,
     };
-    // Each line waits for the other side.
+    // Each line waits for an answer.
     program.set_nodelay(true).map_err(failed)?;
     program
         .set_read_timeout(Some(GREETING_WAIT))
@@ -167,7 +169,7 @@ fn greet(mut program: &TcpStream, job: &str) -> Result<(), SingletonError> {
     let mut framer = Framer::default();
     let mut byte = [0];
     let hello = loop {
-        // A byte at a time, so that nothing of what follows is taken. It is one line.
+        // Reads one byte at a time, so that no byte after the greeting is consumed.
         match program.read(&mut byte) {
             Ok(0) => return Err(SingletonError::NoGreeting),
             Ok(_) => framer.push(&byte),
@@ -189,7 +191,7 @@ fn greet(mut program: &TcpStream, job: &str) -> Result<(), SingletonError> {
     program.set_read_timeout(None).map_err(failed)
 }
 
-/// Carries what both sides say until the program hangs up, or the server does because the job is being ended.
+/// Forwards messages until the program closes its connection, or the server does because the job is being ended.
 fn carry(program: &TcpStream, server: &UnixStream) -> Result<(), SingletonError> {
     let failed = |error| SingletonError::Io {
         step: "carry what the program says",
@@ -201,7 +203,7 @@ fn carry(program: &TcpStream, server: &UnixStream) -> Result<(), SingletonError>
     );
     std::thread::spawn(move || {
         let _ = copy(&mut answers, &mut to_program, |_| {});
-        // The program is served no more: who waits for it must hear so.
+        // The server is gone. Shutting down ends the program's wait for an answer.
         let _ = to_program.shutdown(Shutdown::Both);
     });
     let mut said = Said::default();

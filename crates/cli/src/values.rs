@@ -1,4 +1,4 @@
-//! What the values of options look like: text to value, nothing consulted.
+//! Parsers for the values of options. They consult nothing but the text.
 
 use std::{fmt, num::NonZeroU8, time::Duration};
 
@@ -8,24 +8,24 @@ use thiserror::Error;
 
 use crate::choices::OnHang;
 
-/// Procs that one job may have; as many ranks as a rank set holds.
+/// The most procs of one job: as many as a rank set can contain.
 pub(crate) const MAX_PROCS: u32 = 1 << 24;
 
-/// The longest time that can be given: a hundred years.
+/// The longest time that can be given, in seconds: a hundred years.
 pub(crate) const MAX_SECONDS: u64 = 100 * 365 * 24 * 3600;
 
-/// A running job as the user names it.
+/// The name of a running job, as typed by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobName {
-    /// Of the front or of the controller.
+    /// The pid of the front or of the controller.
     pub(crate) pid: i32,
-    /// `None`: the job that the front has submitted.
+    /// The id of the job. `None` means the job that the front has submitted.
     pub(crate) job: Option<JobId>,
     pub(crate) typed: String,
 }
 
 impl JobName {
-    /// Reads `PID`, `PID@JOB` and `ANYTHING-PID@JOB`.
+    /// Parses `PID`, `PID@JOB` and `ANYTHING-PID@JOB`.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (process, job) = match text.rsplit_once('@') {
             Some((process, job)) => (process, Some(JobId(job.parse().ok()?))),
@@ -40,7 +40,7 @@ impl JobName {
     }
 }
 
-/// What is wrong with the value of an option. The text continues "`-n` cannot be `abc`: ".
+/// An error in the value of an option. The text continues "`-n` cannot be `abc`: ".
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum ValueError {
     #[error("it is not a whole number")]
@@ -103,7 +103,7 @@ pub(crate) enum ValueError {
     OwnPattern(dvm::spec::PatternError),
 }
 
-/// What is wrong with a file name pattern of a peer.
+/// An error in another launcher's file name pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum PatternError {
     #[error("`%{letter}` of {whose} has no equivalent here (known: {known})")]
@@ -128,14 +128,14 @@ impl fmt::Display for Alternatives<'_> {
     }
 }
 
-/// Ranks that are held.
+/// The ranks to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HeldRanks {
     All,
     Only(RankSet),
 }
 
-/// `all`, or a list of ranks.
+/// Parses `all`, or a list of ranks.
 pub(crate) fn held_ranks(text: &str) -> Result<HeldRanks, ValueError> {
     if text == "all" {
         return Ok(HeldRanks::All);
@@ -147,12 +147,12 @@ pub(crate) fn held_ranks(text: &str) -> Result<HeldRanks, ValueError> {
     Ok(HeldRanks::Only(ranks))
 }
 
-/// The time after which a job that stands is reported, where the user names none.
+/// The default time without any motion after which a job is reported.
 const IDLE: Duration = Duration::from_secs(60);
-/// The shortest time: looks are not to come so fast that they slow the job.
+/// The shortest such time: more frequent samples would slow the job.
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 
-/// A time for which nothing of a job moves.
+/// Parses a time during which nothing of a job moves.
 pub(crate) fn idle(text: &str) -> Result<Duration, ValueError> {
     match time(text)? {
         idle if idle < SHORTEST_IDLE => Err(ValueError::IdleTooShort),
@@ -160,7 +160,7 @@ pub(crate) fn idle(text: &str) -> Result<Duration, ValueError> {
     }
 }
 
-/// What to do when nothing of a job moves any more: `nothing`, `report`, `report:90s`.
+/// Parses the reaction to a job in which nothing moves: `nothing`, `report`, `report:90s`.
 pub(crate) fn on_hang(text: &str) -> Result<OnHang, ValueError> {
     match text.split_once(':') {
         None if text == "nothing" => Ok(OnHang::Nothing),
@@ -170,21 +170,21 @@ pub(crate) fn on_hang(text: &str) -> Result<OnHang, ValueError> {
     }
 }
 
-/// A running job.
+/// Parses the name of a running job.
 pub(crate) fn job(text: &str) -> Result<JobName, ValueError> {
     JobName::read(text).ok_or(ValueError::NotAJob)
 }
 
-/// GPUs that a node may have.
+/// The most GPUs of a node.
 pub(crate) const MAX_GPUS: u32 = 1 << 12;
 
-/// A number of GPUs.
+/// Parses a number of GPUs.
 pub(crate) fn gpus(text: &str) -> Result<u32, ValueError> {
     let max = u64::from(MAX_GPUS);
     u32::try_from(number(text, max)?).map_err(|_| ValueError::TooMany { max })
 }
 
-/// How many procs a job may grow to: a number, `slots`, or `infinite`.
+/// Parses the number of procs that a job may grow to: a number, `slots`, or `infinite`.
 pub(crate) fn universe(text: &str) -> Result<UniverseSize, ValueError> {
     match text {
         "slots" => Ok(UniverseSize::Slots),
@@ -197,10 +197,10 @@ pub(crate) fn universe(text: &str) -> Result<UniverseSize, ValueError> {
     }
 }
 
-/// How long before the time limit the signal comes where nobody says, as in Slurm.
+/// The default time between the signal and the time limit, as in Slurm.
 const WARNING: Duration = Duration::from_secs(60);
 
-/// A signal that comes before the time limit: `USR1`, `TERM@90`, and with `R:` or `B:` as Slurm has them.
+/// Parses a signal that is sent before the time limit: `USR1`, `TERM@90`, also with Slurm's `R:` or `B:`.
 pub(crate) fn warning(text: &str) -> Result<Warning, ValueError> {
     let text = text
         .strip_prefix("R:")
@@ -217,7 +217,7 @@ pub(crate) fn warning(text: &str) -> Result<Warning, ValueError> {
     Ok(Warning { signal, before })
 }
 
-/// A signal by its name, with or without `SIG`, or by its number.
+/// Parses the name of a signal, with or without `SIG`, or its number.
 fn signal(name: &str) -> Option<Signal> {
     if let Ok(number) = name.parse::<i32>() {
         return (1..=LAST_SIGNAL)
@@ -231,10 +231,10 @@ fn signal(name: &str) -> Option<Signal> {
         .find(|signal| signal.to_string().strip_prefix("SIG") == Some(&name))
 }
 
-/// The last signal of Linux that has a meaning of its own or is free for programs.
+/// The last signal number of Linux, including real-time signals.
 const LAST_SIGNAL: i32 = 64;
 
-/// A number of procs, from 1 to [`MAX_PROCS`].
+/// Parses a number of procs, from 1 to [`MAX_PROCS`].
 pub(crate) fn procs(text: &str) -> Result<u32, ValueError> {
     match number(text, u64::from(MAX_PROCS))? {
         0 => Err(ValueError::NoProcs),
@@ -244,12 +244,12 @@ pub(crate) fn procs(text: &str) -> Result<u32, ValueError> {
     }
 }
 
-/// The exit code of a failure.
+/// Parses the exit code of a failure.
 pub(crate) fn exit_code(text: &str) -> Result<NonZeroU8, ValueError> {
     text.parse().map_err(|_| ValueError::NotAnExitCode)
 }
 
-/// A whole number from 0 to `max`.
+/// Parses a whole number from 0 to `max`.
 fn number(text: &str, max: u64) -> Result<u64, ValueError> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     if let Some(rest) = text.strip_prefix('-')
@@ -267,13 +267,13 @@ fn number(text: &str, max: u64) -> Result<u64, ValueError> {
     }
 }
 
-/// A rank.
+/// Parses a rank.
 pub(crate) fn rank(text: &str) -> Result<u32, ValueError> {
     let max = u64::from(MAX_PROCS - 1);
     u32::try_from(number(text, max)?).map_err(|_| ValueError::TooMany { max })
 }
 
-/// A time: seconds with an optional fraction, or with a unit `ms`, `s`, `m`, `h`.
+/// Parses a time: seconds with an optional fraction, or a number with a unit `ms`, `s`, `m`, `h`.
 pub(crate) fn time(text: &str) -> Result<Duration, ValueError> {
     let split = text
         .find(|c: char| c.is_ascii_alphabetic())
@@ -291,7 +291,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, ValueError> {
     if !valid(whole) || !valid(fraction) || (whole.is_empty() && fraction.is_empty()) {
         return Err(ValueError::NotATime);
     }
-    // Nine digits of a fraction are nanoseconds of a second; more cannot be told apart.
+    // Nine digits of a fraction give nanoseconds of a second; further digits make no difference.
     let mut parts = 0u128;
     for position in 0..9 {
         let digit = fraction
@@ -319,7 +319,8 @@ fn duration(nanos: u128) -> Result<Duration, ValueError> {
     Ok(Duration::new(seconds, rest))
 }
 
-/// A time as `srun -t` takes it: `MIN`, `MIN:SEC`, `HOURS:MIN:SEC`, `DAYS-HOURS[:MIN[:SEC]]`; `None` for no limit.
+/// Parses a time in the form of `srun -t`: `MIN`, `MIN:SEC`, `HOURS:MIN:SEC`, `DAYS-HOURS[:MIN[:SEC]]`. Returns `None` for
+/// no limit.
 pub(crate) fn slurm_time(text: &str) -> Result<Option<Duration>, ValueError> {
     if matches!(
         text,
@@ -357,7 +358,7 @@ pub(crate) fn slurm_time(text: &str) -> Result<Option<Duration>, ValueError> {
     duration(u128::from(seconds) * 1_000_000_000).map(Some)
 }
 
-/// A file mode creation mask in octal.
+/// Parses a file mode creation mask in octal.
 pub(crate) fn mask(text: &str) -> Result<u32, ValueError> {
     let valid = !text.is_empty()
         && text.len() <= 5

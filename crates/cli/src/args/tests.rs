@@ -24,7 +24,7 @@ fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
 }
 
-/// A world in a directory of its own, without settings.
+/// A world with its own directory, and without settings.
 struct Place {
     directory: tempfile::TempDir,
     world: World,
@@ -62,7 +62,7 @@ impl Place {
         self
     }
 
-    /// The directory, in this place, of the user's settings.
+    /// Sets the directory of the user's settings to one below this place.
     fn home(self, name: &str) -> Self {
         let home = self.directory.path().join(name).display().to_string();
         self.variable("XDG_CONFIG_HOME", &home)
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// What the user reads, with this place's directory as `DIR`.
+    /// Returns the output for the user. This place's directory is replaced by `DIR`.
     fn complaint(&self, line: &str) -> String {
         match self.request(line) {
             Ok(request) => format!("no error: {request:?}"),

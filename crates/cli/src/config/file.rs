@@ -13,14 +13,14 @@ use crate::{
     values::ValueError,
 };
 
-/// Bytes that a configuration file may have.
+/// The largest configuration file, in bytes.
 pub(crate) const MAX_FILE: u64 = 1 << 20;
 
-/// A configuration file that cannot be used, or a variable with a value that its setting cannot have.
+/// An error in a configuration file, or a variable whose value its setting does not accept.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{problem}")]
 pub(crate) struct ConfigError {
-    /// Where: a file with a line, a variable.
+    /// The source of the error: a file with a line, or a variable.
     pub(crate) place: ConfigPlace,
     pub(crate) problem: ConfigProblem,
 }
@@ -59,24 +59,24 @@ pub(crate) struct ConfigFile {
     pub(crate) found: Found,
 }
 
-/// Whether a configuration file was there.
+/// Whether a configuration file exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Yes,
     No,
-    /// The system does not let us read it.
+    /// It exists, but the system does not permit reading it.
     Unreadable(ReadProblem),
 }
 
-/// Who can put a configuration file right.
+/// Who can correct a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Site,
     User,
 }
 
-/// Puts what a file says over what was said before. A file that does not exist says nothing, and so does one of the site that
-/// cannot be read: users cannot mend it, and must be able to work.
+/// Overrides earlier settings by those of a file. A missing file changes nothing. Neither does an unreadable file of the
+/// site: users cannot correct it, and must still be able to work.
 pub(crate) fn apply_file(
     layers: &mut Layers,
     path: &Path,
@@ -101,12 +101,12 @@ pub(crate) fn apply_file(
     };
     let text = str::from_utf8(&bytes).map_err(|_| fail(ReadProblem::NotText))?;
     apply(layers, path, text)?;
-    // A mistake counts even where a stronger source overrules it.
+    // An error counts even if a source with higher precedence overrides the setting.
     layers.settle().map_err(|bad| Box::new(bad.into()))?;
     Ok(Found::Yes)
 }
 
-/// Puts what the text of a file says over what was said before.
+/// Overrides earlier settings by those in the text of a file.
 pub(crate) fn apply(layers: &mut Layers, path: &Path, text: &str) -> Result<(), Box<ConfigError>> {
     let at = |offset: usize, problem: ConfigProblem| {
         let line = Some(line_of(text, offset));
@@ -125,7 +125,7 @@ pub(crate) fn apply(layers: &mut Layers, path: &Path, text: &str) -> Result<(), 
     for (name, value) in table.get_ref() {
         let offset = name.span().start;
         let key = name.get_ref().to_string();
-        // Underscores are a habit from other configuration files; there is no second meaning they could have.
+        // Other programs' configuration files use underscores, which cannot mean anything else here.
         let Some(setting) = Key::from_name(&key.replace('_', "-")) else {
             let nearest =
                 message::nearest(&key, Key::ALL.into_iter().map(Key::name)).map(str::to_owned);
@@ -162,7 +162,7 @@ pub(crate) fn apply(layers: &mut Layers, path: &Path, text: &str) -> Result<(), 
     Ok(())
 }
 
-/// The number of the line, from 1, that holds the byte at `offset`.
+/// Returns the line number, from 1, of the byte at `offset`.
 fn line_of(text: &str, offset: usize) -> usize {
     text.bytes()
         .take(offset)
@@ -172,7 +172,7 @@ fn line_of(text: &str, offset: usize) -> usize {
 }
 
 impl ConfigError {
-    /// The message, ready to be printed for people or as JSON.
+    /// Returns the message, which can be printed as text or as JSON.
     pub(crate) fn message(&self) -> Message {
         let kind = match &self.problem {
             ConfigProblem::Unreadable(_) | ConfigProblem::Syntax(_) => &k::BAD_CONFIG,

@@ -1,4 +1,4 @@
-//! The settings and the order of their sources.
+//! The settings, and the precedence of their sources.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     values::{self, ValueError},
 };
 
-/// The name of a setting; the same word is the key in files and, with `RALLY_` and underscores, the variable.
+/// The name of a setting. It is the key in files, and with `RALLY_` and underscores the variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     BindTo,
@@ -31,7 +31,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// Every key, in the order of their names.
+    /// All keys, in the order of their names.
     pub(crate) const ALL: [Self; 16] = [
         Self::BindTo,
         Self::Grace,
@@ -51,7 +51,7 @@ impl Key {
         Self::Timestamps,
     ];
 
-    /// As written in files and, after two hyphens, on the command line.
+    /// Returns the name in files and, after two hyphens, on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::BindTo => "bind-to",
@@ -77,7 +77,7 @@ impl Key {
         Self::ALL.into_iter().find(|key| key.name() == name)
     }
 
-    /// The environment variables that set it, the one that decides last.
+    /// Returns the environment variables that set this key, in ascending order of precedence.
     pub(crate) const fn variables(self) -> &'static [&'static str] {
         match self {
             Self::BindTo => &["RALLY_BIND_TO"],
@@ -94,13 +94,13 @@ impl Key {
             Self::Oversubscribe => &["RALLY_OVERSUBSCRIBE"],
             Self::Quiet => &["RALLY_QUIET"],
             Self::RankBy => &["RALLY_RANK_BY"],
-            // The MPI implementations' own variable; scripts for them set it.
+            // `MPIEXEC_TIMEOUT` is the MPI implementations' own variable, which scripts for them set.
             Self::Timeout => &["MPIEXEC_TIMEOUT", "RALLY_TIMEOUT"],
             Self::Timestamps => &["RALLY_TIMESTAMPS"],
         }
     }
 
-    /// What is used when nobody says anything, as text; empty for "nothing".
+    /// Returns the default value as text; empty if there is none.
     const fn built_in(self) -> &'static str {
         match self {
             Self::BindTo | Self::Hostfile | Self::MapBy | Self::RankBy | Self::Timeout => "",
@@ -116,7 +116,7 @@ impl Key {
     }
 }
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     BuiltIn,
@@ -125,7 +125,7 @@ pub(crate) enum Source {
         line: usize,
     },
     Environment(&'static str),
-    /// An option as it was typed.
+    /// An option, as typed.
     CommandLine(String),
 }
 
@@ -140,14 +140,14 @@ impl fmt::Display for Source {
     }
 }
 
-/// A value and where it came from.
+/// A value and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting<T> {
     pub(crate) value: T,
     pub(crate) source: Source,
 }
 
-/// Every setting, decided.
+/// All settings, with their final values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) bind_to: Setting<Option<String>>,
@@ -168,13 +168,13 @@ pub(crate) struct Settings {
     pub(crate) timestamps: Setting<Switch>,
 }
 
-/// What each source says, as text, the weaker overwritten by the stronger.
+/// The value of each setting as text, from the source with the highest precedence so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layers {
     said: BTreeMap<Key, (String, Source)>,
 }
 
-/// A value that its key cannot have.
+/// A value that its setting does not accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadSetting {
     pub(crate) key: Key,
@@ -184,7 +184,7 @@ pub(crate) struct BadSetting {
 }
 
 impl Layers {
-    /// The built-in values.
+    /// Returns the built-in values.
     pub(crate) fn built_in() -> Self {
         Self {
             said: Key::ALL
@@ -193,12 +193,12 @@ impl Layers {
         }
     }
 
-    /// Puts a value over what was said before.
+    /// Overrides the value of one setting.
     pub(crate) fn say(&mut self, key: Key, value: impl Into<String>, source: Source) {
         self.said.insert(key, (value.into(), source));
     }
 
-    /// Puts the variables of an environment over what was said before; an empty variable says nothing.
+    /// Overrides settings by the variables of an environment. An empty variable has no effect.
     pub(crate) fn environment<'a>(&mut self, lookup: impl Fn(&str) -> Option<&'a str>) {
         for key in Key::ALL {
             for name in key.variables() {
@@ -209,14 +209,14 @@ impl Layers {
         }
     }
 
-    /// The value of each key, as text, and its source; in the order of the keys.
+    /// Returns the value of each key, as text, and its source, in the order of the keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &str, &Source)> {
         self.said
             .iter()
             .map(|(key, (value, source))| (*key, value.as_str(), source))
     }
 
-    /// Reads the texts.
+    /// Parses all values.
     pub(crate) fn settle(&self) -> Result<Settings, BadSetting> {
         Ok(Settings {
             bind_to: self.read(Key::BindTo, word)?,
@@ -261,7 +261,7 @@ impl Layers {
     }
 }
 
-/// A text that may be missing.
+/// Returns the text, or `None` if it is empty.
 #[expect(
     clippy::unnecessary_wraps,
     reason = "it stands where other readers of settings stand, which can fail"
@@ -274,7 +274,7 @@ fn word(text: &str) -> Result<Option<String>, ValueError> {
     })
 }
 
-/// One of the words of an enumeration.
+/// Parses a value of an enumeration.
 pub(crate) fn choice<T: ValueEnum>(text: &str) -> Result<T, ValueError> {
     let names = || {
         T::value_variants()

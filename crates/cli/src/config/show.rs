@@ -7,7 +7,7 @@ use super::{
     settings::Layers,
 };
 
-/// As a table for people.
+/// Returns the settings as a table for people.
 pub(crate) fn text(layers: &Layers, files: &[ConfigFile]) -> String {
     let rows: Vec<_> = layers
         .iter()
@@ -42,7 +42,7 @@ fn shown(value: &str) -> String {
     }
 }
 
-/// As one JSON object: each setting with its value and its source, and the files.
+/// Returns one JSON object: each setting with its value and its source, and the files.
 pub(crate) fn json(layers: &Layers, files: &[ConfigFile]) -> String {
     let settings: serde_json::Map<_, _> = layers
         .iter()

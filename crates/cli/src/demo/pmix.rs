@@ -1,4 +1,4 @@
-//! The demo's side of PMIx: the crate's program without I/O, over a socket with blocking reads and writes.
+//! The demo's PMIx client: drives the I/O-free client of the `pmix` crate over a socket with blocking reads and writes.
 
 use std::{
     io::{self, Read, Write},
@@ -15,17 +15,17 @@ use pmix::{
     value::{Key, PmixRank, Proc, Scope, Status, Value},
 };
 
-/// The longest time that the server, which is on this node, may take to let us connect.
+/// The longest time for a connection to the server, which is on this node.
 const CONNECT_WAIT: Duration = Duration::from_secs(30);
-/// How long a rank of the demo waits for an answer. A fence is answered when the slowest rank has come, and a node may
-/// have many more ranks than cores.
+/// The longest wait of a rank for an answer. A fence completes when the slowest rank has joined, and a node may have many
+/// more ranks than cores.
 pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(300);
-/// A socket has no shorter time-out: zero would be none.
+/// The shortest time-out of a socket, because zero would mean none.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
-/// Bytes that are read at once. The facts of a job with many ranks come in several pieces.
+/// The size of one read, in bytes. The job info of a job with many ranks comes in several pieces.
 const READ_MAX: usize = 16 * 1024;
 
-/// Why a rank of the demo cannot do its part.
+/// Why a rank of the demo failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DemoError {
     #[error("its environment is not that of a rank: {0}")]
@@ -73,24 +73,24 @@ pub(super) enum DemoError {
     Print(io::Error),
 }
 
-/// A connection after `PMIx_Init`. Dropped without [`Self::finalize`] it is broken, which the server notices.
+/// A connection after `PMIx_Init`. If it is dropped without [`Self::finalize`], the server sees a lost client.
 #[derive(Debug)]
 pub(super) struct Pmix {
     program: Program,
     stream: TcpStream,
     me: Proc,
     size: u32,
-    /// The longest time for an answer, or for the server to take what is written.
+    /// The longest wait for an answer, or for the server to accept written bytes.
     answer_wait: Duration,
 }
 
 impl Pmix {
-    /// Connects, says who we are, and learns the facts of the job. Every later answer must come within `answer_wait`.
+    /// Connects, identifies itself, and receives the job info. Every later answer must arrive within `answer_wait`.
     pub(super) fn init(config: Config, answer_wait: Duration) -> Result<Self, DemoError> {
         let address = config.server.address();
         let connect = |error| DemoError::Connect { address, error };
         let stream = TcpStream::connect_timeout(&address, CONNECT_WAIT).map_err(connect)?;
-        // Messages are whole, and each waits for its answer: nothing is gained by holding one back.
+        // Messages are written whole, and each waits for its answer: delaying one would gain nothing.
         stream.set_nodelay(true).map_err(connect)?;
         stream
             .set_write_timeout(Some(answer_wait.max(SHORTEST_WAIT)))
@@ -113,7 +113,7 @@ impl Pmix {
                     break;
                 }
                 ProgramEvent::Lost { why } => return Err(DemoError::Lost(why)),
-                // A debugger may hold us as long as it likes.
+                // A debugger may hold the rank for as long as it likes.
                 _ => {}
             }
         }
@@ -126,17 +126,17 @@ impl Pmix {
         Ok(pmix)
     }
 
-    /// Our number in the job.
+    /// Returns our rank in the job.
     pub(super) const fn rank(&self) -> u32 {
         self.me.rank.0
     }
 
-    /// The number of ranks of the job, more than our number.
+    /// Returns the number of ranks of the job, which is greater than our rank.
     pub(super) const fn size(&self) -> u32 {
         self.size
     }
 
-    /// The name of our node, as the environment has it.
+    /// Returns the name of our node from the environment.
     pub(super) fn host(&self) -> String {
         let host = self.program.config().hostname.as_ref();
         host.map_or_else(
@@ -145,26 +145,26 @@ impl Pmix {
         )
     }
 
-    /// Keeps a value for every rank, until the next [`Self::commit`].
+    /// Stores a value for every rank. The server gets it at the next [`Self::commit`].
     pub(super) fn put(&mut self, key: &str, value: Value) -> Result<(), DemoError> {
         Ok(self
             .program
             .put(Scope::GLOBAL, Key::from_text(key)?, value)?)
     }
 
-    /// Gives the server what was put.
+    /// Sends the server what was put.
     pub(super) fn commit(&mut self) -> Result<(), DemoError> {
         let ticket = self.program.commit();
         self.done("commit", ticket).map(drop)
     }
 
-    /// Waits until every rank is here. What each has committed before can be got by all after it.
+    /// Waits until every rank has joined. Afterwards each rank can get what any rank committed before.
     pub(super) fn fence(&mut self) -> Result<(), DemoError> {
         let ticket = self.program.fence(Vec::new(), Collect::Data);
         self.done("fence", ticket).map(drop)
     }
 
-    /// What a rank has put under a key.
+    /// Returns the value that a rank has put under a key.
     pub(super) fn get(&mut self, rank: u32, key: &str) -> Result<Value, DemoError> {
         let proc = Proc {
             nspace: self.me.nspace.clone(),
@@ -179,7 +179,7 @@ impl Pmix {
         }
     }
 
-    /// Ends the connection in order.
+    /// Finalizes the connection.
     pub(super) fn finalize(mut self) -> Result<(), DemoError> {
         self.program.finalize();
         loop {
@@ -191,7 +191,7 @@ impl Pmix {
         }
     }
 
-    /// Waits for what becomes of a request.
+    /// Waits for the result of a request.
     fn done(&mut self, request: &'static str, ticket: Ticket) -> Result<Done, DemoError> {
         self.program.limit(ticket, Clock::now() + self.answer_wait);
         loop {
@@ -205,7 +205,7 @@ impl Pmix {
         }
     }
 
-    /// Why a request failed: when the connection is at its end, that comes after what it has done to the requests.
+    /// Returns why a request failed. When the connection is lost, requests fail before the reason for the loss is reported.
     fn why(&mut self, request: &'static str, status: Status) -> DemoError {
         while let Some(output) = self.program.poll() {
             if let Output::Event(ProgramEvent::Lost { why }) = output {
@@ -218,15 +218,15 @@ impl Pmix {
         }
     }
 
-    /// Carries out what the program wants until there is news.
+    /// Carries out the client's outputs until there is an event.
     fn next_event(&mut self) -> Result<ProgramEvent, DemoError> {
         loop {
             match self.program.poll() {
                 Some(Output::Event(event)) => return Ok(event),
                 Some(Output::Send(bytes)) => self.send(&bytes)?,
-                // Whoever has closed it before us has done what we want.
+                // An error means that the server has closed the connection first.
                 Some(Output::Close) => drop(self.stream.shutdown(Shutdown::Both)),
-                // It was opened before there was a program.
+                // The connection already existed before the client.
                 Some(Output::Connect(_)) => {}
                 None => self.receive()?,
             }
@@ -262,7 +262,7 @@ impl Pmix {
         Ok(())
     }
 
-    /// A read or a write has failed. That the other end is gone the program has to be told, and says what it means.
+    /// Handles a failed read or write. A closed connection is reported to the client, which decides what it means.
     fn failed(&mut self, step: &'static str, error: io::Error) -> Result<(), DemoError> {
         match error.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {

@@ -1,4 +1,4 @@
-//! Ranks of the demo against the real server, each on a thread of its own, and against servers that fail them.
+//! Ranks of the demo against the real server, each on its own thread, and against servers that fail them.
 
 use std::{
     collections::BTreeMap,
@@ -29,11 +29,11 @@ const OWNER: Owner = Owner {
     gid: 1000,
 };
 
-/// The server of one job and the connections to it.
+/// The server of one job, and its connections.
 struct Host {
     server: Server,
     streams: BTreeMap<Conn, TcpStream>,
-    /// It moves only when somebody is lost, so that nobody waits for it.
+    /// The time, which advances only when a connection is lost, so that no rank waits for it.
     now: Time,
 }
 
@@ -58,7 +58,7 @@ impl Host {
         while let Some(output) = self.server.poll() {
             match output {
                 Output::Send { conn, bytes } => {
-                    // A rank that has failed does not read any more.
+                    // A rank that has failed reads no more.
                     let _ = (&self.streams[&conn]).write_all(&bytes);
                 }
                 Output::Close { .. } => panic!("a rank broke the rules"),
@@ -76,7 +76,7 @@ impl Host {
     }
 }
 
-/// A server that listens, until it is dropped.
+/// A server that listens until it is dropped.
 struct Listening {
     host: Arc<Mutex<Host>>,
     address: SocketAddr,
@@ -115,7 +115,7 @@ impl Listening {
         }
     }
 
-    /// How a rank of the job connects.
+    /// Returns the configuration of a rank of the job.
     fn config(&self, rank: u32) -> Config {
         config(self.address, rank)
     }
@@ -124,7 +124,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        // It looks whether it is over when somebody comes.
+        // The acceptor checks `is_over` only after it has accepted a connection.
         let woken = TcpStream::connect(self.address);
         let ended = self.acceptor.take().map(thread::JoinHandle::join);
         if !thread::panicking() {
@@ -156,7 +156,7 @@ fn proc(nspace: &str, rank: u32) -> Proc {
     }
 }
 
-/// A job with all ranks on one node.
+/// Returns a job with all ranks on one node.
 fn job(size: u32) -> Job {
     let rank = |rank| RankFacts {
         app_rank: rank,
@@ -193,7 +193,7 @@ fn job(size: u32) -> Job {
     }
 }
 
-/// How a rank connects. Every two ranks have the name of another host, so that cards differ in both parts.
+/// Returns the configuration of a rank. Each pair of ranks has its own host name, so that cards differ in both parts.
 fn config(server: SocketAddr, rank: u32) -> Config {
     let host = format!("n{}", rank / 2);
     let variables = environment(
@@ -210,14 +210,14 @@ fn config(server: SocketAddr, rank: u32) -> Config {
     Config::from_environment(variable, OWNER).unwrap()
 }
 
-/// What a rank puts instead of what it should.
+/// A wrong value that a rank puts.
 struct Lie {
     rank: u32,
     key: &'static str,
     value: Value,
 }
 
-/// Runs the demo on `size` ranks; gives for each what it printed, or its message.
+/// Runs the demo on `size` ranks. Returns the output of each, or its message.
 fn demo(size: u32, lie: Option<Lie>) -> Vec<String> {
     let server = Listening::new(size);
     thread::scope(|scope| {
@@ -246,7 +246,7 @@ fn demo(size: u32, lie: Option<Lie>) -> Vec<String> {
     })
 }
 
-/// Does what a rank does for others, but for what it puts.
+/// Behaves towards other ranks like a rank of the demo, but puts one wrong value.
 fn lying_rank(config: Config, lie: &Lie) -> Result<(), DemoError> {
     let mut pmix = Pmix::init(config, ANSWER_WAIT)?;
     let put = |pmix: &mut Pmix, key, value| {
@@ -310,7 +310,7 @@ fn a_wrong_neighbour_is_noticed() {
         }),
     );
     insta::assert_snapshot!(text[0], @"error: the demo's rank failed: rank 1 should have read `n0:100` and has read `n7:666`");
-    // The others are told that rank 0 never comes.
+    // The server reports the loss of rank 0 to the other ranks.
     insta::assert_snapshot!(text[2], @"
     rank 2 of 3 is process 102 on n1, reads from 1, is read by 0, adds 1.0471972333
     error: the demo's rank failed: the server refused `fence`: LOST_CONNECTION (-61)
@@ -393,7 +393,7 @@ fn nobody_at_the_address_is_noticed() {
     );
 }
 
-/// What rank 5 says when each of its messages is answered by one of these, and the last by the end.
+/// Returns the error of rank 5 if the server sends these answers, one for each message, and then closes the connection.
 fn answered_by(answers: &[&[u8]]) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let config = config(listener.local_addr().unwrap(), 5);
@@ -413,7 +413,7 @@ fn answered_by(answers: &[&[u8]]) -> String {
 #[test]
 fn wrong_answers_are_noticed() {
     const WELCOME: &[u8] = &[0; 8];
-    // Tag 101, 26 bytes: success, the job's name, and one fact, that its size is 2.
+    // Tag 101, 26 bytes: success, the job's name, and one item of job info: the size is 2.
     const FACTS: &[u8] =
         b"\0\0\0\0\0\0\0\x65\0\0\0\x1a\0\0\0\0\x02\x0cjob-1\0\x02\x1cpmix.job.size\0\x0e\x02";
     insta::assert_snapshot!(answered_by(&[]), @"the server closed the connection");
@@ -429,6 +429,6 @@ fn strips_add_up_whatever_the_number_of_ranks() {
         let pi = (0..size).map(|rank| integrate(rank, size)).sum::<f64>();
         assert!((pi - std::f64::consts::PI).abs() < 1e-11, "{size}: {pi}");
     }
-    // More ranks than strips: the last ones have nothing to do.
+    // With more ranks than strips, the last rank has nothing to do.
     assert_eq!(integrate(STRIPS, STRIPS + 1), 0.0);
 }

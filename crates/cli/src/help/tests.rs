@@ -428,7 +428,7 @@ fn every_option_that_texts_name_exists() {
         .map(|topic| (topic.name, topic.text))
         .chain([guide])
     {
-        // `--args` is gdb's, `--ranks` that of `rally release`, `--hostfil` the guide's example of a mistake.
+        // `--args` is an option of gdb, `--ranks` one of `rally release`, and `--hostfil` the guide's example of a mistake.
         let words = text
             .split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
             .filter(|word| {
@@ -470,7 +470,7 @@ fn packaging_gets_its_files() {
     }
 }
 
-/// The guide and the help say the same about what is read.
+/// Guide and help agree on what is read ahead from stdin.
 #[test]
 fn guide_and_help_agree_on_input() {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

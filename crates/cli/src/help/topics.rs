@@ -1,9 +1,9 @@
-//! What there is to read about.
+//! The topics of `rally help`.
 
 /// The commands of `rally`.
 pub(crate) const COMMANDS: [&str; 5] = ["run", "demo", "release", "config", "help"];
 
-/// Something to read about.
+/// A subject of help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HelpTopic {
     /// `rally -h`.
@@ -14,14 +14,14 @@ pub(crate) enum HelpTopic {
     RunShort,
     /// `rally run --help`.
     RunFull,
-    /// Another command's page.
+    /// The page of another command.
     Command(&'static str),
     Topic(&'static Topic),
-    /// What is neither of these: the id of a message, or nothing we know.
+    /// Any other word: the id of a message, or an unknown word.
     Subject(String),
 }
 
-/// A text about one thing that users ask about.
+/// A text about one topic.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Topic {
     pub(crate) name: &'static str,
@@ -30,7 +30,7 @@ pub(crate) struct Topic {
 
 macro_rules! topics {
     ($($name:literal),* $(,)?) => {
-        /// Every topic, in the order in which they are listed.
+        /// All topics, in the order in which they are listed.
         pub(crate) static TOPICS: [Topic; [$($name),*].len()] =
             [$(Topic { name: $name, text: include_str!(concat!("topics/", $name, ".txt")) }),*];
     };
@@ -49,18 +49,18 @@ topics!(
     "errors",
 );
 
-/// The topic of a name.
+/// Returns the topic of this name.
 pub(crate) fn topic(name: &str) -> Option<&'static Topic> {
     TOPICS.iter().find(|topic| topic.name == name)
 }
 
-/// The names of all topics.
+/// Returns the names of all topics.
 pub(crate) fn topic_names() -> Vec<&'static str> {
     TOPICS.iter().map(|topic| topic.name).collect()
 }
 
 impl HelpTopic {
-    /// What a word after `help` means.
+    /// Returns the subject that a word after `help` names.
     pub(crate) fn from_subject(subject: &str) -> Self {
         if subject == "run" {
             return Self::RunFull;

@@ -9,19 +9,19 @@ use super::{
     tags::{WallClock, rfc3339},
 };
 
-/// What is said about every line of a chunk.
+/// The facts that every line of a chunk shares.
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
-    /// With full labels only.
+    /// The job. `None` unless labels are full.
     pub(super) job: Option<JobId>,
     pub(super) rank: Rank,
-    /// With full labels only, where it is known.
+    /// The host. `None` if unknown, or unless labels are full.
     pub(super) host: Option<&'a str>,
     pub(super) stream: Stream,
     pub(super) now: WallClock,
 }
 
-/// Fields of an object, in this order.
+/// The fields of an object, in this order.
 #[derive(serde::Serialize)]
 struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,13 +31,13 @@ struct Line<'a> {
     host: Option<&'a str>,
     stream: &'static str,
     time: &'a str,
-    /// The line without its line feed, when it is UTF-8.
+    /// The line without its line feed. `None` if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<&'a str>,
-    /// The same, when it is not.
+    /// The line in base64. `None` if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
-    /// No line feed came: what follows of this rank and stream belongs to the same line.
+    /// Whether the line feed is missing. If so, the next bytes of this rank and stream belong to the same line.
     #[serde(skip_serializing_if = "is_whole")]
     partial: Partial,
 }
@@ -83,7 +83,7 @@ pub(super) fn render(subject: &Subject<'_>, bytes: &[u8], out: &mut BytesMut) {
             base64: text.is_none().then(|| base64(line)),
             partial,
         };
-        // Memory takes every byte, and nothing in the object can fail to be JSON.
+        // Writing to memory cannot fail, and neither can serializing this object.
         let _ = serde_json::to_writer(out.writer(), &object);
         out.put_u8(b'\n');
         rest = after;
@@ -92,7 +92,7 @@ pub(super) fn render(subject: &Subject<'_>, bytes: &[u8], out: &mut BytesMut) {
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// RFC 4648 section 4, with padding.
+/// Encodes bytes as in RFC 4648 section 4, with padding.
 fn base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {

@@ -1,4 +1,4 @@
-//! What tags are made of: times, numbers and host names.
+//! The parts of tags: times, numbers and host names.
 
 use base::Rank;
 use dvm::proto::TableRow;
@@ -8,14 +8,14 @@ pub(crate) type WallClock = (i64, u32);
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// The last second of the year 9999: RFC 3339 has four digits for the year.
+/// The last second of the year 9999, because RFC 3339 years have four digits.
 const SECONDS_MAX: i64 = 253_402_300_799;
 
-/// Days of the 400 years after which the calendar repeats.
+/// The days in 400 years, the period of the calendar.
 const DAYS_PER_ERA: i64 = 146_097;
 
-/// A time as RFC 3339 in UTC with milliseconds, `2026-11-21T11:35:48.123Z`. Times before 1970 are 1970, and times after
-/// the year 9999 are its end.
+/// Returns a time in RFC 3339, in UTC with milliseconds: `2026-11-21T11:35:48.123Z`. Times before 1970 become 1970; times
+/// after the year 9999 become its last second.
 pub(crate) fn rfc3339((seconds, nanos): WallClock) -> [u8; 24] {
     let seconds = seconds.clamp(0, SECONDS_MAX);
     let (year, month, day) = date(seconds.div_euclid(SECONDS_PER_DAY));
@@ -39,7 +39,7 @@ pub(crate) fn rfc3339((seconds, nanos): WallClock) -> [u8; 24] {
     text
 }
 
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. The year is counted from March, so
+/// Returns year, month and day in the Gregorian calendar. `days` counts from 1970-01-01. Years are counted from March, so
 /// that the leap day comes last (Howard Hinnant's `civil_from_days`).
 const fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
@@ -59,7 +59,7 @@ const fn date(days: i64) -> (i64, i64, i64) {
     (year, month, day)
 }
 
-/// Decimal digits of a number.
+/// Returns the number of decimal digits.
 pub(super) const fn digits(number: u32) -> usize {
     match number.checked_ilog10() {
         Some(log) => log as usize + 1,
@@ -70,19 +70,19 @@ pub(super) const fn digits(number: u32) -> usize {
 /// Appends a number in decimal.
 pub(super) fn push_number(text: &mut Vec<u8>, number: u32) {
     use std::io::Write;
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = write!(text, "{number}");
 }
 
-/// Which rank is on which host, as runs of ranks: small for a million ranks that follow each other.
+/// The host of each rank, in runs of consecutive ranks: small even for a million ranks.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    /// The first rank of each run, and its host.
+    /// The first rank of each run, with its host.
     runs: Vec<(Rank, String)>,
 }
 
 impl Hosts {
-    /// From a proc table sorted by rank. A rank that it lacks is taken to be where the rank before it is.
+    /// Makes the runs of a proc table sorted by rank. A rank missing from the table gets the host of the previous rank.
     pub(super) fn from_table(table: &[TableRow]) -> Self {
         let mut runs = Vec::<(Rank, String)>::new();
         for row in table {

@@ -1,4 +1,4 @@
-//! The look of output, and that no byte of it is lost.
+//! Tests of the form of output, and that no byte of it is lost.
 
 use std::collections::BTreeMap;
 
@@ -258,7 +258,7 @@ fn numbers_have_digits() {
     }
 }
 
-/// Chunks as a daemon may send them: any bytes, many line feeds.
+/// Generates chunks that a daemon may send: any bytes, many line feeds.
 fn chunks() -> impl Strategy<Value = Vec<Chunk>> {
     let byte = prop_oneof![3 => Just(b'\n'), 3 => b'a'..b'd', 1 => Just(b'['), 1 => any::<u8>()];
     let one = (0_u32..4, any::<bool>(), prop::collection::vec(byte, 0..12));
@@ -290,7 +290,7 @@ fn written(chunks: &[Chunk]) -> PerRank {
     streams
 }
 
-/// What each rank wrote, read back from labelled output; the rank of a line is in its tag.
+/// Reads back what each rank wrote from labelled output. The rank of a line is in its tag.
 fn without_tags(stream: Stream, bytes: &[u8], into: &mut PerRank) {
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         let end = line.windows(2).position(|pair| pair == b"] ").unwrap();
@@ -332,7 +332,7 @@ proptest! {
         prop_assert_eq!(read, written(&chunks));
     }
 
-    /// With partial lines, what a rank wrote is interrupted by line feeds of ours and by nothing else.
+    /// With partial lines, only our line feeds interrupt what a rank wrote.
     #[test]
     fn a_line_never_holds_two_ranks(chunks in chunks()) {
         let mut renderer = renderer(Label::Rank, Timestamps::Off, Format::Raw);

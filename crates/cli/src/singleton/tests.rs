@@ -1,4 +1,4 @@
-//! The greeting, and what is carried, with a program that is a thread.
+//! Tests of greeting and forwarding, with a program that is a thread.
 
 use std::{
     io::{BufRead, BufReader},
@@ -7,7 +7,7 @@ use std::{
 
 use super::*;
 
-/// A program that listens, and what it reads and says.
+/// Starts a program that listens, and runs `talk` on its connection.
 fn program(
     talk: impl FnOnce(&mut dyn BufRead, &mut TcpStream) + Send + 'static,
 ) -> (TcpStream, std::thread::JoinHandle<()>) {
@@ -63,7 +63,7 @@ fn who_does_not_greet_is_not_served() {
     ");
 }
 
-/// What becomes of a program that says this and hangs up; the server answers each line with itself.
+/// Returns the result of serving a program that writes this and closes its connection. The server echoes each line.
 fn carried(says: &'static [u8]) -> Result<(), SingletonError> {
     let (stream, program) = program(move |reader, stream| {
         stream.write_all(says).unwrap();

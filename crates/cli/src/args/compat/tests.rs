@@ -8,7 +8,7 @@ fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
 }
 
-/// Segments in our own spelling, then what is ignored.
+/// Returns the segments in our own spelling, then the ignored options.
 fn translated(personality: Personality, line: &str) -> String {
     match translate(&words(line), personality, &Native::of_run()) {
         Ok(translation) => shown(&translation),
@@ -153,7 +153,8 @@ fn programs() {
 #[test]
 fn environments() {
     check(&[
-        // Open MPI gives the `-x` of the first app to all (measured with 5.0.11), that of another only to it.
+        // Open MPI applies the `-x` of the first app to all apps (measured with 5.0.11), but that of another app only to
+        // itself.
         (
             M,
             "-x A=1 -n 1 a : -n 1 b",
@@ -291,7 +292,7 @@ fn the_table_is_sound() {
     }
 }
 
-/// Each option of each manual page has a row: what it becomes, or why it is refused.
+/// Each option of each manual page has a row: its translation, or why it is refused.
 #[test]
 fn every_option_of_the_manual_pages() {
     let pages = [

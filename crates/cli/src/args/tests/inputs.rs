@@ -1,4 +1,4 @@
-//! What launchers of other names read from the environment.
+//! Input variables of other launchers.
 
 mod srun;
 mod strength;
@@ -21,7 +21,7 @@ fn place(variables: &str) -> Place {
         })
 }
 
-/// What a job becomes, as far as variables change it.
+/// Returns the parts of a job that variables change.
 fn shown(place: &Place, line: &str) -> String {
     let run = match place.request(line) {
         Ok(Request::Run(run)) => run,

@@ -1,4 +1,4 @@
-//! Files of programs, as `srun --multi-prog` reads them.
+//! Program files of `srun --multi-prog`.
 
 use super::*;
 
@@ -23,11 +23,11 @@ fn ranks_are_counted_within_their_line() {
             "1*x0 1*y0 1*x1 1*y1 1*x2 1*y2",
         ),
         ("-n 6", "4-5 a x%o\n* a z", "4*z 1*x0 1*x1"),
-        // As many as the file says.
+        // Without `-n`, the file determines the number of ranks.
         ("", "0-2 a\n3 b", "3* 1*"),
         ("", "2 a\n* b", "2* 1*"),
         ("", "* a", "1*"),
-        // It takes no time for each pair of ranks.
+        // The time is not quadratic in the number of ranks.
         ("-n 100000", "0-99999 a", "100000*"),
     ];
     for (size, text, expected) in cases {

@@ -1,4 +1,4 @@
-//! What users read when an option of another launcher cannot be followed.
+//! Messages about options of other launchers that are refused.
 
 use super::*;
 

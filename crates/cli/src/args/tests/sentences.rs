@@ -1,4 +1,4 @@
-//! Every sentence that a mistake in a command line, a file or a setting is told with.
+//! All messages about errors in a command line, a file or a setting.
 
 use super::*;
 

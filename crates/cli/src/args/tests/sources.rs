@@ -1,4 +1,4 @@
-//! What files and settings add to a command line, and which source counts.
+//! Files and settings that add to a command line, and the precedence of sources.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What users read when files, settings or the node are in the way.
+//! Messages about problems with files, settings or the node.
 
 use super::*;
 use crate::files::ReadProblem;
@@ -152,7 +152,7 @@ fn mistakes_in_settings() {
             .file("home/rally/config.toml/x", "")
             .home("home"),
         Place::new().variable("RALLY_LABEL", "loud"),
-        // A mistake counts although the variable overrules it.
+        // An error counts even if a variable overrides the setting.
         Place::new()
             .file("site.toml", "label = 'loud'")
             .variable("RALLY_LABEL", "rank"),
@@ -209,7 +209,7 @@ fn mistakes_in_settings() {
     "#);
 }
 
-/// Users cannot mend the site's file, and can work without it.
+/// Users cannot correct the site's file, and can work without it.
 #[test]
 fn a_site_file_that_cannot_be_read_is_told() {
     let place = Place::new().file("site.toml/x", "");
@@ -231,7 +231,7 @@ fn a_site_file_that_cannot_be_read_is_told() {
     };
     let text = crate::config::text(&config.layers, &config.files);
     insta::assert_snapshot!(shown(text).lines().last().unwrap(), @"DIR/site.toml: cannot be read: Is a directory (os error 21)");
-    // What is there and cannot be understood is a mistake, whoever made it.
+    // A file that can be read but not parsed is an error, even the site's.
     assert!(
         Place::new()
             .file("site.toml", "\u{0}")
@@ -302,7 +302,7 @@ fn the_line_of_a_node_that_cannot_be_used_is_named() {
     error: cannot read the ranks of `ranks`, line 2: `x` is not a rank below 16777216
     [121 place/bad-rankfile]
     ");
-    // Lines that nobody needs may name any node.
+    // Lines after the last rank may name any node.
     let run = place.run("mpirun --map-by seq:FILE=hosts -n 1 a");
     assert_eq!(run.spec.placement.apps.len(), 1);
     let place = place.variable("SLURM_HOSTFILE", "hosts");

@@ -1,4 +1,4 @@
-//! What ranks are told beside our own names, and what all apps get.
+//! Families of variables, and variables for all apps.
 
 use dvm::spec::{App, Family, GpuKind};
 
@@ -8,7 +8,7 @@ fn families(line: &str) -> Vec<Family> {
     Place::new().run(line).spec.variables.into_iter().collect()
 }
 
-/// A variable of each app.
+/// Returns the value of a variable in each app.
 fn of_apps(place: &Place, line: &str, name: &str) -> Vec<Option<String>> {
     let run = place.run(line);
     let value = |app: &App| {
@@ -54,13 +54,13 @@ fn torch_gets_one_place_to_meet() {
         [some("127.0.0.1"), some("127.0.0.1")]
     );
     assert_eq!(of_apps(&place, "rally run a", "MASTER_PORT"), [None]);
-    // What the user says counts.
+    // A value set by the user takes precedence.
     let own = "rally run --torch --set-env MASTER_PORT=7 a";
     assert_eq!(of_apps(&place, own, "MASTER_PORT"), [some("7")]);
     given(&mut place, "MASTER_PORT", "9");
     assert_eq!(of_apps(&place, line, "MASTER_PORT"), [some("9"), some("9")]);
     assert_eq!(of_apps(&place, "rally run a", "MASTER_PORT"), [some("9")]);
-    // What a job around us was told does not, unless it is said again.
+    // A value from an enclosing job does not, unless an option passes it on.
     given(&mut place, "RALLY_OWNER", "1.2");
     assert_eq!(
         of_apps(&place, line, "MASTER_PORT"),
@@ -77,14 +77,14 @@ fn one_option_at_the_start_covers_all_apps() {
         "rally run --global-env B=2 -n 1 a : -n 2 b",
         "rally run -genv B 2 -n 1 a : -n 2 b",
         "mpirun -x B=2 -n 1 a : -n 2 b",
-        // Wherever it stands.
+        // `--global-env` may be in any segment.
         "rally run -n 1 a : --global-env B=2 -n 2 b",
     ];
     for line in lines {
         let both = vec![Some("2".to_owned()); 2];
         assert_eq!(of_apps(&place, line, "B"), both, "{line}");
     }
-    // What is said for one app comes after it.
+    // Options of one app come after it.
     let line = "rally run --global-env A=2 -n 1 a : --set-env A=3 -n 1 b : --unset-env A -n 1 c";
     let some = |text: &str| Some(text.to_owned());
     assert_eq!(of_apps(&place, line, "A"), [some("2"), some("3"), None]);

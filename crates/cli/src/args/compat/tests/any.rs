@@ -1,4 +1,4 @@
-//! Whatever is typed, nothing panics, and the program's arguments stay what they are.
+//! No input causes a panic, and the program's arguments are never changed.
 
 use std::ffi::OsStr;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Names of all options, ours and others', with a few that are none.
+/// Generates names of all options, ours and foreign, and a few unknown ones.
 fn any_word() -> impl Strategy<Value = String> {
     let names: Vec<&'static str> = spellings()
         .flat_map(|spelling| spelling.names.iter().copied())
@@ -47,7 +47,7 @@ proptest! {
     ) {
         let mut words = words("-n 2 ./program");
         words.extend(arguments.iter().map(OsString::from));
-        // Segments after the first may hold anything, also mistakes: they are another app's options.
+        // Later segments are the options of other apps, and may contain errors.
         let end = words.iter().position(|word| word == ":").unwrap_or(words.len());
         let first: Vec<_> = words.drain(..end).collect();
         let translation = translate(&first, personality, &Native::of_run()).unwrap();

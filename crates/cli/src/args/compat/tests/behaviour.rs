@@ -1,4 +1,4 @@
-//! Output and input, the life of a job, and the tools that look at it.
+//! Output and input, the life of a job, and tools.
 
 use super::*;
 

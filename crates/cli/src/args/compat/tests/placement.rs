@@ -1,4 +1,4 @@
-//! Where procs go and what they are bound to.
+//! Placement and binding of procs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What only srun has: names of jobs, numbers that are names of files, the code of errors.
+//! Details of srun: names of jobs, numbers that are file names, the exit code of errors.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn the_name_of_a_job() {
         ("SLURM_JOB_NAME=env", "srun -o %x a", "env env"),
         ("SLURM_JOB_NAME=env", "srun -J my -o %x a", "my my"),
         (inside, "srun -o %x a", "batch batch"),
-        // The name of a step, and the files of its job.
+        // The name of the step, and file names with the name of its allocation.
         (inside, "srun -J my -o %x a", "my batch"),
         ("SLURM_JOB_ID=7", "srun -o %x a", "a a"),
         ("", "srun -J my --export=ALL,SLURM_JOB_NAME=x a", "x"),

@@ -1,4 +1,4 @@
-//! Options and variables that say the same thing in different ways.
+//! Different options and variables for the same thing.
 
 use super::*;
 
