@@ -1,65 +1,75 @@
-//! The server of one node: what the processes of jobs there, and tools, are told and what they are asked for.
+//! The PMIx server of one node: it answers the requests of local processes and of tools.
 //!
-//! It does nothing itself: it takes [`Input`]s and the time, and gives [`Output`]s that its host carries out. What goes
-//! beyond PMIx is an [`Ask`] that the host answers.
+//! The server is a state machine without I/O. It takes [`Input`]s and the time, and returns [`Output`]s that its host
+//! carries out. A request that PMIx alone cannot answer becomes an [`Ask`] to the host.
 //!
-//! Where a job has ranks on several nodes, each node has a server, and hosts carry between them what leaves a node. They
-//! keep the order in which one server tells another one, or all of them the controller:
+//! If a job has ranks on several nodes, each of these nodes has a server, and the hosts carry the messages between
+//! them. Hosts must keep the order of the messages from one server to another, and from each server to the controller:
 //!
-//! | leaves | comes back | carried by |
+//! | output | answer | carried by |
 //! |---|---|---|
-//! | [`Output::Gather`], [`Output::Waits`], [`Output::Forgotten`], [`Output::Absent`], [`Output::Withdrawn`], [`Output::MembersGone`], [`Output::Declined`] | [`Input::Gathered`], [`Input::Awaited`], [`Input::Watch`] | the controller's [`Gathers`] |
-//! | [`Output::DirectGet`], [`Output::NoLongerAsked`] | [`Input::DirectGot`] | the node that it names: [`Input::AskedFor`], answered by [`Output::Told`]; [`Input::NoLongerAsked`] |
-//! | [`Output::Event`] | – | the nodes that it names: [`Input::Event`] |
+//! | [`Output::Gather`], [`Output::Waits`] | [`Input::Gathered`] | the controller's [`Gathers`] |
+//! | [`Output::Absent`], [`Output::Withdrawn`], [`Output::Forgotten`] | none | the controller's [`Gathers`] |
+//! | [`Output::MembersGone`] | [`Input::Awaited`]; the servers of other nodes get [`Input::Watch`] | the controller's [`Gathers`] |
+//! | [`Output::Declined`], the answer to [`Input::Awaited`] | none | the controller's [`Gathers`] |
+//! | [`Output::DirectGet`] | [`Input::DirectGot`] | the node in it, by [`Input::AskedFor`] and [`Output::Told`] |
+//! | [`Output::NoLongerAsked`] | none | the node in it, by [`Input::NoLongerAsked`] |
+//! | [`Output::Event`] | none | the nodes in it, by [`Input::Event`] |
 //!
-//! All servers of a dvm must know of every job ([`Input::Register`]), whether it has ranks on their nodes or not:
-//! others may connect with it.
+//! Every server of a dvm must know every job ([`Input::Register`]), even one without ranks on its node: local processes
+//! may connect with it (PMIx_Connect).
 //!
 //! States of a connection:
 //!
-//! | state | handshake | request | finalize | nonsense | closed |
+//! | state | handshake | request | finalize | malformed input | connection closes |
 //! |---|---|---|---|---|---|
-//! | `Greeting` | `Connected`, or refused and closed | – | – | closed | forgotten |
-//! | `Connected` | – | answered | `Finalized` | closed, *lost* | *lost* |
-//! | `Finalized` | – | refused with INIT | answered | closed | forgotten |
+//! | `Greeting` | `Connected`, or refused and closed | – | – | closed | peer dropped |
+//! | `Connected` | – | answered | `Finalized` | closed, process *lost* | process *lost* |
+//! | `Finalized` | – | refused with INIT | refused with INIT | frame: closed; request: refused with INIT | peer dropped |
 //!
-//! *Lost* means that the process has broken contact without saying so, and has not come back within [`LOST_DELAY`]. It
-//! is not dead: it may connect again, and when it is dead its parent says so, [`Input::Ended`]. As long as it is lost or
-//! dead, no collective can have it, and those who wait for it in one are told.
+//! A process is *lost* if its connection closed without PMIx_Finalize and it has not reconnected within [`LOST_DELAY`].
+//! A lost process is not dead: it may still connect. Its parent reports its death, as [`Input::Ended`]. While a process
+//! is lost or dead, no collective can include it; what the other participants get is in `collective`.
 //!
-//! What waits, and who ends the wait:
+//! What can wait, and what ends the wait:
 //!
-//! | waits | ended by |
+//! | what waits | what ends the wait |
 //! |---|---|
-//! | a collective | its last member; the loss or death of a member; the end of a job in it; `pmix.timeout`. What that means over several nodes: `gather` |
-//! | a get | a commit of its target; the death of its target; the end of its job; `pmix.timeout`; [`MISSING_KEY_DELAY`] |
-//! | a get about a process on another node | the answer of that node, which lets it wait in the same way; the loss of the node; the end of the job; `pmix.timeout` |
-//! | an ask | the host |
-//! | a heartbeat | the next one; the end of the process |
+//! | collective | the call of its last member; the loss or death of a member; the end of a member's job; `pmix.timeout` |
+//! | collective over several nodes | the same events, as the tables in `gather` say |
+//! | get | a commit by its target; the death of its target; the end of its job; `pmix.timeout`; [`MISSING_KEY_DELAY`] |
+//! | get about a process on another node | that node's answer, for which the get waits there in the same way |
+//! | get about a process on another node | the loss of that node; the end of the job; `pmix.timeout` |
+//! | ask | the answer of the host |
+//! | heartbeat | the next heartbeat; the end of the process |
 //!
-//! All of them end with the connection of whoever waits; only a collective that other nodes were told of waits on for
-//! them, whose answer the host owes in any case.
+//! Every wait also ends when the connection of the waiting process closes. The exception is a collective whose share
+//! was sent to other nodes: it stays until the host answers, which the host always does.
 //!
-//! What a peer can make grow, and what happens when it is full:
+//! What a peer can make grow, and what happens at the bound:
 //!
-//! | what | bound | then |
+//! | what | bound | at the bound |
 //! |---|---|---|
 //! | a message | [`crate::frame::MAX_MESSAGE`] | the connection is closed |
-//! | requests of a connection that wait, with all that waits for them | [`MAX_WAITING`], [`MAX_WAITING_BYTES`] | the connection is closed |
-//! | data of a process | [`MAX_COMMITTED`] | OUT_OF_RESOURCE |
-//! | what a process hands in for groups | [`MAX_HANDED_IN`] | the oldest is forgotten |
+//! | unanswered requests of a connection, and their bytes | [`MAX_WAITING`], [`MAX_WAITING_BYTES`] | the connection is closed |
+//! | committed data of a process | [`MAX_COMMITTED`] | OUT_OF_RESOURCE |
+//! | infos that a process hands in for groups | [`MAX_HANDED_IN`] | the oldest is dropped |
 //! | groups | [`MAX_GROUPS`] | OUT_OF_RESOURCE |
 //! | sets of connected processes | [`MAX_CONNECTED_SETS`] | OUT_OF_RESOURCE |
-//! | codes that a connection has registered for | [`MAX_CODES`] | OUT_OF_RESOURCE |
-//! | processes to whose events a registration is limited | [`MAX_AFFECTED`] | it is not limited |
-//! | events kept for those who register later | [`MAX_CACHED_EVENTS`], [`MAX_CACHED_BYTES`] | the oldest is forgotten |
-//! | requests of a connection for output, and processes in one | [`MAX_SUBSCRIPTIONS`], [`MAX_SUBSCRIPTION_PROCS`] | OUT_OF_RESOURCE, BAD_PARAM |
-//! | collectives that wait for other nodes, and what those are told for them | [`MAX_SENT`], [`MAX_SENT_BYTES`] | OUT_OF_RESOURCE |
-//! | data that a node brings to a fence | [`MAX_BROUGHT`], and what is left of [`MAX_SENT_BYTES`] | what is more is asked for when it is needed |
-//! | questions to other nodes, those about one process, and one of them | [`MAX_QUESTIONS`], [`MAX_QUESTIONS_ABOUT`], [`MAX_QUESTION`] | OUT_OF_RESOURCE |
-//! | published data, look-ups that wait | [`MAX_PUBLISHED`], [`MAX_PUBLISHED_BYTES`], [`MAX_LOOKUPS`] | OUT_OF_RESOURCE |
+//! | event codes that a connection has registered for | [`MAX_CODES`] | OUT_OF_RESOURCE |
+//! | affected processes that an event registration names | [`MAX_AFFECTED`] | it applies to all processes |
+//! | events cached for later registrations, and their bytes | [`MAX_CACHED_EVENTS`], [`MAX_CACHED_BYTES`] | the oldest is dropped |
+//! | subscriptions of a connection to output | [`MAX_SUBSCRIPTIONS`] | OUT_OF_RESOURCE |
+//! | processes in one subscription | [`MAX_SUBSCRIPTION_PROCS`] | BAD_PARAM |
+//! | collectives that wait for other nodes | [`MAX_SENT`] | OUT_OF_RESOURCE |
+//! | bytes of their ids and shares | [`MAX_SENT_BYTES`] | OUT_OF_RESOURCE |
+//! | data in the share of a fence | [`MAX_BROUGHT`], the rest of [`MAX_SENT_BYTES`] | further data is fetched by gets |
+//! | questions to other nodes | [`MAX_QUESTIONS`] | OUT_OF_RESOURCE |
+//! | questions about one process, and bytes of a question | [`MAX_QUESTIONS_ABOUT`], [`MAX_QUESTION`] | OUT_OF_RESOURCE |
+//! | published data, and its bytes | [`MAX_PUBLISHED`], [`MAX_PUBLISHED_BYTES`] | OUT_OF_RESOURCE |
+//! | look-ups that wait | [`MAX_LOOKUPS`] | OUT_OF_RESOURCE |
 //!
-//! What is on its way to a connection is the host's to bound: it closes those that do not read.
+//! The host bounds the output that is queued for a connection: it closes a connection whose peer does not read.
 
 mod collective;
 mod connected;
@@ -133,18 +143,18 @@ pub use self::{
 };
 use crate::value::{Nspace, Proc};
 
-/// How long a get for one key waits for another commit of a process that has committed without that key. OpenPMIx's
-/// number: programs ask for keys that may never come and count on an end.
+/// Time that a get for one key waits for another commit, if its target has committed without that key. OpenPMIx uses
+/// the same value: programs ask for keys that may never be put, and expect an answer.
 pub const MISSING_KEY_DELAY: Duration = Duration::from_secs(2);
-/// How long a process whose connection broke is waited for: it may have ended, and its end says more than its silence,
-/// or connect again.
+/// Time from the loss of a process's connection until the process is *lost*. Within it, the process may reconnect, or
+/// its end may be reported, which is more precise than a lost connection.
 pub const LOST_DELAY: Duration = Duration::from_secs(1);
-/// Requests of one connection that wait at once. One that has more is closed.
+/// Unanswered requests of one connection. A connection that exceeds it is closed.
 pub const MAX_WAITING: usize = 4096;
-/// Bytes of the requests of one connection that wait at once, beside a single one. One that has more is closed.
+/// Bytes of the unanswered requests of one connection, unless it has only one. A connection that exceeds it is closed.
 pub const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// Where an answer goes: to be used once.
+/// The connection and tag of a request that is to be answered, exactly once.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "every request is answered"]
 struct ReplyTo {
@@ -152,12 +162,12 @@ struct ReplyTo {
     tag: u32,
 }
 
-/// The state machine.
+/// The state machine of one node's PMIx server.
 #[derive(Debug)]
 pub struct Server {
     config: Config,
     jobs: BTreeMap<Nspace, Namespace>,
-    /// The names of jobs by their numbers.
+    /// Names of the jobs, by the numbers that this server gave them.
     names: BTreeMap<u32, Nspace>,
     next_job: u32,
     peers: BTreeMap<Conn, Peer>,
@@ -166,13 +176,13 @@ pub struct Server {
     collectives: Collectives,
     groups: Groups,
     connected_sets: ConnectedSets,
-    /// Members may have gone on other nodes.
+    /// True after [`Input::Watch`]: collectives that wait for members on this node are reported by [`Output::Waits`].
     is_watching: bool,
     events: Events,
     monitors: Monitors,
     subscriptions: Subscriptions,
     timers: Timers,
-    /// Processes whose connection broke, and until when they may come back.
+    /// Processes whose connection broke, and the time at which each is *lost*.
     silent: BTreeMap<Proc, Time>,
     asks: BTreeMap<Ticket, ReplyTo>,
     next_ticket: u64,
@@ -180,7 +190,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server without jobs.
+    /// Returns a server without jobs.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -206,7 +216,7 @@ impl Server {
         }
     }
 
-    /// Takes one event. Never blocks and never fails: failure is an output.
+    /// Handles one input. Never blocks and never fails: failures are reported as outputs.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
             Input::Register(job) => self.on_job(now, *job),
@@ -259,18 +269,18 @@ impl Server {
         }
     }
 
-    /// The next thing to do. Call until `None` after every [`Self::handle`].
+    /// Returns the next output. To be called after every [`Self::handle`] until it returns `None`.
     pub fn poll(&mut self) -> Option<Output> {
         self.out.pop_front()
     }
 
-    /// When [`Input::Tick`] is due.
+    /// Returns the time at which [`Input::Tick`] is due; `None` if no timer is set.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.timers.next()
     }
 
-    /// Whether nothing is left of connections and of what they had asked for. For tests.
+    /// Returns true if no connection, outstanding request or timer remains. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn is_quiet(&self) -> bool {
@@ -286,7 +296,7 @@ impl Server {
             && self.timers.is_empty()
     }
 
-    /// Whether a job is known here.
+    /// Returns true if the job is registered and not deregistered.
     #[must_use]
     pub fn knows(&self, nspace: &Nspace) -> bool {
         self.jobs.contains_key(nspace)
@@ -295,7 +305,7 @@ impl Server {
     fn on_job(&mut self, now: Time, job: Job) {
         let nspace = job.nspace.clone();
         let forward = job.forward.clone();
-        // A job that comes again is another one.
+        // A name that is registered again belongs to a new job.
         self.forget_job(now, &nspace);
         let number = self.next_job;
         self.next_job += 1;

@@ -1,21 +1,21 @@
-//! Processes that have connected: as long as they are, the others care for the end of each.
+//! Sets of connected processes (PMIx_Connect): while connected, each member gets an event about the end of another.
 
 use std::collections::BTreeSet;
 
 use super::{Server, member::Member};
 use crate::value::Proc;
 
-/// ConnectedSets of connected processes at once.
+/// Sets of connected processes that a server keeps.
 pub const MAX_CONNECTED_SETS: usize = 16_384;
 
-/// Members that have connected and not disconnected.
+/// Sets of members that have connected and not yet disconnected.
 #[derive(Debug, Default)]
 pub(super) struct ConnectedSets {
     all: Vec<Box<[Member]>>,
 }
 
 impl ConnectedSets {
-    /// Whether there is no room for one more.
+    /// Returns true if no further set can be added.
     pub(super) const fn is_full(&self) -> bool {
         self.all.len() >= MAX_CONNECTED_SETS
     }
@@ -27,7 +27,7 @@ impl ConnectedSets {
 }
 
 impl Server {
-    /// Whether there was room for one more.
+    /// Adds a set. Returns false if there is no room for it.
     pub(super) fn connect(&mut self, members: &[Member]) -> bool {
         let room = !self.connected_sets.is_full();
         if room {
@@ -43,7 +43,7 @@ impl Server {
         }
     }
 
-    /// Every member of a connected set that includes a process.
+    /// Returns the members of all connected sets that include a process.
     pub(super) fn connected_with(&self, proc: &Proc) -> Vec<Proc> {
         let Some(one) = self.member_of(proc) else {
             return Vec::new();

@@ -1,16 +1,17 @@
-//! How groups are made.
+//! Construction of groups.
 //!
-//! A group is made in one of these ways:
+//! A group is constructed in one of these ways:
 //!
-//! | how | who calls | known by | complete when |
+//! | method | callers | identified by | complete when |
 //! |---|---|---|---|
-//! | together | every member names all members | name and members | all have called |
-//! | with more | the same, and one of them names others besides, who call without naming anybody | name and members | all have called |
-//! | bootstrap | so many leaders, each naming itself and others; the others call without naming anybody | name | all leaders have called, and all whom they name |
-//! | by invitation | nobody: members and leader tell each other by events | – | the leader says so by an event |
+//! | together | every member, naming all members | name and members | all have called |
+//! | added members | the named members; the added ones, naming no members | name and named members | all have called |
+//! | bootstrap | N leaders, naming themselves and others; the others, naming no members | name | all of them have called |
+//! | by invitation | no process: the leader and the members exchange events | – | the leader's completion event arrives |
 //!
-//! Members on several nodes can make a group together or by invitation. Where not everybody names all, they must be on
-//! one node: others get NOT_SUPPORTED, for their servers could not know whom to wait for.
+//! The members of a group that is constructed together or by invitation may be on several nodes. With added members or
+//! by bootstrap all must be on one node. Otherwise the callers get NOT_SUPPORTED, because the servers of other nodes
+//! could not know which members to wait for.
 
 use std::{collections::BTreeSet, ffi::CStr};
 
@@ -32,12 +33,12 @@ use crate::{
     value::{Info, Nspace, Proc, Status, Text, Value},
 };
 
-/// What the caller of a construction says of it.
+/// One caller's view of the group under construction.
 struct Construction {
     kind: Kind,
     member: Member,
     named: Box<[Member]>,
-    /// Members who do not know of the others.
+    /// Members that the caller adds (GROUP_ADD_MEMBERS). They call without naming any members.
     added: Box<[Member]>,
 }
 
@@ -83,7 +84,7 @@ impl Server {
         })
     }
 
-    /// The collective that a caller belongs to, or a new one.
+    /// Finds the collective that a caller belongs to, or creates one.
     fn tracker_for(
         &mut self,
         from: &Proc,
@@ -105,7 +106,7 @@ impl Server {
                 Err(Status::LOST_CONNECTION)
             }
         };
-        // Other nodes could not know whom they wait for.
+        // The servers of other nodes could not know which members to wait for.
         let here = |(present, away): (BTreeSet<Member>, BTreeSet<u32>)| {
             if away.is_empty() {
                 Ok(present)
@@ -159,7 +160,8 @@ impl Server {
         Ok((number, member))
     }
 
-    /// The collective of a leader.
+    /// Finds or creates the collective of a leader, who has named `all` and waits for `missing`. `of` is the number of
+    /// leaders.
     fn with_leaders(
         &mut self,
         kind: &Kind,
@@ -168,7 +170,8 @@ impl Server {
         missing: BTreeSet<Member>,
         all: &[Member],
     ) -> Result<u64, Status> {
-        // Leaders name different members: what they have in common is that they name them apart.
+        // Leaders name different members, so the members cannot be part of the id: all bootstraps of a group share an
+        // empty list.
         let id: Id = (kind.clone(), Box::default());
         let waiting = self.collectives.find(&id, |tracker| {
             matches!(tracker.roll, Roll::Leaders { .. }) && !tracker.has(member)
@@ -196,7 +199,7 @@ impl Server {
         Ok(number)
     }
 
-    /// Those who have called without naming anybody, and are named now, are in.
+    /// Moves callers that named no members into this collective if it waits for them now, and completes it if possible.
     fn call_followers(&mut self, number: u64) {
         for follower in self.collectives.followers_of(number) {
             if let Some(follower) = self.collectives.remove(follower, &mut self.timers) {
@@ -206,7 +209,7 @@ impl Server {
         self.complete(number);
     }
 
-    /// Those who construct a group, with what they say of it that matters to the others.
+    /// Returns the processes that construct a group, each with those of its infos that matter to other members.
     pub(super) fn joined(&self, arrived: Vec<(Member, Vec<Info>)>) -> Vec<Joined> {
         let matters = |info: &Info| {
             [
@@ -228,7 +231,7 @@ impl Server {
         joined.collect()
     }
 
-    /// Everybody is in, on whatever node: the group exists.
+    /// Creates the group after all members on all nodes have called, and answers the members on this node.
     pub(super) fn constructed(
         &mut self,
         name: &Nspace,
@@ -288,7 +291,8 @@ impl Server {
         }
     }
 
-    /// The members in the order that they asked for, or sorted.
+    /// Returns the members in the order of GROUP_FINAL_ORDER, or sorted without it. BAD_PARAM if that order omits a
+    /// member.
     fn final_members(&self, tracker: &Tracker, joined: &[Joined]) -> Result<Vec<Proc>, Status> {
         let order = joined
             .iter()
@@ -301,7 +305,7 @@ impl Server {
             .collect();
         let all = self.everybody(&named);
         let members = if all.is_subset(&present) && order.is_none() {
-            // As they were named: one may stand for many, and those need not be named again.
+            // A wildcard stands for all ranks of its job: omit ranks of that job that were also named individually.
             let besides = |member: &&Member| {
                 let all = Member::all_of(member.job);
                 **member == all || !named.contains(&all)
@@ -316,7 +320,7 @@ impl Server {
         let mut left = members;
         let mut ordered = Vec::with_capacity(left.len());
         for wanted in order {
-            // All of a job means those of it who are members.
+            // A wildcard in the order stands for those ranks of the job that are members.
             ordered.extend(left.extract_if(.., |member| wanted.covers(member)));
         }
         if left.is_empty() {
@@ -326,8 +330,8 @@ impl Server {
         }
     }
 
-    /// What the members have handed in for each other can be had from now on, by whoever names the group's number. Gives
-    /// it, each under the name of who told it.
+    /// Stores the infos that members hand in for each other, so that gets which name the group's context id find them.
+    /// Returns these infos, each together with the name of the process that handed it in.
     fn tell_members(&mut self, joined: &[Joined], context: u64) -> Vec<Info> {
         let mut told = Vec::new();
         for Joined { proc, infos } in joined {
@@ -356,12 +360,12 @@ impl Server {
 }
 
 impl Joined {
-    /// Whether one of them says something.
+    /// Returns true if at least one of the callers has set the attribute.
     fn say(joined: &[Self], key: &CStr) -> bool {
         joined.iter().any(|joined| is_set(&joined.infos, key))
     }
 
-    /// Whether one of them wants the group to have a number.
+    /// Returns true if at least one of the callers asks for a context id.
     pub(super) fn want_context(joined: &[Self]) -> bool {
         Self::say(joined, keys::GROUP_ASSIGN_CONTEXT_ID)
     }

@@ -1,8 +1,9 @@
-//! Directives: what a request says about how it is to be carried out.
+//! Directives: the attributes of a request that say how to carry it out.
 //!
-//! One that nobody here understands is passed over, as the standard wants it, unless the caller says that it is required:
-//! then the request is refused with NOT_SUPPORTED, and nothing of it is done. This holds for every request, those of the
-//! host as well. What an event says beside its directives is for those who receive it.
+//! A directive that this server does not understand is ignored, as the Standard demands, unless the caller marked it as
+//! required. In that case the whole request fails with NOT_SUPPORTED before any part of it is carried out. This holds
+//! for every request, including those that the host carries out. The infos of an event are not checked: they are for
+//! the processes that receive it.
 
 use std::{ffi::CStr, iter};
 
@@ -12,7 +13,7 @@ use crate::{
     value::{Info, InfoFlags},
 };
 
-/// What a spawn may ask for.
+/// Directives of a spawn request, which `pmix.qry.spawn` reports as supported.
 pub(super) const OF_SPAWN: [&CStr; 12] = [
     keys::WORKING_DIR,
     keys::HOST,
@@ -28,10 +29,11 @@ pub(super) const OF_SPAWN: [&CStr; 12] = [
     keys::FWD_STDERR,
 ];
 
-/// How a job may be held.
+/// Directives that hold a spawned job for a debugger, which `pmix.qry.debug` reports as supported.
 pub(super) const OF_HOLD: [&CStr; 3] = [keys::STOP_ON_EXEC, keys::STOP_IN_INIT, keys::STOP_IN_APP];
 
-/// What a spawn understands besides. All programs are treated alike, whatever library they have.
+/// Directives of a spawn request that are understood and not reported. PERSONALITY has no effect: all programs are
+/// started alike, whatever library they use.
 const OF_SPAWN_BESIDES: [&CStr; 7] = [
     keys::SET_ENVAR,
     keys::ADD_ENVAR,
@@ -42,7 +44,8 @@ const OF_SPAWN_BESIDES: [&CStr; 7] = [
     keys::PERSONALITY,
 ];
 
-/// Data that belongs to a process or a job is had by everybody from this server, whether a get asks for it so or not.
+/// Directives of a get. Those that select a class of facts have no effect: the server finds data of a process and data
+/// of its job either way.
 const OF_GET: [&CStr; 10] = [
     keys::IMMEDIATE,
     keys::TIMEOUT,
@@ -91,7 +94,7 @@ const OF_CONTROL: [&CStr; 8] = [
     keys::REGISTER_CLEANUP_DIR,
 ];
 
-/// Whether a request requires what nobody here understands.
+/// Returns true if a request has a required directive that this server does not understand.
 pub(super) fn is_too_much(request: &Request) -> bool {
     let among = |infos: &[Info], understood: &[&CStr]| {
         let mut infos = infos.iter().filter(|info| is_required(info));
@@ -113,7 +116,7 @@ pub(super) fn is_too_much(request: &Request) -> bool {
             };
             infos.iter().any(is_unmet)
         }
-        // Data and directives are mixed: what is not the standard's is data.
+        // One list holds both data and directives: a key without the prefix `pmix.` is data.
         Request::Publish { infos, .. } => {
             let understood = [
                 keys::RANGE,
@@ -175,7 +178,7 @@ pub(super) fn is_too_much(request: &Request) -> bool {
         | Request::GroupLeave { infos, .. } => among(infos, &[]),
         Request::IofPush { infos, .. } => among(infos, &[keys::IOF_COMPLETE]),
         Request::GroupConstruct { infos, .. } => among(infos, &OF_CONSTRUCT),
-        // They have none, or are not supported at all; and what an event says is for its receivers.
+        // These requests have no directives, are not supported, or are events, whose infos are for the receivers.
         Request::JobInfo
         | Request::Abort { .. }
         | Request::Commit { .. }
@@ -193,7 +196,7 @@ pub(super) fn is_too_much(request: &Request) -> bool {
     }
 }
 
-/// Whether the caller insists, and its library has not done it already.
+/// Returns true if the caller marked the directive as required, and its library has not processed it already.
 const fn is_required(info: &Info) -> bool {
     info.flags.has(InfoFlags::REQUIRED) && !info.flags.has(InfoFlags::REQUIRED_PROCESSED)
 }

@@ -1,16 +1,17 @@
-//! What a process finds in its environment (docs/formats/pmix.md, section 2).
+//! The environment variables of a PMIx client (docs/formats/pmix.md, section 2).
 
 use std::ffi::OsString;
 
 use crate::value::Proc;
 
-/// The version that we say we are: libraries ask no more of it than that it is at least 4.1.
+/// The library version that the server claims. Client libraries only require it to be at least 4.1.
 const VERSION: &str = "5.0.11";
 
-/// The variables by which a process finds its server, which listens on a port of this node's loopback.
+/// Returns the variables by which a client finds its server, which listens on `port` of the node's loopback interface.
 ///
-/// The data store is always `hash`: the others are memory that a process shares with a server of the same library. All
-/// names of the address are given, and a library takes the newest that it knows, by which it also chooses how it writes.
+/// The data store is always `hash`: the other stores share memory between a client and a server of the same library.
+/// The address is given under the variable names of all versions. A library picks the newest name that it knows, and
+/// derives from it the format in which it writes.
 #[must_use]
 pub fn environment(
     server: &Proc,

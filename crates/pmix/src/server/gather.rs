@@ -1,16 +1,21 @@
-//! Collectives that have members on several nodes: what this node brings, and what the others have brought.
+//! Collectives with members on several nodes, as one of their servers sees them.
 //!
-//! When all members on this node have called, their server sends a [`Share`]. The host answers it with the shares of all
-//! nodes ([`Input::Gathered`]), and each server draws the same conclusion from them. How shares meet, and how a gather
-//! ends before all are there, is in [`super::gathers`].
+//! When all members on a node have called, its server sends a [`Share`]. The host answers with the shares of all nodes
+//! ([`Input::Gathered`]), and every server derives the same result from them. How shares are combined, and how a gather
+//! can end without some of them, is in [`super::gathers`].
 //!
-//! | happens here | before the share was sent | afterwards |
+//! If a collective *fails*, its callers on this node get the status. The host gets [`Output::Absent`], or
+//! [`Output::Withdrawn`] if a share or [`Output::Waits`] was sent before.
+//!
+//! | event on this node | before the share was sent | after the share was sent |
 //! |---|---|---|
-//! | a member that is needed is lost, or a job ends | those who wait are told, [`Output::Absent`] | by the table in [`super::collective`]: nothing, or those who wait are told and [`Output::Withdrawn`] |
-//! | `pmix.timeout` | those who wait are told, [`Output::Absent`] | those who wait are told, [`Output::Withdrawn`] |
-//! | all connections that wait break | it is forgotten, [`Output::MembersGone`] or [`Output::Forgotten`] | nothing |
-//! | members have gone on another node ([`Input::Watch`]) | [`Output::Waits`]; when they are needed, [`Input::Gathered`] says so | – |
-//! | a member has gone, and nobody has called | [`Output::MembersGone`]; then, to [`Input::Awaited`], [`Output::Declined`] | – |
+//! | a member is lost | by the table in [`super::collective`] | by the table in [`super::collective`] |
+//! | the job of a member ends | the collective fails | the collective fails |
+//! | `pmix.timeout` expires | the collective fails | the collective fails |
+//! | all waiting connections close | dropped: [`Output::MembersGone`]; or [`Output::Forgotten`] after [`Output::Waits`] | no effect |
+//! | [`Input::Watch`] | [`Output::Waits`]; if members elsewhere will not call, [`Input::Gathered`] with an error | no effect |
+//! | [`Input::Awaited`] | [`Output::Declined`] if no member on this node has called and none will | no effect |
+//! | a member has gone | [`Output::MembersGone`], so that the controller asks by [`Input::Awaited`] | [`Output::MembersGone`] |
 //!
 //! [`Input::Gathered`]: super::Input::Gathered
 //! [`Input::Awaited`]: super::Input::Awaited
@@ -34,13 +39,13 @@ use crate::{
     value::{PmixRank, Proc, Status},
 };
 
-/// Bytes of data that a server brings to one fence. What is more is left for those who want it to ask for.
+/// Bytes of committed data that a server puts into its share of one fence. Other nodes fetch further data by gets.
 pub const MAX_BROUGHT: usize = 32 << 20;
-/// What a contribution has beside its data and the name of its job, at most.
+/// Upper bound on the bytes of an encoded [`Contribution`] without its data and the name of its job.
 const CONTRIBUTION_HEAD: usize = 32;
 
 impl Server {
-    /// What other nodes know a collective by, when it has members there.
+    /// Returns the part of a collective that concerns other nodes; `None` if it has no members there.
     pub(super) fn away(
         &self,
         id: &Id,
@@ -49,7 +54,8 @@ impl Server {
         need: Need,
     ) -> Option<Away> {
         let (kind, members) = id;
-        // Members may have left a group meanwhile, which not all nodes need have heard.
+        // Members may have left the group since, and some nodes may not know that yet. Use the original members, so
+        // that all nodes form the same id.
         let founders = match kind {
             Kind::Destruct(group) => self.groups.founders(group, from),
             _ => None,
@@ -72,7 +78,7 @@ impl Server {
         })
     }
 
-    /// All members on this node have called: the other nodes are told.
+    /// Sends this node's share, because all members on this node have called.
     pub(super) fn send_share(&mut self, number: u64) {
         let name = self.collectives.name_length(number);
         let room = self.collectives.room();
@@ -97,7 +103,7 @@ impl Server {
         });
     }
 
-    /// What this node brings, of data no more than there is room for.
+    /// Returns this node's share of a collective, with at most `room` bytes of data; `None` if the collective is gone.
     fn share(&mut self, number: u64, room: usize) -> Option<Share> {
         let tracker = self.collectives.get_mut(number)?;
         let share = match tracker.kind() {
@@ -129,10 +135,10 @@ impl Server {
         Some(share)
     }
 
-    /// What members have committed for other nodes, as far as there is room.
+    /// Returns what members have committed for other nodes, leaving out data that does not fit into `room` bytes.
     fn contributions(&self, members: &[Member], room: usize) -> Vec<Contribution> {
         let mut contributions = Vec::new();
-        // The first byte says what it is.
+        // One byte is the tag of the share.
         let mut room = room.saturating_sub(1).min(MAX_BROUGHT);
         for member in members {
             let Some(proc) = self.proc_of(*member) else {
@@ -162,7 +168,7 @@ impl Server {
         contributions
     }
 
-    /// A collective ends that other nodes may wait in.
+    /// Reports that a collective has failed on this node, if it has members on other nodes.
     pub(super) fn tell_other_nodes(&mut self, number: u64, tracker: &Tracker, status: Status) {
         let Some(Away { id, stage, .. }) = &tracker.away else {
             return;
@@ -178,13 +184,13 @@ impl Server {
         });
     }
 
-    /// Members of some jobs have gone on other nodes: from now on those are told what waits here.
+    /// Reports, from now on, every collective that waits for members on this node.
     pub(super) fn on_watch(&mut self) {
         self.is_watching = true;
         self.say_what_waits();
     }
 
-    /// Tells the other nodes what waits here for members of this one.
+    /// Reports the collectives that wait for members on this node and were not reported before.
     pub(super) fn say_what_waits(&mut self) {
         if !self.is_watching {
             return;
@@ -198,7 +204,7 @@ impl Server {
         }
     }
 
-    /// Collectives were forgotten for which nobody here waits any more.
+    /// Reports collectives that were dropped because all of their callers have disconnected.
     pub(super) fn say_forgotten(&mut self, forgotten: Vec<(u64, Away)>) {
         for (number, away) in forgotten {
             match away.stage {
@@ -211,29 +217,29 @@ impl Server {
         }
     }
 
-    /// Members here have gone, for whom other nodes may wait.
+    /// Reports that members on this node have gone, if other nodes may wait for them.
     pub(super) fn say_members_gone(&mut self) {
-        // Once is enough where nothing has been said since.
+        // Not twice in a row.
         let is_said = self.out.back() == Some(&Output::MembersGone);
         if self.has_neighbors() && !is_said && !planted::is(Bug::GoneNotTold) {
             self.out.push_back(Output::MembersGone);
         }
     }
 
-    /// Whether a job that is known here has ranks on other nodes.
+    /// Returns true if some registered job has ranks on other nodes.
     pub(super) fn has_neighbors(&self) -> bool {
         self.jobs.values().any(|job| !job.away().is_empty())
     }
 
-    /// All nodes have sent their shares, or never will.
+    /// Completes a collective with the shares of all nodes, or fails it.
     pub(super) fn on_gathered(
         &mut self,
         now: Time,
         GatherTicket(number): GatherTicket,
         result: Result<&[(u32, Bytes)], Status>,
     ) {
-        // One whose time was over, or whose job has ended, meanwhile is not known any more. Before the share is sent, it
-        // can only fail.
+        // The collective may have timed out or ended with its job. Before this node has sent its share, only an error
+        // is valid.
         if result.is_ok() && !self.collectives.is_sent(number) {
             return;
         }
@@ -266,7 +272,7 @@ impl Server {
                     else {
                         return self.all(tracker, Status::UNPACK_FAILURE);
                     };
-                    // That of the lowest node, everywhere.
+                    // Every node uses the context id of the lowest node.
                     proposed.get_or_insert(context);
                     members.extend(more);
                 }
@@ -320,7 +326,8 @@ impl Server {
         self.retry_gets_about(now, &told_of);
     }
 
-    /// Keeps what a node has told of a process there. UNPACK_FAILURE when it is none of that node, or no data.
+    /// Stores the committed data of a process on another node. Returns UNPACK_FAILURE if the process is not on that
+    /// node or the data is malformed.
     pub(super) fn store_from(&mut self, node: u32, proc: &Proc, data: &[u8]) -> Result<(), Status> {
         let job = self.jobs.get_mut(&proc.nspace);
         let job = job.ok_or(Status::NOT_FOUND)?;
@@ -331,9 +338,9 @@ impl Server {
         stored.map_err(|_| Status::UNPACK_FAILURE)
     }
 
-    /// Other nodes wait for members here. They need not be told of those that may still call.
+    /// Answers the question whether members on this node will still call. Sends nothing if they may.
     pub(super) fn on_awaited(&mut self, id: GatherId, number: GatherNumber) {
-        // Whoever has called there speaks for itself, and the others are waited for.
+        // A member here has called, so this server reports the outcome later, by its share or as a failure.
         if self.collectives.is_collecting(&id) {
             return;
         }
@@ -347,13 +354,13 @@ impl Server {
         }
     }
 
-    /// Whether the members here may still come to a collective, and what that means for the others if not.
+    /// Returns whether the members on this node may still call; if not, also the share or status for the other nodes.
     fn coming(&mut self, kind: &Kind, need: Need, procs: &[Proc]) -> Coming {
         let mut gone = false;
         let mut left = false;
         for proc in procs {
             let Some(job) = self.jobs.get(&proc.nspace) else {
-                // It has ended here.
+                // The job has ended on this node.
                 gone = true;
                 continue;
             };
@@ -392,9 +399,9 @@ impl Server {
     }
 }
 
-/// Whether members may still call.
+/// The answer to the question whether the members on this node may still call.
 enum Coming {
     Maybe,
-    /// The others go on without them, or cannot.
+    /// No member will call. Other nodes continue with this share, or fail with this status.
     Never(Result<Share, Status>),
 }

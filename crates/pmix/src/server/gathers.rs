@@ -1,26 +1,36 @@
-//! The collectives that have members on several nodes, as the controller sees them.
+//! Collectives with members on several nodes, as the controller sees them.
 //!
-//! A node sends a *share* when all members on it have called, and each node is answered with the shares of all. What a
-//! share means is the matter of the servers.
+//! A node sends a *share* when all members on it have called. When the share of every node has arrived, each node gets
+//! all of them. The controller does not look into a share.
 //!
-//! States of a gather:
+//! Nodes *wait* in a gather if they have reported a waiting member or sent a share. The events of a gather:
 //!
-//! | state | waits | share | absent, declined | withdrawn | forgotten | node lost |
-//! |---|---|---|---|---|---|---|
-//! | not known | it waits | it waits | nothing | nothing | nothing | nothing |
-//! | some nodes wait | it waits | all are there: every node gets them; else it waits | those who wait get the status | the others who wait get the status | the others wait on | by the table in [`super::collective`]: those who wait get LOST_CONNECTION, unless its share is there and that is enough |
+//! | event | no such gather | some nodes wait in it |
+//! |---|---|---|
+//! | waits | created | this node waits too |
+//! | share | created, with the share | share kept; the last one completes the gather, and every node gets all shares |
+//! | declined with a share | no effect | the same as a share, but this node gets no answer |
+//! | absent, declined with a status | no effect | ends: waiting nodes get the status |
+//! | withdrawn | no effect | ends: the other waiting nodes get the status |
+//! | forgotten | no effect | this node does not wait any more; the other nodes wait on |
+//! | node lost, share missing or not enough | no effect | ends: waiting nodes get LOST_CONNECTION |
+//! | node lost, share present and enough | no effect | the other nodes wait on |
 //!
-//! After each of these ends a gather is not known any more, nor when nobody waits any more. Its owners are the servers
-//! that wait: they withdraw when their time is over or their job ends. So there are never more gathers than servers have
-//! collectives under way, which they bound.
+//! Whether the share of a lost node is enough depends on the collective, by the table in [`super::collective`]. A
+//! gather that begins after a node was lost and needs it ends immediately.
 //!
-//! A node that has a share in a gather already is in the next one of the same name. Links keep the order, so the shares
-//! of a name need no numbers to be matched.
+//! A gather is removed when it completes or ends, or when no node waits in it any more. The servers that wait in it own
+//! it: they withdraw if their time-out expires or their job ends. So there are at most as many gathers as the servers
+//! have active collectives, which the servers bound.
 //!
-//! It may be that on some node nobody is left to call. Its server does not know that others wait, so it says when members
-//! have gone ([`Gathers::members_gone`]). From then on it is asked about the gathers that wait for it: of each name about
-//! the oldest, and about the next one when that is over. And the others say from then on for what they wait, also before
-//! they have a share ([`Gathers::waits`]): as long as nobody has gone, that is not worth a message.
+//! A further share from the same node under the same id belongs to the next gather with that id. Links preserve the
+//! order of messages, so these shares need no sequence numbers.
+//!
+//! A node may have no member left that will call, and its server cannot know that other nodes wait. A server therefore
+//! reports when members have gone ([`Gathers::members_gone`]). From then on, the controller asks it about gathers that
+//! lack its share: for each id about the oldest gather, and when that has ended about the next. The other servers
+//! report from then on what they wait for, even before they have a share ([`Gathers::waits`]). Before the first member
+//! has gone, these reports would be wasted messages.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -35,16 +45,16 @@ use crate::{
     value::Status,
 };
 
-/// The gathers of a dvm: one value, beside the controller. Nodes have the numbers of [`super::NodeFacts::id`].
+/// The gathers of a dvm: one instance, in the controller. Nodes are identified by [`super::NodeFacts::id`].
 #[derive(Debug, Default)]
 pub struct Gathers {
-    /// Those of a name in the order in which they began.
+    /// Gathers by collective id, each queue in the order in which its gathers began.
     open: BTreeMap<GatherId, VecDeque<Gather>>,
     next: u64,
-    /// Nodes that have said that members have gone.
+    /// Nodes that have reported that members have gone.
     thinned: BTreeSet<u32>,
     lost: BTreeSet<u32>,
-    /// What servers are to be told.
+    /// Notices not yet returned to the host.
     notices: Vec<Notice>,
 }
 
@@ -52,24 +62,24 @@ pub struct Gathers {
 struct Gather {
     number: GatherNumber,
     nodes: BTreeSet<u32>,
-    /// Nodes that wait for members of their own.
+    /// Nodes that have reported that they wait for members of their own, with the tickets for their answers.
     waiting: BTreeMap<u32, GatherTicket>,
-    /// Without a ticket where nobody is to be answered.
+    /// Shares by node. The ticket is `None` if the node declined and expects no answer.
     shares: BTreeMap<u32, (Option<GatherTicket>, Bytes)>,
 }
 
-/// What a server is to be told.
+/// A message from the controller to the server of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// [`super::Input::Gathered`].
+    /// Becomes [`super::Input::Gathered`].
     Gathered {
         node: u32,
         ticket: GatherTicket,
         result: Result<Arc<[(u32, Bytes)]>, Status>,
     },
-    /// [`super::Input::Watch`], for every node but this.
+    /// Becomes [`super::Input::Watch`] on every node except this one.
     Watch { but: u32 },
-    /// [`super::Input::Awaited`].
+    /// Becomes [`super::Input::Awaited`].
     Awaited {
         node: u32,
         id: GatherId,
@@ -82,20 +92,20 @@ impl Gather {
         self.nodes.contains(&node) && !self.shares.contains_key(&node)
     }
 
-    /// Whether it can never be complete without these nodes.
+    /// Returns true if the gather cannot complete because of lost nodes.
     fn is_broken(&self, id: &GatherId, lost: &BTreeSet<u32>) -> bool {
         let mut without = self.nodes.intersection(lost);
         without.any(|node| id.needs_callers() || self.lacks(*node))
     }
 
-    /// Whether it waits for a node that does not wait in it.
+    /// Returns true if it lacks the share of a node that does not wait in it either.
     fn is_free(&self, node: u32) -> bool {
         self.lacks(node) && !self.waiting.contains_key(&node)
     }
 }
 
 impl Gathers {
-    /// All members on a node have called: [`super::Output::Gather`].
+    /// Adds the share of a node all of whose members have called: [`super::Output::Gather`].
     pub fn share(
         &mut self,
         node: u32,
@@ -115,7 +125,7 @@ impl Gathers {
         std::mem::take(&mut self.notices)
     }
 
-    /// A node waits for members of its own: [`super::Output::Waits`].
+    /// Records that a node waits for members of its own: [`super::Output::Waits`].
     pub fn waits(
         &mut self,
         node: u32,
@@ -132,7 +142,7 @@ impl Gathers {
         std::mem::take(&mut self.notices)
     }
 
-    /// Nobody waits on a node any more, whatever becomes of it: [`super::Output::Forgotten`].
+    /// Records that no process on a node waits in a gather any more: [`super::Output::Forgotten`].
     pub fn forgotten(&mut self, node: u32, ticket: GatherTicket, id: &GatherId) -> Vec<Notice> {
         let own = |gather: &Gather| gather.waiting.get(&node) == Some(&ticket);
         if let Some(at) = self.position(id, own)
@@ -142,13 +152,13 @@ impl Gathers {
             if gather.waiting.is_empty() && gather.shares.is_empty() {
                 self.take(id, at);
             }
-            // Now it is not sure any more that somebody there will call.
+            // The remaining members on that node may never call.
             self.ask(id, node);
         }
         std::mem::take(&mut self.notices)
     }
 
-    /// Members on a node do not come to the oldest gather of a name that waits for it: [`super::Output::Absent`].
+    /// Ends the oldest gather of an id in which a node neither waits nor has a share: [`super::Output::Absent`].
     pub fn absent(&mut self, node: u32, id: &GatherId, status: Status) -> Vec<Notice> {
         if let Some(at) = self.position(id, |gather| gather.is_free(node)) {
             self.end(id, at, None, status);
@@ -156,7 +166,7 @@ impl Gathers {
         std::mem::take(&mut self.notices)
     }
 
-    /// The answer to [`Notice::Awaited`]: [`super::Output::Declined`].
+    /// Handles the answer to [`Notice::Awaited`]: [`super::Output::Declined`].
     pub fn declined(
         &mut self,
         node: u32,
@@ -174,7 +184,7 @@ impl Gathers {
         std::mem::take(&mut self.notices)
     }
 
-    /// A node takes its share back: [`super::Output::Withdrawn`].
+    /// Ends a gather in which a node has a share or waits: [`super::Output::Withdrawn`].
     pub fn withdrawn(
         &mut self,
         node: u32,
@@ -193,7 +203,8 @@ impl Gathers {
         std::mem::take(&mut self.notices)
     }
 
-    /// Members on a node have gone: [`super::Output::MembersGone`].
+    /// Records that members on a node have gone, and asks it about the gathers it may hold up:
+    /// [`super::Output::MembersGone`].
     pub fn members_gone(&mut self, node: u32) -> Vec<Notice> {
         if self.thinned.insert(node) {
             self.notices.push(Notice::Watch { but: node });
@@ -205,7 +216,7 @@ impl Gathers {
         std::mem::take(&mut self.notices)
     }
 
-    /// A node is lost, and everybody on it.
+    /// Records that a node is lost with all of its processes.
     pub fn node_lost(&mut self, node: u32) -> Vec<Notice> {
         self.lost.insert(node);
         self.notices.push(Notice::Watch { but: node });
@@ -223,7 +234,7 @@ impl Gathers {
         std::mem::take(&mut self.notices)
     }
 
-    /// Whether nobody waits. For tests.
+    /// Returns true if there are no gathers. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -234,12 +245,12 @@ impl Gathers {
         self.open.get(id)?.iter().position(test)
     }
 
-    /// The oldest gather of a name that waits for a node.
+    /// Returns the index of the oldest gather of an id that lacks the share of a node.
     fn oldest(&self, id: &GatherId, node: u32) -> Option<usize> {
         self.position(id, |gather| gather.lacks(node))
     }
 
-    /// The oldest gather of a name for what a node begins, or a new one.
+    /// Returns the index of the oldest gather of an id in which a node takes no part yet, or of a new one.
     fn free(&mut self, id: &GatherId, node: u32, nodes: &[u32]) -> usize {
         let free = self.position(id, |gather| gather.is_free(node));
         free.unwrap_or_else(|| {
@@ -256,7 +267,8 @@ impl Gathers {
         })
     }
 
-    /// A node waits in a gather: those are asked who may not come.
+    /// Asks, after a node has joined a gather, the nodes whose members may not call. Ends the gather if a lost node
+    /// prevents it.
     fn begun(&mut self, id: &GatherId, at: usize, is_first: bool) {
         let Some(gather) = self.open.get(id).and_then(|queue| queue.get(at)) else {
             return;
@@ -292,11 +304,11 @@ impl Gathers {
         } else {
             self.begun(id, at, is_first);
         }
-        // The next one may wait for this node as well.
+        // The next gather of this id may lack this node's share as well.
         self.ask(id, node);
     }
 
-    /// Everybody has come.
+    /// Removes a gather with all shares, and answers its nodes.
     fn complete(&mut self, id: &GatherId, at: usize) {
         let Some(gather) = self.take(id, at) else {
             return;
@@ -315,7 +327,7 @@ impl Gathers {
         }
     }
 
-    /// Somebody does not come: those who wait are told, except for a node that knows.
+    /// Removes a gather that cannot complete, and sends the status to its nodes, except to node `knows`.
     fn end(&mut self, id: &GatherId, at: usize, knows: Option<u32>, status: Status) {
         let Some(gather) = self.take(id, at) else {
             return;
@@ -361,13 +373,13 @@ impl Gathers {
         gather
     }
 
-    /// Asks a node whose members have gone about the oldest gather of a name that waits for it.
+    /// Asks a node whose members have gone about the oldest gather of an id that lacks its share.
     fn ask(&mut self, id: &GatherId, node: u32) {
         if !self.thinned.contains(&node) || self.lost.contains(&node) {
             return;
         }
         let queue = self.open.get(id);
-        // Where it waits itself, those on it have called who could.
+        // If the node waits itself, a member on it has called, and its server reports the outcome.
         if let Some(gather) = queue.and_then(|queue| queue.iter().find(|one| one.lacks(node)))
             && !gather.waiting.contains_key(&node)
         {

@@ -1,12 +1,13 @@
-//! Messages for the user that Open MPI 4 has composed and gives to its launcher to show.
+//! Messages for the user that Open MPI 4 composes and passes to its launcher for display.
 //!
-//! They are packed by its own rules, not by those of PMIx: the name of a file, a topic in it, whether the text is there, the
-//! text. Before each stands the number of values, which is one, and before the bytes of a string their number with the zero
-//! at the end; numbers have four bytes, the highest first.
+//! Open MPI packs them in a format of its own, and not in that of PMIx. A message has four fields: a file name, a topic
+//! in that file, a one-byte flag that is zero if there is no text, and the text. Each field follows a count of values,
+//! which is always 1. A string is its length, which includes the terminating zero byte, and then its bytes. Counts and
+//! lengths are four-byte integers in network byte order.
 
 use bytes::Bytes;
 
-/// The text of a message; `None` when it has none, or is not packed so.
+/// Returns the text of a message; `None` if the message has no text or another format.
 pub(super) fn text(message: &Bytes) -> Option<Bytes> {
     let mut rest = message.clone();
     let _file = string(&mut rest)?;
@@ -25,7 +26,7 @@ fn string(rest: &mut Bytes) -> Option<Bytes> {
     Some(bytes.slice(..length.checked_sub(1)?))
 }
 
-/// The number of values.
+/// Consumes a count of values; `None` unless it is 1.
 fn one(rest: &mut Bytes) -> Option<()> {
     (number(rest)? == 1).then_some(())
 }
@@ -43,7 +44,7 @@ fn take(rest: &mut Bytes, count: usize) -> Option<Bytes> {
 mod tests {
     use super::*;
 
-    /// As Debian's Open MPI 4.1.4 packs it.
+    /// A message in the packing of Debian's Open MPI 4.1.4.
     const MESSAGE: &[u8] =
         b"\0\0\0\x01\0\0\0\x06a.txt\0\0\0\0\x01\0\0\0\x03it\0\0\0\0\x01\x01\0\0\0\x01\0\0\0\x07Sorry.\0";
 

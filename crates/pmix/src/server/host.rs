@@ -1,4 +1,4 @@
-//! What a server and its host say to each other.
+//! The interface between a server and its host.
 
 use std::collections::BTreeSet;
 
@@ -12,50 +12,51 @@ use crate::{
     value::{Info, IofChannels, Nspace, Proc, Range, Status},
 };
 
-/// A connection, by a number that the host never gives twice.
+/// Identifies a connection. The host never reuses an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Conn(pub u64);
 
-/// Who owns the other end of a connection, as the kernel says.
+/// The user at the other end of a connection, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerOwner {
     Uid(u32),
-    /// The kernel does not say: nobody is let in.
+    /// The kernel does not report the owner: the connection is refused.
     Unknown,
 }
 
-/// What a server is told about itself.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Its own name. Neither `.` nor `;` may be in it, see [`crate::handshake`].
+    /// The server's own name. It must not contain `.` or `;`, see [`crate::handshake`].
     pub identity: Proc,
-    /// The user whose jobs these are.
+    /// The user who owns the jobs: connections of other users are refused.
     pub uid: u32,
     pub gid: u32,
-    /// The first number for groups, and the step to the next one: different servers of a dvm give different ones.
+    /// The first context id that this server gives to a group, and the step to the next. The ids of the servers of a
+    /// dvm must not overlap.
     pub context: (u64, u64),
 }
 
-/// What happened.
+/// An event that the host reports to the server.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// A job that has processes here. Before any of them starts.
+    /// A job of the dvm, whether or not it has ranks on this node. Sent before any of its processes starts.
     Register(Box<Job>),
-    /// A job is over: nobody asks for it any more.
+    /// A job has ended, and no process needs information about it any more.
     Deregister(Nspace),
-    /// The pid of a process of a job, for the tables that tools ask for.
+    /// A process has started with this pid, which tools can query in the process table.
     Started {
         proc: Proc,
         pid: u32,
     },
-    /// A process has ended, and how.
+    /// A process has ended with this status.
     Ended {
         proc: Proc,
         status: ExitStatus,
     },
-    /// The host ends a job: how its processes end is no news any more, and nobody is told.
+    /// The host is ending a job: the server sends no events about ends of its processes any more.
     Ending(Nspace),
-    /// Output of a process, for those who want it ([`Output::Wanted`]). No bytes are the end of the stream.
+    /// Output of a process, for the processes that subscribed to it ([`Output::Wanted`]). Empty `bytes` mean EOF.
     Output {
         proc: Proc,
         channels: IofChannels,
@@ -69,55 +70,59 @@ pub enum Input<'a> {
         conn: Conn,
         bytes: &'a [u8],
     },
-    /// A connection has ended, or was closed by the host.
+    /// A connection was closed, by its peer or by the host.
     Closed {
         conn: Conn,
     },
-    /// Answers an [`Ask`].
+    /// The answer to an [`Ask`] or an [`Output::Stdin`].
     Answer {
         ticket: Ticket,
         answer: Answer,
     },
-    /// An event of the host or of another node.
+    /// A PMIx event raised by the host or on another node.
     Event(Box<Event>),
-    /// Answers [`Output::Gather`], once: the shares of all nodes, in their order.
+    /// The only answer to [`Output::Gather`]: the shares of all nodes, sorted by node; or an error. After
+    /// [`Output::Waits`] alone it can only be an error.
     Gathered {
         ticket: GatherTicket,
         result: Result<&'a [(u32, Bytes)], Status>,
     },
-    /// Members of some jobs have gone on other nodes.
+    /// Some members on other nodes may never call. From now on, the server must report its incomplete collectives by
+    /// [`Output::Waits`].
     Watch,
-    /// Other nodes wait for members here, whom nobody may have told.
+    /// Other nodes wait for members on this node, which may never call. The server sends [`Output::Declined`] if they
+    /// will not.
     Awaited {
         id: GatherId,
         number: GatherNumber,
     },
-    /// Another node asks about a process here. Answered by [`Output::Told`], once.
+    /// A question of another node about a process on this one. Answered once, by [`Output::Told`].
     AskedFor {
         node: u32,
         ticket: GetTicket,
         question: &'a [u8],
     },
-    /// Another node waits no longer for the answer to [`Input::AskedFor`], which may have been given already.
+    /// The other node does not need the answer to [`Input::AskedFor`] any more. The answer may have been sent already.
     NoLongerAsked {
         node: u32,
         ticket: GetTicket,
     },
-    /// Answers [`Output::DirectGet`], once.
+    /// The only answer to [`Output::DirectGet`].
     DirectGot {
         ticket: GetTicket,
         result: Result<&'a [u8], Status>,
     },
-    /// These processes of a job wait no longer, nor will those of them that have not come to where they were to stop.
+    /// Releases processes of a job that wait for a debugger. Those that have not yet reached their stop will run
+    /// through it.
     Release {
         nspace: Nspace,
         ranks: RankSet,
     },
-    /// The time that [`super::Server::deadline`] gave has come.
+    /// The time that [`super::Server::deadline`] returned has come.
     Tick,
 }
 
-/// An event on its way.
+/// A PMIx event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     pub status: Status,
@@ -126,142 +131,146 @@ pub struct Event {
     pub infos: Vec<Info>,
 }
 
-/// The nodes beside this one whose processes may want to hear of an event.
+/// Other nodes whose processes an event may concern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Elsewhere {
     Nowhere,
     Everywhere,
-    /// By the numbers in [`super::NodeFacts::id`].
+    /// Nodes by [`super::NodeFacts::id`].
     On(BTreeSet<u32>),
 }
 
-/// What the host is to do.
+/// An action that the host must carry out.
 #[derive(Debug, PartialEq)]
 pub enum Output {
     Send {
         conn: Conn,
         bytes: Bytes,
     },
-    /// After what was sent.
+    /// Close the connection after everything that was sent before has been written.
     Close {
         conn: Conn,
     },
-    /// A process has completed PMIx_Init, or finalized.
+    /// A process has completed PMIx_Init.
     Connected {
         proc: Proc,
     },
     Finalized {
         proc: Proc,
     },
-    /// A process says that it waits for its debugger, whether it was told to stop or not. It runs on when
+    /// A process reports that it waits for its debugger, even if its job info does not make it stop. It continues when
     /// [`Input::Release`] names it.
     Ready {
         proc: Proc,
     },
-    /// A process has broken contact.
+    /// A process has lost its connection, and has not reconnected within [`super::LOST_DELAY`].
     Lost {
         proc: Proc,
     },
-    /// To be answered by [`Input::Answer`], once.
+    /// A request for the host, to be answered once by [`Input::Answer`].
     Ask(Box<Ask>),
-    /// An event, which may concern the host itself, and which these nodes have not heard of.
+    /// A PMIx event raised on this node. It may concern the host itself. The host forwards it to the other nodes in
+    /// `elsewhere`, which have not received it.
     Event {
         event: Box<Event>,
         elsewhere: Elsewhere,
     },
-    /// All members of a collective on this node have called; it has members on all of these nodes, which are in order.
-    /// To be answered by [`Input::Gathered`], once.
+    /// All members of a collective on this node have called. `nodes` are all nodes with members, sorted. To be answered
+    /// once by [`Input::Gathered`].
     Gather {
         ticket: GatherTicket,
         id: GatherId,
         nodes: Vec<u32>,
         share: Bytes,
     },
-    /// Members here do not come to the oldest gather of this name that waits for this node.
+    /// Members on this node will not call: the oldest gather with this id that lacks this node fails.
     Absent {
         id: GatherId,
         status: Status,
     },
-    /// A collective over these nodes waits for members on this one. Said since [`Input::Watch`]. It is answered by
-    /// [`Input::Gathered`] when members elsewhere do not come; else the share follows, under the same ticket.
+    /// A collective over these nodes still waits for members on this one. Sent only after [`Input::Watch`]. The share
+    /// follows later as [`Output::Gather`] with the same ticket, unless the gather ends first. It can end by
+    /// [`Input::Gathered`] with an error, by [`Output::Forgotten`] or by [`Output::Withdrawn`].
     Waits {
         ticket: GatherTicket,
         id: GatherId,
         nodes: Vec<u32>,
     },
-    /// Nobody here waits any more for what [`Output::Waits`] has said.
+    /// No process on this node waits any more in the collective that [`Output::Waits`] reported.
     Forgotten {
         ticket: GatherTicket,
         id: GatherId,
     },
-    /// This node takes its share back, or what it has said to wait for: the gather is over for all. No answer is needed.
+    /// This node withdraws its share, or its [`Output::Waits`]: the gather fails on all nodes. Needs no answer.
     Withdrawn {
         ticket: GatherTicket,
         id: GatherId,
         status: Status,
     },
-    /// Members here have gone, for whom other nodes may wait. The host has this server asked, now and from now on, about
-    /// gathers that wait for it ([`super::Gathers::members_gone`]).
+    /// Members on this node have gone, and other nodes may wait for them. From now on, the host sends
+    /// [`Input::Awaited`] for gathers that wait for this node ([`super::Gathers::members_gone`]).
     MembersGone,
-    /// Answers [`Input::Awaited`]: nobody here will call. The others go on with this share, or cannot.
+    /// The answer to [`Input::Awaited`] if no member on this node will call. Other nodes continue with this share, or
+    /// fail with this status.
     Declined {
         id: GatherId,
         number: GatherNumber,
         result: Result<Bytes, Status>,
     },
-    /// Asks the server of another node about a process there. To be answered by [`Input::DirectGot`], once.
+    /// A question to another node about a process there. To be answered once by [`Input::DirectGot`].
     DirectGet {
         ticket: GetTicket,
         node: u32,
         question: Bytes,
     },
-    /// Nobody here waits any more for the answer to [`Output::DirectGet`]. No answer is needed.
+    /// No process on this node needs the answer to [`Output::DirectGet`] any more. Needs no answer.
     NoLongerAsked {
         ticket: GetTicket,
         node: u32,
     },
-    /// Answers [`Input::AskedFor`].
+    /// The answer to [`Input::AskedFor`].
     Told {
         node: u32,
         ticket: GetTicket,
         result: Result<Bytes, Status>,
     },
-    /// From now on somebody wants output of these channels of a job, and of no others: by [`Input::Output`].
+    /// The channels of a job whose output the host must pass on from now on, as [`Input::Output`]. Replaces the
+    /// previous set for that job.
     Wanted {
         nspace: Nspace,
         channels: IofChannels,
     },
-    /// Input for processes, to be answered by [`Input::Answer`], once, when it is taken and there is room for more. A rank
-    /// may stand for all of a job.
+    /// Stdin for processes. The host answers once by [`Input::Answer`], when it has taken the data and has room for
+    /// more. A rank in `to` may be a wildcard.
     Stdin {
         ticket: Ticket,
         from: Proc,
         to: Vec<Proc>,
         bytes: Bytes,
-        /// No more follows.
+        /// True if this is the end of the input.
         is_last: bool,
     },
-    /// Text that a process wants to be seen.
+    /// Text that a process wants to be shown (PMIx_Log).
     Log {
         proc: Proc,
         stream: LogStream,
         text: Bytes,
     },
-    /// A connection was refused or closed, and why: for the log.
+    /// A connection was refused or closed for this reason, which the host logs. `proc` is `None` before the handshake.
     Refused {
         proc: Option<Proc>,
         error: Refusal,
     },
 }
 
-/// Where text goes.
+/// The stream that logged text goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStream {
     Stdout,
     Stderr,
 }
 
-/// Why a connection was refused or closed.
+/// The reason for refusing or closing a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error(transparent)]
@@ -282,7 +291,7 @@ pub enum Refusal {
     Tool,
 }
 
-/// A request that the host answers.
+/// A request of a process that the host answers.
 #[derive(Debug, PartialEq)]
 pub struct Ask {
     pub ticket: Ticket,
@@ -290,18 +299,18 @@ pub struct Ask {
     pub request: Request,
 }
 
-/// Names an [`Ask`].
+/// Identifies an [`Ask`] or an [`Output::Stdin`] of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Names an [`Output::Gather`] of a server.
+/// Identifies a collective of a server in [`Output::Gather`] and [`Output::Waits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GatherTicket(pub u64);
 
-/// Names a gather of a dvm.
+/// Identifies a gather of a dvm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GatherNumber(pub u64);
 
-/// Names an [`Output::DirectGet`] of a server.
+/// Identifies an [`Output::DirectGet`] of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GetTicket(pub u64);

@@ -1,4 +1,4 @@
-//! What processes publish and look up, for everybody.
+//! Publish and look-up of data, for all processes of a dvm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,22 +10,23 @@ use crate::{
     value::{Info, Key, Nspace, Pdata, Persistence, Proc, Range, Status, Value},
 };
 
-/// Published data entries of a controller.
+/// Published entries that a controller keeps.
 pub const MAX_PUBLISHED: usize = 65_536;
-/// Bytes of published data of a controller.
+/// Bytes of published data that a controller keeps.
 pub const MAX_PUBLISHED_BYTES: usize = 64 << 20;
-/// Look-ups that wait at once.
+/// Look-ups that may wait at the same time.
 pub const MAX_LOOKUPS: usize = 65_536;
 
-/// What processes publish and look up: one beside the controller. `T` names who asks.
+/// Published data and waiting look-ups of a dvm: one instance, in the controller. `T` identifies the sender of a
+/// look-up.
 #[derive(Debug)]
 pub struct PublishedData<T> {
     published: BTreeMap<Key, Vec<Entry>>,
     count: usize,
     bytes: usize,
-    /// Look-ups that wait, by number.
+    /// Waiting look-ups by id.
     waiting: BTreeMap<u64, Waiting<T>>,
-    /// Their numbers, by what they wait for.
+    /// Ids of waiting look-ups, by each key that they ask for.
     by_key: BTreeMap<Key, BTreeSet<u64>>,
     due: BTreeSet<(Time, u64)>,
     next: u64,
@@ -47,17 +48,17 @@ struct Waiting<T> {
     deadline: Option<Time>,
 }
 
-/// What somebody looks up.
+/// The data that a look-up asks for.
 #[derive(Debug)]
 struct Wish {
     from: Proc,
     range: Range,
     keys: Vec<Key>,
-    /// So many of the keys are enough.
+    /// Number of keys that must be found before the look-up is answered; 0 to answer immediately.
     enough: usize,
 }
 
-/// The result of a look-up, for the one that asked.
+/// The result of a look-up, with the token of its sender.
 #[derive(Debug, PartialEq)]
 pub struct FoundFor<T> {
     pub token: T,
@@ -80,8 +81,8 @@ impl<T> Default for PublishedData<T> {
 }
 
 impl<T> PublishedData<T> {
-    /// Keeps data of a process; gives the result, and those who have waited for it. More than [`MAX_PUBLISHED`] entries or
-    /// [`MAX_PUBLISHED_BYTES`] bytes are OUT_OF_RESOURCE.
+    /// Publishes data of a process. Returns the status, and results for the look-ups that waited for this data. Beyond
+    /// [`MAX_PUBLISHED`] entries or [`MAX_PUBLISHED_BYTES`] bytes the status is OUT_OF_RESOURCE.
     pub fn publish(&mut self, owner: &Proc, infos: Vec<Info>) -> (Status, Vec<FoundFor<T>>) {
         let range = range_of(&infos);
         let persistence = match find(&infos, keys::PERSISTENCE) {
@@ -128,8 +129,9 @@ impl<T> PublishedData<T> {
         (Status::SUCCESS, self.serve(&keys))
     }
 
-    /// Looks data up: gives what there is, or keeps the token until there is enough, when the request says `pmix.wait`.
-    /// When [`MAX_LOOKUPS`] wait already, it is OUT_OF_RESOURCE.
+    /// Looks data up. Returns the result, or `None` if the request has `pmix.wait` and too few keys are published yet.
+    /// In that case the token is kept until enough are. If [`MAX_LOOKUPS`] look-ups wait already, the result is
+    /// OUT_OF_RESOURCE.
     pub fn lookup(
         &mut self,
         now: Time,
@@ -143,7 +145,7 @@ impl<T> PublishedData<T> {
             range: range_of(infos),
             enough: match find(infos, keys::WAIT) {
                 None | Some(Value::Bool(false)) => 0,
-                // A number is how many; 0 and a flag are all.
+                // A number says how many keys to wait for; 0 and a true flag mean all of them.
                 Some(value) => match value.as_count() {
                     None | Some(0) => keys.len(),
                     Some(count) => usize::try_from(count).unwrap_or(usize::MAX).min(keys.len()),
@@ -179,8 +181,8 @@ impl<T> PublishedData<T> {
         None
     }
 
-    /// Removes data that a process has published: these keys, or all. To name keys of which it has published none is
-    /// NOT_FOUND.
+    /// Removes data that a process has published: under these keys, or all of it if `keys` is empty. Returns NOT_FOUND
+    /// if keys are named and none of them was published by the process.
     pub fn unpublish(&mut self, owner: &Proc, keys: &[Key], infos: &[Info]) -> Status {
         let range = find(infos, keys::RANGE).map(|_| range_of(infos));
         let before = self.count;
@@ -195,13 +197,13 @@ impl<T> PublishedData<T> {
         Status::SUCCESS
     }
 
-    /// A process has ended: what lives as long as it is gone.
+    /// Removes data whose persistence ends with the process, and the look-ups of the process.
     pub fn proc_ended(&mut self, proc: &Proc) {
         self.forget(|_, entry| entry.owner == *proc && entry.persistence == Persistence::PROC);
         self.forget_lookups(|wish| wish.from == *proc);
     }
 
-    /// A job has ended: what lives as long as it is gone.
+    /// Removes data whose persistence ends with the job, and the look-ups of its processes.
     pub fn job_ended(&mut self, nspace: &Nspace) {
         self.forget(|_, entry| {
             entry.owner.nspace == *nspace
@@ -210,13 +212,13 @@ impl<T> PublishedData<T> {
         self.forget_lookups(|wish| wish.from.nspace == *nspace);
     }
 
-    /// When [`Self::expire`] is due.
+    /// Returns the time at which [`Self::expire`] is due; `None` if no waiting look-up has a time-out.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Those whose time is over.
+    /// Removes the look-ups whose time-out has passed, and returns their results, with TIMEOUT.
     pub fn expire(&mut self, now: Time) -> Vec<FoundFor<T>> {
         let mut expired = Vec::new();
         while let Some((at, number)) = self.due.first().copied() {
@@ -329,7 +331,7 @@ impl<T> PublishedData<T> {
         }
     }
 
-    /// Those who have waited for some of these keys, and have enough now.
+    /// Returns results for look-ups that waited for one of these keys and now have enough.
     fn serve(&mut self, keys: &[Key]) -> Vec<FoundFor<T>> {
         let numbers: BTreeSet<u64> = keys
             .iter()
@@ -351,7 +353,7 @@ impl<T> PublishedData<T> {
     }
 }
 
-/// Whether published data may be seen by a process.
+/// Returns true if the range of an entry lets a process see it.
 fn reaches(entry: &Entry, by: &Proc) -> bool {
     match entry.range {
         Range::NAMESPACE => entry.owner.nspace == by.nspace,
@@ -361,7 +363,7 @@ fn reaches(entry: &Entry, by: &Proc) -> bool {
     }
 }
 
-/// Whether a process that looks for data within a range means this.
+/// Returns true if an entry is within the range that a look-up asks for.
 fn within(wish: &Wish, entry: &Entry) -> bool {
     match wish.range {
         Range::NAMESPACE => entry.owner.nspace == wish.from.nspace,
@@ -377,7 +379,7 @@ fn range_of(infos: &[Info]) -> Range {
     }
 }
 
-/// Whether an info says how to publish rather than what.
+/// Returns true if an info is a directive and not data to publish.
 fn is_directive(info: &Info) -> bool {
     let directives = [
         keys::RANGE,

@@ -1,4 +1,4 @@
-//! What a host says of a job before any of its processes starts.
+//! Facts about a job that the host registers before any of the job's processes starts.
 
 use std::ffi::CString;
 
@@ -6,63 +6,63 @@ use base::RankSet;
 
 use crate::value::{IofChannels, Kval, Nspace, Proc, Text};
 
-/// What is known of a job when it starts (docs/formats/pmix.md, section 6.3).
+/// A job as it is registered (job info: docs/formats/pmix.md, section 6.3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub nspace: Nspace,
     pub session: u32,
-    /// Slots that the session has, the standard's universe.
+    /// Slots of the session (the Standard's universe size).
     pub universe: u32,
-    /// The number of the first rank among all ranks of the session.
+    /// Global rank of rank 0: its number among all ranks of the session.
     pub offset: u32,
     pub apps: Vec<AppFacts>,
     pub nodes: Vec<NodeFacts>,
-    /// By rank.
+    /// Facts about each rank, indexed by rank.
     pub ranks: Vec<RankFacts>,
-    /// The node that this server is on: an index into `nodes`, or beyond them where it is on none of them.
+    /// Index of this server's node in `nodes`; an index past their end if the job does not use this node.
     pub here: u32,
-    /// Who has spawned it.
+    /// The process that spawned the job; `None` if a user launched it.
     pub parent: Option<Proc>,
-    /// Who gets its output from the beginning, without having asked for it by a request of its own, and which.
+    /// The process that receives the job's output from the start without an IOF pull request, and the channels.
     pub forward: Option<(Proc, IofChannels)>,
     pub map_by: Text,
     pub rank_by: Text,
     pub bind_to: Text,
-    /// A directory for the session's files, and one in it for the job's.
+    /// Paths of the session's directory, and of the job's directory inside it.
     pub session_dir: Text,
     pub job_dir: Text,
-    /// Which of its processes wait on their way to be released, and where.
+    /// The processes that stop for a debugger, and where; `None` if no process stops.
     pub stop: Option<Stop>,
-    /// Facts that only some jobs have. Their keys must be in the standard that the
-    /// oldest library among its peers knows: libpmix 4.2 refuses others.
+    /// Facts that only some jobs have. Each key must be defined in the version of the Standard that the oldest library
+    /// in the job implements: libpmix 4.2 rejects others.
     pub extra: Vec<Kval>,
 }
 
-/// Processes that wait on their way until a debugger has them (section 8 of `docs/formats/pmix.md`).
+/// Processes that wait for a debugger during their start (docs/formats/pmix.md, section 8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
     pub place: StopIn,
-    /// The others are not told.
+    /// The ranks that stop; the job info of the other ranks does not mention it.
     pub ranks: RankSet,
 }
 
-/// Where a process stops by itself when it is told to.
+/// The place where a process stops by itself because its job info says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StopIn {
-    /// In PMIx_Init. Every libpmix does it, from version 4 on with a word that it waits.
+    /// In PMIx_Init. Every version of libpmix stops there; from version 4 on, it also reports that it waits.
     Init,
-    /// Where the program or its MPI library looks for it, as Open MPI does at the end of MPI_Init.
+    /// Where the program or its MPI library checks for the request: Open MPI does so at the end of MPI_Init.
     App,
 }
 
-/// One program of a job.
+/// One app of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AppFacts {
-    /// Its command line in one string.
+    /// The command line as one string, words separated by spaces.
     pub argv: Text,
     pub wdir: Text,
     pub size: u32,
-    /// Its first rank.
+    /// The app's lowest rank.
     pub leader: u32,
 }
 
@@ -71,9 +71,9 @@ pub struct AppFacts {
 pub struct NodeFacts {
     pub name: CString,
     pub id: u32,
-    /// Processes of all jobs there, with this one's.
+    /// Number of processes of all jobs on the node, including those of this job.
     pub procs: u32,
-    /// More processes run there than it has slots: libraries then let others run while they wait.
+    /// True if the node has more processes than slots. MPI libraries then yield the CPU while they wait.
     pub oversubscribed: bool,
 }
 
@@ -82,13 +82,13 @@ pub struct NodeFacts {
 pub struct RankFacts {
     pub app: u32,
     pub app_rank: u32,
-    /// An index into the job's nodes.
+    /// Index of the rank's node in [`Job::nodes`].
     pub node: u32,
     pub local_rank: u16,
-    /// Its number among the processes of all jobs on the node.
+    /// Number of the process among those of all jobs on its node.
     pub node_rank: u16,
-    /// The CPUs it is bound to, as a list; absent when it is not bound.
+    /// The CPUs that the process is bound to, as a list; `None` if it is not bound.
     pub cpuset: Text,
-    /// Where these are, in hwloc's notation.
+    /// The location of these CPUs in the topology, as a locality string of hwloc.
     pub locality: Text,
 }

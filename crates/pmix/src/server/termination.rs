@@ -1,4 +1,4 @@
-//! The end of a process, and who is told of it.
+//! Events about the end of a process.
 
 use base::ExitStatus;
 
@@ -28,8 +28,8 @@ impl Server {
         }
     }
 
-    /// Tells those who have registered for it: in the job of the process, in the one that has spawned that, and among
-    /// those who have connected with it.
+    /// Sends the events about the end of a process to registered processes. These are in its own job, in the job that
+    /// spawned it, and in the sets of processes that it is connected with.
     fn tell_termination(&mut self, proc: &Proc, code: Status, status: ExitStatus) {
         let mut job = vec![Proc::all(proc.nspace.clone())];
         let parent = self
@@ -37,8 +37,8 @@ impl Server {
             .get(&proc.nspace)
             .and_then(|job| job.job.parent.as_ref());
         job.extend(parent.map(|parent| Proc::all(parent.nspace.clone())));
-        // Those who make a group by invitation register for this code. They are not told of an end that is as it should
-        // be: their library would tell on from its own thread, and wait for ever where its process is finalizing.
+        // Processes that construct a group by invitation register for PROC_TERMINATED. It is not sent for a regular
+        // end: their library would send events from its own thread, and hang if its process is finalizing.
         if code != Status::EVENT_PROC_TERMINATED {
             self.tell(proc, Status::PROC_TERMINATED, status, job.clone());
         }
@@ -48,7 +48,7 @@ impl Server {
             self.tell(proc, code, status, job);
             return;
         }
-        // It is enough for those who have connected with it that it has not disconnected.
+        // Connected processes always get PROC_TERM_WO_SYNC: the process has ended without disconnecting.
         if !connected.is_empty() {
             self.tell(proc, Status::PROC_TERM_WO_SYNC, status, connected);
         }
@@ -57,7 +57,7 @@ impl Server {
 
     fn tell(&mut self, proc: &Proc, code: Status, status: ExitStatus, to: Vec<Proc>) {
         let about = Value::Proc(Box::new(proc.clone()));
-        // The second code only repeats what another says.
+        // PROC_TERMINATED duplicates the more specific code that is sent as well.
         let is_of_the_moment = matches!(
             code,
             Status::EVENT_PROC_TERMINATED | Status::PROC_TERMINATED
@@ -67,7 +67,7 @@ impl Server {
             info(keys::EVENT_AFFECTED_PROC, about),
             info(keys::EVENT_CUSTOM_RANGE, Value::procs(to)),
             info(keys::EXIT_CODE, Value::Int(status.code().into())),
-            // Nobody is told of it later.
+            // Do not replay it to processes that register later.
             is_of_the_moment
                 .then(|| info(keys::EVENT_DO_NOT_CACHE, Value::Bool(true)))
                 .flatten(),
@@ -81,7 +81,7 @@ impl Server {
         self.deliver(&event, From::Peer);
     }
 
-    /// The ends of a job's processes are no news from now on: the host ends them.
+    /// Stops events about ends of a job's processes, because the host is ending the job.
     pub(super) fn on_ending(&mut self, nspace: &Nspace) {
         if let Some(job) = self.jobs.get_mut(nspace) {
             job.is_ending = true;
