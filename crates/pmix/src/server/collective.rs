@@ -1,26 +1,27 @@
-//! What several processes do together: each calls, and all are answered when the last has called.
+//! Collectives: every participant calls, and all are answered when the last one has called.
 //!
-//! A collective is looked up by its kind and by the members that its callers name. As soon as all of them have called, it
-//! is removed from the look-up, so the next one over the same members is a new one. A process that calls again before
-//! the others have called once is in the next one already. Those who construct a group may not know all of its members,
-//! see [`super::construct`].
+//! A collective is found by its kind and by the members that its callers name. When all of them have called, it is
+//! removed from the index, so the next call over the same members starts a new one. A process that calls again before
+//! the others have called once is already in the next one. The callers of a group construction may not know all
+//! members, see [`super::construct`].
 //!
-//! What a loss means, of a process that has not called, or that has called and waits:
+//! Effects of the loss or death of a member, before and after it has called:
 //!
-//! | collective | has not called | waits |
+//! | collective | lost before it has called | lost while it waits |
 //! |---|---|---|
 //! | fence, disconnect | all get LOST_CONNECTION | no effect |
-//! | connect, construct | all get LOST_CONNECTION | all get LOST_CONNECTION, since no answer may name a member that does not exist |
-//! | construct, optional | it is no member | it is no member |
-//! | destruct | it is not waited for | nothing |
+//! | connect, construct | all get LOST_CONNECTION | all get LOST_CONNECTION: no answer may name a lost member |
+//! | construct, optional | the group is made without it | the group is made without it |
+//! | destruct | the others do not wait for it | no effect |
 //!
-//! A collective whose members are on several nodes goes through two stages: its server waits for those on its own node,
-//! and then for the servers of the others, see [`super::gather`]. What the table says of a process that has not called is
-//! true for those on all nodes. Once a node has reported that all of its members have called, the loss of one of them ends
-//! a connect or a construction. An optional construction goes on, and the lost process stays a member.
+//! A collective with members on several nodes has two stages. Its server waits for the members on its own node, and
+//! then for the servers of the other nodes, see [`super::gather`]. The column *lost before it has called* is true for
+//! members on any node. Once a node has reported that all of its members have called, the loss of one of them still
+//! ends a connect or a construction. An optional construction goes on, and the lost process stays a member.
 //!
-//! There are at most as many collectives as requests that wait for one, which are bounded for each connection, plus
-//! [`super::MAX_SENT`] (with [`super::MAX_SENT_BYTES`] in total) that wait for other nodes.
+//! The number of collectives is bounded. Each waits for other nodes, or has a request of a connection that waits for
+//! it. There are at most [`super::MAX_SENT`] of the first kind (with [`super::MAX_SENT_BYTES`] in total), and the
+//! requests of each connection are bounded.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -45,23 +46,23 @@ use crate::{
     value::{Info, Nspace, Proc, Status},
 };
 
-/// Collectives of a server that wait for other nodes at once. The callers of one more get OUT_OF_RESOURCE.
+/// Collectives of a server that wait for other nodes. The callers of one more get OUT_OF_RESOURCE.
 pub const MAX_SENT: usize = 4096;
-/// Bytes of the names and shares of the collectives that wait for other nodes. A share that does not fit is replaced by
+/// Bytes of the ids and shares of the collectives that wait for other nodes. A share that does not fit is replaced by
 /// OUT_OF_RESOURCE, so that all nodes agree.
 pub const MAX_SENT_BYTES: usize = 64 << 20;
 
-/// What a collective is known by.
+/// Identifies a collective on this server: its kind and the members that its callers name, sorted.
 pub(super) type Id = (Kind, Box<[Member]>);
 
 /// Active collectives by number.
 #[derive(Debug, Default)]
 pub(super) struct Collectives {
     trackers: BTreeMap<u64, Tracker>,
-    /// Their numbers by what they are known by, the oldest first.
+    /// Numbers of the collectives that wait for local members, by [`Id`], the oldest first.
     known: BTreeMap<Id, VecDeque<u64>>,
     next: u64,
-    /// How many wait for other nodes, and how many bytes these have been told for them.
+    /// Number of collectives that wait for other nodes, and the bytes of their ids and shares.
     sent: usize,
     sent_bytes: usize,
 }
@@ -72,44 +73,44 @@ pub(super) struct Tracker {
     id: Id,
     /// Members that were added after its creation.
     pub(super) added: BTreeSet<Member>,
-    /// Whom on this node it still waits for.
+    /// Members on this node that have not called.
     missing: BTreeSet<Member>,
     pub(super) arrived: Vec<Arrival>,
     pub(super) roll: Roll,
     deadline: Option<Time>,
-    /// What the other nodes know it by, where there are members on others.
+    /// The part that concerns other nodes; `None` if it has no members there.
     pub(super) away: Option<Away>,
 }
 
-/// A collective as it leaves this node.
+/// The part of a collective that concerns other nodes.
 #[derive(Debug)]
 pub(super) struct Away {
     pub(super) id: GatherId,
-    /// What the name says about lost members.
+    /// The members without which it fails, as its id says.
     pub(super) need: Need,
-    /// All nodes that have members, with this one.
+    /// All nodes with members, including this one, sorted.
     pub(super) nodes: Vec<u32>,
     pub(super) stage: Stage,
-    /// The size of the name plus that of the share that was sent.
+    /// The bytes of the id plus those of the share that was sent; 0 before.
     pub(super) bytes: usize,
 }
 
-/// How far a collective over several nodes has come here.
+/// Progress of a collective over several nodes on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It waits for members on this node.
+    /// Waits for members on this node.
     Here,
-    /// The same, and the other nodes have been told that it waits.
+    /// Waits for members on this node, which was reported by [`Output::Waits`].
     Announced,
-    /// All of them have called; it waits for the other nodes.
+    /// Waits for the other nodes: all members on this node have called.
     Sent,
 }
 
-/// Whether it is known who takes part.
+/// Whether the list of members is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Roll {
     Complete,
-    /// `of` leaders construct the group; `left` of them have not called yet and may bring more members.
+    /// `of` leaders construct the group; `left` of them have not called yet and may name more members.
     Leaders {
         of: u64,
         left: u64,
@@ -121,21 +122,21 @@ pub(super) enum Roll {
 /// One process in a collective.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    /// Absent when its connection is gone.
+    /// `None` if its connection has closed.
     pub(super) reply: Option<ReplyTo>,
     pub(super) member: Member,
-    /// What it says about how to do it, where that is looked at in the end.
+    /// Its directives, as far as they matter when the collective completes.
     pub(super) infos: Vec<Info>,
 }
 
 impl Collectives {
-    /// Of those of a kind and set, the oldest that a test is true of, by number.
+    /// Returns the number of the oldest collective with an id that passes a test.
     pub(super) fn find(&self, id: &Id, test: impl Fn(&Tracker) -> bool) -> Option<u64> {
         let mut numbers = self.known.get(id)?.iter().copied();
         numbers.find(|number| self.trackers.get(number).is_some_and(&test))
     }
 
-    /// Of those of a kind, whatever the set, the first that a test is true of, by number.
+    /// Returns the number of the first collective of a kind that passes a test, whatever its members.
     pub(super) fn find_kind(&self, kind: &Kind, test: impl Fn(&Tracker) -> bool) -> Option<u64> {
         let first: Id = (kind.clone(), Box::default());
         self.known
@@ -146,7 +147,8 @@ impl Collectives {
             .find(|number| self.trackers.get(number).is_some_and(&test))
     }
 
-    /// The collectives of followers that this one still waits for, whether it names them or all ranks of their job.
+    /// Returns the collectives of followers for whom this one still waits, whether it names them or all ranks of their
+    /// job.
     pub(super) fn followers_of(&self, number: u64) -> Vec<u64> {
         let Some(tracker) = self.trackers.get(&number) else {
             return Vec::new();
@@ -155,7 +157,7 @@ impl Collectives {
             return Vec::new();
         }
         let first: Id = (tracker.id.0.clone(), Box::default());
-        // Who has called twice is in the next group of this name as well.
+        // A follower that has called twice is in the next group of this name as well.
         let mut taken = BTreeSet::new();
         let awaited = |number: &u64| {
             self.trackers.get(number).is_some_and(|other| {
@@ -213,15 +215,15 @@ impl Collectives {
         Some(tracker)
     }
 
-    /// A connection is gone: its requests need no answer. Whether its process is gone as well is told separately. Gives
-    /// those that were forgotten and that other nodes may wait for.
+    /// Drops the requests of a closed connection. Whether its process is lost is reported separately. Returns
+    /// collectives that were removed because no caller is left, if other nodes may wait for them.
     pub(super) fn forget(&mut self, conn: Conn, timers: &mut Timers) -> Vec<(u64, Away)> {
         let mut deserted = Vec::new();
         for (number, tracker) in &mut self.trackers {
             for arrival in &mut tracker.arrived {
                 arrival.reply.take_if(|reply| reply.conn == conn);
             }
-            // Nobody waits for it, so that it need not be remembered; unless others have been told that all have called.
+            // Remove a collective without waiting callers, unless this node has reported that all members have called.
             if !tracker.is_sent()
                 && tracker
                     .arrived
@@ -258,18 +260,18 @@ impl Collectives {
         (self.sent < MAX_SENT).then(|| MAX_SENT_BYTES.saturating_sub(self.sent_bytes))
     }
 
-    /// How long the name is by which other nodes know a collective.
+    /// Returns the length in bytes of the id by which other nodes know a collective; 0 if they do not.
     pub(super) fn name_length(&self, number: u64) -> usize {
         let away = self.trackers.get(&number).and_then(|one| one.away.as_ref());
         away.map_or(0, |away| away.id.0.len())
     }
 
-    /// Whether a collective, by its number, waits for other nodes.
+    /// Returns true if a collective waits for other nodes.
     pub(super) fn is_sent(&self, number: u64) -> bool {
         self.trackers.get(&number).is_some_and(Tracker::is_sent)
     }
 
-    /// All members on this node have called, and the other nodes get their share, of `bytes` with the name.
+    /// Marks a collective as sent: its share and id, together `bytes` long, go to the other nodes.
     pub(super) fn send(&mut self, number: u64, bytes: usize) -> Option<&Away> {
         let tracker = self.trackers.get_mut(&number)?;
         let away = tracker.away.as_mut()?;
@@ -277,7 +279,7 @@ impl Collectives {
         away.bytes = bytes;
         self.sent += 1;
         self.sent_bytes += bytes;
-        // Who calls now is in the next one.
+        // A call from now on belongs to the next collective.
         let id = tracker.id.clone();
         self.forget_name(&id, number);
         self.trackers.get(&number)?.away.as_ref()
@@ -292,7 +294,7 @@ impl Collectives {
         }
     }
 
-    /// Whether this node still waits for members of its own in a collective that other nodes know by this name.
+    /// Returns true if this node still waits for members of its own in a collective with this id.
     pub(super) fn is_collecting(&self, id: &GatherId) -> bool {
         self.trackers.values().any(|tracker| {
             let away = tracker.away.as_ref();
@@ -304,7 +306,7 @@ impl Collectives {
         self.trackers.is_empty() && self.known.is_empty()
     }
 
-    /// What the loss of a process means: those that it changes, and those that it ends.
+    /// Applies the loss of a process. Returns the collectives that go on without it, and those that fail.
     fn lose(&mut self, lost: Member) -> (Vec<u64>, Vec<u64>) {
         let (mut changed, mut broken) = (Vec::new(), Vec::new());
         for (number, tracker) in &mut self.trackers {
@@ -318,7 +320,7 @@ impl Collectives {
                 continue;
             }
             if tracker.is_sent() && tracker.spares() {
-                // The others have been told that it is a member.
+                // The other nodes already know that it is a member.
                 continue;
             }
             if tracker.spares() {
@@ -334,34 +336,34 @@ impl Collectives {
 }
 
 impl Tracker {
-    /// The members by which it is known, and those who were added.
+    /// Returns the members in its id, and those added later.
     pub(super) fn named(&self) -> impl Iterator<Item = &Member> {
         self.id.1.iter().chain(&self.added)
     }
 
-    /// What is done.
+    /// Returns the kind of the collective.
     pub(super) const fn kind(&self) -> &Kind {
         &self.id.0
     }
 
-    /// Those on this node who have called.
+    /// Returns the members on this node that have called.
     pub(super) fn members_here(&self) -> impl Iterator<Item = Member> {
         self.arrived.iter().map(|arrival| arrival.member)
     }
 
-    /// Whether other nodes have been told that all on this one have called.
+    /// Returns true if the other nodes know that all members on this node have called.
     pub(super) fn is_sent(&self) -> bool {
         self.away
             .as_ref()
             .is_some_and(|away| away.stage == Stage::Sent)
     }
 
-    /// Whether it still waits for a process.
+    /// Returns true if it still waits for a process.
     pub(super) fn misses(&self, member: Member) -> bool {
         self.missing.contains(&member)
     }
 
-    /// Whether a process has called.
+    /// Returns true if a process has called.
     pub(super) fn has(&self, member: Member) -> bool {
         self.arrived.iter().any(|arrival| arrival.member == member)
     }
@@ -375,7 +377,7 @@ impl Tracker {
         }
     }
 
-    /// It ends no later than this.
+    /// Sets its time-out to `deadline`, unless it has an earlier one.
     fn hasten(&mut self, number: u64, deadline: Option<Time>, timers: &mut Timers) {
         let Some(deadline) = deadline else {
             return;
@@ -390,7 +392,7 @@ impl Tracker {
         self.deadline = Some(deadline);
     }
 
-    /// Whether those in a fence want its data; INVALID_ARG when some do and others do not.
+    /// Returns true if the callers of a fence want its data; INVALID_ARG if they disagree.
     pub(super) fn collects(&self) -> Result<bool, Status> {
         let collects = |arrival: &Arrival| is_set(&arrival.infos, keys::COLLECT_DATA);
         let first = self.arrived.first().is_some_and(collects);
@@ -405,11 +407,11 @@ impl Tracker {
         }
     }
 
-    /// Whether it survives the loss of a member.
+    /// Returns true if it goes on without a lost member.
     fn spares(&self) -> bool {
         match self.id.0 {
             Kind::Destruct(_) => true,
-            // The directives of the callers were moved into the share.
+            // The directives of the callers are in the share now.
             Kind::Construct(_) if self.is_sent() => {
                 let away = self.away.as_ref();
                 away.is_some_and(|away| away.need == Need::Left)
@@ -443,7 +445,7 @@ impl Server {
         let id = (kind, members);
         let misses = |tracker: &Tracker| tracker.misses(member);
         let waiting = match id.0 {
-            // Between two calls somebody may have left the group, so that they are known by different members.
+            // A member may have left the group between two calls, so callers can name different members.
             Kind::Destruct(_) => self.collectives.find_kind(&id.0, misses),
             _ => self.collectives.find(&id, misses),
         };
@@ -458,7 +460,7 @@ impl Server {
                     Ok(expanded) => expanded,
                     Err(status) => return self.status(reply, status),
                 };
-                // A process that is named by nobody has no part in it.
+                // A caller that does not name itself is no participant.
                 if !present.contains(&member) {
                     return self.status(reply, Status::BAD_PARAM);
                 }
@@ -474,7 +476,7 @@ impl Server {
         self.arrive(now, number, reply, member, infos);
     }
 
-    /// A process joins a collective that may be complete by that.
+    /// Adds a caller to a collective, and completes it if it was the last.
     pub(super) fn arrive(
         &mut self,
         now: Time,
@@ -526,7 +528,7 @@ impl Server {
         }
     }
 
-    /// Answers everybody when nobody is missing.
+    /// Answers all callers, or sends the share of this node, if no member is missing.
     pub(super) fn complete(&mut self, number: u64) {
         let Some(tracker) = self.collectives.get_mut(number) else {
             return;
@@ -572,7 +574,7 @@ impl Server {
         }
     }
 
-    /// All members on all nodes have called, and there are no directives left to check.
+    /// Completes a collective without data, after all members on all nodes have called.
     pub(super) fn done(&mut self, tracker: Tracker) {
         match &tracker.id.0 {
             Kind::Fence | Kind::Construct(_) => {}
@@ -587,7 +589,7 @@ impl Server {
         self.all(tracker, Status::SUCCESS);
     }
 
-    /// Everybody is told about the jobs of the others.
+    /// Completes a connect: answers each caller with the job info of the other jobs.
     fn connected(&mut self, tracker: Tracker) {
         if !self.connect(&tracker.id.1) {
             return self.all(tracker, Status::OUT_OF_RESOURCE);
@@ -606,7 +608,7 @@ impl Server {
         }
     }
 
-    /// The jobs of members, by number.
+    /// Returns the jobs of members, by number.
     pub(super) fn jobs_of<'a>(
         &self,
         members: impl Iterator<Item = &'a Member>,
@@ -618,7 +620,7 @@ impl Server {
             .collect()
     }
 
-    /// Answers with SUCCESS, whatever `before` writes, and the packed facts of each job.
+    /// Answers with SUCCESS, then what `before` writes, then the packed facts of each job.
     pub(super) fn tell_jobs<'a>(
         &mut self,
         reply: ReplyTo,
@@ -659,7 +661,7 @@ impl Server {
         }
     }
 
-    /// A process will not come: those who wait for it are told, once.
+    /// Fails the collectives that a lost or dead process cannot take part in any more, or lets them go on without it.
     pub(super) fn on_gone(&mut self, proc: &Proc) {
         let Some(lost) = self.member_of(proc) else {
             return;
@@ -672,7 +674,7 @@ impl Server {
         self.say_members_gone();
     }
 
-    /// A job is over: no collective can have its processes.
+    /// Fails all collectives that have processes of a job that has ended.
     pub(super) fn collectives_without(&mut self, job: u32) {
         let broken = self
             .collectives
@@ -687,7 +689,7 @@ impl Server {
         self.end_all(broken, Status::LOST_CONNECTION);
     }
 
-    /// A collective has timed out.
+    /// Fails a collective whose time-out has passed.
     pub(super) fn expire_collective(&mut self, number: u64) {
         self.end_all(vec![number], Status::TIMEOUT);
     }

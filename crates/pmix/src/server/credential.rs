@@ -1,4 +1,4 @@
-//! Credentials: what a process can show to another one, and what that is worth.
+//! Credentials that a process can show to another process, and their validation.
 
 use super::{ReplyTo, Server, info};
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl Server {
-    /// The credential of the `native` security module: the user and group, which prove nothing by themselves. Here
-    /// they are true, because the kernel was asked whose connection it is.
+    /// Answers with a credential of the `native` security module: user and group id. Such a credential proves nothing
+    /// by itself. These ids are correct because the kernel reported the owner of the connection.
     pub(super) fn on_get_credential(&mut self, reply: ReplyTo) {
         let mut credential = Vec::with_capacity(8);
         credential.extend_from_slice(&self.config.uid.to_ne_bytes());

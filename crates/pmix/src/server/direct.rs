@@ -1,16 +1,19 @@
-//! Gets about processes of other nodes: this server asks that of the other node, and is asked in turn.
+//! Gets about processes on other nodes: this server sends questions to their servers, and answers theirs.
 //!
-//! | waits | ended by |
+//! | what waits | what ends the wait |
 //! |---|---|
-//! | a client, for the answer of another node | that answer; data that a fence brings; `pmix.timeout`; the end of its connection, or of the job of its target |
-//! | a question that was sent | its answer; nobody waits for it any more, which the other node is told; the end of the job. The host answers it when the node is lost |
-//! | another node, for what a process here commits | a commit of it; its death; the end of its job; [`super::MISSING_KEY_DELAY`]; word that nobody there waits any more |
+//! | a client's get, for another node | the node's answer; data that a fence brings; `pmix.timeout` |
+//! | a client's get, for another node | the close of its connection; the end of the target's job |
+//! | a sent question | its answer, which the host gives if the node is lost; the end of the target's job |
+//! | a sent question | no get waits for it any more: the other node gets [`Output::NoLongerAsked`] |
+//! | a question of another node | a commit of the target; its death; the end of its job; [`super::MISSING_KEY_DELAY`] |
+//! | a question of another node | [`super::Input::NoLongerAsked`] |
 //!
-//! Several clients that want the same of a process share one question. A client that joins one later is asked for once
-//! more where the answer is that it was waited for long enough. Whatever they ask for, the answer is all that the
-//! process has committed for other nodes, and is kept: later gets find it here.
+//! Several gets for the same data of a process share one question. Its wait on the other node may time out for a get
+//! that joined later. For that get, the question is sent once more. Whatever the key, the answer is all data that the
+//! process has committed for other nodes. It is stored, so later gets find it here.
 //!
-//! A question is there for requests that wait, so that a client has no more of them than [`super::MAX_WAITING`].
+//! A question exists only while requests wait for it, so a client causes at most [`super::MAX_WAITING`] of them.
 
 use std::collections::BTreeMap;
 
@@ -27,21 +30,21 @@ use crate::{
     value::{Info, Key, Nspace, Proc, Status},
 };
 
-/// Questions of a server that other nodes have not answered. The client that would need one more gets OUT_OF_RESOURCE.
+/// Unanswered questions of a server. A client that needs one more gets OUT_OF_RESOURCE.
 pub const MAX_QUESTIONS: usize = 16_384;
-/// Those about one process.
+/// Unanswered questions about one process. A client that needs one more gets OUT_OF_RESOURCE.
 pub const MAX_QUESTIONS_ABOUT: usize = 1024;
-/// Bytes of one question: the names of the process and of the key, and what tells values of this key apart. Who asks a
-/// longer one gets OUT_OF_RESOURCE.
+/// Bytes of one question: the process, the key and its qualifiers. A client that needs a longer one gets
+/// OUT_OF_RESOURCE.
 pub const MAX_QUESTION: usize = 4096;
 
-/// Questions that were sent.
+/// Questions that were sent and not answered.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     sent: BTreeMap<GetTicket, Sent>,
-    /// Those that clients share, by what they ask.
+    /// Questions that gets share, by their encoding.
     by_text: BTreeMap<Bytes, GetTicket>,
-    /// How many are about a process.
+    /// Number of questions about each process.
     about: BTreeMap<Proc, usize>,
     next: u64,
 }
@@ -52,7 +55,7 @@ struct Sent {
     node: u32,
     target: Proc,
     text: Bytes,
-    /// A client that has what it has, and wants it anew.
+    /// The client that waits for fresh data (RefreshCache); `None` if gets wait for the answer.
     refresh: Option<ReplyTo>,
 }
 
@@ -76,7 +79,7 @@ impl Questions {
         self.sent.len() < MAX_QUESTIONS && about < MAX_QUESTIONS_ABOUT
     }
 
-    /// Those that a connection has asked for anew.
+    /// Returns the questions sent for refresh requests of a connection.
     fn refreshes_of(&self, conn: Conn) -> Vec<GetTicket> {
         let asks = |sent: &Sent| sent.refresh.as_ref().is_some_and(|to| to.conn == conn);
         let sent = self.sent.iter().filter(|(_, sent)| asks(sent));
@@ -89,7 +92,7 @@ impl Questions {
 }
 
 impl Server {
-    /// Asks another node about a process there, unless the same was asked already.
+    /// Sends a question about a process to its node, or returns the ticket of the same question that was sent before.
     pub(super) fn ask_node(
         &mut self,
         now: Time,
@@ -146,7 +149,7 @@ impl Server {
         Ok(ticket)
     }
 
-    /// The data of a process on another node, for a client that wants to have it anew.
+    /// Fetches the data of a process on another node, for a client that wants fresh data.
     pub(super) fn refresh_from(&mut self, now: Time, node: u32, reply: ReplyTo, target: Proc) {
         let question = Question {
             target: target.clone(),
@@ -155,11 +158,11 @@ impl Server {
             qualifiers: Vec::new(),
         };
         let text = question.encode();
-        // When there is no room, it was told.
+        // On an error, the client was answered already.
         let _ = self.send_question(now, node, target, text, Some(reply));
     }
 
-    /// Another node has answered.
+    /// Handles the answer of another node: stores the data, and answers the requests that waited for it.
     pub(super) fn on_direct_got(
         &mut self,
         now: Time,
@@ -181,7 +184,7 @@ impl Server {
         if status == Status::SUCCESS {
             self.retry_gets_about(now, &[target]);
         }
-        // What was asked for should be among it. If it is not, it never will be.
+        // The remaining gets asked for data that should be in the answer. It will never come.
         let status = match status {
             Status::SUCCESS => Status::NOT_FOUND,
             status => status,
@@ -203,7 +206,7 @@ impl Server {
         self.answer(reply, &answer);
     }
 
-    /// A job is over: nobody waits for what its processes have committed.
+    /// Drops the questions about processes of a job that has ended.
     pub(super) fn forget_direct_gets(&mut self, nspace: &Nspace) {
         let over: Vec<GetTicket> = self
             .questions
@@ -219,7 +222,7 @@ impl Server {
         }
     }
 
-    /// A connection is gone: nobody waits for what it alone has asked.
+    /// Drops the questions that only a closed connection waited for.
     pub(super) fn forget_questions_of(&mut self, conn: Conn, of_gets: Vec<GetTicket>) {
         for ticket in of_gets {
             self.forget_unless_awaited(ticket);
@@ -229,7 +232,7 @@ impl Server {
         }
     }
 
-    /// A get does not wait any more: its question is over with the last one.
+    /// Drops a question if no get waits for it any more.
     pub(super) fn forget_unless_awaited(&mut self, ticket: GetTicket) {
         if !self.gets.awaits(ticket) {
             self.forget_question(ticket);
@@ -243,7 +246,7 @@ impl Server {
         }
     }
 
-    /// Another node asks about a process here.
+    /// Answers a question of another node, or lets it wait.
     pub(super) fn on_asked(&mut self, now: Time, node: u32, ticket: GetTicket, question: &[u8]) {
         let asker = Asker::Node { node, ticket };
         match Question::decode(question) {

@@ -1,4 +1,4 @@
-//! Events: who wants to hear of what, and what has happened already.
+//! Events: registrations, delivery, and a cache for later registrations.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,18 +14,16 @@ use crate::{
     value::{Info, Nspace, Proc, Range, Status, Value},
 };
 
-/// Events that are kept for those who register later; beyond that the oldest is forgotten.
+/// Events cached for later registrations. Beyond it, the oldest is dropped.
 pub const MAX_CACHED_EVENTS: usize = 512;
-/// Bytes of events that are kept for those who register later; beyond that the oldest is forgotten, and a larger one is
-/// not kept at all.
+/// Bytes of the events cached for later registrations. Beyond it, the oldest is dropped; a larger event is not cached.
 pub const MAX_CACHED_BYTES: usize = 4 << 20;
-/// Codes that one connection may have registered for at once. One that wants more is told OUT_OF_RESOURCE.
+/// Codes that one connection may have registered for. A registration beyond it gets OUT_OF_RESOURCE.
 pub const MAX_CODES: usize = 4096;
-/// Processes to whose events one connection may have limited its registration for one code. When it names more, it hears
-/// of everybody's.
+/// Affected processes that one connection may name for one code. Beyond it, the registration applies to all processes.
 pub const MAX_AFFECTED: usize = 4096;
 
-/// What connections have registered for, and the events kept for those who register later.
+/// Registrations of connections, and the events cached for later registrations.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     by_conn: BTreeMap<Conn, Interests>,
@@ -33,34 +31,34 @@ pub(super) struct Events {
     kept_bytes: usize,
 }
 
-/// An event, and how many bytes it has in a message.
+/// A cached event, and its size in a message.
 #[derive(Debug)]
 struct Kept {
     event: Event,
     size: usize,
 }
 
-/// What one connection wants to hear of.
+/// The registrations of one connection.
 #[derive(Debug, Default)]
 struct Interests {
     codes: BTreeMap<Status, Affected>,
-    /// Events that no code of it is for.
+    /// The default handler, for events without a registered code; `None` if it has none.
     default: Option<Affected>,
 }
 
-/// Of whose events it wants to hear.
+/// The affected processes to which a registration is limited.
 #[derive(Clone, Debug, PartialEq)]
 enum Affected {
     Anybody,
     Only(BTreeSet<Proc>),
 }
 
-/// Where an event comes from.
+/// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
-    /// A process here, or what became of it: other nodes have not heard of it.
+    /// A process on this node, or this server on its behalf: other nodes have not received the event.
     Peer,
-    /// The host, who has told other nodes.
+    /// The host, which has sent the event to other nodes.
     Host,
 }
 
@@ -85,7 +83,7 @@ impl Events {
         }
     }
 
-    /// Whether anybody has registered for anything.
+    /// Returns true if there are no registrations.
     pub(super) fn is_empty(&self) -> bool {
         self.by_conn.is_empty()
     }
@@ -121,7 +119,7 @@ impl Interests {
         let Affected::Only(procs) = affected else {
             return true;
         };
-        // An event about nobody in particular may concern anybody.
+        // An event that names no affected process may concern any process.
         affected_by(&event.infos).is_none_or(|about| {
             about.iter().any(|about| {
                 procs
@@ -133,7 +131,7 @@ impl Interests {
 }
 
 impl Affected {
-    /// Both: what is registered for twice is wanted by either.
+    /// Returns the union: an event is wanted if either registration wants it.
     fn or(self, other: &Self) -> Self {
         match (self, other) {
             (Self::Only(mut some), Self::Only(more)) if some.len() + more.len() <= MAX_AFFECTED => {
@@ -184,7 +182,8 @@ impl Server {
         self.tell_silent_stop(conn, &new);
     }
 
-    /// libpmix 3 stops in init like its successors, and registers for its release, but does not say that it waits.
+    /// libpmix 3 stops in init and registers for its release, but does not report that it waits. Reports it on its
+    /// behalf.
     fn tell_silent_stop(&mut self, conn: Conn, codes: &BTreeSet<Status>) {
         if !codes.contains(&Status::DEBUGGER_RELEASE) {
             return;
@@ -200,7 +199,7 @@ impl Server {
         }
     }
 
-    /// Tells a connection what happened before it registered.
+    /// Sends cached events to a connection that has registered for them.
     fn replay(&mut self, conn: Conn, codes: &BTreeSet<Status>) {
         let Some(known) = self.peers.get(&conn).and_then(|peer| peer.connected()) else {
             return;
@@ -214,7 +213,7 @@ impl Server {
             .iter()
             .map(|kept| &kept.event)
             .filter(|event| {
-                // With the first registration for it, and with no later one.
+                // Only for codes in this registration; events of earlier codes were sent before.
                 (codes.contains(&event.status) || codes.is_empty())
                     && interests.wants(event)
                     && !self.is_for_host(event, &known.proc)
@@ -232,16 +231,16 @@ impl Server {
             .iter()
             .any(|info| info.key == *keys::SERVER_INTERNAL_NOTIFY)
         {
-            // It comes from a server's own notification, which has been everywhere.
+            // This event comes from a server's notification, which was sent to all nodes already.
             return self.status(reply, Status::SUCCESS);
         }
         if event.range != Range::CUSTOM && find(&event.infos, keys::EVENT_CUSTOM_RANGE).is_some() {
-            // Whoever names the receivers means them, whatever range stands beside.
+            // A list of receivers takes precedence over any other range.
             event.range = Range::CUSTOM;
         }
         self.status(reply, Status::SUCCESS);
         if event.status == Status::READY_FOR_DEBUG {
-            // It is for the server, whatever range stands in it: libpmix 5 and 6 put nonsense there.
+            // The event is for the server, whatever its range: libpmix 5 and 6 set a wrong one.
             let proc = event.source;
             return self.out.push_back(Output::Ready { proc });
         }
@@ -251,7 +250,7 @@ impl Server {
         self.deliver(&event, From::Peer);
     }
 
-    /// Tells processes that wait for their debugger to run on; who comes to that point later finds that it was told.
+    /// Releases processes that wait for a debugger. The event is cached for processes that reach their stop later.
     pub(super) fn release(&mut self, nspace: &Nspace, ranks: &RankSet) {
         let Some(job) = self.jobs.get_mut(nspace) else {
             return;
@@ -278,10 +277,10 @@ impl Server {
         self.deliver(&event, From::Host);
     }
 
-    /// Tells everybody here who wants to hear it, and the host.
+    /// Sends an event to all local processes that are registered for it, and to the host.
     pub(super) fn deliver(&mut self, event: &Event, from: From) {
         let push = push_of(event, Some(event.range));
-        // Packed once for all who write alike.
+        // Packed once per message format.
         let mut by_format: BTreeMap<Format, Bytes> = BTreeMap::new();
         let mut due = Vec::new();
         for (conn, interests) in &self.events.by_conn {
@@ -317,7 +316,7 @@ impl Server {
         }
     }
 
-    /// Which other nodes an event of a process here concerns.
+    /// Returns the other nodes that an event of a local process concerns.
     fn elsewhere(&self, event: &Event) -> Elsewhere {
         let named = match event.range {
             Range::PROC_LOCAL | Range::LOCAL | Range::RM => return Elsewhere::Nowhere,
@@ -329,7 +328,7 @@ impl Server {
         };
         let mut nodes = BTreeSet::new();
         for proc in named {
-            // A job that is not known here, or has ended, may be known elsewhere.
+            // A job unknown on this node, or ended here, may be known on other nodes.
             let Some(job) = self.jobs.get(&proc.nspace) else {
                 return Elsewhere::Everywhere;
             };
@@ -346,14 +345,15 @@ impl Server {
         }
     }
 
-    /// Whether the host tells a process of it: who is held is let go by [`super::Input::Release`], so that the host knows.
+    /// Returns true if the event must not reach a process because the host handles it. Only [`super::Input::Release`]
+    /// releases held processes, so that the host knows about each release.
     fn is_for_host(&self, event: &Event, proc: &Proc) -> bool {
         event.status == Status::DEBUGGER_RELEASE
             && event.source != self.config.identity
             && self.jobs.get(&proc.nspace).is_some_and(Namespace::stops)
     }
 
-    /// Whether a process is within an event's range.
+    /// Returns true if a process is within an event's range.
     fn reaches(&self, event: &Event, proc: &Proc) -> bool {
         match event.range {
             Range::PROC_LOCAL => event.source == *proc,
@@ -371,7 +371,7 @@ impl Server {
     }
 }
 
-/// Whom an event is about, or to whose events a registration is limited.
+/// Returns the processes that an event affects, or to which a registration is limited; `None` if not given.
 fn affected_by(infos: &[Info]) -> Option<Vec<&Proc>> {
     [keys::EVENT_AFFECTED_PROC, keys::EVENT_AFFECTED_PROCS]
         .iter()
@@ -388,7 +388,7 @@ fn push_of(event: &Event, range: Option<Range>) -> Push {
     }
 }
 
-/// The message of a push.
+/// Returns the message of a push.
 pub(super) fn packed(push: &Push, format: Format) -> Bytes {
     let mut writer = Writer::behind(format, frame::start(0));
     push.encode(&mut writer);

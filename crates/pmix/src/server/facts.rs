@@ -1,6 +1,7 @@
-//! What a job is told about itself, and others about it (section 6.3 of `docs/formats/pmix.md`).
+//! Job info: facts that the processes of a job and of other jobs can get (docs/formats/pmix.md, section 6.3).
 //!
-//! Each class of facts has a list of its keys, in the order in which they are told, and a function for one of them.
+//! Each class of facts has a list of its keys, in the order in which they are sent, and a function that returns one
+//! fact.
 
 use std::ffi::{CStr, CString};
 
@@ -74,13 +75,13 @@ const RANK_KEYS: [&CStr; 13] = [
 ];
 
 impl Namespace {
-    /// Facts of the job as a whole.
+    /// Returns the facts of the job as a whole.
     pub(super) fn job_facts(&self) -> Vec<Kval> {
         let told = each(&JOB_KEYS, |key| self.told_of_job(key));
         told.chain(self.job.extra.iter().cloned()).collect()
     }
 
-    /// One fact of the job as a whole.
+    /// Returns one fact of the job as a whole; `None` if it has no such fact.
     pub(super) fn job_fact(&self, key: &CStr) -> Option<Value> {
         self.told_of_job(key).or_else(|| {
             let mut extra = self.job.extra.iter();
@@ -108,7 +109,7 @@ impl Namespace {
             _ if key == keys::RANK_BY => text(&job.rank_by),
             _ if key == keys::BIND_TO => text(&job.bind_to),
             _ if key == keys::NSPACE_DIR => text(&job.job_dir),
-            // libpmix 4.2.9 does not find it among the facts of a node, of which it is the name.
+            // libpmix 4.2.9 does not find the host name among the facts of the node, where it is also sent.
             _ if key == keys::HOSTNAME => Some(string(self.node_name(job.here))),
             _ => None,
         }
@@ -150,7 +151,8 @@ impl Namespace {
                 };
                 Some(Value::procs(ranks.iter().map(proc).collect()))
             }
-            // Open MPI 5 looks whether it is there, and not what it says.
+            // Open MPI 5 checks only that the key is present and ignores the value, so the key must be absent for
+            // false.
             _ if key == keys::OVERSUBSCRIBED => node.oversubscribed.then_some(Value::Bool(true)),
             _ => None,
         }
@@ -168,12 +170,12 @@ impl Namespace {
         }
     }
 
-    /// Facts of one rank.
+    /// Returns the facts of one rank.
     pub(super) fn rank_facts(&self, rank: PmixRank) -> Vec<Kval> {
         each(&RANK_KEYS, |key| self.rank_fact(rank, key)).collect()
     }
 
-    /// One fact of one rank.
+    /// Returns one fact of one rank; `None` if it has no such fact.
     pub(super) fn rank_fact(&self, rank: PmixRank, key: &CStr) -> Option<Value> {
         let job = &self.job;
         let facts = self.rank(rank)?;
@@ -207,7 +209,8 @@ impl Namespace {
         }
     }
 
-    /// One fact of a node, an app or the session, by the rank that it is asked for.
+    /// Returns one fact of the session, or of the node or app of a rank. Without a valid rank, the node is this
+    /// server's, and the app is the first.
     pub(super) fn class_fact(&self, rank: PmixRank, key: &CStr) -> Option<Value> {
         let facts = self.rank(rank);
         let node = facts.map_or(self.job.here, |facts| facts.node);
@@ -217,13 +220,13 @@ impl Namespace {
             .or_else(|| self.app_fact(app, key))
     }
 
-    /// Everything about the job, as a client wants it at its start.
+    /// Returns all facts of the job, as a client expects them when it connects.
     pub(super) fn facts(&self, format: Format) -> Vec<Kval> {
         let job = &self.job;
         let session = || each(&SESSION_KEYS, |key| self.session_fact(key));
         let mut facts = self.job_facts();
         if format.family == Family::Fixed {
-            // libpmix 3 looks for them there, as they were before there were arrays.
+            // libpmix 3 expects session facts outside of arrays, as they were sent before arrays existed.
             facts.extend(session());
         }
         facts.extend(array(keys::SESSION_ARRAY, session()));
@@ -245,12 +248,13 @@ impl Namespace {
         facts
     }
 
-    /// The name and the facts, packed, for one that is to stop or not.
+    /// Returns the packed name and facts of the job, for a process that stops at `stop`, or does not stop.
     pub(super) fn packed(&mut self, format: Format, stop: Option<StopIn>) -> Bytes {
         self.packed_once(format, stop).by_name.clone()
     }
 
-    /// The facts behind the process that stands for all, as others get them who ask for one of these.
+    /// Returns the packed facts of the job after its wildcard process, which is how a get from another job receives
+    /// them.
     pub(super) fn packed_facts(&mut self, format: Format) -> Bytes {
         let mut writer = Writer::new(format);
         writer.item(&Proc::all(self.job.nspace.clone()));
@@ -270,7 +274,7 @@ impl Namespace {
                     StopIn::Init => keys::STOP_IN_INIT,
                     StopIn::App => keys::STOP_IN_APP,
                 };
-                // libpmix 4 and 5 look whether it is there; 6 wants it true, or a rank.
+                // libpmix 4 and 5 check only that the key is present; libpmix 6 wants true or a rank.
                 fact(key, Value::Bool(true))
             }));
             writer.each(&told);
@@ -284,12 +288,12 @@ impl Namespace {
     }
 }
 
-/// A fact, when its key is none too long, as ours are not.
+/// Returns a fact; `None` only if the key is too long, which no key of this crate is.
 pub(super) fn fact(key: &CStr, value: Value) -> Option<Kval> {
     Key::new(key).ok().map(|key| Kval { key, value })
 }
 
-/// Strings with something between.
+/// Joins strings with a separator.
 pub(super) fn joined<'a>(
     parts: impl IntoIterator<Item = &'a CStr>,
     separator: u8,
@@ -304,7 +308,7 @@ pub(super) fn joined<'a>(
     CString::new(bytes).ok()
 }
 
-/// Those of some facts that there are.
+/// Returns the facts that exist among some keys.
 fn each<'a>(
     keys: &'a [&CStr],
     one: impl Fn(&CStr) -> Option<Value> + 'a,
@@ -312,7 +316,7 @@ fn each<'a>(
     keys.iter().filter_map(move |key| fact(key, one(key)?))
 }
 
-/// Facts as the value of one.
+/// Returns a fact whose value is an array of facts.
 fn array(key: &CStr, facts: impl Iterator<Item = Kval>) -> Option<Kval> {
     let infos = facts.map(|Kval { key, value }| Info::new(key, value));
     fact(key, Value::infos(infos.collect()))

@@ -1,4 +1,4 @@
-//! Gets: what a process asks about another one, and may have to wait for.
+//! Gets (PMIx_Get): requests for data of a process, which may wait until it is committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,19 +21,19 @@ use crate::{
     value::{Info, InfoFlags, Key, Kval, Nspace, Packed, PmixRank, Proc, Scope, Status, Value},
 };
 
-/// Keys that begin so belong to the standard: nobody puts them, so nobody waits for them.
+/// Prefix of the Standard's keys. No process puts such keys, so no get waits for them.
 const RESERVED: &[u8] = b"pmix";
 
-/// Gets that wait, by number, in the order in which they came. A connection has no more of them than requests may wait,
-/// another node no more than [`super::MAX_QUESTIONS`].
+/// Waiting gets. A connection has no more of them than it may have unanswered requests, another node no more than
+/// [`super::MAX_QUESTIONS`].
 #[derive(Debug, Default)]
 pub(super) struct Gets {
     waiting: BTreeMap<u64, Waiting>,
-    /// Their numbers by whom they ask about.
+    /// Ids of waiting gets by target.
     by_target: BTreeMap<Proc, BTreeSet<u64>>,
-    /// And by the question to another node that they wait for.
+    /// Ids of waiting gets by the question to another node whose answer they wait for.
     by_question: BTreeMap<GetTicket, BTreeSet<u64>>,
-    /// The number of what another node has asked.
+    /// Id of each waiting get of another node, by that node and its ticket.
     by_node: BTreeMap<(u32, GetTicket), u64>,
     next: u64,
 }
@@ -44,20 +44,20 @@ struct Waiting {
     target: Proc,
     key: Option<Key>,
     qualifiers: Vec<Info>,
-    /// When it was asked.
+    /// Time of the request.
     since: Time,
-    /// What another node was asked for it.
+    /// The question to another node whose answer it waits for; `None` if the target is local.
     question: Option<GetTicket>,
-    /// When it is answered without a value, and with which status.
+    /// Time at which it is answered without a value, and the status of that answer; `None` without time-out.
     deadline: Option<(Time, Status)>,
 }
 
-/// Who asks.
+/// The sender of a get.
 #[derive(Debug)]
 pub(super) enum Asker {
-    /// A process here.
+    /// A local process.
     Client { reply: ReplyTo, from: Proc },
-    /// Another node, for one there.
+    /// Another node, for one or more of its processes.
     Node { node: u32, ticket: GetTicket },
 }
 
@@ -114,7 +114,7 @@ impl Gets {
             .collect()
     }
 
-    /// A connection is gone. Gives the questions that its gets have waited for.
+    /// Removes the gets of a closed connection. Returns the questions that they waited for.
     fn forget(&mut self, conn: Conn, timers: &mut Timers) -> Vec<GetTicket> {
         let numbers: Vec<u64> = self
             .waiting
@@ -130,13 +130,13 @@ impl Gets {
             .collect()
     }
 
-    /// Those that wait for the answer to a question.
+    /// Returns the gets that wait for the answer to a question.
     fn of_question(&self, ticket: GetTicket) -> Vec<u64> {
         let numbers = self.by_question.get(&ticket);
         numbers.into_iter().flatten().copied().collect()
     }
 
-    /// Whether any of them waits for the answer to a question.
+    /// Returns true if a get waits for the answer to a question.
     pub(super) fn awaits(&self, ticket: GetTicket) -> bool {
         self.by_question.contains_key(&ticket)
     }
@@ -158,15 +158,15 @@ fn take_out<K: Ord>(index: &mut BTreeMap<K, BTreeSet<u64>>, key: &K, number: u64
     }
 }
 
-/// What there is for a get.
+/// The result of looking up the data for a get.
 enum Found {
-    /// Buffers in the asker's format; for another node one, of the values alone.
+    /// Buffers in the format of the client. For another node: one buffer with the values only.
     Buffers(Vec<Bytes>),
-    /// Nothing, and nothing is to be waited for.
+    /// The data does not exist and will not be committed.
     Never(Status),
-    /// Nothing yet; the process has not committed at all, or not this key.
+    /// The data may still be committed. `committed` is true if the process has committed, but not this key.
     NotYet { committed: bool },
-    /// The server of this node knows.
+    /// The process is on this other node, whose server has the data.
     Elsewhere { node: u32 },
 }
 
@@ -228,7 +228,7 @@ impl Server {
         self.get(now, waiting, patience);
     }
 
-    /// Another node asks about a process here.
+    /// Answers a question of another node, or lets it wait.
     pub(super) fn get_for_node(&mut self, now: Time, asker: Asker, question: Question) {
         let Question {
             target,
@@ -280,7 +280,7 @@ impl Server {
         }
     }
 
-    /// The process that is asked about, where it is named as a member of a group.
+    /// Returns the target of a get, after resolving a member of a group. BAD_PARAM if it means several processes.
     fn meant(&self, from: &Proc, target: Proc) -> Result<Proc, Status> {
         if self.jobs.contains_key(&target.nspace) {
             return Ok(target);
@@ -292,7 +292,7 @@ impl Server {
         }
     }
 
-    /// The data of a process, for one that wants to have it anew.
+    /// Answers a request for fresh data of a process (RefreshCache).
     pub(super) fn on_refresh(&mut self, now: Time, reply: ReplyTo, target: &Proc) {
         let job = self.jobs.get(&target.nspace);
         let away = job.filter(|job| !job.is_local(target.rank));
@@ -328,7 +328,7 @@ impl Server {
         };
         let mut buffers = Vec::new();
         if from.nspace != target.nspace {
-            // Of another job even the facts of the job are news.
+            // A client does not have the job info of another job yet.
             buffers.push(job.packed_facts(format));
         }
         let key = wanted.key;
@@ -337,13 +337,13 @@ impl Server {
             PmixRank::WILDCARD => {
                 let facts = job_facts(job, target.rank, key);
                 let is_of_ranks = |key: &Key| job.rank_fact(PmixRank(0), key.as_c_str()).is_some();
-                // Who asks for a fact of the ranks of another job so, as libpmix 4 does, wants what they all have.
+                // libpmix 4 asks for a fact of a rank of another job in this way, and expects the facts of all ranks.
                 if facts.is_empty() && !buffers.is_empty() && key.is_some_and(is_of_ranks) {
                     return Found::Buffers(buffers);
                 }
                 return found(buffers, target, facts, format);
             }
-            // Whoever has put it.
+            // The lowest rank that has put the key.
             PmixRank::UNDEF if key.is_some() => match job.who_has(wanted) {
                 Some(rank) => rank,
                 None if reserved => {
@@ -391,7 +391,7 @@ impl Server {
         }
     }
 
-    /// What there is for another node: all that the process has committed for others.
+    /// Looks up data for another node: all that the process has committed for other nodes.
     fn look_for_node(&self, target: &Proc, wanted: Wanted<'_>) -> Found {
         let job = self.jobs.get(&target.nspace);
         let Some(job) = job.filter(|job| job.is_local(target.rank)) else {
@@ -411,12 +411,12 @@ impl Server {
         }
     }
 
-    /// Something has changed in a job: whoever has waited for it gets it.
+    /// Tries the waiting gets about all processes of a job again, because the job has changed.
     pub(super) fn retry_gets(&mut self, now: Time, nspace: &Nspace) {
         self.retry(now, self.gets.about_job(nspace));
     }
 
-    /// Something is known of processes that was not known before.
+    /// Tries the waiting gets about these processes again, because new data of theirs was stored.
     pub(super) fn retry_gets_about(&mut self, now: Time, targets: &[Proc]) {
         for target in targets {
             self.retry(now, self.gets.about(target));
@@ -440,20 +440,20 @@ impl Server {
         }
     }
 
-    /// A connection is gone, and with it what it waits for.
+    /// Removes the waiting gets of a closed connection.
     pub(super) fn forget_gets(&mut self, conn: Conn) {
         let questions = self.gets.forget(conn, &mut self.timers);
         self.forget_questions_of(conn, questions);
     }
 
-    /// Nobody on another node waits any more for what that has asked.
+    /// Removes a waiting get of another node that does not need the answer any more.
     pub(super) fn on_no_longer_asked(&mut self, node: u32, ticket: GetTicket) {
         if let Some(number) = self.gets.by_node.get(&(node, ticket)) {
             self.gets.remove(*number, &mut self.timers);
         }
     }
 
-    /// A process has ended: it will commit nothing more.
+    /// Fails the waiting gets about a process that has ended, because it will commit nothing more.
     pub(super) fn fail_gets_of_dead(&mut self, proc: &Proc) {
         for number in self.gets.about(proc) {
             let told = |waiting: &Waiting| match waiting.asker {
@@ -468,7 +468,7 @@ impl Server {
         }
     }
 
-    /// Another node has answered, and this is not among it.
+    /// Fails gets whose data was not in the answer of another node.
     pub(super) fn fail_gets_of_question(
         &mut self,
         now: Time,
@@ -481,7 +481,8 @@ impl Server {
                 continue;
             };
             if status == Status::NOT_FOUND && waiting.since > sent {
-                // The other node has waited since before this was asked, and not long enough for it.
+                // The get was made after the question was sent, so the other node has not waited long enough for it.
+                // Ask again.
                 waiting.question = None;
                 self.get(now, waiting, Patience::Waits);
             } else {
@@ -490,7 +491,7 @@ impl Server {
         }
     }
 
-    /// The time of a get is over.
+    /// Answers a get whose time-out has passed.
     pub(super) fn expire_get(&mut self, number: u64) {
         if let Some(waiting) = self.gets.remove(number, &mut self.timers) {
             let status = waiting
@@ -503,7 +504,7 @@ impl Server {
         }
     }
 
-    /// Answers a get.
+    /// Answers a get with buffers or a status.
     pub(super) fn answer_get(&mut self, asker: Asker, result: Result<Vec<Bytes>, Status>) {
         match (asker, result) {
             (Asker::Client { reply, .. }, Ok(buffers)) => self.got(reply, &buffers),
@@ -540,7 +541,7 @@ impl Server {
     }
 }
 
-/// Facts behind what was found before, if there are any.
+/// Appends a buffer of facts to those found before; NOT_FOUND if there are no facts.
 fn found(mut buffers: Vec<Bytes>, proc: &Proc, facts: Vec<Kval>, format: Format) -> Found {
     if facts.is_empty() {
         return Found::Never(Status::NOT_FOUND);
@@ -552,7 +553,7 @@ fn found(mut buffers: Vec<Bytes>, proc: &Proc, facts: Vec<Kval>, format: Format)
     Found::Buffers(buffers)
 }
 
-/// Facts of a job as a whole: one of them, or all.
+/// Returns facts of a job as a whole: one of them, or all.
 fn job_facts(job: &Namespace, rank: PmixRank, key: Option<&Key>) -> Vec<Kval> {
     match key {
         Some(key) => one(key, || {
@@ -563,7 +564,7 @@ fn job_facts(job: &Namespace, rank: PmixRank, key: Option<&Key>) -> Vec<Kval> {
     }
 }
 
-/// One fact, if it is there.
+/// Returns a list of one fact, or an empty list if the fact does not exist.
 fn one(key: &Key, value: impl FnOnce() -> Option<Value>) -> Vec<Kval> {
     let key = key.clone();
     let fact = value().map(|value| Kval { key, value });

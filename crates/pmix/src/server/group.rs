@@ -1,9 +1,9 @@
-//! Groups: sets of processes with a name, and perhaps with a number that all members have for it.
+//! PMIx groups: named sets of processes, optionally with a context id that all members share.
 //!
-//! How they are made is in [`super::construct`].
+//! How groups are constructed is in [`super::construct`].
 //!
-//! Different groups may have the same name as long as nobody is in two of them: MPI programs construct the parts of a
-//! group under one name, all at once.
+//! Several groups may have the same name if they have no member in common: MPI programs construct the parts of a group
+//! simultaneously under one name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,10 +19,10 @@ use crate::{
     value::{Info, Nspace, PmixRank, Proc, Range, Status, Text, Value},
 };
 
-/// Groups at once.
+/// Groups that a server keeps.
 pub const MAX_GROUPS: usize = 16_384;
 
-/// The groups that there are.
+/// The groups of a server.
 #[derive(Debug)]
 pub(super) struct Groups {
     by_name: BTreeMap<Nspace, Vec<Group>>,
@@ -33,11 +33,11 @@ pub(super) struct Groups {
 
 #[derive(Debug)]
 struct Group {
-    /// Sorted by name and rank, as libraries number them. One may stand for all of a job.
+    /// Members sorted by job name and rank, as libraries number them. A wildcard stands for all ranks of a job.
     members: Vec<Proc>,
-    /// The members that it was made with, where some of them have left since.
+    /// The original members; `None` if no member has left.
     founders: Option<Vec<Proc>>,
-    /// The others want to be told when a member ends without having left.
+    /// True if members get an event when one of them ends without having left (GROUP_NOTIFY_TERMINATION).
     watched: bool,
 }
 
@@ -51,7 +51,7 @@ impl Groups {
         }
     }
 
-    /// The group of a name: of those with it, the one that a process is in.
+    /// Returns a group by name: the newest with member `from` if there is one, else the newest of all.
     fn get(&self, name: &CStr, from: Option<&Proc>) -> Option<&Group> {
         let groups = self.by_name.get(name)?;
         groups
@@ -60,18 +60,18 @@ impl Groups {
             .or_else(|| groups.last())
     }
 
-    /// Whether there is no room for one more.
+    /// Returns true if no further group can be added.
     pub(super) const fn is_full(&self) -> bool {
         self.count >= MAX_GROUPS
     }
 
-    /// The members that a process's group was made with.
+    /// Returns the original members of a process's group.
     pub(super) fn founders(&self, name: &Nspace, from: &Proc) -> Option<&[Proc]> {
         let group = self.get(name.as_c_str(), Some(from))?;
         Some(group.founders.as_ref().unwrap_or(&group.members))
     }
 
-    /// Whether a process may be in a group of this name: unless it is known to have left it.
+    /// Returns true unless a process is known to have left a group with this name.
     pub(super) fn may_have(&self, name: &Nspace, proc: &Proc) -> bool {
         let mut groups = self.by_name.get(name.as_c_str()).into_iter().flatten();
         groups.all(|group| {
@@ -83,7 +83,7 @@ impl Groups {
         })
     }
 
-    /// A member is in its group no longer: these are the members now.
+    /// Removes a member from its group: `others` are its members from now on.
     fn leave(&mut self, name: &CStr, member: &Proc, others: Vec<Proc>) {
         if others.is_empty() {
             return self.remove(name, Some(member));
@@ -96,13 +96,13 @@ impl Groups {
         }
     }
 
-    /// Whether there was room for one more.
+    /// Adds a group. Returns false if there is no room for it.
     pub(super) fn insert(&mut self, name: &Nspace, members: Vec<Proc>, watched: bool) -> bool {
         if self.is_full() {
             return false;
         }
         let groups = self.by_name.entry(name.clone()).or_default();
-        // Made again without having been ended: by members who have lost others, for example.
+        // Members may construct a group again without having destructed it, for example after they have lost others.
         let before = groups.len();
         groups.retain(|group| !members.iter().any(|member| group.has(member)));
         self.count -= before - groups.len();
@@ -115,7 +115,7 @@ impl Groups {
         true
     }
 
-    /// Ends the group of a name that a process is in.
+    /// Removes the newest group with this name that has the member.
     pub(super) fn remove(&mut self, name: &CStr, member: Option<&Proc>) {
         if let Some(groups) = self.by_name.get_mut(name) {
             let at = groups
@@ -131,7 +131,7 @@ impl Groups {
         }
     }
 
-    /// A job is over: groups of its processes alone go with it.
+    /// Removes the groups that have members of this job only.
     pub(super) fn forget_job(&mut self, nspace: &Nspace) {
         let mut left = 0;
         self.by_name.retain(|_, groups| {
@@ -169,7 +169,7 @@ impl Server {
             Ok(name) => name,
             Err(status) => return self.status(reply, status),
         };
-        // The members are known from the construction; an old library does not even say them.
+        // The members are known from the construction; an old library does not even send them.
         let known = self.groups.get(name.as_c_str(), Some(from));
         let procs = match (known, procs) {
             (Some(group), _) => group.members.clone(),
@@ -179,7 +179,7 @@ impl Server {
         self.on_collective(now, reply, from, Kind::Destruct(name), &procs, infos);
     }
 
-    /// A member leaves, and the others are told.
+    /// Removes a member from its group and sends an event to the others.
     pub(super) fn on_leave(&mut self, reply: ReplyTo, from: &Proc, group: Text) {
         let name = match name(group) {
             Ok(name) => name,
@@ -197,8 +197,8 @@ impl Server {
         self.say_members_gone();
     }
 
-    /// Another node has told of an event that says who is in a group. It speaks for its own processes only, and each of
-    /// these leaves for itself.
+    /// Updates groups from an event of another node. A node reports only its own processes, and each process leaves a
+    /// group only for itself.
     pub(super) fn on_group_event(&mut self, event: &mut Event) {
         if event.status == Status::GROUP_CONSTRUCT_COMPLETE {
             return self.on_invited_group(event);
@@ -223,7 +223,7 @@ impl Server {
         job.is_some_and(|job| job.is_local(proc.rank))
     }
 
-    /// A process has ended without leaving its groups.
+    /// Sends events to the groups of a process that has ended without leaving them.
     pub(super) fn tell_groups_of_failure(&mut self, proc: &Proc) {
         let concerned: Vec<Nspace> = self
             .groups
@@ -258,7 +258,7 @@ impl Server {
         self.deliver(&event, From::Peer);
     }
 
-    /// The members of a process's group beside itself, one by one.
+    /// Returns the other members of a process's group, one by one; `None` if it is in no group of this name.
     fn others(&self, name: &Nspace, proc: &Proc) -> Option<Vec<Proc>> {
         let group = self.groups.get(name.as_c_str(), Some(proc))?;
         if !group.has(proc) {
@@ -280,7 +280,7 @@ impl Server {
         Some(others)
     }
 
-    /// An event that completes a group made by invitation: nobody else says who is in it.
+    /// Adds a group constructed by invitation. The completion event is the only source for its members.
     pub(super) fn on_invited_group(&mut self, event: &mut Event) {
         let group = find(&event.infos, keys::GROUP_ID).and_then(Value::as_text);
         let Some(name) = group.and_then(|name| Nspace::new(name).ok()) else {
@@ -298,7 +298,7 @@ impl Server {
             members.insert(event.source.clone());
         }
         let members: Vec<Proc> = members.into_iter().collect();
-        // libpmix 6 learns from this who is in the group, and 5 does not say it.
+        // libpmix 6 takes the members from this attribute, which libpmix 5 does not send.
         if find(&event.infos, keys::GROUP_MEMBERSHIP).is_none() {
             event
                 .infos
@@ -307,7 +307,8 @@ impl Server {
         self.groups.insert(&name, members, false);
     }
 
-    /// The processes that a group's name stands for when `from` says it: a member by its number in the group, or all.
+    /// Returns the processes that `named` means if `from` uses a group's name as namespace: the member with that number
+    /// in the group, or all members.
     pub(super) fn group_of(&self, from: &Proc, named: &Proc) -> Option<Vec<Proc>> {
         let group = self.groups.get(named.nspace.as_c_str(), Some(from))?;
         if named.rank == PmixRank::WILDCARD {
@@ -332,18 +333,18 @@ impl Server {
         None
     }
 
-    /// The members of a group by its name.
+    /// Returns the members of the newest group with a name.
     pub(super) fn members_of(&self, group: &CStr) -> Option<&[Proc]> {
         Some(&self.groups.get(group, None)?.members)
     }
 
-    /// The names of all groups.
+    /// Returns the names of all groups.
     pub(super) fn group_names(&self) -> impl Iterator<Item = &Nspace> {
         self.groups.by_name.keys()
     }
 }
 
-/// The name of a group, which stands for it where a job's name would: it is no longer than one.
+/// Returns the name of a group. It can be used in place of a namespace, so it is at most as long.
 pub(super) fn name(group: Text) -> Result<Nspace, Status> {
     let name = group.and_then(|name| Nspace::new(&name).ok());
     name.filter(|name| !name.as_bytes().is_empty())

@@ -1,4 +1,4 @@
-//! A job as its server knows it, and what has become of its processes here.
+//! A job as its server knows it, and the state of its local processes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,42 +18,42 @@ use crate::{
     value::{Nspace, PmixRank, Proc, ProcInfo, ProcState, Status, Value},
 };
 
-/// What has become of a process here.
+/// The state of a local process.
 #[derive(Debug, Default)]
 struct Local {
     pid: u32,
-    /// Connections that take part: a fork may have brought more than one.
+    /// Number of connections that have not finalized. A fork may have made more than one.
     connections: u32,
     presence: Presence,
-    /// It has asked for the end of processes.
+    /// True if the process has requested an abort.
     is_aborting: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Presence {
-    /// It has not called PMIx_Init.
+    /// The process has not called PMIx_Init.
     #[default]
     Expected,
     Connected,
     Finalized,
-    /// Its connection broke.
+    /// The connection broke and the process has not reconnected in time.
     Lost,
-    /// It has ended, and what that is called.
+    /// The process has ended, with this state in the process table.
     Ended(ProcState),
 }
 
-/// Where a process stood with its server when it ended.
+/// The phase that a process was in when it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stood {
-    /// It had not called PMIx_Init, or it had finalized.
+    /// Before PMIx_Init, or after PMIx_Finalize.
     Outside,
-    /// It took part.
+    /// Between PMIx_Init and PMIx_Finalize.
     Inside,
-    /// It had asked for the end of processes.
+    /// After it had requested an abort.
     Aborting,
 }
 
-/// What an end is called: the code of its event, and the state in the table of processes.
+/// Returns how the end of a process is reported: the status code of its event, and its state in the process table.
 pub(super) const fn called(stood: Stood, status: ExitStatus) -> (Status, ProcState) {
     match (stood, status) {
         (Stood::Aborting, _) => (Status::PROC_REQUESTED_ABORT, ProcState::CALLED_ABORT),
@@ -72,32 +72,32 @@ pub(super) const fn called(stood: Stood, status: ExitStatus) -> (Status, ProcSta
     }
 }
 
-/// The facts of a job, packed.
+/// The packed facts of a job.
 #[derive(Clone, Debug)]
 pub(super) struct PackedFacts {
-    /// Behind its name, as its own processes get them, and others that connect with them.
+    /// The job's name and then its facts. The job's own processes and those that connect with it get them in this form.
     pub(super) by_name: Bytes,
-    /// Where they begin behind the name.
+    /// Offset in bytes at which the facts begin.
     pub(super) facts: usize,
 }
 
-/// A job and its processes here.
+/// A job and the state of its local processes.
 #[derive(Debug)]
 pub(super) struct Namespace {
     pub(super) job: Job,
-    /// No other job has had it or will have it.
+    /// Number that identifies the job; never reused.
     pub(super) number: u32,
-    /// The host ends its processes.
+    /// True while the host is ending the job: no events are sent about ends of its processes.
     pub(super) is_ending: bool,
     local: BTreeMap<u32, Local>,
-    /// Those of whom no pid is known.
+    /// Number of local processes whose pid is not known yet.
     unstarted: usize,
-    /// Its ranks by node.
+    /// Ranks on each node, by index into [`Job::nodes`].
     by_node: Vec<Vec<u32>>,
-    /// The other nodes that have ranks of it.
+    /// Other nodes that have ranks of the job.
     away: BTreeSet<u32>,
     pub(super) stored: Stored,
-    /// Its facts, packed once for everybody who writes alike.
+    /// Packed facts, once per message format and stop.
     pub(super) packed: BTreeMap<(Format, Option<StopIn>), PackedFacts>,
 }
 
@@ -140,18 +140,18 @@ impl Namespace {
         self.local.contains_key(&rank.0)
     }
 
-    /// The other nodes that have ranks of it.
+    /// Returns the other nodes that have ranks of the job.
     pub(super) const fn away(&self) -> &BTreeSet<u32> {
         &self.away
     }
 
-    /// The node that a rank is on, whichever it is, by the number that all jobs have for it.
+    /// Returns the node of a rank, as [`super::NodeFacts::id`]; `None` if the job has no such rank.
     pub(super) fn node_of(&self, rank: PmixRank) -> Option<u32> {
         let node = self.rank(rank)?.node;
         Some(self.job.nodes.get(node as usize)?.id)
     }
 
-    /// What processes of this node may see of a rank's data.
+    /// Returns the part of a rank's data that local processes may see.
     pub(super) fn view(&self, rank: PmixRank) -> View {
         if self.is_local(rank) {
             View::Local
@@ -160,12 +160,12 @@ impl Namespace {
         }
     }
 
-    /// The rank that has put a key, as far as this node knows.
+    /// Returns the lowest rank that has put a key, as far as this node knows.
     pub(super) fn who_has(&self, wanted: Wanted<'_>) -> Option<PmixRank> {
         self.stored.who_has(wanted, |rank| self.view(rank))
     }
 
-    /// The number of this node.
+    /// Returns the id of this node; `None` if the job does not use it.
     pub(super) fn node_here(&self) -> Option<u32> {
         Some(self.job.nodes.get(self.job.here as usize)?.id)
     }
@@ -178,7 +178,7 @@ impl Namespace {
         self.job.ranks.get(rank.0 as usize)
     }
 
-    /// Whether a process will never take part in anything again, unless it connects anew.
+    /// Returns true if a local process is lost or has ended. A lost process may still reconnect.
     pub(super) fn is_gone(&self, rank: u32) -> bool {
         self.local
             .get(&rank)
@@ -197,7 +197,8 @@ impl Namespace {
         };
         if local.pid == 0 {
             self.unstarted -= 1;
-            // What was packed before has no pids of those who started later. To pack anew for each would take long.
+            // Facts packed so far lack the pids of processes that started later. Packing again for every start would
+            // take long.
             if self.unstarted == 0 {
                 self.packed.clear();
             }
@@ -205,31 +206,31 @@ impl Namespace {
         local.pid = pid;
     }
 
-    /// The pid of a process here, once it has started.
+    /// Returns the pid of a local process; `None` before it has started.
     pub(super) fn pid(&self, rank: PmixRank) -> Option<u32> {
         let local = self.local.get(&rank.0)?;
         (local.pid != 0).then_some(local.pid)
     }
 
-    /// Where a process is to stop, if it is.
+    /// Returns the place where a process stops for a debugger; `None` if it does not.
     fn stop_of(&self, proc: &Proc) -> Option<StopIn> {
         let stop = self.job.stop.as_ref()?;
         let is_meant = proc.nspace == self.job.nspace && stop.ranks.contains(Rank(proc.rank.0));
         is_meant.then_some(stop.place)
     }
 
-    /// Whether some of its processes are to stop.
+    /// Returns true if some processes of the job stop for a debugger.
     pub(super) fn stops(&self) -> bool {
         let stop = self.job.stop.as_ref();
         stop.is_some_and(|stop| !stop.ranks.is_empty())
     }
 
-    /// Whether a process is to stop.
+    /// Returns true if a process stops for a debugger.
     pub(super) fn stops_at(&self, proc: &Proc) -> bool {
         self.stop_of(proc).is_some()
     }
 
-    /// These processes need not stop any more. True when that is all of the job.
+    /// Removes ranks from those that stop. Returns true if they are all ranks of the job.
     pub(super) fn released(&mut self, ranks: &RankSet) -> bool {
         if let Some(stop) = &mut self.job.stop {
             stop.ranks = stop.ranks.difference(ranks);
@@ -237,14 +238,14 @@ impl Namespace {
         ranks.len() == self.job.ranks.len()
     }
 
-    /// A process has asked for the end of processes, which may well be its own.
+    /// Records that a process has requested an abort, possibly of itself.
     pub(super) fn aborts(&mut self, rank: PmixRank) {
         if let Some(local) = self.local.get_mut(&rank.0) {
             local.is_aborting = true;
         }
     }
 
-    /// A process has ended. Where it stood, unless it is none of those here or had ended already.
+    /// Records the end of a process and returns its phase; `None` if it is not local or had ended before.
     pub(super) fn ended(&mut self, rank: PmixRank, status: ExitStatus) -> Option<Stood> {
         let local = self.local.get_mut(&rank.0)?;
         let stood = match local.presence {
@@ -276,7 +277,7 @@ impl Namespace {
         }
     }
 
-    /// A process is taken for lost.
+    /// Marks a process as lost, unless it has reconnected, finalized or ended.
     pub(super) fn lost(&mut self, rank: PmixRank) {
         if let Some(local) = self.local.get_mut(&rank.0)
             && local.presence == Presence::Connected
@@ -285,7 +286,7 @@ impl Namespace {
         }
     }
 
-    /// A connection that took part has broken. True when it was the last of its process.
+    /// Records that a connection closed without finalize. Returns true if it was the last one of a connected process.
     pub(super) fn disconnected(&mut self, rank: PmixRank) -> bool {
         let Some(local) = self.local.get_mut(&rank.0) else {
             return false;
@@ -305,7 +306,7 @@ impl Namespace {
         self.by_node.get(node as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// The rows of the process table: of those here, whose pids are known.
+    /// Returns the rows of the process table for local processes, whose pids are known.
     pub(super) fn table(&self) -> Vec<Value> {
         let row = |(rank, local): (&u32, &Local)| {
             let facts = self.rank(PmixRank(*rank))?;
@@ -335,8 +336,8 @@ impl Namespace {
 }
 
 impl Answer {
-    /// The refusal of the facts of a job: nobody expects a status there, but the name of another job than its own is
-    /// noticed.
+    /// Returns the refusal of a request for job info. The answer has no status, but clients reject the name of another
+    /// job.
     pub(super) fn no_job() -> Self {
         Self::JobInfo {
             nspace: Nspace::default(),
@@ -355,7 +356,7 @@ impl Server {
             return;
         };
         let parts = match self.jobs.get_mut(nspace) {
-            // All clients of the job get the same bytes, of which there may be many: they are not copied for each.
+            // All clients of the job share the same bytes, which may be many: no copies.
             Some(job) => {
                 let stop = peer.connected().and_then(|known| job.stop_of(&known.proc));
                 let facts = job.packed(format, stop);

@@ -1,12 +1,12 @@
-//! Who is meant: by a process, by all of a job, by the name of a group.
+//! Members: the processes that a request means when it names processes, wildcards or groups.
 
 use std::collections::BTreeSet;
 
 use super::Server;
 use crate::value::{Nspace, PmixRank, Proc, Status};
 
-/// A process by numbers, which are compared faster than names: the number that the server has given to its job, which
-/// never comes again, and its rank. Among the members that a request names, the rank may stand for several.
+/// A process by numbers, which compare faster than names: the number of its job on this server, and its rank. In the
+/// members that a request names, the rank may be a wildcard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Member {
     pub(super) job: u32,
@@ -14,7 +14,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// The member that stands for all of a job.
+    /// Returns the member that stands for all ranks of a job.
     pub(super) const fn all_of(job: u32) -> Self {
         Self {
             job,
@@ -23,23 +23,23 @@ impl Member {
     }
 }
 
-/// The processes that some members stand for: those of this node one by one.
+/// The processes that some members stand for: local ones one by one, and the nodes of the rest.
 #[derive(Debug, Default)]
 pub(super) struct Expanded {
-    /// Those that can take part in something.
+    /// Local processes that can take part.
     pub(super) present: BTreeSet<Member>,
-    /// Those that cannot any more: lost or ended.
+    /// Local processes that are lost or have ended.
     pub(super) gone: BTreeSet<Member>,
-    /// The other nodes that have some: their servers know what has become of those.
+    /// Other nodes that have some of the processes. Only the servers there know their state.
     pub(super) away: BTreeSet<u32>,
 }
 
 impl Server {
-    /// The members that a request names, sorted, each once. A name of a group stands for its members, as one of whom
-    /// `from` speaks.
+    /// Returns the members that a request names, sorted and without duplicates. A group's name is resolved from the
+    /// view of its member `from`. Returns NOT_FOUND for an unknown name.
     pub(super) fn members(&self, from: &Proc, procs: &[Proc]) -> Result<Box<[Member]>, Status> {
         let mut members: Vec<Member> = Vec::with_capacity(procs.len());
-        // Lists name the processes of a job one after the other.
+        // Most lists name the processes of one job consecutively.
         let mut last: Option<(&Nspace, u32)> = None;
         for proc in procs {
             let known = match last {
@@ -66,7 +66,7 @@ impl Server {
         Ok(members.into())
     }
 
-    /// The processes that members stand for.
+    /// Returns the processes that members stand for.
     pub(super) fn expand(&self, members: &[Member]) -> Result<Expanded, Status> {
         let mut expanded = Expanded::default();
         for member in members {
@@ -97,7 +97,7 @@ impl Server {
                 PmixRank(rank) => add(rank)?,
             }
         }
-        // Each node would mean others by it.
+        // Ranks relative to a node mean different processes on each node.
         let is_relative = |member: &Member| {
             let rank = PmixRank(member.rank);
             rank == PmixRank::LOCAL_PEERS || rank == PmixRank::LOCAL_NODE
@@ -108,7 +108,7 @@ impl Server {
         Ok(expanded)
     }
 
-    /// All processes that members stand for, on whatever node, one by one.
+    /// Returns all processes that members stand for, on any node, one by one.
     pub(super) fn everybody(&self, members: &BTreeSet<Member>) -> BTreeSet<Member> {
         let mut all = BTreeSet::new();
         for member in members {
@@ -130,7 +130,7 @@ impl Server {
         all
     }
 
-    /// Members by name, in the order in which libraries have them: by name of the job, then by rank.
+    /// Returns members by name, in the order in which libraries list them: by job name, then by rank.
     pub(super) fn procs<'a>(&self, members: impl IntoIterator<Item = &'a Member>) -> Vec<Proc> {
         let mut procs: Vec<Proc> = members
             .into_iter()
@@ -147,7 +147,7 @@ impl Server {
         })
     }
 
-    /// The numbers of a process, of a job that is known.
+    /// Returns a process by numbers; `None` if its job is unknown.
     pub(super) fn member_of(&self, proc: &Proc) -> Option<Member> {
         Some(Member {
             job: self.jobs.get(&proc.nspace)?.number,

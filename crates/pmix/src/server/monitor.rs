@@ -1,4 +1,4 @@
-//! Heartbeats: a process asks to be missed when it is silent for too long.
+//! Heartbeat monitoring: a process asks for an event if it sends no heartbeat for too long.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,10 +16,10 @@ use crate::{
     value::{Info, Nspace, Proc, Range, Status, Value},
 };
 
-/// The shortest time between heartbeats that is watched, so that nobody keeps a node awake.
+/// The shortest monitored interval between heartbeats, so that no process can keep the node busy with timers.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Processes whose heartbeats are awaited.
+/// Processes that have asked to be monitored.
 #[derive(Debug, Default)]
 pub(super) struct Monitors {
     by_proc: BTreeMap<Proc, Monitor>,
@@ -28,11 +28,11 @@ pub(super) struct Monitors {
 #[derive(Debug)]
 struct Monitor {
     every: Duration,
-    /// So many may be missed before anybody is told.
+    /// Number of heartbeats that may be missed before the event is sent.
     drops: u64,
     missed: u64,
     due: Time,
-    /// The code of the event.
+    /// Status code of the event; SUCCESS for the default code.
     error: Status,
     id: Option<Value>,
 }
@@ -44,7 +44,7 @@ impl Monitors {
         }
     }
 
-    /// A job is over.
+    /// Stops monitoring the processes of a job.
     pub(super) fn forget_job(&mut self, nspace: &Nspace, timers: &mut Timers) {
         let gone = self
             .by_proc
@@ -110,7 +110,7 @@ impl Server {
         self.answer(reply, &done);
     }
 
-    /// No heartbeat has come in time.
+    /// Handles a missed heartbeat.
     pub(super) fn on_missed(&mut self, now: Time, proc: Proc) {
         let Some(monitor) = self.monitors.by_proc.get_mut(&proc) else {
             return;
@@ -121,7 +121,7 @@ impl Server {
             self.timers.set(monitor.due, Timer::Heartbeat(proc));
             return;
         }
-        // Said once.
+        // Send the event only once.
         let Some(monitor) = self.monitors.by_proc.remove(&proc) else {
             return;
         };
@@ -136,7 +136,7 @@ impl Server {
             } else {
                 monitor.error
             },
-            // Its server speaks for it.
+            // The server sends the event in the name of the silent process.
             source: proc,
             range: Range::NAMESPACE,
             infos: infos.into_iter().flatten().collect(),

@@ -1,4 +1,4 @@
-//! One connection: its handshake, its messages, its end.
+//! A connection to a client: handshake, messages and close.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ use crate::{
     value::{Nspace, Proc, Status},
 };
 
-/// A connection and how far it has come.
+/// A connection and its state.
 #[derive(Debug)]
 pub(super) struct Peer {
     framer: Framer,
     state: State,
-    /// The tags of requests that it has not been answered yet, and how many bytes each had.
+    /// Tags of its unanswered requests, with the size of each in bytes.
     waiting: BTreeMap<u32, usize>,
     waiting_bytes: usize,
 }
@@ -36,7 +36,7 @@ enum State {
     Finalized(Known),
 }
 
-/// Who is at the other end, and how it writes.
+/// The process at the other end of a connection, and the format of its messages.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) proc: Proc,
@@ -45,7 +45,7 @@ pub(super) struct Known {
 }
 
 impl Peer {
-    /// Who it is, once it has said so.
+    /// Returns the process at the other end; `None` before the handshake.
     pub(super) const fn known(&self) -> Option<&Known> {
         match &self.state {
             State::Greeting => None,
@@ -53,7 +53,7 @@ impl Peer {
         }
     }
 
-    /// Who it is, as long as it takes part.
+    /// Returns the process at the other end; `None` before the handshake and after finalize.
     pub(super) const fn connected(&self) -> Option<&Known> {
         match &self.state {
             State::Connected(known) => Some(known),
@@ -61,7 +61,7 @@ impl Peer {
         }
     }
 
-    /// Takes note of a request. Not of one that would be too many, or has the tag of another one.
+    /// Records a request. Fails if the connection has too many unanswered requests, or one with the same tag.
     fn ask(&mut self, tag: u32, size: usize) -> Result<(), Refusal> {
         if self.waiting.contains_key(&tag) {
             let error = crate::Error::PeerMisbehaved {
@@ -70,7 +70,7 @@ impl Peer {
             };
             return Err(error.into());
         }
-        // A single one may have as many bytes as a message.
+        // A single request may be as large as a message.
         let bytes = self.waiting_bytes + size;
         if self.waiting.len() >= MAX_WAITING
             || bytes > MAX_WAITING_BYTES && !self.waiting.is_empty()
@@ -82,7 +82,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether a request waits for its answer: it does no longer.
+    /// Removes a request. Returns false if it was answered already.
     fn answered(&mut self, tag: u32) -> bool {
         let Some(size) = self.waiting.remove(&tag) else {
             return false;
@@ -91,12 +91,12 @@ impl Peer {
         true
     }
 
-    /// The message of an answer.
+    /// Returns the message for an answer; `None` if the request was answered already.
     pub(super) fn answer(&mut self, tag: u32, answer: &Answer) -> Option<Bytes> {
         self.packed_answer(tag, 0, |writer| answer.encode(writer))
     }
 
-    /// The message of an answer of which parts were packed before, in this peer's format, of so many bytes.
+    /// Returns the message for an answer that contains about `room` bytes already packed in this peer's format.
     pub(super) fn packed_answer(
         &mut self,
         tag: u32,
@@ -114,7 +114,7 @@ impl Peer {
         Some(frame::finish(writer.into_bytes(), Tag::Request(tag)).into())
     }
 
-    /// The header of an answer and the answer, which was packed for more than this peer.
+    /// Returns the header for an answer, and the answer itself, which other peers may share.
     pub(super) fn shared_answer(&mut self, tag: u32, payload: Bytes) -> Option<[Bytes; 2]> {
         if !self.answered(tag) {
             return None;
@@ -123,10 +123,10 @@ impl Peer {
     }
 }
 
-/// Room for what an answer has beside what was packed before: a status, lengths.
+/// Bytes to reserve for the unpacked rest of an answer: a status and lengths.
 const BESIDE: usize = 32;
 
-/// What the next bytes of a connection are.
+/// The next item in the input of a connection.
 enum Next {
     Nothing,
     Hello(Bytes),
@@ -135,7 +135,7 @@ enum Next {
 
 impl Server {
     pub(super) fn on_accepted(&mut self, conn: Conn, owner: PeerOwner) {
-        // Before a byte is read: what a stranger sends is not even parsed.
+        // Check the owner before reading a byte, so that input of another user is not even parsed.
         let refusal = match owner {
             PeerOwner::Uid(uid) if uid == self.config.uid => None,
             PeerOwner::Uid(actual) => Some(Refusal::WrongOwner {
@@ -164,7 +164,7 @@ impl Server {
         };
         peer.framer.push(bytes);
         loop {
-            // A message may have closed the connection.
+            // The previous message may have closed the connection.
             let Some(peer) = self.peers.get_mut(&conn) else {
                 return;
             };
@@ -200,7 +200,7 @@ impl Server {
                 };
                 let proc = known.proc.clone();
                 peer.state = State::Connected(known);
-                // The number is for headers, where nobody looks at it.
+                // The client puts this index into headers, and no server reads it.
                 let index = u32::try_from(conn.0 & 0x7fff_ffff).unwrap_or(0);
                 let welcome = match hello.kind {
                     ConnectorKind::Client | ConnectorKind::Singleton => Welcome::Client {
@@ -285,11 +285,11 @@ impl Server {
         }
         let reply = ReplyTo { conn, tag };
         let State::Connected(known) = &peer.state else {
-            // It said that it would send nothing more. Asked all the same, it gets an answer, lest it wait.
+            // A finalized client should send no requests. Answer anyway, so that it does not wait forever.
             let format = peer.known().map(|known| known.format);
             return match format.map(|format| Request::decode(format, &message.payload)) {
                 Some(Ok(Request::JobInfo)) => self.answer(reply, &Answer::no_job()),
-                // It has no answer, whatever the state.
+                // A deregistration gets no answer in any state.
                 Some(Ok(Request::Deregister { .. })) => {
                     peer.answered(tag);
                 }
@@ -301,13 +301,13 @@ impl Server {
             Ok(Request::Finalize) => self.on_finalize(reply, &from),
             Ok(request) => {
                 if request.command() == Command::Deregister {
-                    // It has no answer.
+                    // A deregistration gets no answer.
                     peer.answered(tag);
                 }
                 self.on_request(now, reply, &from, request);
             }
-            // A command that we do not know, or that has a value of a kind that we do not know: it is told, and the
-            // connection lives, for the frame says where the next message begins.
+            // A command of an unknown number, or with a value of an unknown type. Reject it and keep the connection:
+            // the frame says where the next message begins.
             Err(crate::Error::Unsupported {
                 what: Unsupported::Command(_) | Unsupported::Kind(_),
             }) => self.status(reply, Status::NOT_SUPPORTED),
@@ -332,7 +332,7 @@ impl Server {
         self.out.push_back(Output::Finalized { proc: from.clone() });
     }
 
-    /// Closes a connection for what its peer did.
+    /// Closes a connection because of an error of its peer.
     pub(super) fn refuse(&mut self, now: Time, conn: Conn, error: Refusal) {
         let proc = self
             .peers
@@ -350,7 +350,7 @@ impl Server {
         };
         self.events.forget(conn);
         self.drop_subscriptions_of(conn);
-        // Only who has asked something can wait for anything.
+        // Only a connection with unanswered requests can have waits.
         if !peer.waiting.is_empty() {
             self.forget_gets(conn);
             let forgotten = self.collectives.forget(conn, &mut self.timers);
@@ -365,7 +365,7 @@ impl Server {
             .jobs
             .get_mut(&proc.nspace)
             .is_some_and(|job| job.disconnected(proc.rank));
-        // Another process of the same name may still be there, the child of a fork or its parent.
+        // Another process with the same name may still be connected: the child or parent of a fork.
         if lost {
             self.monitors.forget(&proc, &mut self.timers);
             let until = now + LOST_DELAY;
@@ -374,20 +374,20 @@ impl Server {
         }
     }
 
-    /// A process is back, or its end is known: its silence means nothing.
+    /// Cancels the timer of a process that has reconnected, or whose end was reported.
     pub(super) fn forget_silence(&mut self, proc: &Proc) {
         if let Some(until) = self.silent.remove(proc) {
             self.timers.clear(until, Timer::Silence(proc.clone()));
         }
     }
 
-    /// The processes of a job whose connection broke.
+    /// Returns the processes of a job whose connection broke and whose timer is still running.
     pub(super) fn silent_of(&self, nspace: &Nspace) -> Vec<Proc> {
         let of_job = |proc: &&Proc| proc.nspace == *nspace;
         self.silent.keys().filter(of_job).cloned().collect()
     }
 
-    /// A process whose connection broke has not come back.
+    /// Declares a process lost that has not reconnected in time.
     pub(super) fn on_silent(&mut self, proc: Proc) {
         self.silent.remove(&proc);
         if let Some(job) = self.jobs.get_mut(&proc.nspace) {

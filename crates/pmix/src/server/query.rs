@@ -1,4 +1,4 @@
-//! Questions about jobs, nodes and what is supported.
+//! Queries (PMIx_Query_info) about jobs, nodes and supported features.
 
 use std::ffi::CStr;
 
@@ -18,8 +18,8 @@ impl Server {
                 infos.extend(value.and_then(|value| info(key, value)));
             }
         }
-        // Part of what was asked for is a success: no library hands on what comes with QUERY_PARTIAL_SUCCESS, and whoever
-        // has asked sees what is missing.
+        // A partial result is reported as SUCCESS: libraries drop results that come with QUERY_PARTIAL_SUCCESS, and the
+        // caller sees which keys are missing.
         let status = if infos.is_empty() {
             Status::NOT_FOUND
         } else {
@@ -36,7 +36,7 @@ impl Server {
         let named = find(qualifiers, keys::NSPACE)
             .and_then(name_of)
             .or_else(|| Some(whose?.nspace.clone()));
-        // Who asks about a job that there is not gets nothing, whatever else there would be to say.
+        // A query about an unknown job has no result, whatever its key.
         if named.as_ref().is_some_and(|name| !self.knows(name)) {
             return None;
         }
@@ -68,7 +68,7 @@ impl Server {
         if key == keys::QUERY_DEBUG_SUPPORT {
             return Some(Value::String(joined(directive::OF_HOLD, b',')));
         }
-        // Nobody can define sets of processes here: there are none.
+        // Process sets cannot be defined here, so there are none.
         if key == keys::QUERY_NUM_PSETS {
             return Some(Value::Size(0));
         }
@@ -157,7 +157,7 @@ impl Server {
     }
 }
 
-/// The name of a namespace, as a string or as a namespace.
+/// Returns a namespace that is given as a string, as a namespace, or as an array of them (its first element).
 fn name_of(value: &Value) -> Option<Nspace> {
     match value {
         Value::String(Some(name)) | Value::Nspace(Some(name)) => Nspace::new(name).ok(),

@@ -1,4 +1,4 @@
-//! What the request of a connection leads to.
+//! Dispatch of the requests of a connection.
 
 use std::iter;
 
@@ -73,7 +73,7 @@ impl Server {
             Request::Register { codes, infos } => self.on_register(reply, &codes, &infos),
             Request::Deregister { codes } => {
                 self.events.deregister(reply.conn, &codes);
-                // It has no answer.
+                // A deregistration gets no answer.
                 drop(reply);
             }
             Request::Query { queries } => self.on_query(reply, from, &queries),
@@ -93,7 +93,7 @@ impl Server {
                 self.on_resolve_peers(reply, node.as_deref(), nspace.as_deref());
             }
             Request::ResolveNode { nspace } => self.on_resolve_node(reply, nspace.as_deref()),
-            // Finalize is the connection's own business, see `peer`.
+            // Finalize is handled in `peer`, with the state of the connection.
             Request::Finalize => self.status(reply, Status::SUCCESS),
             Request::IofPull {
                 procs,
@@ -160,8 +160,8 @@ impl Server {
         })));
     }
 
-    /// Hands on the host's answer. Whoever has spawned a job is told its facts with it, as by other servers: libpmix 4 looks
-    /// at nothing else when it is asked about a rank of it.
+    /// Forwards an answer of the host. The answer to a spawn gets the facts of the new job, as with other servers:
+    /// libpmix 4 takes facts about its ranks only from there.
     pub(super) fn on_answer(&mut self, reply: ReplyTo, answer: &Answer) {
         if let Answer::Spawned {
             status: Status::SUCCESS,
@@ -181,7 +181,7 @@ impl Server {
         self.answer(reply, &Answer::Status(status));
     }
 
-    /// Sends an answer, when somebody is still there to get it.
+    /// Sends an answer, if the connection still exists.
     pub(super) fn answer(&mut self, reply: ReplyTo, answer: &Answer) {
         let ReplyTo { conn, tag } = reply;
         if let Some(peer) = self.peers.get_mut(&conn)

@@ -1,7 +1,7 @@
-//! What servers of different nodes say to each other about collectives and gets. Hosts carry it and do not look at it.
+//! Messages between the servers of different nodes, about collectives and gets. Hosts carry them unread.
 //!
-//! All of it is packed like the values of PMIx, in one format whatever the clients speak. It comes from a server of the
-//! same version, and is decoded with the bounds of the codec all the same.
+//! They are packed like PMIx values, in one format whatever the clients use. They come from a server of the same
+//! version, and are still decoded with the bounds of the codec.
 
 use std::collections::BTreeMap;
 
@@ -13,30 +13,30 @@ use crate::{
     value::{Info, Key, Nspace, PmixRank, Proc, Status},
 };
 
-/// What is done together.
+/// The kind of a collective.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Fence,
     Connect,
     Disconnect,
-    /// A group is made; by its name.
+    /// Construction of the group with this name.
     Construct(Nspace),
-    /// A group is ended.
+    /// Destruction of the group with this name.
     Destruct(Nspace),
 }
 
-/// The format that servers use among themselves.
+/// The format of messages between servers.
 pub(super) const FORMAT: Format = Format::V4;
 
-/// Names a collective, in the same way on every node: by what is done and by the members that its callers name.
+/// Identifies a collective, equally on every node: its kind and the members that its callers name, packed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GatherId(pub Bytes);
 
-/// Whether a collective can do without members that have gone.
+/// The members without which a collective fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     All,
-    /// Those that are left are enough.
+    /// Lost members may be missing: the remaining ones are enough.
     Left,
 }
 
@@ -48,7 +48,7 @@ const CONSTRUCT_OPTIONAL: u8 = 4;
 const DESTRUCT: u8 = 5;
 
 impl GatherId {
-    /// The name of a collective over these members.
+    /// Returns the id of a collective over these members.
     pub(super) fn new(kind: &Kind, need: Need, members: &[Proc]) -> Self {
         let mut writer = Writer::new(FORMAT);
         let (number, group) = match (kind, need) {
@@ -76,7 +76,7 @@ impl GatherId {
         Self(writer.into_bytes().into())
     }
 
-    /// Whether those who have called must be there when it is done.
+    /// Returns true if a collective fails when a member is lost after it has called.
     pub(super) fn needs_callers(&self) -> bool {
         match self.decode() {
             Ok((kind, need, _)) => {
@@ -86,7 +86,7 @@ impl GatherId {
         }
     }
 
-    /// What it names.
+    /// Returns the kind, the need and the members that the id was made of.
     pub(super) fn decode(&self) -> Result<(Kind, Need, Vec<Proc>), Error> {
         let mut reader = Reader::new(FORMAT, &self.0);
         let number: u8 = reader.item()?;
@@ -112,34 +112,34 @@ impl GatherId {
     }
 }
 
-/// What one node brings to a collective whose members on it have all called.
+/// What a node sends for a collective once all members on it have called.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Share {
-    /// They have called, and nothing else is to be said.
+    /// The members have called; the collective needs no data.
     Called,
-    /// They have called, but it cannot be done here: nobody does it.
+    /// The members have called, but the server cannot do its part: the collective fails on all nodes with this status.
     Failed(Status),
-    /// They are in a fence that collects no data.
+    /// A fence without data.
     Fence,
-    /// They are in a fence that collects data: what they have committed for other nodes.
+    /// A fence with the data that members have committed for other nodes.
     FenceWithData(Vec<Contribution>),
-    /// They construct a group.
+    /// A group construction.
     Construct {
-        /// The number that the group has if this is the lowest of its nodes.
+        /// The group's context id if this node is the lowest of its nodes.
         context: u64,
         members: Vec<Joined>,
     },
 }
 
-/// What one process has committed for other nodes.
+/// Data that one process has committed for other nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contribution {
     pub proc: Proc,
-    /// Each KVAL.
+    /// The KVALs, packed one after the other.
     pub data: Bytes,
 }
 
-/// One process that constructs a group, and what it says about it.
+/// One process that constructs a group, and its infos for the other members.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Joined {
     pub proc: Proc,
@@ -147,7 +147,7 @@ pub struct Joined {
 }
 
 impl Share {
-    /// The share as hosts carry it.
+    /// Packs the share.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut writer = Writer::new(FORMAT);
@@ -177,10 +177,10 @@ impl Share {
         writer.into_bytes().into()
     }
 
-    /// Takes apart what a host has carried.
+    /// Unpacks a share.
     ///
     /// # Errors
-    /// The bytes are no share.
+    /// Returns an error if the bytes are not a share.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(FORMAT, bytes);
         let number: u8 = reader.item()?;
@@ -216,28 +216,28 @@ impl Share {
     }
 }
 
-/// What one server asks another one about a process there.
+/// A question of one server to another about a process there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
     pub target: Proc,
     pub patience: Patience,
-    /// One key, or all that it has committed.
+    /// The key that is asked for; `None` for all committed data.
     pub key: Option<Key>,
-    /// Which of several values of the key.
+    /// Qualifiers that select one of several values of the key.
     pub qualifiers: Vec<Info>,
 }
 
-/// Whether a question waits for its answer.
+/// Whether a get may wait for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// Until the process commits what is asked for, or never can.
+    /// Wait until the process commits the data, or never can.
     Waits,
-    /// It is answered by what there is.
+    /// Answer immediately from the data that is present.
     AtOnce,
 }
 
 impl Question {
-    /// The question as hosts carry it.
+    /// Packs the question.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut writer = Writer::new(FORMAT);
@@ -250,10 +250,10 @@ impl Question {
         writer.into_bytes().into()
     }
 
-    /// Takes apart what a host has carried.
+    /// Unpacks a question.
     ///
     /// # Errors
-    /// The bytes are no question.
+    /// Returns an error if the bytes are not a question.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(FORMAT, bytes);
         let target = reader.item()?;
@@ -277,7 +277,7 @@ impl Question {
     }
 }
 
-/// Nothing may follow.
+/// Returns an error if bytes remain.
 fn end(reader: &Reader<'_>) -> Result<(), Error> {
     if reader.is_empty() {
         Ok(())
@@ -361,7 +361,7 @@ mod tests {
             prop_assert_eq!(Question::decode(&question.encode()), Ok(question));
         }
 
-        /// However the members are ordered, the name is the same, and says who they are.
+        /// The id is the same for every order of the members, and decodes to their sorted list.
         #[test]
         fn an_id_does_not_depend_on_the_order_of_members(
             (kind, need) in kinds(),

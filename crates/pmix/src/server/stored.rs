@@ -1,4 +1,4 @@
-//! What processes put for others to get, by rank.
+//! Data that processes have committed for other processes, by rank.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,38 +12,38 @@ use crate::{
     value::{Info, InfoFlags, Key, Kval, Packed, PmixRank, Proc, Scope, Value},
 };
 
-/// Bytes of data that one process may have committed, as they came.
+/// Bytes of data, as received, that one process may have committed. The sum of both views may be twice as large.
 pub const MAX_COMMITTED: usize = 64 << 20;
-/// Bytes of what one process has handed in for groups and can be had; beyond that the oldest is forgotten. It may be
-/// asked for after the group has ended, so that only its amount bounds it.
+/// Bytes of infos that one process has handed in for groups. Beyond it, the oldest is dropped. A get may ask for them
+/// after the group has ended, so only their size bounds them.
 pub const MAX_HANDED_IN: usize = 1 << 20;
 
-/// Which of a process's data somebody may see.
+/// The part of a process's data that a get may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum View {
-    /// From the same node.
+    /// For processes on the same node.
     Local,
-    /// From another node.
+    /// For processes on other nodes.
     Remote,
 }
 
-/// What the ranks of one job have committed.
+/// Data of the ranks of one job.
 #[derive(Debug, Default)]
 pub(super) struct Stored {
     ranks: BTreeMap<PmixRank, Committed>,
 }
 
-/// What one rank has committed.
+/// Data of one rank.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
     local: Data,
     remote: Data,
-    /// By size, the oldest first.
+    /// Infos handed in for groups, each with its size in bytes, the oldest first.
     handed_in: VecDeque<(Qualified, usize)>,
     handed_bytes: usize,
-    /// Whether it has committed at all: it may also have handed something in for a group.
+    /// True after the first commit. A rank without a commit may still have handed in infos for a group.
     has_committed: bool,
-    /// Packed for those who ask, once for all who write alike.
+    /// Answers to gets, packed once per format and view.
     packed: BTreeMap<(Format, View), Bytes>,
 }
 
@@ -51,19 +51,19 @@ pub(super) struct Committed {
 #[derive(Debug, Default)]
 struct Data {
     plain: BTreeMap<Key, Entry>,
-    /// Values of which several have the same key: qualifiers tell them apart.
+    /// Values that share a key, distinguished by qualifiers. Each with its size in bytes.
     qualified: Vec<(Qualified, usize)>,
     bytes: usize,
 }
 
-/// A value and how many bytes it came in.
+/// A value and its size in bytes as received.
 #[derive(Debug)]
 struct Entry {
     value: Value,
     size: usize,
 }
 
-/// A value with qualifiers, and the array of both as it travels.
+/// A value with qualifiers, and the array of both in which it is sent.
 #[derive(Debug)]
 struct Qualified {
     key: Key,
@@ -71,18 +71,18 @@ struct Qualified {
     array: Value,
 }
 
-/// What a get asks for: one key, or all that there is; and of several values of a key those with these qualifiers.
+/// What a get asks for: the value of one key with these qualifiers, or everything if `key` is `None`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) key: Option<&'a Key>,
     pub(super) qualifiers: &'a [Info],
 }
 
-/// Why a commit was not taken.
+/// The reason why a commit was rejected.
 #[derive(Debug)]
 pub(super) enum Refused {
     Malformed,
-    /// It would be more than [`MAX_COMMITTED`].
+    /// The data would exceed [`MAX_COMMITTED`].
     TooMuch,
 }
 
@@ -97,7 +97,7 @@ impl Stored {
         self.ranks.get(&rank)
     }
 
-    /// The rank that has put a key, as far as those may know it who see so much of each.
+    /// Returns the lowest rank that has put a key. `view` says which part of a rank's data the caller may see.
     pub(super) fn who_has(
         &self,
         wanted: Wanted<'_>,
@@ -109,7 +109,7 @@ impl Stored {
             .map(|(rank, _)| *rank)
     }
 
-    /// Replaces and adds what a rank has put, key by key. All of it or nothing.
+    /// Adds or replaces data of a rank, key by key. On an error, nothing is changed.
     pub(super) fn commit(
         &mut self,
         rank: PmixRank,
@@ -129,7 +129,7 @@ impl Stored {
             }
         }
         let committed = self.ranks.entry(rank).or_default();
-        // What it replaces is counted twice: a bound that is reached early is one too.
+        // Replaced values are counted with the new ones, so the bound may be reached early.
         let more: usize = read.iter().map(|(_, _, size)| size).sum();
         if committed.local.bytes + committed.remote.bytes + more > 2 * MAX_COMMITTED {
             return Err(Refused::TooMuch);
@@ -149,7 +149,7 @@ impl Stored {
         Ok(())
     }
 
-    /// All that a rank of another node has committed for others, as its server tells it.
+    /// Replaces the data of a rank on another node by all that it has committed for other nodes, as its server sent it.
     pub(super) fn replace(
         &mut self,
         rank: PmixRank,
@@ -170,7 +170,7 @@ impl Stored {
         Ok(())
     }
 
-    /// What a process hands in for the members of a group: to be had by those who name the group's number.
+    /// Stores infos that a process hands in for the members of a group. Gets find them by the group's context id.
     pub(super) fn hand_in(&mut self, rank: PmixRank, context: u64, infos: &[Info]) {
         let committed = self.ranks.entry(rank).or_default();
         committed.packed.clear();
@@ -190,7 +190,7 @@ impl Stored {
         }
     }
 
-    /// Everything that a rank has put, as a buffer that names the rank first.
+    /// Returns all data of a rank as a buffer that begins with its process; `None` if it has none.
     pub(super) fn packed(&mut self, proc: &Proc, format: Format, view: View) -> Option<Bytes> {
         let rank = match proc.rank {
             _ if planted::is(Bug::GetOfAnother) => PmixRank(0),
@@ -222,7 +222,7 @@ impl Committed {
         self.has_committed
     }
 
-    /// Whether what is asked for is there.
+    /// Returns true if the wanted data is present.
     pub(super) fn has(&self, wanted: Wanted<'_>, view: View) -> bool {
         let data = self.view(view);
         let Some(key) = wanted.key else {
@@ -237,10 +237,10 @@ impl Committed {
             .any(|qualified| qualified.key == *key && qualified.matches(wanted.qualifiers))
     }
 
-    /// What was committed, as items.
+    /// Writes the committed data as items.
     pub(super) fn write_put(&self, view: View, writer: &mut Writer) {
         let data = self.view(view);
-        // By their parts: a Kval would be a copy of the value.
+        // Written in parts, because a Kval would be a copy of the value.
         for (key, entry) in &data.plain {
             writer.kval(key, &entry.value);
         }
@@ -251,7 +251,7 @@ impl Committed {
         }
     }
 
-    /// Everything, as items.
+    /// Writes all data as items.
     pub(super) fn write(&self, view: View, writer: &mut Writer) {
         self.write_put(view, writer);
         if let Ok(key) = Key::new(keys::QUALIFIED_VALUE) {
@@ -261,7 +261,7 @@ impl Committed {
         }
     }
 
-    /// Everything, as facts.
+    /// Returns all data as facts.
     pub(super) fn facts(&self, view: View) -> Vec<Kval> {
         let data = self.view(view);
         let plain = data.plain.iter().map(|(key, entry)| Kval {
@@ -309,7 +309,8 @@ impl Data {
 }
 
 impl Qualified {
-    /// Takes an array apart: the value first, then its qualifiers.
+    /// Splits an array into the value, which comes first, and its qualifiers. Returns `None` if the array is empty or
+    /// malformed.
     fn of(array: Value) -> Option<Self> {
         let infos = array.as_infos()?;
         let (first, qualifiers) = infos.split_first()?;
@@ -320,14 +321,14 @@ impl Qualified {
         })
     }
 
-    /// A value that is qualified by the number of a group.
+    /// Returns a value qualified by a group's context id.
     fn by_context(info: &Info, context: u64) -> Option<Self> {
         let mut qualifier = super::info(keys::GROUP_CONTEXT_ID, Value::Size(context))?;
         qualifier.flags = InfoFlags::QUALIFIER;
         Self::of(Value::infos(vec![info.clone(), qualifier]))
     }
 
-    /// Whether it has all of these qualifiers.
+    /// Returns true if the value has all of these qualifiers.
     fn matches(&self, wanted: &[Info]) -> bool {
         wanted.iter().all(|wanted| {
             let mut mine = self.qualifiers.iter();
@@ -335,13 +336,13 @@ impl Qualified {
         })
     }
 
-    /// Bytes of it, about.
+    /// Returns the approximate size in bytes.
     fn size(&self) -> usize {
         super::size(&self.key, &self.array)
     }
 }
 
-/// Whether two values say the same; a number may come in different widths.
+/// Returns true if two values are equal. Numbers may have different widths.
 fn same(one: &Value, other: &Value) -> bool {
     one == other
         || one

@@ -1,4 +1,4 @@
-//! Output of processes that others want to have.
+//! Subscriptions to the output of processes.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::{
     value::{IofChannels, Nspace, Proc, Status},
 };
 
-/// What one connection may want output of, in so many requests at once. The next one is OUT_OF_RESOURCE.
+/// Subscriptions that one connection may have. The next one gets OUT_OF_RESOURCE.
 pub const MAX_SUBSCRIPTIONS: usize = 256;
-/// Processes that one request for output may name. More are BAD_PARAM: all of a job are one name.
+/// Processes that one subscription may name. More get BAD_PARAM; a wildcard for a job counts as one.
 pub const MAX_SUBSCRIPTION_PROCS: usize = 4096;
 
-/// Who wants what output.
+/// All subscriptions.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
-    /// By the number that the server has given.
+    /// Subscriptions by the id that the server gave them.
     by_number: BTreeMap<u64, Subscription>,
-    /// What the host was told to feed.
+    /// Channels of each job that the last [`Output::Wanted`] asked for.
     wanted: BTreeMap<Nspace, IofChannels>,
     next: u64,
 }
@@ -29,7 +29,7 @@ pub(super) struct Subscriptions {
 #[derive(Debug)]
 struct Subscription {
     conn: Conn,
-    /// The number that the receiver has chosen.
+    /// The handle that the receiver chose, sent with the output.
     id: u64,
     procs: Vec<Proc>,
     channels: IofChannels,
@@ -88,7 +88,8 @@ impl Server {
         }
     }
 
-    /// Output of a job goes to a process from its beginning, under the number 0: it has spawned the job.
+    /// Subscribes the spawner of a job to its output from the start, under the handle 0. No effect if it is not
+    /// connected.
     pub(super) fn forward(&mut self, nspace: &Nspace, to: &Proc, channels: IofChannels) {
         let conn = self.peers.iter().find_map(|(conn, peer)| {
             let known = peer.connected()?;
@@ -123,7 +124,7 @@ impl Server {
         self.say_wanted();
     }
 
-    /// Output of a process, for those who want it. No bytes are the end of the stream.
+    /// Sends output of a process to its subscribers. Empty `bytes` mean EOF.
     pub(super) fn on_output(&mut self, proc: &Proc, channels: IofChannels, bytes: &Bytes) {
         let mut due = Vec::new();
         for subscription in self.subscriptions.by_number.values() {
@@ -132,13 +133,13 @@ impl Server {
             let known = self.peers.get(&subscription.conn);
             if let Some(known) = known.and_then(|peer| peer.connected())
                 && wants
-                // What a process has written is no news to it, and it might write it once more.
+                // A process does not get its own output: it might write it again, in a loop.
                 && known.proc != *proc
             {
                 due.push((subscription.conn, subscription.id, known.format));
             }
         }
-        // Packed once for all who get the same: those who have spawned a job.
+        // Packed once for consecutive subscribers with the same handle and format, such as spawners.
         let mut last: Option<(u64, Format, Bytes)> = None;
         for (conn, id, format) in due {
             let message = match last.take() {
@@ -164,7 +165,7 @@ impl Server {
         }
     }
 
-    /// A connection is gone, or takes no part any more.
+    /// Removes the subscriptions of a connection that was closed or has finalized.
     pub(super) fn drop_subscriptions_of(&mut self, conn: Conn) {
         self.subscriptions
             .by_number
@@ -172,17 +173,17 @@ impl Server {
         self.say_wanted();
     }
 
-    /// A job is over.
+    /// Removes the subscriptions to a job that has ended.
     pub(super) fn drop_subscriptions_to(&mut self, nspace: &Nspace) {
         self.subscriptions.by_number.retain(|_, subscription| {
             subscription.procs.retain(|proc| proc.nspace != *nspace);
             !subscription.procs.is_empty()
         });
-        // The host knows.
+        // The host knows that the job has ended: no [`Output::Wanted`].
         self.subscriptions.wanted.remove(nspace);
     }
 
-    /// Tells the host what has changed in what it is to feed.
+    /// Tells the host which channels are wanted, for each job where this has changed.
     fn say_wanted(&mut self) {
         let mut wanted: BTreeMap<Nspace, IofChannels> = BTreeMap::new();
         for subscription in self.subscriptions.by_number.values() {

@@ -1,4 +1,4 @@
-//! What the server does at a time of its own accord, unless something happens before.
+//! Timers of the server.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,21 @@ use base::Time;
 
 use crate::value::Proc;
 
-/// Whose time it is.
+/// The action that is due when a timer fires.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// A get that waits, by its number, is answered without a value.
+    /// Answers a waiting get, by its id, without a value.
     Get(u64),
-    /// A collective, by its number, ends without all of its members.
+    /// Ends a collective, by its id, without all of its members.
     Collective(u64),
-    /// A process whose connection broke is taken for lost.
+    /// Declares a process lost that has not reconnected.
     Silence(Proc),
-    /// A process should have sent a heartbeat.
+    /// Counts a missed heartbeat of a process.
     Heartbeat(Proc),
 }
 
-/// All that is due, by time. There is one for each thing that waits, at most; those have bounds of their own.
+/// All timers, by time. Each waiting request, collective, silent or monitored process has at most one, so their bounds
+/// apply here too.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     due: BTreeSet<(Time, Timer)>,
@@ -38,7 +39,7 @@ impl Timers {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// The first one whose time has come.
+    /// Removes and returns the earliest timer that is due; `None` if none is.
     pub(super) fn pop(&mut self, now: Time) -> Option<Timer> {
         if self.next()? > now {
             return None;
