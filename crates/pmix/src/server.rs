@@ -143,11 +143,12 @@ pub use self::{
 };
 use crate::value::{Nspace, Proc};
 
-/// Time that a get for one key waits for another commit, if its target has committed without that key. OpenPMIx uses
-/// the same value: programs ask for keys that may never be put, and expect an answer.
+/// Time that a get for one key waits for another commit if its target has committed without that key. Only for gets
+/// without `pmix.timeout`. OpenPMIx uses the same value: programs ask for keys that may never be put, and expect an
+/// answer.
 pub const MISSING_KEY_DELAY: Duration = Duration::from_secs(2);
-/// Time from the loss of a process's connection until the process is *lost*. Within it, the process may reconnect, or
-/// its end may be reported, which is more precise than a lost connection.
+/// Time that a process has to reconnect after its connection broke, before it is *lost*. Meanwhile its end may be
+/// reported, which says more than a broken connection.
 pub const LOST_DELAY: Duration = Duration::from_secs(1);
 /// Unanswered requests of one connection. A connection that exceeds it is closed.
 pub const MAX_WAITING: usize = 4096;

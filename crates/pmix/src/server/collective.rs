@@ -86,7 +86,7 @@ pub(super) struct Tracker {
 #[derive(Debug)]
 pub(super) struct Away {
     pub(super) id: GatherId,
-    /// The members without which it fails, as its id says.
+    /// The members that it needs to succeed, as in its id.
     pub(super) need: Need,
     /// All nodes with members, including this one, sorted.
     pub(super) nodes: Vec<u32>,
@@ -255,7 +255,7 @@ impl Collectives {
         announced
     }
 
-    /// The bytes that one more collective may send to other nodes; `None` if [`MAX_SENT`] is reached.
+    /// Returns the bytes that one more collective may send to other nodes; `None` if [`MAX_SENT`] is reached.
     pub(super) fn room(&self) -> Option<usize> {
         (self.sent < MAX_SENT).then(|| MAX_SENT_BYTES.saturating_sub(self.sent_bytes))
     }

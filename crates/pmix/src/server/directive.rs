@@ -44,8 +44,8 @@ const OF_SPAWN_BESIDES: [&CStr; 7] = [
     keys::PERSONALITY,
 ];
 
-/// Directives of a get. Those that select a class of facts have no effect: the server finds data of a process and data
-/// of its job either way.
+/// Directives of a get. Only IMMEDIATE and TIMEOUT matter here. The others are for the client library, or select a
+/// class of facts that the server finds without them.
 const OF_GET: [&CStr; 10] = [
     keys::IMMEDIATE,
     keys::TIMEOUT,

@@ -12,7 +12,7 @@
 //! | a member is lost | by the table in [`super::collective`] | by the table in [`super::collective`] |
 //! | the job of a member ends | the collective fails | the collective fails |
 //! | `pmix.timeout` expires | the collective fails | the collective fails |
-//! | all waiting connections close | dropped: [`Output::MembersGone`], after [`Output::Waits`] [`Output::Forgotten`] | no effect |
+//! | all callers disconnect | dropped: [`Output::MembersGone`], or [`Output::Forgotten`] after [`Output::Waits`] | no effect |
 //! | [`Input::Watch`] | [`Output::Waits`]; if members elsewhere will not call, [`Input::Gathered`] with an error | no effect |
 //! | [`Input::Awaited`] | [`Output::Declined`] if no member on this node has called and none will | no effect |
 //! | a member has gone | [`Output::MembersGone`], so that the controller asks by [`Input::Awaited`] | [`Output::MembersGone`] |

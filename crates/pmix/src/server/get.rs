@@ -162,7 +162,7 @@ fn take_out<K: Ord>(index: &mut BTreeMap<K, BTreeSet<u64>>, key: &K, number: u64
 enum Found {
     /// Buffers in the format of the client. For another node: one buffer with the values only.
     Buffers(Vec<Bytes>),
-    /// The data does not exist and will not be committed.
+    /// The data does not exist, and waiting cannot help: the get is answered with this status.
     Never(Status),
     /// The data may still be committed. `committed` is true if the process has committed, but not this key.
     NotYet { committed: bool },

@@ -115,7 +115,7 @@ impl Groups {
         true
     }
 
-    /// Removes the newest group with this name that has the member.
+    /// Removes the newest group with a name; if `member` is given, the newest one with that member.
     pub(super) fn remove(&mut self, name: &CStr, member: Option<&Proc>) {
         if let Some(groups) = self.by_name.get_mut(name) {
             let at = groups

@@ -1,9 +1,9 @@
 //! Messages for the user that Open MPI 4 composes and passes to its launcher for display.
 //!
 //! Open MPI packs them in a format of its own, and not in that of PMIx. A message has four fields: a file name, a topic
-//! in that file, a one-byte flag that is zero if there is no text, and the text. Each field follows a count of values,
-//! which is always 1. A string is its length, which includes the terminating zero byte, and then its bytes. Counts and
-//! lengths are four-byte integers in network byte order.
+//! in that file, a one-byte flag that is zero if there is no text, and the text. Each field is preceded by a count of
+//! values, which is always 1. A string is its length, which includes the terminating zero byte, and then its bytes.
+//! Counts and lengths are four-byte integers in network byte order.
 
 use bytes::Bytes;
 

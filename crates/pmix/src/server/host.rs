@@ -151,7 +151,7 @@ pub enum Output {
     Close {
         conn: Conn,
     },
-    /// A process has completed PMIx_Init.
+    /// A process has connected and completed the handshake, which is part of PMIx_Init.
     Connected {
         proc: Proc,
     },

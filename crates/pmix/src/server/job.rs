@@ -306,7 +306,7 @@ impl Namespace {
         self.by_node.get(node as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the rows of the process table for local processes, whose pids are known.
+    /// Returns the rows of the process table for local processes: only their pids are known here.
     pub(super) fn table(&self) -> Vec<Value> {
         let row = |(rank, local): (&u32, &Local)| {
             let facts = self.rank(PmixRank(*rank))?;

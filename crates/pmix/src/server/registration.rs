@@ -23,7 +23,8 @@ pub struct Job {
     pub here: u32,
     /// The process that spawned the job; `None` if a user launched it.
     pub parent: Option<Proc>,
-    /// The process that receives the job's output from the start without an IOF pull request, and the channels.
+    /// The process that receives the job's output on these channels from the start, without a request of its own;
+    /// `None` if there is none.
     pub forward: Option<(Proc, IofChannels)>,
     pub map_by: Text,
     pub rank_by: Text,

@@ -32,11 +32,11 @@ pub(super) const FORMAT: Format = Format::V4;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GatherId(pub Bytes);
 
-/// The members without which a collective fails.
+/// The members that a collective needs to succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     All,
-    /// Lost members may be missing: the remaining ones are enough.
+    /// Only the members that are not lost.
     Left,
 }
 
