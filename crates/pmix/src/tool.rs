@@ -1,13 +1,13 @@
-//! The side of a tool: it finds a server, connects unannounced, starts jobs, watches and steers them.
+//! The side of a tool: it finds a server, connects, spawns jobs, and monitors and controls them.
 //!
-//! [`plan`] and [`choose`] say how the server is found, [`Rendezvous`] reads and writes the files in between, and
-//! [`Tool`] is the connection. A tool can do whatever a program can, so that it has a [`Program`] inside:
-//! [`Tool::program`]. What it adds is what tools have to know beside the messages:
+//! [`plan`] and [`choose`] determine how the server is found, [`Rendezvous`] reads and writes the files for it, and [`Tool`] is
+//! the connection. A tool can do everything that a program can, so that it contains a [`Program`]: [`Tool::program`]. It adds
+//! what tools must handle beyond the messages:
 //!
-//! - Servers send the end of every job to every tool, of jobs long gone too, and some twice. [`Event::JobEnded`] comes
-//!   once for each job that this tool has spawned, also when the end overtakes the answer to the spawn.
-//! - Output comes under a number that the tool has chosen, or under 0 for what a spawn has asked for; to stop it, the
-//!   server's own number is needed. [`PullId`] hides both.
+//! - Servers send the end of every job to every tool, including jobs that ended long ago, and sometimes twice.
+//!   [`Event::JobEnded`] comes once for each job that this tool has spawned, even if the end overtakes the answer to the spawn.
+//! - Output carries a number that the tool has chosen, or 0 if a spawn requested it. To stop it, the tool must send the number
+//!   that the server has assigned. [`PullId`] hides both.
 
 mod rendezvous;
 mod search;
@@ -35,69 +35,69 @@ use crate::{
     },
 };
 
-/// Ends of jobs that are kept while it is not known whether the tool has spawned them. Further ones are lost.
+/// Most job ends kept while it is unknown whether this tool has spawned the jobs. Further ones are dropped.
 pub const MAX_EARLY_ENDS: usize = 65_536;
 
-/// Makes a server say when a spawned job ends.
+/// Directive that makes a server report the end of a spawned job.
 const NOTIFY_COMPLETION: &CStr = c"pmix.notecomp";
 
-/// The name of a request for output.
+/// Handle of a request for output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PullId(u64);
 
 impl PullId {
-    /// The number under which the output comes: [`crate::client::Stdio::id`].
+    /// Returns the number that the output carries: [`crate::client::Stdio::id`].
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 }
 
-/// Of which processes of a job a table is wanted.
+/// Extent of a process table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     Job,
-    /// Those on the node of the server.
+    /// Processes on the node of the server.
     Node,
 }
 
-/// What is done to processes.
+/// Control operation on processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Ends them at once.
+    /// Kills the processes immediately.
     Kill,
-    /// Asks them to end.
+    /// Asks the processes to terminate.
     Terminate,
     Pause,
     Resume,
-    /// Sends them a signal by its number.
+    /// Sends a signal, by its number.
     Signal(i32),
 }
 
-/// How a job ended, as far as the server says it.
+/// Outcome of a job, as far as the server reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobEnd {
     pub status: Option<Status>,
     pub exit_code: Option<i32>,
 }
 
-/// News of a tool.
+/// Event of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// What any program is told.
+    /// Event of any program.
     Program(ProgramEvent),
     /// The processes of a job, in answer to [`Tool::proc_table`].
     Table {
         ticket: Ticket,
         result: Result<Vec<ProcInfo>, Status>,
     },
-    /// A job that this tool has spawned is over. Output of it may still come.
+    /// A job that this tool has spawned has ended. More of its output may follow.
     JobEnded { nspace: Nspace, end: JobEnd },
-    /// The server does not tell when jobs end.
+    /// The server refused to report the ends of jobs.
     EndsUnknown { status: Status },
 }
 
-/// A tool's use of PMIx. Its phases are those of a [`Program`].
+/// PMIx connection of a tool. Its phases are those of a [`Program`].
 ///
 /// ```
 /// use base::Time;
@@ -146,15 +146,15 @@ pub struct Tool {
     outputs: VecDeque<Output<Event>>,
 }
 
-/// Whose ends are wanted.
+/// State for reporting the ends of spawned jobs.
 #[derive(Debug, Default)]
 struct Ends {
     handler: Option<HandlerId>,
-    /// Spawns that are not answered.
+    /// Unanswered spawns.
     spawning: BTreeSet<Ticket>,
-    /// Jobs that were spawned and have not ended.
+    /// Spawned jobs that have not ended.
     running: BTreeSet<Nspace>,
-    /// Ends that may be those of jobs being spawned.
+    /// Ends that may belong to a job whose spawn is unanswered.
     early: BTreeMap<Nspace, JobEnd>,
 }
 
@@ -167,16 +167,16 @@ enum Purpose {
     CloseStdin,
 }
 
-/// A request for output.
+/// State of a request for output.
 #[derive(Debug)]
 enum Pull {
     Asked,
-    /// The server's number of it.
+    /// The server has assigned this number.
     Running(u64),
 }
 
 impl Tool {
-    /// A tool that is about to connect.
+    /// Creates a tool that is not connected yet.
     #[must_use]
     pub fn new(now: Time, config: Config) -> Self {
         Self {
@@ -189,30 +189,30 @@ impl Tool {
         }
     }
 
-    /// What every program can do. The news of it come from [`Self::poll`], as [`Event::Program`].
+    /// Returns the operations that every program has. Their events come from [`Self::poll`] as [`Event::Program`].
     pub const fn program(&mut self) -> &mut Program {
         &mut self.program
     }
 
-    /// Takes what happened.
+    /// Processes one input and queues the outputs it causes.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         self.program.handle(now, input);
         self.pump();
     }
 
-    /// The next thing to be done.
+    /// Returns the next output, `None` if there is none before the next input.
     pub fn poll(&mut self) -> Option<Output<Event>> {
         self.pump();
         self.outputs.pop_front()
     }
 
-    /// When to call [`Self::handle`] with [`Input::Tick`].
+    /// Returns the time at which to call [`Self::handle`] with [`Input::Tick`]; `None` if nothing is timed.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.program.deadline()
     }
 
-    /// Starts a job. Unless the infos say otherwise, its output comes to this tool, with the number 0.
+    /// Spawns a job. Unless the infos say otherwise, this tool gets its output, with the number 0.
     pub fn spawn(&mut self, mut infos: Vec<Info>, apps: Vec<App>) -> Ticket {
         if self.ends.handler.is_none() {
             let codes = vec![Status::EVENT_JOB_END];
@@ -229,7 +229,7 @@ impl Tool {
         ticket
     }
 
-    /// Asks for the processes of a job. The answer is an [`Event::Table`].
+    /// Requests the processes of a job. The answer is an [`Event::Table`].
     pub fn proc_table(&mut self, nspace: &Nspace, extent: Extent) -> Ticket {
         let key = match extent {
             Extent::Job => keys::QUERY_PROC_TABLE,
@@ -244,12 +244,12 @@ impl Tool {
         ticket
     }
 
-    /// Asks the server for what it knows.
+    /// Sends queries to the server.
     pub fn query(&mut self, queries: Vec<Query>) -> Ticket {
         self.program.request(&Request::Query { queries })
     }
 
-    /// Asks for output of these processes, from now on. Some may come before the ticket is done.
+    /// Requests the future output of these processes. Output may arrive before the ticket is done.
     pub fn pull(
         &mut self,
         procs: Vec<Proc>,
@@ -269,8 +269,7 @@ impl Tool {
         (pull, ticket)
     }
 
-    /// Asks for no more of it. There is nothing to be stopped before the ticket of the pull is done: that is
-    /// `NOT_FOUND`.
+    /// Stops a request for output. Before the ticket of the pull is done, the result is `NOT_FOUND`.
     pub fn stop_pull(&mut self, pull: PullId) -> Ticket {
         match self.pulls.get(&pull) {
             Some(Pull::Running(id)) => {
@@ -283,8 +282,8 @@ impl Tool {
         }
     }
 
-    /// Gives these processes input. Nothing to give is done at once, because empty input means its end. The status
-    /// `IOF_COMPLETE` says that none of them reads any more.
+    /// Sends input to these processes. Empty `bytes` succeed immediately and are not sent, because they would mean the end of
+    /// input. The status `IOF_COMPLETE` means that none of the processes reads any more.
     pub fn push_stdin(&mut self, procs: Vec<Proc>, bytes: Bytes) -> Ticket {
         if bytes.is_empty() {
             return self.program.decided(Ok(Done::Nothing));
@@ -307,7 +306,7 @@ impl Tool {
         ticket
     }
 
-    /// Does something to these processes.
+    /// Applies a control operation to these processes.
     pub fn control(&mut self, targets: Vec<Proc>, control: Control) -> Ticket {
         let flag = Value::Bool(true);
         let directive = match control {
@@ -322,7 +321,7 @@ impl Tool {
             .request(&Request::JobControl { targets, infos })
     }
 
-    /// Lets go processes that are held for a debugger.
+    /// Releases processes that are held for a debugger.
     pub fn release(&mut self, procs: Vec<Proc>) -> Ticket {
         let infos = infos([
             (keys::EVENT_CUSTOM_RANGE, Value::procs(procs)),
@@ -370,7 +369,7 @@ impl Tool {
                     self.pulls.remove(&pull);
                 }
             },
-            // OpenPMIx says so that the input has ended, as it was told to.
+            // OpenPMIx confirms the end of input with this status.
             Some(Purpose::CloseStdin) if result == Err(Status::IOF_COMPLETE) => {
                 result = Ok(Done::Nothing);
             }
@@ -445,7 +444,7 @@ impl Tool {
     }
 }
 
-/// The rows of a process table, whatever the query put around them.
+/// Returns the rows of the process table in the answer to a query.
 fn table(done: &Done) -> Result<Vec<ProcInfo>, Status> {
     let Done::Infos { infos, .. } = done else {
         return Err(Status::NOT_FOUND);

@@ -1,4 +1,4 @@
-//! What must be known before the first byte: who connects where, how it proves who it is, and how it writes.
+//! The configuration of a connection: connector, server, authentication and format.
 
 use std::ffi::{CStr, CString};
 
@@ -14,8 +14,8 @@ use crate::{
     value::{Info, Key, Nspace, PmixRank, Proc, Value},
 };
 
-/// The variables that name a server, the newest codec first. What only newer libraries read (`PMIX_SERVER_URI51`,
-/// `PMIX_SERVER_URI61`) stands beside these, never instead of them.
+/// Environment variables with the address of a server, newest codec first. Variables for newer libraries (`PMIX_SERVER_URI51`,
+/// `PMIX_SERVER_URI61`) occur only in addition to these.
 const URIS: [(&str, Codec); 3] = [
     ("PMIX_SERVER_URI41", Codec::V41),
     ("PMIX_SERVER_URI4", Codec::V4),
@@ -26,15 +26,15 @@ const REAL_USER: &CStr = c"pmix.ruid";
 const REAL_GROUP: &CStr = c"pmix.rgid";
 const EFFECTIVE_GROUP: &CStr = c"pmix.egid";
 
-/// The codec that this side announces. There is no way to negotiate: a server that does not know the name closes the
-/// connection, and some versions of PRRTE die of it, so that nothing newer than what is needed is announced.
+/// Codec that this side announces. The protocol has no negotiation: a server that does not know the codec closes the connection,
+/// and some versions of PRRTE crash. Therefore we announce the oldest sufficient codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Codec {
-    /// For servers of version 3, with integers of a fixed width.
+    /// For servers of version 3, with fixed-width integers.
     V3,
     /// For servers of version 4.0.
     V4,
-    /// For all servers since 4.1.
+    /// For all servers from 4.1 on.
     V41,
 }
 
@@ -47,8 +47,8 @@ impl Codec {
         }
     }
 
-    /// The version of libpmix that we pass for. Servers look at it where the same codec was used in different ways:
-    /// with version 3 they send the facts of the session one by one.
+    /// Returns the version of libpmix that we announce. Servers use it where versions with the same codec differ: to version 3
+    /// they send the session info as single facts.
     const fn version(self) -> &'static CStr {
         match self {
             Self::V3 => c"3.2.0",
@@ -65,36 +65,36 @@ impl Codec {
     }
 }
 
-/// How this side proves who it is.
+/// Method of authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// By its effective user and group as two numbers, which prove nothing; a careful server asks its kernel.
+    /// Effective user and group as two numbers, which prove nothing. A careful server asks its kernel for the peer's user.
     Native,
-    /// Not at all.
+    /// No authentication.
     None,
 }
 
-/// As what it connects: the number in the handshake, and the name it brings.
+/// Kind of connector, with its name if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connector {
-    /// A process that the server has registered before it started.
+    /// Process that was registered with the server before it started.
     Client(Proc),
-    /// A tool that gets a name from the server.
+    /// Tool that gets a name from the server.
     Tool,
-    /// A tool that brings its name.
+    /// Tool that has a name.
     NamedTool(Proc),
-    /// A tool that is a registered process as well, such as a debugger's daemon.
+    /// Tool that is also a registered process, such as a debugger's daemon.
     ClientTool(Proc),
-    /// A tool that starts others, and gets a name from the server.
+    /// Tool that starts jobs, and gets a name from the server.
     Launcher,
-    /// A tool that starts others, and brings its name.
+    /// Tool that starts jobs, and has a name.
     NamedLauncher(Proc),
-    /// A tool that starts others, and is a registered process as well.
+    /// Tool that starts jobs, and is also a registered process.
     ClientLauncher(Proc),
 }
 
 impl Connector {
-    /// The number in the handshake.
+    /// Returns the kind of connector in the handshake.
     #[must_use]
     pub const fn kind(&self) -> ConnectorKind {
         match self {
@@ -108,7 +108,7 @@ impl Connector {
         }
     }
 
-    /// The name it brings, if it does not get one.
+    /// Returns the name in the handshake; `None` if the server assigns it.
     #[must_use]
     pub const fn proc(&self) -> Option<&Proc> {
         match self {
@@ -122,7 +122,7 @@ impl Connector {
     }
 }
 
-/// How to connect.
+/// Configuration of a connection.
 ///
 /// ```
 /// use pmix::{client::{Config, Connector}, handshake::Owner};
@@ -143,26 +143,25 @@ impl Connector {
 pub struct Config {
     pub server: ServerUri,
     pub connector: Connector,
-    /// The effective user and group of this process.
+    /// Effective user and group of this process.
     pub owner: Owner,
     pub security: Security,
     pub codec: Codec,
-    /// Whether items say their type, which only builds for debugging want.
+    /// Whether items include their type, as debug builds do.
     pub items: Items,
-    /// The version of the server's library, where it is known. It decides how the answer to the construction of a
-    /// group is read first.
+    /// Version of the server's library, if known. It determines which layout is tried first for the answer to a group construct.
     pub server_version: Option<[u32; 3]>,
-    /// The name of this node in the facts of the job. Without it, and without a name in the facts of this process,
-    /// facts of "this node" are those that the server gave without a node.
+    /// Name of this node in the job info. If it is `None` and the facts of this process contain no name, "this node" means the
+    /// facts that the server sent without a node.
     pub hostname: Option<CString>,
-    /// What else the handshake says; see [`Self::describe`].
+    /// Additional infos for the handshake; see [`Self::describe`].
     pub infos: Vec<Info>,
 }
 
-/// Why the environment does not say how to connect.
+/// Reason why the environment does not describe a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A variable is not there. Without `PMIX_NAMESPACE` nobody has launched the process.
+    /// A variable is not set. Without `PMIX_NAMESPACE` the process was not started by a launcher.
     #[error("`{variable}` is not set")]
     Missing { variable: &'static str },
     /// `PMIX_NAMESPACE` is longer than 255 bytes.
@@ -171,7 +170,7 @@ pub enum ConfigError {
     /// `PMIX_RANK` is not the number of a rank.
     #[error("`PMIX_RANK` is not the number of a rank")]
     Rank,
-    /// A variable that must name a server does not.
+    /// The value of a variable is not the address of a server.
     #[error("`{variable}` names no server: {why}")]
     Server {
         variable: &'static str,
@@ -183,7 +182,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// How to connect to a server of version 4.1 or later: natively, with types unsaid.
+    /// Creates a configuration for a server of version 4.1 or later, with native authentication and without item types.
     #[must_use]
     pub const fn new(server: ServerUri, connector: Connector, owner: Owner) -> Self {
         Self {
@@ -199,11 +198,11 @@ impl Config {
         }
     }
 
-    /// How a launched process connects, from its environment (docs/formats/pmix.md, section 2). `variable` gives the value
-    /// of a variable; `owner` is the effective user and group.
+    /// Creates the configuration of a launched process from its environment (docs/formats/pmix.md, section 2). `variable` returns
+    /// the value of a variable; `owner` is the effective user and group.
     ///
     /// # Errors
-    /// A variable is missing or says nothing that can be used.
+    /// A variable is missing or has an unusable value.
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
         owner: Owner,
@@ -243,11 +242,11 @@ impl Config {
         })
     }
 
-    /// The server that the environment names, with the codec to be used, or nothing when it names none. A tool that
-    /// runs as a process of a job finds its server so.
+    /// Returns the server that the environment names and the codec to use; `None` if it names none. A tool that runs as a process
+    /// of a job finds its server this way.
     ///
     /// # Errors
-    /// [`ConfigError::Server`]: the best of its variables names none.
+    /// [`ConfigError::Server`]: the first variable that is set is not the address of a server.
     pub fn server_from_environment(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<(ServerUri, Codec)>, ConfigError> {
@@ -263,8 +262,8 @@ impl Config {
         Ok(None)
     }
 
-    /// Adds what tools say of themselves in the handshake: process, users, command line. Servers show it in listings
-    /// of who is connected, and refuse a tool whose users differ from its credential.
+    /// Adds the infos that tools send in the handshake: pid, real and effective user, command line. Servers list them for
+    /// connected tools, and refuse a tool whose users differ from its credential.
     #[must_use]
     pub fn describe(mut self, pid: u32, command_line: &str) -> Self {
         let Owner { uid, gid } = self.owner;
@@ -280,7 +279,7 @@ impl Config {
         self
     }
 
-    /// How both sides write on this connection.
+    /// Returns the format of this connection.
     #[must_use]
     pub const fn format(&self) -> Format {
         Format {
@@ -289,7 +288,7 @@ impl Config {
         }
     }
 
-    /// The form of a group's answer that is tried first.
+    /// Returns the layout that is tried first for the answer to a group construct.
     pub(super) fn group_form(&self) -> GroupForm {
         self.server_version
             .map_or(GroupForm::Members, GroupForm::of_version)
@@ -327,7 +326,7 @@ impl Config {
     }
 }
 
-/// The leading numbers of a version such as `5.0.11rc1` or `v4.2.2`, or nothing when it does not begin with one.
+/// Returns the first three numbers of a version such as `5.0.11rc1` or `v4.2.2`; `None` if it does not begin with a number.
 pub(crate) fn version_numbers(text: &str) -> Option<[u32; 3]> {
     let text = text.trim();
     let mut numbers = [0; 3];
@@ -343,7 +342,7 @@ pub(crate) fn version_numbers(text: &str) -> Option<[u32; 3]> {
     Some(numbers)
 }
 
-/// Infos with keys of our own, all of which are short enough for a key.
+/// Creates infos from constant keys. A key that is too long would be left out, but none is.
 pub(crate) fn infos<const N: usize>(pairs: [(&CStr, Value); N]) -> Vec<Info> {
     let infos = pairs.into_iter().filter_map(|(key, value)| {
         let key = Key::new(key).ok()?;

@@ -1,9 +1,8 @@
-//! What a server tells of a job, by classes (docs/formats/pmix.md, section 6.2).
+//! Cache of the job info that a server sends, by class (docs/formats/pmix.md, section 6.2).
 //!
-//! A fact belongs to the job, to its session, to a node, to an app, or to a process, and a server sends them packed in
-//! several ways: by itself, in an array for each node and app, in a buffer for each process. Whoever asks for a fact
-//! names a process and a key; the key decides whether the fact of the process, of its node, of its app, of the job or
-//! of the session is meant. [`JobFacts`] hides both.
+//! A fact belongs to the job, its session, a node, an app or a process. A server packs facts in several ways: singly, in an array
+//! per node or app, or in a buffer per process. A query names a process and a key. The key determines whether it refers to the
+//! process itself, or to its node, app, job or session. [`JobFacts`] hides both.
 
 use std::{
     collections::BTreeMap,
@@ -18,24 +17,24 @@ use crate::{
     value::{DataType, Info, Key, Kval, Nspace, PmixRank, Proc, Value},
 };
 
-/// In a [`keys::PROC_DATA`] of version 6, in place of [`keys::RANK`].
+/// Key of the rank in a [`keys::PROC_DATA`] of version 6, instead of [`keys::RANK`].
 const PROC_ID: &CStr = c"pmix.procid";
-/// Where the processes are, by node: another form of [`keys::LOCAL_PEERS`].
+/// Key of the ranks on each node: another form of [`keys::LOCAL_PEERS`].
 const MAP_BLOB: &CStr = c"pmix.mblob";
 const HOSTNAME_ALIASES: &CStr = c"pmix.alias";
 
-/// Whose fact a key names.
+/// Class of facts that a key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Session,
     Node,
     App,
-    /// Of the process that is asked about, or of the job.
+    /// A fact of the process in the query, or of the job.
     Other,
 }
 
 impl Class {
-    /// The lists are those that libpmix has built in; a server sorts by the same.
+    /// Returns the class of a key. The lists are those built into libpmix; a server uses the same ones.
     fn of(key: &CStr) -> Self {
         match key.to_bytes() {
             b"pmix.session.id" | b"pmix.clid" | b"pmix.univ.size" | b"pmix.tmpdir"
@@ -53,18 +52,18 @@ impl Class {
     }
 }
 
-/// Who looks at the facts, which decides what "this node" and "this app" mean.
+/// Observer of the facts, which determines the meaning of "this node" and "this app".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Viewpoint {
-    /// Its rank, when it belongs to the job.
+    /// Rank of the observer; `None` if it does not belong to the job.
     pub rank: Option<PmixRank>,
-    /// Its node, when that is known.
+    /// Node of the observer, if known.
     pub hostname: Option<CString>,
 }
 
 type Facts = BTreeMap<Key, Value>;
 
-/// The facts of one job, and the data of its processes.
+/// Facts of one job, and the data of its processes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobFacts {
     nspace: Nspace,
@@ -72,22 +71,22 @@ pub struct JobFacts {
     job: Facts,
     session: Facts,
     nodes: Vec<Facts>,
-    /// Places in `nodes` by name.
+    /// Indices in `nodes` by name.
     names: BTreeMap<CString, usize>,
-    /// Places in `nodes` by other names. Every node of a job may call itself localhost: the first one has it.
+    /// Indices in `nodes` by alias. All nodes of a job may have the alias localhost: it refers to the first one.
     aliases: BTreeMap<CString, usize>,
-    /// Places in `nodes` by number.
+    /// Indices in `nodes` by node id.
     numbers: BTreeMap<u64, usize>,
-    /// Facts of a node that came without one: they are of the node of the viewer.
+    /// Node facts that came without a node: they describe the observer's node.
     here: Facts,
     apps: BTreeMap<u64, Facts>,
-    /// Facts of an app that came without one: they are of the only one.
+    /// App facts that came without an app: they describe the only app.
     sole_app: Facts,
     procs: BTreeMap<PmixRank, Facts>,
 }
 
 impl JobFacts {
-    /// Nothing is known yet.
+    /// Creates an empty cache.
     #[must_use]
     pub const fn new(nspace: Nspace, view: Viewpoint) -> Self {
         Self {
@@ -106,11 +105,11 @@ impl JobFacts {
         }
     }
 
-    /// Adds what a server says about the job, in answer to a request for job information, a spawn or a connect. What
-    /// is known already is replaced.
+    /// Adds facts that a server sent about the job, in answer to a request for job info, a spawn or a connect. They replace known
+    /// facts.
     ///
     /// # Errors
-    /// A part of it cannot be read. The parts before it are there.
+    /// A part is malformed. The parts before it have been added.
     pub fn add_job(
         &mut self,
         format: Format,
@@ -121,10 +120,10 @@ impl JobFacts {
             .try_for_each(|Kval { key, value }| self.job_fact(format, key, value))
     }
 
-    /// Adds what a server says about one process, or with the wildcard about the job, in answer to a get.
+    /// Adds facts that a server sent in answer to a get, about one process or, with the wildcard, about the job.
     ///
     /// # Errors
-    /// A part of it cannot be read. The parts before it are there.
+    /// A part is malformed. The parts before it have been added.
     pub fn add_rank(
         &mut self,
         format: Format,
@@ -140,19 +139,19 @@ impl JobFacts {
         Ok(())
     }
 
-    /// Whose facts they are.
+    /// Returns the namespace of the job.
     #[must_use]
     pub const fn nspace(&self) -> &Nspace {
         &self.nspace
     }
 
-    /// The number of processes of the job.
+    /// Returns the number of processes in the job.
     #[must_use]
     pub fn size(&self) -> Option<u64> {
         self.job.get(keys::JOB_SIZE)?.as_count()
     }
 
-    /// The ranks of the job on the viewer's node, in order.
+    /// Returns the ranks of the job on the observer's node, in ascending order.
     #[must_use]
     pub fn local_peers(&self) -> Option<Vec<PmixRank>> {
         let text = self
@@ -163,7 +162,7 @@ impl JobFacts {
         ranks.map(|rank| rank.parse().ok().map(PmixRank)).collect()
     }
 
-    /// Who has spawned the job, when it was a process.
+    /// Returns the process that spawned the job; `None` if no process did.
     #[must_use]
     pub fn parent(&self) -> Option<&Proc> {
         let rank = self.view.rank.unwrap_or(PmixRank(0));
@@ -173,8 +172,8 @@ impl JobFacts {
         }
     }
 
-    /// The fact or datum that a process and a key name, when it is known. [`PmixRank::WILDCARD`] asks about the job,
-    /// the viewer's node and the viewer's app; [`PmixRank::UNDEF`] asks for a key that only one process has put.
+    /// Returns a fact or put value of a process, if known. [`PmixRank::WILDCARD`] refers to the job, the observer's node and the
+    /// observer's app. [`PmixRank::UNDEF`] refers to a key that only one process has put.
     #[must_use]
     pub fn find(&self, rank: PmixRank, key: &CStr) -> Option<&Value> {
         if rank.is_number() {
@@ -187,13 +186,13 @@ impl JobFacts {
         }
     }
 
-    /// A fact of a node by its name.
+    /// Returns a fact of a node, by the name of the node.
     #[must_use]
     pub fn of_node(&self, hostname: &CStr, key: &CStr) -> Option<&Value> {
         self.node_named(hostname)?.get(key)
     }
 
-    /// A fact of an app by its number.
+    /// Returns a fact of an app, by the number of the app.
     #[must_use]
     pub fn of_app(&self, number: u32, key: &CStr) -> Option<&Value> {
         self.apps.get(&u64::from(number))?.get(key)
@@ -223,13 +222,13 @@ impl JobFacts {
             Class::Node => self.node_of(rank)?.get(key),
             Class::App => self.app_fact(Some(rank), key),
             Class::Session => self.session.get(key),
-            // What holds for the job holds for its processes, but what a program puts is only its own.
+            // A fact of the job also holds for its processes, but a value that a program puts belongs to one process only.
             Class::Other if is_reserved(key) => self.job.get(key),
             Class::Other => None,
         }
     }
 
-    /// The node that the facts of a process name.
+    /// Returns the node of a process, according to its facts.
     fn node_of(&self, rank: PmixRank) -> Option<&Facts> {
         let facts = self.procs.get(&rank)?;
         let by_name = || self.node_named(facts.get(keys::HOSTNAME)?.as_text()?);
@@ -296,8 +295,8 @@ impl JobFacts {
         }
     }
 
-    /// A fact in a buffer of one process. What is nested again is a value like others, so that a server cannot make
-    /// this side descend for ever.
+    /// Adds a fact from the buffer of one process. Buffers nested in it are stored as plain values, so that a server cannot cause
+    /// unbounded recursion.
     fn rank_fact(&mut self, rank: PmixRank, key: Key, value: Value) -> Result<(), Error> {
         if !self.class_array(&key, &value)? {
             self.procs.entry(rank).or_default().insert(key, value);
@@ -305,7 +304,7 @@ impl JobFacts {
         Ok(())
     }
 
-    /// Takes the array of a session, a node or an app; tells whether it was one.
+    /// Adds the facts of an array for a session, a node or an app; returns false if the value is not such an array.
     fn class_array(&mut self, key: &Key, value: &Value) -> Result<bool, Error> {
         if *key == *keys::SESSION_ARRAY {
             self.session.extend(facts(array(value)?));
@@ -391,7 +390,7 @@ impl JobFacts {
     }
 }
 
-/// Whether a key is the standard's and not a program's.
+/// Returns true if a key is reserved for the standard.
 pub(super) fn is_reserved(key: &CStr) -> bool {
     key.to_bytes().starts_with(b"pmix")
 }

@@ -1,4 +1,4 @@
-//! What a program does with its connection, from its start to its finish.
+//! The PMIx operations of a program, from init to finalize.
 
 mod answers;
 mod gets;
@@ -29,61 +29,61 @@ use crate::{
     value::{Info, IofChannels, Key, Nspace, PmixRank, Proc, Range, Scope, Status, Value},
 };
 
-/// The longest time from the welcome to the facts of the job.
+/// Longest time from the welcome to the job info.
 pub const FACTS_WAIT: Duration = Duration::from_secs(30);
 
-/// News of a program.
+/// Event of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A debugger has stopped the program before it is ready. It goes on when the debugger releases it.
+    /// A debugger holds the program before it is ready. The program continues when the debugger releases it.
     Held,
-    /// The program has started under the name `me`.
+    /// The program is initialized under the name `me`.
     Ready { me: Proc, server: Proc },
-    /// What became of a request. It comes once for every ticket.
+    /// The result of a request. Each ticket gets one.
     Done {
         ticket: Ticket,
         result: Result<Done, Status>,
     },
-    /// An event, for at least one handler.
+    /// An event that matches at least one handler.
     Notice {
         handlers: Vec<HandlerId>,
         notice: Notice,
     },
-    /// Output of a process that the program has spawned or asked for.
+    /// Output of a process that the program spawned, or whose output it requested.
     Stdio(Stdio),
-    /// Something that the server sent meant nothing or could not be read, and was left out.
+    /// A message from the server was dropped because it was malformed or unexpected.
     Ignored { why: Error },
-    /// The server has answered the finalize. The end.
+    /// The server has answered the finalize. The connection has ended.
     Finalized,
-    /// The connection is of no use any more. The end.
+    /// The connection has ended without a finalize.
     Lost { why: Lost },
 }
 
-/// A piece of the output of a process.
+/// Piece of the output of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stdio {
     pub source: Proc,
     pub channels: IofChannels,
-    /// The number given with the request for output; 0 for what a spawn has asked for.
+    /// The number from the request for output; 0 for output requested by a spawn.
     pub id: u64,
     pub infos: Vec<Info>,
-    /// None: the end of the stream.
+    /// Output; no bytes mean the end of the stream.
     pub bytes: bytes::Bytes,
 }
 
-/// A program's use of PMIx, from start to finish.
+/// PMIx connection of a program, from init to finalize.
 ///
-/// | phase | what happens | next |
+/// | phase | action | next phase |
 /// |---|---|---|
-/// | Connecting | the handshake | Learning |
-/// | Learning | asks for the facts of its job | Ready; Registering where a debugger wants to stop it |
-/// | Registering | registers for its release | Announcing |
-/// | Announcing | says that it is ready for the debugger | Held; Ready when it was released meanwhile |
-/// | Held | waits for its release, as long as the connection stands | Ready |
-/// | Ready | whatever the program wants | Ended |
-/// | Ended | nothing | |
+/// | Connecting | does the handshake | Learning |
+/// | Learning | requests the job info | Ready; Registering if a debugger wants to hold the program |
+/// | Registering | registers for the release event | Announcing |
+/// | Announcing | sends the event that it is ready for the debugger | Held; Ready if the release has arrived |
+/// | Held | waits for the release event without a timeout | Ready |
+/// | Ready | carries out the requests of the program | Ended |
+/// | Ended | none | none |
 ///
-/// What is asked for before Ready is answered `INIT`.
+/// Requests before Ready are answered `INIT`. Any phase goes to Ended when the connection ends.
 ///
 /// ```
 /// use base::Time;
@@ -133,11 +133,11 @@ pub struct Program {
     me: Option<Proc>,
     server: Proc,
     jobs: BTreeMap<Nspace, JobFacts>,
-    /// What the program has put.
+    /// Values that the program has put, committed or not.
     own: BTreeMap<Key, Put>,
-    /// How often it has put.
+    /// Number of puts so far.
     puts: u64,
-    /// What the server does not have of it, by the number of the put.
+    /// Keys of uncommitted values, by the number of their put.
     uncommitted: BTreeMap<u64, Key>,
     gets: Gets,
     handlers: handlers::Handlers,
@@ -156,7 +156,7 @@ enum Phase {
     Ended,
 }
 
-/// Whether the debugger has let the program go.
+/// Whether the debugger's release event has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Release {
     Awaited,
@@ -170,18 +170,18 @@ struct Put {
     value: Value,
 }
 
-/// What an answer is for, where the answer does not say it.
+/// Purpose of a request that its answer does not reveal.
 #[derive(Debug)]
 enum Purpose {
     Commit(BTreeMap<u64, Key>),
     Connect,
     Register(HandlerId),
-    /// For nobody: it is made by this side for itself.
+    /// A request of this module itself, whose answer the program does not get.
     Nothing,
 }
 
 impl Program {
-    /// A program that is about to start.
+    /// Creates a program that is not connected yet.
     #[must_use]
     pub fn new(now: Time, config: Config) -> Self {
         let server = config.server.server().clone();
@@ -204,58 +204,58 @@ impl Program {
         program
     }
 
-    /// How it connects.
+    /// Returns the configuration of the connection.
     #[must_use]
     pub const fn config(&self) -> &Config {
         self.client.config()
     }
 
-    /// The name of the program, from Ready on.
+    /// Returns the name of the program; `None` until the server has accepted it.
     #[must_use]
     pub const fn me(&self) -> Option<&Proc> {
         self.me.as_ref()
     }
 
-    /// What is known of the program's own job.
+    /// Returns the cached job info of the program's own job; `None` until the server has accepted the program.
     #[must_use]
     pub fn job(&self) -> Option<&JobFacts> {
         self.job_named(&self.me.as_ref()?.nspace)
     }
 
-    /// What is known of a job that was spawned, or connected to, or asked about.
+    /// Returns the cached job info of a job; `None` if nothing about the job was received.
     #[must_use]
     pub fn job_named(&self, nspace: &Nspace) -> Option<&JobFacts> {
         self.jobs.get(nspace)
     }
 
-    /// Takes what happened. All outputs that it causes are there before the next call.
+    /// Processes one input and queues the outputs it causes.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         self.now = now;
         self.client.handle(now, input);
-        // The end of the connection ends the gets, so that it comes first.
+        // If the connection has ended, all gets fail with `UNREACH`, before any of them can expire.
         self.pump();
         if input == Input::Tick {
             while let Some((proc, outcome)) = self.gets.expired(now) {
                 self.proceed(&proc, outcome);
-                // A request that is answered at once belongs to the next get, which may expire now as well.
+                // A request that fails immediately belongs to the next get, which may also expire now.
                 self.pump();
             }
         }
     }
 
-    /// The next thing to be done.
+    /// Returns the next output, `None` if there is none before the next input.
     pub fn poll(&mut self) -> Option<Output<Event>> {
         self.outputs.pop_front()
     }
 
-    /// When to call [`Self::handle`] with [`Input::Tick`].
+    /// Returns the time at which to call [`Self::handle`] with [`Input::Tick`]; `None` if nothing is timed.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let times = [self.client.deadline(), self.gets.deadline()];
         times.into_iter().flatten().min()
     }
 
-    /// Takes over what the connection has to say.
+    /// Processes all outputs of the connection.
     fn pump(&mut self) {
         while let Some(output) = self.client.poll() {
             match output {
@@ -326,7 +326,7 @@ impl Program {
         }
     }
 
-    /// Whether a step of the start was taken; where it was not, there is no start.
+    /// Returns true if a step of the init succeeded. Otherwise ends the connection, because the init has failed.
     fn succeeded(&mut self, answer: &Answer) -> bool {
         let status = answer.status();
         if status != Status::SUCCESS {
@@ -367,8 +367,8 @@ impl Program {
         }
     }
 
-    /// Whether a debugger wants this process stopped in its start. A flag is for all, a rank for one; what else may
-    /// stand there is for all too, as libpmix 4 and 5 have it. Tools are not stopped.
+    /// Returns true if a debugger wants to hold this process in its init. A rank in the directive selects one process, a flag
+    /// selects all; any other value also selects all, as in libpmix 4 and 5. Tools are never held.
     fn is_to_stop(&self, me: &Proc) -> bool {
         let is_client = matches!(self.config().connector, Connector::Client(_));
         let wish = self.jobs.get(&me.nspace);
@@ -442,7 +442,7 @@ impl Program {
         }
     }
 
-    /// Reports what became of gets, and asks for what is to be asked next.
+    /// Reports the results of gets, and sends the next request if there is one.
     fn proceed(&mut self, proc: &Proc, outcome: Outcome) {
         for (ticket, result) in outcome.done {
             let result = result.map(Done::Value);

@@ -1,4 +1,4 @@
-//! Where a server listens, as text: `nspace.rank;tcp4://127.0.0.1:PORT` (docs/formats/pmix.md, section 2).
+//! The address of a server as text: `nspace.rank;tcp4://127.0.0.1:PORT` (docs/formats/pmix.md, section 2).
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use crate::{
     value::{Nspace, PmixRank, Proc},
 };
 
-/// A server's name and address.
+/// Name and address of a server.
 ///
 /// ```
 /// use pmix::client::ServerUri;
@@ -27,10 +27,10 @@ pub struct ServerUri {
     address: SocketAddr,
 }
 
-/// Why text is no address of a server.
+/// Reason why a text is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UriError {
-    /// It is not a name and an address with one `;` between them.
+    /// The text is not a name and an address, separated by one `;`.
     #[error("it is not a name, `;` and an address")]
     Parts,
     /// The name of the server is not a namespace, `.` and a rank.
@@ -39,7 +39,7 @@ pub enum UriError {
     /// The namespace is longer than PMIx allows, or contains a NUL.
     #[error("the namespace of the server is none: {0}")]
     Nspace(Error),
-    /// The namespace contains `.` or `;`, at which one or another library would cut it in two.
+    /// The namespace contains `.` or `;`, where some libraries would split it.
     #[error("the namespace of a server must not contain `.` or `;`")]
     Separator,
     /// The address is not `tcp4://A.B.C.D:PORT` or `tcp6://[ADDRESS]:PORT`.
@@ -48,11 +48,10 @@ pub enum UriError {
 }
 
 impl ServerUri {
-    /// The address of a server of ours, to be written into environments and files.
+    /// Creates the address of one of our servers, for environments and files.
     ///
     /// # Errors
-    /// [`UriError::Separator`]: libraries differ in where they cut the text, so that a name with a separator in it
-    /// is refused.
+    /// [`UriError::Separator`]: libraries differ in where they split the text, so a name that contains a separator is refused.
     pub fn new(server: Proc, address: SocketAddr) -> Result<Self, UriError> {
         if server
             .nspace
@@ -65,13 +64,13 @@ impl ServerUri {
         Ok(Self { server, address })
     }
 
-    /// Who listens there.
+    /// Returns the name of the server.
     #[must_use]
     pub const fn server(&self) -> &Proc {
         &self.server
     }
 
-    /// Where to connect.
+    /// Returns the address to connect to.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -81,7 +80,7 @@ impl ServerUri {
 impl FromStr for ServerUri {
     type Err = UriError;
 
-    /// Reads the text. The name ends at the last `.`, because namespaces of foreign servers contain host names.
+    /// Parses the text. The name of the namespace ends at the last `.`, because namespaces of other servers contain host names.
     fn from_str(text: &str) -> Result<Self, UriError> {
         let (name, address) = text.split_once(';').ok_or(UriError::Parts)?;
         if address.contains(';') {
@@ -115,7 +114,7 @@ impl fmt::Display for ServerUri {
             SocketAddr::V4(_) => "tcp4",
             SocketAddr::V6(_) => "tcp6",
         };
-        // The rank is written as a number even where PMIX_RANK has a name for it.
+        // The rank is written as a number, even where `PMIX_RANK` has a symbolic value.
         write!(
             f,
             "{}.{};{transport}://{}",

@@ -1,7 +1,7 @@
-//! The files by which servers are found (docs/formats/pmix.md, section 4.1).
+//! The files by which tools find servers (docs/formats/pmix.md, section 4.1).
 //!
-//! Five lines: the address, the version of the server's library, its process, its user, and when it began. Only the
-//! first is always there.
+//! A file has five lines: the address, the version of the server's library, its pid, its user, and its start time. Only the first
+//! line is always present.
 
 use std::{fmt, str::FromStr};
 
@@ -10,10 +10,10 @@ use crate::{
     handshake::Owner,
 };
 
-/// Bytes of such a file; a longer one is no such file. Real ones have about 150.
+/// Largest size of such a file in bytes. A larger file is rejected. Real files have about 150.
 pub const MAX_RENDEZVOUS: usize = 4096;
 
-/// What a server says of itself.
+/// Contents of a rendezvous file.
 ///
 /// ```
 /// use pmix::tool::Rendezvous;
@@ -27,35 +27,35 @@ pub const MAX_RENDEZVOUS: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendezvous {
     pub uri: ServerUri,
-    /// The version of the server's library. libpmix takes a server without one for version 2.0.
+    /// Version of the server's library. libpmix assumes version 2.0 if it is missing.
     pub version: Option<String>,
     pub pid: Option<u32>,
-    /// Its user as it says; the owner of the file is what counts.
+    /// User and group that the server claims; only the owner of the file is trusted.
     pub owner: Option<Owner>,
-    /// When it began, in the form of `ctime`.
+    /// Start time of the server, in the format of `ctime`.
     pub began: Option<String>,
 }
 
-/// Why a file does not name a server.
+/// Reason why a file does not name a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RendezvousError {
-    /// It is longer than [`MAX_RENDEZVOUS`].
+    /// The file is longer than [`MAX_RENDEZVOUS`].
     #[error("it is longer than {MAX_RENDEZVOUS} bytes")]
     Length,
-    /// It is not text.
+    /// The file is not text.
     #[error("it is not text")]
     Text,
-    /// Its first line is no address.
+    /// The first line is not the address of a server.
     #[error("its first line names no server: {0}")]
     Uri(#[from] UriError),
 }
 
 impl Rendezvous {
-    /// Reads the content of a file, also of the kind that `--report-uri` writes, which has two lines. Lines after the
-    /// first that do not say what they should are taken for absent.
+    /// Parses the contents of a file, including the two-line form that `--report-uri` writes. Invalid lines after the first are
+    /// treated as missing.
     ///
     /// # Errors
-    /// Its first line names no server.
+    /// The file is too long or not text, or its first line is not the address of a server.
     pub fn parse(content: &[u8]) -> Result<Self, RendezvousError> {
         if content.len() > MAX_RENDEZVOUS {
             return Err(RendezvousError::Length);
@@ -79,7 +79,7 @@ impl Rendezvous {
         })
     }
 
-    /// The leading numbers of the version.
+    /// Returns the first three numbers of the version.
     #[must_use]
     pub fn version_numbers(&self) -> Option<[u32; 3]> {
         self.version.as_deref().and_then(version_numbers)
@@ -87,7 +87,7 @@ impl Rendezvous {
 }
 
 impl fmt::Display for Rendezvous {
-    /// Writes the content of a file. A line that is absent is empty, so that those after it keep their places.
+    /// Writes the contents of a file. A missing line is written as an empty one, so that later lines keep their positions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.uri)?;
         writeln!(f, "{}", self.version.as_deref().unwrap_or_default())?;

@@ -1,73 +1,72 @@
-//! How a tool finds its server (docs/formats/pmix.md, section 4.2).
+//! The search of a tool for its server (docs/formats/pmix.md, section 4.2).
 //!
-//! This side decides, and the caller looks: [`plan`] gives the steps in their order; for a [`Step::Scan`] the caller
-//! lists a directory, offers each name to [`Pattern::matches`], reads what matches, and lets [`choose`] say which it is.
+//! This module decides, and the caller does the I/O. [`plan`] returns the steps in order. For a [`Step::Scan`] the caller lists a
+//! directory, passes each name to [`Pattern::matches`], reads the matching files, and calls [`choose`].
 //!
-//! libpmix compares the beginnings of names, so that process 12 finds the server of process 123 too, and it counts the
-//! files of dead servers, so that one of them makes it give up. Here a name must be whole, a file counts only while its
-//! server lives, and only when it belongs to the user or to the system, because anybody may write a file into `/tmp`.
+//! libpmix compares only the beginnings of names, so that pid 12 also finds the server with pid 123. It also counts the files of
+//! dead servers, so that one such file makes the search fail. Here a name must match as a whole, and a file counts only while its
+//! server runs. The file must also belong to the user or to root, because any user can write a file into `/tmp`.
 
 use std::fmt;
 
 use super::Rendezvous;
 use crate::client::{ServerUri, UriError};
 
-/// What a tool was told about its server. The default is to take the only one there is.
+/// Instructions for the search. The default is to take the only server there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// The address itself, or `file:PATH` (`PMIX_SERVER_URI`).
+    /// Address of the server, or `file:PATH` (`PMIX_SERVER_URI`).
     pub uri: Option<String>,
-    /// A file that names it (`PMIX_TOOL_ATTACHMENT_FILE`).
+    /// Path of a file with the address (`PMIX_TOOL_ATTACHMENT_FILE`).
     pub attach: Option<String>,
-    /// Whether it is the system's server.
+    /// Whether to connect to the system server.
     pub system: System,
-    /// Its process (`PMIX_SERVER_PIDINFO`).
+    /// Pid of the server (`PMIX_SERVER_PIDINFO`).
     pub pid: Option<u32>,
-    /// Its namespace (`PMIX_SERVER_NSPACE`).
+    /// Namespace of the server (`PMIX_SERVER_NSPACE`).
     pub nspace: Option<String>,
 }
 
-/// Whether the server of the whole system is meant.
+/// Whether to search for the system server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum System {
-    /// Only where its name happens to match.
+    /// Do not search for it; its file may still match a scan.
     #[default]
     Never,
-    /// Before all others.
+    /// Search for it before all others.
     First,
-    /// And no other.
+    /// Search for it only.
     Only,
 }
 
-/// Where the tool runs.
+/// Environment of the tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// The name of the node; what follows its first `.` does not count.
+    /// Name of the node; the part from the first `.` is ignored.
     pub host: &'a str,
-    /// `PMIX_SYSTEM_TMPDIR`, or `TMPDIR`, `TEMP`, `TMP`, or `/tmp`.
+    /// Directory of `PMIX_SYSTEM_TMPDIR`, or `TMPDIR`, `TEMP`, `TMP`, or `/tmp`.
     pub system_dir: &'a str,
-    /// The server that the environment names, for a tool that is a process of a job:
-    /// [`crate::client::Config::server_from_environment`].
+    /// Server in the environment, if the tool is a process of a job: [`crate::client::Config::server_from_environment`].
     pub environment: Option<ServerUri>,
 }
 
-/// One place to look.
+/// Step of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Connect there.
+    /// Connect to this server.
     Connect(ServerUri),
-    /// Connect there, as a process of a job: [`crate::client::Connector::ClientTool`].
+    /// Connect to this server as a process of a job: [`crate::client::Connector::ClientTool`].
     ConnectAsClient(ServerUri),
-    /// Read this file, and connect to what it names.
+    /// Read this file, and connect to the server it names.
     Read { path: String },
-    /// Look at every file below this directory.
+    /// Examine every file below this directory.
     Scan { directory: String, pattern: Pattern },
 }
 
-/// Where to look, in order.
+/// Returns the steps of the search in order.
 ///
 /// # Errors
-/// The wish names an address that is none.
+/// The address in `wish` is invalid.
 pub fn plan(wish: &Wish, place: &Place<'_>) -> Result<Vec<Step>, UriError> {
     if let Some(uri) = &wish.uri {
         return Ok(vec![match uri.strip_prefix("file:") {
@@ -108,7 +107,7 @@ pub fn plan(wish: &Wish, place: &Place<'_>) -> Result<Vec<Step>, UriError> {
     Ok(steps)
 }
 
-/// The names of the files of a server.
+/// Pattern for the names of a server's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     stem: String,
@@ -122,7 +121,7 @@ enum Suffix {
 }
 
 impl Pattern {
-    /// Whether a file of this name, without its directory, is one to be read.
+    /// Returns true if a file with this name, without its directory, must be read.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let Some(rest) = name.strip_prefix(&self.stem) else {
@@ -135,32 +134,32 @@ impl Pattern {
     }
 }
 
-/// A file that matched.
+/// File that matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub path: String,
     pub server: Rendezvous,
-    /// The user to whom the file belongs.
+    /// Owner of the file.
     pub uid: u32,
     pub life: Life,
 }
 
-/// Whether the process that a file names is there.
+/// Whether the process named in a file exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     Running,
     Gone,
-    /// The file does not say which process it is.
+    /// The file contains no pid.
     Unknown,
 }
 
-/// Why no server was chosen.
+/// Reason why no server was chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotChosen {
-    /// No file names a server that lives and may be trusted.
+    /// No file names a running server and is owned by the user or root.
     #[error("no server was found")]
     Nothing,
-    /// Several servers would do; these are their files, one of each.
+    /// Several servers are suitable; the paths are one file of each.
     #[error("several servers were found: {}", List(paths))]
     Several { paths: Vec<String> },
 }
@@ -177,10 +176,10 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// Chooses among what a scan has found, for the user `uid`. A server usually has several files.
+/// Chooses among the files found by a scan, for the user `uid`. A server usually has several files.
 ///
 /// # Errors
-/// Nothing is left, or more than one server.
+/// No server is suitable, or more than one.
 pub fn choose(found: &[Found], uid: u32) -> Result<&Found, NotChosen> {
     let mut chosen: Vec<&Found> = Vec::new();
     for file in found {

@@ -1,4 +1,4 @@
-//! What the answers of a server mean to a program.
+//! Conversion of a server's answers to the results of a program's requests.
 
 use bytes::Bytes;
 
@@ -10,23 +10,23 @@ use crate::{
     value::{Info, Key, Kval, Nspace, Pdata, Proc, Status, Text, Value},
 };
 
-/// What a request brought.
+/// Result of a successful request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Done {
-    /// That it was done.
+    /// The request has no other result.
     Nothing,
-    /// What a get asked for.
+    /// The value of a get.
     Value(Value),
-    /// Published data. Of what was asked for some may be missing.
+    /// Published data. Some of the requested keys may be missing.
     Found(Vec<Pdata>),
-    /// The name of a new job.
+    /// The name of the new job.
     Spawned(Nspace),
-    /// Answers of a query, an allocation, a job control and others; the status says whether all are there.
+    /// Answer to a query, an allocation, a job control or the like. The status tells whether it is complete.
     Infos {
         status: Status,
         infos: Vec<Info>,
     },
-    /// The server's number of a request for output.
+    /// The number that the server assigned to a request for output.
     Number(u64),
     Group(GroupAnswer),
     Credential {
@@ -34,16 +34,16 @@ pub enum Done {
         infos: Vec<Info>,
     },
     Procs(Vec<Proc>),
-    /// Names of nodes, with commas between them.
+    /// Names of nodes, separated by commas.
     Nodes(Text),
-    /// The data of one process, from its own job's server.
+    /// The data of one process, from the server of its own job.
     Refreshed(Vec<Kval>),
-    /// Packed as it came, for a get that was made by [`Program::request`].
+    /// Encoded buffers, for a get that was made with [`Program::request`].
     Buffers(Vec<Bytes>),
 }
 
 impl Program {
-    /// An answer to a request of the program.
+    /// Processes the answer to a request of the program.
     pub(super) fn done(&mut self, ticket: Ticket, answer: Answer) {
         let purpose = self.purposes.remove(&ticket);
         if matches!(purpose, Some(Purpose::Nothing)) {
@@ -56,7 +56,7 @@ impl Program {
                     self.handlers.remove(handler);
                 }
                 Some(Purpose::Commit(puts)) => {
-                    // They are committed the next time, unless they were replaced.
+                    // The next commit sends these values again, unless they have been replaced.
                     let own = &self.own;
                     let last =
                         |number, key: &Key| own.get(key).is_some_and(|put| put.number == number);
@@ -117,7 +117,7 @@ impl Program {
         })
     }
 
-    /// The answer to a get that was made for [`Program::get`].
+    /// Processes the answer to a get that was made with [`Program::get`].
     pub(super) fn got(&mut self, proc: &Proc, request: Ticket, answer: Answer) {
         let mut status = answer.status();
         if let Answer::Buffers {
@@ -148,7 +148,7 @@ impl Program {
             .add_rank(format, owner.rank, facts)
     }
 
-    /// The facts of other jobs, as connects and groups bring them.
+    /// Stores the job info of other jobs, from the answer to a connect or a group construct.
     fn connected(&mut self, buffers: &[Bytes]) {
         let format = self.config().format();
         for buffer in buffers {
@@ -159,7 +159,7 @@ impl Program {
         }
     }
 
-    /// The facts of a job. What cannot be read of them is no reason to deny the job.
+    /// Stores job info. A malformed part of it does not make the request fail.
     fn store(&mut self, nspace: Nspace, facts: Vec<Kval>) {
         let format = self.config().format();
         if let Err(why) = self.job_mut(nspace).add_job(format, facts) {

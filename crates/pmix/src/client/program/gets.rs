@@ -1,8 +1,8 @@
 //! Gets that wait for the server.
 //!
-//! A server gives all data of a process when it is asked for one key of it. So there is at most one get outstanding
-//! for each process; the others wait for its answer, and only those whose key was not in it are asked in turn. libpmix
-//! fails them instead, which is of no use to anyone.
+//! A server returns all data of a process in answer to a get for one key. Therefore at most one get per process is outstanding,
+//! and the others wait for its answer. Only a get whose key is missing there is then sent too. libpmix fails such gets instead,
+//! which helps no program.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,17 +15,17 @@ use crate::{
     value::{Key, Proc, Status, Value},
 };
 
-/// Gets that may wait; another one is answered `RESOURCE_BUSY` at once.
+/// Most waiting gets. A further one is answered `RESOURCE_BUSY` immediately.
 pub const MAX_WAITING: usize = 65_536;
 
-/// Whether the server is to wait for a key that is not there.
+/// Whether the server waits for a key that does not exist yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asking {
     Patient,
     Immediate,
 }
 
-/// One get that waits.
+/// A waiting get.
 #[derive(Debug)]
 struct Waiter {
     ticket: Ticket,
@@ -34,7 +34,7 @@ struct Waiter {
     limit: Option<Time>,
 }
 
-/// The gets of one process: the first waiter's key is being asked.
+/// The waiting gets for one process, and the outstanding request for it.
 #[derive(Debug)]
 struct Target {
     request: Ticket,
@@ -47,20 +47,20 @@ struct Target {
 #[derive(Debug, Default)]
 pub(super) struct Gets {
     targets: BTreeMap<Proc, Target>,
-    /// Whose get a request is.
+    /// The process that each outstanding request is for.
     requests: BTreeMap<Ticket, Proc>,
-    /// Whose data a get waits for.
+    /// The process that each waiting get is for.
     waiting: BTreeMap<Ticket, Proc>,
     limits: BTreeSet<(Time, Ticket)>,
 }
 
-/// What is to be done after something happened to the gets of a process.
+/// Actions that follow from a change in the gets for a process.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) done: Vec<(Ticket, Result<Value, Status>)>,
-    /// This process is to be asked for this key; [`Gets::asked`] takes the number of the request.
+    /// Request to send; [`Gets::asked`] must be called with its ticket.
     pub(super) ask: Option<Request>,
-    /// This request is of no use any more.
+    /// Request whose answer is no longer needed.
     pub(super) forget: Option<Ticket>,
 }
 
@@ -69,7 +69,7 @@ impl Gets {
         self.waiting.len()
     }
 
-    /// Adds a get. Gives the request when the process is to be asked; [`Self::asked`] must follow.
+    /// Adds a get. Returns a request if none is outstanding for this process; [`Self::asked`] must be called with its ticket.
     pub(super) fn add(
         &mut self,
         ticket: Ticket,
@@ -77,7 +77,7 @@ impl Gets {
         key: Key,
         asking: Asking,
     ) -> Option<Request> {
-        // The library's own keys do not come later: a server that does not have them says so.
+        // Reserved keys never appear later: a server that lacks one answers so immediately.
         let asking = if is_reserved(key.as_c_str()) {
             Asking::Immediate
         } else {
@@ -105,7 +105,7 @@ impl Gets {
         Some(request)
     }
 
-    /// The process is asked by this request.
+    /// Records the ticket of the request sent for a process.
     pub(super) fn asked(&mut self, proc: &Proc, request: Ticket) {
         if let Some(target) = self.targets.get_mut(proc) {
             target.request = request;
@@ -113,12 +113,12 @@ impl Gets {
         }
     }
 
-    /// Whose data this request asks for.
+    /// Returns the process that a request is for.
     pub(super) fn whose(&self, request: Ticket) -> Option<Proc> {
         self.requests.get(&request).cloned()
     }
 
-    /// A request was answered, and what the answer contained is stored where `find` finds it.
+    /// Processes the answer to a request. `find` must already return the values in the answer.
     pub(super) fn answered(
         &mut self,
         request: Ticket,
@@ -143,7 +143,7 @@ impl Gets {
             if let Some(value) = find(&waiter.key) {
                 outcome.done.push((waiter.ticket, Ok(value)));
             } else if same || status == Status::UNREACH {
-                // The connection or the process is gone: asking for another key would not help.
+                // With `UNREACH` the connection or the process is gone: a request for another key would fail too.
                 outcome.done.push((waiter.ticket, Err(refusal)));
             } else {
                 left.push_back(waiter);
@@ -159,7 +159,7 @@ impl Gets {
         outcome
     }
 
-    /// Sets the time at which a get is given up; tells whether there is such a get.
+    /// Sets the time at which a get fails with `TIMEOUT`. Returns false if there is no such get.
     pub(super) fn limit(&mut self, ticket: Ticket, until: Time) -> bool {
         let waiting = self.waiting.get(&ticket);
         let target = waiting.and_then(|proc| self.targets.get_mut(proc));
@@ -178,7 +178,7 @@ impl Gets {
         self.limits.first().map(|(time, _)| *time)
     }
 
-    /// Gives up one get whose time has come.
+    /// Fails one get whose time has come.
     pub(super) fn expired(&mut self, now: Time) -> Option<(Proc, Outcome)> {
         let (time, ticket) = *self.limits.first()?;
         if time > now {
@@ -196,7 +196,7 @@ impl Gets {
         if waiters.any(|waiter| waiter.key == target.key && waiter.asking == target.asking) {
             self.targets.insert(proc.clone(), target);
         } else {
-            // Nobody waits for what is being asked, and the others must not wait for it either.
+            // No get waits for the outstanding request any more, and the other gets must not wait for it either.
             self.requests.remove(&target.request);
             outcome.forget = Some(target.request);
             outcome.ask = self.ask_next(proc.clone(), target);
@@ -204,7 +204,7 @@ impl Gets {
         Some((proc, outcome))
     }
 
-    /// Gives up all gets, because the connection is gone.
+    /// Drops all gets because the connection has ended, and returns their tickets.
     pub(super) fn clear(&mut self) -> Vec<Ticket> {
         let tickets = std::mem::take(&mut self.waiting).into_keys().collect();
         *self = Self::default();

@@ -1,4 +1,4 @@
-//! Which events a program wants.
+//! The event handlers of a program.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +7,32 @@ use crate::{
     value::{Info, Proc, Range, Status},
 };
 
-/// Handlers of one program; another one is refused with `RESOURCE_BUSY`.
+/// Most handlers of one program. A further registration fails with `RESOURCE_BUSY`.
 pub const MAX_HANDLERS: usize = 1024;
 
-/// The name of a registration.
+/// Handle of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HandlerId(u64);
 
-/// An event.
+/// Event for a program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notice {
     pub status: Status,
-    /// Who raised it.
+    /// Process that raised the event.
     pub source: Proc,
     pub infos: Vec<Info>,
-    /// How far it reaches; servers leave it away when they replay an event.
+    /// Reach of the event; `None` when a server replays an event without it.
     pub range: Option<Range>,
 }
 
 impl Notice {
-    /// The processes that the event is about, when it says so.
+    /// Returns the processes that the event is about, empty if it names none.
     #[must_use]
     pub fn affected(&self) -> Vec<&Proc> {
         affected(&self.infos)
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     #[must_use]
     pub fn attribute(&self, key: &std::ffi::CStr) -> Option<&crate::value::Value> {
         let info = self.infos.iter().find(|info| info.key == *key);
@@ -40,12 +40,12 @@ impl Notice {
     }
 }
 
-/// What a handler is for.
+/// Events that a handler matches.
 #[derive(Debug)]
 struct Handler {
-    /// None: every event that no other handler is for.
+    /// Event codes. If empty, the handler gets every event without another handler.
     codes: Vec<Status>,
-    /// Only events about these; none: about anybody.
+    /// Processes that the event must be about. If empty, all events match.
     affected: Vec<Proc>,
 }
 
@@ -69,7 +69,7 @@ impl Handlers {
         id
     }
 
-    /// Removes a handler; gives the codes that nobody wants any more.
+    /// Removes a handler and returns the codes that no other handler has.
     pub(super) fn remove(&mut self, id: HandlerId) -> Vec<Status> {
         let Some(gone) = self.handlers.remove(&id) else {
             return Vec::new();
@@ -89,7 +89,7 @@ impl Handlers {
         unwanted.collect()
     }
 
-    /// Whom an event is for.
+    /// Returns the handlers that match an event.
     pub(super) fn matching(&self, notice: &Notice) -> Vec<HandlerId> {
         let about = notice.affected();
         let concerned = |handler: &Handler| {

@@ -1,4 +1,4 @@
-//! What a program can ask for.
+//! The requests of a program.
 
 use base::Time;
 
@@ -13,41 +13,40 @@ use crate::{
     value::{App, Info, Key, Kval, Packed, PmixRank, Proc, Range, Scope, Status, Text, Value},
 };
 
-/// Whether a fence also makes what was committed visible to all.
+/// Whether a fence also distributes the committed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collect {
     Nothing,
     Data,
 }
 
-/// Where a get looks.
+/// Scope of a search for a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search {
-    /// On this side, and then at the server, which waits until the process has put the key. Keys of the standard are
-    /// not waited for.
+    /// Search the cache, then the server, which waits until the process has put the key. It does not wait for reserved keys.
     Anywhere,
-    /// On this side, and then at the server, which answers at once.
+    /// Search the cache, then the server, which answers immediately.
     Immediate,
-    /// On this side only.
+    /// Search the cache only.
     Known,
 }
 
-/// Why a value was not put.
+/// Reason why a value was not put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PutError {
-    /// Keys that begin with `pmix` are the standard's.
+    /// Keys that begin with `pmix` are reserved for the standard.
     #[error("the key is reserved")]
     Reserved,
-    /// The scope is none of those in which a value can be put.
+    /// Values cannot be put in this scope.
     #[error("a value cannot be put in this scope")]
     Scope,
 }
 
 impl Program {
-    /// Keeps a value until the next [`Self::commit`]. The same key again replaces it.
+    /// Stores a value for the next [`Self::commit`]. It replaces an earlier value of the same key.
     ///
     /// # Errors
-    /// The key or the scope is not one for programs.
+    /// The key is reserved, or the scope is invalid.
     pub fn put(&mut self, scope: Scope, key: Key, value: Value) -> Result<(), PutError> {
         if is_reserved(key.as_c_str()) {
             return Err(PutError::Reserved);
@@ -69,7 +68,7 @@ impl Program {
         Ok(())
     }
 
-    /// Gives the server what was put since the last commit.
+    /// Sends the values put since the last commit to the server.
     pub fn commit(&mut self) -> Ticket {
         if self.phase != Phase::Ready {
             return self.request(&Request::Commit {
@@ -104,7 +103,7 @@ impl Program {
         self.ask(&Request::Commit { buckets }, Some(Purpose::Commit(puts)))
     }
 
-    /// Waits until all these processes have called it; none: all of the program's own job.
+    /// Starts a fence that completes when all these processes have called it. Empty `procs` mean all of the program's own job.
     pub fn fence(&mut self, procs: Vec<Proc>, collect: Collect) -> Ticket {
         let infos = match collect {
             Collect::Nothing => Vec::new(),
@@ -114,8 +113,8 @@ impl Program {
         self.request(&Request::Fence { procs, infos })
     }
 
-    /// Asks for a fact of a process or of its job, or for what the process has put. What is known on this side comes
-    /// without the server: the program's own puts, the facts of jobs, and what came with an earlier get.
+    /// Requests a fact of a process or its job, or a value that the process has put. Cached values need no server: the program's
+    /// own puts, job info, and data from earlier gets.
     pub fn get(&mut self, proc: Proc, key: Key, search: Search) -> Ticket {
         match self.phase {
             Phase::Ready => {}
@@ -143,7 +142,7 @@ impl Program {
         ticket
     }
 
-    /// What is known on this side.
+    /// Returns a cached value.
     #[must_use]
     pub fn find(&self, proc: &Proc, key: &Key) -> Option<&Value> {
         if self.me.as_ref() == Some(proc)
@@ -155,8 +154,7 @@ impl Program {
         job.find(proc.rank, key.as_c_str())
     }
 
-    /// Publishes data: infos with the program's keys, mixed with directives such as [`keys::RANGE`] and
-    /// [`keys::PERSISTENCE`].
+    /// Publishes data: infos with the program's keys, mixed with directives such as [`keys::RANGE`] and [`keys::PERSISTENCE`].
     pub fn publish(&mut self, infos: Vec<Info>) -> Ticket {
         let uid = self.config().owner.uid;
         self.request(&Request::Publish { uid, infos })
@@ -168,13 +166,13 @@ impl Program {
         self.request(&Request::Lookup { uid, keys, infos })
     }
 
-    /// Takes published data back.
+    /// Withdraws published data.
     pub fn unpublish(&mut self, keys: Vec<Key>, infos: Vec<Info>) -> Ticket {
         let uid = self.config().owner.uid;
         self.request(&Request::Unpublish { uid, keys, infos })
     }
 
-    /// Joins these processes: when all of them have called it, each knows the facts of the others' jobs.
+    /// Connects these processes: when all of them have called it, each gets the job info of the others' jobs.
     pub fn connect(&mut self, procs: Vec<Proc>, infos: Vec<Info>) -> Ticket {
         let procs = self.or_own_job(procs);
         let request = Request::Connect {
@@ -185,18 +183,18 @@ impl Program {
         self.ask(&request, Some(Purpose::Connect))
     }
 
-    /// Ends what [`Self::connect`] began.
+    /// Disconnects processes that [`Self::connect`] has connected.
     pub fn disconnect(&mut self, procs: Vec<Proc>, infos: Vec<Info>) -> Ticket {
         let procs = self.or_own_job(procs);
         self.request(&Request::Disconnect { procs, infos })
     }
 
-    /// Starts a job.
+    /// Spawns a job.
     pub fn spawn(&mut self, infos: Vec<Info>, apps: Vec<App>) -> Ticket {
         self.request(&Request::Spawn { infos, apps })
     }
 
-    /// Makes a group of these processes, when all of them have called it.
+    /// Constructs a group of these processes. It completes when all of them have called it.
     pub fn group_construct(&mut self, group: Text, procs: Vec<Proc>, infos: Vec<Info>) -> Ticket {
         self.request(&Request::GroupConstruct {
             group,
@@ -205,7 +203,7 @@ impl Program {
         })
     }
 
-    /// Ends a group, when all of its members have called it.
+    /// Destructs a group. It completes when all members have called it.
     pub fn group_destruct(&mut self, group: Text, procs: Vec<Proc>, infos: Vec<Info>) -> Ticket {
         self.request(&Request::GroupDestruct {
             group,
@@ -214,9 +212,9 @@ impl Program {
         })
     }
 
-    /// Asks for events with these codes, or for those that no other handler is for. With
-    /// [`keys::EVENT_AFFECTED_PROC`] or [`keys::EVENT_AFFECTED_PROCS`] only events about these processes come, and
-    /// those that do not say whom they are about. Events may come before the ticket is done.
+    /// Registers a handler for events with these codes. Without codes it gets events that have no other handler.
+    /// [`keys::EVENT_AFFECTED_PROC`] or [`keys::EVENT_AFFECTED_PROCS`] restrict it to events about these processes and events
+    /// that name no process. Events may arrive before the ticket is done.
     pub fn register(&mut self, codes: Vec<Status>, infos: Vec<Info>) -> (HandlerId, Ticket) {
         let full = self.handlers.len() >= MAX_HANDLERS;
         let handler = self.handlers.add(codes.clone(), &infos);
@@ -229,7 +227,7 @@ impl Program {
         (handler, ticket)
     }
 
-    /// Asks for no more events.
+    /// Removes a handler.
     pub fn deregister(&mut self, handler: HandlerId) {
         let codes = self.handlers.remove(handler);
         if !codes.is_empty() {
@@ -237,7 +235,7 @@ impl Program {
         }
     }
 
-    /// Raises an event.
+    /// Notifies other processes of an event.
     pub fn notify(&mut self, status: Status, range: Range, infos: Vec<Info>) -> Ticket {
         self.request(&Request::Notify {
             status,
@@ -246,8 +244,8 @@ impl Program {
         })
     }
 
-    /// Ends these processes, or the whole job where none is named, with `status` as the code with which this program
-    /// exits. It ends when it is told to, not by this.
+    /// Aborts these processes, or the whole job if `procs` is empty. `status` is the exit code that this program will use. The
+    /// abort itself does not end this program: it runs until it exits or the launcher kills it.
     pub fn abort(&mut self, status: Status, message: Text, procs: Vec<Proc>) -> Ticket {
         self.request(&Request::Abort {
             status,
@@ -256,13 +254,12 @@ impl Program {
         })
     }
 
-    /// Asks for what has no method of its own. [`Request::Finalize`] has one, and is answered `BAD_PARAM` here.
+    /// Sends a request that has no method of its own. [`Request::Finalize`] has one, and is answered `BAD_PARAM` here.
     pub fn request(&mut self, request: &Request) -> Ticket {
         self.ask(request, None)
     }
 
-    /// Tells the server that this program is done. After the answer come the end of the connection and
-    /// [`Event::Finalized`].
+    /// Sends a finalize. After its answer the connection closes, and [`Event::Finalized`] follows.
     pub fn finalize(&mut self) -> Ticket {
         if !matches!(self.phase, Phase::Ready | Phase::Ended) {
             return self.decided(Err(Status::INIT));
@@ -272,19 +269,19 @@ impl Program {
         ticket
     }
 
-    /// Ends the connection without a word. For a process of a job that is an abnormal end.
+    /// Ends the connection without a finalize. For a process of a job this is an abnormal end.
     pub fn close(&mut self) {
         self.client.close();
         self.pump();
     }
 
-    /// Tells the server that this program lives, where it has asked to be watched.
+    /// Sends a heartbeat, for a program that has asked to be monitored.
     pub fn heartbeat(&mut self) {
         self.client.heartbeat();
         self.pump();
     }
 
-    /// Sets the time at which a request that is not done is given up, with `TIMEOUT`.
+    /// Sets the time at which an outstanding request fails with `TIMEOUT`.
     pub fn limit(&mut self, ticket: Ticket, until: Time) {
         if !self.gets.limit(ticket, until) {
             self.client.limit(ticket, until);
@@ -306,12 +303,12 @@ impl Program {
         ticket
     }
 
-    /// Sends what has no answer.
+    /// Sends a request whose answer the program does not get.
     pub(super) fn tell(&mut self, request: &Request) {
         self.ask(request, Some(Purpose::Nothing));
     }
 
-    /// A ticket whose result is known already.
+    /// Returns a ticket whose result is already known.
     pub(crate) fn decided(&mut self, result: Result<Done, Status>) -> Ticket {
         let ticket = self.client.ticket();
         self.event(Event::Done { ticket, result });
