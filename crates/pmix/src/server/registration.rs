@@ -90,6 +90,6 @@ pub struct RankFacts {
     pub node_rank: u16,
     /// The CPUs that the process is bound to, as a list; `None` if it is not bound.
     pub cpuset: Text,
-    /// The location of these CPUs in the topology, as a locality string of hwloc.
+    /// The location of these CPUs in the topology, as a locality string of hwloc; `None` if it is not known.
     pub locality: Text,
 }

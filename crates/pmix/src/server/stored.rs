@@ -12,7 +12,8 @@ use crate::{
     value::{Info, InfoFlags, Key, Kval, Packed, PmixRank, Proc, Scope, Value},
 };
 
-/// Bytes of data, as received, that one process may have committed. The sum of both views may be twice as large.
+/// Bytes of data, as received, that one process may commit. A commit is accepted if its own size and the stored size of
+/// both views are together at most twice this.
 pub const MAX_COMMITTED: usize = 64 << 20;
 /// Bytes of infos that one process has handed in for groups. Beyond it, the oldest is dropped. A get may ask for them
 /// after the group has ended, so only their size bounds them.
