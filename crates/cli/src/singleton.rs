@@ -216,7 +216,7 @@ fn carry(program: &TcpStream, server: &UnixStream) -> Result<(), SingletonError>
     }
 }
 
-/// Copies to the end, and shows every piece to `hear`.
+/// Copies until EOF, and shows every piece to `hear`.
 fn copy(from: &mut impl Read, to: &mut impl Write, mut hear: impl FnMut(&[u8])) -> io::Result<()> {
     let mut buffer = vec![0; CARRIED_MAX];
     loop {
@@ -232,11 +232,11 @@ fn copy(from: &mut impl Read, to: &mut impl Write, mut hear: impl FnMut(&[u8])) 
     }
 }
 
-/// What is known of a program by what it says.
+/// What the program's own messages reveal about it.
 #[derive(Debug, Default)]
 struct Said {
     framer: Framer,
-    /// It cannot be read: that is the server's to say.
+    /// Whether a message was malformed. The server handles that error; no further messages are parsed here.
     lost: bool,
     finalized: bool,
 }

@@ -1,4 +1,4 @@
-//! What ranks may run on where nobody has said it, alone and with other jobs beside them.
+//! The default binding of ranks, with and without other jobs on the node.
 
 use std::{fs, process::Command, thread};
 
@@ -8,7 +8,7 @@ use crate::harness::{Sandbox, Stream};
 
 const SHOWS_ITS_CPUS: [&str; 3] = ["grep", "Cpus_allowed_list", "/proc/self/status"];
 
-/// The CPUs that we may use, and those of the node.
+/// Returns the CPUs that we may use, and all CPUs of the node.
 fn cpus() -> (CpuSet, CpuSet) {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let allowed = listed(&status).remove(0);
@@ -16,7 +16,7 @@ fn cpus() -> (CpuSet, CpuSet) {
     (allowed, online.trim().parse().unwrap())
 }
 
-/// What each line of `Cpus_allowed_list` says.
+/// Returns the value of each `Cpus_allowed_list` line.
 fn listed(text: &str) -> Vec<CpuSet> {
     let lines = text
         .lines()
@@ -26,7 +26,7 @@ fn listed(text: &str) -> Vec<CpuSet> {
         .collect()
 }
 
-/// A job in whose environment a resource manager says that all of the node is ours.
+/// Returns a command for a job to which a resource manager has granted the whole node, according to its environment.
 fn granted(sandbox: &Sandbox, arguments: &[&str]) -> Command {
     let mut command = sandbox.rally(arguments);
     let pus = cpus().0.len().to_string();
@@ -53,7 +53,7 @@ fn two_jobs_at_once_do_not_share_a_core() {
         both.map(|job| job.join().unwrap())
     });
     for cpus in ran {
-        // A test that may use a part of the node only is bound, unless it sees the other.
+        // If the test may use only a part of the node, the job is bound unless it sees the other job.
         if allowed == online {
             assert_eq!(cpus, std::slice::from_ref(&allowed));
         }
@@ -78,7 +78,7 @@ fn whoever_asks_is_bound() {
     }
 }
 
-/// In an allocation the cores are ours, but for other jobs of ours.
+/// In an allocation the cores are ours, but may be shared with another job of ours.
 #[test]
 fn a_job_beside_another_in_one_allocation_is_not_bound() {
     let sandbox = Sandbox::new();
@@ -112,7 +112,7 @@ fn a_job_beside_another_in_one_allocation_is_not_bound() {
     first.end();
 }
 
-/// What is worth knowing about a map is said once, beside the map and beside the job.
+/// Notes on a map are printed once, whether the map or the job prints them.
 #[test]
 fn a_map_that_is_shown_says_its_notes_once() {
     let sandbox = Sandbox::new();

@@ -1,8 +1,8 @@
-//! Jobs in pid namespaces of their own, whose process numbers mean somebody else outside.
+//! Jobs in their own pid namespaces, whose pids mean other processes outside.
 
 use crate::harness::{Finished, Sandbox, dbgr, rally};
 
-/// What `unshare` needs for a pid namespace: who is not root is so in there.
+/// Returns the options of `unshare` for a pid namespace. Other users than root also need a user namespace.
 fn namespaces() -> &'static str {
     if nix::unistd::geteuid().is_root() {
         "-pfm"
@@ -11,7 +11,7 @@ fn namespaces() -> &'static str {
     }
 }
 
-/// Runs a script in a pid namespace, in which nobody else takes numbers. `$1` is `rally`, `$2` is `dbgr`.
+/// Runs a script in a pid namespace, in which no other process takes pids. `$1` is `rally`, `$2` is `dbgr`.
 fn run_inside(sandbox: &Sandbox, script: &str) -> Finished {
     let script = sandbox.file("inside.sh", script);
     let mut command = sandbox.command("unshare");
@@ -26,7 +26,7 @@ fn run_inside(sandbox: &Sandbox, script: &str) -> Finished {
     sandbox.run(&mut command)
 }
 
-/// The rank is `sleep 601`; inside it has the number that `sleep 602` has outside.
+/// The rank is `sleep 601`. Its pid inside is the pid that `sleep 602` has outside.
 const JOB_AND_STRANGER: &str = r#"
     until_there() { for _ in $(seq 600); do pgrep -fx "$1" && return; sleep 0.05; done; exit 99; }
     inner=$(cat <<'END'

@@ -1,4 +1,4 @@
-//! A debugger that knows MPIR holds every rank at its first instruction and reads the table.
+//! A debugger with MPIR support holds every rank at its first instruction, and reads the table.
 
 mod abort;
 mod loss;
@@ -16,14 +16,14 @@ use nix::{
 
 use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually, rally, testdata};
 
-/// gdb without anybody's settings, which ends with its script.
+/// Returns a command for gdb without any user settings, which exits after its script.
 fn gdb(sandbox: &Sandbox) -> Command {
     let mut command = sandbox.command("gdb");
     command.args(["-nx", "-batch", "-iex", "set debuginfod enabled off"]);
     command
 }
 
-/// The rows that gdb printed: `rank 0 host NAME pid 123 program /path`.
+/// Returns the pids in the rows that gdb printed: `rank 0 host NAME pid 123 program /path`.
 fn pids(text: &str) -> Vec<i32> {
     text.lines()
         .filter_map(|line| {
@@ -38,8 +38,8 @@ fn pids(text: &str) -> Vec<i32> {
         .collect()
 }
 
-/// `rally` with these arguments under a gdb that has brought it to the breakpoint, and the pids of the table that it read.
-/// It goes on when there is a file `go`.
+/// Runs `rally` with these arguments under a gdb, until it reaches the breakpoint. Returns the pids of the table that gdb
+/// read. gdb continues when a file `go` exists.
 fn at_the_breakpoint(sandbox: &Sandbox, args: &[&str]) -> (Running, Vec<i32>) {
     let mut command = gdb(sandbox);
     command
@@ -55,7 +55,7 @@ fn at_the_breakpoint(sandbox: &Sandbox, args: &[&str]) -> (Running, Vec<i32>) {
     (run, pids(&text))
 }
 
-/// Stopped, and nobody's.
+/// Checks that a process is stopped, and not traced.
 #[track_caller]
 fn expect_held(pid: i32) {
     let rank = mischief::Proc::read(pid).expect("the table names living processes");
@@ -74,7 +74,7 @@ fn gdb_stops_at_the_breakpoint_reads_the_table_and_lets_go() {
     let text = run.so_far(Stream::Stdout);
     assert!(!text.contains("ran\n"), "no rank has run: {text}");
 
-    // A second debugger attaches to one of them, which has executed nothing but its exec, and leaves it as it was.
+    // A second debugger attaches to a rank that has executed nothing but its exec, and leaves it in the same state.
     let mut attach = gdb(&sandbox);
     attach.args(["-ex", &format!("attach {}", table[2])]);
     attach.args(["-ex", "info symbol $pc", "-ex", "detach"]);
@@ -118,7 +118,7 @@ fn without_a_debugger_held_ranks_wait_for_a_signal() {
     };
     eventually(DEADLINE, held).expect("three ranks are held");
     assert_eq!(run.so_far(Stream::Stdout), "");
-    // SIGCONT to the front is passed on, which releases them.
+    // SIGCONT to the front releases the ranks.
     run.signal(Signal::SIGCONT);
     run.end().expect_code(0).expect_out("ran\nran\nran\n");
 }
@@ -152,7 +152,7 @@ fn without_the_option_and_without_a_debugger_nothing_is_held() {
         .expect_out("a\na\na\na\n");
 }
 
-/// What has these symbols is taken for a launcher by debuggers.
+/// Debuggers take any program with these symbols for a launcher.
 #[test]
 fn the_debugger_is_no_starter() {
     let symbols = |program: &str| {

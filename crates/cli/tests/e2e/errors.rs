@@ -1,10 +1,10 @@
-//! Bad input: a clear error, a documented code, nothing left.
+//! Invalid input: a clear error, a documented exit code, no leftovers.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use crate::harness::{Finished, Sandbox};
 
-/// The command line is wrong, as the documented table has it (docs/exit-codes.md).
+/// The command line is wrong (docs/exit-codes.md).
 const USAGE: i32 = 120;
 
 #[test]
@@ -108,7 +108,7 @@ fn too_few_descriptors_is_an_error_not_a_hang() {
         let sandbox = Sandbox::new();
         let script = format!(r#"ulimit -n {limit}; exec "$RALLY" run -n 32 /bin/true"#);
         let run = sandbox.run(&mut sandbox.shell(&script));
-        // The loader of a dynamic program itself may fail below a few descriptors, with 127 and its own words.
+        // With very few descriptors, the dynamic loader itself may fail, with code 127 and its own message.
         assert!(run.code() == 0 || !run.err().is_empty(), "{run:?}");
         sandbox.expect_clean();
     }
@@ -119,8 +119,8 @@ fn too_few_descriptors_is_an_error_not_a_hang() {
     assert_ne!(run.code(), 0);
 }
 
-/// Root has no limit of processes: this one shows only as an unprivileged user, which `cargo xtask test` also is.
-/// Whichever of our processes is the first that has no descriptor left says so.
+/// Root has no limit of processes, so the test needs an unprivileged user, which `cargo xtask test` also uses. The first of
+/// our processes that runs out of descriptors reports it.
 #[test]
 fn no_descriptors_for_ourselves_is_what_is_said() {
     for limit in 7..=20 {
@@ -137,7 +137,7 @@ fn no_descriptors_for_ourselves_is_what_is_said() {
 #[test]
 fn no_more_pids_is_an_error_not_a_hang() {
     let sandbox = Sandbox::new();
-    // `prlimit`, because Debian's shell does not know `ulimit -u`.
+    // `prlimit`, because Debian's shell has no `ulimit -u`.
     let script = r#"exec prlimit --nproc=60:60 "$RALLY" run -n 500 sleep 0.2"#;
     let run = sandbox.run(&mut sandbox.shell(script));
     if nix::unistd::geteuid().is_root() {
@@ -157,8 +157,8 @@ fn a_misspelt_option_after_the_program_is_the_programs() {
         .expect_out("--no-such-option -n 0\n");
 }
 
-/// What others have chosen (names of files, values of options, variables and settings, lines of host files) is shown, and
-/// does nothing to the terminal.
+/// Text chosen by others is shown without any effect on the terminal: names of files, values of options, variables and
+/// settings, lines of host files.
 #[test]
 fn nothing_foreign_reaches_the_terminal_as_it_is() {
     const EVIL: &str = "\u{1b}[31m\u{9b}2J\r\u{7}x";

@@ -1,10 +1,10 @@
-//! The examples of the documents print what the documents say.
+//! The examples in the documents print what the documents show.
 
 use std::path::Path;
 
 use crate::harness::{Sandbox, rally};
 
-/// The documents with sessions in them, `$ ` before each command.
+/// The documents with sessions, which have `$ ` in front of each command.
 const DOCUMENTS: [(&str, &str); 2] = [
     ("README.md", include_str!("../../../../README.md")),
     (
@@ -13,13 +13,13 @@ const DOCUMENTS: [(&str, &str); 2] = [
     ),
 ];
 
-/// A session: the commands, and all that they print.
+/// A session: its commands, and their whole output.
 struct Session {
     commands: Vec<String>,
     prints: Vec<String>,
 }
 
-/// Those that begin with `rally run`. Others need a compiler, or a debugger.
+/// Returns the sessions that begin with `rally run`. Others need a compiler or a debugger.
 fn sessions(document: &str) -> Vec<Session> {
     let blocks = document.split("\n```\n").skip(1).step_by(2);
     blocks
@@ -35,7 +35,7 @@ fn sessions(document: &str) -> Vec<Session> {
         .collect()
 }
 
-/// They were made on a node of two cores that is called `vm`.
+/// The sessions were recorded on a node with two cores, named `vm`.
 #[test]
 fn sessions_of_the_documents() {
     let topology = os::read_topology(Path::new("/")).unwrap();
@@ -49,7 +49,7 @@ fn sessions_of_the_documents() {
     let mut tried = 0;
     for (name, document) in DOCUMENTS {
         for session in sessions(document) {
-            // What else the node has is shown there.
+            // A map shows all hardware of the node.
             let is_picture = session
                 .commands
                 .iter()
@@ -73,7 +73,7 @@ fn sessions_of_the_documents() {
                 .map(|line| line.replace(&format!("`{host}`"), "`vm`"))
                 .map(|line| line.replace(&format!("{host}: "), "vm: "))
                 .collect();
-            // Which rank is faster differs, and which of our streams.
+            // The order of ranks and of our streams is random.
             let mut expected = session.prints;
             said.sort();
             expected.sort();

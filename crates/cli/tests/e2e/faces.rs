@@ -1,4 +1,4 @@
-//! The same launcher under other names, and what it says without launching.
+//! The launcher under other names, and what it prints without launching.
 
 use std::{
     fs,
@@ -38,7 +38,7 @@ fn what_x_means_depends_on_the_name() {
         .expect_err(&["--set-env"]);
 }
 
-/// Open MPI's launcher finds a program where the ranks begin, after it was not found in the path; Hydra does not.
+/// Open MPI's launcher also searches the working directory of the ranks, after PATH; Hydra does not.
 #[test]
 fn a_bare_name_is_found_in_the_working_directory_under_the_name_mpirun() {
     let sandbox = Sandbox::new();

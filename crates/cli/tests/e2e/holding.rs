@@ -1,4 +1,4 @@
-//! Ranks that are held where the user says, and let go by `rally release`.
+//! Ranks held at the points that the user chose, and released by `rally release`.
 
 use std::{fs, io::Write as _, os::unix::net::UnixStream, path::PathBuf, process::Command};
 
@@ -11,7 +11,7 @@ use runtime::ask::Inquirer;
 
 use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually};
 
-/// Where `rally release` and the jobs of a test find each other: nowhere near those of other tests.
+/// Gives a test its own directory in which `rally release` finds jobs, separate from other tests.
 fn private(sandbox: &Sandbox, command: &mut Command) {
     command.env("XDG_RUNTIME_DIR", sandbox.work());
 }
@@ -49,7 +49,7 @@ fn some_are_held_and_let_go_one_by_one() {
     assert!(!run.so_far(Stream::Stdout).contains("ran 1"));
     let refused = release(&sandbox, &[&front, "--ranks", "3"]).expect_code(120);
     assert!(refused.err().contains("rank 3 of job"), "{refused:?}");
-    // There is one job only.
+    // The only job needs no name.
     let said = release(&sandbox, &["--message-format", "json"]).expect_code(0);
     let said = said.out();
     assert!(said.contains("\"let_go\":{\"count\":"), "{said}");
@@ -79,7 +79,7 @@ fn in_init_ranks_have_their_library() {
     run.end().expect_code(0);
 }
 
-/// Whoever does not use PMIx does not wait in it.
+/// A program that does not use PMIx never reaches the hold.
 #[test]
 fn who_never_comes_there_is_not_waited_for() {
     let sandbox = Sandbox::new();
@@ -123,7 +123,8 @@ fn a_rank_that_there_is_not_cannot_be_held() {
     );
 }
 
-/// The controller serves eight at once. It closes all of them in one turn, after which nothing else wakes it for the ninth.
+/// The controller serves eight connections at a time. It closes all eight in one turn; no further event would wake it for
+/// the ninth.
 #[test]
 fn who_waits_for_others_to_be_answered_is_answered() {
     let sandbox = Sandbox::new();
@@ -147,7 +148,7 @@ fn who_waits_for_others_to_be_answered_is_answered() {
     let accepted = || (descriptors() == before + served.len()).then_some(());
     eventually(DEADLINE, accepted).expect("eight are served");
     let mut ninth = Inquirer::connect(&path, DEADLINE / 12).unwrap();
-    // A preamble, a question, and a frame of no kind: the second is looked at when the first is answered.
+    // A preamble, a question, and a frame of unknown kind, which is parsed only after the question was answered.
     let bytes = b"RLLY\x02\x00\x02\0\0\0\0\x09\x01\0\0\0\xff";
     let controller = Pid::from_raw(controller);
     kill(controller, Signal::SIGSTOP).unwrap();

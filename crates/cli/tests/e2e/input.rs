@@ -1,4 +1,4 @@
-//! Standard input arrives intact, and it ends.
+//! Standard input arrives intact, including its end.
 
 use std::{io::Write, process::Stdio};
 
@@ -53,10 +53,10 @@ fn from_a_pipe() {
     }
 }
 
-/// The end of a file would say that all of it is there.
+/// A read error must not look like EOF, which would mean that the input is complete.
 #[test]
 fn what_cannot_be_read_does_not_end() {
-    // What can be known before is no concern of ranks that do not read.
+    // An error that is known beforehand does not affect ranks that do not read.
     for input in ["</", "0>file"] {
         let sandbox = Sandbox::new();
         let script = format!(
@@ -140,7 +140,7 @@ fn who_does_not_read_does_not_block() {
     }
 }
 
-/// One rank of those that get everything ends early: the others still get all of it.
+/// One of the reading ranks exits early: the others still get the whole input.
 #[test]
 fn one_that_leaves_does_not_rob_the_others() {
     let sandbox = Sandbox::new();
@@ -165,7 +165,7 @@ fn one_that_leaves_does_not_rob_the_others() {
         .expect_set(&[(0, &text)]);
 }
 
-/// The writer keeps its end open and silent; the job's end must not wait for it.
+/// The writer keeps its end open and writes nothing. The end of the job must not wait for it.
 #[test]
 fn an_open_silent_stdin_does_not_hold_the_job() {
     let sandbox = Sandbox::new();
@@ -180,7 +180,7 @@ fn an_open_silent_stdin_does_not_hold_the_job() {
     run.expect_quiet();
 }
 
-/// All that goes in comes out, through both directions at once.
+/// All input comes out again, with both directions busy simultaneously.
 #[test]
 fn through_cat() {
     let sandbox = Sandbox::new();
@@ -197,13 +197,13 @@ fn a_directory_as_stdin_is_an_error_not_a_hang() {
     let sandbox = Sandbox::new();
     let directory = std::fs::File::open("/").unwrap();
     let mut command = sandbox.rally(&["run", "-n", "1", "mischief", "echo-stdin-digest"]);
-    // Whether the job fails or reads nothing is less important than that it ends.
+    // The job may fail or read nothing, but it must end.
     let run = sandbox.run(command.stdin(directory));
     assert!(run.code() == 0 || !run.err().is_empty(), "{run:?}");
 }
 
 impl crate::harness::Finished {
-    /// Exactly these ranks said exactly these digests, in whatever order.
+    /// Checks that exactly these ranks printed exactly these digests, in any order.
     #[track_caller]
     fn expect_set(self, expected: &[(u32, &[u8])]) -> Self {
         let mut lines = expected
@@ -216,7 +216,7 @@ impl crate::harness::Finished {
     }
 }
 
-/// Opening such a pipe twice, or waiting for its writer without hearing signals, would lose the writer or hang.
+/// Opening such a pipe twice would lose the writer. Waiting for its writer with signals blocked would hang.
 #[test]
 fn a_named_pipe_is_input_like_any_other() {
     let sandbox = Sandbox::new();

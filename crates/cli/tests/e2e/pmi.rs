@@ -1,5 +1,5 @@
-//! PMI-1 and PMI-2: programs that spawn, publish and fail, with libraries that know nothing of ours (MPICH 5 speaks PMI-1,
-//! Slurm's libpmi2 PMI-2), and with a client of PMI-1 that is a shell script, to say what no library says.
+//! PMI-1 and PMI-2: programs that spawn, publish and fail. They use third-party libraries (MPICH 5 for PMI-1, Slurm's
+//! libpmi2 for PMI-2), and a PMI-1 client in shell for messages that no library sends.
 
 use std::{
     fs,
@@ -11,13 +11,13 @@ use crate::harness::{
     CLEAN_WITHIN, Finished, Sandbox, compiled, eventually, rally, testdata, venv,
 };
 
-/// A program for MPICH 5.
+/// Returns a program compiled for MPICH 5.
 fn mpich(name: &str) -> String {
     let compiler = venv("mpich").join("bin/mpicc");
     text(&compiled(&compiler, &source(name), &[]))
 }
 
-/// A program for libpmi2, which Debian has without header and without the name that a linker looks for.
+/// Returns a program for libpmi2. Debian has this library without a header, and without the name that a linker looks for.
 fn two(name: &str) -> String {
     let program = compiled(Path::new("gcc"), &source(name), &["-l:libpmi2.so.0"]);
     text(&program)
@@ -31,12 +31,12 @@ fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A program of MPICH that nobody has launched, which finds us under the name of its launcher.
+/// Runs an MPICH program without a launcher, which finds us under the name of its own launcher.
 fn alone(sandbox: &Sandbox, program: &str, arguments: &[&str]) -> Finished {
     let bin = sandbox.path("bin");
     fs::create_dir(&bin).unwrap();
     symlink(rally(), sandbox.path("mpiexec")).unwrap();
-    // It is called while the program runs: what that has in memory is known then.
+    // This script is called while the program runs, and records its shared memory.
     let script = format!(
         "#!/bin/sh\ngrep -o '/dev/shm/[^ ]*' /proc/$PPID/maps >{}\nexec {} \"$@\"\n",
         sandbox.path("shared").display(),
@@ -58,13 +58,13 @@ fn alone(sandbox: &Sandbox, program: &str, arguments: &[&str]) -> Finished {
     run
 }
 
-/// A script that speaks PMI-1.
+/// Writes a script that uses PMI-1.
 fn one(sandbox: &Sandbox, name: &str, script: &str) -> String {
     let client = testdata("pmi/one.sh");
     sandbox.file(name, format!("source {}\n{script}", client.display()))
 }
 
-/// What a script of one rank says.
+/// Returns the output of a script that runs as the only rank.
 fn say(script: &str) -> String {
     let sandbox = Sandbox::new();
     let script = one(&sandbox, "script", script);
@@ -79,7 +79,7 @@ mod mpich_5 {
     fn four_hundred_children() {
         let sandbox = Sandbox::new();
         let mut command = sandbox.rally(&["run", "-n", "1", &mpich("spawn_many")]);
-        // The quickest of its transports to begin with.
+        // Its transport with the fastest start.
         command
             .env("MPIR_CVAR_CH4_NETMOD", "ofi")
             .env("FI_PROVIDER", "tcp");
@@ -134,7 +134,7 @@ mod mpich_5 {
     fn a_program_that_nobody_has_launched_is_ended_with_its_children() {
         let sandbox = Sandbox::new();
         alone(&sandbox, &mpich("child_ends"), &["aborts"])
-            // By SIGTERM.
+            // The code of SIGTERM.
             .expect_code(143)
             .expect_out("")
             .expect_err(&["its rank 1 aborted it with code 42"]);
@@ -214,7 +214,7 @@ fn what_is_wrong_is_answered() {
     ");
 }
 
-/// The exit code is that of the rank that fails then, and the one that has left is no success of its own.
+/// The exit code is that of the rank that fails later; the rank that left is not a success by itself.
 #[test]
 fn a_rank_leaves_and_another_fails_for_it() {
     let sandbox = Sandbox::new();
@@ -345,7 +345,7 @@ fn ranks_have_barriers_of_their_own() {
     );
 }
 
-/// MPICH makes the names of its shared memory from it, which stays behind where a program is killed.
+/// MPICH derives the names of its shared memory from the job's name, and this memory remains if the program is killed.
 #[test]
 fn the_name_of_a_job_does_not_come_again_with_its_pid() {
     let names = [(), ()].map(|()| {

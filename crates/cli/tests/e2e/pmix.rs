@@ -1,10 +1,10 @@
-//! Real PMIx programs: each C file of `tests/pmix` has one subject, and is run with every libpmix that a node gets as a
-//! package: Debian's 4.2 and the one in the wheel of Open MPI 5.
+//! Real PMIx programs. Each C file of `tests/pmix` has one subject, and is run with every libpmix that exists as a package:
+//! Debian's 4.2, and the one in the wheel of Open MPI 5.
 //!
-//! A program says in its first lines how it is run: `run: RANKS [ARGUMENTS] [-- keep-going] [=> CODE]`, where DIRECTORY is
-//! a directory of its own. It is good when it exits with the code (0 unless it says otherwise; `any` is any, `nonzero` any
-//! but 0) and complains about nothing: a complaint begins with
-//! the name of its file and the line. Where a rank is to die (`keep-going`) the code is that of the dead one.
+//! The first lines of a program tell how it is run: `run: RANKS [ARGUMENTS] [-- keep-going] [=> CODE]`, where DIRECTORY
+//! stands for a directory of its own. It passes if it exits with the code and prints no complaint. The default code is 0;
+//! `any` accepts every code, and `nonzero` every one but 0. A complaint begins with the file's name and the line. If a rank
+//! is to die (`keep-going`), the code is that of the dead rank.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ enum Library {
 }
 
 impl Library {
-    /// The beginning of its version.
+    /// Returns the start of the library's version.
     const fn version(self) -> &'static str {
         match self {
             Self::Debian => "4.2",
@@ -32,7 +32,7 @@ impl Library {
     }
 }
 
-/// Whether a program says `not: VERSION... (WHY)` of a library: the reason lies in the library.
+/// Returns true if a program excludes a library by `not: VERSION... (WHY)`, for a reason in that library.
 fn is_not_for(name: &str, library: Library) -> bool {
     let text = fs::read_to_string(pmix_programs().join(format!("{name}.c"))).unwrap();
     text.lines()
@@ -43,7 +43,7 @@ fn is_not_for(name: &str, library: Library) -> bool {
         .any(|version| library.version().starts_with(version))
 }
 
-/// One line of a program that says how it is run.
+/// A line of a program that tells how it is run.
 #[derive(Debug)]
 struct Recipe {
     ranks: String,
@@ -52,7 +52,7 @@ struct Recipe {
     code: Code,
 }
 
-/// How a run may end.
+/// The accepted exit codes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Code {
     Exactly(i32),
@@ -70,7 +70,7 @@ impl Code {
     }
 }
 
-/// Programs whose name begins so are tried in a test of their own; the others together.
+/// The first words of program names that have their own test; all others share one.
 const SUBJECTS: [&str; 7] = ["event", "fence", "get", "group", "job", "publish", "spawn"];
 
 fn programs_about(subject: Option<&str>) -> Vec<String> {
@@ -121,12 +121,12 @@ fn recipe(line: &str) -> Recipe {
     }
 }
 
-/// One of the programs.
+/// Returns one of the programs.
 pub(crate) fn program(name: &str) -> PathBuf {
     compiled_from(&pmix_programs().join(format!("{name}.c")))
 }
 
-/// A program, made with the headers of Debian's library, which all of them are run with.
+/// Returns a program, compiled with the headers of Debian's library, which fit all libraries.
 pub(crate) fn compiled_from(source: &Path) -> PathBuf {
     let multiarch = Command::new("gcc")
         .arg("-print-multiarch")
@@ -156,7 +156,7 @@ fn run(sandbox: &Sandbox, name: &str, recipe: &Recipe, library: Library) -> Fini
     sandbox.run(&mut command)
 }
 
-/// Whether a line begins with the name of a source file and the number of a line of it.
+/// Returns true if a line begins with the name of a source file and a line number.
 fn is_complaint(line: &str) -> bool {
     let place = line.split(' ').next().unwrap_or_default();
     let place = place.rsplit('/').next().unwrap_or_default();
@@ -167,7 +167,7 @@ fn is_complaint(line: &str) -> bool {
     })
 }
 
-/// Tries every program about a subject; complains about all that are not good at once.
+/// Runs every program about a subject, and then reports all failures together.
 fn try_all(subject: Option<&str>, library: Library) {
     let mut bad = Vec::new();
     for name in programs_about(subject) {
@@ -216,7 +216,7 @@ subjects! {
     the_rest: None;
 }
 
-/// By slots, however many CPUs there are.
+/// Oversubscription counts slots, however many CPUs there are.
 #[test]
 fn a_node_is_said_to_be_oversubscribed_where_it_is() {
     let program = program("job_crowd");
@@ -239,8 +239,8 @@ fn a_node_is_said_to_be_oversubscribed_where_it_is() {
     }
 }
 
-/// Says to the server of its job, as any user of the node can, that it is rank 0 of that job, with the credential of the
-/// user that it is given as; says whether the server answered.
+/// A script that claims to its job's server to be rank 0 of that job, with the credential of a given user, as any user of
+/// the node can. It prints whether the server answered.
 const STRANGER: &str = r#"
 import os, socket, struct, sys
 server, address = os.environ["PMIX_SERVER_URI41"].split(";")
@@ -268,7 +268,7 @@ fn a_stranger_is_refused_whatever_it_says() {
         .expect_code(0)
         .expect_out("answered\n");
     if own != "0" {
-        // Only root can become somebody else; the release build is tried as root and as another user.
+        // Only root can become another user; the release build is tested both as root and as another user.
         return;
     }
     let source = fs::read_to_string(&script).unwrap();

@@ -1,4 +1,4 @@
-//! `dbgr stacks` against `py-spy`: the same calls of Python in every thread, each in the same line.
+//! Compares `dbgr stacks` with `py-spy`: the same Python calls in every thread, with the same lines.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::harness::{DEADLINE, Running, Sandbox, Stream, dbgr, eventually, rally
 /// Function, file, line.
 type Call = (String, String, u64);
 
-/// Threads of the program: each is in calls of another kind.
+/// The number of threads of the program, each in a different kind of call.
 const THREADS: usize = 6;
 
 fn call(name: &Value, file: &Value, line: &Value) -> Call {
@@ -15,7 +15,7 @@ fn call(name: &Value, file: &Value, line: &Value) -> Call {
     (text(name), text(file), line.as_u64().unwrap())
 }
 
-/// The calls of each thread, outermost first, and the threads in an order of their own.
+/// Returns the calls of each thread, outermost first, with the threads sorted.
 fn ours(sandbox: &Sandbox, pid: i32) -> Vec<Vec<Call>> {
     let mut command = sandbox.command(dbgr());
     command.args(["stacks", "--full", "--json", &pid.to_string()]);
@@ -56,7 +56,7 @@ fn theirs(sandbox: &Sandbox, pid: i32) -> Vec<Vec<Call>> {
 
 #[track_caller]
 fn agree(sandbox: &Sandbox, running: Running, pid: i32) {
-    // A thread is on its way to where it stays when the first one has said that all are there.
+    // When the program prints that all threads exist, a thread may not yet be in its final call.
     let same = eventually(DEADLINE, || {
         let (ours, theirs) = (ours(sandbox, pid), theirs(sandbox, pid));
         (ours == theirs && ours.len() == THREADS).then_some(ours)
@@ -98,7 +98,7 @@ fn threads_in_calls_of_all_kinds() {
     agree(&sandbox, running, pid);
 }
 
-/// The interpreter of a virtual environment is a link, and a rank has a launcher that is not Python.
+/// The interpreter of a virtual environment is a link, and the launcher of a rank is not Python.
 #[test]
 fn a_rank_in_a_virtual_environment() {
     let sandbox = Sandbox::new();

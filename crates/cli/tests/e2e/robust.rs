@@ -1,4 +1,4 @@
-//! Odd surroundings: what was left by others, what we are started with, files that are no programs.
+//! Unusual environments: leftovers of other jobs, inherited state, files that are no programs.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -13,13 +13,13 @@ use nix::sys::signal::Signal;
 
 use crate::harness::{DEADLINE, Finished, Running, Sandbox, Stream, eventually, rally};
 
-/// A record and a process that carries its name, of a controller that nobody here can see.
+/// The record of a controller that is not visible here, and a process of its job, marked by `RALLY_OWNER`.
 struct Hidden {
     path: PathBuf,
     process: Running,
 }
 
-/// Higher than any pid can be.
+/// The name of a controller whose pid is greater than any real one.
 const OWNER: &str = "2000000000.1";
 
 fn hidden(sandbox: &Sandbox) -> Hidden {
@@ -43,7 +43,7 @@ fn run_beside(sandbox: &Sandbox) {
     sandbox.run(&mut command).expect_code(0);
 }
 
-/// Its pid may mean nothing to us: that of another pid namespace.
+/// The pid in a record may be from another pid namespace.
 #[test]
 fn a_job_whose_record_is_locked_lives() {
     let sandbox = Sandbox::new();
@@ -66,7 +66,7 @@ fn a_job_in_another_pid_namespace_lives() {
     let namespace = ["-pf", "--mount-proc", "--kill-child"];
     let may = Command::new("unshare").args(namespace).arg("true").output();
     if !may.is_ok_and(|output| output.status.success()) {
-        // Only root may make one.
+        // Only root may create a namespace.
         return;
     }
     let mut command = sandbox.command("unshare");
@@ -93,14 +93,14 @@ fn a_script_without_a_first_line_runs_in_a_shell() {
     let sandbox = Sandbox::new();
     let script = "# a script, as execvp(3) runs it\necho \"$0 $1 $2 $#\"\n";
     executable(&sandbox, "script", script.as_bytes());
-    // Every rank, not only the first.
+    // This applies to every rank, not only to the first.
     sandbox
         .run_rally(&["run", "-n", "2", "./script", "one", "two words"])
         .expect_code(0)
         .expect_out("./script one two words 2\n./script one two words 2\n");
 }
 
-/// It is found by its name, and from another directory than ours.
+/// The script is found by its name, in another directory than ours.
 #[test]
 fn a_script_without_a_first_line_is_looked_for_where_the_ranks_are() {
     let sandbox = Sandbox::new();
@@ -116,7 +116,7 @@ fn a_script_without_a_first_line_is_looked_for_where_the_ranks_are() {
 fn what_is_no_program_and_no_script_is_refused() {
     let files: [(&str, &[u8]); 4] = [
         ("empty", b""),
-        // The beginning of a binary for another processor.
+        // The start of a binary for another architecture.
         (
             "foreign",
             b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xf7\0",
@@ -135,7 +135,7 @@ fn what_is_no_program_and_no_script_is_refused() {
     }
 }
 
-/// A job whose PMIx port sees so many connections of somebody who does not belong there.
+/// Runs a job whose PMIx port gets this many connections from processes that do not belong to it.
 fn with_strangers(count: usize, options: &[&str]) -> Finished {
     let sandbox = Sandbox::new();
     let mut command = sandbox.rally(&["run", "-n", "1"]);
@@ -150,14 +150,14 @@ fn with_strangers(count: usize, options: &[&str]) -> Finished {
     let port: u16 = port.parse().unwrap();
     for _ in 0..count {
         let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        // It may be closed meanwhile; the end of it says that it was counted.
+        // The connection may be closed meanwhile. Its EOF means that it was counted.
         let _ = stranger.write_all(b"GET / HTTP/1.0 and more than a head\r\n\r\n");
         let _ = stranger.read(&mut [0; 16]);
     }
     run.end().expect_code(0)
 }
 
-/// Anybody on the node can connect; what that makes us print has a bound.
+/// Any process on the node can connect. The number of resulting messages is bounded.
 #[test]
 fn strangers_at_the_port_are_counted() {
     let run = with_strangers(200, &[]).expect_err(&[
@@ -177,7 +177,7 @@ fn executable(sandbox: &Sandbox, name: &str, contents: &[u8]) -> String {
     path
 }
 
-/// Some programs that start others do so, and what is ignored is inherited.
+/// Ignored signals are inherited, and some callers ignore SIGCHLD.
 #[test]
 fn ends_are_seen_although_our_caller_ignores_them() {
     let sandbox = Sandbox::new();
@@ -194,7 +194,7 @@ fn ends_are_seen_although_our_caller_ignores_them() {
     }
 }
 
-/// The first character for end of input only hands an unfinished line over.
+/// The first end-of-input character only submits an unfinished line.
 #[test]
 fn input_without_a_last_line_feed_ends_on_a_terminal() {
     for (input, expected) in [

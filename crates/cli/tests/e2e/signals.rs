@@ -1,4 +1,4 @@
-//! Signals reach the ranks, and the job ends as it was asked to.
+//! Signals reach the ranks, and the job ends as requested.
 
 use std::process::Command;
 
@@ -29,7 +29,7 @@ fn signals_are_passed_on() {
             3,
             "{run:?}"
         );
-        // Ranks that take a signal and end well have ended well; but SIGTERM to the launcher is an order to end.
+        // A rank that handles a signal and exits with 0 is a success. But SIGTERM to the launcher ends the job.
         let code = if signal == Signal::SIGTERM { 143 } else { 0 };
         assert_eq!(run.code(), code, "{run:?}");
     }
@@ -44,7 +44,7 @@ fn a_signal_that_ranks_die_of_is_the_code() {
         (Signal::SIGQUIT, 131),
     ] {
         let sandbox = Sandbox::new();
-        // Without `exec`, dash forgets an interrupt that comes while it starts a program.
+        // Without `exec`, dash loses an interrupt that comes while it starts a program.
         let run = sandbox.start(&mut sandbox.rally(&[
             "run",
             "-n",
@@ -96,7 +96,7 @@ fn a_stopped_front_does_not_stop_the_job() {
 
 #[test]
 fn a_signal_at_the_very_start_is_not_lost() {
-    // No waiting for a sign of life: the signal may find the front at any point of its start.
+    // The test does not wait for any output: the signal may come at any point of the front's start.
     for _ in 0..20 {
         let sandbox = Sandbox::new();
         let run = sandbox.start(&mut sandbox.rally(&["run", "-n", "4", "sleep", "1000"]));
@@ -121,7 +121,7 @@ fn an_ignored_hangup_stays_ignored() {
     );
 }
 
-/// A shell script's background job has SIGINT ignored: the Ctrl-C is for what runs in the foreground.
+/// In a script, a background command ignores SIGINT: Ctrl-C is for the foreground only.
 #[test]
 fn what_our_caller_ignores_stays_ignored() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1] {
@@ -142,7 +142,8 @@ fn what_our_caller_ignores_stays_ignored() {
     }
 }
 
-/// Whoever has started the tests may ignore any signal, as `nohup` does. What is tested starts as from a shell.
+/// The caller of the tests may ignore any signal, as `nohup` does. The tested programs still start with default actions, as
+/// from a shell.
 #[test]
 fn tests_do_not_pass_on_what_they_were_told_to_ignore() {
     for test in [
@@ -163,7 +164,7 @@ fn tests_do_not_pass_on_what_they_were_told_to_ignore() {
     }
 }
 
-/// The kernel itself would stop nobody whose parent is in another session.
+/// The kernel's default action would stop no process whose parent is in another session.
 #[test]
 fn a_stop_from_a_process_stops_those_who_do_not_handle_it() {
     let sandbox = Sandbox::new();
@@ -184,7 +185,7 @@ fn a_stop_from_a_process_stops_those_who_do_not_handle_it() {
         "echo ready; sleep 1000; exit 1",
     ]));
     run.expect_times(Stream::Stdout, "ready\n", 2);
-    // A shell waits in the kernel for its child to execute, and stops only after that.
+    // A shell waits in the kernel until its child has executed a program, and stops only after that.
     let sleeps = |process: &Proc| process.args.starts_with("sleep");
     let asleep = || sandbox.find("sleep 1000").iter().any(sleeps).then_some(());
     eventually(DEADLINE, asleep).expect("the second rank sleeps");

@@ -1,4 +1,4 @@
-//! Jobs that a rank has spawned: whoever is killed, nothing of them is left, and it is said what became of them.
+//! Jobs spawned by a rank: whichever process is killed, nothing of them survives, and their ends are reported.
 
 use nix::{
     sys::signal::{self, Signal},
@@ -10,7 +10,7 @@ use crate::{
     pmix,
 };
 
-/// A rank and the two that it has spawned, all of which sleep.
+/// Starts a rank and the two that it has spawned, all of which sleep.
 pub(crate) fn start(sandbox: &Sandbox) -> Running {
     let program = pmix::compiled_from(&testdata("pmix/linger.c"));
     let mut command = sandbox.rally(&["run", "-n", "1"]);
@@ -67,7 +67,7 @@ fn they_end_with_their_spawner() {
     sandbox.expect_clean();
 }
 
-/// Its own job ends with it, as that of a front would; the one that has spawned it goes on.
+/// The spawned job ends with its failed rank, and its spawner continues.
 #[test]
 fn one_that_fails_is_said_and_its_spawner_goes_on() {
     let sandbox = Sandbox::new();

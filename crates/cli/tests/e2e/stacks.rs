@@ -1,4 +1,4 @@
-//! `dbgr stacks`: finding the ranks of real jobs, under anybody's launcher.
+//! `dbgr stacks`: finds the ranks of real jobs, under every launcher.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -7,10 +7,10 @@ use crate::harness::{
     testdata, venv,
 };
 
-/// Ranks of a job.
+/// The number of ranks of a job.
 const RANKS: usize = 3;
 
-/// A world of its own, with a program that waits until it is let go.
+/// A sandbox, with a program that waits for a file.
 struct Trial {
     sandbox: Sandbox,
     program: String,
@@ -18,7 +18,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// With a program for an MPI, by its compiler.
+    /// Compiles the program with the compiler of an MPI library.
     fn mpi(compiler: &Path) -> Self {
         Self::with(compiler, &[])
     }
@@ -37,7 +37,7 @@ impl Trial {
         }
     }
 
-    /// Starts a launcher, with the program and its argument after these, and waits until all its ranks are there.
+    /// Starts a launcher with these arguments and the program, and waits until all its ranks run.
     fn launch(&self, launcher: &Path, args: &[&str]) -> Running {
         let mut command = self.sandbox.command(launcher);
         command.args(args).args([&self.program, &self.go]);
@@ -51,7 +51,7 @@ impl Trial {
                 command.env(name, "1");
             }
         }
-        // It saves a second in each `MPI_Init`.
+        // Saves a second in each `MPI_Init`.
         command.env("OMPI_MCA_btl", "^ofi");
         let running = self.sandbox.start(command);
         running.expect_times(Stream::Stdout, "ready", ranks);
@@ -64,13 +64,13 @@ impl Trial {
         self.sandbox.run(&mut command)
     }
 
-    /// How the ranks were found, and which process each is.
+    /// Returns the explanation of how the ranks were found, and the pid of each.
     fn explain(&self, target: &str) -> (String, BTreeMap<u32, i32>) {
         let text = self.dbgr(&["--explain", target]).expect_code(0).out();
         (text.clone(), listed(&text))
     }
 
-    /// The processes of the program, by what this variable says in their environment.
+    /// Returns the processes of the program, by the value of this environment variable.
     fn ranks(&self, variable: &str) -> BTreeMap<u32, i32> {
         let pids = self.pids().into_iter();
         pids.map(|pid| {
@@ -85,7 +85,7 @@ impl Trial {
         .collect()
     }
 
-    /// The processes that execute the program.
+    /// Returns the processes that execute the program.
     fn pids(&self) -> Vec<i32> {
         let found = self.sandbox.find(&self.go).into_iter();
         found
@@ -97,7 +97,7 @@ impl Trial {
             .collect()
     }
 
-    /// By the launcher, by a rank, and by what has started the launcher, it is the same, and the stacks are there.
+    /// Checks that the pids of launcher, rank, and the launcher's parent lead to the same ranks and stacks.
     fn expect(&self, running: &Running, ranks: &BTreeMap<u32, i32>, how: &[&str]) {
         let launcher = running.pid.to_string();
         let (text, found) = self.explain(&launcher);
@@ -118,7 +118,7 @@ impl Trial {
     }
 }
 
-/// The ranks in an explanation.
+/// Returns the ranks in an explanation.
 fn listed(text: &str) -> BTreeMap<u32, i32> {
     let ranks = text.lines().filter_map(|line| {
         let (rank, rest) = line.trim().split_once(": process ")?;
@@ -188,7 +188,7 @@ fn open_mpi_5_answers_when_it_is_asked() {
     let trial = Trial::mpi(&bin.join("mpicc"));
     let job = trial.launch(&bin.join("mpirun"), &["--oversubscribe", "-n", "3"]);
     let ranks = trial.ranks("PMIX_RANK");
-    // Once: it may not end after a second time.
+    // Asked only once: the launcher may not exit after a second time.
     let text = trial.dbgr(&["--explain", "--ask-launcher", &job.pid.to_string()]);
     let text = text.expect_code(0).out();
     for part in [
@@ -270,7 +270,7 @@ fn what_ranks_have_started_is_below_them() {
 #[test]
 fn a_shell_loop() {
     let trial = Trial::plain();
-    // One after the other, so that their numbers are certain.
+    // Started one after another, so that their ranks are known.
     let script = r#"for i in 1 2 3; do "$0" "$1" & done; wait; exit 0"#;
     let job = trial.launch("/bin/bash".as_ref(), &["-c", script]);
     let ranks: BTreeMap<u32, i32> = (0..).zip(trial.pids()).collect();
@@ -285,7 +285,7 @@ fn a_shell_loop() {
         text.contains("the numbers are ours, by the time of their start"),
         "{text}"
     );
-    // One of them alone is what was asked for.
+    // The pid of one process means only this process.
     let (text, found) = trial.explain(&ranks[&1].to_string());
     assert_eq!(found, BTreeMap::from([(0, ranks[&1])]), "{text}");
     trial.let_go(job);
@@ -310,7 +310,7 @@ fn by_the_name_of_the_program() {
     fs::copy(&trial.program, &own).unwrap();
     let mut command = trial.sandbox.rally(&["run", "-n", "3", &own, &trial.go]);
     let job = trial.start(&mut command, RANKS);
-    // Other tests may run at the same time, so that a path is what tells them apart.
+    // Other tests may run simultaneously: the path distinguishes this one.
     let pattern = format!("{}/solver-?", trial.sandbox.work().display());
     let text = trial
         .dbgr(&["--explain", "--name", &pattern])
@@ -396,7 +396,7 @@ fn what_is_typed_most_works() {
         trial.sandbox.run(command.args(args)).expect_code(0).out()
     };
     assert!(said(&[&pid]).contains("3 [0-2] main"));
-    // The page alone goes to stdout.
+    // Only the page goes to stdout.
     let page = said(&["report", &pid, "--every=50ms", "-o", "-"]);
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
     let name = format!("dbgr-{pid}.html");
@@ -417,7 +417,7 @@ fn who_has_seen_enough_gets_what_there_is() {
     let mut command = trial.sandbox.command(dbgr());
     command.args([&job.pid.to_string(), "--samples=1000", "--every=1h"]);
     let looking = trial.sandbox.start(&mut command);
-    // Between the samples it waits for the signal, and blocks it: before, that would end it.
+    // Between samples it blocks SIGINT and waits for it. Before, the signal would kill it.
     let blocks = || {
         let status = fs::read_to_string(format!("/proc/{}/status", looking.pid)).unwrap();
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
@@ -442,7 +442,7 @@ fn srun_keeps_a_table() {
     let ranks = trial.ranks("SLURM_PROCID");
     let how = ["+ the table for debuggers (`MPIR_proctable`) of `srun`"];
     trial.expect(&job, &ranks, &how);
-    // By what Slurm calls it, too: the first job, its first step.
+    // The job's name in Slurm also finds it: first job, first step.
     let (text, found) = trial.explain("1.0");
     assert_eq!(found, ranks, "{text}");
     trial.let_go(job);

@@ -1,4 +1,4 @@
-//! On a terminal: job control, background, hang-up, a terminal for one rank.
+//! Jobs on a terminal: job control, background, hang-up, a terminal for one rank.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ fn ctrl_z_stops_the_front_and_the_job_runs_on() {
     let (mut terminal, run) = Terminal::run(&sandbox, script);
     run.expect_times(Stream::Stdout, "ready", 2);
     terminal.type_in("\x1a");
-    // 128 and SIGTSTP or SIGSTOP.
+    // 128 plus SIGTSTP or SIGSTOP.
     run.expect(Stream::Stdout, "stopped 14");
     run.expect(Stream::Stdout, "job went on");
     run.expect(Stream::Stdout, "finally 0");
@@ -61,7 +61,7 @@ fn ctrl_c_reaches_each_rank_once() {
     run.expect_times(Stream::Stdout, "ready", 2);
     terminal.type_in("\x03");
     run.expect_times(Stream::Stdout, "SIGINT", 2);
-    // Twice would have ended the traps, which wait for two signals.
+    // Two SIGINTs per rank would have ended the traps, which wait for two.
     assert!(!run.has_ended_within(std::time::Duration::from_millis(300)));
     assert_eq!(run.so_far(Stream::Stdout).matches("SIGINT").count(), 2);
     terminal.type_in("\x03");
@@ -77,13 +77,13 @@ fn a_closed_terminal_ends_the_job() {
         r#"echo "leader $$"; "$RALLY" run -n 2 sh -c 'echo ready; sleep 1000'"#,
     );
     run.expect_times(Stream::Stdout, "ready", 2);
-    // The death of the session's leader hangs the terminal up.
+    // The death of the session leader hangs up the terminal.
     signal::kill(Pid::from_raw(run.pid), Signal::SIGKILL).unwrap();
     run.end();
     sandbox.expect_clean();
 }
 
-/// No signal tells that it has hung up, and nobody is stopped for reading it.
+/// No signal announces its hang-up, and reading it stops no process.
 #[test]
 fn a_terminal_of_another_session_is_read_and_ends_the_job() {
     let sandbox = Sandbox::new();
@@ -116,7 +116,7 @@ fn a_terminal_of_another_session_is_read_and_ends_the_job() {
         .expect_err(&["on\n"]);
 }
 
-/// The ranks are in a session of their own, so that the terminal is not theirs to grab.
+/// Ranks are in a session of their own, so that they cannot take the terminal.
 #[test]
 fn a_rank_cannot_grab_the_foreground() {
     let sandbox = Sandbox::new();
@@ -145,7 +145,8 @@ fn a_terminal_for_one_rank_works_like_ones_own() {
     run.end().expect_code(0);
 }
 
-/// The rank's own terminal makes line ends; ours must not make them twice, nor leave the other ranks without.
+/// The rank's own terminal adds carriage returns. Ours must not add a second one there, but must add one for the other
+/// ranks.
 #[test]
 fn with_a_terminal_for_one_rank_every_line_ends_once() {
     let sandbox = Sandbox::new();
@@ -159,7 +160,7 @@ fn with_a_terminal_for_one_rank_every_line_ends_once() {
     assert_eq!(lines, ["line of 0\r\n", "line of 1\r\n"], "{run:?}");
 }
 
-/// A program of C shows what it has printed as it does without us, and knows the window.
+/// A C program shows its output as promptly as without us, and knows the window size.
 #[test]
 fn lines_appear_when_they_are_printed() {
     let sandbox = Sandbox::new();
@@ -182,10 +183,10 @@ fn lines_appear_when_they_are_printed() {
     run.end().expect_code(0);
 }
 
-/// In a container that has no terminals, ranks get pipes where nobody has asked for anything else.
+/// In a container without pseudoterminals, ranks get pipes, unless a terminal was requested.
 #[test]
 fn without_terminals_there_are_pipes() {
-    // Who is not root is so in there.
+    // Other users need a user namespace, in which they are root.
     let unshare = if nix::unistd::geteuid().is_root() {
         "unshare -m"
     } else {

@@ -1,12 +1,12 @@
-//! The topology that ranks are sent, so that not each of them has to find it out, as hwloc's own program reads it.
+//! The topology that ranks receive, so that not every rank has to discover it, compared with hwloc's own program.
 
 use crate::{
     harness::{Sandbox, testdata},
     pmix,
 };
 
-/// What `lstopo` says of all objects of a kind, with their CPUs and the system's numbers; sizes, which we do not send, are
-/// left out.
+/// Returns what `lstopo` prints about all objects of a kind, with their CPUs and OS indexes. Sizes, which we do not send,
+/// are omitted.
 fn objects(sandbox: &Sandbox, kind: &str, file: Option<&str>) -> Vec<String> {
     let mut command = sandbox.command("lstopo-no-graphics");
     command.args(["--of", "console", "--no-io", "-c", "-p", "--only", kind]);

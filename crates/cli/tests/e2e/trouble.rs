@@ -1,4 +1,4 @@
-//! `dbgr stacks` of a job of which one rank makes trouble: the others' stacks come, and that rank is named.
+//! `dbgr stacks` of a job with one problematic rank: the other ranks' stacks are shown, and that rank is named.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::harness::{
     DEADLINE, Finished, Running, Sandbox, Stream, compiled, dbgr, eventually, testdata,
 };
 
-/// Where the ranks are that make none.
+/// The stack of the other ranks.
 const OTHERS: &str = "[0-2] main (trouble.c:29) > wait_here (trouble.c:12) > pause";
 
 const OPTIONS: [&str; 5] = ["-n", "4", "--kill-on-bad-exit=no", "--grace", "0"];
@@ -26,7 +26,7 @@ fn program(options: &[&str]) -> PathBuf {
     compiled("gcc".as_ref(), &source, &options)
 }
 
-/// A job of four ranks, the last of which does what is said.
+/// Starts a job of four ranks, the last of which does `what`.
 fn start(sandbox: &Sandbox, what: &str) -> Running {
     let program = program(&[]);
     let mut command = sandbox.rally(&["run"]);
@@ -45,7 +45,7 @@ fn ready(sandbox: &Sandbox, command: &mut Command) -> Running {
     job
 }
 
-/// Waits until these ranks sleep: one that has said that it is ready may still be in the write that says so.
+/// Waits until these ranks sleep: a rank may still be inside the write that prints `ready`.
 #[track_caller]
 fn settled(sandbox: &Sandbox, ranks: &[&str]) {
     let sleeps = |rank: &str| status(of_rank(sandbox, rank), "State:").starts_with('S');
@@ -64,7 +64,7 @@ fn look(sandbox: &Sandbox, args: &[&str], job: &Running) -> Finished {
     sandbox.run(&mut looking(sandbox, args, job))
 }
 
-/// What is said when all is well but for what is said about the last rank.
+/// Checks the exit code and the stacks of the other ranks. Returns the output.
 #[track_caller]
 fn said(looked: Finished) -> String {
     let text = looked.expect_code(0).out();
@@ -72,7 +72,7 @@ fn said(looked: Finished) -> String {
     text
 }
 
-/// The process of the last rank.
+/// Returns the pid of the last rank.
 fn last(sandbox: &Sandbox) -> i32 {
     of_rank(sandbox, "3")
 }
@@ -88,14 +88,14 @@ fn of_rank(sandbox: &Sandbox, rank: &str) -> i32 {
     found.unwrap().pid
 }
 
-/// A line of `/proc/PID/status`; nothing when the process has gone.
+/// Returns a line of `/proc/PID/status`; empty if the process is gone.
 fn status(pid: i32, name: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_default().trim().to_owned()
 }
 
-/// Nobody is stopped or traced any more, and the job ends.
+/// Checks that no process is stopped or traced any more, and ends the job.
 #[track_caller]
 fn end(sandbox: &Sandbox, job: Running) {
     for process in sandbox.alive() {
@@ -120,7 +120,7 @@ fn a_rank_that_dies_between_two_looks() {
     let pid = last(&sandbox);
     let mut command = looking(&sandbox, &["--samples", "6", "--every", "250ms"], &job);
     let dbgr = sandbox.start(&mut command);
-    // It rests only between two looks. Whenever it is, what is said must be the same.
+    // `dbgr` sleeps only between two samples. Whichever pause this is, the result must be the same.
     let rests = || status(dbgr.pid, "State:").starts_with('S').then_some(());
     for _ in 0..3 {
         assert!(eventually(DEADLINE, rests).is_some());
@@ -131,7 +131,7 @@ fn a_rank_that_dies_between_two_looks() {
     end(&sandbox, job);
 }
 
-/// Each of these is looked at a hundred times, at whatever moment.
+/// Each of these is sampled a hundred times, at random moments.
 #[test]
 fn a_rank_that_is_never_the_same() {
     for what in ["exec", "fork", "threads"] {
@@ -143,7 +143,7 @@ fn a_rank_that_is_never_the_same() {
                 &["--samples", "20", "--every", "10ms"],
                 &job,
             ));
-            // With a stack of whatever is there, or with the reason why there is none.
+            // The rank has either a stack or a reason for its absence.
             let named = text.lines().any(|line| line.contains("1 [3]"));
             assert!(named, "{what}: {text}");
         }
@@ -169,7 +169,7 @@ fn a_rank_that_a_debugger_has() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // It still has it.
+    // gdb still traces the process.
     assert_eq!(status(pid, "TracerPid:"), gdb.pid.to_string());
     gdb.end();
     let runs = || status(pid, "State:").starts_with('S').then_some(());
@@ -177,7 +177,7 @@ fn a_rank_that_a_debugger_has() {
     end(&sandbox, job);
 }
 
-/// Root may look at everybody, unless it has no such right; then it is as any other user.
+/// Root may access every process, unless it lacks the capability; then it is like any other user.
 #[test]
 fn a_rank_of_another_user() {
     let sandbox = Sandbox::new();
@@ -221,7 +221,7 @@ fn a_rank_of_another_user() {
     end(&sandbox, job);
 }
 
-/// Files that are open at once, and address space, in KiB.
+/// Limits on open files, and on address space in KiB.
 #[test]
 fn with_little_of_everything() {
     let sandbox = Sandbox::new();
@@ -237,10 +237,10 @@ fn with_little_of_everything() {
     end(&sandbox, job);
 }
 
-/// Its processes have other numbers inside, and its program is a file that is nowhere outside.
+/// Inside, its processes have other pids, and its program does not exist outside.
 #[test]
 fn a_rank_in_a_container() {
-    // Who is not root is so in there.
+    // Other users need a user namespace, in which they are root.
     let unshare = if nix::unistd::geteuid().is_root() {
         "unshare -mpf"
     } else {
@@ -265,7 +265,7 @@ fn a_rank_in_a_container() {
     let text = look(&sandbox, &["--full"], &job).expect_code(0).out();
     let explained = look(&sandbox, &["--explain"], &job).expect_code(0).out();
     assert!(explained.contains("inside`"), "{explained}");
-    // The one and the others differ in what has called `main`.
+    // The two classes differ in the function that called `main`.
     assert_eq!(
         text.matches("wait_here (trouble.c:12) in ").count(),
         2,
@@ -278,15 +278,15 @@ fn a_rank_in_a_container() {
     end(&sandbox, job);
 }
 
-/// A control group of our own, where we may make one; removed at the end.
+/// A control group for the test, removed at its end.
 struct Group {
     directory: PathBuf,
-    /// The file that freezes it, with what freezes and what thaws.
+    /// The file that freezes the group, with the values that freeze and thaw it.
     freezer: (&'static str, &'static str, &'static str),
 }
 
 impl Group {
-    /// One for each version that is mounted; none but for root, to whom the groups belong.
+    /// Creates one for each mounted version of control groups. Returns none unless we are root, who owns the groups.
     fn all() -> Vec<Self> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap();
         let group = |line: &str| {
@@ -323,7 +323,7 @@ impl Drop for Group {
     }
 }
 
-/// Neither of the two looks frozen by its state alone.
+/// In neither version does the state of a process alone reveal that it is frozen.
 #[test]
 fn a_job_that_is_frozen() {
     for group in Group::all() {

@@ -1,4 +1,4 @@
-//! `dbgr stacks` against gdb: the same calls, whatever the compiler has made of them.
+//! Compares `dbgr stacks` with gdb: both find the same calls, whatever the compiler generated.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,8 +9,8 @@ use crate::harness::{
     DEADLINE, Running, Sandbox, Stream, compiled, dbgr, eventually, mischief, testdata,
 };
 
-/// Names of the programs themselves: what the C library calls inside is not compared, for gdb reads debug information of
-/// the system too.
+/// The functions of the test programs. Calls inside the C library are not compared, because gdb also reads the debug
+/// information of the system.
 const OWN: [&str; 25] = [
     "main",
     "outer",
@@ -40,7 +40,7 @@ const OWN: [&str; 25] = [
 ];
 const SIGNAL: &str = "<signal handler called>";
 
-/// A program that says when it is where it will stay.
+/// Starts a program, and waits until it prints that it is in its final state.
 fn start(sandbox: &Sandbox, program: &Path, args: &[&str]) -> Running {
     let mut command = sandbox.command(program);
     command.args(args);
@@ -49,7 +49,7 @@ fn start(sandbox: &Sandbox, program: &Path, args: &[&str]) -> Running {
     running
 }
 
-/// The calls of each thread, outermost first, that are the program's own.
+/// Returns the calls of each thread, outermost first, without those of libraries.
 fn ours(sandbox: &Sandbox, pid: i32) -> Vec<Vec<String>> {
     let mut command = sandbox.command(dbgr());
     command.args(["stacks", "--full", "--folded", &pid.to_string()]);
@@ -101,14 +101,14 @@ fn gdbs(sandbox: &Sandbox, pid: i32) -> Vec<Vec<String>> {
     stacks
 }
 
-/// The program's own functions, each without what the languages put around its name.
+/// Returns the program's own functions, without the decoration that languages add to names.
 fn own<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     names
         .filter_map(|name| {
             if name == SIGNAL {
                 return Some(name.to_owned());
             }
-            // Makers of flame graphs know inlined functions by this.
+            // Flame graph tools expect this suffix for inlined functions.
             let name = name.strip_suffix("_[i]").unwrap_or(name);
             let name = name.split(".isra").next()?.split(".constprop").next()?;
             let name = name.rsplit("::").next()?.rsplit("_MOD_").next()?;
@@ -118,14 +118,14 @@ fn own<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
         .collect()
 }
 
-/// Both find the same calls, and so many of them.
+/// Checks that both find the same calls, and this many of them.
 fn agree(program: &Path, args: &[&str], frames: usize) {
     let sandbox = Sandbox::new();
     let running = start(&sandbox, program, args);
     let (ours, gdbs) = (ours(&sandbox, running.pid), gdbs(&sandbox, running.pid));
     assert_eq!(ours, gdbs);
     assert_eq!(ours.iter().map(Vec::len).sum::<usize>(), frames, "{ours:?}");
-    // It does not know that it was looked at.
+    // The program does not notice that it was sampled.
     let asleep = || (state(running.pid) == 'S').then_some(());
     assert!(eventually(DEADLINE, asleep).is_some());
     end(running);
@@ -214,7 +214,7 @@ fn in_a_destructor_because_of_an_exception() {
     }
 }
 
-/// Names are as people write them, not as the compiler does (`MAIN__`, `__solver_MOD_step`).
+/// Names are shown as written in the source, and not as the compiler mangles them (`MAIN__`, `__solver_MOD_step`).
 #[test]
 fn in_fortran() {
     let source = testdata("stacks/heat.f90");
@@ -245,7 +245,7 @@ fn in_rust() {
     let running = sandbox.start(&mut command);
     running.expect(Stream::Stdout, "name? ");
     let mut found = [ours(&sandbox, running.pid), gdbs(&sandbox, running.pid)];
-    // A program in Rust has two functions of the name `main`, of which gdb shows one or both.
+    // A Rust program has two functions named `main`, of which gdb shows one or both.
     found.iter_mut().flatten().for_each(Vec::dedup);
     let [ours, gdbs] = found;
     assert_eq!(ours, gdbs);
@@ -253,17 +253,17 @@ fn in_rust() {
     end(running);
 }
 
-/// gdb would wait until the child has gone.
+/// gdb would wait until the child has exited.
 #[test]
 fn who_waits_for_a_child_that_has_its_stack() {
     let sandbox = Sandbox::new();
     let running = start(&sandbox, &c("vfork.c", &["-g", "-O1"]), &[]);
-    // Its child is found below it, and stands in the same calls.
+    // The child is found as a descendant, and is in the same calls.
     assert_eq!(ours(&sandbox, running.pid), [["main", "starter"]; 2]);
     end(running);
 }
 
-/// What was taken out of a program is found beside it.
+/// Debug information that was split off is found next to the program.
 #[test]
 fn stripped_and_with_its_lines_beside_it() {
     let sandbox = Sandbox::new();
@@ -282,7 +282,7 @@ fn stripped_and_with_its_lines_beside_it() {
     objcopy(&["--strip-all".as_ref(), whole.as_ref(), program.as_ref()]);
     let running = start(&sandbox, &program, &["2"]);
     assert_eq!(ours(&sandbox, running.pid), [[""; 0]]);
-    // Nothing has a name, and all of it is there.
+    // No function has a name, but all frames are found.
     let mut command = sandbox.command(dbgr());
     command.args(["stacks", &running.pid.to_string()]);
     let text = sandbox.run(&mut command).expect_code(0).out();
@@ -293,7 +293,7 @@ fn stripped_and_with_its_lines_beside_it() {
     agree(&program, &["2"], 7);
 }
 
-/// A part without a name is shown as the function that was called, and has jumped there.
+/// A part of a function without its own symbol gets the name of the called function, which jumped there.
 #[test]
 fn jumped_to_is_named_by_what_was_called() {
     let sandbox = Sandbox::new();
@@ -308,8 +308,8 @@ fn jumped_to_is_named_by_what_was_called() {
     end(running);
 }
 
-/// A library's function is the one that the call names, through whatever stub it leads, and is shown where it was left by a
-/// jump, too: with the line of that jump where the program has lines.
+/// A function of a library is named by its call, whatever stub leads to it. This also holds if it was left by a jump, and
+/// then with the line of that jump, if the program has lines.
 #[test]
 fn called_through_a_stub_and_left_by_a_jump() {
     let sandbox = Sandbox::new();
@@ -363,7 +363,7 @@ fn called_through_a_stub_and_left_by_a_jump() {
             for line in lines {
                 assert!(text.contains(line), "{how:?} {line}: {text}");
             }
-            // Where no symbol is, none of another place is said.
+            // Where there is no symbol, that of another address is not used.
             assert!(!text.contains("_init"), "{how:?}: {text}");
             end(running);
         }

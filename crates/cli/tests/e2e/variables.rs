@@ -1,10 +1,10 @@
-//! Variables for ranks: who gets them, and what they say.
+//! Variables for ranks: which processes get them, and their values.
 
 use std::{os::unix::fs::symlink, path::Path};
 
 use crate::harness::{Sandbox, compiled, rally, testdata};
 
-/// A library that is loaded before others is loaded into ranks and what they start, and into no process of ours.
+/// A preloaded library is loaded into ranks and their children, but into none of our processes.
 #[test]
 fn what_is_preloaded_is_in_ranks_alone() {
     let library = compiled(
@@ -13,7 +13,7 @@ fn what_is_preloaded_is_in_ranks_alone() {
         &["-shared", "-fPIC"],
     );
     let preload = format!("LD_PRELOAD={}", library.display());
-    // One option at the start covers all apps, ours and those of two other launchers.
+    // One option at the start applies to all apps, in our spelling and in those of two other launchers.
     let lines: [(&str, &[&str]); 3] = [
         ("rally", &["run", "--global-env", &preload]),
         (

@@ -12,10 +12,10 @@ use crate::harness::{
     DEADLINE, Sandbox, Stream, compiled, dbgr, eventually, rally, testdata, venv,
 };
 
-/// What is said when nothing has moved for a second.
+/// The message after a second without motion.
 const HANGS: &str = "warning: nothing has moved for 1 s: the job may hang\n";
 
-/// The pages in the working directory, by name.
+/// Returns the names of the pages in the working directory.
 fn pages(sandbox: &Sandbox) -> Vec<String> {
     let files = fs::read_dir(sandbox.work()).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
@@ -47,7 +47,7 @@ fn a_job_that_hangs_is_reported_and_goes_on() {
     run.expect(Stream::Stderr, "MPI_");
     let page = format!("rally-{}-hang.html", run.pid);
     run.expect(Stream::Stderr, &format!("page: `{page}`"));
-    // It is all there, and nobody has been ended for it.
+    // The page is complete, and no process was ended for it.
     assert!(sandbox.read(&page).trim_end().ends_with("</html>"));
     assert!(sandbox.find(program).len() >= 4);
     run.signal(Signal::SIGTERM);
@@ -95,7 +95,7 @@ fn time_stands_while_a_job_is_stopped() {
     let pid = job.pid.to_string();
     command.args(["watch", &pid, "--idle", "1s", "--limit", "4s"]);
     let watch = sandbox.start(&mut command);
-    // Nothing but the limit is told until then.
+    // Until the limit, nothing else is reported.
     watch.expect(Stream::Stderr, "the time limit ends the job in ");
     assert!(!watch.so_far(Stream::Stderr).contains("nothing has moved"));
     job.signal(Signal::SIGCONT);
@@ -230,7 +230,7 @@ fn without_dbgr_the_job_runs_and_it_is_said() {
         .run(&mut command)
         .expect_code(0)
         .expect_err(&["warning: the job is not watched: there is no `dbgr`"]);
-    // It is found in PATH too.
+    // `dbgr` is also found in PATH.
     symlink(dbgr(), sandbox.path("dbgr")).unwrap();
     let mut command = sandbox.command(alone.join("rally"));
     command
@@ -272,7 +272,7 @@ fn what_cannot_be_watched_is_said() {
     watch(&["--name", "no-such-program-anywhere"])
         .expect_code(120)
         .expect_err(&["none of your processes on this node is called"]);
-    // Now, and not when there is something to be written.
+    // Reported immediately, and not only when there is a page to write.
     watch(&["1", "-o", "no/such/directory/hang.html"])
         .expect_code(121)
         .expect_err(&["cannot write `no/such/directory/hang.html`"]);
@@ -281,7 +281,7 @@ fn what_cannot_be_watched_is_said() {
         .expect_err(&["invalid value '10ms' for '--idle <TIME>': it is at least 1s"]);
 }
 
-/// Its name can be guessed: in a directory that others may write to, somebody may have put a link there.
+/// The name of the page is predictable: in a directory that is writable for others, it may be a link.
 #[test]
 fn a_page_is_not_written_through_a_link() {
     let sandbox = Sandbox::new();

@@ -1,9 +1,10 @@
-//! A job that does not come to its end by itself: what a debugger is told.
+//! A job that is aborted: what a debugger is told.
 
 use super::gdb;
 use crate::harness::{DEADLINE, Finished, Sandbox, Starter, Stream, eventually, rally, testdata};
 
-/// The lines that the debugger printed at the breakpoint, the exit code of the front, and how often it was there.
+/// Runs a job under gdb. The output of gdb contains its lines at the breakpoint, the number of stops there, and the front's
+/// exit code.
 fn told(sandbox: &Sandbox, args: &[&str]) -> Finished {
     let mut command = gdb(sandbox);
     command

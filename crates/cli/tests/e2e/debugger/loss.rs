@@ -1,4 +1,4 @@
-//! The debugger of the front is killed while ranks are held: nothing stays held without anybody knowing.
+//! The debugger of the front is killed while ranks are held: no rank stays held without a message.
 
 use nix::sys::signal::Signal;
 
@@ -7,8 +7,8 @@ use crate::harness::{Running, Sandbox, Stream};
 
 const PROGRAM: [&str; 3] = ["sh", "-c", "echo ran"];
 
-/// Whatever was said about debuggers: gdb tells the kernel to kill what it has started when it dies, and with the front
-/// ends the job.
+/// Whatever the policy: gdb tells the kernel to kill the programs it has started when it dies. The front dies, and with it
+/// the job.
 #[test]
 fn gdb_takes_the_front_that_it_has_started_with_it() {
     for policy in ["kill", "release"] {
@@ -18,7 +18,7 @@ fn gdb_takes_the_front_that_it_has_started_with_it() {
         let (run, table) = at_the_breakpoint(&sandbox, &args);
         assert_eq!(table.len(), 3);
         run.signal(Signal::SIGKILL);
-        // What gdb has started to wait for this test ends by the file.
+        // The helper that gdb has started for this test exits when the file exists.
         sandbox.file("go", "");
         sandbox.expect_clean();
         let run = run.end().expect_code(137);
@@ -26,8 +26,8 @@ fn gdb_takes_the_front_that_it_has_started_with_it() {
     }
 }
 
-/// A front to which a debugger has attached before it was one, so that the death of the debugger is not its own; and the
-/// debugger, which has brought it to the breakpoint.
+/// Starts a front, and a debugger that attaches before `rally` is executed, so that its death does not kill the front. The
+/// debugger brings the front to the breakpoint.
 fn attached(sandbox: &Sandbox, policy: &str) -> (Running, Running) {
     let script = r#"echo $$; until [ -e attached ]; do sleep 0.05; done; exec "$RALLY" "$@""#;
     let mut command = sandbox.command("sh");
@@ -88,7 +88,7 @@ fn or_the_job_ends_if_that_was_said() {
     debugger.end().expect_code(137);
 }
 
-/// It has set `MPIR_being_debugged` to 0 and goes: all is well.
+/// The debugger clears `MPIR_being_debugged` and detaches, which is not a loss.
 #[test]
 fn a_debugger_that_takes_its_leave_is_not_lost() {
     let sandbox = Sandbox::new();

@@ -1,19 +1,19 @@
-//! Debuggers that have some of the ranks when the others are let go, and what becomes of those when they leave.
+//! Debuggers that trace some ranks while the others are released, and what happens to their ranks when they detach.
 
 use nix::sys::signal::Signal;
 
 use super::{at_the_breakpoint, expect_held, gdb};
 use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually};
 
-/// Each rank says that it has run, and ends.
+/// Each rank prints that it has run, and exits.
 const PROGRAM: [&str; 3] = ["sh", "-c", "echo ran $RALLY_RANK"];
 
-/// A gdb that has attached to a process, and carries out `then` when there is a file `on`.
+/// Attaches a gdb to a process. It executes `then` when a file `on` exists.
 fn attach(sandbox: &Sandbox, pid: i32, then: &[&str]) -> Running {
     let mut command = gdb(sandbox);
     command.args(["-p", &pid.to_string()]);
     for step in [
-        // The stop in which it finds the rank is no news.
+        // The rank is already stopped by a SIGSTOP, which gdb need not report.
         "handle SIGSTOP nostop noprint nopass",
         "echo attached\\n",
         "shell until [ -e on ]; do sleep 0.05; done",
@@ -36,7 +36,8 @@ fn expect_traced(pid: i32, debugger: &Running) {
     assert_eq!(rank.state, 't', "{rank:?}");
 }
 
-/// Three ranks held without a debugger of the front, their pids by rank, and the policy for lost debuggers.
+/// Starts three held ranks without a debugger of the front, under this policy for lost debuggers. Returns their pids by
+/// rank.
 fn held(sandbox: &Sandbox, policy: &str) -> (Running, Vec<i32>) {
     let mut args = vec!["run", "-n", "3", "--stop-on-exec", "--grace", "1"];
     args.extend(["--on-debugger-loss", policy]);
@@ -50,7 +51,7 @@ fn held(sandbox: &Sandbox, policy: &str) -> (Running, Vec<i32>) {
     (run, pids)
 }
 
-/// Lets go of all and waits until those have run that nobody has.
+/// Releases all ranks, and waits until the untraced ones have run.
 fn release(run: &Running) {
     run.signal(Signal::SIGCONT);
     run.expect(Stream::Stdout, "ran 0\n");
@@ -67,7 +68,7 @@ fn the_ranks_of_a_second_debugger_stay_its_own_and_the_others_run() {
     expect_traced(table[1], &second);
     expect_held(table[0]);
 
-    // The first one continues the front.
+    // The first debugger continues the front.
     sandbox.file("go", "");
     run.expect(Stream::Stdout, "ran 0\n");
     run.expect(Stream::Stdout, "ran 2\n");
@@ -91,7 +92,7 @@ fn a_rank_that_its_debugger_leaves_runs_on() {
     release(&run);
     expect_traced(ranks[1], &debugger);
     sandbox.file("on", "");
-    // The debugger lives on, so that nothing is lost whatever the policy.
+    // The debugger is still alive, so nothing is lost, whatever the policy.
     let run = run.end().expect_code(0);
     assert_eq!(run.sorted(), "ran 0\nran 1\nran 2");
     assert!(!run.err().contains("is gone"), "{run:?}");

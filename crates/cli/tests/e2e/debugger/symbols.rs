@@ -1,4 +1,4 @@
-//! What a debugger finds in the executable, whether it was stripped or not.
+//! The MPIR symbols of the executable, stripped or not.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -9,7 +9,7 @@ use crate::harness::{
     SymbolTable, rally, testdata,
 };
 
-/// Every symbol of the interface that we have. Debuggers that have nothing else rely on the sizes.
+/// Every symbol of the interface that we have. A debugger without debug information relies on the sizes.
 const PRESENT: [(&str, SymbolKind, u64); 9] = [
     ("MPIR_Breakpoint", Function, 2),
     ("MPIR_being_debugged", Object, 4),
@@ -22,17 +22,16 @@ const PRESENT: [(&str, SymbolKind, u64); 9] = [
     ("totalview_jobid", Object, 8),
 ];
 
-/// Those whose presence would promise what we do not do.
+/// Symbols that would promise behaviour that we do not have.
 const ABSENT: [&str; 9] = [
-    // That every process stands before `main`, in every job: one that runs already does not, and others may be held
-    // elsewhere.
+    // Every process is stopped before `main`, in every job. Not so for ranks that already run or are held elsewhere.
     "MPIR_acquired_pre_main",
-    // That daemons are started beside the ranks.
+    // Daemons of the tool are started next to the ranks.
     "MPIR_executable_path",
     "MPIR_server_arguments",
-    // That the table is filled only when somebody writes to it.
+    // The table is filled only after a write to the fifo.
     "MPIR_attach_fifo",
-    // What the program is.
+    // The program is of a certain kind.
     "MPIR_force_to_main",
     "MPIR_ignore_queues",
     // These belong into the ranks.
@@ -122,7 +121,7 @@ fn they_survive_strip() {
         "it was stripped"
     );
 
-    // A debugger that has nothing but them finds the ranks held, and lets them go.
+    // A debugger that has only these symbols finds the ranks held, and releases them.
     sandbox.file("go", "");
     let mut command = gdb(&sandbox);
     command

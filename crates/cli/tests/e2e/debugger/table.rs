@@ -1,4 +1,4 @@
-//! The table of a job that runs, for tools that come later.
+//! The proc table of a running job, for tools that attach later.
 
 use super::gdb;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     spawned,
 };
 
-/// Ranks run until this test lets them go.
+/// Ranks run until the test creates the file `go`.
 const WAITING: &str = "echo ready; until [ -e go ]; do sleep 0.05; done; echo done";
 
 fn start(sandbox: &Sandbox) -> Running {
@@ -21,7 +21,7 @@ fn let_go(sandbox: &Sandbox, run: Running) {
     assert_eq!(run.out().matches("done\n").count(), 3, "{run:?}");
 }
 
-/// The rows that the table must have: the ranks in their order, which is that of their start.
+/// Returns the expected rows of the table: the ranks in order.
 fn expected(sandbox: &Sandbox) -> Vec<Row> {
     let mut command = sandbox.command("uname");
     let host = sandbox.run(command.arg("-n")).out();
@@ -48,13 +48,13 @@ fn it_is_read_from_memory_and_nobody_is_stopped() {
     let name = starter.text("totalview_jobid").expect("the job has a name");
     assert!(name.starts_with("rally-") && name.ends_with("@1"), "{name}");
 
-    // Whoever comes after the start may say so, or not: nothing is held any more.
+    // A tool that attaches after the start may set this or not: no rank is held any more.
     starter.set("MPIR_being_debugged", 1);
     assert_eq!(starter.table().len(), 3);
     let_go(&sandbox, run);
 }
 
-/// Tools have a working directory of their own.
+/// Tools may have another working directory.
 #[test]
 fn programs_have_absolute_paths() {
     let sandbox = Sandbox::new();
@@ -101,7 +101,7 @@ fn gdb_attaches_to_the_front_reads_it_and_leaves() {
         );
         assert!(shown.contains(&line), "{line}{shown}");
     }
-    // The front stands, the job runs.
+    // The front is stopped; the job runs.
     let front = || (mischief::Proc::read(run.pid)?.state == 't').then_some(());
     eventually(DEADLINE, front).expect("the debugger has stopped the front");
     sandbox.file("go", "");
@@ -114,7 +114,7 @@ fn gdb_attaches_to_the_front_reads_it_and_leaves() {
     assert_eq!(run.out().matches("done\n").count(), 3, "{run:?}");
 }
 
-/// The interface knows nothing of jobs that come and go: the table is that of the job that was asked for.
+/// The interface has no notion of spawned jobs: the table contains only the submitted job.
 #[test]
 fn it_has_no_rows_for_spawned_jobs() {
     let sandbox = Sandbox::new();

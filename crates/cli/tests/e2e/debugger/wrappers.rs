@@ -1,4 +1,4 @@
-//! Programs that others start: what is held is what was asked for, and how to hold what it starts.
+//! Wrapper programs: the rank itself is held, and a debugger can hold the program that it starts.
 
 use std::{fs, path::PathBuf};
 
@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use super::{expect_held, gdb};
 use crate::harness::{Running, Sandbox, Stream};
 
-/// One rank held at its first instruction: its front and its pid.
+/// Starts one rank, held at its first instruction. Returns its front and its pid.
 fn held(sandbox: &Sandbox, program: &[&str]) -> (Running, i32) {
     let mut command = sandbox.rally(&["run", "-n", "1", "--stop-on-exec"]);
     let run = sandbox.start(command.args(program));
@@ -34,7 +34,7 @@ fn the_first_program_is_held() {
         (&["bash", "-c", "exec echo ran"], "/usr/bin/bash"),
         (&["bash", "-c", "echo ran; true"], "/usr/bin/bash"),
         (&["python3", "-c", "print('ran')"], "/usr/bin/python3"),
-        // The kernel starts the interpreter in its place.
+        // The kernel executes the interpreter instead of the script.
         (&["./script"], "/bin/sh"),
     ];
     for (program, expected) in cases {
@@ -50,13 +50,13 @@ fn the_first_program_is_held() {
     }
 }
 
-/// A debugger that has the rank goes on until the next program is executed, in the same process or in a child.
+/// A debugger that traces the rank continues it until the next exec, in the same process or in a child.
 #[test]
 fn gdb_holds_the_program_behind_the_wrapper() {
     let cases: [(&[&str], &str); 3] = [
         (&["env", "A=1", "echo", "ran"], "/usr/bin/echo"),
         (&["bash", "-c", "exec echo ran"], "/usr/bin/echo"),
-        // The shell waits for a child of its own.
+        // The shell waits for its child.
         (&["bash", "-c", "/usr/bin/echo ran; true"], "/usr/bin/echo"),
     ];
     for (program, expected) in cases {

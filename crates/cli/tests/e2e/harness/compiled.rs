@@ -11,10 +11,11 @@ use std::{
 
 use super::scratch;
 
-/// The program that a compiler makes of a source file and the headers beside it; `options` follow the file's name.
+/// Returns the program that a compiler makes from a source file and the headers next to it. `options` follow the file's
+/// name.
 ///
-/// Tests of several processes share what is compiled, and some programs start themselves: a program is named after all
-/// that it is made of, gets that name when it is whole, and is never replaced.
+/// Concurrent tests share compiled programs, and some programs start themselves. So a program is named after everything that
+/// it is made from, gets this name when it is complete, and is never replaced.
 pub(crate) fn compiled(compiler: &Path, source: &Path, options: &[&str]) -> PathBuf {
     static DONE: Mutex<()> = Mutex::new(());
     let _one_at_a_time = DONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,7 +35,7 @@ pub(crate) fn compiled(compiler: &Path, source: &Path, options: &[&str]) -> Path
     }
     let new = scratch().join(format!("{name}.{}", std::process::id()));
     let output = Command::new(compiler)
-        // That of Fortran leaves a description of each module where it runs.
+        // The Fortran compiler writes module files into its working directory.
         .current_dir(scratch())
         .args(["-O1", "-o"])
         .arg(&new)

@@ -1,4 +1,4 @@
-//! A terminal of our own.
+//! A pseudoterminal for tests.
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use nix::pty::{Winsize, openpty};
 
 use super::{Running, Sandbox, running::Capture};
 
-/// The side of a pseudo terminal where the keyboard and the screen are.
+/// The master side of a pseudoterminal, with keyboard and screen.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     keyboard: File,
@@ -21,8 +21,8 @@ impl Terminal {
     pub(crate) const ROWS: u16 = 33;
     pub(crate) const COLUMNS: u16 = 101;
 
-    /// Runs a shell script with job control in a session of its own on a new terminal. The script finds `$RALLY` and
-    /// `$MISCHIEF`; all that is written appears as the run's stdout, with carriage returns.
+    /// Runs a shell script with job control, in a new session on a new terminal. The script finds `$RALLY` and `$MISCHIEF`.
+    /// All output appears as the run's stdout, with carriage returns.
     pub(crate) fn run(sandbox: &Sandbox, script: &str) -> (Self, Running) {
         let size = Winsize {
             ws_row: Self::ROWS,
@@ -32,7 +32,7 @@ impl Terminal {
         };
         let pair = openpty(&size, None).unwrap();
         let user = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
-        // The kernel gives a controlling terminal only to the leader of a new session: `setsid --ctty` is one.
+        // The kernel gives a controlling terminal only to the leader of a new session, which `setsid --ctty` is.
         let mut command: Command = sandbox.command("setsid");
         command
             .args(["--ctty", "/bin/sh", "-c", script])
@@ -47,14 +47,14 @@ impl Terminal {
             sandbox.marker(),
             [screen.clone(), Capture::default()],
         );
-        // The command holds the terminal's other side; its end must be seen when the program ends.
+        // The command holds the slave side. It must be closed for the program's exit to be visible.
         drop(command);
         let keyboard = File::from(pair.master);
         screen.read(keyboard.try_clone().unwrap());
         (Self { keyboard }, running)
     }
 
-    /// The window gets another size.
+    /// Resizes the window.
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
         let text = format!("rows {rows} columns {columns}");
         let mut command = Command::new("stty");
@@ -64,7 +64,7 @@ impl Terminal {
         assert!(command.status().unwrap().success());
     }
 
-    /// Types, control characters included.
+    /// Types text, including control characters.
     pub(crate) fn type_in(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! One run of a program, watched.
+//! A running program, with its captured output.
 
 use std::{
     io::Read,
@@ -22,14 +22,14 @@ pub(crate) enum Stream {
     Stderr,
 }
 
-/// What was read of a stream so far, and whether it has ended.
+/// The bytes read from a stream so far, and whether EOF was reached.
 #[derive(Debug, Default)]
 struct Text {
     bytes: Vec<u8>,
     ended: bool,
 }
 
-/// A stream that a thread of its own reads, so that the program never waits for the test.
+/// A stream read by its own thread, so that the program never waits for the test.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Capture(Arc<(Mutex<Text>, Condvar)>);
 
@@ -39,7 +39,7 @@ impl Capture {
         thread::spawn(move || {
             let mut block = vec![0; 1 << 16];
             loop {
-                // A terminal whose last user has gone gives an error instead of an end of file.
+                // After its last user is gone, a terminal returns an error instead of EOF.
                 let got = from.read(&mut block).unwrap_or(0);
                 let (text, news) = &*capture.0;
                 let mut text = text.lock().unwrap();
@@ -57,7 +57,7 @@ impl Capture {
         self.0.0.lock().unwrap().ended = true;
     }
 
-    /// Waits until `ready` holds for the text so far, or until it never will.
+    /// Waits until `ready` returns true for the text so far, or EOF or the time-out makes that impossible.
     fn wait(&self, within: Duration, mut ready: impl FnMut(&[u8], bool) -> bool) -> bool {
         let (text, news) = &*self.0;
         let guard = text.lock().unwrap();
@@ -74,11 +74,11 @@ impl Capture {
     }
 }
 
-/// A program that runs.
+/// A program that is running.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) pid: i32,
-    /// Open until taken or dropped, when the command asked for a pipe.
+    /// The write end of the program's stdin, if the command requested a pipe. `None` once closed.
     pub(crate) stdin: Option<ChildStdin>,
     line: String,
     marker: String,
@@ -87,7 +87,7 @@ pub(crate) struct Running {
     ended: mpsc::Receiver<ExitStatus>,
 }
 
-/// A program that has ended.
+/// A program that has exited.
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: Vec<u8>,
@@ -97,7 +97,7 @@ pub(crate) struct Finished {
 }
 
 impl Running {
-    /// Starts with both output streams captured. To give one elsewhere, let a shell redirect it.
+    /// Starts a program with both output streams captured. To redirect one, use a shell.
     pub(super) fn start(command: &mut Command, marker: &str) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let streams = [Capture::default(), Capture::default()];
@@ -113,7 +113,7 @@ impl Running {
             .unwrap_or_else(|error| panic!("{line}: {error}"));
         let pid = i32::try_from(child.id()).unwrap();
         let stdin = child.stdin.take();
-        // Without a pipe the stream is a terminal, and its owner starts the reader.
+        // Without pipes, the streams are a terminal, whose owner starts the reader.
         if let Some(stdout) = child.stdout.take() {
             streams[0].read(stdout);
         }
@@ -124,7 +124,7 @@ impl Running {
         let (sender, ended) = mpsc::channel();
         thread::spawn(move || {
             if let Ok(status) = child.wait() {
-                // Nobody listens any more when the test has failed meanwhile.
+                // The receiver is gone if the test has failed.
                 let _ = sender.send(status);
             }
         });
@@ -161,11 +161,11 @@ impl Running {
         self.expect_times(stream, text, 1);
     }
 
-    /// Whether the program has ended already, without waiting.
+    /// Returns true if the program exits within this time.
     pub(crate) fn has_ended_within(&mut self, within: Duration) -> bool {
         match self.ended.recv_timeout(within) {
             Ok(status) => {
-                // Put it back for `end`.
+                // Put the status back for `end`.
                 let (sender, ended) = mpsc::channel();
                 sender.send(status).unwrap();
                 self.ended = ended;
@@ -175,7 +175,7 @@ impl Running {
         }
     }
 
-    /// Closes stdin and waits for the end; a run that hangs fails with a picture of all its processes.
+    /// Closes stdin and waits for the exit. A run that hangs fails with a list of all its processes.
     pub(crate) fn end(mut self) -> Finished {
         drop(self.stdin.take());
         let left = DEADLINE
@@ -205,7 +205,7 @@ impl Running {
     }
 
     fn fail(&self, what: &str) -> ! {
-        // Only what the test started: the command lines of others are none of its business.
+        // Only processes of this test: those of others do not matter.
         let mut processes = mischief::marked_procs(&self.marker);
         processes.sort_by_key(|process| process.pid);
         let tree = processes
@@ -223,7 +223,7 @@ impl Running {
 }
 
 impl Finished {
-    /// The exit code, or 128 plus the signal, as a shell shows it.
+    /// Returns the exit code, or 128 plus the signal, as in a shell.
     pub(crate) fn code(&self) -> i32 {
         self.status
             .code()
@@ -239,7 +239,7 @@ impl Finished {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// The lines of stdout in an order that does not depend on which rank was faster.
+    /// Returns the lines of stdout, sorted, so that they do not depend on which rank was faster.
     pub(crate) fn sorted(&self) -> String {
         let out = self.out();
         let mut lines = out.lines().collect::<Vec<_>>();
@@ -253,7 +253,7 @@ impl Finished {
         self
     }
 
-    /// Stderr contains each of these, in whatever order.
+    /// Checks that stderr contains each of these parts, in any order.
     #[track_caller]
     pub(crate) fn expect_err(self, parts: &[&str]) -> Self {
         let err = self.err();
@@ -269,7 +269,7 @@ impl Finished {
         self
     }
 
-    /// Nothing on stderr, but for the one note that a node with fewer cores than ranks gets.
+    /// Checks that stderr is empty, except for the note on nodes with fewer cores than ranks.
     #[track_caller]
     pub(crate) fn expect_quiet(self) -> Self {
         let err = self.err();
@@ -294,7 +294,7 @@ impl std::fmt::Debug for Finished {
     }
 }
 
-/// Enough of a text to see what it is.
+/// Returns enough of a text to recognize it.
 fn shorten(bytes: &[u8]) -> String {
     const SHOWN: usize = 3_000;
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).into_owned();

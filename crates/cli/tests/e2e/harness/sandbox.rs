@@ -1,4 +1,4 @@
-//! The private world of one test.
+//! The private environment of one test.
 
 use std::{
     fs,
@@ -22,21 +22,21 @@ use super::{CLEAN_WITHIN, Finished, Running, eventually, mischief, rally};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Private directories and a marker that everything started in here carries in its environment.
+/// Private directories, and a marker in the environment of every process started here.
 ///
-/// At its end it fails the test when a marked process is alive or a file was left; what was left is killed either way.
+/// On drop it fails the test if a marked process is alive or a file is left. Either way, the leftovers are removed.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     directory: tempfile::TempDir,
     marker: String,
 }
 
-/// A program that ignores no signal, whatever whoever has started the tests ignores: `nohup` does, and many programs that
-/// run others.
+/// Returns a command that ignores no signal, even if the caller of the tests ignores some, as `nohup` and many other
+/// launchers of programs do.
 fn with_default_signals(program: &Path) -> Command {
     static IGNORED: OnceLock<bool> = OnceLock::new();
     let any = *IGNORED.get_or_init(|| {
-        // SIGPIPE is ignored by every program of Rust, and reset for what it starts.
+        // Every Rust program ignores SIGPIPE, but resets it for its children.
         (1..=31)
             .map(base::Signal)
             .any(|signal| signal != base::Signal::PIPE && os::is_ignored(signal))
@@ -44,7 +44,7 @@ fn with_default_signals(program: &Path) -> Command {
     if !any {
         return Command::new(program);
     }
-    // Its process becomes that of the program.
+    // `env` execs the program, so that both have the same pid.
     let mut command = Command::new("/usr/bin/env");
     command.arg("--default-signal").arg(program);
     command
@@ -77,17 +77,17 @@ impl Sandbox {
         sandbox
     }
 
-    /// Where runs start; files in here are no leftovers.
+    /// Returns the working directory of runs. Files in it are no leftovers.
     pub(crate) fn work(&self) -> PathBuf {
         self.directory.path().join("work")
     }
 
-    /// A file in the working directory.
+    /// Returns the path of a file in the working directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.work().join(name)
     }
 
-    /// Writes a file in the working directory and gives its path as text.
+    /// Writes a file in the working directory, and returns its path as text.
     pub(crate) fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         fs::write(&path, contents).unwrap();
@@ -99,7 +99,7 @@ impl Sandbox {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Any program, with this sandbox's environment and nothing else of ours.
+    /// Returns a command for any program, with only this sandbox's environment.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let (name, value) = self.marker.split_once('=').unwrap();
         let mut command = with_default_signals(program.as_ref());
@@ -118,12 +118,12 @@ impl Sandbox {
         command
     }
 
-    /// `rally` with these arguments; a word `mischief` becomes the path of the helper.
+    /// Returns a command for `rally` with these arguments. A word `mischief` is replaced by the path of the helper.
     pub(crate) fn rally(&self, args: &[&str]) -> Command {
         self.face(&rally(), args)
     }
 
-    /// As [`Sandbox::rally`], under another name.
+    /// Like [`Sandbox::rally`], under another program name.
     pub(crate) fn face(&self, program: &Path, args: &[&str]) -> Command {
         let mut command = self.command(program);
         for arg in args {
@@ -136,7 +136,7 @@ impl Sandbox {
         command
     }
 
-    /// A shell script that finds the binaries in `$RALLY` and `$MISCHIEF`.
+    /// Returns a command for a shell script, which finds the binaries in `$RALLY` and `$MISCHIEF`.
     pub(crate) fn shell(&self, script: &str) -> Command {
         let mut command = self.command("/bin/sh");
         command.args(["-c", script]);
@@ -147,12 +147,12 @@ impl Sandbox {
         Running::start(command, &self.marker)
     }
 
-    /// Runs to the end.
+    /// Runs a command until it exits.
     pub(crate) fn run(&self, command: &mut Command) -> Finished {
         self.start(command).end()
     }
 
-    /// Runs `rally` to the end with nothing on stdin.
+    /// Runs `rally` until it exits, with an empty stdin.
     pub(crate) fn run_rally(&self, args: &[&str]) -> Finished {
         self.run(&mut self.rally(args))
     }
@@ -161,12 +161,12 @@ impl Sandbox {
         &self.marker
     }
 
-    /// Every living process that was started in here.
+    /// Returns every living process that was started in this sandbox.
     pub(crate) fn alive(&self) -> Vec<Proc> {
         marked_procs(&self.marker)
     }
 
-    /// Living ranks, and other processes that are not the launcher's own, whose arguments contain `text`, by pid.
+    /// Returns living processes whose arguments contain `text`, except those of the launcher, by pid.
     pub(crate) fn find(&self, text: &str) -> Vec<Proc> {
         let mut found = self.alive();
         found.retain(|process| process.args.contains(text) && !process.runs(&rally()));
@@ -174,7 +174,7 @@ impl Sandbox {
         found
     }
 
-    /// Fails unless, within the time that we promise, no process and no file of ours is left.
+    /// Fails unless all our processes and files are gone within the promised time.
     pub(crate) fn expect_clean(&self) {
         self.expect_no_process();
         let left = eventually(CLEAN_WITHIN, || self.files().is_empty().then_some(()));
@@ -193,7 +193,7 @@ impl Sandbox {
         }
     }
 
-    /// What lies in the directories for temporary and runtime files.
+    /// Returns all files in the directories for temporary and runtime files.
     fn files(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut open = vec![
@@ -222,7 +222,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// Ends what carries the marker, so that one failed test does not disturb the next.
+/// Kills all processes with the marker, so that a failed test does not disturb the next.
 pub(super) fn kill_all(marker: &str) {
     let _ = eventually(CLEAN_WITHIN, || {
         let found = marked_procs(marker);

@@ -1,4 +1,4 @@
-//! A cluster of Slurm with one node, as the user who runs the tests.
+//! A Slurm cluster with one node, which runs as the user of the tests.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use nix::{
 
 use super::{DEADLINE, Running, Sandbox, eventually};
 
-/// The daemons run until it is stopped.
+/// The daemons of a cluster, until it is stopped.
 pub(crate) struct Slurm<'a> {
     sandbox: &'a Sandbox,
     file: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct Slurm<'a> {
 }
 
 impl<'a> Slurm<'a> {
-    /// Starts it, and waits until the node takes jobs.
+    /// Starts a cluster, and waits until its node accepts jobs.
     pub(crate) fn start(sandbox: &'a Sandbox) -> Self {
         let home = sandbox.path("slurm");
         for directory in ["state", "spool", "tmp"] {
@@ -31,7 +31,7 @@ impl<'a> Slurm<'a> {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let host = host.trim().split('.').next().unwrap();
         let user = User::from_uid(Uid::effective()).unwrap().unwrap().name;
-        // Nobody else takes them in the moment until the daemons do: the kernel gives out other ones first.
+        // These ports stay free until the daemons bind them: the kernel assigns other ports first.
         let ports: Vec<TcpListener> = (0..2)
             .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
             .collect();
@@ -88,7 +88,7 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         slurm
     }
 
-    /// A program that uses it.
+    /// Returns a command that uses the cluster.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = self.sandbox.command(program);
         command.env("SLURM_CONF", &self.file);

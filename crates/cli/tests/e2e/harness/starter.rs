@@ -1,13 +1,13 @@
-//! What a debugger sees of a starter, without any debugger: symbols from the file, values from the memory of the process.
+//! Reads a starter process as a debugger would: symbols from the file, values from the memory of the process.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::FileExt, path::Path};
 
-/// Where symbols stand in a file.
+/// A symbol table of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SymbolTable {
-    /// What the linker keeps for others, and `strip` with it.
+    /// The table for the dynamic linker, which `strip` keeps.
     Dynamic,
-    /// What `strip` removes.
+    /// The full table, which `strip` removes.
     Full,
 }
 
@@ -22,17 +22,17 @@ pub(crate) enum SymbolKind {
 pub(crate) struct Symbol {
     pub(crate) kind: SymbolKind,
     pub(crate) size: u64,
-    /// Where it lies when the file is loaded at 0, or where it lies.
+    /// The address: relative to the load address, or absolute.
     value: u64,
 }
 
-/// An executable of 64 bits, little-endian.
+/// A 64-bit little-endian executable.
 #[derive(Debug)]
 pub(crate) struct Elf {
     bytes: Vec<u8>,
 }
 
-/// Numbers of the format, see elf(5).
+/// Constants of the format, see elf(5).
 mod elf {
     pub(super) const SYMTAB: u64 = 2;
     pub(super) const DYNSYM: u64 = 11;
@@ -63,19 +63,19 @@ impl Elf {
         usize::try_from(self.number(at, 8)).unwrap()
     }
 
-    /// Whether its addresses count from where it is loaded.
+    /// Returns true if addresses are relative to the load address.
     fn is_relocated(&self) -> bool {
         self.number(16, 2) == elf::DYN
     }
 
-    /// Where its section headers begin.
+    /// Returns the offsets of the section headers.
     fn sections(&self) -> Vec<usize> {
         let first = self.offset(40);
         let count = usize::try_from(self.number(60, 2)).unwrap();
         (0..count).map(|index| first + 64 * index).collect()
     }
 
-    /// The defined symbols of a table; none when there is no such table.
+    /// Returns the defined symbols of a table; empty if the table does not exist.
     pub(crate) fn symbols(&self, table: SymbolTable) -> BTreeMap<String, Symbol> {
         let wanted = match table {
             SymbolTable::Dynamic => elf::DYNSYM,
@@ -112,7 +112,7 @@ impl Elf {
     }
 }
 
-/// A row of the table of processes.
+/// A row of the proc table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) host: String,
@@ -120,7 +120,7 @@ pub(crate) struct Row {
     pub(crate) pid: i32,
 }
 
-/// A running starter, read through `/proc/PID/mem`: it is neither stopped nor traced.
+/// A running starter, read through `/proc/PID/mem`. It is neither stopped nor traced.
 #[derive(Debug)]
 pub(crate) struct Starter {
     memory: fs::File,
@@ -129,7 +129,7 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
-    /// `None` when there is no such process, or it has not executed its program yet.
+    /// Opens a process. Returns `None` if it does not exist, or has not yet executed its program.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
         let elf = Elf::read(&path);
@@ -138,7 +138,7 @@ impl Starter {
         let first = maps.lines().find(|line| line.ends_with(path))?;
         let base = u64::from_str_radix(first.split_once('-')?.0, 16).ok()?;
         let symbols = elf.symbols(SymbolTable::Dynamic);
-        // What it has executed first may have been another program.
+        // It may have executed another program first.
         symbols.get("MPIR_proctable")?;
         Some(Self {
             memory: fs::File::options()
@@ -166,7 +166,7 @@ impl Starter {
         self.base + symbol.value
     }
 
-    /// The value of a C `int`.
+    /// Returns the value of a C `int`.
     pub(crate) fn int(&self, name: &str) -> i32 {
         i32::from_le_bytes(self.bytes(self.address(name, 4)))
     }
@@ -177,7 +177,7 @@ impl Starter {
         self.memory.write_all_at(&value.to_le_bytes(), at).unwrap();
     }
 
-    /// What a `char *` points to; `None` for a null pointer.
+    /// Returns the text that a `char *` points to. `None` for a null pointer.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         let pointer = u64::from_le_bytes(self.bytes(self.address(name, 8)));
         (pointer != 0).then(|| self.string(pointer))
