@@ -1,4 +1,4 @@
-//! Asking the controller of a running job, as a front without a job.
+//! Requests to the controller of a running job, sent as a front without a job.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -35,11 +35,11 @@ pub struct Inquirer {
 }
 
 impl Inquirer {
-    /// Connects to the controller that listens at a path. No step takes longer than `patience`.
+    /// Connects to the controller that listens at `path`. No later step takes longer than `patience` either.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// Returns an error of the system.
     pub fn connect(path: &Path, patience: Duration) -> Result<Self, AskError> {
         Ok(Self {
             link: FrontLink::inline(),
@@ -47,16 +47,17 @@ impl Inquirer {
         })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a question and waits for the answer.
     ///
     /// # Errors
     ///
-    /// Those of the system and of the link, another version among them; the controller is gone, or has no time.
+    /// Returns an error of the system or of the link (such as a controller of another version), or [`AskError::Closed`], or
+    /// [`AskError::Late`].
     pub fn ask(&mut self, question: FromFront) -> Result<ToFront, AskError> {
         self.link.send(question);
         match self.link.flush(self.socket.as_fd())? {
             Received::Closed => return Err(AskError::Closed),
-            // The socket blocks, for as long as we have patience.
+            // The socket blocks, for at most `patience`.
             Received::Open | Received::Nothing if self.link.link.has_outgoing() => {
                 return Err(AskError::Late);
             }

@@ -1,4 +1,4 @@
-//! The connections of PMIx: the port, who has connected to it, and what is on its way to them.
+//! PMIx connections: the listening port, its clients, and the bytes queued for them.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,14 +20,14 @@ use super::{
     reactor::{Channel, Reactor, Read, Source},
 };
 
-/// Bytes read from one connection before others have their turn.
+/// Bytes read from one connection before other events are handled.
 const READ_MAX: usize = 64 * 1024;
-/// What may be on its way to a connection. Whoever lets more events pile up is cut off.
+/// Bounds of the bytes queued for one connection. A client that does not read, so that `most` is exceeded, is disconnected.
 const QUEUE: Bounds = Bounds {
     pause: 1024 * 1024,
     most: 64 * 1024 * 1024,
 };
-/// Connections accepted in one go.
+/// Connections accepted before other events are handled.
 const ACCEPTS_PER_TURN: usize = 64;
 
 /// One connection.
@@ -39,7 +39,7 @@ struct Client {
     interest: Interest,
 }
 
-/// The port and its connections.
+/// The listening port and its connections.
 #[derive(Debug)]
 pub(super) struct Clients {
     node: NodeId,
@@ -48,12 +48,13 @@ pub(super) struct Clients {
     owners: SocketOwners,
     by_number: BTreeMap<Conn, Client>,
     next: u64,
-    /// No descriptor was left for one more: the port is not watched until a connection ends.
+    /// Set when a connection could not be accepted for lack of descriptors. The port is not watched until a descriptor is
+    /// closed.
     paused: bool,
 }
 
 impl Clients {
-    /// Opens the port.
+    /// Opens the port on the loopback interface.
     pub(super) fn open(node: NodeId, reactor: &mut Reactor) -> Result<Self, os::Error> {
         let (listener, port) = os::listen_loopback()?;
         let owners = SocketOwners::new()?;
@@ -74,7 +75,7 @@ impl Clients {
         self.port
     }
 
-    /// Takes who waits at the port.
+    /// Accepts the connections that are pending.
     pub(super) fn accept(
         &mut self,
         now: Time,
@@ -122,14 +123,14 @@ impl Clients {
         }
     }
 
-    /// A descriptor may be free again: whoever had to wait for one is let in.
+    /// Accepts connections again: a descriptor may be free.
     pub(super) fn resume(&mut self, reactor: &mut Reactor) {
         if std::mem::take(&mut self.paused) {
             let _ = reactor.set_interest(self.listener, Interest::Read);
         }
     }
 
-    /// Reads from a connection.
+    /// Reads from a connection once and passes the bytes to the daemon.
     pub(super) fn read(
         &mut self,
         now: Time,
@@ -141,7 +142,7 @@ impl Clients {
             return;
         };
         if client.backlog.is_closing() {
-            // It is only waited for until it has taken what was sent.
+            // The connection is closing: it only has queued bytes to write.
             return;
         }
         match reactor.read(client.token, READ_MAX) {
@@ -156,7 +157,7 @@ impl Clients {
         }
     }
 
-    /// Sends what it can and keeps the rest. False: the connection is to be closed, nobody reads there.
+    /// Queues bytes and writes what the socket takes. After [`Sent::TooMuch`] the caller must close the connection.
     #[must_use]
     pub(super) fn send(&mut self, conn: Conn, bytes: Bytes, reactor: &mut Reactor) -> Sent {
         let Some(client) = self.by_number.get_mut(&conn) else {
@@ -170,7 +171,7 @@ impl Clients {
         Sent::Ok
     }
 
-    /// There is room again.
+    /// Writes queued bytes, when the socket is writable again.
     pub(super) fn flush(&mut self, conn: Conn, reactor: &mut Reactor) {
         let Some(client) = self.by_number.get_mut(&conn) else {
             return;
@@ -181,7 +182,7 @@ impl Clients {
         }
     }
 
-    /// Closes a connection when what was sent is out.
+    /// Closes a connection once its queued bytes are written.
     pub(super) fn close(&mut self, conn: Conn, reactor: &mut Reactor) {
         let Some(client) = self.by_number.get_mut(&conn) else {
             return;
@@ -192,7 +193,7 @@ impl Clients {
         }
     }
 
-    /// Forgets a connection at once.
+    /// Closes a connection immediately and drops its queued bytes.
     pub(super) fn remove(&mut self, conn: Conn, reactor: &mut Reactor) {
         if let Some(client) = self.by_number.remove(&conn) {
             reactor.close(client.token);
@@ -200,11 +201,11 @@ impl Clients {
     }
 }
 
-/// Whether a message is on its way.
+/// Whether a message was accepted for sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Ok,
-    /// The client reads nothing: its connection is to be closed.
+    /// The client does not read, and the queue is full: close its connection.
     TooMuch,
 }
 
@@ -223,7 +224,7 @@ impl Client {
                     }
                 }
                 Ok(WriteOutcome::WouldBlock) => break,
-                // The read that follows finds the end of file.
+                // The next read sees end of file and closes the connection.
                 Ok(WriteOutcome::Closed) | Err(_) => {
                     self.queue.clear();
                     self.backlog.clear();
@@ -237,10 +238,10 @@ impl Client {
     }
 }
 
-/// What to wait for on a connection.
+/// Returns the readiness to wait for on a connection.
 pub(super) const fn interest(wanted: Wanted) -> Interest {
     match wanted {
-        // It is closed in a moment.
+        // `Close`: the caller is about to close it.
         Wanted::Read | Wanted::Close => Interest::Read,
         Wanted::ReadAndWrite => Interest::ReadWrite,
         Wanted::Write => Interest::Write,

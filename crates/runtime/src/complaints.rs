@@ -1,5 +1,5 @@
-//! What the system has refused and the job does without. Each such thing is told once, however often it happens: others
-//! may be able to bring it about.
+//! What the system has refused and the job has to do without. Each such thing is reported only once, because other
+//! processes may be able to provoke it any number of times.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub(super) struct Complaints {
 }
 
 impl Complaints {
-    /// Begins with what was found before there was anybody to tell.
+    /// Starts with what was found missing before there was a front to report to.
     pub(super) fn of(missing: Option<(Missing, String)>) -> Self {
         Self {
             told: BTreeSet::new(),
@@ -26,7 +26,7 @@ impl Complaints {
         }
     }
 
-    /// What is to be told.
+    /// Returns the new reports.
     pub(super) fn take(&mut self) -> Vec<(Missing, String)> {
         std::mem::take(&mut self.new)
     }

@@ -1,5 +1,5 @@
-//! The socket at which other processes of the user become fronts of the controller (`docs/formats/front-link.md`). It is
-//! opened for jobs whose ranks are held, so that others do not pay for it, and goes with the directory of the session.
+//! The socket to which other processes of the user connect as fronts (`docs/formats/front-link.md`). It is opened only for
+//! jobs whose ranks are held, so that other jobs have no cost. It is removed with the session directory.
 
 use std::{os::fd::AsFd, path::Path};
 
@@ -11,7 +11,7 @@ use crate::{
     reactor::{Reactor, Source},
 };
 
-/// The beginning of the socket's name in the directory of the session; behind it stands the front's pid.
+/// Prefix of the socket's name in the session directory; the pid of the front follows.
 pub(crate) const NAME: &str = "control-";
 
 /// The socket, once it is open.
@@ -21,7 +21,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Opens the socket, if it is not open. Without it nobody can ask, which is said.
+    /// Opens the socket if it is not open. A failure is reported to the user: no other front can connect then.
     pub(crate) fn open(
         &mut self,
         session: Option<&Path>,
@@ -42,7 +42,7 @@ impl Control {
         }
     }
 
-    /// The next process that waits, if one does.
+    /// Accepts the next pending connection, if there is one.
     pub(crate) fn accept(
         &self,
         reactor: &mut Reactor,
@@ -59,7 +59,7 @@ impl Control {
         }
     }
 
-    /// Looks at nobody who waits, until a connection or a descriptor is free.
+    /// Stops accepting until a connection or a descriptor is free.
     pub(crate) fn pause(&self, reactor: &mut Reactor) {
         if let Some(listener) = self.listener {
             let _ = reactor.set_interest(listener, Interest::None);

@@ -1,7 +1,6 @@
-//! The host of a controller: the links to its fronts, and the socket at which other processes become fronts.
+//! The host of a controller: the links to its fronts, and the socket to which other fronts connect.
 //!
-//! What the controller says to daemons it gives to whoever drives it ([`Step::Say`]): how that reaches them is not its
-//! business.
+//! The caller sends the controller's messages to the daemons ([`Step::Say`]); this module does not know how.
 
 use std::{os::fd::OwnedFd, path::PathBuf};
 
@@ -21,37 +20,37 @@ use crate::{
     reactor::Reactor,
 };
 
-/// What one step of a controller came to.
+/// Result of one step of a controller.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// There is nothing to do.
+    /// The controller has no output.
     Idle,
     Done,
     Say(NodeId, ToDaemon),
 }
 
-/// What came of writing to the fronts, and of serving them.
+/// Result of writing to the fronts and serving them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flushed {
     Well,
-    /// The controller has something to do.
+    /// The controller has got input, and may have output.
     More,
 }
 
-/// What a host of a controller is told when it is made.
+/// Parameters of a new controller's host.
 #[derive(Debug)]
 pub(crate) struct ControllerSetup {
-    /// Of the front that has forked us.
+    /// Pid of the front that forked us.
     pub(crate) front_pid: Pid,
-    /// Where the socket for other processes goes; without it there is none.
+    /// Directory for the socket of other fronts; without it there is no socket.
     pub(crate) session: Option<PathBuf>,
-    /// Says what the front cannot be told.
+    /// Prints a report that cannot be sent to the front.
     pub(crate) admit: fn(&str),
-    /// What the job does without, as is known already.
+    /// What the system has refused so far.
     pub(crate) complaints: Complaints,
 }
 
-/// A controller, and what it has of the kernel.
+/// A controller's state machine and its kernel objects.
 pub(crate) struct ControllerHost {
     controller: Controller,
     fronts: Fronts,
@@ -60,7 +59,7 @@ pub(crate) struct ControllerHost {
 }
 
 impl ControllerHost {
-    /// Takes over the socket of the link, on which the opening was read.
+    /// Takes over the link and its socket, from which the opening message was read.
     pub(crate) fn open(
         now: Time,
         mut controller: Controller,
@@ -84,12 +83,12 @@ impl ControllerHost {
         })
     }
 
-    /// The front that has forked us is gone or has all that it is to be told, and no job of another one is left.
+    /// Returns true if the front that forked us is gone or was sent everything, and no job of another front remains.
     pub(crate) fn is_over(&self) -> bool {
         !self.fronts.is_there(STARTER) && self.controller.is_idle() && self.fronts.are_written()
     }
 
-    /// When [`Self::on_tick`] is due.
+    /// Returns the time at which [`Self::on_tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let deadlines = [self.controller.deadline(), self.fronts.deadline()];
         deadlines.into_iter().flatten().min()
@@ -113,7 +112,7 @@ impl ControllerHost {
         self.on_outcome(now, front, received, reactor);
     }
 
-    /// Takes what a front has said and was read already, as with the opening.
+    /// Handles messages of a front that are in the read buffer, such as those behind the opening message.
     pub(crate) fn take_messages(&mut self, now: Time, front: FrontId, reactor: &mut Reactor) {
         while let Served::Message = self.take_message(now, front, reactor) {
             if self.fronts.is_asking(front) {
@@ -142,7 +141,7 @@ impl ControllerHost {
             Outcome::Open => {}
             Outcome::Closed => self.lose_front(now, front, reactor),
             Outcome::Broken(error) => {
-                // What another process sends is its own affair.
+                // Errors of fronts that have connected are not reported: those processes are not ours.
                 if front == STARTER {
                     (self.setup.admit)(&broken_link(&error));
                 }
@@ -164,7 +163,7 @@ impl ControllerHost {
             let Some(peer) = self.control.accept(reactor, complaints) else {
                 return;
             };
-            // The directory is closed to others already.
+            // The directory of the socket already excludes other users; this is a second check.
             if ![0, os::effective_uid()].contains(&peer.uid) {
                 continue;
             }
@@ -180,14 +179,14 @@ impl ControllerHost {
         self.control.pause(reactor);
     }
 
-    /// A descriptor may be free again, or there may be room for one more.
+    /// Accepts fronts again: a descriptor or a place among the connections may be free.
     pub(crate) fn resume(&self, reactor: &mut Reactor) {
         if self.fronts.has_room() {
             self.control.resume(reactor);
         }
     }
 
-    /// Carries out the next thing that the controller asks for.
+    /// Carries out the controller's next output.
     pub(crate) fn step(&mut self, now: Time, reactor: &mut Reactor) -> Step {
         let Some(output) = self.controller.poll() else {
             return Step::Idle;
@@ -204,7 +203,7 @@ impl ControllerHost {
         Step::Done
     }
 
-    /// A job whose ranks are held can be asked for.
+    /// Opens the control socket when a job with held ranks is launched.
     fn open_control(&mut self, message: &ToDaemon, reactor: &mut Reactor) {
         if let ToDaemon::Launch(launch) = message
             && launch.hold.at != HoldAt::Nowhere
@@ -218,20 +217,20 @@ impl ControllerHost {
         }
     }
 
-    /// Passes on what the job does without on a node.
+    /// Reports to the front what the system has refused on a node.
     pub(crate) fn miss(&mut self, node: NodeId, missing: Vec<(Missing, String)>) {
         for (what, why) in missing {
             self.tell(ToFront::Note(Note::Missing { node, what, why }));
         }
     }
 
-    /// Passes on what it does without itself. The controller lives on this node.
+    /// Reports to the front what the system has refused to this host, as of `node`, the controller's own.
     pub(crate) fn complain(&mut self, node: NodeId) {
         let missing = self.setup.complaints.take();
         self.miss(node, missing);
     }
 
-    /// Something that our own code rules out has happened.
+    /// Reports a bug of ours.
     pub(crate) fn admit(&mut self, what: &str) {
         if self.fronts.is_there(STARTER) {
             self.tell(ToFront::Internal(what.to_owned()));
@@ -240,18 +239,18 @@ impl ControllerHost {
         }
     }
 
-    /// The last words before this process ends, which the front waits for.
+    /// Sends the front the error that ends this process. The front waits for this message.
     pub(crate) fn fail(&mut self, now: Time, error: &os::Error, reactor: &mut Reactor) {
         self.tell(ToFront::Failed(error.to_string()));
         self.flush(now, reactor);
     }
 
-    /// What is about the process of the controller is for the front that has forked it.
+    /// Sends a message about the controller's process to the front that forked it.
     fn tell(&mut self, message: ToFront) {
         self.fronts.send(STARTER, message);
     }
 
-    /// Writes to the fronts what there is room for, and serves those that have read their answer.
+    /// Writes to the fronts what their sockets take, and handles the next message of fronts that have got their answer.
     pub(crate) fn flush(&mut self, now: Time, reactor: &mut Reactor) -> Flushed {
         let mut flushed = Flushed::Well;
         for front in self.fronts.all() {
@@ -260,7 +259,8 @@ impl ControllerHost {
             {
                 flushed = Flushed::More;
                 if !self.fronts.is_asking(front) {
-                    // What came behind its job was read already.
+                    // A job was submitted: the messages behind it are in the read buffer, and need not wait for answers any
+                    // more.
                     self.take_messages(now, front, reactor);
                 }
             }
@@ -277,14 +277,14 @@ impl ControllerHost {
     }
 }
 
-/// Whether a front had said something.
+/// Whether a message of a front was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Served {
     Message,
     Nothing,
 }
 
-/// A pid as it is told; the kernel gives 0 for a process that is not in our pid namespace.
+/// Converts a pid for a message; 0 stands for a process outside our pid namespace, as in the kernel.
 fn number_of(pid: Pid) -> u32 {
     u32::try_from(pid.as_raw()).unwrap_or_default()
 }

@@ -1,7 +1,6 @@
-//! The host of a daemon: the ranks of its node, their descriptors, and the port for their PMIx.
+//! The host of a daemon: the ranks of its node, their descriptors, and the port of its PMIx server.
 //!
-//! What the daemon says to the controller it gives to whoever drives it ([`Step::Say`]): how that gets there is not its
-//! business.
+//! The caller sends the daemon's messages to the controller ([`Step::Say`]); this module does not know how.
 
 use std::path::{Path, PathBuf};
 
@@ -21,43 +20,44 @@ use crate::{
     reactor::{Channel, READ_MAX, Reactor, Read},
 };
 
-/// Bytes of requests taken from one rank in one go; their answers are a few times as long.
+/// Bytes of PMI requests read from one rank at a time. The answers are a few times as long.
 const PMI_READ_MAX: usize = 16 * 1024;
-/// What is shorter is copied out of the shared region, so that its slot can be used again at once.
+/// Minimum length of a read that stays in its slot of the shared region, in bytes. Shorter reads are copied out, so that
+/// the slot is free immediately.
 const KEEP_SLOT_MIN: usize = 16 * 1024;
 
-/// What one step of a daemon came to.
+/// Result of one step of a daemon.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// There is nothing to do.
+    /// The daemon has no output.
     Idle,
     Done,
-    /// A rank was started, or could not be: others may want to have their turn.
+    /// A rank was started, or could not be. The caller limits these per turn.
     Started,
     Say(ToController),
-    /// Something that our own code rules out.
+    /// Report of a bug of ours.
     Admit(String),
 }
 
-/// What a host of a daemon is told when it is made.
+/// Parameters of a new daemon's host.
 #[derive(Debug)]
 pub(crate) struct DaemonSetup {
     pub(crate) node: NodeId,
     pub(crate) host: String,
     pub(crate) topology: Topology,
-    /// What its ranks and their descendants carry in their environment.
+    /// Value of the variable that marks its ranks and their descendants.
     pub(crate) owner: String,
-    /// The limits of descriptors that ranks get.
+    /// The soft and hard limits of descriptors that ranks get.
     pub(crate) descriptors: (u64, u64),
     /// The name of its PMIx server.
     pub(crate) service: String,
-    /// A directory for files of its ranks.
+    /// Directory for files of its ranks; `None` without a record.
     pub(crate) session: Option<PathBuf>,
-    /// Memory that is shared with the front, which output is read into.
+    /// Memory shared with the front, into which output is read.
     pub(crate) region: Option<os::SlotWriter>,
 }
 
-/// A daemon, and what it has of the kernel.
+/// A daemon's state machine and its kernel objects.
 pub(crate) struct DaemonHost {
     daemon: Daemon,
     traced: Traced,
@@ -95,7 +95,7 @@ impl DaemonHost {
         })
     }
 
-    /// When [`Self::on_tick`] is due.
+    /// Returns the time at which [`Self::on_tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let deadlines = [self.daemon.deadline(), self.traced.deadline()];
         deadlines.into_iter().flatten().min()
@@ -122,12 +122,12 @@ impl DaemonHost {
         self.daemon.handle(now, Input::Message(message));
     }
 
-    /// What it does without since it was last asked.
+    /// Returns what the system has refused since the last call, with the reasons.
     pub(crate) fn take_missing(&mut self) -> Vec<(Missing, String)> {
         self.complaints.take()
     }
 
-    /// A descriptor may be free again.
+    /// Accepts clients again: a descriptor may be free.
     pub(crate) fn resume(&mut self, reactor: &mut Reactor) {
         self.clients.resume(reactor);
     }
@@ -142,7 +142,7 @@ impl DaemonHost {
         match channel {
             Channel::Output(proc, stream) => self.read_output(now, token, proc, stream, reactor),
             Channel::Pmi(proc) => self.read_pmi(now, token, proc, reactor),
-            // An error or a hang-up of the reader: the write says which.
+            // Readable means an error or a hang-up here; the write finds out which.
             Channel::Stdin(proc) => self.write_stdin(now, token, proc, reactor),
             Channel::Port => {
                 let complaints = &mut self.complaints;
@@ -168,7 +168,7 @@ impl DaemonHost {
         }
     }
 
-    /// A rank of this node has ended.
+    /// Handles the exit of a rank of this node.
     pub(crate) fn on_exited(
         &mut self,
         now: Time,
@@ -178,19 +178,19 @@ impl DaemonHost {
     ) {
         self.ranks.on_exited(proc);
         self.traced.handle(now, traced::Input::Ended(proc));
-        // Its last words may not have been read yet, and an exit is the end of them.
+        // Read its last PMI requests before the daemon learns of the exit, which ends the connection.
         if let Some(token) = self.ranks.pmi(proc) {
             self.read_pmi(now, token, proc, reactor);
         }
         self.daemon.handle(now, Input::Exited { proc, status });
     }
 
-    /// A process that some rank had left behind has ended.
+    /// Handles the exit of a process that a rank had left behind.
     pub(crate) fn on_stray_exited(&mut self, now: Time) {
         self.daemon.handle(now, Input::StrayExited);
     }
 
-    /// A rank of this node has stopped.
+    /// Handles the stop of a rank of this node.
     pub(crate) fn on_stopped(&mut self, now: Time, proc: ProcId, pid: Pid, signal: Signal) {
         let stopped = self.ranks.on_stopped(proc, pid, signal);
         if stopped == ranks::Stopped::AtFirstInstruction {
@@ -198,7 +198,7 @@ impl DaemonHost {
         }
     }
 
-    /// Carries out the next thing that the daemon asks for.
+    /// Carries out the daemon's next output.
     pub(crate) fn step(&mut self, now: Time, reactor: &mut Reactor) -> Step {
         match self.daemon.poll() {
             Some(output) => self.carry_out(now, output, reactor),
@@ -313,7 +313,7 @@ impl DaemonHost {
         stream: Stream,
         reactor: &mut Reactor,
     ) {
-        // A pause may have come since the kernel said that there is something to read.
+        // The daemon may have asked for a pause after the kernel reported this descriptor readable.
         if reactor.interest(token) != Some(Interest::Read) {
             return;
         }

@@ -1,15 +1,15 @@
-//! The connections of a controller's fronts: the one that has forked the controller, and those that have connected to its
+//! The connections of a controller's fronts: the front that forked the controller, and fronts that have connected to its
 //! socket.
 //!
-//! | state | a message | the controller has finished with it | its time is over | end of file, or what does not decode |
+//! | state | on a message | when the controller has finished with the front | after [`PATIENCE`] | on end of file, or a frame that does not decode |
 //! |---|---|---|---|---|
-//! | `Asking` | is passed on; a job → `Submitted` | → `Closing` | lost | lost |
-//! | `Submitted` | is passed on | → `Closing` | – | lost |
-//! | `Closing` | is passed on | – | closed | closed |
+//! | `Asking` | pass it on; a job → `Submitted` | → `Closing` | the front is lost | the front is lost |
+//! | `Submitted` | pass it on | → `Closing` | – | the front is lost |
+//! | `Closing` | pass it on | – | close the connection | close the connection |
 //!
-//! We read from a front that is `Asking` only after its last answer was written out and its last question taken, so neither
-//! questions nor answers pile up. Of a front with a job, output that it has not read is bounded by the credit of the job's
-//! nodes, and answers by [`MAX_ANSWERS`]. None of that holds for the front that has forked us: it may be stopped for hours.
+//! A front that is `Asking` is read only after its last question was handled and the answer written, so neither pile up.
+//! For a front with a job, the credit of the job's nodes bounds unread output, and [`MAX_ANSWERS`] bounds unread answers.
+//! None of that holds for the front that forked us, which may be stopped for hours.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, time::Duration};
 
@@ -22,14 +22,14 @@ use crate::{
     reactor::{Reactor, Source},
 };
 
-/// The front that has forked the controller.
+/// The front that forked the controller.
 pub(crate) const STARTER: FrontId = FrontId(0);
-/// Fronts that have connected and are served at once; others wait in the kernel's queue.
+/// Maximum number of connected fronts. More of them wait in the backlog of the listening socket.
 const MAX_CONNECTED: usize = 8;
-/// How long a front without a job may say nothing.
+/// Time in which a front without a job must send a message, and in which a closing front must read what was sent.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Answers that a front with a job may leave unread. With one more it is lost.
+/// Answers that a front with a job may leave unread. With one more it is disconnected.
 const MAX_ANSWERS: u32 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ enum State {
         until: Time,
     },
     Submitted,
-    /// `None` for the front that has forked us.
+    /// `None` for the front that forked us, which has no deadline.
     Closing {
         until: Option<Time>,
     },
@@ -50,22 +50,22 @@ struct Connection {
     token: Token,
     interest: Interest,
     state: State,
-    /// Whether a message may wait among what was read.
+    /// Whether the read buffer may hold another message.
     behind: bool,
-    /// Answers since everything was written last.
+    /// Answers queued since the outgoing queue was last empty.
     answers: u32,
 }
 
-/// What became of a read or a write.
+/// Result of a read or a write.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Open,
-    /// Its end of file was read.
+    /// The front has closed the connection.
     Closed,
     Broken(LinkError),
 }
 
-/// The connections by the number of their fronts.
+/// Connections by the number of their front.
 #[derive(Debug)]
 pub(crate) struct Fronts {
     connections: BTreeMap<FrontId, Connection>,
@@ -80,7 +80,7 @@ impl Fronts {
         }
     }
 
-    /// Adds the front that has forked us, with the link that carried the opening message (the allocation).
+    /// Adds the front that forked us, with the link from which the opening message (the allocation) was read.
     pub(crate) fn add_starter(
         &mut self,
         link: ControllerLink,
@@ -90,7 +90,7 @@ impl Fronts {
         self.insert(STARTER, link, socket, State::Submitted, reactor)
     }
 
-    /// Adds a front that has connected. It has [`PATIENCE`] to say something.
+    /// Adds a front that has connected. It must send a message within [`PATIENCE`].
     pub(crate) fn add(
         &mut self,
         now: Time,
@@ -127,7 +127,7 @@ impl Fronts {
         Ok(())
     }
 
-    /// Whether one more connection is served.
+    /// Returns true if one more front may connect.
     pub(crate) fn has_room(&self) -> bool {
         let connected = self.connections.keys().filter(|front| **front != STARTER);
         connected.count() < MAX_CONNECTED
@@ -137,7 +137,7 @@ impl Fronts {
         self.connections.contains_key(&front)
     }
 
-    /// Whether every front got all that it is to be told.
+    /// Returns true if no front has unwritten messages.
     pub(crate) fn are_written(&self) -> bool {
         let mut connections = self.connections.values();
         connections.all(|connection| !connection.link.link.has_outgoing())
@@ -147,13 +147,13 @@ impl Fronts {
         self.connections.keys().copied().collect()
     }
 
-    /// The next time at which [`Self::overdue`] is not empty.
+    /// Returns the next time at which [`Self::overdue`] is not empty.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let times = self.connections.values().filter_map(Connection::until);
         times.min()
     }
 
-    /// The fronts without a job that have said nothing for too long.
+    /// Returns the fronts whose deadline has passed.
     pub(crate) fn overdue(&self, now: Time) -> Vec<FrontId> {
         let overdue = |connection: &Connection| connection.until().is_some_and(|at| at <= now);
         let connections = self.connections.iter();
@@ -173,7 +173,7 @@ impl Fronts {
         }
     }
 
-    /// The front was told everything: its connection is closed when all is written.
+    /// Closes a front's connection once all messages to it are written.
     pub(crate) fn finish(&mut self, now: Time, front: FrontId) {
         if let Some(connection) = self.connections.get_mut(&front)
             && !matches!(connection.state, State::Closing { .. })
@@ -183,7 +183,7 @@ impl Fronts {
         }
     }
 
-    /// The next message of a front, of those that were read. One that is asking gets its answer before the next.
+    /// Returns the next message from a front's read buffer. A front that is `Asking` must have got its last answer first.
     pub(crate) fn next_message(
         &mut self,
         now: Time,
@@ -209,20 +209,20 @@ impl Fronts {
         Ok(message)
     }
 
-    /// Whether a front that is asking has its answer, and its next question may have been read already.
+    /// Returns true if a front that is `Asking` has got its answer, and its next question may be in the read buffer.
     pub(crate) fn is_due(&self, front: FrontId) -> bool {
         let connection = self.connections.get(&front);
         self.is_asking(front)
             && connection.is_some_and(|it| it.behind && !it.link.link.has_outgoing())
     }
 
-    /// Whether a front has no job: it gets the answer to a message before the next one is taken.
+    /// Returns true if a front has no job. Such a front gets the answer to one message before the next is handled.
     pub(crate) fn is_asking(&self, front: FrontId) -> bool {
         let connection = self.connections.get(&front);
         connection.is_some_and(|connection| matches!(connection.state, State::Asking { .. }))
     }
 
-    /// Reads once; [`Self::next_message`] gives what came.
+    /// Reads once from a front. Use [`Self::next_message`] to take the messages.
     pub(crate) fn receive(&mut self, front: FrontId, reactor: &Reactor) -> Outcome {
         let Some(connection) = self.connections.get_mut(&front) else {
             return Outcome::Open;
@@ -240,7 +240,7 @@ impl Fronts {
         }
     }
 
-    /// Writes what there is room for.
+    /// Writes what the socket takes.
     pub(crate) fn flush(&mut self, front: FrontId, reactor: &mut Reactor) -> Outcome {
         let Some(connection) = self.connections.get_mut(&front) else {
             return Outcome::Open;
@@ -250,9 +250,9 @@ impl Fronts {
         };
         match connection.link.flush(fd) {
             Ok(Received::Open | Received::Nothing) => {}
-            // It may have closed only the direction in which we write, and would never be at its end.
+            // It may have shut down only its reading side, in which case no end of file would follow.
             Ok(Received::Closed) if front != STARTER => return Outcome::Closed,
-            // Its end of file is read, and handled, next.
+            // Its end of file is read and handled next.
             Ok(Received::Closed) => {}
             Err(error) => return Outcome::Broken(error),
         }
@@ -282,7 +282,7 @@ impl Fronts {
         Outcome::Open
     }
 
-    /// Closes a connection; false when there is none.
+    /// Closes a connection; returns false if there is none.
     pub(crate) fn close(&mut self, front: FrontId, reactor: &mut Reactor) -> bool {
         let Some(connection) = self.connections.remove(&front) else {
             return false;

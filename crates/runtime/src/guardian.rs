@@ -1,18 +1,19 @@
-//! The process between front and controller: it does nothing until its child is gone, and then ends what that left.
+//! The process between front and controller. It waits until its child, the controller, is gone, and then kills the
+//! processes that the controller left.
 //!
-//! The kernel ends a rank whose parent dies, but not what the rank has started. Whoever adopts those must outlive the
-//! controller. For the loss of the controller alone that could be the front; the guardian is there for the moment when
-//! both are killed at once.
+//! The kernel kills a rank whose parent dies, but not the processes that the rank has started. The process that adopts
+//! those must outlive the controller. If only the controller is lost, the front could do that. The guardian is there for
+//! the case that front and controller are killed together.
 //!
-//! | dies | who ends the ranks and their descendants |
+//! | who dies | who ends the ranks and their descendants |
 //! |---|---|
 //! | front | controller |
 //! | controller | guardian |
-//! | guardian | nobody has to: the job goes on, the front adopts the controller |
+//! | guardian | no one has to: the job goes on, and the front adopts the controller |
 //! | front and controller | guardian |
 //! | front and guardian | controller |
 //! | controller and guardian | front |
-//! | all three | the kernel ends the ranks; the next start ends what they left ([`crate::sweep_stale`]) |
+//! | front, guardian and controller | the kernel kills the ranks; the next start kills their descendants ([`crate::sweep_stale`]) |
 
 use std::time::Duration;
 
@@ -24,18 +25,18 @@ use crate::{
     process::{self, Ended},
 };
 
-/// How long what the controller left may take to die of SIGKILL before the guardian goes as well.
+/// How long the guardian waits for processes that it has sent SIGKILL before it exits itself.
 const ORPHANS_MAX: Duration = Duration::from_secs(2);
 
-/// The code with which a controller exits that has ended well.
+/// Exit code of a controller that has ended well.
 const SUCCESS: u8 = 0;
 
-/// What this process could not do was said.
+/// A failure that was already reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
-/// Forks the controller and keeps it, until nothing is left; the exit code of this process, whichever of the two it is.
-/// The front is told why it could not be done.
+/// Forks the controller and waits until nothing of it remains. Returns in both processes, with the exit code of the
+/// respective one. If that fails, the front gets the reason.
 pub fn guard(mut birth: Birth) -> Result<u8, Failed> {
     let forked = prepare().and_then(|()| os::fork());
     let ended = match forked {
@@ -46,12 +47,12 @@ pub fn guard(mut birth: Birth) -> Result<u8, Failed> {
         },
         Ok(Forked::Parent(controller)) => match Loop::new(&IGNORED) {
             Ok(events) => {
-                // The front must see the end of the link when the controller dies.
+                // Drop our copy of the link, so that the front sees its end when the controller dies.
                 drop(birth.link.take());
                 watch(controller, events, &birth.surroundings)
             }
             Err(error) => {
-                // Nobody would end what it leaves.
+                // Without an event loop, the guardian could not end the processes that the controller leaves.
                 let _ = os::kill(controller, Signal::KILL);
                 Err(error)
             }
@@ -65,7 +66,8 @@ pub fn guard(mut birth: Birth) -> Result<u8, Failed> {
 }
 
 fn prepare() -> Result<(), os::Error> {
-    // Whoever started us may ignore it, and then the end of a controller that fails at once would be lost.
+    // The process that started us may have set SIGCHLD to be ignored. Then we would miss the exit of a controller that
+    // fails immediately.
     os::default_signal(Signal::CHLD)?;
     os::become_subreaper()?;
     os::new_session()
@@ -91,7 +93,8 @@ fn watch(
             }
         }
         if let Some(code) = code {
-            // Usually the controller has left nothing, and a look at every process is the dearest thing we could do.
+            // Usually nothing is left. Check for children first: looking at every process is by far the most expensive
+            // step.
             if !os::has_children() || until.is_some_and(|until| until <= Clock::now()) {
                 if died {
                     crate::sweep_stale(surroundings);
@@ -100,12 +103,12 @@ fn watch(
             }
             let mut waits = false;
             for pid in os::descendants(os::current_pid()) {
-                // It may have ended meanwhile; that is what we want.
+                // An error means that the process has ended meanwhile.
                 let _ = os::kill(pid, Signal::KILL);
                 waits |= os::may_signal(pid);
             }
             if !waits {
-                // All of it belongs to another user, and was named.
+                // All remaining processes run as another user; the controller has reported their pids.
                 until = Some(Clock::now());
             }
         }

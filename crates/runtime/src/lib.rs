@@ -1,14 +1,13 @@
-//! The execution layer: carries out what the state machines of `dvm` ask for, by the primitives of `os`.
+//! The execution layer: carries out what the state machines of `dvm` ask for, with the primitives of `os`.
 //!
-//! There is a host for a controller and one for a daemon: each has a state machine, and what that has of the kernel.
-//! It knows descriptors, pids and files; what they mean is the daemon's business, and what happens next is the
-//! controller's. The hosts of one process share a reactor and are driven by `process`, which also carries the messages
-//! between them. Today that is the process which is forked from the front before anything else happens, and lives as
-//! long as the job.
+//! A controller has a host, and so has each daemon. A host owns one state machine and its kernel objects: descriptors, pids
+//! and files. The daemon's state machine knows what they mean; the controller's decides what happens next. The hosts of one
+//! process share a `reactor`. `process` drives them and passes messages between them. Today there is one such process: the
+//! front forks it before anything else happens, and it lives as long as the job.
 //!
-//! **Architecture invariant:** nothing here decides: no policy, no terminal, no sentence for users, no environment of
-//! its own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`; only what is done with the
-//! names of files and directories (whether they are there, to make, list and remove them) is done by the standard library.
+//! **Architecture invariant:** nothing here decides: no policy, no terminal, no sentence for users, no environment of its
+//! own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`. Only names of files and
+//! directories (checking, making, listing, removing) are handled by the standard library.
 
 pub mod ask;
 mod clients;
@@ -36,7 +35,8 @@ pub use self::{
     record::{SharedMemory, controls, sweep_stale, topology},
 };
 
-/// Only the front may end us: a signal that somebody sends to everything of that name is the front's to handle.
+/// Signals that this process ignores. A signal sent to all processes of our name is for the front to handle; only the front
+/// may end us.
 const IGNORED: [Signal; 11] = [
     Signal::INT,
     Signal::TERM,
@@ -51,26 +51,26 @@ const IGNORED: [Signal; 11] = [
     Signal::ALRM,
 ];
 
-/// What the process is told at its birth.
+/// What the front passes to this process when forking it.
 #[derive(Debug)]
 pub struct Birth {
     pub front_pid: Pid,
     pub host: String,
-    /// Gone when the loop of the controller has it.
+    /// The socket of the link to the front. `None` once the controller's event loop owns it.
     pub link: Option<OwnedFd>,
-    /// Says what our own code rules out and the front cannot be told. It must not wait for whoever reads it.
+    /// Prints a report of a bug of ours that cannot be sent to the front. It must not block on the reader of that output.
     pub admit: fn(&str),
-    /// Where the record of this process may be.
+    /// The environment's directories in which the record of this process may be.
     pub surroundings: Surroundings,
-    /// Shared memory that ranks' output is read into, and that the front has read input into.
+    /// Shared memory: ranks' output is read into `output`; `input` holds the input that the front has read.
     pub output: os::SlotWriter,
     pub input: os::SlotReader,
-    /// The soft limit of descriptors that ranks get back.
+    /// The soft and hard limits of descriptors that ranks get back.
     pub descriptors: (u64, u64),
 }
 
 impl Birth {
-    /// Tells the front why there will be no controller. It sees the end of the link in any case.
+    /// Sends the front the reason why there will be no controller. The front sees the end of the link in any case.
     fn fail(&self, error: &os::Error) {
         if let Some(link) = &self.link {
             link::send_failure(link.as_fd(), &error.to_string());

@@ -1,9 +1,9 @@
 //! The stream between a front and the controller: frames of `overlay::wire` over a stream socket.
 //!
-//! What is in them is in `docs/formats/front-link.md`. Bulk data (output, input) is carried raw behind a small head;
-//! everything else is postcard. Between a front and the controller that it has forked, what was read into a slot of shared
-//! memory is not copied: only its place travels, and comes back as a release when the bytes were used. To every other
-//! front the bytes travel in the frames.
+//! The frames are described in `docs/formats/front-link.md`. Bulk data (output, input) is carried raw behind a small
+//! header; everything else is postcard. Between the controller and the front that forked it, data in a slot of shared
+//! memory is not copied. The frame only carries its place, and a release frame comes back when the bytes were used. Other
+//! fronts get and send the bytes within the frames.
 
 mod shared;
 #[cfg(test)]
@@ -22,7 +22,7 @@ use overlay::wire::{self, Incoming, Outgoing, WireError};
 
 use self::shared::{Malformed, Memory, fixed};
 
-/// Bytes asked for in one read: messages are small, and what is large travels in shared memory.
+/// Bytes requested per read. Messages are small, and large data travels in shared memory.
 const READ_SIZE: usize = 16 * 1024;
 
 const KIND_MESSAGE: u8 = 0;
@@ -33,7 +33,7 @@ const KIND_RELEASE: u8 = 4;
 const KIND_STDIN_SHARED: u8 = 5;
 const KIND_OPENING: u8 = 6;
 
-/// Why a link cannot go on.
+/// Why a link cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     #[error(transparent)]
@@ -52,7 +52,7 @@ impl From<Malformed> for LinkError {
     }
 }
 
-/// Whether more can come.
+/// Whether the peer may send or take more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     Open,
@@ -61,14 +61,15 @@ pub enum Received {
     Closed,
 }
 
-/// Frames on their way out, and bytes on their way in. The descriptor belongs to the event loop.
+/// Queued frames and unparsed bytes of one end. The event loop owns the descriptor.
 #[derive(Debug)]
 pub struct Link {
     outgoing: Outgoing,
     incoming: Incoming,
-    /// Zeroed once: what is read is copied out of it, and is small where it is many.
+    /// Buffer for reads, allocated once. What is read is copied out of it.
     buffer: Vec<u8>,
-    /// Why something could not be sent. Nothing is sent after it: the peer would miss it without knowing.
+    /// The first error of encoding or queueing. Nothing is sent after it: the peer could not know that a message is
+    /// missing.
     broken: Option<WireError>,
 }
 
@@ -84,7 +85,7 @@ impl Default for Link {
 }
 
 impl Link {
-    /// Something waits to be written.
+    /// Returns true if frames are waiting to be written.
     pub fn has_outgoing(&self) -> bool {
         !self.outgoing.is_empty()
     }
@@ -102,11 +103,11 @@ impl Link {
         }
     }
 
-    /// Writes what there is room for.
+    /// Writes what the socket takes.
     ///
     /// # Errors
     ///
-    /// Those of the system, and why something could not be sent, which ends the link.
+    /// Returns an error of the system, or the reason why a message could not be sent, which ends the link.
     pub fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
         self.check()?;
         while !self.outgoing.is_empty() {
@@ -125,7 +126,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// Returns an error of the system.
     pub fn receive(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
         Ok(match os::read(fd, &mut self.buffer)? {
             ReadOutcome::Bytes(read) => {
@@ -137,7 +138,7 @@ impl Link {
         })
     }
 
-    /// Gives back what was used of the peer's memory.
+    /// Queues a release for each place in the peer's memory that is no longer used.
     fn give_back(&mut self, memory: &Memory) {
         for number in memory.used() {
             self.push(KIND_RELEASE, &number.to_le_bytes(), Bytes::new());
@@ -151,17 +152,17 @@ impl Link {
         }
     }
 
-    /// The next whole frame: its kind and what follows.
+    /// Returns the kind and the body of the next complete frame.
     fn frame(&mut self) -> Result<Option<(u8, Bytes)>, LinkError> {
         self.check()?;
         Ok(self.incoming.frame()?)
     }
 }
 
-/// Bytes of the fixed part of an output frame.
+/// Length of the header of an output frame, in bytes.
 const OUTPUT_HEAD: usize = 14;
 
-/// Fixed part of an output frame: node, job, rank, stream, end of the chunk.
+/// Returns the header of an output frame: node, job, rank, stream, end of the chunk.
 fn output_head(node: NodeId, chunk: &Chunk) -> [u8; OUTPUT_HEAD] {
     let mut head = [0; OUTPUT_HEAD];
     head[..4].copy_from_slice(&node.0.to_le_bytes());
@@ -178,7 +179,7 @@ fn output_head(node: NodeId, chunk: &Chunk) -> [u8; OUTPUT_HEAD] {
     head
 }
 
-/// Output without its bytes, and the node that it comes from.
+/// Decodes the header of an output frame: its node, and a chunk without bytes.
 fn read_output_head(body: &mut Bytes) -> Result<(NodeId, Chunk), LinkError> {
     let node = NodeId(u32::from_le_bytes(fixed(body)?));
     let job = JobId(u32::from_le_bytes(fixed(body)?));
@@ -204,7 +205,7 @@ fn read_output_head(body: &mut Bytes) -> Result<(NodeId, Chunk), LinkError> {
     Ok((node, chunk))
 }
 
-/// The front's end.
+/// The front's end of a link.
 #[derive(Debug)]
 pub struct FrontLink {
     pub link: Link,
@@ -212,7 +213,7 @@ pub struct FrontLink {
 }
 
 impl FrontLink {
-    /// The end of the front that has forked the controller: `output` is what the controller fills, `input` what we fill.
+    /// Makes the end of the front that forks the controller. The controller fills `output`, the front `input`.
     pub fn new(output: os::SlotReader, input: os::SlotWriter) -> Self {
         Self {
             link: Link::default(),
@@ -220,7 +221,7 @@ impl FrontLink {
         }
     }
 
-    /// The end of a front that has connected to the controller.
+    /// Makes the end of a front that has connected to the controller.
     pub fn inline() -> Self {
         Self {
             link: Link::default(),
@@ -228,7 +229,7 @@ impl FrontLink {
         }
     }
 
-    /// Says the allocation, before anything else.
+    /// Queues the allocation, which must be the first frame.
     pub fn open(&mut self, allocation: &Allocation) {
         self.link.push_value(KIND_OPENING, allocation);
     }
@@ -243,12 +244,12 @@ impl FrontLink {
         }
     }
 
-    /// A slot to read input into.
+    /// Returns a free slot to read input into.
     pub fn input_slot(&self) -> Option<os::Slot> {
         self.memory.slot()
     }
 
-    /// Writes what there is room for, what was printed among it.
+    /// Writes what the socket takes, including releases of output that was printed.
     pub fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
         self.link.give_back(&self.memory);
         self.link.flush(fd)
@@ -286,7 +287,7 @@ impl FrontLink {
     }
 }
 
-/// The controller's end.
+/// The controller's end of a link.
 #[derive(Debug)]
 pub struct ControllerLink {
     pub link: Link,
@@ -294,7 +295,7 @@ pub struct ControllerLink {
 }
 
 impl ControllerLink {
-    /// Goes on with the link on which the opening came.
+    /// Continues the link from which the opening message was read.
     pub fn new(link: Link, output: os::SlotWriter, input: os::SlotReader) -> Self {
         Self {
             link,
@@ -302,7 +303,7 @@ impl ControllerLink {
         }
     }
 
-    /// The end to a front that has connected to us.
+    /// Makes the controller's end for a front that has connected.
     pub fn inline() -> Self {
         Self {
             link: Link::default(),
@@ -327,7 +328,7 @@ impl ControllerLink {
         }
     }
 
-    /// Writes what there is room for, what was written to ranks among it.
+    /// Writes what the socket takes, including releases of input that was written to ranks.
     pub fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
         self.link.give_back(&self.memory);
         self.link.flush(fd)
@@ -354,12 +355,12 @@ impl ControllerLink {
     }
 }
 
-/// What the front says first: the allocation. Waits for it, on a socket that blocks, as long as the front lives; `None`
-/// when it has ended without a job. The link has what came behind it.
+/// Receives the first frame of a front, the allocation, from a blocking socket; waits for it as long as the front lives.
+/// Returns `None` if the front has closed the link: there is no job. The returned link holds the bytes that followed.
 ///
 /// # Errors
 ///
-/// Those of the system, and what the front has done against the format.
+/// Returns an error of the system or of the format.
 pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<(Allocation, Link)>, LinkError> {
     let mut link = Link::default();
     loop {
@@ -375,7 +376,7 @@ pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<(Allocation, Link)>,
     }
 }
 
-/// Tells the front why there will be no controller. Where it cannot be told, it sees the end of the link.
+/// Sends the front the reason why there will be no controller. If that fails, the front only sees the end of the link.
 pub fn send_failure(fd: BorrowedFd<'_>, why: &str) {
     let mut link = Link::default();
     link.push_value(KIND_MESSAGE, &ToFront::Failed(why.to_owned()));

@@ -1,13 +1,13 @@
-//! Where the files of living controllers are: directories for our user alone, under names that are known.
+//! Directories for the files of living controllers. Each belongs to our user alone and has a name that can be computed.
 //!
 //! | parent | directory |
 //! |---|---|
-//! | `$XDG_RUNTIME_DIR`, where it is ours | `rally` |
-//! | `/dev/shm`, `$TMPDIR`, `/tmp`: everybody may write there | `rally-UID`, or `rally-UID.RANDOM` where that is not ours alone |
+//! | `$XDG_RUNTIME_DIR`, if it is ours | `rally` |
+//! | `/dev/shm`, `$TMPDIR`, `/tmp`, where everybody may write | `rally-UID`, or `rally-UID.RANDOM` if `rally-UID` is not ours alone |
 //!
-//! The first that can be had is used. A command that looks for jobs looks in all of them that are ours: another user can take
-//! a name that is known, but not give a directory to us. A start looks for a random name in the first shared parent, and in
-//! others only where the known one is taken, because `/tmp` may hold very many files.
+//! The first usable directory is used. A command that looks for jobs searches all directories that are ours: another user
+//! can take a well-known name, but cannot make a directory that we own. A start looks for random names in the first shared
+//! parent. It searches other parents only if the well-known name is taken, because `/tmp` may hold very many files.
 
 use std::{
     fmt, fs, io,
@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the environment of a process says about places for files.
+/// The variables of a process's environment that name places for files.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// `XDG_RUNTIME_DIR`.
@@ -24,41 +24,41 @@ pub struct Surroundings {
     pub temporary: Option<PathBuf>,
 }
 
-/// The directories in which ours may be.
+/// The parent directories that may hold our files.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// Nobody else may write there.
+    /// A parent in which nobody else may write.
     own: Option<PathBuf>,
-    /// What `own` is for the same user in a login session. A start without one (`su`, `cron`) uses another place.
+    /// The equivalent of `own` in a login session of the same user. A start without one (`su`, `cron`) uses another place.
     session: Option<PathBuf>,
     shared: Vec<PathBuf>,
     user: u32,
 }
 
-/// A directory in one of the parents.
+/// A directory to try in one of the parents.
 #[derive(Clone, Copy, Debug)]
 enum Candidate<'a> {
     Own(&'a Path),
     Shared(&'a Path),
-    /// A name of its own in a shared parent.
+    /// A directory with a random name in a shared parent.
     Unguessed(&'a Path),
 }
 
-/// Why a directory was passed over.
+/// Why a directory was skipped.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
-    /// Somebody else has made it, and only they can remove it.
+    /// Another user owns it, and only they can remove it.
     Foreign {
         path: PathBuf,
         owner: u32,
     },
-    /// It is ours, and open to others.
+    /// We own it, but its mode lets other users in.
     Open {
         path: PathBuf,
         mode: u32,
     },
     NoDirectory(PathBuf),
-    /// The system does not let us make one. That is no news where there is another place.
+    /// The system does not let us make one. This is normal if another place works.
     System {
         path: PathBuf,
         errno: i32,
@@ -66,7 +66,7 @@ pub(super) enum Unusable {
 }
 
 impl Unusable {
-    /// Whether somebody should do something about it.
+    /// Returns true if the user should do something about it.
     pub(super) const fn is_odd(&self) -> bool {
         !matches!(self, Self::System { .. })
     }
@@ -95,7 +95,7 @@ impl fmt::Display for Unusable {
 }
 
 impl Places {
-    /// Those of a process with such surroundings.
+    /// Returns the parents for a process with these variables.
     pub(super) fn of(surroundings: &Surroundings) -> Self {
         let user = os::effective_uid();
         let usable = |path: &PathBuf| path.is_absolute() && path.is_dir();
@@ -124,8 +124,8 @@ impl Places {
         }
     }
 
-    /// Gives `use_it` one directory after the other until it has found one good; what was passed over before, at most
-    /// one of each parent.
+    /// Calls `use_it` with one directory after the other until it succeeds. Returns its result, and the reasons why earlier
+    /// directories were skipped: at most one for each candidate.
     pub(super) fn first<T>(
         &self,
         mut use_it: impl FnMut(&dyn Fn() -> Result<PathBuf, Unusable>) -> Result<T, Unusable>,
@@ -145,7 +145,7 @@ impl Places {
         (None, passed)
     }
 
-    /// Makes a directory where it is missing.
+    /// Makes a directory if it is missing, and checks it otherwise.
     fn make(&self, candidate: Candidate<'_>) -> Result<PathBuf, Unusable> {
         let path = match candidate {
             Candidate::Own(parent) => parent.join("rally"),
@@ -172,7 +172,7 @@ impl Places {
         }
     }
 
-    /// A directory that nobody but us can have anything to do with.
+    /// Returns `path` if it is a directory that we own and no other user may enter.
     fn check(&self, path: PathBuf) -> Result<PathBuf, Unusable> {
         match fs::symlink_metadata(&path) {
             Ok(metadata) if metadata.uid() != self.user => Err(Unusable::Foreign {
@@ -196,7 +196,7 @@ impl Places {
         format!("rally-{}", self.user)
     }
 
-    /// The directories of ours in a shared parent that have names of their own.
+    /// Returns our directories with random names in a shared parent.
     fn unguessed(&self, parent: &Path) -> impl Iterator<Item = PathBuf> {
         let prefix = format!("{}.", self.name());
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();
@@ -208,7 +208,7 @@ impl Places {
             .filter_map(|entry| self.check(entry.path()).ok())
     }
 
-    /// Every directory of ours that is there.
+    /// Returns every directory of ours that exists.
     pub(super) fn all(&self) -> Vec<PathBuf> {
         let mut found = self.known();
         for parent in &self.shared {
@@ -217,14 +217,16 @@ impl Places {
         found
     }
 
-    /// What a start looks in: the directories of ours with known names, and those with random ones in the first shared parent
-    /// and in each other one where the known name is taken now. It does not list `/tmp` for nothing.
+    /// Returns the directories that a start searches: our directories with well-known names, and those with random names in
+    /// some parents. These are the first shared parent, and every other one whose well-known name is taken now. So `/tmp`
+    /// is rarely listed.
     pub(super) fn likely(&self) -> Vec<PathBuf> {
         let mut found = self.known();
         for (number, parent) in self.shared.iter().enumerate() {
             let name = parent.join(self.name());
             let is_taken = fs::symlink_metadata(&name).is_ok() && !found.contains(&name);
-            // The first one is in memory and has few entries; a name that was taken there may be free again.
+            // The first shared parent is in memory and has few entries. Its well-known name may have been taken earlier and
+            // be free again.
             if number == 0 || is_taken {
                 found.extend(self.unguessed(parent));
             }
@@ -274,7 +276,7 @@ mod tests {
     }
 
     impl World {
-        /// Which directory is used, and what is passed over for it; both without what differs from run to run.
+        /// Returns the directory that is used and why others were skipped, without the parts that vary between runs.
         fn used(&self) -> String {
             let (used, passed) = self.places.first(|make| make());
             let path = used.map_or_else(|| "nothing".to_owned(), |path| path.display().to_string());
@@ -304,7 +306,7 @@ mod tests {
     fn the_first_that_is_ours_alone_is_used() {
         let world = world();
         assert_eq!(world.used(), "/own/rally");
-        // Again: it is there now.
+        // The second time, the directory exists.
         assert_eq!(world.used(), "/own/rally");
         assert_eq!(world.places.all().len(), 1);
         fs::set_permissions(world.path("own/rally"), fs::Permissions::from_mode(0o750)).unwrap();
@@ -328,14 +330,14 @@ mod tests {
         `/own/rally` is no directory
         `/shm/rally-UID` is no directory
         ");
-        // The next one uses the same.
+        // The next start uses the same directory.
         assert_eq!(world.used(), used);
         let all = world.places.all();
         assert_eq!(all.len(), 1);
         assert!(all[0].starts_with(world.path("shm")), "{all:?}");
-        // A start finds it too, as long as the known name is taken.
+        // A start finds it too, as long as the well-known name is taken.
         assert_eq!(world.places.likely(), all);
-        // Those who squat a name cannot do so with the others.
+        // A directory with a random name is ignored if others may enter it.
         directory(
             &world.path("shm").join(format!("{}.0", world.places.name())),
             0o755,
@@ -358,7 +360,7 @@ mod tests {
     fn what_somebody_else_has_made_is_theirs() {
         let ours = os::effective_uid();
         let mut world = world();
-        // To another user, what we make is somebody else's.
+        // Pretend to be another user, so that the directories we make belong to a foreign one.
         world.places.user = ours + 1;
         fs::remove_dir(world.path("own")).unwrap();
         directory(&world.shared_name("shm"), 0o700);

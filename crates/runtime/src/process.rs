@@ -1,6 +1,6 @@
-//! Hosts that live in one process, around one loop: a controller, and the daemons beside it.
+//! One process with several hosts around one event loop: a controller and its local daemons.
 //!
-//! A controller and a daemon of one process exchange the values that a wire would carry, over a link with the same
+//! A controller and a daemon in the same process exchange the values that a wire would carry, over a link with the same
 //! bounds. Today there is one daemon, that of the controller's own node.
 
 #[cfg(test)]
@@ -27,34 +27,35 @@ use crate::{
     record::{Record, topology},
 };
 
-/// Ranks started in one turn of the loop: those that end meanwhile, the front and its signals have their turn between.
+/// Ranks started in one turn of the loop. Between two turns, events are handled: exits of ranks, messages of fronts,
+/// signals.
 const SPAWNS_PER_TURN: u32 = 256;
-/// Characters of the host's name in the name of a PMIx server.
+/// Maximum length of the host name within the name of a PMIx server, in characters.
 const SERVICE_HOST_MAX: usize = 64;
-/// The node that the controller is on.
+/// The controller's own node.
 const LOCAL: NodeId = NodeId(0);
 
 /// How the process that holds the controller ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// All was told, or there was no job.
+    /// The front has got all messages, or there was no job.
     Well,
-    /// Its front is lost to it, or it could not go on; it has said so.
+    /// The front was lost, or the controller had to give up; the reason was reported.
     Badly,
 }
 
-/// Whether the state machines have said everything that they had to say.
+/// Whether the state machines have more output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Progress {
     Done,
     More,
 }
 
-/// Whether there is another turn.
+/// Whether the loop continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Next,
-    /// The job is over, and all was told.
+    /// The job is over, and all messages were sent.
     Over,
 }
 
@@ -62,7 +63,7 @@ pub(crate) enum Turn {
 struct Local {
     host: DaemonHost,
     link: InProcess<ToDaemon, ToController>,
-    /// What the link had no room for. Nothing more is taken from the daemon before it is on its way.
+    /// A message for which the link had no room. The daemon is not polled again before it was sent.
     unsent: Option<ToController>,
 }
 
@@ -71,16 +72,16 @@ pub(crate) struct Process {
     reactor: Reactor,
     controller: ControllerHost,
     daemons: BTreeMap<NodeId, Local>,
-    /// As for a daemon: what a link had no room for.
+    /// A message to a daemon for which its link had no room. The controller is not polled again before it was sent.
     unsent: Option<(NodeId, ToDaemon)>,
     taken: Vec<Event>,
 }
 
-/// Runs the job of the front at the other end of `birth.link`, until nothing of it is left.
+/// Runs the job of the front at the other end of `birth.link`, and returns when the job and its processes are gone.
 pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
     os::become_subreaper()?;
     let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
-    // The file of the record goes when all hosts are gone.
+    // `record` is dropped last: its file is removed when all hosts are gone.
     let (record, missing) = Record::create(&birth.surroundings);
     let name = service_name(&birth.host, os::random_number()?);
     let setup = DaemonSetup {
@@ -94,14 +95,14 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
         region: Some(birth.output.clone()),
     };
     let daemon = DaemonHost::open(setup, &mut reactor)?;
-    // Everything above is done while the front still reads its command line.
+    // Everything above runs while the front still parses its command line.
     let opening = match &birth.link {
         Some(link) => link::receive_opening(link.as_fd()),
         None => Ok(None),
     };
     let (allocation, link) = match opening {
         Ok(Some(opening)) => opening,
-        // There is no job after all.
+        // The front closed the link: there is no job.
         Ok(None) => return Ok(Ended::Well),
         Err(error) => {
             (birth.admit)(&broken_link(&error));
@@ -169,7 +170,7 @@ impl Process {
         }
     }
 
-    /// Carries out all that is asked for, waits for what happens next, at most until `limit`, and passes it on.
+    /// Carries out all that the state machines ask for, waits for events, at most until `limit`, and handles them.
     pub(crate) fn turn(&mut self, limit: Option<Time>) -> Result<Turn, os::Error> {
         let progress = self.pump();
         self.complain();
@@ -177,11 +178,12 @@ impl Process {
             Flushed::Well => Progress::Done,
             Flushed::More => Progress::More,
         };
-        // What was served last has its answer in the next turn.
+        // After `More`, the controller still has to answer the message that was just taken.
         if flushed == Progress::Done && self.controller.is_over() {
             return Ok(Turn::Over);
         }
-        // Before the wait: those who wait for a descriptor that was closed above may be all that happens next.
+        // Resume before the wait: a listener that was paused for lack of descriptors may be the only source of the next
+        // event.
         if self.reactor.take_closed() {
             self.controller.resume(&mut self.reactor);
             for local in self.daemons.values_mut() {
@@ -227,7 +229,7 @@ impl Process {
                             local.host.on_readable(now, token, channel, reactor);
                         }
                         if let Channel::Output(..) = channel {
-                            // What a chunk asks for (a pause, a credit) must come before the next read.
+                            // A chunk may cause a pause or credit, which must take effect before the next read.
                             self.pump();
                         }
                     }
@@ -235,7 +237,7 @@ impl Process {
                 }
             }
             Event::Writable(token) => {
-                // To fronts it is written at the end of the turn.
+                // Writes to fronts are made at the end of the turn.
                 if let Some(Source::Node(node, channel)) = self.reactor.source(token)
                     && let Some(local) = self.daemons.get_mut(&node)
                 {
@@ -273,12 +275,12 @@ impl Process {
         }
     }
 
-    /// Carries out what the state machines ask for, until all are silent or enough ranks were started.
+    /// Carries out what the state machines ask for, until none has output or `SPAWNS_PER_TURN` ranks were started.
     fn pump(&mut self) -> Progress {
         let mut started = 0;
         while started < SPAWNS_PER_TURN {
             let now = Clock::now();
-            // What is on its way arrives before anybody says more: no lane ever fills.
+            // Deliver messages in flight before polling for more, so that no queue fills.
             if self.deliver(now) {
                 continue;
             }
@@ -302,7 +304,7 @@ impl Process {
         Progress::More
     }
 
-    /// Brings one message to where it goes; false when none is on its way.
+    /// Delivers one message; returns false when none is in flight.
     fn deliver(&mut self, now: Time) -> bool {
         for (node, local) in &mut self.daemons {
             if let Some(message) = local.link.up.receive() {
@@ -317,7 +319,7 @@ impl Process {
         false
     }
 
-    /// One step of the first daemon that has something to do.
+    /// Carries out one step of the first daemon that has output.
     fn step_daemons(&mut self, now: Time) -> daemon::Step {
         for local in self.daemons.values_mut() {
             let step = match local.unsent.take() {
@@ -358,7 +360,7 @@ impl Process {
         }
     }
 
-    /// Passes on what the job does without.
+    /// Reports to the front what the job has to do without.
     fn complain(&mut self) {
         self.controller.complain(LOCAL);
         for (node, local) in &mut self.daemons {
@@ -368,10 +370,11 @@ impl Process {
     }
 }
 
-/// The name of the PMIx server here: it stands before a dot and a semicolon, so that neither may be in it.
+/// Returns the name of the PMIx server of this process. PMIx puts a dot and a semicolon behind it, so it must contain
+/// neither.
 ///
-/// The names of its jobs begin with it, and MPICH makes those of its shared memory from them alone. Programs that are
-/// killed leave such memory behind, so that a name must not come again when the pid does.
+/// The server's jobs are named after it, and MPICH derives the names of its shared memory from the job's name alone. Killed
+/// programs leave such memory behind. The name is therefore random in part: it must not repeat when a pid is reused.
 fn service_name(host: &str, unique: u64) -> String {
     let host: String = host
         .chars()

@@ -42,35 +42,35 @@ use super::{
     record::OWNER_VARIABLE,
 };
 
-/// The error number for what belongs to another user.
+/// EPERM of Linux: the process belongs to another user.
 const EPERM: i32 = 1;
-/// An error number of Linux, the same on every architecture that we build for.
+/// EINVAL of Linux, with the same value on every architecture that we build for.
 const EINVAL: i32 = 22;
 /// The descriptor number at which a rank finds its PMI connection.
 const PMI_TARGET: i32 = dvm::PMI_DESCRIPTOR;
-/// What a pipe holds before we ask for more.
+/// Capacity of a new pipe, in bytes.
 const PIPE_ROOM_DEFAULT: usize = 64 * 1024;
-/// A rank that fills its pipe gets a larger one.
+/// Capacity of the pipe of a rank that has filled the default one, in bytes.
 pub(super) const PIPE_SIZE: usize = 1024 * 1024;
-/// The character that ends input on a terminal in its usual mode, when it comes at the beginning of a line. After
-/// others it only hands those over.
+/// EOF character of a terminal in canonical mode. It means end of file only at the beginning of a line; elsewhere it only
+/// passes on the bytes before it.
 const END_OF_INPUT: u8 = 4;
-/// PMI answers of one rank that wait for it to read. A rank that does not read its answers is not asked for more.
+/// Bounds of the PMI answers, in bytes, that one rank has not read. While any is unread, no request is read from that rank.
 const PMI_QUEUE: Bounds = Bounds {
     pause: 0,
     most: 1024 * 1024,
 };
 
-/// The ends of a rank's channels that are ours.
+/// Our ends of a rank's channels, and its process.
 #[derive(Debug)]
 struct Rank {
     pid: Option<Pid>,
     stdout: Option<Token>,
     stderr: Option<Token>,
-    /// For a terminal this is the stdout token's descriptor, duplicated.
+    /// With a terminal this is a duplicate of the descriptor of `stdout`.
     stdin: Option<Token>,
     writing: Bytes,
-    /// The last byte that its stdin took.
+    /// The last byte written to its stdin; `None` before the first.
     written_last: Option<u8>,
     pmi: Option<Token>,
     pmi_queue: Vec<u8>,
@@ -91,7 +91,7 @@ pub(super) struct Ranks {
     ranks: BTreeMap<ProcId, Rank>,
 }
 
-/// How far a write to a rank's stdin came.
+/// Result of a write to a rank's stdin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fed {
     All,
@@ -99,35 +99,35 @@ pub(super) enum Fed {
     Broken,
 }
 
-/// Whether an answer is on its way.
+/// Whether a PMI answer was accepted for sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Ok,
-    /// The rank reads none of its answers: its connection is to be closed.
+    /// The rank does not read its answers, and the queue is full: close its connection.
     TooMuch,
 }
 
 /// Where a rank has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// Where it is to be held: it has executed, and nobody traces it.
+    /// At its first instruction, where it is to be held: its exec is done, and it has no tracer.
     AtFirstInstruction,
     Elsewhere,
 }
 
-/// Who has a rank that was let go.
+/// Whether a debugger traces a rank that was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     ByNobody,
-    /// Absent where the kernel did not say who it is, and whether there is anybody.
+    /// `None` where the kernel does not tell the tracer, so there may be none.
     By(Option<Debugger>),
 }
 
-/// Whether a rank got a signal.
+/// Whether a rank could be signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signalled {
     Ok,
-    /// It has become another user.
+    /// The rank now runs as another user.
     NotPermitted(Pid),
 }
 
@@ -147,7 +147,8 @@ impl Ranks {
         })
     }
 
-    /// Looks at the programs and directories of a job; gives those apps that cannot be started, by their index.
+    /// Finds the programs and directories of a job's apps. Returns the failures of the apps that cannot be started, by
+    /// index.
     pub(super) fn prepare(&mut self, job: JobId, apps: &[App]) -> BTreeMap<u32, StartFailure> {
         let apps: Vec<Prepared> = apps.iter().map(Prepared::new).collect();
         let apps = self.apps.entry(job).insert_entry(apps).into_mut();
@@ -158,7 +159,7 @@ impl Ranks {
             .collect()
     }
 
-    /// Starts one rank: gives its pid and the program that it runs.
+    /// Starts one rank. Returns its pid and the absolute path of its program.
     pub(super) fn spawn(
         &mut self,
         reactor: &mut Reactor,
@@ -177,14 +178,14 @@ impl Ranks {
         };
         reactor.children.insert(pid, child);
         self.ranks.insert(order.proc, rank);
-        // For tools, which have a working directory of their own.
+        // Tools get an absolute path, because their working directory differs.
         let directory = Path::new(OsStr::from_bytes(directory.to_bytes()));
         let program = directory.join(OsStr::from_bytes(program.to_bytes()));
         let program = std::path::absolute(&program).unwrap_or(program);
         Ok((pid, program.into_os_string()))
     }
 
-    /// Executes the program of a rank, which gets its ends of the channels.
+    /// Executes the program of a rank, with the rank's ends of the channels as its descriptors.
     fn execute(
         &mut self,
         order: &SpawnOrder,
@@ -256,20 +257,20 @@ impl Ranks {
         })
     }
 
-    /// A rank is no process any more.
+    /// Forgets the pid of a rank that was reaped.
     pub(super) fn on_exited(&mut self, proc: ProcId) {
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.pid = None;
         }
     }
 
-    /// Whether a rank that has stopped stands at its first instruction now.
+    /// Handles a stop of a rank. Returns whether it is now held at its first instruction.
     pub(super) fn on_stopped(&mut self, proc: ProcId, pid: Pid, signal: Signal) -> Stopped {
         let Some(rank) = self.ranks.get_mut(&proc) else {
             return Stopped::Elsewhere;
         };
         match rank.trap.on_stopped(signal) {
-            // It may have been killed meanwhile, here and below.
+            // Errors are ignored here and below: the rank may have been killed meanwhile.
             Act::Leave => drop(os::leave_stopped(pid)),
             Act::PassOn(signal) => drop(os::inject(pid, signal)),
             Act::Held => return Stopped::AtFirstInstruction,
@@ -287,8 +288,9 @@ impl Ranks {
             Signal::TSTP => not_stopped_by_default(pid),
             _ => Vec::new(),
         };
-        // Its whole group; the group may have been left by the rank itself, so that the pid is tried as well. It may also
-        // have become another user with others of its group still ours: a second SIGKILL tells.
+        // Signal the process group, and the rank itself if that fails: it may have left the group. SIGKILL is always sent
+        // to the rank too: the rank may have changed its user, and kill(2) on a group succeeds if any member may be
+        // signalled.
         let group = os::kill_group(pid, signal);
         if (group.is_err() || signal == Signal::KILL)
             && os::kill(pid, signal).is_err_and(|error| error.errno() == EPERM)
@@ -301,7 +303,7 @@ impl Ranks {
         Signalled::Ok
     }
 
-    /// Lets a held rank run, unless a debugger has it: then it is the debugger's to continue.
+    /// Continues a held rank, unless a debugger traces it: then the debugger continues it.
     pub(super) fn let_run(&self, proc: ProcId) -> Held {
         let Some(pid) = self.pid(proc) else {
             return Held::ByNobody;
@@ -310,14 +312,14 @@ impl Ranks {
             Ok(Some(debugger)) => Held::By(Some(identity(debugger))),
             Err(_) => Held::By(None),
             Ok(None) => {
-                // It may have been killed meanwhile.
+                // An error means that the rank was killed meanwhile.
                 let _ = os::kill(pid, Signal::CONT);
                 Held::ByNobody
             }
         }
     }
 
-    /// Who has a rank now, and whether the debugger lives that is known to have had it.
+    /// Returns who traces a rank now and, if nobody does, whether the debugger that was last known is still alive.
     pub(super) fn look(&self, proc: ProcId, known: Option<Debugger>) -> Seen {
         let Some(pid) = self.pid(proc) else {
             return Seen::Unknown;
@@ -374,7 +376,7 @@ impl Ranks {
         remove(reactor, token);
     }
 
-    /// What the pipe of a stream holds, as far as we know.
+    /// Returns the capacity of a stream's pipe as far as we know, or `usize::MAX` if it cannot grow.
     pub(super) fn pipe_room(&self, proc: ProcId, stream: Stream) -> usize {
         self.ranks
             .get(&proc)
@@ -383,7 +385,7 @@ impl Ranks {
 
     pub(super) fn set_pipe_room(&mut self, proc: ProcId, stream: Stream, room: usize) {
         if let Some(rank) = self.ranks.get_mut(&proc) {
-            // A pipe that cannot grow is not asked again.
+            // `usize::MAX`: do not try again to enlarge a pipe that cannot grow.
             rank.room[stream as usize] = if room <= PIPE_ROOM_DEFAULT {
                 usize::MAX
             } else {
@@ -395,7 +397,7 @@ impl Ranks {
         }
     }
 
-    /// Takes bytes to write; gives the descriptor to write to.
+    /// Takes bytes to write to a rank's stdin. Returns the descriptor to write to.
     pub(super) fn queue_stdin(&mut self, proc: ProcId, bytes: Bytes) -> Option<Token> {
         let rank = self.ranks.get_mut(&proc)?;
         rank.writing = bytes;
@@ -438,19 +440,20 @@ impl Ranks {
         if let Some(token) = rank.stdin
             && rank.terminal
         {
-            // The terminal stays open for output: its reader is told by the character for end of input.
+            // The terminal stays open for output, so its reader gets the EOF character: twice if the last line is
+            // unfinished.
             let unfinished = rank.written_last.is_some_and(|byte| byte != b'\n');
             let _ = reactor.write(token, &[END_OF_INPUT; 2][..1 + usize::from(unfinished)]);
         }
         remove(reactor, rank.stdin.take());
     }
 
-    /// The connection of a rank to PMI, as long as it is open.
+    /// Returns the PMI connection of a rank, or `None` once it is closed.
     pub(super) fn pmi(&self, proc: ProcId) -> Option<Token> {
         self.ranks.get(&proc)?.pmi
     }
 
-    /// Sends an answer to what a rank asked.
+    /// Queues an answer to a rank's PMI request and writes what the socket takes.
     #[must_use]
     pub(super) fn send_pmi(&mut self, reactor: &mut Reactor, proc: ProcId, bytes: &[u8]) -> Sent {
         let Some(rank) = self.ranks.get_mut(&proc) else {
@@ -479,7 +482,7 @@ impl Ranks {
                     rank.pmi_backlog.written(written);
                 }
                 Ok(WriteOutcome::WouldBlock) => break,
-                // The read that follows finds the end of file.
+                // The next read sees end of file and closes the connection.
                 Ok(WriteOutcome::Closed) | Err(_) => {
                     rank.pmi_queue.clear();
                     rank.pmi_backlog.clear();
@@ -505,9 +508,11 @@ impl Ranks {
         }
     }
 
-    /// Signals what a job has left behind, and says what of it lives: every descendant of this process that is no rank,
-    /// and, while there are other jobs or daemons, that carries the numbers of the job and of this node.
-    /// Those of them that are another user's come second as well.
+    /// Signals the processes that a job has left behind: the descendants of this process that are no ranks. While there are
+    /// other jobs or daemons, only those whose environment names the job and this node count.
+    ///
+    /// Returns the pids of those that live, then the pids among them that we may not signal because they run as another
+    /// user.
     pub(super) fn sweep(
         &self,
         reactor: &Reactor,
@@ -541,7 +546,7 @@ impl Ranks {
             for pid in &strays {
                 let _ = os::kill(*pid, signal);
                 if signal == Signal::TERM {
-                    // A stopped process takes no SIGTERM until it is continued.
+                    // A stopped process handles SIGTERM only once it is continued.
                     let _ = os::kill(*pid, Signal::CONT);
                 }
             }
@@ -562,7 +567,7 @@ impl Ranks {
     }
 }
 
-/// The app that a rank is of.
+/// Returns the app that a rank belongs to.
 fn app_of<'a>(
     apps: &'a mut BTreeMap<JobId, Vec<Prepared>>,
     order: &SpawnOrder,
@@ -576,7 +581,7 @@ fn app_of<'a>(
     })
 }
 
-/// A rank that has been started: our ends of its channels are watched.
+/// Registers our ends of a new rank's channels with the reactor.
 fn watched(
     reactor: &mut Reactor,
     node: NodeId,
@@ -599,7 +604,7 @@ fn watched(
         trap: Trap::new(order.hold),
     };
     let mut add = |fd: Option<OwnedFd>, interest, channel| {
-        // Without a watch the stream counts as ended: the rank reads or writes to a closed pipe.
+        // If a descriptor cannot be watched it is closed, and the stream counts as ended.
         let source = Source::Node(node, channel);
         reactor.add(fd?, interest, source).ok()
     };
@@ -625,15 +630,15 @@ fn identity(debugger: Pid) -> Debugger {
     }
 }
 
-/// Whether it is the same process still, and not a dead one that nobody has asked for.
+/// Returns true if the pid still belongs to the same process, and that is no zombie.
 fn lives(debugger: Debugger) -> bool {
     os::inspect(Pid::from_raw(debugger.pid)).is_some_and(|process| {
         Some(process.start_time) == debugger.started && !matches!(process.state, 'Z' | 'X')
     })
 }
 
-/// The processes of a rank's group that SIGTSTP is to stop and the kernel will not: it applies the default action in no
-/// group whose parents are all in other sessions, which it takes for an orphaned one.
+/// Returns the processes of a rank's group that SIGTSTP should stop and will not. The kernel ignores the default action of
+/// SIGTSTP in an orphaned process group: one whose members all have their parents in other sessions, or in the same group.
 fn not_stopped_by_default(leader: Pid) -> Vec<Pid> {
     let mut found = vec![leader];
     found.extend(os::descendants(leader));

@@ -1,5 +1,5 @@
-//! What the hosts of one process wait on and share: the event loop, what each descriptor in it is, whose each child is,
-//! and the bytes that are just being read.
+//! What the hosts of one process share: the event loop, the meaning of each descriptor in it, the host of each child
+//! process, and the buffer for reads.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd};
 
@@ -8,32 +8,32 @@ use dvm::proto::{FrontId, Stream};
 use os::{Event, Interest, Loop, Pid, ReadOutcome, Token, WriteOutcome};
 use pmix::server::Conn;
 
-/// Bytes read from one stream of one rank before others have their turn.
+/// Bytes read from one stream of one rank before other events are handled.
 pub(crate) const READ_MAX: usize = 256 * 1024;
 
-/// What a descriptor of the loop is.
+/// The meaning of a descriptor in the event loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     /// The link to a front.
     Front(FrontId),
-    /// Where other processes of the user become fronts.
+    /// The socket to which other processes of the user connect as fronts.
     Control,
-    /// Something of the daemon of this node.
+    /// A descriptor of the daemon of this node.
     Node(NodeId, Channel),
 }
 
-/// What a descriptor of a daemon is.
+/// The meaning of a descriptor of a daemon.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Channel {
     Output(ProcId, Stream),
     Stdin(ProcId),
     Pmi(ProcId),
-    /// Where PMIx clients connect.
+    /// The port to which PMIx clients connect.
     Port,
     Client(Conn),
 }
 
-/// What a read gave.
+/// Result of a read.
 #[derive(Debug)]
 pub(crate) enum Read<'a> {
     Bytes(&'a [u8]),
@@ -48,16 +48,16 @@ pub(crate) struct Child {
     pub(crate) proc: ProcId,
 }
 
-/// The event loop of a process, for all of its hosts.
+/// The event loop of a process and what is known of its descriptors and children.
 #[derive(Debug)]
 pub(crate) struct Reactor {
     events: Loop,
     sources: BTreeMap<Token, Source>,
     pub(crate) children: BTreeMap<Pid, Child>,
-    /// How many daemons live in this process.
+    /// Number of daemons in this process.
     pub(crate) daemons: u32,
     buffer: Vec<u8>,
-    /// Whether a descriptor was closed since it was last asked.
+    /// Whether a descriptor was closed since the last [`Self::take_closed`].
     has_closed: bool,
 }
 
@@ -73,7 +73,7 @@ impl Reactor {
         }
     }
 
-    /// Takes a descriptor and watches it.
+    /// Takes over a descriptor and watches it.
     pub(crate) fn add(
         &mut self,
         fd: OwnedFd,
@@ -92,7 +92,7 @@ impl Reactor {
         self.has_closed = true;
     }
 
-    /// Whether a descriptor may be free that was not before.
+    /// Returns true if a descriptor was closed since the last call, so that another may be opened.
     pub(crate) fn take_closed(&mut self) -> bool {
         std::mem::take(&mut self.has_closed)
     }
@@ -101,7 +101,8 @@ impl Reactor {
         self.sources.get(&token).copied()
     }
 
-    /// Events that were taken before a descriptor was closed have none.
+    /// Returns the descriptor of a token. `None` if it was closed, which happens while earlier events of the same batch are
+    /// handled.
     pub(crate) fn fd(&self, token: Token) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.events.fd(token)
     }
@@ -118,7 +119,7 @@ impl Reactor {
         self.events.set_interest(token, interest)
     }
 
-    /// Reads once, at most so many bytes. `None`: the descriptor was closed.
+    /// Reads once, at most `most` bytes. Returns `None` if the descriptor was closed.
     pub(crate) fn read(
         &mut self,
         token: Token,
@@ -133,7 +134,7 @@ impl Reactor {
         }))
     }
 
-    /// Reads once, into a buffer of the caller's. `None`: the descriptor was closed.
+    /// Reads once, into the caller's buffer. Returns `None` if the descriptor was closed.
     pub(crate) fn read_into(
         &self,
         token: Token,
@@ -142,7 +143,7 @@ impl Reactor {
         Some(os::read(self.events.fd(token)?, buffer))
     }
 
-    /// Writes what there is room for. `None`: the descriptor was closed.
+    /// Writes what the descriptor takes. Returns `None` if the descriptor was closed.
     pub(crate) fn write(
         &self,
         token: Token,

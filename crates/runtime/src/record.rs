@@ -1,8 +1,9 @@
-//! A file for as long as this process lives, so that the next start finds what was left when everything was killed at
-//! once: our descendants, which carry our name in their environment, and the file itself.
+//! The record: a file that exists as long as this process lives. If all processes of a job are killed together, the next
+//! start uses it to find and kill our descendants: their environment contains the record's name. It removes the file too.
 //!
-//! Its controller holds a lock on the file. That says who lives, also to those in other pid namespaces who share the
-//! directory but cannot see the process; and it ends with the process, whether or not somebody has waited for it.
+//! The controller holds a lock on its file. The lock shows that it is alive, even to processes in other pid namespaces that
+//! share the directory but cannot see the controller. The kernel drops the lock when the process exits, whether or not it
+//! has been reaped.
 
 use std::{
     fs::{self, File},
@@ -22,43 +23,43 @@ use super::{
 /// The variable that every rank and its descendants carry, with the controller's pid and start time.
 pub(crate) const OWNER_VARIABLE: &str = "RALLY_OWNER";
 
-/// Where libraries share memory between the ranks of a node.
+/// Directory of the memory that MPI libraries share between the ranks of a node.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// What they call it. A rank that is killed cannot remove it, and whoever has started it before us often does not.
+/// Prefixes of the names of such memory. A killed rank cannot remove it, and other launchers often do not either.
 const LIBRARIES: &[&str] = &[
     // Open MPI 4 and 5.
     "vader_segment.",
     "sm_segment.",
-    // MPICH 5, and while it starts MPICH 4.
+    // MPICH 5, and MPICH 4 during its start.
     "mpich_shm_",
     "mpich_shar_tmp",
     // UCX and NCCL.
     "ucx_shm_posix_",
     "nccl-",
 ];
-/// What a file that is always just being removed counts as.
+/// EBUSY: reported for a file that is removed again each time before it is locked.
 const EBUSY: i32 = 16;
 /// How often making the file is tried.
 const CREATE_TRIES: u32 = 200;
-/// How long somebody who takes the file for a stale one, between our making it and locking it, is given to remove it:
-/// that takes a look at every process. All tries together are one second.
+/// Pause between two tries. Another start may take our file for a stale one before we have locked it. It needs time to look
+/// at every process before it removes the file. All tries together take one second.
 const CREATE_PAUSE: Duration = Duration::from_millis(5);
 
-/// How long what is ending is waited for. A process that is killed has its memory until it is gone, which takes as long as
-/// the node is busy. What takes longer is left to the next start.
+/// How long to wait for killed processes to disappear. A process has its memory until it is gone, which takes longer on a
+/// busy node. If that is not enough, the next start removes the rest.
 const ENDING_MAX: Duration = Duration::from_millis(500);
-/// From one look at all processes to the next.
+/// Pause between two looks at all processes.
 const ENDING_PAUSE: Duration = Duration::from_millis(5);
 
-/// Whether all is gone that a job has left.
+/// Whether processes or shared memory of a job remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Nothing,
-    /// Something is ending, or cannot be ended.
+    /// Some process or memory is still disappearing, or cannot be removed.
     Something,
 }
 
-/// The file of a living controller; removed when dropped.
+/// The file of a living controller; removed on drop.
 #[derive(Debug)]
 pub(crate) struct Record {
     owner: String,
@@ -66,8 +67,9 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Makes the file. Without a directory for it (a full disk, somebody else's directories) the job runs without one: nobody
-    /// finds it, and nobody ends what it leaves. The controller tells what is missing, and why.
+    /// Makes the file. If no directory for it is usable (full disk, directories of other users), the job runs without one:
+    /// no command finds the job, and no later start kills what it leaves. The second value says what is missing, and why,
+    /// for a report to the user.
     pub(crate) fn create(surroundings: &Surroundings) -> (Self, Option<(Missing, String)>) {
         let pid = os::current_pid();
         let start = os::start_time(pid).unwrap_or_default();
@@ -86,7 +88,8 @@ impl Record {
             None => {
                 let whys: Vec<String> = passed.iter().map(ToString::to_string).collect();
                 let record = Self {
-                    // Whoever still thinks that the file is stale will look for its name, and must not find our ranks.
+                    // A start that still takes the file for stale searches for processes marked with its name. Our ranks
+                    // must not match.
                     owner: format!("{owner}.unrecorded"),
                     file: None,
                 };
@@ -99,7 +102,7 @@ impl Record {
         &self.owner
     }
 
-    /// A directory for files of the ranks, which is made when the first of them asks for it. It goes when we go.
+    /// Returns the directory for files of the ranks. It is made when a rank first needs it, and removed with the record.
     pub(crate) fn session(&self) -> Option<PathBuf> {
         self.file.as_ref().map(|(path, _)| session(path))
     }
@@ -107,7 +110,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // The lock is held until the file is gone. All ranks are gone by now.
+        // All ranks are gone by now. The lock is held until the file is removed.
         if let Some((path, file)) = &self.file {
             let left = wait_until(Clock::now() + ENDING_MAX, || remove_leftovers(file));
             os::remove_files(&[session(path)]);
@@ -126,10 +129,10 @@ fn create_file(
     for _ in 0..CREATE_TRIES {
         match os::create_locked(&path) {
             Ok(Some(file)) => return Ok((path, file)),
-            // Whoever ends last removes the directory, perhaps between our two steps.
+            // The record that ends last removes the directory, which may happen between `make` and `create_locked`.
             Ok(None) => os::sleep(CREATE_PAUSE),
             Err(error) => {
-                // The directory must not be made once more.
+                // Give up without making the directory again, and remove it if it is empty.
                 if let Some(directory) = path.parent() {
                     let _ = fs::remove_dir(directory);
                 }
@@ -143,22 +146,22 @@ fn create_file(
     Err(Unusable::System { path, errno })
 }
 
-/// The directory beside a record. Its parent is private, so that its name need not be a secret.
+/// Returns the directory beside a record. Its parent is private, so its name need not be secret.
 fn session(record: &Path) -> PathBuf {
     record.with_added_extension("d")
 }
 
 fn remove(path: &Path) {
     let _ = fs::remove_file(path);
-    // Succeeds for the last one only.
+    // This fails unless the directory is empty.
     if let Some(directory) = path.parent() {
         let _ = fs::remove_dir(directory);
     }
 }
 
-/// Ends what controllers that died without a word have left behind, and removes their files.
+/// Kills the processes that controllers left when they died without cleaning up, and removes their files.
 pub fn sweep_stale(surroundings: &Surroundings) {
-    // However many records there are, a start waits no longer.
+    // A start waits this long at most, whatever the number of records.
     let until = Clock::now() + ENDING_MAX;
     for directory in Places::of(surroundings).likely() {
         let Ok(entries) = fs::read_dir(&directory) else {
@@ -170,7 +173,7 @@ pub fn sweep_stale(surroundings: &Surroundings) {
                 continue;
             };
             let path = entry.path();
-            // A living controller has the lock, and one that makes its file waits until we are done with it.
+            // A living controller holds the lock. A controller that is making its file waits until we are done with it.
             let Some(lock) = os::take_lock(&path) else {
                 continue;
             };
@@ -186,8 +189,8 @@ pub fn sweep_stale(surroundings: &Surroundings) {
     }
 }
 
-/// The topology of this node, with what our records say about it: whether other jobs of our user run here. A job makes its
-/// record before it looks at those of others, so that of two that start at once at least one knows of the other.
+/// Returns the topology of this node, and whether other jobs of our user run here, according to their records. A job makes
+/// its record before it looks for others, so of two jobs that start simultaneously at least one sees the other.
 pub fn topology(surroundings: &Surroundings) -> Result<Topology, os::Error> {
     let topology = os::read_topology(Path::new("/"))?;
     Ok(if has_neighbours(surroundings) {
@@ -197,7 +200,7 @@ pub fn topology(surroundings: &Surroundings) -> Result<Topology, os::Error> {
     })
 }
 
-/// Whether a controller lives that is neither this process nor one of its descendants.
+/// Returns true if a controller lives that is neither this process nor a descendant of it.
 fn has_neighbours(surroundings: &Surroundings) -> bool {
     let directories = Places::of(surroundings).likely();
     let entries = directories
@@ -217,7 +220,7 @@ fn has_neighbours(surroundings: &Surroundings) -> bool {
     others.any(|entry| os::is_locked(&entry.path()))
 }
 
-/// The sockets of our user's running jobs at which they can be asked, with the pids of their controller and front.
+/// Returns the control sockets of our user's running jobs, each with the pids of the job's controller and front.
 pub fn controls(surroundings: &Surroundings) -> Vec<(i32, i32, PathBuf)> {
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     let mut found = Vec::new();
@@ -241,7 +244,7 @@ pub fn controls(surroundings: &Surroundings) -> Vec<(i32, i32, PathBuf)> {
     found
 }
 
-/// Tries to remove something until nothing of it is left, or until then; once in any case.
+/// Calls `remove` until nothing is left or `until` has passed, but at least once.
 fn wait_until(until: Time, remove: impl Fn() -> Left) -> Left {
     loop {
         let left = remove();
@@ -252,7 +255,7 @@ fn wait_until(until: Time, remove: impl Fn() -> Left) -> Left {
     }
 }
 
-/// Removes the shared memory that was made since the record was, and that nobody has.
+/// Removes shared memory that was made after the record and that no process maps.
 fn remove_leftovers(record: &File) -> Left {
     let made = record.metadata().and_then(|record| record.modified());
     match made {
@@ -261,7 +264,7 @@ fn remove_leftovers(record: &File) -> Left {
     }
 }
 
-/// Removes shared memory that nobody has: what was made since then, and is meant.
+/// Removes shared memory that no process maps, was made after `since`, and satisfies `is_meant`.
 fn remove_abandoned(since: SystemTime, is_meant: impl Fn(&Path) -> bool) -> Left {
     match os::abandoned_files(Path::new(SHARED_MEMORY), LIBRARIES, since) {
         Abandoned::Files(mut left) => {
@@ -273,12 +276,12 @@ fn remove_abandoned(since: SystemTime, is_meant: impl Fn(&Path) -> bool) -> Left
     }
 }
 
-/// The shared memory of a program that is no rank of ours, but that we end.
+/// Shared memory of a program that is no rank of ours, but that we end.
 #[derive(Debug)]
 pub struct SharedMemory(Vec<PathBuf>);
 
 impl SharedMemory {
-    /// What a living program has.
+    /// Returns the shared memory that a living program maps.
     pub fn of(program: os::Pid) -> Self {
         Self(os::files_held_by(
             program,
@@ -287,7 +290,7 @@ impl SharedMemory {
         ))
     }
 
-    /// Removes what nobody has any more.
+    /// Removes that memory, unless some process still maps it.
     pub fn remove_abandoned(self) {
         if self.0.is_empty() {
             return;
@@ -299,13 +302,13 @@ impl SharedMemory {
     }
 }
 
-/// Whether a file has the name of a record: a pid and a start time.
+/// Returns true if `name` is that of a record: a pid and a start time.
 fn is_owner(name: &str) -> bool {
     name.split_once('.')
         .is_some_and(|(pid, start)| pid.parse::<i32>().is_ok() && start.parse::<u64>().is_ok())
 }
 
-/// Kills every process that carries `owner` in its environment. One that has ended carries nothing.
+/// Kills every process that has `owner` in its environment. A zombie has no environment any more, so it does not count.
 fn end_descendants(owner: &str) -> Left {
     let mark = format!("{OWNER_VARIABLE}={owner}");
     let mut left = Left::Nothing;
@@ -317,7 +320,7 @@ fn end_descendants(owner: &str) -> Left {
         });
         if marked {
             left = Left::Something;
-            // It may have ended meanwhile; that is what we want.
+            // An error means that the process has ended meanwhile.
             let _ = os::kill(pid, Signal::KILL);
         }
     }

@@ -1,4 +1,4 @@
-//! The memory that the two ends of a link share: places in it that were lent, and that come back.
+//! The memory that the two ends of a link share: places in it that are lent and released.
 
 use std::{
     collections::BTreeMap,
@@ -7,17 +7,18 @@ use std::{
 
 use bytes::Bytes;
 
-/// Shorter output is copied into the frame: a place in the region is worth more than a small copy.
+/// Minimum length of data passed by place, in bytes. Shorter data is copied into the frame, since a small copy costs less
+/// than an occupied slot.
 pub(super) const SHARED_MIN: usize = 16 * 1024;
 
-/// Why a body is none of its kind.
+/// Why the body of a frame does not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
 
-/// Numbers of places that were used and can be given back.
+/// Numbers of places that are no longer used, to be released to the peer.
 type Returned = Arc<Mutex<Vec<u64>>>;
 
-/// Bytes in the peer's slot. Dropping them is what gives the slot back, whoever holds them last.
+/// Bytes in a slot of the peer. Dropping the last reference to them releases the place.
 struct Borrowed {
     view: os::SlotView,
     number: u64,
@@ -39,11 +40,11 @@ impl Drop for Borrowed {
     }
 }
 
-/// The side of a region whose slots we fill.
+/// Our view of a region whose slots we fill.
 #[derive(Debug)]
 pub(super) struct Lender {
     region: os::SlotWriter,
-    /// What the peer has not given back.
+    /// Bytes that the peer has not released, by the number of their place.
     lent: BTreeMap<u64, Bytes>,
     next: u64,
 }
@@ -57,7 +58,8 @@ impl Lender {
         }
     }
 
-    /// Where `bytes` lie, if that is worth telling, as the fixed part of a frame; they are kept until they come back.
+    /// Returns the place of `bytes` as the fixed part of a frame, and keeps them until the peer releases it. Returns `None`
+    /// for short data, and for data outside the region.
     fn lend(&mut self, bytes: &Bytes) -> Option<[u8; PLACE]> {
         if bytes.len() < SHARED_MIN {
             return None;
@@ -81,10 +83,10 @@ impl Lender {
     }
 }
 
-/// Bytes of a place: number, slot, offset, length.
+/// Length of an encoded place, in bytes: number, slot, offset, length.
 pub(super) const PLACE: usize = 20;
 
-/// The side of a region that the peer fills.
+/// Our view of a region that the peer fills.
 #[derive(Debug)]
 pub(super) struct Borrower {
     region: os::SlotReader,
@@ -113,28 +115,28 @@ impl Borrower {
         }))
     }
 
-    /// The numbers of the places that were used since the last call.
+    /// Returns the numbers of the places that were dropped since the last call.
     fn used(&self) -> Vec<u64> {
         std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A place from a peer that shares no memory with us.
+/// Error for a place from a peer that shares no memory with us.
 const NOTHING_SHARED: Malformed = Malformed("a place in memory that is not shared");
 
-/// What one end has of the memory that is shared with the other.
+/// The memory that one end shares with the other.
 #[derive(Debug)]
 pub(super) enum Memory {
     Shared {
         lender: Lender,
         borrower: Borrower,
     },
-    /// The peer is not related to us.
+    /// No shared memory: the peer was not forked from us, nor we from it.
     Apart,
 }
 
 impl Memory {
-    /// `ours` is the region that we fill, `theirs` that which the peer fills.
+    /// Makes both views: we fill the region `ours`, the peer fills `theirs`.
     pub(super) fn shared(ours: os::SlotWriter, theirs: os::SlotReader) -> Self {
         Self::Shared {
             lender: Lender::new(ours),
@@ -142,7 +144,7 @@ impl Memory {
         }
     }
 
-    /// Where bytes lie that the peer can read there, as the fixed part of a frame.
+    /// Returns the place of `bytes` as the fixed part of a frame, or `None` if they must be sent in the frame.
     pub(super) fn lend(&mut self, bytes: &Bytes) -> Option<[u8; PLACE]> {
         match self {
             Self::Shared { lender, .. } => lender.lend(bytes),
@@ -150,7 +152,7 @@ impl Memory {
         }
     }
 
-    /// A slot to fill.
+    /// Returns a free slot to fill.
     pub(super) fn slot(&self) -> Option<os::Slot> {
         match self {
             Self::Shared { lender, .. } => lender.region.take(),
@@ -158,7 +160,7 @@ impl Memory {
         }
     }
 
-    /// The bytes of a place that the peer has lent.
+    /// Decodes a place that the peer has lent, and returns its bytes.
     pub(super) fn borrow(&self, body: &mut Bytes) -> Result<Bytes, Malformed> {
         match self {
             Self::Shared { borrower, .. } => borrower.borrow(body),
@@ -166,7 +168,7 @@ impl Memory {
         }
     }
 
-    /// The peer gives a place back.
+    /// Handles the peer's release of a place.
     pub(super) fn on_release(&mut self, body: &mut Bytes) -> Result<(), Malformed> {
         match self {
             Self::Shared { lender, .. } => lender.on_release(body),
@@ -174,7 +176,7 @@ impl Memory {
         }
     }
 
-    /// The numbers of the places that were used here since the last call: they go back to the peer.
+    /// Returns the numbers of the places that were dropped since the last call and are to be released to the peer.
     pub(super) fn used(&self) -> Vec<u64> {
         match self {
             Self::Shared { borrower, .. } => borrower.used(),
@@ -183,7 +185,7 @@ impl Memory {
     }
 }
 
-/// The first bytes of a body, which are taken from it.
+/// Splits the first `N` bytes off a body.
 pub(super) fn fixed<const N: usize>(body: &mut Bytes) -> Result<[u8; N], Malformed> {
     let head = *body.first_chunk::<N>().ok_or(Malformed("a short frame"))?;
     let _ = body.split_to(N);

@@ -1,4 +1,4 @@
-//! Frames over a socket pair, and the bytes of every message.
+//! Frames over a socket pair, and the encoding of every message.
 
 use std::os::fd::AsFd;
 
@@ -21,7 +21,7 @@ fn region() -> os::SharedRegion {
     os::SharedRegion::new(4096, 1).unwrap()
 }
 
-/// The opening and what comes behind it are read together: nobody would read the rest again.
+/// What follows the opening is received in the same read, and must not be lost.
 #[test]
 fn what_comes_with_the_opening_is_not_lost() {
     let (ours, theirs) = os::socket_pair().unwrap();
@@ -45,7 +45,7 @@ fn without_a_job_there_is_no_opening() {
     assert!(receive_opening(theirs.as_fd()).unwrap().is_none());
 }
 
-/// A message that cannot be sent is no empty frame, and those behind it do not take its place.
+/// A message that cannot be encoded ends the link: it is not sent as an empty frame, nor are the messages after it sent.
 #[test]
 fn what_cannot_be_sent_ends_the_link() {
     let (ours, theirs) = os::socket_pair().unwrap();
@@ -89,7 +89,7 @@ fn job() -> JobSpec {
     }
 }
 
-/// One of every message to the controller that travels as a value. Whoever adds one adds it here.
+/// Returns one of each message to the controller that is sent as postcard. Add every new one here.
 fn from_front() -> Vec<FromFront> {
     let ranks = RankSet::range(0..3);
     let all = vec![
@@ -131,7 +131,7 @@ fn from_front() -> Vec<FromFront> {
     all
 }
 
-/// As above, to the front.
+/// Returns one of each message to the front that is sent as postcard. Add every new one here.
 fn to_front() -> Vec<ToFront> {
     let ranks = RankSet::range(0..3);
     let all = vec![
@@ -202,8 +202,8 @@ fn to_front() -> Vec<ToFront> {
     all
 }
 
-/// The messages of this version. Where this test fails, `wire::VERSION` has to grow: a front that connects may be of another
-/// build than the controller.
+/// The encoded messages of this version. If this test fails, increment `wire::VERSION`: a front that connects may be of
+/// another build than the controller.
 #[test]
 fn every_message_of_this_version() {
     let mut said = vec![format!("version {}", wire::VERSION)];
@@ -243,7 +243,7 @@ fn every_message_of_this_version() {
     ");
 }
 
-/// A front that shares no memory gets the bytes, wherever they lie.
+/// A front without shared memory gets the bytes in the frame, even if they lie in a slot.
 #[test]
 fn what_is_not_shared_travels_in_the_frame() {
     let (ours, theirs) = os::socket_pair().unwrap();
@@ -272,7 +272,7 @@ fn what_is_not_shared_travels_in_the_frame() {
     assert_eq!(arrived, output);
 }
 
-/// A place in memory that we do not share is a lie.
+/// A place from a peer that shares no memory with us is refused.
 #[test]
 fn a_place_from_a_front_that_has_connected_breaks_the_link() {
     for kind in [KIND_STDIN_SHARED, KIND_RELEASE] {

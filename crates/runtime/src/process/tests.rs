@@ -1,5 +1,4 @@
-//! A controller and two daemons in one process, with real ranks: what a node is must not depend on who shares its
-//! process.
+//! A controller and two daemons in one process, with real ranks: a node must behave the same whoever shares its process.
 
 mod fronts;
 mod nodes;
@@ -20,12 +19,12 @@ use crate::{
     link::{FrontLink, Received},
 };
 
-/// How long a job may take before the test has failed.
+/// How long a job may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the process waits before the front has its turn.
+/// Maximum time of one turn of the process before the front has its turn.
 const TURN: Duration = Duration::from_millis(10);
 
-/// What the front has heard of a job.
+/// What the front has received about a job.
 #[derive(Debug, Default)]
 struct Heard {
     /// Lines of all ranks, sorted.
@@ -33,7 +32,7 @@ struct Heard {
     hosts: Vec<String>,
     notes: Vec<Note>,
     is_held: bool,
-    /// To questions.
+    /// Number of answers to questions.
     answers: usize,
     outcome: Option<Outcome>,
 }
@@ -60,7 +59,7 @@ impl Heard {
     }
 }
 
-/// Four ranks that run a shell script, two on each of two nodes.
+/// Returns a job of four ranks that run a shell script, two on each of two nodes.
 fn job(script: &str) -> JobSpec {
     JobSpec {
         apps: vec![App {
@@ -89,13 +88,13 @@ fn job(script: &str) -> JobSpec {
     }
 }
 
-/// A front of the test.
+/// A front played by the test.
 struct TestFront {
     link: FrontLink,
     socket: OwnedFd,
     output: Vec<u8>,
     heard: Heard,
-    /// The controller has closed the connection.
+    /// Set when the controller has closed the connection.
     is_closed: bool,
 }
 
@@ -103,7 +102,7 @@ impl TestFront {
     fn new(socket: OwnedFd) -> Self {
         os::set_nonblocking(socket.as_fd()).unwrap();
         Self {
-            // Nothing is shared: output and input travel in the frames.
+            // No shared memory: output and input travel in the frames.
             link: FrontLink::inline(),
             socket,
             output: Vec::new(),
@@ -112,7 +111,7 @@ impl TestFront {
         }
     }
 
-    /// Sends what waits, and hears what has come.
+    /// Writes queued messages and receives what has arrived.
     fn turn(&mut self) {
         if self.is_closed {
             return;
@@ -128,7 +127,7 @@ impl TestFront {
         self.is_closed = received == Received::Closed;
     }
 
-    /// What it has heard, when its job is over.
+    /// Returns what was received, once the job is over.
     fn end(mut self) -> Heard {
         assert!(self.is_closed, "the controller closes the connection");
         let lines = String::from_utf8(self.output).unwrap();
@@ -138,7 +137,7 @@ impl TestFront {
     }
 }
 
-/// A process with a controller and two daemons, whose nodes have so many slots, and the front that it was made for.
+/// Makes a process with a controller and two daemons, whose nodes have `slots` slots each, and its first front.
 fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
     os::become_subreaper().unwrap();
     let mut reactor = Reactor::new(Loop::new(&IGNORED).unwrap());
@@ -191,7 +190,7 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
     (process, TestFront::new(ours))
 }
 
-/// Lets the process and its fronts go on until something holds.
+/// Runs the process and its fronts until a condition holds.
 fn until(
     process: &mut Process,
     fronts: &mut [&mut TestFront],
@@ -202,7 +201,7 @@ fn until(
         let heard: Vec<&Heard> = fronts.iter().map(|front| &front.heard).collect();
         assert!(Clock::now() < end, "it takes too long: {heard:?}");
         process.turn(Some(Clock::now() + TURN)).unwrap();
-        // The test runs in a thread, and another one may have got the signal.
+        // The test runs in a thread, and another thread may have got the SIGCHLD.
         process.reap(Clock::now());
         for front in &mut *fronts {
             front.turn();
@@ -210,12 +209,12 @@ fn until(
     }
 }
 
-/// Runs a job on two daemons of this process, with its front.
+/// Runs a job on two daemons of one process, with its front.
 fn run(spec: JobSpec) -> Heard {
     run_on(2, spec)
 }
 
-/// The same, on nodes of so many slots.
+/// Runs a job on nodes of `slots` slots.
 fn run_on(slots: u32, spec: JobSpec) -> Heard {
     let (mut process, mut front) = open(slots, None);
     front.link.send(FromFront::Submit(Box::new(spec)));
@@ -252,7 +251,7 @@ fn a_rank_that_fails_ends_those_of_the_other_daemon() {
     assert_eq!((*rank, status.code()), (Rank(3), 7));
 }
 
-/// A fence of PMI-1, spoken by a shell: what a rank has put is read on the other node.
+/// A fence of PMI-1, spoken by a shell: a value put on one node is read on the other.
 #[test]
 fn a_fence_joins_the_daemons() {
     let heard = run(job(r#"
@@ -275,7 +274,7 @@ fn a_fence_joins_the_daemons() {
     ");
 }
 
-/// The daemons have the same descendants, and each ends only what ranks of its own node have left.
+/// The daemons share a process, and so all descendants; each must end only those that ranks of its own node have left.
 #[test]
 fn a_node_that_is_done_leaves_the_processes_of_the_other_alone() {
     let heard = run(job(r"

@@ -1,4 +1,4 @@
-//! Both ends of a rank's streams: pipes, a terminal, files.
+//! Both ends of a rank's streams: pipes, terminals, files.
 
 use std::{
     ffi::{CString, OsStr},
@@ -23,7 +23,8 @@ pub(super) const fn window_size(size: WindowSize) -> os::WindowSize {
     }
 }
 
-/// Both ends of a rank's channels, before it is started.
+/// Both ends of a rank's channels, before the rank is started. `theirs` and `pmi_theirs` become the rank's; the others are
+/// ours.
 pub(super) struct Channels {
     pub(super) theirs: [OwnedFd; 3],
     pub(super) pmi_theirs: OwnedFd,
@@ -118,15 +119,15 @@ impl Channels {
     }
 }
 
-/// What becomes of what a file has.
+/// What to do with the present content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     Kept,
     Removed,
 }
 
-/// Opens a rank's output file for appending, so that ranks that share it do not overwrite each other. A pipe that nobody
-/// reads is refused (ENXIO): to wait for its reader would stop the controller, and with it every time limit.
+/// Opens a rank's output file for appending, so that ranks that share it do not overwrite each other. A FIFO without a
+/// reader is refused (ENXIO): waiting for the reader would block the controller, and with it every timeout.
 fn open_output(
     name: &OsStr,
     directory: &CString,
@@ -136,7 +137,7 @@ fn open_output(
     let open = || -> std::io::Result<fs::File> {
         let file = os::append_to(&path)?;
         match content {
-            // A terminal or a pipe has nothing that could be removed.
+            // A terminal or a pipe has no content to remove.
             Content::Removed if file.metadata()?.is_file() => file.set_len(0)?,
             Content::Removed | Content::Kept => {}
         }
@@ -144,7 +145,7 @@ fn open_output(
     };
     open()
         .or_else(|error| match (error.kind(), path.parent()) {
-            // The directory of the files is part of the pattern: the user wants it made.
+            // Make a missing parent directory: the user chose it as part of the file name pattern.
             (std::io::ErrorKind::NotFound, Some(parent)) => {
                 fs::create_dir_all(parent).and_then(|()| open())
             }

@@ -13,14 +13,14 @@ use dvm::{
 };
 use os::Found;
 
-/// Error numbers of Linux, the same on every architecture that we build for.
+/// Error numbers of Linux, with the same values on every architecture that we build for.
 const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 
-/// The file to execute. That it is missing, or a directory, is found here, so that a later error of the same number
-/// is known to be about something else, such as its interpreter.
+/// Returns the file to execute. Missing files and directories are found here. If exec fails later with the same errno, the
+/// cause is therefore something else, such as a missing interpreter.
 pub(super) fn find(app: &App) -> Result<OsString, StartFailure> {
     let directory = Path::new(&app.directory);
     let place = fs::metadata(directory);
@@ -48,7 +48,7 @@ pub(super) fn find(app: &App) -> Result<OsString, StartFailure> {
         return match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => failed(EISDIR, app.program.clone()),
             Ok(_) if !os::is_executable(&path) => failed(EACCES, app.program.clone()),
-            // The kernel knows best why such a file does not run all the same.
+            // If exec of such a file fails, the kernel's errno gives the reason.
             Ok(_) => Ok(app.program.clone()),
             Err(error) => failed(error.raw_os_error().unwrap_or(ENOENT), app.program.clone()),
         };
@@ -60,11 +60,11 @@ pub(super) fn find(app: &App) -> Result<OsString, StartFailure> {
     }
 }
 
-/// Where a rank looks for programs: relative entries of its path count from its directory.
+/// Returns the search path of a rank, with entries that are relative made absolute by its directory.
 pub(super) fn search_path(directory: &Path, search: &OsStr) -> OsString {
     let entries = search.as_bytes().split(|byte| *byte == b':').map(|entry| {
         let place = directory.join(OsStr::from_bytes(entry));
-        // Without the dots in its midst that a relative entry brings.
+        // Drop the `.` components that a relative entry brings.
         let place: PathBuf = place.components().collect();
         place.into_os_string().into_vec()
     });

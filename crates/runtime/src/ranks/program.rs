@@ -17,13 +17,13 @@ use super::{find::find, relocated};
 /// One app, ready to be executed many times.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// What the search found, or what it failed with.
+    /// The file that was found, or why the search failed.
     pub(super) program: Result<CString, StartFailure>,
     pub(super) argv: Vec<CString>,
-    /// The arguments of a shell that runs it, when the kernel did not know the file and it turned out to be a script.
+    /// Arguments for a shell that runs the program: set once exec has failed with ENOEXEC and the file is a script.
     pub(super) shell: Option<Vec<CString>>,
     pub(super) envp: Vec<CString>,
-    /// Whether `envp` has lost what each rank has a value of its own for.
+    /// Whether the variables that each rank has its own value of were removed from `envp`.
     has_own: bool,
     pub(super) directory: CString,
     pub(super) umask: Option<u32>,
@@ -61,8 +61,8 @@ impl Prepared {
 }
 
 impl Prepared {
-    /// Leaves out what ranks have values of their own for: a name that is there twice means one thing to a shell and
-    /// another to a program. The names are the same for all ranks of an app.
+    /// Removes the variables that each rank has its own value of: a shell and a program would take different ones of two
+    /// entries with the same name. The names are the same for all ranks of an app, so this is done once.
     pub(super) fn leave_out(&mut self, own: &[(String, OsString)]) {
         if std::mem::replace(&mut self.has_own, true) {
             return;
@@ -75,8 +75,8 @@ impl Prepared {
     }
 }
 
-/// Arguments come from argv, a file or the environment, none of which can hold a NUL byte in Linux; what follows one
-/// would be invisible to the program anyway.
+/// Makes a C string, cut at the first NUL byte. Arguments come from argv, a file or the environment, which cannot contain
+/// NUL in Linux; a program would not see what follows one anyway.
 pub(super) fn c_string(mut bytes: Vec<u8>) -> CString {
     if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
         bytes.truncate(at);

@@ -1,12 +1,12 @@
-//! An Open MPI that is not where it was made for, as a wheel that was unpacked somewhere.
+//! Variables for an Open MPI that was moved from its compiled-in prefix, such as a wheel that was unpacked somewhere.
 //!
-//! The library has the directories of its help texts and plugins compiled in, and takes another place for them from
-//! `OPAL_PREFIX` (its PMIx from `PMIX_PREFIX`). Its own launcher sets these for the ranks. Without them every error of MPI is
-//! told as "Sorry! You were supposed to get help". They are set only where a rank is known to load such a library: for any
-//! other Open MPI they would be wrong.
+//! The library has the directories of its help texts and plugins compiled in. `OPAL_PREFIX` overrides them (`PMIX_PREFIX`
+//! for its PMIx), and its own launcher sets these variables for the ranks. Without them every MPI error is reported as
+//! "Sorry! You were supposed to get help". We set them only for a rank that is known to load a moved library: for any other
+//! Open MPI they would be wrong.
 //!
-//! Where the program itself is not linked with Open MPI, it may be what starts the one that is: a shell, `env`, `numactl`, a
-//! script, Python. Then all that its words name is looked at ([`words`]), and has to agree.
+//! A program that is not linked with Open MPI may start one that is: a shell, `env`, `numactl`, a script, Python. Then all
+//! programs that its command line names are examined ([`words`]), and those that load an Open MPI must load the same one.
 
 mod linked;
 mod words;
@@ -25,14 +25,14 @@ use memchr::memmem;
 
 /// The library of Open MPI 1.10 to 5 that programs are linked with.
 const LIBRARY: &str = "libmpi.so.40";
-/// Where the place that it was made for stands in it: 5.0, 4.1, and builds that have all in one.
+/// Libraries that contain the compiled-in prefix: that of 5.0, that of 4.1, and that of builds with all in one library.
 const COMPILED_IN: [&str; 3] = ["libopen-pal.so.80", "libopen-pal.so.40", LIBRARY];
-/// Bytes of a library that are searched; those of a release have 1 to 8 MiB.
+/// Bytes of a library that are searched at most. The libraries of releases have 1 to 8 MiB.
 const MAX_LIBRARY: u64 = 256 << 20;
-/// By this variable mpi4py is told which library to load.
+/// The variable by which mpi4py is told which library to load.
 const OF_PYTHON: &str = "MPI4PY_LIBMPI";
 
-/// Variables for an app whose library has been moved; none for all others.
+/// Returns the variables to set for an app whose library was moved; none for other apps.
 pub(super) fn variables(app: &App, program: &Path) -> Vec<(&'static str, PathBuf)> {
     let Some(prefix) = prefix(app, program) else {
         return Vec::new();
@@ -47,11 +47,11 @@ pub(super) fn variables(app: &App, program: &Path) -> Vec<(&'static str, PathBuf
     wanted.map(|(name, _)| (*name, prefix.clone())).collect()
 }
 
-/// Where the library of an app is now, if it was made for another place.
+/// Returns the present prefix of the library that an app loads, if it was compiled for another one.
 fn prefix(app: &App, program: &Path) -> Option<PathBuf> {
     let directory = library_directory(app, program)?;
     let prefix = directory.parent()?.to_path_buf();
-    // Only a whole installation can be somewhere else; one of a distribution is spread over the system.
+    // Only a self-contained installation can be moved; one of a distribution is spread over the system.
     if !prefix.join("share/openmpi").is_dir() {
         return None;
     }
@@ -79,13 +79,13 @@ fn content(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether a library has a directory in it, as a text or the end of one.
+/// Returns true if a library contains a directory as a NUL-terminated string, or as the end of one.
 fn names(library: &[u8], directory: &Path) -> bool {
     let text = [directory.as_os_str().as_bytes(), b"\0"].concat();
     memmem::find(library, &text).is_some()
 }
 
-/// The directory from which ranks of an app load their Open MPI, as far as that can be told: nothing where programs that they
+/// Returns the directory from which the ranks of an app load Open MPI. `None` if it is unknown, or if programs that they
 /// may run load different ones.
 fn library_directory(app: &App, program: &Path) -> Option<PathBuf> {
     let mut loaded = BTreeSet::new();
@@ -94,7 +94,7 @@ fn library_directory(app: &App, program: &Path) -> Option<PathBuf> {
     }
     let mut loaded = loaded.into_iter();
     match (loaded.next(), loaded.next()) {
-        // What is set for all counts for those that are not found.
+        // No program was recognized: assume the library in `LD_LIBRARY_PATH`, which applies to all programs.
         (None, _) => listed(variable_of(app, "LD_LIBRARY_PATH")?),
         (Some(Loaded::From(directory)), None) => Some(directory),
         (Some(Loaded::Elsewhere), None) | (Some(_), Some(_)) => None,
@@ -105,15 +105,15 @@ fn library_directory(app: &App, program: &Path) -> Option<PathBuf> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Loaded {
     From(PathBuf),
-    /// One of the system, or nobody knows which.
+    /// One of the system, or an unknown one.
     Elsewhere,
 }
 
-/// Nothing for a program that is not linked with any, and is no Python beside one.
+/// Returns `None` for a program that is neither linked with Open MPI nor a Python with one beside it or named for it.
 fn loaded_by(app: &App, program: &Path) -> Option<Loaded> {
     let for_all = || listed(variable_of(app, "LD_LIBRARY_PATH")?);
     let Some(linked) = linked::linked(program) else {
-        // The Python of a virtual environment loads what was installed into that, unless it is told otherwise.
+        // The Python of a virtual environment loads the library installed there, unless a variable names another one.
         let beside = || {
             let beside = program.parent()?.parent()?.join("lib");
             has_library(&beside).then_some(beside)
@@ -136,7 +136,7 @@ fn has_library(directory: &Path) -> bool {
     directory.is_absolute() && directory.join(LIBRARY).is_file()
 }
 
-/// The first directory of a list that has the library.
+/// Returns the first directory of a colon-separated list that contains the library.
 fn listed(list: &OsStr) -> Option<PathBuf> {
     let entries = list.as_bytes().split(|byte| *byte == b':');
     entries
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// An installation that says that it was made for some place.
+    /// Makes an installation whose libraries say that it was made for `made_for`.
     fn installed(root: &Path, name: &str, made_for: &str) -> PathBuf {
         let prefix = root.join(name);
         for directory in ["bin", "lib", "share/openmpi", "share/pmix"] {

@@ -1,4 +1,4 @@
-//! Scripts that the kernel does not know: without `#!`, they are given to a shell.
+//! Scripts without `#!`, which the kernel cannot execute: a shell runs them.
 
 use std::{
     ffi::{CStr, CString},
@@ -9,19 +9,19 @@ use std::{
 
 use os::{SpawnError, SpawnStep};
 
-/// An error number of Linux, the same on every architecture that we build for.
+/// ENOEXEC of Linux, with the same value on every architecture that we build for.
 const ENOEXEC: i32 = 8;
-/// Runs scripts without a first line that names their interpreter.
+/// Shell for scripts without a first line that names their interpreter.
 pub(super) const SHELL: &CStr = c"/bin/sh";
-/// Of so many bytes at its beginning a file that the kernel does not know is judged.
+/// Bytes at the beginning of a file that decide whether it is a script.
 const SCRIPT_HEAD: u64 = 256;
 
 pub(super) fn is_unknown_format(error: SpawnError) -> bool {
     error.step == SpawnStep::Exec && error.errno == ENOEXEC
 }
 
-/// Whether a file that the kernel does not know is meant for a shell, as one may write scripts without `#!`. Anything
-/// else, given to a shell, would end in words about its contents, or in nothing at all.
+/// Returns true if a file that the kernel cannot execute looks like a shell script. Given anything else, a shell would
+/// print confusing errors about its contents, or nothing.
 pub(super) fn is_script(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = os::open_for_reading(path)
@@ -29,13 +29,13 @@ pub(super) fn is_script(path: &Path) -> bool {
     read.is_ok() && !head.is_empty() && head.iter().all(|byte| is_text(*byte))
 }
 
-/// Whether a byte occurs in text, whatever its encoding: of the control characters only those that move a printer, ring
-/// its bell or change its colour do.
+/// Returns true if a byte occurs in text of any encoding. Of the control characters, that is BEL, those that move the print
+/// position, and ESC.
 const fn is_text(byte: u8) -> bool {
     matches!(byte, 0x07..=0x0d | 0x1b | 0x20..=0x7e | 0x80..)
 }
 
-/// What execvp(3) gives a shell: the script in the place of its name, then its arguments.
+/// Returns the arguments with which execvp(3) runs a shell: the script as the first argument, then its arguments.
 pub(super) fn shell_argv(program: &CStr, argv: &[CString]) -> Vec<CString> {
     [SHELL, program]
         .into_iter()

@@ -1,4 +1,4 @@
-//! A front that connects to the socket of the controller, with a job of its own.
+//! Fronts that connect to the socket of the controller, some with a job of their own.
 
 use dvm::{
     proto::JobRef,
@@ -7,7 +7,7 @@ use dvm::{
 
 use super::*;
 
-/// The front that has forked the controller has a job that is held: only then there is a socket.
+/// Starts a held job of the front that forked the controller: there is a socket only if ranks are held.
 fn held() -> (tempfile::TempDir, Process, TestFront, TestFront) {
     let directory = tempfile::tempdir().unwrap();
     let session = directory.path().join("session");
@@ -70,7 +70,7 @@ fn the_process_outlives_the_front_that_has_forked_it() {
     let second = second.end();
     assert_eq!(*second.cause(), Cause::Success);
     assert_eq!(second.lines, [""; 4], "their input is empty");
-    // The ranks of the first job are ended meanwhile.
+    // The first job is being ended meanwhile.
     to_the_end(&mut process);
 }
 
@@ -82,7 +82,7 @@ fn to_the_end(process: &mut Process) {
     }
 }
 
-/// A question, a job and the end of its input in one go: what lies behind the job is not forgotten.
+/// A question, a job and the end of its input sent together: the message behind the job must not be forgotten.
 #[test]
 fn what_comes_behind_a_job_is_heard() {
     let (_directory, mut process, mut first, mut second) = held();
@@ -97,7 +97,7 @@ fn what_comes_behind_a_job_is_heard() {
     assert_eq!(second.end().lines, ["done"; 4]);
 }
 
-/// Questions are read as fast as they are answered, however many there are.
+/// Any number of questions is answered, each as soon as the one before it.
 #[test]
 fn who_asks_without_end_is_served_one_by_one() {
     const QUESTIONS: usize = 20_000;
@@ -110,7 +110,7 @@ fn who_asks_without_end_is_served_one_by_one() {
     });
 }
 
-/// A front that sends more input than it may is dismissed, and only that.
+/// A front that sends more input than it has credit for is disconnected, without an effect on others.
 #[test]
 fn input_without_credit_ends_its_own_job() {
     let (_directory, mut process, mut first, mut second) = held();
@@ -125,7 +125,7 @@ fn input_without_credit_ends_its_own_job() {
     });
     assert!(second.heard.outcome.is_none());
     assert!(!first.is_closed);
-    // Its job ends, or the process would live on.
+    // Its job must end, or the process would not.
     drop(first);
     to_the_end(&mut process);
 }

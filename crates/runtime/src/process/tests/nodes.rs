@@ -1,6 +1,6 @@
 //! PMIx over two nodes, with real servers, sockets and processes.
 //!
-//! The ranks run this very program: they are what [`a_rank`] does where a launcher has started it.
+//! The ranks run this test program: started by a launcher, [`a_rank`] plays a rank.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,11 +19,11 @@ use pmix::{
 
 use super::*;
 
-/// The name of [`a_rank`] among all tests.
+/// Full name of the test [`a_rank`].
 const RANK: &str = "process::tests::nodes::a_rank";
-/// What the words of this program begin with: the harness has words of its own.
+/// Prefix of the lines that ranks print; the test harness prints lines of its own.
 const MARK: &str = "rank: ";
-/// An event of the program.
+/// An event code of the ranks' own.
 const NEWS: Status = Status(-3001);
 /// Ranks of the first job; the second half is on the second node.
 const RANKS: u32 = 8;
@@ -52,7 +52,7 @@ impl Rank {
         rank
     }
 
-    /// What happens next.
+    /// Waits for the next event.
     fn next(&mut self) -> ProgramEvent {
         loop {
             match self.program.poll() {
@@ -102,7 +102,7 @@ impl Rank {
         }
     }
 
-    /// Waits for one more event.
+    /// Waits for one more notification, and returns its source.
     fn notice(&mut self) -> Proc {
         loop {
             if let Some(source) = self.heard.pop_front() {
@@ -142,27 +142,27 @@ impl Rank {
         self.done(ticket);
     }
 
-    /// Processes meet whose jobs need not know each other.
+    /// Connects processes, which may belong to different jobs.
     fn connect(&mut self, procs: Vec<Proc>) {
         let ticket = self.program.connect(procs, Vec::new());
         self.done(ticket);
     }
 
-    /// A fact, as a number.
+    /// Returns a job info value as a number.
     fn fact(&self, rank: PmixRank, key: &CStr) -> u64 {
         let fact = self.program.job().unwrap().find(rank, key);
         let number = fact.and_then(Value::as_count);
         number.unwrap_or_else(|| panic!("{key:?} of {rank}: {fact:?}"))
     }
 
-    /// A fact of every rank of the job, in their order.
+    /// Returns a job info value of every rank of the job, in order of rank.
     fn facts(&self, key: &CStr) -> String {
         let size = u32::try_from(self.program.job().unwrap().size().unwrap()).unwrap();
         let facts = (0..size).map(|rank| self.fact(PmixRank(rank), key).to_string());
         facts.collect::<Vec<_>>().join(" ")
     }
 
-    /// Who it is, and who is beside it.
+    /// Returns a text with its rank and its neighbours.
     fn place(&self) -> String {
         let job = self.program.job().unwrap();
         let own = |key: &CStr| self.fact(self.me.rank, key);
@@ -195,12 +195,12 @@ impl Rank {
 }
 
 fn say(words: &str) {
-    // The harness does not end its own line.
+    // The harness prints before it without a line feed.
     let line = format!("\n{MARK}{words}\n");
     std::io::stdout().write_all(line.as_bytes()).unwrap();
 }
 
-/// What a rank of the first job does.
+/// Plays a rank of the first job.
 fn first_job(mut rank: Rank) {
     let me = rank.me.rank.0;
     let across = (me + RANKS / 2) % RANKS;
@@ -230,7 +230,7 @@ fn first_job(mut rank: Rank) {
     let asked = rank.get(rank.peer(across), "asked for");
     say(&format!("{me} asks {across}: {asked}"));
 
-    // One on each node.
+    // Once on each node.
     if me == 1 || me == RANKS - 1 {
         let ticket = rank.program.notify(NEWS, Range::NAMESPACE, Vec::new());
         rank.done(ticket);
@@ -247,7 +247,7 @@ fn first_job(mut rank: Rank) {
     rank.finalize();
 }
 
-/// Two more processes, on the other node, which it meets.
+/// Spawns two more processes, on the other node, and connects to them.
 fn spawn(rank: &mut Rank) {
     let program = std::env::current_exe().unwrap();
     let words = [program.to_str().unwrap(), "--exact", RANK, "--nocapture"];
@@ -273,7 +273,7 @@ fn spawn(rank: &mut Rank) {
     rank.connect(vec![rank.me.clone(), Proc::all(nspace)]);
 }
 
-/// What a rank of the spawned job does.
+/// Plays a rank of the spawned job.
 fn second_job(mut rank: Rank, parent: Proc) {
     let me = rank.me.rank.0;
     say(&format!("child {}", rank.place()));
@@ -311,7 +311,7 @@ fn a_rank() {
     }
 }
 
-/// Everything that leaves a node: facts of all, a fence with data, a get, events, a spawn, and two jobs that connect.
+/// Everything that crosses nodes: job info of all, a fence with data, a get, events, a spawn, and two jobs that connect.
 #[test]
 fn ranks_of_two_nodes_speak_pmix() {
     let mut spec = job("");

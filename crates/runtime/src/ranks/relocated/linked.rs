@@ -1,4 +1,4 @@
-//! What a program's file says about where it looks for its Open MPI.
+//! Where a program's ELF file says that its Open MPI is searched for.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,17 +15,17 @@ use object::{
 
 use super::LIBRARY;
 
-/// Bytes of one name or list of directories in a program.
+/// Maximum length of a name or a list of directories in a program, in bytes.
 const MAX_TEXT: u64 = 64 << 10;
 
-/// Where a program that is linked with the library looks for it.
+/// Lists of directories in which a program that is linked with the library searches for it.
 pub(super) struct Linked {
-    /// Before `LD_LIBRARY_PATH`, and after it.
+    /// List to search before `LD_LIBRARY_PATH` (`before`) or after it (`after`).
     pub(super) before: Option<OsString>,
     pub(super) after: Option<OsString>,
 }
 
-/// `None` for programs that are not linked with it, and for what is no program.
+/// Returns `None` for files that are not linked with the library, or are no 64-bit ELF file.
 pub(super) fn linked(program: &Path) -> Option<Linked> {
     let file = &ReadCache::new(File::from(os::open_for_reading(program).ok()?));
     let header = FileHeader64::<Endianness>::parse(file).ok()?;
@@ -40,7 +40,7 @@ pub(super) fn linked(program: &Path) -> Option<Linked> {
         Some(entry.d_val(endian))
     };
     let texts = value(elf::DT_STRTAB)?;
-    // The table's address is one in memory.
+    // `DT_STRTAB` holds an address in memory: find its offset in the file.
     let at = headers.iter().find_map(|header| {
         let inside = texts.checked_sub(header.p_vaddr(endian))?;
         let is_there = header.p_type(endian) == elf::PT_LOAD && inside < header.p_filesz(endian);
@@ -60,13 +60,13 @@ pub(super) fn linked(program: &Path) -> Option<Linked> {
     let list = |tag| Some(expanded(text(value(tag)?)?, program));
     let after = list(elf::DT_RUNPATH);
     Some(Linked {
-        // The older of the two lists, where the younger one is not.
+        // `DT_RPATH`, the older of the two, is ignored if there is a `DT_RUNPATH`.
         before: list(elf::DT_RPATH).filter(|_| after.is_none()),
         after,
     })
 }
 
-/// A list of directories, with the program's own for `$ORIGIN`.
+/// Returns a list of directories with `$ORIGIN` replaced by the program's directory.
 fn expanded(list: &[u8], program: &Path) -> OsString {
     let program = fs::canonicalize(program).unwrap_or_else(|_| program.to_path_buf());
     let origin = program

@@ -1,14 +1,14 @@
-//! The programs that an app may come to run.
+//! The programs that an app may run.
 //!
-//! One that is linked with Open MPI is what it runs. Any other may start one: nobody has to know the options of `numactl`,
-//! `gdb --args` or `nice` to see which of their words are programs.
+//! A program that is linked with Open MPI counts as the only one. Any other may start further programs. Every word that
+//! names a program counts, so we need not know the options of `numactl`, `gdb --args` or `nice`.
 //!
-//! | of | these words count |
+//! | source | words that are examined |
 //! |---|---|
-//! | the command line | all; what follows `-c` is a text of words |
-//! | a script | those of its first line; all others where a shell reads it |
+//! | the command line | all; the argument after `-c` is split into words |
+//! | a script | the words of its first line; all words if a shell runs it |
 //!
-//! Where one of them sets where libraries are looked for, nobody knows what is loaded.
+//! If a word changes where libraries are searched for, it is unknown what is loaded.
 
 use std::{
     collections::BTreeSet,
@@ -27,15 +27,15 @@ use super::{
     linked,
 };
 
-/// Words that are looked for in the file system.
+/// Maximum number of words that are looked up in the file system.
 const MAX_WORDS: usize = 512;
-/// Bytes of a script that are read.
+/// Bytes of a script that are read at most.
 const MAX_SCRIPT: u64 = 64 << 10;
 
-/// What changes where a program looks for its libraries, and commands of shells that may do so.
+/// Variables that change where a program searches for its libraries, and shell commands that may set them.
 const CHANGES: [&str; 2] = ["LD_LIBRARY_PATH", "LD_PRELOAD"];
 const MAY_CHANGE: [&str; 6] = [".", "source", "module", "ml", "conda", "spack"];
-/// Words of shells that stand before a command.
+/// Shell keywords and builtins that may precede a command.
 const BEFORE: [&str; 13] = [
     "then", "else", "elif", "do", "if", "while", "until", "!", "exec", "command", "builtin",
     "eval", "time",
@@ -43,7 +43,7 @@ const BEFORE: [&str; 13] = [
 
 const ELF: &[u8] = b"\x7fELF";
 
-/// Who reads a text without a first line that says it.
+/// What interprets a text whose first line does not say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     Shell,
@@ -58,14 +58,14 @@ struct Walk {
     libraries: Libraries,
 }
 
-/// Whether the programs look for their libraries where the environment of the app says.
+/// Whether the programs search for their libraries where the environment of the app says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Libraries {
     Known,
     Unknown,
 }
 
-/// The program of an app, or what it may start; nothing is known of those whose libraries are somewhere else.
+/// Returns the programs that an app may run. `None` if one of them may search for its libraries elsewhere.
 pub(super) fn programs(app: &App, program: &Path) -> Option<Vec<PathBuf>> {
     if linked::linked(program).is_some() {
         return Some(vec![program.to_path_buf()]);
@@ -96,7 +96,7 @@ pub(super) fn programs(app: &App, program: &Path) -> Option<Vec<PathBuf>> {
     (walk.libraries == Libraries::Known).then_some(walk.programs)
 }
 
-/// What reads the text that follows a word.
+/// Returns what interprets the text that follows a word.
 fn reader_of(word: &[u8]) -> Reader {
     let name = word.rsplit(|byte| *byte == b'/').next().unwrap_or(word);
     if name.ends_with(b"sh") && !name.contains(&b'.') {
@@ -106,8 +106,8 @@ fn reader_of(word: &[u8]) -> Reader {
     }
 }
 
-/// Whether a command of a shell may set where libraries are looked for. Before its name may stand values of variables, and
-/// words of the shell.
+/// Returns true if a shell command may change where libraries are searched for. Assignments and keywords before its name
+/// are skipped.
 fn may_change(command: &[u8]) -> bool {
     let mut words = command.split(u8::is_ascii_whitespace);
     let name = words.find(|word| {
@@ -137,7 +137,7 @@ impl Walk {
         }
     }
 
-    /// Something that may be the name of a file.
+    /// Examines a word, which may be the name of a file.
     fn word(&mut self, word: &[u8], reader: Reader) {
         let name = word.split(|byte| *byte == b'=').next();
         if CHANGES.iter().any(|known| name == Some(known.as_bytes())) {
@@ -158,13 +158,13 @@ impl Walk {
         if let Found::Program(found) = os::find_program(word, &self.search) {
             self.file(&found, reader);
         } else if reader == Reader::Shell {
-            // A shell finds its script there as well.
+            // A shell also finds a script in its working directory.
             self.file(&in_directory, reader);
         }
     }
 
     fn file(&mut self, path: &Path, reader: Reader) {
-        // Nobody opens a pipe for a look.
+        // Do not open FIFOs or devices.
         if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
             return;
         }
@@ -183,7 +183,7 @@ impl Walk {
             }
             return;
         }
-        // Whoever cannot execute a text gives it to a shell.
+        // A text that cannot be executed is run by a shell, as execvp(3) does.
         let is_run = || os::is_executable(path) && script::is_script(path);
         let reader = match reader {
             Reader::Unknown if is_run() => Reader::Shell,
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// What a command line may come to run, of the programs `solver`, `wrap` and `python3` in a directory with some scripts.
+    /// Returns the programs that a command line may run: `solver`, `wrap` and `python3`, in a directory with some scripts.
     fn found(words: &[&str]) -> String {
         let root = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(root.path()).unwrap();
