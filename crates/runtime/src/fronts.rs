@@ -1,7 +1,7 @@
 //! The connections of a controller's fronts: the front that forked the controller, and fronts that have connected to its
 //! socket.
 //!
-//! | state | on a message | when the controller has finished with the front | after [`PATIENCE`] | on end of file, or a frame that does not decode |
+//! | state | on a message | once the controller has finished | after [`PATIENCE`] | on end of file or a malformed frame |
 //! |---|---|---|---|---|
 //! | `Asking` | pass it on; a job → `Submitted` | → `Closing` | the front is lost | the front is lost |
 //! | `Submitted` | pass it on | → `Closing` | – | the front is lost |

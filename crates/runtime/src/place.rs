@@ -3,7 +3,7 @@
 //! | parent | directory |
 //! |---|---|
 //! | `$XDG_RUNTIME_DIR`, if it is ours | `rally` |
-//! | `/dev/shm`, `$TMPDIR`, `/tmp`, where everybody may write | `rally-UID`, or `rally-UID.RANDOM` if `rally-UID` is not ours alone |
+//! | `/dev/shm`, `$TMPDIR`, `/tmp`, where everybody may write | `rally-UID`, or `rally-UID.RANDOM` if that is not ours alone |
 //!
 //! The first usable directory is used. A command that looks for jobs searches all directories that are ours: another user
 //! can take a well-known name, but cannot make a directory that we own. A start looks for random names in the first shared
