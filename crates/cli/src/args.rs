@@ -254,7 +254,7 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
     let words = std::iter::once(OsString::from("rally")).chain(argv.iter().skip(1).cloned());
     match Cli::try_parse_from(words) {
         Ok(cli) => Ok(match cli.command {
-            // `parse` handles `run` before it comes here.
+            // `parse` handles `run` before it calls this function.
             CliCommand::Run(_) => Args::Help(HelpTopic::RunFull),
             CliCommand::Demo(demo) => Args::Demo(demo),
             CliCommand::Release(release) => Args::Release(release),
@@ -515,7 +515,7 @@ fn from_clap(error: &clap::Error, options: &[Canonical], command: &str) -> Error
     }
 }
 
-/// The definition of the whole command line, for help, man pages and completions.
+/// Returns the definition of the whole command line, for help, man pages and completions.
 pub(crate) fn definition() -> Command {
     Cli::command()
 }

@@ -24,7 +24,7 @@ pub(crate) fn write(what: Generated, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&text)
 }
 
-/// Writes one page for `rally` that contains the options of `rally run`, which users look up most.
+/// Writes one page for `rally` that includes the options of `rally run`, which users need most.
 fn man(command: &clap::Command, out: &mut dyn Write) -> io::Result<()> {
     let page = clap_mangen::Man::new(command.clone());
     page.render_title(out)?;

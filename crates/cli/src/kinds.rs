@@ -1,4 +1,4 @@
-//! The kinds of message about command lines and settings: stable ids and long explanations.
+//! The kinds of messages about command lines and settings: stable ids and long explanations.
 
 message::kinds! {
     /// All kinds of messages about the command line.

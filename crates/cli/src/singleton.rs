@@ -110,7 +110,7 @@ pub(crate) fn stand_for(port: Option<u16>, variable: &dyn Fn(&str) -> Option<Str
     }
 }
 
-/// The program that started us as `mpiexec`. It is none of our ranks, but a part of the MPI program.
+/// The program that started us as `mpiexec`. It is a part of the MPI program, but none of our ranks.
 #[derive(Debug)]
 pub(crate) struct Caller(Option<os::Pid>);
 

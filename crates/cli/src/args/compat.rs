@@ -110,7 +110,7 @@ struct NativeOption {
 }
 
 impl Native {
-    /// The options of `rally run`.
+    /// Returns the options of `rally run`.
     pub(crate) fn of_run() -> Self {
         let mut command = RunArgs::augment_args(clap::Command::new("run"));
         command.build();

@@ -62,7 +62,7 @@ pub(super) fn no_target(error: &clap::Error) -> Option<(String, Option<String>)>
     Some((word.clone(), similar))
 }
 
-/// What to do.
+/// The commands of `dbgr`.
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Command {
     /// Shows the stacks of all ranks as one tree
@@ -186,7 +186,7 @@ pub(super) enum MessageForm {
     Json,
 }
 
-/// How often it is looked.
+/// The number of samples, and the time between them.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Sampling {
     /// How many samples to take, at most 1000. By default, `stacks` takes one, and `report` takes what a verdict needs: 2 s, or
@@ -232,7 +232,7 @@ pub(super) struct Output {
     pub(super) timing: bool,
 }
 
-/// When there are colours.
+/// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum When {
     /// On a terminal, unless NO_COLOR is set
@@ -243,7 +243,7 @@ pub(super) enum When {
     Never,
 }
 
-/// Which processes are meant.
+/// The processes to inspect.
 #[derive(Clone, Debug, Args)]
 pub(super) struct TargetArgs {
     /// Process number of a launcher, of a script that starts one, or of a rank; or the name of a job: `PID@JOB` for one of

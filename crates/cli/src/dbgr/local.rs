@@ -43,13 +43,13 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// A session without ranks.
+    /// Creates a session without ranks.
     pub(super) fn new(detail: Detail) -> Self {
         let agent = Agent::new(HERE, os::current_pid().as_raw(), detail);
         Self::with_agent(agent)
     }
 
-    /// A session with a given agent.
+    /// Creates a session with a given agent.
     pub(super) fn with_agent(agent: Agent) -> Self {
         let mut session = Session::new();
         let host = os::host_name();
@@ -89,7 +89,7 @@ impl Local {
         }
     }
 
-    /// The time that the agent has spent on reading files and mappings.
+    /// Returns the time that the agent has spent on reading files and mappings.
     pub(super) const fn reading(&self) -> Duration {
         self.kernel.reading
     }

@@ -124,7 +124,7 @@ pub(super) enum Ended {
 }
 
 impl Ended {
-    /// The exit code of the program, if printing gave the exit code `printed`.
+    /// Returns the exit code of the program, if printing gave the exit code `printed`.
     pub(super) const fn code(self, printed: u8) -> u8 {
         match (self, printed) {
             (Self::Interrupted, exit::SUCCESS) => INTERRUPTED,
@@ -146,7 +146,7 @@ enum Breaks {
 }
 
 impl Breaks {
-    /// Waits, and in the meantime releases threads that were late to stop.
+    /// Waits until this time or Ctrl-C, and releases threads that were late to stop.
     fn wait(&mut self, until: Time) -> Ended {
         if let Self::None = self {
             *self = Loop::new(&[Signal::INT]).map_or(Self::Deaf, Self::Some);
@@ -189,7 +189,7 @@ impl Breaks {
     }
 }
 
-/// The classes, one per line, and the verdicts.
+/// Returns the classes, one per line, and the verdicts.
 fn text(recording: &Recording) -> String {
     let all = recording.observe(Boundary::Known);
     let mut text = String::new();

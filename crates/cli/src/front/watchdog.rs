@@ -1,8 +1,8 @@
-//! The host of `dvm::watchdog`: starts and ends `dbgr watch` beside the front, for `--on-hang=report`.
+//! The host of `dvm::watchdog`: starts and ends `dbgr watch`, for `--on-hang=report`.
 //!
-//! `dbgr watch` is a separate process, and finds the ranks through our MPIR table, as with any launcher. Its output comes to
-//! us through a pipe, so that it is printed in order with the output of the ranks. It exits when the front exits, whatever
-//! the cause.
+//! `dbgr watch` is a child of the front, and finds the ranks through our MPIR table, as with any launcher. Its output comes
+//! to us through a pipe, so that it is printed in order with the output of the ranks. It exits when the front exits,
+//! whatever the cause.
 
 use std::{
     env,
