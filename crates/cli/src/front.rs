@@ -7,7 +7,9 @@
 //! |---|---|---|---|
 //! | `Running` | → `Ended` | kill all descendants → `Orphaned` | – |
 //! | `Ended` | – | wait for the controller's exit | exit with the code of the job's outcome |
-//! | `Orphaned` | – | – | exit with the code for an internal error, or for a refused resource |
+//! | `Orphaned` | – | – | exit with `INTERNAL`, or `Resources` after a failed system call |
+//!
+//! `Orphaned` waits for its children for at most `ORPHANS_MAX`.
 
 mod debugger;
 mod input;
@@ -97,16 +99,15 @@ struct Front {
     pty: Option<Rank>,
     /// A terminal that is not our controlling terminal: the kernel sends us no SIGHUP when it hangs up.
     terminal: Option<Token>,
-    /// The terminal that each rank gets as its stdout, so that output is line-buffered. `None` unless our own stdout is a
-    /// terminal.
+    /// The terminal that each rank gets as its stdout, so that it writes each line immediately. `None` if ranks get pipes.
     lines: Option<LineTerminal>,
     table: Vec<TableRow>,
     nodes: Vec<String>,
     apps: Vec<App>,
     end: EndPolicy,
     raw_mode: Option<os::RawMode>,
-    /// The errno of a failed write of the ranks' output. `None` also if the write failed only because the reader closed the
-    /// pipe.
+    /// The errno of a failed write of the ranks' output. Stays `None` if the reader closed the pipe, or the terminal hung
+    /// up.
     failed_output: Option<i32>,
     /// The system call failure that made the controller exit, in words.
     failed_controller: Option<String>,
@@ -226,7 +227,8 @@ pub(crate) fn run(
     }
     let debugger = Debugger::at_start();
     if debugger.has_asked {
-        // An explicit `--hold` takes precedence; by default, every rank is held before it runs.
+        // An explicit `--stop-on-exec`, `--stop-in-init` or `--stop-in-app` takes precedence. By default every rank is held
+        // before it runs.
         if spec.hold.at == HoldAt::Nowhere {
             spec.hold = HoldPlan::all(HoldAt::Exec);
         }
@@ -685,7 +687,7 @@ impl Front {
         code
     }
 
-    /// Waits until all output is printed, or until the user interrupts again.
+    /// Waits until all output is printed or dropped, or the user's signals make the front give up.
     fn drain(&mut self) {
         let mut events = Vec::new();
         while !self.printers.idle() && self.give_up.is_none() {

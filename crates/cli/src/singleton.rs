@@ -203,7 +203,7 @@ fn carry(program: &TcpStream, server: &UnixStream) -> Result<(), SingletonError>
     );
     std::thread::spawn(move || {
         let _ = copy(&mut answers, &mut to_program, |_| {});
-        // The server is gone. Shutting down ends the program's wait for an answer.
+        // The server has closed the connection. Shutting down ends the program's wait for an answer.
         let _ = to_program.shutdown(Shutdown::Both);
     });
     let mut said = Said::default();
