@@ -68,7 +68,7 @@ pub(super) fn resolve(
     };
     for (position, app) in apps.iter().enumerate() {
         let default = settings.map_by.value.as_deref().filter(|_| position == 0);
-        // The policy of the first app applies to the procs of all apps.
+        // The policy of the first app also places the procs of the other apps.
         let places = if position == 0 {
             size(apps, personality)
         } else {

@@ -1,4 +1,4 @@
-//! From [`Args`] to a [`Request`]: only this step consults the world.
+//! Turns [`Args`] into a [`Request`]. Only this step consults the world.
 
 use std::{
     collections::BTreeSet,

@@ -44,9 +44,9 @@ pub(crate) struct World {
     /// Whether our stdin is readable; see [`World::capture`].
     pub(crate) input: FrontInput,
     pub(crate) site_config: PathBuf,
-    /// Returns the GPUs of this node.
+    /// The function that returns the GPUs of this node.
     pub(crate) gpus: fn() -> os::Gpus,
-    /// Returns an unused TCP port for a server of the ranks.
+    /// The function that returns an unused TCP port for a server of the ranks, or why there is none.
     pub(crate) unused_port: fn() -> Result<u16, ReadProblem>,
 }
 
