@@ -1,4 +1,4 @@
-//! What real MPICH ranks and a real Hydra said to each other, replayed against the server.
+//! Recorded dialogues of real MPICH ranks with a real Hydra, replayed against the server.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,16 +13,16 @@ use pmix::pmi::{
     wire::{Framer, Message},
 };
 
-/// One recorded dialogue, run through one server for each node.
+/// A recorded dialogue, replayed with one server per node.
 struct Replay {
-    /// The server that serves each rank, by the rank's number.
+    /// The server of each node; `node_of` returns the index for a rank.
     servers: Vec<Server>,
     node_of: fn(Rank) -> usize,
-    /// Fences that each server has completed locally and the host has not answered.
+    /// Fences that are complete on a node, without an answer from the host.
     fences: BTreeMap<usize, (pmix::pmi::FenceId, Vec<(String, String)>)>,
     answers: BTreeMap<Rank, Vec<Answer>>,
     events: Vec<Event>,
-    /// What the host was asked, and what it says to it.
+    /// Requests to the host.
     asks: Vec<Ask>,
     reply: Option<Reply>,
 }
@@ -118,7 +118,7 @@ fn answers(bytes: &[u8]) -> Vec<Answer> {
         .collect()
 }
 
-/// The lines of a recording: who, which way, what.
+/// Parses a recording into (rank, direction, text) per line.
 fn lines(recording: &str) -> impl Iterator<Item = (Rank, char, &str)> {
     recording.lines().map(|line| {
         let (head, text) = line.split_once(' ').unwrap();
@@ -131,7 +131,7 @@ fn lines(recording: &str) -> impl Iterator<Item = (Rank, char, &str)> {
     })
 }
 
-/// Feeds what the ranks said, and compares what they got from Hydra with what they get from us.
+/// Replays the requests of the ranks, and compares Hydra's answers with ours.
 fn replay(recording: &str, mut replay: Replay) -> Replay {
     let mut hydra: BTreeMap<Rank, Vec<Answer>> = BTreeMap::new();
     for (rank, way, text) in lines(recording) {
@@ -150,9 +150,9 @@ fn replay(recording: &str, mut replay: Replay) -> Replay {
         .flatten()
     {
         match answer {
-            // The words of a refusal are for humans.
+            // The text of a refusal may differ.
             Answer::Refused { reason, .. } => reason.clear(),
-            // Hydra shares a topology file, we do not.
+            // Hydra shares a topology file, our server does not.
             Answer::Get { value: Some(value) } if value == "/tmp/hwloc.xml" => {
                 *answer = Answer::Refused {
                     kind: Kind::Get,

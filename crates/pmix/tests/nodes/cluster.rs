@@ -1,7 +1,7 @@
-//! Nodes with a server each, and a controller between them.
+//! Several nodes with a server each, and a controller between them.
 //!
-//! Whatever leaves a node waits in a queue for the controller, and what the controller says in one for each node, so that
-//! a test decides what crosses on the way.
+//! Messages from a node to the controller wait in a queue of the node, and messages from the controller in an inbox per node. A
+//! test therefore controls the order of delivery.
 
 use std::{collections::VecDeque, ffi::CString, time::Duration};
 
@@ -18,7 +18,7 @@ use pmix::{
 
 use crate::world::{World, job, proc, values_of};
 
-/// What the controller says to a node.
+/// Message from the controller to a node.
 #[derive(Clone, Debug)]
 pub(crate) enum ToNode {
     Gathered(GatherTicket, Result<Vec<(u32, Bytes)>, Status>),
@@ -35,11 +35,11 @@ pub(crate) struct Cluster {
     pub(crate) gathers: Gathers,
     pub(crate) inboxes: Vec<VecDeque<ToNode>>,
     lost: Vec<bool>,
-    /// Messages from nodes to the controller.
+    /// Number of messages that nodes have sent to the controller.
     pub(crate) said: usize,
 }
 
-/// The facts of a job whose ranks are on these nodes, as node `here` has them.
+/// Creates the facts of a job, as node `here` has them. `ranks` lists the node of each rank.
 pub(crate) fn job_on(name: &str, ranks: &[u32], here: u32, nodes: u32) -> Job {
     let size = u32::try_from(ranks.len()).unwrap();
     let on = |node: u32| ranks.iter().filter(move |other| **other == node).count();
@@ -76,7 +76,7 @@ pub(crate) fn job_on(name: &str, ranks: &[u32], here: u32, nodes: u32) -> Job {
 }
 
 impl Cluster {
-    /// So many nodes, which all know these jobs: by rank the node that it is on.
+    /// Creates a cluster in which all nodes know these jobs, each given by its name and the node of each rank.
     pub(crate) fn new(nodes: u32, jobs: &[(&str, &[u32])]) -> Self {
         let mut cluster = Self {
             nodes: (0..nodes)
@@ -96,7 +96,7 @@ impl Cluster {
         cluster
     }
 
-    /// A job `a` with these ranks, all connected: the cluster and each rank's node and connection.
+    /// Creates a cluster with a job `a` whose ranks are all connected. Returns each rank's node and connection.
     pub(crate) fn of(nodes: u32, ranks: &[u32]) -> (Self, Vec<Rank>) {
         let mut cluster = Self::new(nodes, &[("a", ranks)]);
         let conns = cluster.connect_all("a", ranks);
@@ -115,12 +115,12 @@ impl Cluster {
             .collect()
     }
 
-    /// Sends a request, and carries nothing.
+    /// Sends a request without delivering any messages between nodes.
     pub(crate) fn send_only(&mut self, (node, conn): Rank, request: &Request) -> u32 {
         self.nodes[node].send(conn, request)
     }
 
-    /// Sends a request, and carries everything that comes of it.
+    /// Sends a request and delivers all messages that follow from it.
     pub(crate) fn send(&mut self, rank: Rank, request: &Request) -> u32 {
         let tag = self.send_only(rank, request);
         self.settle();
@@ -135,7 +135,7 @@ impl Cluster {
         self.nodes[node].status(conn, tag)
     }
 
-    /// Sends a request that is answered as soon as everything was carried.
+    /// Sends a request that must be answered once all messages are delivered.
     pub(crate) fn ask(&mut self, rank: Rank, request: &Request) -> Answer {
         let tag = self.send(rank, request);
         let answer = self.answer(rank, tag);
@@ -146,14 +146,14 @@ impl Cluster {
         self.ask(rank, request).status()
     }
 
-    /// All send the same request; what each is told.
+    /// Sends the same request from all ranks and returns the status each has got; `None` without an answer.
     pub(crate) fn together(&mut self, ranks: &[Rank], request: &Request) -> Vec<Option<Status>> {
         let tags: Vec<u32> = ranks.iter().map(|rank| self.send(*rank, request)).collect();
         let both = ranks.iter().zip(tags);
         both.map(|(rank, tag)| self.status(*rank, tag)).collect()
     }
 
-    /// The number that a rank finds under a key of another one.
+    /// Gets a number that another rank has put.
     pub(crate) fn value(&mut self, rank: Rank, of: u32, key: &str) -> Result<u32, Status> {
         let of = proc("a", of);
         let answer = self.ask(rank, &crate::world::get(&of, key, Vec::new()));
@@ -171,7 +171,7 @@ impl Cluster {
         self.nodes[node].put(conn, values);
     }
 
-    /// Takes the first message of a node to the controller.
+    /// Delivers the first message of a node to the controller. Returns false if there is none.
     pub(crate) fn carry(&mut self, node: usize) -> bool {
         let Some(output) = self.nodes[node].away.pop_front() else {
             return false;
@@ -275,7 +275,7 @@ impl Cluster {
         }
     }
 
-    /// Takes the first message of the controller to a node.
+    /// Delivers the first message in the inbox of a node. Returns false if there is none.
     pub(crate) fn deliver(&mut self, node: usize) -> bool {
         let Some(message) = self.inboxes[node].pop_front() else {
             return false;
@@ -309,7 +309,7 @@ impl Cluster {
         true
     }
 
-    /// Everything that is on its way arrives.
+    /// Delivers messages until none is in flight.
     pub(crate) fn settle(&mut self) {
         let mut steps = 0;
         let mut moved = true;
@@ -325,7 +325,7 @@ impl Cluster {
         }
     }
 
-    /// Time passes, and everything arrives meanwhile.
+    /// Lets time pass, and delivers all messages meanwhile.
     pub(crate) fn pass(&mut self, duration: Duration) {
         let step = Duration::from_millis(100);
         let mut left = duration;
@@ -339,7 +339,7 @@ impl Cluster {
         }
     }
 
-    /// A process ends, and its connection with it.
+    /// Ends a process and its connection.
     pub(crate) fn end(&mut self, rank: Rank, name: &str, number: u32, status: ExitStatus) {
         let (node, conn) = rank;
         if self.nodes[node].is_open(conn) {
@@ -349,7 +349,7 @@ impl Cluster {
         self.settle();
     }
 
-    /// A node is lost.
+    /// Loses a node.
     pub(crate) fn lose(&mut self, node: usize) {
         self.lost[node] = true;
         self.inboxes[node].clear();
@@ -358,7 +358,7 @@ impl Cluster {
         self.settle();
     }
 
-    /// Everybody leaves, and nothing is left behind.
+    /// Ends all jobs and connections, and checks that no state remains.
     pub(crate) fn leave_nothing(mut self, jobs: &[&str]) {
         for name in jobs {
             for node in &mut self.nodes {
@@ -375,7 +375,7 @@ impl Cluster {
     }
 }
 
-/// The node of a rank and its connection there.
+/// The node of a rank, and its connection there.
 pub(crate) type Rank = (usize, Conn);
 
 pub(crate) fn with(request: &Request, more: Info) -> Request {

@@ -1,4 +1,4 @@
-//! Messages that cross on their way, in every order.
+//! Messages that cross in flight, in every order.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     world::{KILLED, all, fence, flag, get, nspace, proc, seconds},
 };
 
-/// The last share is on its way when the time of another node is over: it is one or the other for both.
+/// The last share is in flight when the fence times out on another node. Both nodes must agree on the outcome.
 #[test]
 fn a_share_and_a_time_out_cross() {
     for share_first in [true, false] {
@@ -26,7 +26,7 @@ fn a_share_and_a_time_out_cross() {
         }
         cluster.settle();
         let told = cluster.status(ranks[1], last);
-        // It came after the end of the first: it is in the next one.
+        // If the time-out came first, this share belongs to the next fence.
         let expected = share_first.then_some(Status::SUCCESS);
         assert_eq!(told, expected);
         if told.is_none() {
@@ -37,7 +37,7 @@ fn a_share_and_a_time_out_cross() {
     }
 }
 
-/// A node begins to wait while it is said that the member it waits for has gone.
+/// A node sends its share while the news that a member has died is in flight.
 #[test]
 fn a_share_and_a_loss_cross() {
     for share_first in [true, false] {
@@ -56,18 +56,18 @@ fn a_share_and_a_loss_cross() {
     }
 }
 
-/// What happens next.
+/// Step of the test.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A rank calls the next of its script.
+    /// A rank sends the next call of its script.
     Call(usize),
-    /// A node's next message goes to the controller.
+    /// The next message of a node is delivered to the controller.
     Carry(usize),
-    /// The controller's next message arrives at a node.
+    /// The next message of the controller is delivered to a node.
     Deliver(usize),
-    /// A rank dies.
+    /// A rank is killed.
     Kill(usize),
-    /// A rank's connection breaks, and its process connects again.
+    /// The connection of a rank breaks, and its process reconnects.
     Return(usize),
     Pass(u64),
 }
@@ -86,7 +86,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..300)
 }
 
-/// What a rank does in its n-th call: the same for all, so that they meet.
+/// Returns the n-th call of a rank. It is the same for all ranks, so that they take part in the same collectives.
 fn call(rank: usize, number: usize) -> Request {
     let everybody = [all("a")];
     match number % 6 {
@@ -114,8 +114,8 @@ fn call(rank: usize, number: usize) -> Request {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever happens in whatever order: when some have died and the others have waited long enough, nobody waits for
-    /// the dead, no question is answered twice, and nothing is left.
+    /// Ranks call, die and reconnect in any order. Finally all but one die. After a wait, every request of the survivor is
+    /// answered, no request is answered twice, and no state remains.
     #[test]
     fn nobody_waits_for_ever(steps in steps()) {
         let (mut cluster, mut ranks) = Cluster::of(3, &RANKS);
@@ -156,7 +156,7 @@ proptest! {
                 }
             }
         }
-        // All but one die: that one is told of everything that it waits for.
+        // All ranks but one die: every outstanding request of the survivor must be answered.
         let last = alive.iter().position(|alive| *alive);
         for (rank, conn) in ranks.iter().enumerate() {
             if alive[rank] && Some(rank) != last {

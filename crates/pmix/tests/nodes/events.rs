@@ -1,4 +1,4 @@
-//! Events that concern processes of other nodes.
+//! Events for processes on other nodes.
 
 use pmix::{
     keys,
@@ -22,8 +22,8 @@ fn notify(range: Range, infos: Vec<Info>) -> Request {
     }
 }
 
-/// Who hears an event of `a:0`: `a:0` and `a:1` here, `a:2` and `b:0` on the next node, `b:1` on the last; and how many
-/// messages it takes.
+/// An event of `a:0` reaches the right ranks, and takes the expected number of messages. `a:0` and `a:1` are on this node, `a:2`
+/// and `b:0` on the next, `b:1` on the last.
 #[test]
 fn ranges() {
     let to = |procs: Vec<Proc>| vec![info(keys::EVENT_CUSTOM_RANGE, Value::procs(procs))];
@@ -84,13 +84,13 @@ fn ranges() {
             let expected: &[Status] = if expected { &[CODE] } else { &[] };
             assert_eq!(heard, expected, "{range:?}: {conn:?} of {node}");
         }
-        // It leaves its node once, and no other.
+        // The event is sent to the controller at most once, and no other node sends it on.
         assert_eq!(cluster.said, messages, "{range:?}");
         cluster.leave_nothing(&["a", "b"]);
     }
 }
 
-/// Those who register later hear of what happened on another node.
+/// A handler registered later still gets an event from another node.
 #[test]
 fn an_event_is_kept_on_every_node() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -101,7 +101,7 @@ fn an_event_is_kept_on_every_node() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// What the host tells is not told back.
+/// A node does not send an event from its host back to the host.
 #[test]
 pub(crate) fn no_echo() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -120,7 +120,7 @@ pub(crate) fn no_echo() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// The end of a process is told on the nodes of its job, of its spawner's, and of those who have connected with it.
+/// The end of a process is reported on the nodes of its job, of its spawner's job, and of connected jobs.
 #[test]
 fn ends() {
     let jobs: [(&str, &[u32]); 2] = [("a", &[0, 1]), ("b", &[2])];

@@ -1,4 +1,4 @@
-//! Fences and their kin over several nodes.
+//! Fences and other collectives over several nodes.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     world::{KILLED, all, commit, commit_of, fence, flag, key, nspace, proc, seconds, text},
 };
 
-/// The collectives that can be over several nodes, each over these processes.
+/// Returns a request of each collective that can span nodes, over these processes.
 pub(crate) fn kinds(procs: &[Proc]) -> [(&'static str, Request); 5] {
     let procs = procs.to_vec();
     [
@@ -58,7 +58,7 @@ fn collecting(procs: &[Proc]) -> Request {
     with(&fence(procs), flag(keys::COLLECT_DATA))
 }
 
-/// Whoever is last, nobody is let go before, and everybody then.
+/// Whichever rank calls last, no rank is answered before it, and all are answered then.
 #[test]
 pub(crate) fn all_come() {
     let (mut cluster, ranks) = Cluster::of(3, &[0, 0, 1, 1, 2]);
@@ -88,7 +88,7 @@ pub(crate) fn all_come() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// A fence of those on one node concerns no other.
+/// A fence of ranks on one node sends nothing to other nodes.
 #[test]
 fn what_is_on_one_node_does_not_leave_it() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
@@ -119,7 +119,7 @@ fn who_is_meant_must_be_the_same_everywhere() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// What each has put is known everywhere afterwards, and nobody has to ask for it.
+/// After the fence every node has the values that each rank put, without asking for them.
 #[test]
 fn data_goes_both_ways() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1, 0, 1]);
@@ -138,7 +138,7 @@ fn data_goes_both_ways() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// What is for the node alone stays there; what is for others is not for those on the node.
+/// Local data stays on the node, and remote data is hidden from ranks on the same node.
 #[test]
 pub(crate) fn scopes() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
@@ -154,7 +154,7 @@ pub(crate) fn scopes() {
     }
     cluster.together(&ranks, &collecting(&[all("a")]));
     let cases = [
-        // Before anything is asked for, which would bring the right data.
+        // The missing values come first: later gets may ask the other node, and its answer would hide a mistake of the fence.
         (ranks[2], "local", None),
         (ranks[1], "remote", None),
         (ranks[1], "local", Some(Ok(7))),
@@ -177,7 +177,7 @@ pub(crate) fn scopes() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Later data replaces earlier.
+/// Later data replaces earlier data.
 #[test]
 fn data_of_the_second_fence() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -196,7 +196,7 @@ fn some_want_data_and_others_do_not() {
     let last = cluster.told(ranks[1], &fence(&[all("a")]));
     assert_eq!(last, Status::INVALID_ARG);
     assert_eq!(cluster.status(ranks[0], tag), Some(Status::INVALID_ARG));
-    // It is enough that they disagree on one node.
+    // It is enough if the ranks of one node disagree.
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1, 1]);
     let tags = [
         cluster.send(ranks[0], &fence(&[all("a")])),
@@ -209,7 +209,7 @@ fn some_want_data_and_others_do_not() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// A process may be in the next fence before others are in the first.
+/// A rank may call the next fence before others have called the first.
 #[test]
 fn two_fences_over_the_same_members() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -226,7 +226,7 @@ fn two_fences_over_the_same_members() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// How a process on another node may be lost, before and after others have called.
+/// A rank on another node is lost without having called, in several ways, before and after others have called.
 #[test]
 pub(crate) fn a_member_that_has_not_called_is_lost() {
     type Loss = fn(&mut Cluster, (usize, Conn));
@@ -243,7 +243,7 @@ pub(crate) fn a_member_that_has_not_called_is_lost() {
     ];
     for (how, lose) in losses {
         for (kind, request) in kinds(&[all("a")]) {
-            // On its node nobody else is; or somebody who has called; or who calls later.
+            // The lost rank is alone on its node, or with a rank that called before the loss, or calls after it.
             for (ranks, early) in [
                 (&[0, 0, 1][..], &[0, 1][..]),
                 (&[0, 1, 1], &[0, 1]),
@@ -268,7 +268,7 @@ pub(crate) fn a_member_that_has_not_called_is_lost() {
                     let told = cluster.status(conns[rank], tag);
                     assert_eq!(told, Some(expected), "{kind}, {how}, {ranks:?}, {early:?}");
                 }
-                // The others can go on without it.
+                // The survivors can continue without it.
                 let living = [proc("a", 0), proc("a", 1)];
                 let told = cluster.together(&conns[..2], &fence(&living));
                 assert_eq!(told[1], Some(Status::SUCCESS), "{kind}, {how}");
@@ -286,7 +286,7 @@ fn a_member_that_waits_is_lost() {
         cluster.send(ranks[1], &request);
         cluster.end(ranks[1], "a", 1, KILLED);
         let last = cluster.send(ranks[2], &request);
-        // It had come to the fence; but no group has a dead member.
+        // It had called the fence before it died. But a group or connection cannot include a dead process.
         let expected = match kind {
             "connect" | "construct" => Status::LOST_CONNECTION,
             _ => Status::SUCCESS,
@@ -297,7 +297,7 @@ fn a_member_that_waits_is_lost() {
     }
 }
 
-/// One who has called twice and one who has died after its first call: the first is done, the second cannot be.
+/// One rank has called twice, and the other has died after its first call: the first fence completes, the second fails.
 #[test]
 fn the_second_fence_has_a_dead_member() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -316,10 +316,10 @@ fn the_second_fence_has_a_dead_member() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Whose time is over, those who wait with it are told; and the next fence is a new one.
+/// A time-out answers the ranks that wait with the one that timed out, and the next fence is a new one.
 #[test]
 fn timeouts() {
-    // Who calls with a time-out, and who without one; nobody else comes.
+    // A rank that calls with a time-out, and one that calls without; the other ranks do not call.
     for (ranks, impatient, patient) in [
         (&[0, 1][..], 0, None),
         (&[0, 1, 2], 0, Some(1)),
@@ -335,7 +335,8 @@ fn timeouts() {
             cluster.pass(Duration::from_millis(200));
             let told = cluster.status(conns[impatient], tag);
             assert_eq!(told, Some(Status::TIMEOUT), "{kind}, {ranks:?}");
-            // Where all on its node had called, or nobody on it had to be waited for, the other is told as well.
+            // The other rank is also answered if its node has sent its share, or if it waits for the share of the rank's own
+            // node.
             if let Some((rank, tag)) = waits
                 && ranks != [0, 0, 1, 1]
             {
@@ -363,7 +364,7 @@ fn a_node_is_lost() {
             cluster.send(ranks[2], &request);
         }
         cluster.lose(2);
-        // It had come to the fence, with all that it had to say; but no group has a dead member.
+        // It had called and its share had arrived. But a group or connection cannot include a dead process.
         let expected = match kind {
             "fence" | "disconnect" | "destruct" if has_called => Status::SUCCESS,
             _ => Status::LOST_CONNECTION,
@@ -380,7 +381,7 @@ fn a_node_is_lost() {
     }
 }
 
-/// Those who wait for others on their own node are told at once as well that it is in vain.
+/// Ranks that wait for others on their own node also get an error immediately.
 #[test]
 fn who_waits_for_its_own_node_is_told() {
     for (kind, request) in kinds(&[all("a")]) {
@@ -404,7 +405,7 @@ fn who_waits_for_its_own_node_is_told() {
             }
             let told = cluster.status(ranks[0], waits);
             let expected = match (kind, loss) {
-                // It is done without the dead, and waits for the living.
+                // A destruct completes without the dead member and waits for the living ones.
                 ("destruct", "death before" | "death after") => None,
                 _ => Some(Status::LOST_CONNECTION),
             };
@@ -417,7 +418,7 @@ fn who_waits_for_its_own_node_is_told() {
     }
 }
 
-/// Who waits and goes away is not waited for, and its node tells what becomes of it.
+/// A rank that waits and disconnects is not waited for, and the outcome still reaches its node.
 #[test]
 fn who_waits_for_its_own_node_goes_away() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1, 1]);
@@ -432,7 +433,7 @@ fn who_waits_for_its_own_node_goes_away() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// The job ends on one node while others of it still wait.
+/// The job ends on one node while its ranks on another node wait.
 #[test]
 fn a_job_ends_on_one_node() {
     for (kind, request) in kinds(&[all("a")]) {
@@ -457,7 +458,7 @@ fn a_job_ends_on_one_node() {
     }
 }
 
-/// Jobs on different nodes connect, know each other's facts and data, and part.
+/// Jobs on different nodes connect, get each other's facts and data, and disconnect.
 #[test]
 fn jobs_of_two_nodes_connect() {
     let jobs: [(&str, &[u32]); 2] = [("a", &[0, 0]), ("b", &[1, 1])];
@@ -477,7 +478,7 @@ fn jobs_of_two_nodes_connect() {
             panic!("no facts");
         };
         assert_eq!(status, Status::SUCCESS);
-        // Of the other job.
+        // The facts of the other job.
         assert_eq!(buffers.len(), 1);
     }
     let told = cluster.together(&ranks, &disconnect);
@@ -485,7 +486,7 @@ fn jobs_of_two_nodes_connect() {
     cluster.leave_nothing(&["a", "b"]);
 }
 
-/// What stays when nobody is there any more to be answered is bounded, and given up with the job.
+/// A share remains after its caller has disconnected, and is dropped with the job at the latest.
 #[test]
 fn a_share_outlives_its_callers() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -493,7 +494,7 @@ fn a_share_outlives_its_callers() {
     cluster.send(ranks[0], &request);
     cluster.nodes[0].close(ranks[0].1);
     cluster.settle();
-    // It has called, and comes back in time.
+    // The reconnected rank counts as having called.
     let back = (0, cluster.nodes[0].connect("a", 0));
     assert_eq!(cluster.told(ranks[1], &request), Status::SUCCESS);
     let told = cluster.together(&[back, ranks[1]], &request);
@@ -507,7 +508,7 @@ fn too_many_wait_for_other_nodes() {
     let (node, mut conn) = ranks[0];
     let request = fence(&[all("a")]);
     for number in 0..pmix::server::MAX_SENT {
-        // A connection has no more requests at once.
+        // A connection can have only this many requests outstanding.
         if number % 4000 == 3999 {
             cluster.nodes[node].close(conn);
             conn = cluster.nodes[node].connect("a", 0);
@@ -519,7 +520,7 @@ fn too_many_wait_for_other_nodes() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// What a fence has no room for is asked for when somebody wants it.
+/// Data that exceeds the room of a fence is requested when a rank wants it.
 #[test]
 fn data_without_room() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 0, 1]);
@@ -533,7 +534,7 @@ fn data_without_room() {
         let request = commit_of(format, Scope::GLOBAL, &[kval]);
         assert_eq!(cluster.nodes[*node].told(*conn, &request), Status::SUCCESS);
     }
-    // Each over its own rank and the other node: two have room, and the third goes without its data.
+    // Each fence has one of the first three ranks and the rank on the other node. Two fit, and the third transmits no data.
     let request = |rank: u32| collecting(&[proc("a", rank), proc("a", 3)]);
     for rank in 0..3 {
         cluster.send(ranks[rank as usize], &request(rank));

@@ -1,4 +1,4 @@
-//! Gets about processes of other nodes.
+//! Gets for processes on other nodes.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ fn what_is_there_is_told_and_kept() {
     cluster.put(ranks[1], &[("key", 1), ("other", 2)]);
     assert_eq!(cluster.value(ranks[0], 1, "key"), Ok(1));
     let said = cluster.said;
-    // It has come with the first, and for everybody.
+    // The first answer contained this value too, and serves all ranks of the node.
     assert_eq!(cluster.value(ranks[0], 1, "other"), Ok(2));
     assert_eq!(cluster.value(ranks[2], 1, "key"), Ok(1));
     assert_eq!(cluster.said, said);
-    // What has been put since is asked for.
+    // A value that was put since must be requested.
     cluster.put(ranks[1], &[("new", 3)]);
     assert_eq!(cluster.value(ranks[2], 1, "new"), Ok(3));
     cluster.leave_nothing(&["a"]);
@@ -49,7 +49,7 @@ fn what_is_not_there_yet_is_waited_for() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Several who want the same share one question.
+/// Several gets for the same value share one request.
 #[test]
 fn one_question_for_all() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 0, 1]);
@@ -76,7 +76,7 @@ fn a_key_that_never_comes() {
     assert_eq!(cluster.answer(ranks[0], tag), None);
     cluster.pass(MISSING_KEY_DELAY);
     assert_eq!(cluster.status(ranks[0], tag), Some(Status::NOT_FOUND));
-    // Nobody is asked who has been told to say at once what there is, nor for what belongs to the standard.
+    // A get with `IMMEDIATE` or for a reserved key sends no request to the other node.
     let said = cluster.said;
     let immediate = get(&proc("a", 1), "never", vec![flag(keys::IMMEDIATE)]);
     assert_eq!(cluster.told(ranks[0], &immediate), Status::NOT_FOUND);
@@ -86,7 +86,7 @@ fn a_key_that_never_comes() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Who joins a question that has waited for a while is not given up earlier than others.
+/// A rank that joins an earlier request still waits its own full time.
 #[test]
 fn a_question_that_others_have_asked() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
@@ -117,7 +117,7 @@ fn its_own_time_is_over() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Before, and after somebody has asked.
+/// The process dies after a get and before another.
 #[test]
 pub(crate) fn the_target_dies() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1, 1]);
@@ -126,15 +126,14 @@ pub(crate) fn the_target_dies() {
     assert_eq!(cluster.status(ranks[0], tag), Some(Status::NOT_FOUND));
     let late = ask(&mut cluster, ranks[0], 1, "key");
     assert_eq!(cluster.status(ranks[0], late), Some(Status::NOT_FOUND));
-    // What it has put before lives on.
+    // Values that it put before its death remain available.
     cluster.put(ranks[2], &[("key", 2)]);
     cluster.end(ranks[2], "a", 2, KILLED);
     assert_eq!(cluster.value(ranks[0], 2, "key"), Ok(2));
     cluster.leave_nothing(&["a"]);
 }
 
-/// Nobody waits any more: its own time is over, or its connection gone. Then nobody is told what was asked for, and
-/// nothing is left on either node.
+/// A get times out, or the connection of its rank ends. The other node then drops the request, unless another rank shares it.
 #[test]
 fn nobody_waits_any_more() {
     let ends: [fn(&mut Cluster, Rank); 2] = [
@@ -148,7 +147,7 @@ fn nobody_waits_any_more() {
         let shared = cluster.send(ranks[0], &get(&proc("a", 2), "shared", vec![seconds(3)]));
         let waits = ask(&mut cluster, ranks[1], 2, "shared");
         end(&mut cluster, ranks[0]);
-        // Which of the two questions was over is seen by who is answered.
+        // The number of answers shows which of the two requests was dropped.
         let said = cluster.said;
         cluster.put(ranks[2], &[("key", 1)]);
         cluster.settle();
@@ -162,7 +161,7 @@ fn nobody_waits_any_more() {
     }
 }
 
-/// Who wanted it anew goes before it is there.
+/// A rank that requested a refresh dies before the answer arrives.
 #[test]
 fn who_wants_it_anew_goes() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -176,7 +175,7 @@ fn who_wants_it_anew_goes() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// The answer is on its way when nobody waits for it any more.
+/// The answer is in flight when the last waiting rank disconnects.
 #[test]
 fn an_answer_and_the_end_of_its_question_cross() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -188,7 +187,7 @@ fn an_answer_and_the_end_of_its_question_cross() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// The job ends where it is asked, or where it asks.
+/// The job ends on the node that was asked, or on the one that asks.
 #[test]
 fn the_job_ends() {
     for node in [0, 1] {
@@ -209,7 +208,7 @@ fn the_node_is_lost() {
     assert_eq!(cluster.status(ranks[0], tag), Some(Status::LOST_CONNECTION));
 }
 
-/// Who wants it anew gets what there is now, not what is kept.
+/// A refresh returns the current value and not the cached one.
 #[test]
 fn anew() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -231,12 +230,12 @@ fn anew() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Data that comes with a fence answers those who have asked directly.
+/// Data from a fence answers an outstanding get.
 #[test]
 fn a_fence_is_faster() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
     let tag = ask(&mut cluster, ranks[0], 1, "key");
-    // The answer to the question is held back.
+    // The test delays the answer to the get.
     cluster.put(ranks[1], &[("key", 1)]);
     let told = cluster.nodes[1].away.pop_front().unwrap();
     let fence = Request::Fence {
@@ -250,7 +249,7 @@ fn a_fence_is_faster() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Somebody, anybody on this node or in a fence, has put a key.
+/// A get for a key of any rank is answered when a fence brings the key from another node.
 #[test]
 fn whoever_has_put_it() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -272,7 +271,7 @@ fn whoever_has_put_it() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// The facts of all ranks are the same on every node, but for what only their own node knows.
+/// The facts of all ranks are available on every node.
 #[test]
 fn facts_of_ranks_of_other_nodes() {
     let nodes = [1, 0, 1, 0];
@@ -295,7 +294,7 @@ fn facts_of_ranks_of_other_nodes() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// A node tells of its own processes only, and says something for every question.
+/// A node answers only about its own processes, and answers every request, even a malformed one.
 #[test]
 fn questions_that_make_no_sense() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -312,13 +311,13 @@ fn questions_that_make_no_sense() {
         };
         assert_eq!(result, Err(Status::UNPACK_FAILURE));
     }
-    // An answer to what nobody has asked.
+    // An answer to an unknown request.
     cluster.inboxes[0].push_back(ToNode::DirectGot(
         pmix::server::GetTicket(7),
         Err(Status::NOT_FOUND),
     ));
     cluster.settle();
-    // Data that is none.
+    // Malformed data.
     let tag = ask(&mut cluster, ranks[0], 1, "key");
     let ticket = pmix::server::GetTicket(0);
     cluster.nodes[0].handle(Input::DirectGot {
@@ -329,7 +328,7 @@ fn questions_that_make_no_sense() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// About all processes of other nodes, and about one of them. What a client that is gone has asked does not count.
+/// Limits on the requests about all processes of other nodes, and about one of them. Requests of closed connections do not count.
 #[test]
 fn too_many_questions() {
     const ASKERS: usize = 5;
@@ -378,7 +377,7 @@ fn a_question_that_is_too_long() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// A value that qualifiers tell apart is found on another node as well.
+/// A value with qualifiers is also found on another node.
 #[test]
 fn qualified_values() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);

@@ -35,7 +35,7 @@ fn leave() -> Request {
     }
 }
 
-/// All construct; what each is told.
+/// Sends the same construct from these ranks and returns their answers.
 fn made(cluster: &mut Cluster, ranks: &[Rank], request: &Request) -> Vec<GroupAnswer> {
     let tags: Vec<u32> = ranks
         .iter()
@@ -49,7 +49,7 @@ fn made(cluster: &mut Cluster, ranks: &[Rank], request: &Request) -> Vec<GroupAn
     .collect()
 }
 
-/// Everybody knows the same members and the same number, which no other group has.
+/// All members get the same members and the same context id, which no other group has.
 #[test]
 pub(crate) fn a_number_for_all() {
     let (mut cluster, ranks) = Cluster::of(3, &[2, 0, 1, 0]);
@@ -65,7 +65,7 @@ pub(crate) fn a_number_for_all() {
             assert_eq!(answer.context, answers[0].context);
         }
         numbers.push(answers[0].context.unwrap());
-        // The next group of this name has other members.
+        // The next group with this name has other members.
         let told = cluster.together(&conns, &destruct());
         assert_eq!(told.last(), Some(&Some(Status::SUCCESS)));
     }
@@ -75,7 +75,7 @@ pub(crate) fn a_number_for_all() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// A number that only one of them asks for, and data that only one hands in.
+/// All members get the context id that only one asks for, and the data that only one provides.
 #[test]
 fn what_one_says_all_know() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
@@ -106,7 +106,7 @@ fn what_one_says_all_know() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// An order that one wishes is that of all.
+/// The order of members that one rank requests applies to all.
 #[test]
 fn the_final_order() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1, 0]);
@@ -126,10 +126,10 @@ fn the_final_order() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Whoever of those that may be absent has gone is no member, and the others know the same of it.
+/// An optional member that has died is not in the group, and the answers on all nodes agree.
 #[test]
 fn without_those_that_have_gone() {
-    // The rank that goes is alone on its node, or not.
+    // The rank that dies is alone on its node, or with another one.
     for ranks in [&[0, 0, 1][..], &[0, 1, 1]] {
         let (mut cluster, conns) = Cluster::of(2, ranks);
         let request = construct(&[all("a")], vec![flag(keys::GROUP_OPTIONAL)]);
@@ -148,8 +148,8 @@ fn without_those_that_have_gone() {
     }
 }
 
-/// A member may also go once its node has said that everybody there has called. It was one when it called, and is one on
-/// every node.
+/// A member dies after its node has sent the share for all its ranks. It had called, so that every node still counts it as a
+/// member.
 #[test]
 fn one_that_goes_after_its_share() {
     let (mut cluster, conns) = Cluster::of(2, &[0, 0, 1]);
@@ -165,14 +165,13 @@ fn one_that_goes_after_its_share() {
     };
     assert_eq!(first.members, [all("a")]);
     assert_eq!(last.members, [all("a")]);
-    // It is ended without it.
+    // The destruct completes without the dead member.
     cluster.send(conns[0], &destruct());
     assert_eq!(cluster.told(conns[2], &destruct()), Status::SUCCESS);
     cluster.leave_nothing(&["a"]);
 }
 
-/// What waits for other nodes has room for so many bytes. A group beyond that is not made, and all of its members are
-/// told, on every node.
+/// Shares that wait for other nodes are limited in bytes. A group over the limit fails on all nodes.
 #[test]
 fn bytes_that_wait_for_other_nodes() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 0, 1]);
@@ -188,7 +187,7 @@ fn bytes_that_wait_for_other_nodes() {
     let tags: Vec<u32> = (0..3)
         .map(|rank| cluster.send(ranks[rank as usize], &group(rank, large)))
         .collect();
-    // There is no room left for the third, also when the others are done; it can be made again.
+    // The third group fails even after the other two have completed. A second attempt succeeds.
     for (rank, expected) in (0..).zip([Status::SUCCESS, Status::SUCCESS, Status::OUT_OF_RESOURCE]) {
         assert_eq!(cluster.told(ranks[3], &group(rank, 0)), expected);
         let rank = rank as usize;
@@ -200,7 +199,7 @@ fn bytes_that_wait_for_other_nodes() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Members leave, on one node or on all but one: the others end the group without them.
+/// Members leave, on one node or on all nodes but one: the remaining members destruct the group without them.
 #[test]
 fn members_leave() {
     for (ranks, leaving) in [
@@ -213,7 +212,7 @@ fn members_leave() {
         let (mut cluster, conns) = Cluster::of(3, ranks);
         let told = cluster.together(&conns, &construct(&[all("a")], Vec::new()));
         assert_eq!(told.last(), Some(&Some(Status::SUCCESS)));
-        // One has begun to end it before the others leave.
+        // One member calls destruct before the others leave.
         let tag = cluster.send(conns[0], &destruct());
         for rank in leaving {
             assert_eq!(cluster.told(conns[*rank], &leave()), Status::SUCCESS);
@@ -225,7 +224,7 @@ fn members_leave() {
         assert_eq!(told, Some(Status::SUCCESS), "{ranks:?}, {leaving:?}");
         cluster.leave_nothing(&["a"]);
     }
-    // Nobody has begun to end it.
+    // All others have left before the first call of destruct.
     let (mut cluster, conns) = Cluster::of(2, &[0, 1, 1]);
     cluster.together(&conns, &construct(&[all("a")], Vec::new()));
     for rank in [1, 2] {
@@ -235,7 +234,7 @@ fn members_leave() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Who is told that a member has left, or has failed.
+/// A member gets events when another one leaves or fails.
 #[test]
 fn members_hear_of_each_other() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1, 1]);
@@ -254,7 +253,7 @@ fn members_hear_of_each_other() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Only a member itself can leave, and its own node is told of that by nobody else.
+/// Only a member itself can leave, and only its own server can report that.
 #[test]
 fn nobody_leaves_for_another() {
     let (mut cluster, ranks) = Cluster::of(3, &[0, 1, 2]);
@@ -268,7 +267,7 @@ fn nobody_leaves_for_another() {
             info(keys::GROUP_ID, Value::text("group")),
         ]
     };
-    // A client says it of another one, and a node of a process that is not there.
+    // A client reports another member as leaving, and each node gets such a report about its own rank.
     let says = Request::Notify {
         status: Status::GROUP_LEFT,
         range: Range::GLOBAL,
@@ -285,7 +284,7 @@ fn nobody_leaves_for_another() {
         cluster.inboxes[node].push_back(ToNode::Event(Box::new(event)));
     }
     cluster.settle();
-    // All are members everywhere, and each waits for all of the others.
+    // All ranks are still members on every node, and wait for each other.
     let group = Proc {
         nspace: nspace("group"),
         rank: PmixRank::WILDCARD,
@@ -314,7 +313,7 @@ fn by_invitation() {
         ],
     };
     assert_eq!(cluster.told(ranks[0], &request), Status::SUCCESS);
-    // It can be named in a fence.
+    // A fence can name the group.
     let group = Proc {
         nspace: nspace("group"),
         rank: PmixRank::WILDCARD,
@@ -326,7 +325,7 @@ fn by_invitation() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// Where not everybody names all members, they must be on one node.
+/// If the callers do not all name all members, the members must be on one node.
 #[test]
 fn what_must_be_on_one_node() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
@@ -348,7 +347,7 @@ fn what_must_be_on_one_node() {
     for request in cases {
         assert_eq!(cluster.told(ranks[0], &request), Status::NOT_SUPPORTED);
     }
-    // On one node they may be.
+    // On one node this is allowed.
     let leader = construct(
         &[proc("a", 0), proc("a", 1)],
         vec![info(keys::GROUP_BOOTSTRAP, Value::Size(1))],
@@ -361,7 +360,7 @@ fn what_must_be_on_one_node() {
     cluster.leave_nothing(&["a"]);
 }
 
-/// The form of the answer is that of each client's library.
+/// Each client gets the layout of the answer that its library expects.
 #[test]
 fn libraries_of_different_age() {
     let mut cluster = Cluster::new(2, &[("a", &[0, 1])]);

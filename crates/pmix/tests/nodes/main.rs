@@ -1,4 +1,4 @@
-//! Several servers, each with clients of its own: collectives, gets and events that leave a node.
+//! Several servers with clients of their own: collectives, gets and events between nodes.
 
 #![expect(
     clippy::unwrap_used,

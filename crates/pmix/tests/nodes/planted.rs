@@ -1,4 +1,4 @@
-//! Each bug that is planted in what leaves a node is found by a test.
+//! A test finds each planted bug in the messages between nodes.
 
 use std::panic;
 
