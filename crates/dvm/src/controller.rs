@@ -21,20 +21,23 @@ mod job;
 mod launch;
 mod servers;
 mod spawned;
+mod subscribers;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use base::{JobId, NodeId, RankSet, Time, Topology};
+use pmix::{message::Answer, value::Status};
 
 pub use self::job::HOLD_PATIENCE;
 use self::{
-    asks::Published,
+    asks::{Asker, Published},
     fences::Fences,
     fronts::Front,
     job::{Job, JobOutput, NewJob, Origin, Phase},
     servers::Servers,
+    subscribers::Subscribers,
 };
 use crate::{
     alloc::Allocation,
@@ -101,6 +104,7 @@ pub struct Controller {
     name: String,
     published: Published,
     servers: Servers,
+    subscribers: Subscribers,
     fences: Fences,
     outputs: VecDeque<ControllerOutput>,
 }
@@ -121,6 +125,7 @@ impl Controller {
             name,
             published: Published::default(),
             servers: Servers::default(),
+            subscribers: Subscribers::default(),
             fences: Fences::default(),
             outputs: VecDeque::new(),
         }
@@ -202,6 +207,7 @@ impl Controller {
                     let output = ControllerOutput::Daemon(node, message);
                     self.outputs.push_back(output);
                 }
+                JobOutput::Answer(asker, status) => self.answer(asker, &Answer::Status(status)),
                 JobOutput::Started => self.tell_spawned(id),
                 JobOutput::Ready => self.tell_ready(id),
                 JobOutput::Gone(ranks) => {
@@ -238,7 +244,10 @@ impl Controller {
             ToController::Released { job, ranks } => self.with(job, |job| {
                 job.release(Some(&ranks));
             }),
-            ToController::Output { job, chunk } => self.on_output(job, node, chunk),
+            ToController::Output { job, chunk } => {
+                self.copy_output(node, &chunk);
+                self.on_output(job, node, chunk);
+            }
             ToController::StdinCredit { job, bytes } => {
                 self.with(job, |job| job.on_input_credit(node, Some(bytes)));
             }
@@ -247,7 +256,30 @@ impl Controller {
             }
             ToController::Left { job, ranks } => self.with(job, |job| job.on_left(ranks)),
             ToController::Ended { job, classes } => {
+                self.copy_output_ends(job, node, &classes);
                 self.with(job, |job| job.on_ended(now, classes));
+            }
+            ToController::Push {
+                ticket,
+                job,
+                ranks,
+                bytes,
+                is_last,
+            } => {
+                let asker = Asker { node, ticket };
+                if self.jobs.contains_key(&job) {
+                    self.with(job, |job| job.push(asker, &ranks, &bytes, is_last));
+                } else {
+                    self.answer(asker, &Answer::Status(Status::IOF_COMPLETE));
+                }
+            }
+            ToController::Pushed {
+                job,
+                number,
+                result,
+            } => self.with(job, |job| job.on_pushed(node, number, result)),
+            ToController::SignalRanks { job, ranks, signal } => {
+                self.with(job, |job| job.signal_ranks(&ranks, signal));
             }
             ToController::Ask {
                 proc,
@@ -315,6 +347,7 @@ impl Controller {
         self.nodes.remove(&node);
         self.server_lost(node);
         self.fences_without(node);
+        self.subscribers.forget_node(node);
         for id in self.living() {
             self.with(id, |job| job.on_node_lost(now, node));
         }
@@ -360,6 +393,7 @@ impl Controller {
         };
         self.offset = self.offset.max(job.offset.saturating_add(job.size));
         self.forget_unpaid(id);
+        self.subscribers.forget_job(id);
         self.announce_end(id, &outcome);
         match job.origin {
             Origin::Front => {

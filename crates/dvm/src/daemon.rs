@@ -37,23 +37,21 @@ use std::{
 
 use base::{CpuSet, ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time, Topology};
 use bytes::Bytes;
-use pmix::{
-    server::{Conn, PeerOwner},
-    value::Status,
-};
+use pmix::server::{Conn, PeerOwner};
 
 pub use self::service::ServiceConfig;
 use self::{
     classes::{Classes, Passed},
     job::LocalJob,
-    service::{Demand, Pushed, Service, What},
+    service::{Demand, PushId, Pushed, Service, What},
 };
 use crate::{
     life::Unexpected,
     place::Placed,
     planted::{self, Bug},
     proto::{
-        AskId, FenceNews, Launch, NodeLoad, StartFailure, Stream, ToController, ToDaemon, VERSION,
+        AskId, FenceNews, Launch, NodeLoad, PushResult, StartFailure, Stream, ToController,
+        ToDaemon, VERSION,
     },
     spec::{App, HoldAt, LineTerminal, WindowSize},
 };
@@ -541,6 +539,24 @@ impl Daemon {
                 });
             }
             ToDaemon::Signal { job, signal } => self.job(job, |job, out| job.signal(signal, out)),
+            ToDaemon::Push {
+                job,
+                number,
+                ranks,
+                bytes,
+                is_last,
+            } => {
+                let pushed = Pushed {
+                    id: PushId::Controller(number),
+                    ranks,
+                    bytes,
+                    is_last,
+                };
+                self.job(job, |job, out| job.on_pushed(pushed, out));
+            }
+            ToDaemon::SignalRanks { job, ranks, signal } => {
+                self.job(job, |job, out| job.signal_ranks(&ranks, signal, out));
+            }
             ToDaemon::End { job, grace } => {
                 self.serve(now, |service, now| service.on_ending(now, job));
                 self.job(job, |job, out| job.end(now, grace, out));
@@ -609,13 +625,14 @@ impl Daemon {
                 (Some(job), what) => {
                     let proc = demand.proc;
                     job.on_demand(now, Demand { proc, what }, &mut self.outputs);
-                    for (ticket, status) in job.taken() {
-                        service.on_pushed(now, ticket, status);
+                    for (push, result) in job.taken() {
+                        answer_push(now, service, id, push, result, &mut self.outputs);
                     }
                 }
                 // The job is over: nobody reads.
-                (None, What::Feed(Pushed { ticket, .. })) => {
-                    service.on_pushed(now, ticket, Status::IOF_COMPLETE);
+                (None, What::Feed(Pushed { id: push, .. })) => {
+                    let result = PushResult::Unread;
+                    answer_push(now, service, id, push, result, &mut self.outputs);
                 }
                 (None, _) => {}
             }
@@ -624,10 +641,15 @@ impl Daemon {
 
     /// Answers the pushes that were taken, or never will be.
     fn answer_pushes(&mut self, now: Time) {
-        let taken: Vec<_> = self.jobs.values_mut().flat_map(LocalJob::taken).collect();
-        for (ticket, status) in taken {
-            self.serve(now, |service, now| service.on_pushed(now, ticket, status));
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        for (id, job) in &mut self.jobs {
+            for (push, result) in job.taken() {
+                answer_push(now, service, *id, push, result, &mut self.outputs);
+            }
         }
+        self.serve(now, |_, _| {});
     }
 
     fn forget_clean(&mut self, now: Time) {
@@ -702,4 +724,23 @@ impl Subscription {
 /// Rank of a proc within its job, as a proc id.
 pub(crate) const fn proc_id(job: JobId, rank: Rank) -> ProcId {
     ProcId { job, rank }
+}
+
+/// Sends the result of a push to whoever waits for it.
+fn answer_push(
+    now: Time,
+    service: &mut Service,
+    job: JobId,
+    push: PushId,
+    result: PushResult,
+    out: &mut VecDeque<Output>,
+) {
+    match push {
+        PushId::Ticket(ticket) => service.on_pushed(now, ticket, result),
+        PushId::Controller(number) => out.push_back(Output::Send(ToController::Pushed {
+            job,
+            number,
+            result,
+        })),
+    }
 }

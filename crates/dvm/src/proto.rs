@@ -14,6 +14,7 @@ use std::{ffi::OsString, sync::Arc};
 
 use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Topology};
 use bytes::Bytes;
+use pmix::value::Status;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -31,7 +32,7 @@ use crate::spec::WindowSize;
 
 /// The version of the protocol between controller and daemons. Whatever changes the meaning or the encoding of a message
 /// changes it: daemons of another version are refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// From the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToDaemon {
@@ -53,6 +54,22 @@ pub enum ToDaemon {
     },
     Signal {
         job: JobId,
+        signal: Signal,
+    },
+    /// Input that a process pushes to these ranks ([`ToController::Push`]). Answered once by [`ToController::Pushed`], unless the
+    /// job is over here.
+    Push {
+        job: JobId,
+        number: u64,
+        ranks: RankSet,
+        bytes: Bytes,
+        /// No more input follows for these ranks.
+        is_last: bool,
+    },
+    /// A process on another node signals these ranks ([`ToController::SignalRanks`]).
+    SignalRanks {
+        job: JobId,
+        ranks: RankSet,
         signal: Signal,
     },
     /// SIGTERM, then SIGKILL after the grace; also for what ranks have left behind.
@@ -163,6 +180,27 @@ pub enum ToController {
     FencesLeft {
         job: JobId,
     },
+    /// Input that a process on this node pushes to ranks of a job that has ranks elsewhere. Answered once by
+    /// [`ToDaemon::Answer`] with a status.
+    Push {
+        ticket: AskId,
+        job: JobId,
+        ranks: RankSet,
+        bytes: Bytes,
+        is_last: bool,
+    },
+    /// Answers [`ToDaemon::Push`].
+    Pushed {
+        job: JobId,
+        number: u64,
+        result: PushResult,
+    },
+    /// A process of the job signals these ranks of it, which are on other nodes.
+    SignalRanks {
+        job: JobId,
+        ranks: RankSet,
+        signal: Signal,
+    },
     /// A PMIx request of a proc that concerns more than its node, as `docs/formats/pmix.md` has it. Answered once by
     /// [`ToDaemon::Answer`].
     Ask {
@@ -209,6 +247,29 @@ pub enum ToController {
     Clean {
         job: JobId,
     },
+}
+
+/// What became of pushed input. The order matters: of the results of several nodes the greatest is the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum PushResult {
+    /// No rank reads its input any more.
+    Unread,
+    /// Too many pushes wait for room.
+    Full,
+    /// At least one rank gets it.
+    Taken,
+}
+
+impl PushResult {
+    /// The answer of PMIx.
+    pub(crate) const fn status(self) -> Status {
+        match self {
+            // The sender's library stops at this.
+            Self::Unread => Status::IOF_COMPLETE,
+            Self::Full => Status::OUT_OF_RESOURCE,
+            Self::Taken => Status::SUCCESS,
+        }
+    }
 }
 
 /// Procs of a node that run the same program.

@@ -275,6 +275,8 @@ impl Node {
             ToDaemon::Event { .. } => world.ledger.on_over_told(world.now, self.id),
             ToDaemon::StdinEof { .. }
             | ToDaemon::Signal { .. }
+            | ToDaemon::SignalRanks { .. }
+            | ToDaemon::Push { .. }
             | ToDaemon::Release { .. }
             | ToDaemon::Resize { .. }
             | ToDaemon::Answer { .. }

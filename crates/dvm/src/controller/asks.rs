@@ -15,8 +15,8 @@ use crate::proto::{AskId, ToDaemon};
 /// Where an answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) struct Asker {
-    node: NodeId,
-    ticket: AskId,
+    pub(in crate::controller) node: NodeId,
+    pub(in crate::controller) ticket: AskId,
 }
 
 /// What is published at the controller.

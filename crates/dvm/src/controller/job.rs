@@ -14,6 +14,9 @@
 
 mod input;
 mod outcome;
+mod pushes;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,6 +26,9 @@ use std::{
 
 use base::{ExitStatus, JobId, NodeId, ProcId, RankSet, Signal, Time};
 
+use pmix::value::Status;
+
+use self::pushes::Pushes;
 use super::asks::Asker;
 use crate::{
     daemon::LOSS_GRACE,
@@ -88,6 +94,8 @@ pub(super) enum JobOutput {
     Ready,
     /// These procs take no further part: they have ended, or cannot be ended.
     Gone(RankSet),
+    /// A process's request has this result.
+    Answer(Asker, Status),
     /// The job is to end, for this cause.
     Failed(Cause),
     /// A time limit of the job has passed: all jobs of its front are to end.
@@ -136,6 +144,7 @@ pub(super) struct Job {
     /// Those that run on because nobody may end them.
     left: RankSet,
     pub(super) hold: Hold,
+    pushes: Pushes,
     input_given: u64,
     /// Of that, what the front has sent.
     input_taken: u64,
@@ -182,6 +191,7 @@ impl Job {
             leaky: RankSet::new(),
             left: RankSet::new(),
             hold: Hold::off(),
+            pushes: Pushes::default(),
             input_given: 0,
             input_taken: 0,
             limit_at: limit.map(|limit| now + limit),
@@ -454,6 +464,7 @@ impl Job {
         if let Some(share) = self.shares.get_mut(&node) {
             share.clean = true;
         }
+        self.end_pushes_to(node);
     }
 
     /// A node is lost: its ranks count as killed.
@@ -469,6 +480,7 @@ impl Job {
             self.started = self.started.union(&ranks);
         }
         self.on_input_credit(node, None);
+        self.end_pushes_to(node);
         if !launched {
             self.announce_launch(now);
         }
@@ -528,6 +540,18 @@ impl Job {
 
     pub(super) fn signal(&mut self, signal: Signal) {
         self.each_node(|job| ToDaemon::Signal { job, signal });
+    }
+
+    /// Signals some ranks, each on its node.
+    pub(super) fn signal_ranks(&mut self, ranks: &RankSet, signal: Signal) {
+        let shares = self.shares.iter().filter(|(_, share)| !share.clean);
+        let here = shares.map(|(node, share)| (*node, share.ranks.intersection(ranks)));
+        let messages = here.filter(|(_, ranks)| !ranks.is_empty());
+        let messages = messages.map(|(node, ranks)| {
+            let job = self.id;
+            JobOutput::Daemon(node, ToDaemon::SignalRanks { job, ranks, signal })
+        });
+        self.outputs.extend(messages);
     }
 
     pub(super) fn resize(&mut self, size: WindowSize) {

@@ -107,6 +107,7 @@ impl Controller {
             variables: job.spec.variables.clone(),
             gpus: job.spec.gpus.clone(),
         });
+        self.subscribe_spawner(id);
         self.with(id, |job| job.launch(&launch));
         let is_there = |node: &NodeId| launch.map.nodes().any(|one| one == *node);
         let others = self.nodes.keys().filter(|node| !is_there(node));

@@ -104,6 +104,12 @@ impl Controller {
                 }
                 Vec::new()
             }
+            FromServer::Wanted { job, streams } => {
+                if self.jobs.contains_key(&job) {
+                    self.subscribers.set(job, node, &streams);
+                }
+                Vec::new()
+            }
             FromServer::Event { event, nodes } => {
                 let nodes = nodes.unwrap_or_else(|| self.nodes.keys().copied().collect());
                 for other in nodes.into_iter().filter(|other| *other != node) {

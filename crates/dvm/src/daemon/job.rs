@@ -323,6 +323,16 @@ impl LocalJob {
         }
     }
 
+    /// Signals some ranks of this node, held or not.
+    pub(super) fn signal_ranks(&self, ranks: &RankSet, signal: Signal, out: &mut Out) {
+        let named = self.procs.iter().filter(|(rank, _)| ranks.contains(**rank));
+        let alive = named.filter(|(_, proc)| proc.life.is_alive());
+        out.extend(alive.map(|(rank, _)| Output::Signal {
+            proc: proc_id(self.launch.job, *rank),
+            signal,
+        }));
+    }
+
     pub(super) fn on_tick(&mut self, now: Time, out: &mut Out) {
         if let Phase::Ending { kill_at } = self.phase
             && kill_at <= now

@@ -28,7 +28,7 @@ use pmix::{
 use self::refused::Closed;
 use super::{DaemonConfig, Output, OwnNode, Subscription};
 use crate::planted::{self, Bug};
-use crate::proto::{AskId, Launch, Note, Stream, ToController};
+use crate::proto::{AskId, FromServer as FromOurs, Launch, Note, PushResult, Stream, ToController};
 
 /// How PMIx is served on a node.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub(super) struct Service {
     host: String,
     names: BTreeMap<JobId, Nspace>,
     jobs: BTreeMap<Nspace, JobId>,
-    sizes: BTreeMap<JobId, u32>,
+    ranks: BTreeMap<JobId, Ranks>,
     /// Which jobs were spawned by procs of which.
     parents: BTreeMap<JobId, JobId>,
     /// Which commands the controller is to answer.
@@ -74,6 +74,14 @@ pub(super) struct Service {
     is_alone: bool,
 }
 
+/// The ranks of a job.
+#[derive(Debug)]
+struct Ranks {
+    /// On all nodes.
+    size: u32,
+    here: RankSet,
+}
+
 /// What the service wants of a job.
 #[derive(Debug)]
 pub(super) struct Demand {
@@ -86,8 +94,8 @@ pub(super) struct Demand {
 pub(super) enum What {
     /// Text on a stream of the proc, that it has not written itself.
     Say(Stream, Bytes),
-    /// A signal to some procs of the job.
-    Signal(Vec<Rank>, Signal),
+    /// A signal to some procs of the job, on whatever node.
+    Signal(RankSet, Signal),
     /// The proc has begun with PMIx, or finished.
     Begun,
     Finished,
@@ -95,18 +103,27 @@ pub(super) enum What {
     Ready,
     /// Input for some procs of the job, to be answered when there is room for more.
     Feed(Pushed),
-    /// The end of some procs, or of the whole job where none is named.
+    /// The end of some procs of the job; `None` for the whole job.
     Abort {
-        ranks: Vec<Rank>,
+        ranks: Option<RankSet>,
         code: u8,
         message: String,
     },
 }
 
+/// Who waits for the result of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PushId {
+    /// A process here, by the ticket of its request.
+    Ticket(u64),
+    /// The controller, by its number for the push.
+    Controller(u64),
+}
+
 /// Input that a process has pushed to procs of a job that it has spawned.
 #[derive(Debug)]
 pub(super) struct Pushed {
-    pub(super) ticket: u64,
+    pub(super) id: PushId,
     pub(super) ranks: RankSet,
     pub(super) bytes: Bytes,
     pub(super) is_last: bool,
@@ -153,7 +170,7 @@ impl Service {
             host: String::new(),
             names: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            sizes: BTreeMap::new(),
+            ranks: BTreeMap::new(),
             parents: BTreeMap::new(),
             asked: BTreeMap::new(),
             wanted: BTreeMap::new(),
@@ -176,6 +193,10 @@ impl Service {
         self.host.clone_from(&config.host);
         self.is_alone &= launch.map.nodes().count() == 1;
         let nspace = self.name_job(launch);
+        let here = own.procs.iter().map(|placed| placed.rank).collect();
+        if let Some(ranks) = self.ranks.get_mut(&launch.job) {
+            ranks.here = here;
+        }
         let mut job = facts::facts(config, Some(own), launch, nspace);
         if let Some(session) = &self.config.session_dir {
             let c_string = |text: &OsString| CString::new(text.as_bytes()).ok();
@@ -197,7 +218,11 @@ impl Service {
         let nspace = name(&launch.nspace);
         self.names.insert(launch.job, nspace.clone());
         self.jobs.insert(nspace.clone(), launch.job);
-        self.sizes.insert(launch.job, launch.size());
+        let ranks = Ranks {
+            size: launch.size(),
+            here: RankSet::new(),
+        };
+        self.ranks.insert(launch.job, ranks);
         if let Some(parent) = &launch.parent {
             self.parents.insert(launch.job, parent.proc.job);
         }
@@ -309,7 +334,7 @@ impl Service {
             self.jobs.remove(&nspace);
             self.wanted.remove(&job);
             self.parents.remove(&job);
-            self.sizes.remove(&job);
+            self.ranks.remove(&job);
             self.server.handle(now, Input::Deregister(nspace));
         }
     }
@@ -337,9 +362,9 @@ impl Service {
         }
     }
 
-    /// What a proc has pushed was taken, or never will be.
-    pub(super) fn on_pushed(&mut self, now: Time, ticket: u64, status: Status) {
-        self.reply(now, Ticket(ticket), Answer::Status(status));
+    /// Answers a process that has pushed input to a job that has all of its ranks here.
+    pub(super) fn on_pushed(&mut self, now: Time, ticket: u64, result: PushResult) {
+        self.reply(now, Ticket(ticket), Answer::Status(result.status()));
     }
 
     /// Carries out what the server wants; gives what is to be done with a job.
@@ -375,8 +400,13 @@ impl Service {
                 }
                 FromServer::Finalized { proc } => self.demand(&proc, What::Finished),
                 FromServer::Wanted { nspace, channels } => {
-                    if let Some(job) = self.jobs.get(&nspace) {
-                        self.wanted.insert(*job, channels);
+                    if let Some(job) = self.jobs.get(&nspace).copied() {
+                        self.wanted.insert(job, channels);
+                        if !self.is_whole(job) {
+                            let mut streams = Stream::BOTH.to_vec();
+                            streams.retain(|stream| channels.meets(self::channels(*stream)));
+                            self.say(FromOurs::Wanted { job, streams });
+                        }
                     }
                 }
                 FromServer::Stdin {
@@ -386,15 +416,26 @@ impl Service {
                     bytes,
                     is_last,
                 } => match self.readers(&from, &to) {
-                    Ok((job, ranks)) => self.demands.push_back(Demand {
+                    Ok((job, ranks)) if self.is_whole(job) => self.demands.push_back(Demand {
                         proc: ProcId { job, rank: Rank(0) },
                         what: What::Feed(Pushed {
-                            ticket: ticket.0,
+                            id: PushId::Ticket(ticket.0),
                             ranks,
                             bytes,
                             is_last,
                         }),
                     }),
+                    // By way of the controller even to ranks here, so that no push overtakes another one.
+                    Ok((job, ranks)) => {
+                        self.asked.insert(ticket.0, Command::IofPush);
+                        out.push_back(Output::Send(ToController::Push {
+                            ticket: AskId::Pmix(ticket.0),
+                            job,
+                            ranks,
+                            bytes,
+                            is_last,
+                        }));
+                    }
                     Err(status) => self.reply(now, ticket, Answer::Status(status)),
                 },
                 // That contact is lost decides nothing: the exit of the proc does.
@@ -429,6 +470,12 @@ impl Service {
             path.push(format!("/{rank}"));
             out.push_back(Output::MakeDirectory { path });
         }
+    }
+
+    /// Whether all ranks of a job are on this node.
+    fn is_whole(&self, job: JobId) -> bool {
+        let ranks = self.ranks.get(&job);
+        ranks.is_some_and(|ranks| ranks.here.len() == ranks.size as usize)
     }
 
     /// The job that input is for, which the sender must have spawned: what the job of a front reads comes from the front.
@@ -481,7 +528,7 @@ impl Service {
             let Some(job) = self.jobs.get(&proc.nspace) else {
                 continue;
             };
-            let size = self.sizes.get(job).copied().unwrap_or(0);
+            let size = self.ranks.get(job).map_or(0, |ranks| ranks.size);
             if proc.rank == PmixRank::WILDCARD {
                 whole.insert(*job, RankSet::range(0..size));
             } else if proc.rank.0 < size {
@@ -520,11 +567,8 @@ impl Service {
                 }
                 // The caller waits for the answer, and gets it before anybody is ended.
                 self.reply(now, ticket, Answer::Status(Status::SUCCESS));
-                let ranks = if whole {
-                    Vec::new()
-                } else {
-                    procs.iter().map(|proc| Rank(proc.rank.0)).collect()
-                };
+                let some = || self.ranks_of(procs.iter()).remove(&proc.job);
+                let ranks = (!whole).then(|| some().unwrap_or_default());
                 let code = exit_code(status);
                 self.demand(
                     &from,
@@ -610,16 +654,9 @@ impl Service {
         if targets.iter().any(|target| target.nspace != from.nspace) {
             return Status::NO_PERMISSIONS;
         }
-        let wildcard = targets
-            .iter()
-            .any(|target| target.rank == PmixRank::WILDCARD);
-        // No names: everybody.
-        let ranks = if wildcard {
-            Vec::new()
-        } else {
-            targets.iter().map(|target| Rank(target.rank.0)).collect()
-        };
-        self.demand(from, What::Signal(ranks, signal));
+        for (_, ranks) in self.ranks_of(targets.iter()) {
+            self.demand(from, What::Signal(ranks, signal));
+        }
         Status::SUCCESS
     }
 

@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
-use base::{JobId, NodeId};
+use base::{JobId, NodeId, ProcId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+
+use super::Stream;
 
 /// From the server of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +61,9 @@ pub enum FromServer {
         event: Bytes,
         nodes: Option<Vec<NodeId>>,
     },
+    /// From now on processes on the node want these streams of a job that has ranks elsewhere, and no others. Answered by
+    /// [`ToServer::Output`], any number of times.
+    Wanted { job: JobId, streams: Vec<Stream> },
 }
 
 /// To the server of a node.
@@ -90,4 +95,10 @@ pub enum ToServer {
     },
     /// An event of another node.
     Event { event: Bytes },
+    /// Output of a process on another node, or, without bytes, the end of its stream.
+    Output {
+        proc: ProcId,
+        stream: Stream,
+        bytes: Bytes,
+    },
 }

@@ -57,7 +57,7 @@ fn a_job_waits_for_all_daemons() {
 #[test]
 fn a_daemon_of_another_version_is_refused_with_the_job() {
     let mut world = World::waiting();
-    insta::assert_snapshot!(words(world.says(0, of_version(0, VERSION + 1))).join("\n"), @r#"OtherVersion { host: "n0", ours: 1, theirs: 2 }"#);
+    insta::assert_snapshot!(words(world.says(0, of_version(0, VERSION + 1))).join("\n"), @r#"OtherVersion { host: "n0", ours: 2, theirs: 3 }"#);
 }
 
 /// It is there already, whatever it says of itself now: the job goes on.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{JobId, NodeId, Rank, Signal, Time};
+use base::{JobId, NodeId, Rank, RankSet, Signal, Time};
 use bytes::Bytes;
 use pmix::pmi;
 
@@ -187,27 +187,22 @@ impl LocalJob {
             What::Feed(pushed) => self.on_pushed(pushed, out),
             What::Say(stream, bytes) => self.on_output(now, rank, stream, bytes, out),
             What::Signal(ranks, signal) => {
-                let alive = |rank: &Rank| {
-                    self.procs
-                        .get(rank)
-                        .is_some_and(|proc| proc.life.is_alive())
-                };
-                let all = self.procs.keys().copied();
-                let targets: Vec<Rank> = if ranks.is_empty() {
-                    all.filter(alive).collect()
-                } else {
-                    ranks.into_iter().filter(alive).collect()
-                };
-                out.extend(targets.into_iter().map(|rank| Output::Signal {
-                    proc: proc_id(job, rank),
-                    signal,
-                }));
+                let here: RankSet = self.procs.keys().copied().collect();
+                let elsewhere = ranks.difference(&here);
+                if !elsewhere.is_empty() {
+                    out.push_back(Output::Send(ToController::SignalRanks {
+                        job,
+                        ranks: elsewhere,
+                        signal,
+                    }));
+                }
+                self.signal_ranks(&ranks, signal, out);
             }
             // Under the policy to go on only those are ended that were named. Otherwise the end of some is that of all,
             // and the one who asked for it is its cause.
-            What::Abort { ranks, .. }
-                if !ranks.is_empty() && self.launch.end.on_failure == OnFailure::Continue =>
-            {
+            What::Abort {
+                ranks: Some(ranks), ..
+            } if self.launch.end.on_failure == OnFailure::Continue => {
                 let what = What::Signal(ranks, Signal::KILL);
                 self.on_demand(now, Demand { proc, what }, out);
             }

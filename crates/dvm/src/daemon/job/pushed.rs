@@ -1,22 +1,25 @@
 //! Input that the spawner of the job pushes to its procs by PMIx.
 
 use base::{Rank, RankSet};
-use pmix::value::Status;
 
 use super::{LocalJob, Out};
-use crate::{daemon::service::Pushed, stdio::STDIN_WINDOW};
+use crate::{
+    daemon::service::{PushId, Pushed},
+    proto::PushResult,
+    stdio::STDIN_WINDOW,
+};
 
 /// Pushes of one job that may wait for room. The next one is OUT_OF_RESOURCE.
 const MAX_WAITING: usize = 64;
 
-/// A push that was answered: its ticket, and with what.
-pub(in crate::daemon) type Taken = (u64, Status);
+/// A push that was answered, and with what.
+pub(in crate::daemon) type Taken = (PushId, PushResult);
 
 impl LocalJob {
     /// Takes what was pushed, as soon as there is room for it.
     pub(in crate::daemon) fn on_pushed(&mut self, pushed: Pushed, out: &mut Out) {
         if self.pushed.len() >= MAX_WAITING {
-            self.taken.push((pushed.ticket, Status::OUT_OF_RESOURCE));
+            self.taken.push((pushed.id, PushResult::Full));
             return;
         }
         self.pushed.push_back(pushed);
@@ -44,12 +47,12 @@ impl LocalJob {
                 return;
             };
             // The sender's library stops at this; there is nobody to send to.
-            let status = if readers.is_empty() {
-                Status::IOF_COMPLETE
+            let result = if readers.is_empty() {
+                PushResult::Unread
             } else {
-                Status::SUCCESS
+                PushResult::Taken
             };
-            self.taken.push((next.ticket, status));
+            self.taken.push((next.id, result));
             for rank in readers {
                 if let Some(feeder) = self
                     .procs

@@ -64,6 +64,11 @@ impl Service {
                 self.server.handle(now, Input::DirectGot { ticket, result });
             }
             ToServer::Event { event } => self.on_event(now, &event),
+            ToServer::Output {
+                proc,
+                stream,
+                bytes,
+            } => self.on_output(now, proc, stream, bytes),
         }
     }
 
@@ -112,7 +117,7 @@ impl Service {
         self.say(FromServer::Event { event, nodes });
     }
 
-    fn say(&mut self, message: FromServer) {
+    pub(super) fn say(&mut self, message: FromServer) {
         let message = ToController::Server(Box::new(message));
         self.effects.push_back(Output::Send(message));
     }

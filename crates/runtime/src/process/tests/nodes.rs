@@ -10,10 +10,12 @@ use std::{
 
 use pmix::{
     client::{
-        Collect, Config, ConfigError, Done, Input, Output, Program, ProgramEvent, Search, Ticket,
+        Collect, Config, ConfigError, Done, Input, Output, Program, ProgramEvent, Search, Stdio,
+        Ticket,
     },
     handshake::Owner,
     keys,
+    message::Request,
     value::{App, Info, Key, PmixRank, Proc, Range, Scope, Status, Value},
 };
 
@@ -34,6 +36,8 @@ struct Rank {
     server: os::Conversation,
     me: Proc,
     heard: VecDeque<Proc>,
+    /// The output of the processes that it has spawned.
+    stdio: VecDeque<Stdio>,
 }
 
 impl Rank {
@@ -47,6 +51,7 @@ impl Rank {
             server,
             me,
             heard: VecDeque::new(),
+            stdio: VecDeque::new(),
         };
         while !matches!(rank.next(), ProgramEvent::Ready { .. }) {}
         rank
@@ -85,6 +90,7 @@ impl Rank {
                 assert_eq!(notice.status, NEWS);
                 self.heard.push_back(notice.source);
             }
+            ProgramEvent::Stdio(stdio) => self.stdio.push_back(stdio),
             _ => {}
         }
         None
@@ -242,6 +248,7 @@ fn first_job(mut rank: Rank) {
 
     if me == 0 {
         spawn(&mut rank);
+        feed(&mut rank);
     }
     rank.fence(Collect::Nothing);
     rank.finalize();
@@ -271,6 +278,65 @@ fn spawn(rank: &mut Rank) {
     let told = rank.get(child, "of a child");
     say(&format!("its child has put {told}"));
     rank.connect(vec![rank.me.clone(), Proc::all(nspace)]);
+}
+
+/// Spawns two programs that repeat their input, one on each node, pushes input to them and collects their output.
+fn feed(rank: &mut Rank) {
+    let text = |text: &str| Some(CString::new(text).unwrap());
+    let wanted = |key: &CStr| Info::new(Key::new(key).unwrap(), Value::Bool(true));
+    let app = App {
+        command: text("cat"),
+        argv: vec![text("cat")],
+        env: Vec::new(),
+        cwd: None,
+        maxprocs: 2,
+        info: vec![
+            Info::new(Key::new(keys::HOST).unwrap(), Value::text("n0,n1")),
+            Info::new(Key::new(keys::MAP_BY).unwrap(), Value::text("ppr:1:node")),
+        ],
+    };
+    let everybody = Info::new(
+        Key::new(keys::STDIN_TARGET).unwrap(),
+        Value::Uint32(PmixRank::WILDCARD.0),
+    );
+    let infos = vec![everybody, wanted(keys::FWD_STDOUT)];
+    let ticket = rank.program.spawn(infos, vec![app]);
+    let Done::Spawned(nspace) = rank.done(ticket) else {
+        panic!("nothing is spawned");
+    };
+    for words in ["over nodes", ""] {
+        let request = Request::IofPush {
+            procs: vec![Proc::all(nspace.clone())],
+            infos: Vec::new(),
+            bytes: Some(words.into()),
+        };
+        let ticket = rank.program.request(&request);
+        rank.done(ticket);
+    }
+    let (mut repeated, mut ended) = (BTreeMap::<u32, Vec<u8>>::new(), 0);
+    while ended < 2 {
+        let stdio = match rank.stdio.pop_front() {
+            Some(stdio) => stdio,
+            None => {
+                let event = rank.next();
+                rank.hear(event);
+                continue;
+            }
+        };
+        if stdio.bytes.is_empty() {
+            ended += 1;
+        }
+        repeated
+            .entry(stdio.source.rank.0)
+            .or_default()
+            .extend(stdio.bytes);
+    }
+    for (of, bytes) in repeated {
+        say(&format!(
+            "{of} repeats: {}",
+            String::from_utf8_lossy(&bytes)
+        ));
+    }
 }
 
 /// Plays a rank of the spawned job.
@@ -311,7 +377,8 @@ fn a_rank() {
     }
 }
 
-/// Everything that crosses nodes: job info of all, a fence with data, a get, events, a spawn, and two jobs that connect.
+/// Everything that crosses nodes: job info of all, a fence with data, a get, events, a spawn, two jobs that connect, and the input
+/// and output of spawned processes.
 #[test]
 fn ranks_of_two_nodes_speak_pmix() {
     let mut spec = job("");
@@ -336,9 +403,11 @@ fn ranks_of_two_nodes_speak_pmix() {
     0 asks 4: 204
     0 hears of [1, 7]
     0 of 8: local rank 0 of 4, node rank 0, node 0 (n0), 2 nodes, peers 0 1 2 3
+    0 repeats: over nodes
     1 asks 5: 205
     1 hears of [7]
     1 of 8: local rank 1 of 4, node rank 1, node 0 (n0), 2 nodes, peers 0 1 2 3
+    1 repeats: over nodes
     2 asks 6: 206
     2 hears of [1, 7]
     2 of 8: local rank 2 of 4, node rank 2, node 0 (n0), 2 nodes, peers 0 1 2 3

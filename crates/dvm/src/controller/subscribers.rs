@@ -1,0 +1,110 @@
+//! Output that PMIx processes on other nodes want as well: of jobs that they have spawned or pull output of.
+//!
+//! A node says which streams of a job its processes want ([`FromServer::Wanted`]). For a job that a process spawned with its
+//! output forwarded, the controller knows this before the job starts, so that the beginning of the output is not lost.
+//!
+//! [`FromServer::Wanted`]: crate::proto::FromServer::Wanted
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{JobId, NodeId, ProcId};
+use bytes::Bytes;
+
+use super::{Controller, Origin};
+use crate::proto::{Chunk, EndClass, Stream, ToServer};
+
+/// The nodes whose processes want a stream of a job.
+#[derive(Debug, Default)]
+pub(super) struct Subscribers {
+    by_job: BTreeMap<JobId, BTreeSet<(Stream, NodeId)>>,
+}
+
+impl Subscribers {
+    /// Sets what a node wants of a job.
+    pub(super) fn set(&mut self, job: JobId, node: NodeId, streams: &[Stream]) {
+        let wanted = self.by_job.entry(job).or_default();
+        wanted.retain(|(_, other)| *other != node);
+        wanted.extend(streams.iter().map(|stream| (*stream, node)));
+        if wanted.is_empty() {
+            self.by_job.remove(&job);
+        }
+    }
+
+    /// The nodes that want a stream of a job, but for the one that its ranks are on.
+    fn of(&self, job: JobId, stream: Stream, but: NodeId) -> Vec<NodeId> {
+        let wanted = self.by_job.get(&job).into_iter().flatten();
+        wanted
+            .filter(|(of, node)| *of == stream && *node != but)
+            .map(|(_, node)| *node)
+            .collect()
+    }
+
+    pub(super) fn forget_job(&mut self, job: JobId) {
+        self.by_job.remove(&job);
+    }
+
+    pub(super) fn forget_node(&mut self, node: NodeId) {
+        self.by_job.retain(|_, wanted| {
+            wanted.retain(|(_, other)| *other != node);
+            !wanted.is_empty()
+        });
+    }
+}
+
+impl Controller {
+    /// Subscribes the node of the process that has spawned a job, if its output is to be forwarded.
+    pub(super) fn subscribe_spawner(&mut self, id: JobId) {
+        let Some(Origin::Spawned { by, forward, .. }) = self.jobs.get(&id).map(|job| &job.origin)
+        else {
+            return;
+        };
+        let shares = self.jobs.get(&by.job).map(|job| &job.shares);
+        let node = shares
+            .into_iter()
+            .flatten()
+            .find_map(|(node, share)| share.ranks.contains(by.rank).then_some(*node));
+        if let Some(node) = node {
+            self.subscribers.set(id, node, forward);
+        }
+    }
+
+    /// Sends output to the other nodes that want it.
+    pub(super) fn copy_output(&mut self, node: NodeId, chunk: &Chunk) {
+        let Chunk {
+            job,
+            rank,
+            stream,
+            ref bytes,
+            ..
+        } = *chunk;
+        let proc = ProcId { job, rank };
+        for other in self.subscribers.of(job, stream, node) {
+            let bytes = bytes.clone();
+            let output = ToServer::Output {
+                proc,
+                stream,
+                bytes,
+            };
+            self.tell_server(other, output);
+        }
+    }
+
+    /// Sends the end of the output of these ranks to the other nodes that want it.
+    pub(super) fn copy_output_ends(&mut self, job: JobId, node: NodeId, classes: &[EndClass]) {
+        for stream in Stream::BOTH {
+            for other in self.subscribers.of(job, stream, node) {
+                for rank in classes.iter().flat_map(|class| class.ranks.iter()) {
+                    let output = ToServer::Output {
+                        proc: ProcId { job, rank },
+                        stream,
+                        bytes: Bytes::new(),
+                    };
+                    self.tell_server(other, output);
+                }
+            }
+        }
+    }
+}
