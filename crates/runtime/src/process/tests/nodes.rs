@@ -315,13 +315,10 @@ fn feed(rank: &mut Rank) {
     }
     let (mut repeated, mut ended) = (BTreeMap::<u32, Vec<u8>>::new(), 0);
     while ended < 2 {
-        let stdio = match rank.stdio.pop_front() {
-            Some(stdio) => stdio,
-            None => {
-                let event = rank.next();
-                rank.hear(event);
-                continue;
-            }
+        let Some(stdio) = rank.stdio.pop_front() else {
+            let event = rank.next();
+            rank.hear(event);
+            continue;
         };
         if stdio.bytes.is_empty() {
             ended += 1;
