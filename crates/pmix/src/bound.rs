@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// Most bytes in the name of a namespace: the standard's `PMIX_MAX_NSLEN`.
+/// Maximum number of bytes in the name of a namespace: the standard's `PMIX_MAX_NSLEN`.
 pub const MAX_NSPACE: u64 = 255;
-/// Most bytes in a key: the standard's `PMIX_MAX_KEYLEN`.
+/// Maximum number of bytes in a key: the standard's `PMIX_MAX_KEYLEN`.
 pub const MAX_KEY: u64 = 511;
-/// Most bytes in a handshake: libpmix's own bound for a credential.
+/// Maximum number of bytes in a handshake: libpmix's own bound for a credential.
 pub const MAX_HANDSHAKE: u64 = 131_072;
-/// Most bytes in a payload: here the most that a client can put in one message. By default libpmix 3 refuses more than 16 MiB and
+/// Maximum number of bytes in a payload, and so the most that a client can put in one message. By default libpmix 3 refuses more than 16 MiB and
 /// 6 more than 32 MiB; 4 and 5 have no limit. Memory is allocated only for bytes that have arrived.
 pub const MAX_MESSAGE: u64 = 128 << 20;
 /// Deepest nesting of values inside values. The deepest nesting seen from a real program is five.

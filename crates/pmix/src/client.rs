@@ -93,7 +93,7 @@ use crate::{
 pub const WELCOME_WAIT: Duration = Duration::from_secs(30);
 /// Longest time from a finalize to its answer, as in libpmix 5 and 6.
 pub const FINALIZE_WAIT: Duration = Duration::from_secs(10);
-/// Most outstanding requests. A further one is answered `RESOURCE_BUSY` immediately.
+/// Maximum number of outstanding requests. A further one is answered `RESOURCE_BUSY` immediately.
 pub const MAX_OUTSTANDING: usize = 4096;
 
 /// Largest tag of a request. libpmix 6 reserves the upper half for requests of the server.

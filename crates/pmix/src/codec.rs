@@ -36,7 +36,7 @@ use crate::{
     value::{DataType, Nspace, Text},
 };
 
-/// Most elements of an array for which capacity is reserved before they are read.
+/// Maximum number of elements of an array for which capacity is reserved before they are read.
 const ROOM: usize = 64;
 
 /// Encoding of integers.

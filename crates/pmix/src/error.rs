@@ -49,7 +49,7 @@ impl Error {
     }
 }
 
-/// Most characters of a peer's text in an error.
+/// Maximum number of characters of a peer's text in an error.
 pub const THEIRS_MAX: usize = 40;
 
 /// Kind of malformed message.

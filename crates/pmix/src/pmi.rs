@@ -75,25 +75,25 @@ const VERSION: u32 = 1;
 /// with another minor version are accepted.
 const SUBVERSION: u32 = 2;
 
-/// Most bytes in the name of a key-value space, sent to clients by `get_maxes`. The value is Hydra's.
+/// Maximum number of bytes in the name of a key-value space, sent to clients by `get_maxes`. The value is Hydra's.
 pub const MAX_KVS_NAME: usize = 256;
-/// Most bytes in a key, sent to clients by `get_maxes`. The value is Hydra's and that of PMI-2.
+/// Maximum number of bytes in a key, sent to clients by `get_maxes`. The value is Hydra's and that of PMI-2.
 pub const MAX_KEY: usize = 64;
-/// Most bytes in a value, sent to clients by `get_maxes`. The value is Hydra's and that of PMI-2.
+/// Maximum number of bytes in a value, sent to clients by `get_maxes`. The value is Hydra's and that of PMI-2.
 pub const MAX_VALUE: usize = 1024;
-/// Most bytes in the name of a service, which is a key in PMIx.
+/// Maximum number of bytes in the name of a service, which is a key in PMIx.
 pub const MAX_SERVICE: usize = 511;
 
-/// Most entries in a job's key-value space. MPICH 5 puts about ten per node, so this is enough for 6,000 nodes and takes at most
+/// Maximum number of entries in a job's key-value space. MPICH 5 puts about ten per node, so this is enough for 6,000 nodes and takes at most
 /// 70 MiB.
 pub const MAX_ENTRIES: usize = 65_536;
-/// Most programs in one spawn.
+/// Maximum number of programs in one spawn.
 pub const MAX_APPS: usize = 1024;
-/// Most bytes in the thread id (`thrid`) by which a client matches an answer with the thread that waits. Clients write an
+/// Maximum number of bytes in the thread id (`thrid`) by which a client matches an answer with the thread that waits. Clients write an
 /// address.
 pub const MAX_THREAD: usize = 64;
-/// Most unanswered requests of one rank.
+/// Maximum number of unanswered requests of one rank.
 pub const MAX_WAITING: usize = 256;
-/// Most bytes of answers to one client that may wait in the server for [`Server::poll`]. A client asks few things at a time and
+/// Maximum number of bytes of answers to one client that may wait in the server for [`Server::poll`]. A client asks few things at a time and
 /// the longest answer is below 3 KiB. A client near this limit is not reading its answers.
 pub const MAX_QUEUED: usize = 64 * 1024;

@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// Most job ends kept while it is unknown whether this tool has spawned the jobs. Further ones are dropped.
+/// Maximum number of job ends kept while it is unknown whether this tool has spawned the jobs. Further ones are dropped.
 pub const MAX_EARLY_ENDS: usize = 65_536;
 
 /// Directive that makes a server report the end of a spawned job.

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// Most bytes in a variable-length integer. The last byte carries eight bits, so that nine suffice for 64.
+/// Maximum number of bytes in a variable-length integer. The last byte carries eight bits, so that nine suffice for 64.
 const FLEX_MAX: u32 = 9;
 
 impl Writer {

@@ -202,7 +202,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Most bytes of a peer's text in an error: enough to recognize it, too few to fill a log.
+/// Maximum number of bytes of a peer's text in an error: enough to recognize it, too few to fill a log.
 pub const GOT_MAX: usize = 80;
 
 /// Returns `text` cut at a character boundary, to fit into an error.

@@ -14,17 +14,17 @@ use std::{borrow::Cow, collections::VecDeque};
 
 use crate::pmi::{Bound, Error, Malformed};
 
-/// Most bytes in a command of one line, line feed included. The longest one that MPICH 5 itself sends is a `put` of a value of
+/// Maximum number of bytes in a command of one line, line feed included. The longest one that MPICH 5 itself sends is a `put` of a value of
 /// 1,024 bytes.
 pub const MAX_COMMAND: usize = 64 * 1024;
 
-/// Most bytes in a command of several lines: one part of a spawn, with the arguments of a program.
+/// Maximum number of bytes in a command of several lines: one part of a spawn, with the arguments of a program.
 pub const MAX_MULTI: usize = 1024 * 1024;
 
-/// Most bytes in a counted command without its count, which has six digits.
+/// Maximum number of bytes in a counted command without its count, which has six digits.
 pub const MAX_COUNTED: usize = 999_999;
 
-/// Most fields in one command. Only a spawn has more than five.
+/// Maximum number of fields in one command. Only a spawn has more than five.
 pub const MAX_FIELDS: usize = 4096;
 
 /// Encoding of a command.

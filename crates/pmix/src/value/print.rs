@@ -13,9 +13,9 @@ use super::{
     ProcInfo, Query, Record, Text, Timeval, Topology, Value,
 };
 
-/// Most bytes printed of a text or of opaque data.
+/// Maximum number of bytes printed of a text or of opaque data.
 const BYTES_MAX: usize = 40;
-/// Most elements printed of a list.
+/// Maximum number of elements printed of a list.
 const LIST_MAX: usize = 32;
 
 /// List in brackets.

@@ -1,4 +1,4 @@
-//! Facts of a job of two nodes and two apps, in every form in which they come.
+//! Job info of a job with two nodes and two apps, in every form that servers use.
 
 use std::ffi::CStr;
 
@@ -59,7 +59,7 @@ fn blob(rank: u32, facts: Vec<Kval>) -> Kval {
     kval(keys::PROC_BLOB, Value::ByteObject(bytes))
 }
 
-/// Ranks 0 and 1 on n0, rank 2 on n1; ranks 1 and 2 are of the second app. Rank 2 is told by an array.
+/// Ranks 0 and 1 are on n0, rank 2 is on n1; ranks 1 and 2 belong to the second app. The facts of rank 2 come as an array.
 fn job() -> Vec<Kval> {
     let on = |host: &str, app: u32| {
         vec![
@@ -138,7 +138,8 @@ fn a_key_decides_whose_fact_is_meant() {
         }
         table.push('\n');
     }
-    // Size of the job and of the session, peers on the node, size and number of the app; for the job and for 0 to 3.
+    // Columns: size of the job, size of the session, ranks on the node, size and number of the app; for the job and for ranks 0
+    // to 3.
     insta::assert_snapshot!(table, @r"
     rank 0: | 3 64 0,1 1 - | 3 64 0,1 1 0 | 3 64 0,1 2 1 | 3 64 2 2 1 | 3 64 - - -
     rank 2: | 3 64 2 2 - | 3 64 0,1 1 0 | 3 64 0,1 2 1 | 3 64 2 2 1 | 3 64 - - -
@@ -157,7 +158,7 @@ fn nodes_are_found_by_name_before_alias() {
     assert_eq!((id(c"localhost"), id(c"10.0.0.2")), (Some(0), Some(1)));
     assert_eq!((id(c"n2"), id(c"")), (None, None));
 
-    // An alias does not hide a node of that name.
+    // An alias does not hide a node with that name.
     let aliased = node("n5", 5, "3", "n6");
     let named = node("n6", 6, "4", "");
     facts.add_job(FORMAT, [aliased, named]).unwrap();
@@ -193,7 +194,7 @@ fn facts_without_a_node_or_an_app_are_of_ones_own() {
         assert_eq!(of(&facts, rank, keys::APP_SIZE), "1");
         assert_eq!(of(&facts, rank, keys::UNIVERSE_SIZE), "8");
     }
-    // Another process may be elsewhere.
+    // Another process may be on another node.
     assert_eq!(of(&facts, PmixRank(1), keys::LOCAL_PEERS), "-");
 }
 
@@ -222,10 +223,10 @@ fn what_a_process_has_put_is_its_own() {
     assert_eq!(of(&facts, PmixRank(1), c"port"), "-");
     assert_eq!(of(&facts, ALL, c"port"), "-");
     assert_eq!(of(&facts, PmixRank::UNDEF, c"port"), "17");
-    // The answer to a get may bring facts of nodes.
+    // The answer to a get may contain facts of nodes.
     let peers = facts.of_node(c"n7", keys::LOCAL_PEERS);
     assert_eq!(peers, Some(&text("9")));
-    // The wildcard brings facts of the job.
+    // A get for the wildcard returns facts of the job.
     let more = vec![kval(keys::MAX_PROCS, Value::Uint32(5)), app(3, 4)];
     facts.add_rank(FORMAT, ALL, more).unwrap();
     assert_eq!(of(&facts, PmixRank(1), keys::MAX_PROCS), "5");
@@ -278,7 +279,7 @@ fn facts_of_the_wrong_kind_are_refused_and_no_more() {
         assert!(facts.add_job(FORMAT, both).is_err(), "{wrong:?}");
         assert_eq!(facts.size(), Some(1));
     }
-    // Facts of the right kind that say little: a node without a name, an app without a number, an empty list.
+    // Valid facts with little content: a node without a name, an app without a number, an empty list.
     let mut facts = seen_from(Some(0), None);
     let little = [
         kval(keys::NODE_ARRAY, infos(&[])),
@@ -294,7 +295,7 @@ fn facts_of_the_wrong_kind_are_refused_and_no_more() {
     assert_eq!(facts.local_peers(), None);
 }
 
-/// A hostile server nests buffers in buffers; only the outermost is opened.
+/// A hostile server nests buffers in buffers. Only the outermost is decoded.
 #[test]
 fn nested_buffers_are_not_followed() {
     let mut inner = blob(1, vec![fact("deep", Value::Undef)]);

@@ -1,4 +1,4 @@
-//! Whoever uses a client in these tests, and a server that says what the test wants.
+//! The caller of a client, and a scripted server.
 
 use base::Time;
 use pmix::{
@@ -13,7 +13,7 @@ use pmix::{
 
 pub(crate) const NOW: Time = Time::ZERO;
 
-/// What the clients have in common.
+/// Interface that all client types share.
 pub(crate) trait Machine {
     type Event;
     fn handle(&mut self, now: Time, input: Input<'_>);
@@ -40,12 +40,12 @@ machine!(Client, Event);
 machine!(Program, ProgramEvent);
 machine!(Tool, tool::Event);
 
-/// A client and what came out of it.
+/// A client and its outputs.
 pub(crate) struct Host<M: Machine> {
     pub(crate) machine: M,
     pub(crate) format: Format,
     pub(crate) now: Time,
-    /// Requests with their tags, and heartbeats.
+    /// Messages of the client: requests and heartbeats.
     pub(crate) frames: Vec<Frame>,
     pub(crate) hello: Option<Vec<u8>>,
     pub(crate) events: Vec<M::Event>,
@@ -80,7 +80,7 @@ impl<M: Machine> Host<M> {
         self.handle(Input::Bytes(bytes));
     }
 
-    /// Carries out what the client wants.
+    /// Carries out the outputs of the client.
     pub(crate) fn drain(&mut self) {
         while let Some(output) = self.machine.poll() {
             match output {
@@ -101,13 +101,13 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Opens the connection, and the server welcomes number 0.
+    /// Opens the connection and sends the server's welcome with index 0.
     pub(crate) fn welcome(&mut self) {
         self.handle(Input::Opened);
         self.bytes(&[0; 8]);
     }
 
-    /// What was asked since the last call, with its tags.
+    /// Returns the requests since the last call, with their tags.
     pub(crate) fn asked(&mut self) -> Vec<(u32, Request)> {
         let format = self.format;
         let frames = std::mem::take(&mut self.frames);
@@ -118,7 +118,7 @@ impl<M: Machine> Host<M> {
         requests.collect()
     }
 
-    /// The only thing that was asked since the last call.
+    /// Returns the only request since the last call.
     pub(crate) fn asked_one(&mut self) -> (u32, Request) {
         let mut asked = self.asked();
         assert_eq!(asked.len(), 1, "{asked:?}");
@@ -137,13 +137,13 @@ impl<M: Machine> Host<M> {
         self.bytes(&bytes);
     }
 
-    /// What happened since the last call.
+    /// Returns the events since the last call.
     pub(crate) fn news(&mut self) -> Vec<M::Event> {
         std::mem::take(&mut self.events)
     }
 }
 
-/// A message of a server.
+/// Encodes a message of the server.
 pub(crate) fn message(format: Format, tag: Tag, payload: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut writer = Writer::behind(format, frame::start(0));
     payload(&mut writer);
@@ -171,7 +171,7 @@ pub(crate) const OWNER: Owner = Owner {
     gid: 100,
 };
 
-/// How rank 1 of `job` connects.
+/// Returns the configuration of rank 1 of `job`.
 pub(crate) fn config() -> Config {
     let server = "daemon.0;tcp4://127.0.0.1:4711".parse().unwrap();
     Config::new(server, Connector::Client(proc("job", 1)), OWNER)
@@ -185,7 +185,7 @@ pub(crate) fn program() -> Host<Program> {
     Host::new(Program::new(NOW, config()), Format::V4)
 }
 
-/// A program that has started, with these facts of its job.
+/// Creates a program that is ready, with this job info.
 pub(crate) fn started(facts: Vec<Kval>) -> Host<Program> {
     let mut host = program();
     host.welcome();

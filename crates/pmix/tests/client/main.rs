@@ -1,5 +1,5 @@
-//! The client and the tool: fed with what real servers have sent, with every byte in every wrong place, and with a
-//! server that is made up.
+//! Tests of the client and the tool: with recorded traffic of real servers, with any byte of it changed, and with a scripted
+//! server.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What a program does, with a server that is made up.
+//! The operations of a program, with a scripted server.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn ready() -> ProgramEvent {
     }
 }
 
-/// A program that has been told `wish` under the key that stops it.
+/// Creates a program whose job info has `wish` under the key that holds it in its init.
 fn told_to_stop(wish: Value) -> Host<Program> {
     let mut host = program();
     host.welcome();
@@ -85,7 +85,7 @@ fn nothing_is_asked_before_the_start() {
     let expected = refused.map(|ticket| done(ticket, Err(Status::INIT)));
     assert_eq!(host.news(), expected);
     assert_eq!(host.asked_one().1, Request::JobInfo);
-    // A put needs no server.
+    // A put needs no connection.
     assert_eq!(
         host.machine.put(Scope::GLOBAL, key("k"), Value::Undef),
         Ok(())
@@ -172,7 +172,7 @@ fn a_debugger_stops_a_program_in_its_start() {
         host.answer(tag, &ok());
         assert_eq!(host.news(), [ProgramEvent::Held]);
 
-        // It waits as long as it takes, and for nothing else.
+        // It waits without a deadline, and for no other event.
         assert_eq!(host.machine.deadline(), None);
         host.push(&raise(Status::EVENT_JOB_END, Vec::new()));
         let ticket = host.machine.commit();
@@ -183,7 +183,7 @@ fn a_debugger_stops_a_program_in_its_start() {
         assert_eq!(host.news(), [ready()]);
         let codes = vec![Status::DEBUGGER_RELEASE];
         assert_eq!(host.asked_one().1, Request::Deregister { codes });
-        // Another release means nothing.
+        // A second release has no effect.
         host.push(&release());
         assert_eq!(host.news(), []);
     }
@@ -234,7 +234,7 @@ fn a_program_that_cannot_be_released_does_not_start() {
     gave_up(&mut host, Lost::NotStarted(Status::NOT_SUPPORTED));
 }
 
-/// What a commit contains, by bucket.
+/// Returns the keys and values in a commit, by scope.
 fn buckets(request: &Request) -> Vec<(Scope, Vec<String>)> {
     let Request::Commit { buckets } = request else {
         panic!("{request:?}");
@@ -271,7 +271,7 @@ fn a_commit_contains_what_is_new_by_scope() {
             (Scope::REMOTE, names(&["r", "g"]))
         ]
     );
-    // What is put meanwhile is for the next one, and what could not be committed too, but for what was replaced.
+    // The next commit contains new puts and those of the failed commit, except for replaced values.
     put(&mut host, Scope::REMOTE, "new");
     put(&mut host, Scope::REMOTE, "g");
     host.answer(tag, &Answer::Status(Status::OUT_OF_RESOURCE));
@@ -288,7 +288,7 @@ fn a_commit_contains_what_is_new_by_scope() {
     );
     host.answer(tag, &ok());
     assert_eq!(host.news(), [done(second, Ok(Done::Nothing))]);
-    // Nothing is new.
+    // Without new puts, a commit sends nothing.
     let third = host.machine.commit();
     host.drain();
     assert_eq!(host.news(), [done(third, Ok(Done::Nothing))]);
@@ -386,7 +386,7 @@ fn one_get_of_a_process_is_outstanding_and_the_others_wait() {
     );
     assert_eq!(host.news(), [done(elsewhere, Err(Status::NOT_FOUND))]);
 
-    // All data of the process come; what is not among them is asked for in turn.
+    // The answer contains all data of the process. Only a missing key leads to another request.
     let value = Value::Uint32(7);
     let facts = vec![fact("a", value.clone()), fact("x", Value::Undef)];
     host.answer(asked[0].0, &data(other.clone(), facts));
@@ -396,7 +396,7 @@ fn one_get_of_a_process_is_outstanding_and_the_others_wait() {
     let (tag, request) = host.asked_one();
     assert_eq!(asked_for(&request), ("job:0 b".into(), false));
 
-    // An error is for this key alone.
+    // An error applies to the requested key only.
     let refusal = |status| Answer::Buffers {
         status,
         buffers: Vec::new(),
@@ -407,14 +407,14 @@ fn one_get_of_a_process_is_outstanding_and_the_others_wait() {
     assert_eq!(asked_for(&request), ("job:0 c".into(), true));
     host.answer(tag, &data(other.clone(), Vec::new()));
     assert_eq!(host.news(), [done(c, Err(Status::NOT_FOUND))]);
-    // Keys of the standard are not waited for.
+    // Reserved keys are requested with `IMMEDIATE`.
     let (tag, request) = host.asked_one();
     assert_eq!(asked_for(&request), ("job:0 pmix.cpuset".into(), true));
     host.answer(tag, &refusal(Status::NOT_FOUND));
     assert_eq!(host.news(), [done(reserved, Err(Status::NOT_FOUND))]);
     assert_eq!(host.asked(), []);
 
-    // What came beside is known.
+    // Other values from the answer are cached.
     let x = host.machine.get(other, key("x"), Search::Known);
     host.drain();
     assert_eq!(host.news(), [done(x, Ok(Done::Value(Value::Undef)))]);
@@ -459,14 +459,14 @@ fn a_get_can_be_given_up_without_the_others() {
     host.now = NOW + second;
     host.handle(Input::Tick);
     assert_eq!(host.news(), [done(first, Err(Status::TIMEOUT))]);
-    // Nobody wants `a` any more, so that `b` need not wait for it.
+    // No get waits for `a` any more, so that `b` is requested immediately.
     let (tag, request) = host.asked_one();
     assert_eq!(asked_for(&request), ("job:0 b".into(), false));
     host.now = NOW + second * 2;
     host.handle(Input::Tick);
     assert_eq!(host.news(), [done(waiting, Err(Status::TIMEOUT))]);
     assert_eq!((host.asked(), host.machine.deadline()), (Vec::new(), None));
-    // The answer to the first comes after all, and is nothing.
+    // A late answer to the dropped request is ignored.
     let value = Value::Bool(true);
     host.answer(first_tag, &data(other.clone(), Vec::new()));
     assert!(matches!(host.news()[..], [ProgramEvent::Ignored { .. }]));
@@ -474,7 +474,8 @@ fn a_get_can_be_given_up_without_the_others() {
     assert_eq!(host.news(), [done(same, Ok(Done::Value(value)))]);
 }
 
-/// After the finalize the next get of a process is answered at once, and not a moment after its own time has come.
+/// After the finalize, the next get for a process fails immediately. It must not be answered again when it expires in the same
+/// tick.
 #[test]
 fn gets_that_expire_together_are_each_answered_once() {
     let other = proc("job", 0);
@@ -556,7 +557,7 @@ fn the_facts_of_other_jobs_come_with_them() {
         owner: owner.clone(),
         facts,
     };
-    // A part that cannot be read is no reason not to be connected.
+    // A malformed part of the answer does not make the connect fail.
     let buffers = vec![b"\xff".as_slice().into(), friend.encode(Format::V4)];
     let status = Status::SUCCESS;
     host.answer(tag, &Answer::Buffers { status, buffers });
@@ -565,7 +566,7 @@ fn the_facts_of_other_jobs_come_with_them() {
     assert_eq!(news[1..], [done(connect, Ok(Done::Nothing))]);
     assert_eq!(host.machine.job_named(&owner).unwrap().size(), Some(5));
 
-    // A spawn that failed, in the two ways in which servers say it.
+    // A failed spawn, in both forms that servers use.
     for answer in [
         Answer::Status(Status::JOB_FAILED_TO_MAP),
         Answer::Spawned {
@@ -650,13 +651,13 @@ fn events_come_to_those_who_asked_for_them() {
         (three, vec![default]),
     ];
     assert_eq!(heard(&mut host), expected);
-    // Not for everybody: who did not ask for it by its code does not hear it.
+    // Default handlers do not get a non-default event: only a handler for its code does.
     let non_default = vec![info(keys::EVENT_NON_DEFAULT, Value::Bool(true))];
     host.push(&raise(three, non_default.clone()));
     host.push(&raise(one, non_default));
     assert_eq!(heard(&mut host), [(one, vec![first])]);
 
-    // Codes that another handler wants are kept.
+    // A code that another handler needs stays registered.
     host.machine.deregister(first);
     host.drain();
     assert_eq!(host.asked_one().1, Request::Deregister { codes: vec![one] });
@@ -677,7 +678,7 @@ fn a_registration_that_fails_is_none() {
     let code = Status(-1001);
     let (handler, ticket) = host.machine.register(vec![code], Vec::new());
     host.drain();
-    // Until then events may come.
+    // Events may arrive before the registration is answered.
     host.push(&raise(code, Vec::new()));
     assert_eq!(heard(&mut host), [(code, vec![handler])]);
     let (tag, _) = host.asked_one();
@@ -728,7 +729,7 @@ fn output_and_a_finish() {
     assert_eq!(host.news(), expected);
     assert_eq!(host.closes, 1);
 
-    // The next life is another state machine.
+    // Another init needs another state machine.
     let mut next = Host::new(Program::new(host.now, config()), Format::V4);
     next.welcome();
     assert_eq!(next.asked_one().1, Request::JobInfo);

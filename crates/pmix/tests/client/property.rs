@@ -1,4 +1,4 @@
-//! What holds however the bytes are cut and whenever the connection ends.
+//! Properties that hold for any split of the bytes and any end of the connection.
 
 use std::{collections::BTreeMap, sync::OnceLock, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     replay::{Script, Step},
 };
 
-/// A few recordings of each kind: both codecs, both servers, a client and a tool with events and output.
+/// Returns some recordings of each kind: both codecs, both servers, a client, and a tool with events and output.
 fn scripts() -> &'static [Script] {
     static SCRIPTS: OnceLock<Vec<Script>> = OnceLock::new();
     SCRIPTS.get_or_init(|| {
@@ -41,7 +41,7 @@ fn scripts() -> &'static [Script] {
     })
 }
 
-/// What the server sent: its welcome and the rest.
+/// Returns the bytes of the server: its welcome, and the rest.
 fn sent(script: &Script) -> (Vec<u8>, Vec<u8>) {
     let mut bytes: Vec<u8> = Vec::new();
     for step in &script.steps {
@@ -55,7 +55,7 @@ fn sent(script: &Script) -> (Vec<u8>, Vec<u8>) {
     (bytes, rest)
 }
 
-/// Feeds the bytes in pieces.
+/// Feeds the bytes in pieces, split at `cuts`.
 fn feed<M: Machine>(host: &mut Host<M>, bytes: &[u8], cuts: &[usize]) {
     let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
     cuts.sort_unstable();
@@ -67,7 +67,7 @@ fn feed<M: Machine>(host: &mut Host<M>, bytes: &[u8], cuts: &[usize]) {
     host.bytes(&bytes[from..]);
 }
 
-/// What a client says to the server's bytes, cut so, when `ask` asks for everything at once.
+/// Returns what a client sends and reports when the server's bytes are split at `cuts`, and `ask` makes all requests at once.
 fn said<M: Machine>(
     script: &Script,
     machine: M,
@@ -138,19 +138,19 @@ proptest! {
     }
 }
 
-/// What happens to a client.
+/// Step of a trial.
 #[derive(Clone, Debug)]
 enum Act {
-    /// Something is asked for; which thing is up to the client.
+    /// The client makes a request, chosen by number.
     Ask(usize),
-    /// One of the tickets so far gets so many milliseconds.
+    /// One of the tickets gets a time limit in milliseconds.
     Limit(usize, u64),
-    /// One of the requests that the server has is answered.
+    /// The server answers one of its outstanding requests.
     Answer(usize, Reply),
     Push(usize),
-    /// The server sends something that is no message at all.
+    /// The server sends invalid bytes.
     Junk(Vec<u8>),
-    /// So many milliseconds pass.
+    /// Time passes, in milliseconds.
     Pass(u64),
     Finalize,
     Close,
@@ -163,7 +163,7 @@ enum Reply {
     Refusal,
     Empty,
     Garbage,
-    /// Twice: the second is an answer to nothing.
+    /// Two answers: the second one answers no request.
     Double,
 }
 
@@ -189,14 +189,14 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 0..120)
 }
 
-/// What is common to the clients in these trials.
+/// Interface that the clients share in these trials.
 trait Trial: Machine {
-    /// Asks for something; gives its tickets.
+    /// Makes a request, chosen by number, and returns its tickets.
     fn ask(&mut self, which: usize) -> Vec<Ticket>;
     fn finalize(&mut self) -> Ticket;
     fn limit(&mut self, ticket: Ticket, until: base::Time);
     fn leave(&mut self);
-    /// The ticket that an event answers.
+    /// Returns the ticket that an event answers.
     fn answered(event: &Self::Event) -> Option<Ticket>;
     fn is_end(event: &Self::Event) -> bool;
 }
@@ -257,7 +257,7 @@ impl Trial for Tool {
         vec![match which % 16 {
             0..8 => program.get(target, name, search),
             8 => {
-                // A reserved key cannot be put, which does not matter here.
+                // A reserved key cannot be put. The result does not matter here.
                 let _refused = program.put(Scope::GLOBAL, name, Value::Undef);
                 program.commit()
             }
@@ -306,7 +306,7 @@ impl Trial for Tool {
     }
 }
 
-/// An answer of the kind that the request wants.
+/// Returns an answer of the type that the request needs.
 fn right(request: &Request) -> Answer {
     let status = Status::SUCCESS;
     match request {
@@ -324,7 +324,7 @@ fn right(request: &Request) -> Answer {
                 nspace: nspace.clone(),
                 rank: *rank,
             };
-            // Every other key is there.
+            // Half of the keys exist.
             let there = key.as_bytes()[0] % 2 == 1;
             let facts = there.then(|| fact(&key.to_string(), Value::Undef));
             let facts = facts.into_iter().collect();
@@ -403,7 +403,7 @@ fn attempt<M: Trial>(mut host: Host<M>, acts: &[Act]) {
             if M::is_end(&event) {
                 assert!(!over, "it ends once");
                 over = true;
-                // All that was asked before the end is answered before the end.
+                // All requests made before the end are answered before it.
                 for ticket in &tickets[..before] {
                     assert_eq!(answers.get(ticket), Some(&1), "{ticket:?}");
                 }

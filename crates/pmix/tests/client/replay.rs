@@ -1,4 +1,4 @@
-//! What real libraries asked is asked again, and answered with what real servers said.
+//! Recorded requests of real libraries, made again by our client, and answered with the recorded bytes of real servers.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::{
     recording::{self, Recording, Side},
 };
 
-/// A recording with its client's side taken apart.
+/// Recording with decoded requests of the client.
 pub(crate) struct Script {
     pub(crate) name: String,
     pub(crate) hello: Hello,
@@ -33,9 +33,9 @@ pub(crate) struct Script {
 }
 
 pub(crate) enum Step {
-    /// The client asked this.
+    /// Request of the client.
     Asked(Frame, Request),
-    /// The server sent this.
+    /// Bytes from the server.
     Sent(Vec<u8>),
 }
 
@@ -104,7 +104,7 @@ impl Script {
     }
 }
 
-/// A real server answers one get of each of these in a codec that its client does not speak.
+/// Returns true for a recording in which a real server answers one get in a codec that the client does not speak.
 fn in_the_wrong_codec(name: &str) -> bool {
     name.starts_with("g2-client3.2.3") && name.contains("rank0")
 }
@@ -134,7 +134,7 @@ fn every_recorded_dialogue_is_held_again() {
             }
             host.drain();
         }
-        // Header and payload are what the library sent.
+        // Headers and payloads equal those of the library.
         let sent: Vec<_> = host.frames.iter().collect();
         assert_eq!(sent, script.frames(), "{name}");
 
@@ -168,7 +168,7 @@ fn every_recorded_dialogue_is_held_again() {
     }
 }
 
-/// Asks for what a library asked for, by the methods for programs.
+/// Makes a recorded request of a library with the methods of a program.
 fn ask(program: &mut Program, script: &Script, request: &Request) -> Ticket {
     match request.clone() {
         Request::Commit { buckets } => {
@@ -239,7 +239,7 @@ fn ask(program: &mut Program, script: &Script, request: &Request) -> Ticket {
     }
 }
 
-/// Runs the script with a program; gives what became of each kind of request.
+/// Replays a script with a program, and returns the result of each kind of request.
 fn run(script: &Script) -> (Host<Program>, BTreeMap<String, Result<Done, Status>>) {
     let mut host = script.host(Program::new(NOW, script.config.clone()));
     let mut asked = BTreeMap::new();
@@ -284,7 +284,7 @@ fn a_program_asks_as_libpmix_does_and_gets_what_it_got() {
         count += 1;
         let name = &script.name;
         let (host, mut results) = run(script);
-        // libpmix 6 adds its own data to a connect, which no server wants.
+        // libpmix 6 appends its own data to a connect, which no server needs.
         if !name.starts_with("cli-client6") {
             let sent: Vec<_> = host.frames.iter().collect();
             assert_eq!(sent, script.frames(), "{name}");
@@ -319,7 +319,7 @@ fn a_program_asks_as_libpmix_does_and_gets_what_it_got() {
             assert_eq!(result, Ok(Done::Nothing), "{name}: {what}");
         }
 
-        // What came with the get is known now, and what the program has put was always.
+        // The values from the answer to the get are cached now; the program's own puts always were.
         let known = |rank: u32, key: &str| {
             let nspace = me.nspace.clone();
             let rank = PmixRank(rank);
@@ -338,7 +338,7 @@ fn a_program_asks_as_libpmix_does_and_gets_what_it_got() {
     assert_eq!(count, 20);
 }
 
-/// The facts of a job of two, as the recordings show them.
+/// The job info of a job with two processes, as in the recordings.
 #[test]
 fn the_facts_of_a_job_are_what_the_server_said() {
     let mut seen = BTreeMap::new();
@@ -380,25 +380,25 @@ fn the_facts_of_a_job_are_what_the_server_said() {
             (all, keys::BIND_TO, text("NONE")),
             (all, keys::NSPACE_DIR, text(&format!("{dir}/1"))),
             (all, keys::NODE_LIST, text("vm")),
-            // What holds for the job holds for its processes.
+            // A fact of the job also holds for its processes.
             (one, keys::JOB_SIZE, Value::Uint32(2)),
-            // Of the session: version 3 has them one by one.
+            // Session facts, which version 3 gets as single facts.
             (all, keys::UNIVERSE_SIZE, Value::Uint32(16)),
             (one, keys::UNIVERSE_SIZE, Value::Uint32(16)),
             (all, keys::TMPDIR, text(&dir)),
             (all, keys::HOSTNAME_KEEP_FQDN, Value::Bool(false)),
-            // Of the node.
+            // Node facts.
             (all, keys::HOSTNAME, text("vm")),
             (all, keys::LOCAL_PEERS, text("0,1")),
             (one, keys::LOCAL_SIZE, Value::Uint32(2)),
             (all, keys::NODE_SIZE, Value::Uint32(2)),
             (zero, keys::LOCAL_LEADER, Value::Rank(PmixRank(0))),
             (zero, keys::NODE_ID, Value::Uint32(0)),
-            // Of the app.
+            // App facts.
             (all, keys::APP_SIZE, Value::Uint32(2)),
             (one, keys::APP_LEADER, Value::Rank(PmixRank(0))),
             (one, keys::WORKING_DIR, text("/tmp/tr")),
-            // Of the processes.
+            // Process facts.
             (zero, keys::LOCAL_RANK, Value::Uint16(0)),
             (one, keys::LOCAL_RANK, Value::Uint16(1)),
             (one, keys::NODE_RANK, Value::Uint16(1)),
@@ -441,7 +441,7 @@ fn the_facts_of_a_job_are_what_the_server_said() {
     }
 }
 
-/// The context and the members of a group of four, from every server.
+/// The context id and the members of a group of four processes, from every server.
 #[test]
 fn a_program_makes_a_group() {
     for script in Script::all() {
@@ -474,12 +474,12 @@ fn a_program_makes_a_group() {
     }
 }
 
-/// Asks for what a tool asked for. `next` is what it asked for afterwards.
+/// Makes a recorded request of a tool. `next` is the request that follows it in the recording.
 fn ask_as_tool(tool: &mut Tool, request: &Request, next: Option<&Request>) -> Option<Ticket> {
     Some(match request.clone() {
-        // The library has learnt its facts by itself.
+        // Our tool requests its job info by itself.
         Request::JobInfo => return None,
-        // A tool of ours registers for the end when it spawns.
+        // Our tool registers for job ends by itself when it spawns.
         Request::Register { codes, .. } => {
             assert_eq!(codes, [Status::EVENT_JOB_END]);
             let Some(Request::Spawn { infos, apps }) = next.cloned() else {
@@ -580,7 +580,7 @@ fn a_tool_asks_as_libpmix_does_and_hears_of_its_job_alone() {
             status: Some(Status::SUCCESS),
             exit_code: None,
         };
-        // Some tools have left before they ended the input of their job, and so the job.
+        // Some recorded tools disconnected before they ended the input of their job, so that it did not end.
         let ended = requests.iter().any(|request| match request {
             Request::IofPush { bytes, .. } => bytes.as_ref().is_some_and(Bytes::is_empty),
             _ => scenario != "stdin",
@@ -598,7 +598,7 @@ fn a_tool_asks_as_libpmix_does_and_hears_of_its_job_alone() {
                 let held = rows[0].state == ProcState::CONNECTED;
                 assert_eq!(held, scenario == "stop", "{name}");
             }
-            // The job may have been over.
+            // The job may already have ended.
             ("plain" | "iof", Ok(_) | Err(Status::NOT_FOUND)) => {}
             other => panic!("{name}: {other:?}"),
         }
@@ -619,7 +619,7 @@ fn a_tool_asks_as_libpmix_does_and_hears_of_its_job_alone() {
     assert!(scenarios.values().all(|count| *count == 7));
 }
 
-/// An answer that a server gives in its own way is an answer like others.
+/// A get fails if a server answers it in another codec; all other requests succeed.
 #[test]
 fn an_answer_in_the_wrong_codec_fails_its_get() {
     for script in Script::all() {

@@ -1,4 +1,4 @@
-//! The table of states of a connection: every input in every state.
+//! The state table of a connection: every input in every state.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn event() -> Push {
 fn connecting() {
     let mut host = client();
     assert_eq!((host.connects, host.closes), (1, 0));
-    // Bytes cannot come yet; they are nothing.
+    // Bytes that arrive before the connection is open are ignored.
     host.bytes(&[0; 600]);
     let ticket = host.machine.request(&COMMIT);
     host.handle(Input::Tick);
@@ -109,7 +109,7 @@ fn greeting() {
     assert_eq!(host.news(), [Event::Ready { me, server }]);
     assert!(host.frames.is_empty());
 
-    // The number that the server has given is in the headers.
+    // The headers contain the index that the server has assigned.
     host.machine.request(&COMMIT);
     host.machine.heartbeat();
     host.drain();
@@ -185,7 +185,7 @@ fn every_kind_of_tool_is_welcomed() {
         let mut host = Host::new(Client::new(NOW, config), Format::V4);
         host.handle(Input::Opened);
         let bytes = host.hello.clone().unwrap();
-        // `none`, no credential, and then the number.
+        // The string `none`, an empty credential, then the kind of connector.
         assert_eq!(bytes[9], number);
         let hello = Hello::decode(&bytes.into()).unwrap();
         assert_eq!((hello.kind, hello.owner), (kind, Some(OWNER)));
@@ -328,7 +328,7 @@ fn a_frame_that_is_too_long_is_the_end() {
         }
     ));
     assert_eq!((news.len(), host.closes), (2, 1));
-    // Nothing revives it.
+    // No input leaves the state Ended.
     host.handle(Input::Opened);
     host.bytes(&header);
     host.handle(Input::Closed);
@@ -387,7 +387,7 @@ fn a_finalize_is_answered_and_then_all_is_over() {
     assert_eq!(host.news(), expected);
     let asked = host.asked();
     assert_eq!(asked[1].1, Request::Finalize);
-    // Until the answer it hears what the server says.
+    // Until the answer, the client still gets pushes.
     host.push(&event());
     assert_eq!(host.news(), [Event::Push(event())]);
     host.answer(asked[1].0, &Answer::Status(Status::SUCCESS));
@@ -435,7 +435,7 @@ fn a_limit_answers_its_request() {
     host.handle(Input::Tick);
     assert_eq!(host.news(), [answered(early, Status::TIMEOUT)]);
     assert_eq!(host.machine.deadline(), Some(NOW + second * 3));
-    // The answer is too late, and in time.
+    // One answer comes too late, the other in time.
     let status = Answer::Status(Status::SUCCESS);
     host.answer(tags[0], &status);
     assert!(matches!(host.news()[..], [Event::Ignored { tag, .. }] if tag == tags[0]));
@@ -492,7 +492,7 @@ fn no_request_longer_than_a_message() {
     assert!(host.frames.is_empty());
 }
 
-/// libpmix servers answer in the form of their own version; others in that of the client's.
+/// libpmix servers answer in the layout of their own version, other servers in that of the client's.
 #[test]
 fn the_answer_to_a_group_is_read_in_any_form() {
     for said in [None, Some([4, 2, 2]), Some([5, 0, 11]), Some([6, 1, 0])] {

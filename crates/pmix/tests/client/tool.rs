@@ -1,4 +1,4 @@
-//! What a tool does beside what programs do, with a server that is made up.
+//! The operations that a tool has in addition to a program, with a scripted server.
 
 use pmix::{
     client::{Config, Connector, Done, Input, Lost, ProgramEvent, Ticket},
@@ -23,7 +23,7 @@ fn ok() -> Answer {
     Answer::Status(Status::SUCCESS)
 }
 
-/// A tool that has connected.
+/// Creates a tool that is connected.
 fn tool() -> Host<Tool> {
     let config = Config {
         connector: Connector::Tool,
@@ -39,7 +39,7 @@ fn tool() -> Host<Tool> {
     host.bytes(&welcome.encode());
     let (tag, request) = host.asked_one();
     assert_eq!(request, Request::JobInfo);
-    // A wish to stop would be for the processes of a job, not for a tool.
+    // A directive to hold processes applies to the processes of a job, not to a tool.
     host.answer(
         tag,
         &Answer::JobInfo {
@@ -79,7 +79,7 @@ fn end_of(name: &str, status: Status, code: Option<i32>) -> Push {
     }
 }
 
-/// Spawns; gives the ticket and the tag of the request. The registration for ends is answered with `registered`.
+/// Spawns a job and returns the ticket and the tag of the request. The registration for job ends is answered with `registered`.
 fn spawn(host: &mut Host<Tool>, registered: Option<Status>) -> (Ticket, u32) {
     let ticket = host.machine.spawn(Vec::new(), Vec::new());
     host.drain();
@@ -122,7 +122,7 @@ fn a_tool_hears_of_the_end_of_its_jobs_once() {
     let mut host = tool();
     let (ticket, tag) = spawn(&mut host, Some(Status::SUCCESS));
     let success = Status::SUCCESS;
-    // The server repeats what it remembers.
+    // The server repeats old events.
     host.push(&end_of("old", success, None));
     host.push(&end_of("old", success, None));
     assert_eq!(host.news(), []);
@@ -134,7 +134,7 @@ fn a_tool_hears_of_the_end_of_its_jobs_once() {
     host.push(&end_of("a", killed, Some(137)));
     host.push(&end_of("a", killed, Some(137)));
     assert_eq!(host.news(), [ended("a", killed, Some(137))]);
-    // What ended before a spawn was asked for is not its end, and what ended between is.
+    // Only a job end that arrives between the spawn request and its answer can belong to the spawned job.
     let (first, first_tag) = spawn(&mut host, None);
     let (second, second_tag) = spawn(&mut host, None);
     host.push(&end_of("c", success, None));
@@ -149,7 +149,7 @@ fn a_tool_hears_of_the_end_of_its_jobs_once() {
     assert_eq!(host.news(), expected);
     host.push(&end_of("c", success, None));
     assert_eq!(host.news(), []);
-    // Nothing is kept when nothing is being spawned.
+    // Without an unanswered spawn no job end is kept.
     let (again, tag) = spawn(&mut host, None);
     host.answer(tag, &spawned("e"));
     assert_eq!(host.news(), [done(again, Ok(Done::Spawned(nspace("e"))))]);
@@ -164,7 +164,7 @@ fn a_spawn_may_fail_and_so_may_the_registration() {
     host.answer(tag, &Answer::Status(Status::JOB_FAILED_TO_MAP));
     let failed = done(ticket, Err(Status::JOB_FAILED_TO_MAP));
     assert_eq!(host.news(), [failed]);
-    // The next spawn tries to register again.
+    // The next spawn registers again.
     let (ticket, tag) = spawn(&mut host, Some(Status::SUCCESS));
     host.answer(tag, &spawned("a"));
     host.push(&end_of("a", Status::SUCCESS, None));

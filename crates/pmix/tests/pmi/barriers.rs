@@ -1,4 +1,4 @@
-//! The barrier of all, which both dialects share.
+//! The barrier of all ranks, in both dialects.
 
 use base::Rank;
 use pmix::pmi::{Answer, Dialect, Event, FenceId, Input, Reach, Request};
@@ -46,7 +46,7 @@ fn a_fence_carries_what_was_put_and_brings_what_others_put() {
         assert_eq!(pair.get(0, "c").as_deref(), Some("other node"));
         assert_eq!(pair.get(0, "d"), None);
 
-        // The next fence over the same ranks is a new one, with nothing of the old one in it.
+        // The next fence of the same ranks is a new one, without values of the previous one.
         pair.send(0, &BARRIER);
         pair.send(1, &BARRIER);
         assert_eq!(pair.events(), [fence(1, &[])]);
@@ -162,7 +162,7 @@ fn a_rank_that_aborted_neither_completes_a_barrier_nor_is_answered() {
         assert_eq!(pair.server.missing().collect::<Vec<_>>(), [Rank(1)]);
         assert_eq!(pair.said(1), "");
         assert!(pair.answers.is_empty() && pair.closed.is_empty());
-        // When it has been killed, the barrier of the others is broken and not complete.
+        // Once the rank has been killed, the barrier of the others is broken rather than complete.
         pair.close(1);
         assert_eq!(pair.events(), [broken(&[1], &[0])]);
     }
@@ -203,7 +203,7 @@ fn ranks_of_both_dialects_are_in_one_barrier() {
         [
             "cmd=put_result rc=0 msg=success",
             "cmd=barrier_out rc=0 tag=0",
-            // In a line the value would read as another field.
+            // In a PMI-1 line the value would be read as another field.
             "cmd=get_result rc=1 msg=value_not_representable",
         ]
     );

@@ -1,4 +1,4 @@
-//! What is too much.
+//! Bounds of the server.
 
 use base::Rank;
 use pmix::pmi::{Answer, Dialect, Error, Input, MAX_ENTRIES, Output, Server};
@@ -29,7 +29,7 @@ fn keys_and_values_have_the_lengths_that_get_maxes_says() {
 #[test]
 fn a_key_value_space_is_full_one_day() {
     let mut pair = Pair::initialized(1, Dialect::One);
-    // The mapping is there already.
+    // The process mapping is the first entry.
     for number in 1..MAX_ENTRIES {
         assert_eq!(pair.put(0, &number.to_string(), "v"), Answer::Put);
     }
@@ -39,7 +39,7 @@ fn a_key_value_space_is_full_one_day() {
 
 #[test]
 fn commands_without_end_are_cut_off() {
-    // A line.
+    // A line that is too long.
     let mut pair = Pair::initialized(2, Dialect::One);
     pair.raw(0, &[b'x'; 64 * 1024]);
     assert!(pair.closed.is_empty());
@@ -49,7 +49,7 @@ fn commands_without_end_are_cut_off() {
         [(Rank(0), Error::Limit { .. })]
     ));
 
-    // Many lines.
+    // A multi-line command that is too long.
     pair.raw(1, b"mcmd=spawn\n");
     for _ in 0..1024 {
         pair.raw(1, format!("arg={}\n", "x".repeat(1019)).as_bytes());
@@ -59,7 +59,7 @@ fn commands_without_end_are_cut_off() {
         [_, (Rank(1), Error::Limit { .. })]
     ));
 
-    // Many fields.
+    // A command with too many fields.
     let mut pair = Pair::initialized(1, Dialect::Two);
     let text = format!("cmd=spawn;{}", "a=;".repeat(4097));
     pair.raw(0, format!("{:6}{text}", text.len()).as_bytes());

@@ -1,4 +1,4 @@
-//! What one side means the other side reads, in both dialects.
+//! Each side decodes what the other side encodes, in both dialects.
 
 use base::Rank;
 use pmix::pmi::{
@@ -18,7 +18,7 @@ fn read(dialect: Dialect, bytes: &[u8]) -> Message {
     message
 }
 
-/// Text that both dialects can carry: no separator of lines.
+/// Generates text that both dialects can carry, without separators.
 fn text() -> impl Strategy<Value = String> {
     "[!-~]{1,12}( [!-<>-~]{1,5}){0,2}".prop_map(|text| text.replace('=', "-"))
 }
@@ -53,7 +53,7 @@ fn group() -> impl Strategy<Value = Option<Group>> {
     prop::option::of((members, any::<u32>()).prop_map(|(members, tag)| Group { members, tag }))
 }
 
-/// Requests that both dialects have.
+/// Generates requests that both dialects have.
 fn shared() -> impl Strategy<Value = Vec<Request>> {
     let one = prop_oneof![
         Just(Request::GetKvsName),

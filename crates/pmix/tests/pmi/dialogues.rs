@@ -1,10 +1,10 @@
-//! What is said for what, line by line: as `docs/formats/pmi-1.md` and `docs/formats/pmi-2.md` have it.
+//! Requests and answers, line by line, as in `docs/formats/pmi-1.md` and `docs/formats/pmi-2.md`.
 
 use pmix::pmi::{Config, Dialect, Event, Reply};
 
 use super::pair::{Pair, config, spawned};
 
-/// What a rank gets for each of its lines. A question for the host is answered with the first reply that is left.
+/// Returns the answers to the lines of a rank. Each question to the host is answered with the next reply.
 fn dialogue(pair: &mut Pair, lines: &[Vec<u8>], replies: &[Reply]) -> String {
     let mut replies = replies.iter().cloned();
     let mut text = String::new();
@@ -34,7 +34,7 @@ fn lines(lines: &[&str]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Counted commands.
+/// Encodes counted commands.
 fn counted(commands: &[&str]) -> Vec<Vec<u8>> {
     commands
         .iter()
@@ -403,7 +403,7 @@ fn a_job_that_nobody_has_spawned_says_so() {
     ");
 }
 
-/// In PMI-1 as Hydra has it, so that a program may spawn as many as it likes; in PMI-2 as Slurm has it.
+/// An unknown universe size: in PMI-1 answered as by Hydra, so that a program may spawn any number; in PMI-2 as by Slurm.
 #[test]
 fn a_universe_of_which_nobody_has_said_the_size() {
     let unknown = || Config {

@@ -1,4 +1,4 @@
-//! Barriers of some ranks: PMI 1.2.
+//! Group barriers of PMI 1.2.
 
 use base::Rank;
 use pmix::pmi::{Answer, Dialect, Event, Group, Input, Members, Request};
@@ -34,7 +34,7 @@ fn the_members_of_a_group_go_on_when_all_are_there() {
     assert_eq!(pair.answer(0), Answer::Barrier { tag: 7 });
     assert_eq!(pair.answer(2), Answer::Barrier { tag: 7 });
     assert_eq!(pair.events(), [], "all of them are on this node");
-    // Once more: it is a new one.
+    // The same barrier again is a new one.
     pair.send(0, &barrier(&[0, 2], 7));
     assert!(pair.answers.is_empty());
 }
@@ -144,7 +144,7 @@ fn members_on_other_nodes_are_for_the_host() {
     pair.handle(done(5));
     assert!(pair.answers.is_empty(), "it is answered once");
     assert_eq!(pair.get(1, "b").as_deref(), Some("2"));
-    // The others have not seen it: it goes with the next fence of all.
+    // Ranks outside the group have not got the value: the next fence of all ranks transmits it.
     pair.send(0, &BARRIER);
     pair.send(1, &BARRIER);
     assert!(

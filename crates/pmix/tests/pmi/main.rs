@@ -1,4 +1,4 @@
-//! Our own clients of PMI against our own server, with scripted trouble.
+//! Our PMI clients with our server, including scripted faults.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What the host is asked: names, and that everybody gets the answer to its own question.
+//! Questions to the host: published names, and the delivery of each answer to the rank that asked.
 
 use base::Rank;
 use pmix::pmi::{Answer, Ask, Dialect, Event, IfAbsent, Kind, MAX_WAITING, Reply, Request};

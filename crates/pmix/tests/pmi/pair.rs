@@ -1,4 +1,4 @@
-//! A server, its clients, and everything that came out of it.
+//! A server with its clients, and all outputs.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ pub(super) struct Pair {
     pub(super) server: Server,
     dialect: Dialect,
     clients: BTreeMap<Rank, Client>,
-    /// Answers that have come and were not taken by the script.
+    /// Answers that the test has not taken yet.
     pub(super) answers: BTreeMap<u32, Answer>,
     events: Vec<Event>,
     pub(super) closed: Vec<(Rank, Error)>,
-    /// Bytes for ranks that have spoken for themselves.
+    /// Bytes sent to ranks that use [`Self::raw`].
     said: BTreeMap<Rank, Vec<u8>>,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn config(ranks: std::ops::Range<u32>, size: u32) -> Config {
 }
 
 impl Pair {
-    /// Nobody has said anything.
+    /// Creates a server whose ranks have sent nothing.
     pub(super) fn new(n: u32, dialect: Dialect) -> Self {
         Self::of(config(0..n, n), dialect)
     }
@@ -61,7 +61,7 @@ impl Pair {
         }
     }
 
-    /// Every rank is initialized.
+    /// Creates a server whose ranks are initialized.
     pub(super) fn initialized(n: u32, dialect: Dialect) -> Self {
         Self::new(n, dialect).begun()
     }
@@ -102,7 +102,7 @@ impl Pair {
                         continue;
                     }
                     let peer = self.clients.get_mut(&client).unwrap();
-                    // Byte by byte: what arrives together is up to the kernel.
+                    // Byte by byte, because the kernel may split a stream anywhere.
                     for byte in bytes {
                         if let Some(answer) = peer.receive(&[byte]).unwrap() {
                             assert!(self.answers.insert(client.0, answer).is_none());
@@ -124,7 +124,7 @@ impl Pair {
         });
     }
 
-    /// Several requests with one answer.
+    /// Sends several requests that have one answer.
     pub(super) fn send_all(&mut self, rank: u32, requests: &[Request]) {
         let peer = self.clients.get_mut(&Rank(rank)).unwrap();
         let bytes = peer.requests(requests).unwrap();
@@ -145,7 +145,7 @@ impl Pair {
         self.answers.remove(&rank).unwrap()
     }
 
-    /// The question that the host has got, and nothing else.
+    /// Returns the only question that the host has got.
     pub(super) fn asked(&mut self) -> (Ticket, Ask) {
         match self.events().pop() {
             Some(Event::Ask { ticket, ask, .. }) => (ticket, ask),
@@ -170,7 +170,7 @@ impl Pair {
         }
     }
 
-    /// What a client of another mind sends; what it gets is for [`Self::said`].
+    /// Sends bytes without a [`Client`]. [`Self::said`] returns the answer.
     pub(super) fn raw(&mut self, rank: u32, bytes: &[u8]) {
         self.said.entry(Rank(rank)).or_default();
         self.handle(Input::Bytes {
@@ -224,7 +224,7 @@ pub(super) fn pairs(puts: &[(&str, &str)]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A job that was spawned, with what its spawner has put.
+/// Returns the configuration of a spawned job, with the values that its spawner has put.
 pub(super) fn spawned(preput: &[(&str, &str)]) -> Config {
     Config {
         spawned: Some(Spawned {

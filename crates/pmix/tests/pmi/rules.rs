@@ -1,11 +1,11 @@
-//! What a rank may not do, and what becomes of it.
+//! Protocol violations of a rank and their consequences.
 
 use base::Rank;
 use pmix::pmi::{Answer, Client, Dialect, Error, Input, Output, Request};
 
 use super::pair::{BARRIER, Pair};
 
-/// How the connection ends of a rank that says this after its `init`.
+/// Returns the error that closes the connection of a rank that sends these bytes after its `init`.
 fn closed_by(dialect: Dialect, bytes: &[u8]) -> String {
     let mut pair = Pair::initialized(2, dialect);
     pair.raw(0, bytes);
@@ -14,7 +14,7 @@ fn closed_by(dialect: Dialect, bytes: &[u8]) -> String {
         why.to_string()
     });
     let text = closed.collect::<Vec<_>>().join("|");
-    // Nobody else is touched.
+    // The other rank is not affected.
     assert!(matches!(
         pair.ask(1, &Request::GetKvsName),
         Answer::KvsName(_)

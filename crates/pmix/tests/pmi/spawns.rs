@@ -1,4 +1,4 @@
-//! What a rank wants to have started.
+//! Spawn requests of ranks.
 
 use pmix::pmi::{Answer, Ask, Dialect, Kind, MAX_APPS, Reply, Request, Spawn, SpawnApp};
 
@@ -36,7 +36,7 @@ fn a_spawn_is_for_the_host_whole() {
         pair.reply(ticket, Reply::Job("job-2".to_owned()));
         let job = (dialect == Dialect::Two).then(|| "job-2".to_owned());
         assert_eq!(pair.answer(0), Answer::Spawned { job });
-        // And another one.
+        // A second spawn.
         pair.send_all(0, &requests);
         let (ticket, _) = pair.asked();
         pair.reply(ticket, Reply::Refused("program_not_found"));
@@ -149,7 +149,7 @@ fn programs_are_counted() {
             };
             let mut bytes = Vec::new();
             for request in Request::spawn(spawn, dialect) {
-                // More fields than a reader takes are not written.
+                // A part with more fields than a reader accepts is not encoded.
                 if let Ok(part) = request.message(dialect).encode() {
                     bytes.extend(part);
                 }

@@ -1,5 +1,5 @@
-//! What a peer can make grow has a bound: what happens there. The bounds of events, output, groups and published data
-//! are tested with those.
+//! Limits on the resources of a peer, and what happens beyond them. The limits on events, output, groups and published data are
+//! tested with those features.
 
 use pmix::{
     message::Request,
@@ -20,7 +20,7 @@ fn requests_that_wait() {
     world.send(conns[0], &request);
     assert!(!world.is_open(conns[0]));
     assert_eq!(world.refusals, [Refusal::TooManyRequests]);
-    // The other one is not concerned.
+    // The other client is not affected.
     assert_eq!(
         world.told(conns[1], &fence(&[proc("a", 1)])),
         Status::SUCCESS
@@ -57,7 +57,7 @@ fn one_request_may_be_larger() {
     };
     world.send(conns[0], &request);
     assert!(world.is_open(conns[0]));
-    // Nothing else beside it.
+    // A second one beside it exceeds the limit.
     world.send(conns[0], &request);
     assert!(!world.is_open(conns[0]));
     world.leave_nothing();
@@ -113,7 +113,7 @@ fn connected_sets() {
 
 #[test]
 fn what_a_peer_leaves_behind_it_does_not_leave_twice() {
-    // Collectives that nobody else joins, again and again: none is remembered when its only caller is gone.
+    // A client repeatedly starts collectives that no other process joins. None remains after its connection closes.
     let mut world = World::new(&[("a", 3)]);
     for _ in 0..50 {
         let conn = world.connect("a", 0);

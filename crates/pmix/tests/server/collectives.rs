@@ -1,4 +1,4 @@
-//! Fences and their kin: who is answered what when all come, when somebody does not, and when somebody dies.
+//! Fences and other collectives: the answers when all participants call, when one does not, and when one dies.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::world::{
     KILLED, V3, V5, V6, V42, World, all, fence, flag, info, nspace, proc, seconds, text,
 };
 
-/// The collectives, each over these processes.
+/// Returns a request of each collective, over these processes.
 fn kinds(procs: &[Proc]) -> [(&'static str, Request); 5] {
     let procs = procs.to_vec();
     [
@@ -54,7 +54,7 @@ fn kinds(procs: &[Proc]) -> [(&'static str, Request); 5] {
     ]
 }
 
-/// Every connection sends the request; the statuses of those that were answered.
+/// Sends the same request on all connections and returns the status of each answer; `None` without an answer.
 fn everybody(world: &mut World, conns: &[Conn], request: &Request) -> Vec<Option<Status>> {
     let tags: Vec<u32> = conns
         .iter()
@@ -89,7 +89,7 @@ fn all_come() {
     world.leave_nothing();
 }
 
-/// Who must not call, and what they are told at once.
+/// Calls with invalid participants, and their immediate answers.
 #[test]
 fn wrong_members() {
     let cases: [(&str, Vec<Proc>, Status); 5] = [
@@ -109,7 +109,8 @@ fn wrong_members() {
     ];
     for (what, procs, status) in cases {
         for (kind, request) in kinds(&procs) {
-            // Who names nobody follows somebody who names it; and a group that is not there has no members to wait for.
+            // A construct without members waits for a process that names the caller, and a destruct of an unknown group has no
+            // members.
             if procs.is_empty() && matches!(kind, "construct" | "destruct") {
                 continue;
             }
@@ -120,7 +121,7 @@ fn wrong_members() {
     }
 }
 
-/// A member is lost in the middle: what those who wait are told, and what those who come later.
+/// A participant is lost while others wait: answers to earlier and to later calls.
 #[test]
 fn a_member_is_lost() {
     type Loss = fn(&mut World, Conn);
@@ -151,11 +152,11 @@ fn a_member_is_lost() {
             ];
             lose(&mut world, conns[3]);
             let expected = if kind == "destruct" {
-                // It is done without the dead.
+                // The destruct completes without the dead member.
                 assert_eq!(world.told(conns[2], &request), Status::SUCCESS, "{how}");
                 Status::SUCCESS
             } else {
-                // Who comes later is told at once.
+                // A later call fails immediately.
                 let late = world.told(conns[2], &request);
                 assert_eq!(late, Status::LOST_CONNECTION, "{kind}: {how}");
                 Status::LOST_CONNECTION
@@ -164,7 +165,7 @@ fn a_member_is_lost() {
                 let status = world.status(*conn, tag);
                 assert_eq!(status, Some(expected), "{kind}: {how}");
             }
-            // The others can go on without it.
+            // The survivors can continue without it.
             let living = [proc("a", 0), proc("a", 1), proc("a", 2)];
             let after = everybody(&mut world, &conns[..3], &fence(&living));
             assert_eq!(after, [Some(Status::SUCCESS); 3], "{kind}: {how}");
@@ -182,7 +183,7 @@ fn a_member_that_waits_is_lost() {
         world.close(conns[2]);
         world.end("a", 2, KILLED);
         let last = world.send(conns[1], &request);
-        // It had come to the fence; but no group has a dead member.
+        // It had called the fence before it died. But a group or connection cannot include a dead process.
         let expected = match kind {
             "connect" | "construct" => Status::LOST_CONNECTION,
             _ => Status::SUCCESS,
@@ -208,7 +209,7 @@ fn a_member_comes_back_in_time() {
 
 #[test]
 fn everybody_who_waits_is_lost() {
-    // Nobody is left to be told, and nothing is left behind.
+    // All callers are gone, and no state remains.
     for (_, request) in kinds(&[all("a")]) {
         let (mut world, conns) = World::of(3);
         for conn in &conns[..2] {
@@ -250,7 +251,7 @@ fn a_time_out_ends_it_for_all() {
             }
             request
         };
-        // 0 is no time-out, and the shortest counts.
+        // A time-out of 0 means none, and the shortest one counts.
         let tags: Vec<u32> = conns
             .iter()
             .zip([0, 3, 5])
@@ -262,7 +263,7 @@ fn a_time_out_ends_it_for_all() {
         for (conn, tag) in conns.iter().zip(tags) {
             assert_eq!(world.status(*conn, tag), Some(Status::TIMEOUT), "{kind}");
         }
-        // The next one is a new one.
+        // The next collective is a new one.
         let after = everybody(&mut world, &conns, &request);
         assert_eq!(after[3], Some(Status::SUCCESS), "{kind}");
         world.leave_nothing();
@@ -298,7 +299,7 @@ fn different_sets_do_not_meet() {
         world.send(conns[0], &pair(0, 2)),
         world.send(conns[1], &fence(&[all("a")])),
     ];
-    // The order in which members are named does not matter, nor how often.
+    // The order of the participants is irrelevant, and so are repetitions.
     let twice = fence(&[proc("a", 2), proc("a", 0), proc("a", 2)]);
     assert_eq!(world.told(conns[2], &twice), Status::SUCCESS);
     assert_eq!(world.status(conns[0], waits[1]), Some(Status::SUCCESS));

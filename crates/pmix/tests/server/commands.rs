@@ -1,4 +1,4 @@
-//! What single commands do.
+//! The effects of single commands.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn query(key: &str, qualifiers: Vec<Info>) -> Request {
     }
 }
 
-/// A get by rank 0 of two; rank 1 has committed `there` = 1 where the case says so.
+/// Gets by rank 0 of two. Rank 1 has committed `there` = 1 if the case says so.
 #[test]
 #[expect(
     clippy::too_many_lines,
@@ -36,13 +36,13 @@ fn query(key: &str, qualifiers: Vec<Info>) -> Request {
 )]
 fn gets() {
     enum Then {
-        /// The value comes at once.
+        /// The value, immediately.
         Value(Value),
-        /// There is no value, at once.
+        /// An error, immediately.
         Nothing(Status),
-        /// There is none after so long.
+        /// An error after this time.
         After(Duration, Status),
-        /// It waits until something happens.
+        /// No answer until a further event.
         Waits,
     }
     use Then::{After, Nothing, Value as Is, Waits};
@@ -226,7 +226,7 @@ fn a_first_commit_without_the_key_starts_the_wait() {
     world.put(conns[1], &[("there", 1)]);
     world.pass(MISSING_KEY_DELAY / 2);
     assert_eq!(world.answer(conns[0], tag), None);
-    // Another one does not prolong it.
+    // A further commit does not extend the wait.
     world.put(conns[1], &[("another", 1)]);
     world.pass(MISSING_KEY_DELAY / 2);
     assert_eq!(world.status(conns[0], tag), Some(Status::NOT_FOUND));
@@ -251,7 +251,7 @@ fn a_get_of_everything() {
     world.leave_nothing();
 }
 
-/// What is asked of a process that is gone.
+/// Gets for data of a process that has ended.
 #[test]
 fn the_dead_put_nothing() {
     for status in [KILLED, ExitStatus::SUCCESS] {
@@ -283,7 +283,7 @@ fn a_get_across_jobs_brings_the_facts_of_the_job() {
     assert_eq!(facts.owner, all("b"));
     let values = values_of(format, &answer, &proc("b", 0));
     assert_eq!(values["there"], Value::Uint32(5));
-    // A job that comes later is waited for by nobody.
+    // A get does not wait for a job that is not yet known.
     let later = get(&proc("c", 0), "there", Vec::new());
     assert_eq!(world.told(conns[0], &later), Status::NOT_FOUND);
     world.leave_nothing();
@@ -361,7 +361,7 @@ fn a_commit_that_is_none_changes_nothing() {
         world.told(conns[1], &Request::Commit { buckets }),
         Status::UNPACK_FAILURE
     );
-    // Nor does a buffer of another kind.
+    // A buffer of another kind has no effect either.
     let buckets = vec![(
         Scope::GLOBAL,
         Packed {
@@ -376,7 +376,7 @@ fn a_commit_that_is_none_changes_nothing() {
     let answer = world.ask(conns[0], &get(&proc("a", 1), "there", Vec::new()));
     let values = values_of(Format::V4, &answer, &proc("a", 1));
     assert_eq!(values["there"], Value::Uint32(1));
-    // A commit of nothing is one.
+    // An empty commit is valid.
     let nothing = Request::Commit {
         buckets: Vec::new(),
     };
@@ -410,7 +410,7 @@ fn a_process_can_commit_so_much() {
     let (at, status) = refused.unwrap();
     assert_eq!(status, Status::OUT_OF_RESOURCE);
     assert!((4..=8).contains(&at), "after {at}");
-    // What is there can still be had.
+    // Values that were stored before remain available.
     let answer = world.ask(conns[0], &get(&proc("a", 0), "key 0", Vec::new()));
     assert_eq!(answer.status(), Status::SUCCESS);
     world.leave_nothing();
@@ -435,7 +435,7 @@ fn qualified_values() {
     let kvals = [
         paint(10, vec![colour(1)]),
         paint(20, vec![colour(2)]),
-        // It replaces the first.
+        // This value replaces the first one.
         paint(11, vec![colour(1)]),
     ];
     let request = commit_of(Format::V4, Scope::GLOBAL, &kvals);
@@ -449,13 +449,13 @@ fn qualified_values() {
         (vec![colour(1)], Status::SUCCESS),
         (vec![colour(2)], Status::SUCCESS),
         (vec![colour(3)], Status::NOT_FOUND),
-        // Without a qualifier another value is meant.
+        // Qualifiers must match exactly: these name other values.
         (Vec::new(), Status::NOT_FOUND),
         (vec![colour(1), colour(2)], Status::NOT_FOUND),
     ] {
         assert_eq!(world.told(conns[0], &ask(qualifiers)), status);
     }
-    // All of them come, because others may wait for the same answer.
+    // The answer has all qualified values, because other gets may wait for the same answer.
     let answer = world.ask(conns[0], &ask(vec![colour(1)]));
     let Answer::Buffers { buffers, .. } = &answer else {
         panic!("{answer:?}");
@@ -489,7 +489,7 @@ fn the_cache_is_refreshed() {
     world.leave_nothing();
 }
 
-/// The facts of a job, as a client gets them at its start.
+/// The job info that a client requests in its init.
 #[test]
 fn job_info() {
     let mut world = World::new(&[("a", 3)]);
@@ -502,7 +502,7 @@ fn job_info() {
         let find = |wanted: &str| facts.iter().find(|fact| fact.key == key(wanted));
         assert_eq!(find("pmix.job.size").unwrap().value, Value::Uint32(3));
         assert_eq!(find("pmix.nlist").unwrap().value, Value::text("node"));
-        // libpmix 3 does not look into the array of the session.
+        // libpmix 3 does not read the session array, so it gets session facts singly.
         assert_eq!(find("pmix.univ.size").is_some(), rank == 0);
         let blobs = facts.iter().filter(|fact| fact.key == key("pmix.pblob"));
         let ranks: Vec<u32> = blobs
@@ -569,7 +569,7 @@ fn queries() {
     };
     assert_eq!((row.pid, &row.proc), (77, &proc("b", 0)));
     assert_eq!(row.executable, text("program"));
-    // Nothing of what was asked for.
+    // None of the keys has an answer.
     let unknown = query("no.such.key", Vec::new());
     assert_eq!(world.told(conn, &unknown), Status::NOT_FOUND);
     let nowhere = query(
@@ -577,7 +577,7 @@ fn queries() {
         vec![info(keys::NSPACE, Value::text("nowhere"))],
     );
     assert_eq!(world.told(conn, &nowhere), Status::NOT_FOUND);
-    // Part of it.
+    // Some of the keys have an answer.
     let both = Request::Query {
         queries: vec![Query {
             keys: vec![text("pmix.qry.ns"), text("no.such.key")],
@@ -668,7 +668,7 @@ fn credentials_are_those_of_the_user() {
     world.leave_nothing();
 }
 
-/// What the host is asked, and that its answer goes to whoever has asked.
+/// Requests to the host, and the delivery of its answers to the clients that asked.
 #[test]
 fn the_host_answers() {
     let (mut world, conns) = World::of(2);
@@ -689,7 +689,7 @@ fn the_host_answers() {
     }
     assert_eq!(world.status(conns[0], first), Some(Status(-2)));
     assert_eq!(world.status(conns[1], second), Some(Status(-1)));
-    // A second answer is lost.
+    // A second answer is ignored.
     let ticket = asks[0].ticket;
     let answer = Answer::Status(Status::SUCCESS);
     world.handle(Input::Answer { ticket, answer });
@@ -720,12 +720,12 @@ fn a_silent_process_is_missed() {
         beat(&mut world, conns[0]);
     }
     assert_eq!(world.codes(conns[1]), []);
-    // One may be missed, two are not, and it is said once.
+    // One missing heartbeat is allowed, two are not, and the alert comes once.
     world.pass(Duration::from_millis(1900));
     assert_eq!(world.codes(conns[1]), []);
     world.pass(Duration::from_secs(10));
     assert_eq!(world.codes(conns[1]), [Status::MONITOR_HEARTBEAT_ALERT]);
-    // With a code of its own; and it can be called off.
+    // The alert can have another code; and monitoring can be cancelled.
     let watch = monitor(keys::MONITOR_HEARTBEAT, Status(-3001), 0);
     assert_eq!(world.told(conns[0], &watch), Status::SUCCESS);
     world.pass(Duration::from_secs(2));

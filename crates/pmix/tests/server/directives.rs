@@ -1,4 +1,4 @@
-//! Directives that nobody understands, required and not.
+//! Unknown directives, required and optional.
 
 use bytes::Bytes;
 use pmix::{
@@ -15,7 +15,7 @@ fn required(mut info: Info) -> Info {
     info
 }
 
-/// A request of each kind that can say how it is to be carried out, saying this.
+/// Returns a request of each kind that accepts directives, with this directive.
 #[expect(clippy::too_many_lines, reason = "a table of requests")]
 fn saying(directive: &Info) -> Vec<Request> {
     let me = || vec![proc("a", 0)];
@@ -141,12 +141,12 @@ fn what_is_required_and_not_understood_is_refused() {
         let (mut world, conns) = World::of(1);
         let status = world.told(conns[0], &request);
         assert_eq!(status, Status::NOT_SUPPORTED, "{request:?}");
-        // Nothing of it was done.
+        // The request had no effect.
         assert!(world.asks.is_empty() && world.log.is_empty(), "{request:?}");
         assert!(world.stdin.is_empty() && world.wanted.is_empty());
         world.leave_nothing();
     }
-    // The caller does not insist, or its library has seen to it.
+    // The directive is optional, or the client's library has already processed it.
     for directive in [unknown, done] {
         for request in saying(&directive) {
             let (mut world, conns) = World::of(1);
@@ -176,21 +176,21 @@ fn what_is_required_and_understood_is_done() {
     ] {
         assert_eq!(world.told(conns[0], &credential(kinds)), status, "{kinds}");
     }
-    // What is published is no directive, whatever is said of it.
+    // Published data is not a directive, even if it has the flag.
     let publish = Request::Publish {
         uid: UID,
         infos: vec![required(info(c"name", Value::Uint32(1)))],
     };
     world.send(conns[0], &publish);
     assert_eq!(world.asks.len(), 1);
-    // Nor is what an event says.
+    // Neither is the data of an event.
     let notify = Request::Notify {
         status: Status(-3000),
         range: Range::NAMESPACE,
         infos: vec![required(info(c"what", Value::Uint32(1)))],
     };
     assert_eq!(world.told(conns[0], &notify), Status::SUCCESS);
-    // Nor a qualifier of a value.
+    // Neither is the qualifier of a value.
     let mut qualifier = info(c"pmix.of.tomorrow", Value::Uint32(1));
     qualifier.flags = InfoFlags(InfoFlags::REQUIRED.0 | InfoFlags::QUALIFIER.0);
     let get = Request::Get {
@@ -204,7 +204,7 @@ fn what_is_required_and_understood_is_done() {
     assert_eq!(values["pmix.job.size"], Value::Uint32(1));
 }
 
-/// A process can be named as a whole as well.
+/// A query may name a process by a single `PROC_ID`.
 #[test]
 fn a_query_names_a_process() {
     let (mut world, conns) = World::of(2);
@@ -219,7 +219,7 @@ fn a_query_names_a_process() {
         panic!("no infos");
     };
     assert_eq!(infos[0].value, Value::Uint16(1));
-    // Of one that there is not nothing is said, not even what has nothing to do with it.
+    // A query about an unknown process returns nothing, not even for keys that do not depend on the process.
     let whose = Value::Proc(Box::new(proc("elsewhere", 1)));
     for key in ["pmix.lrank", "pmix.qry.ns", "pmix.qry.spawn"] {
         let query = Request::Query {

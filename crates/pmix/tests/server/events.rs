@@ -1,4 +1,4 @@
-//! Events: who hears of what, what is kept, and what the server says of its own accord.
+//! Events: their receivers, the events that are kept, and the events that the server itself sends.
 
 use base::ExitStatus;
 use pmix::{
@@ -31,7 +31,7 @@ fn about(proc: Proc) -> Info {
     info(keys::EVENT_AFFECTED_PROC, Value::Proc(Box::new(proc)))
 }
 
-/// Who hears an event of `a:0`, of those who have registered: `a:0`, `a:1`, `b:0`.
+/// An event of `a:0` reaches the right ones of three registered processes: `a:0`, `a:1`, `b:0`.
 #[test]
 fn ranges() {
     let to = |procs: Vec<Proc>| vec![info(keys::EVENT_CUSTOM_RANGE, Value::procs(procs))];
@@ -52,7 +52,7 @@ fn ranges() {
             [false, true, true],
         ),
         (Range::CUSTOM, one(all("b")), [false, false, true]),
-        // Whoever names them means them.
+        // A list of receivers overrides the range.
         (Range::NAMESPACE, one(proc("b", 0)), [false, false, true]),
     ];
     for (range, infos, expected) in cases {
@@ -69,7 +69,7 @@ fn ranges() {
         assert_eq!(world.told(conns[0], &request), Status::SUCCESS);
         let heard = conns.map(|conn| world.codes(conn) == [CODE]);
         assert_eq!(heard, expected, "{range:?}");
-        // The host hears all of them.
+        // The host gets all of them.
         assert_eq!(world.events.len(), 1);
         world.leave_nothing();
     }
@@ -77,14 +77,14 @@ fn ranges() {
 
 #[test]
 fn codes_and_defaults() {
-    // What is registered, with what limits; what happens, with what it says; whether it is heard.
+    // The registered codes and restrictions; the code and infos of the event; whether the process gets it.
     type Case = (&'static [Status], Vec<Info>, Status, Vec<Info>, bool);
     const OTHER: Status = Status(-3001);
     let cases: [Case; 8] = [
         (&[CODE], Vec::new(), CODE, Vec::new(), true),
         (&[CODE], Vec::new(), OTHER, Vec::new(), false),
         (&[CODE, OTHER], Vec::new(), OTHER, Vec::new(), true),
-        // No code: all that is for default handlers.
+        // Without codes, the handler is a default handler.
         (&[], Vec::new(), CODE, Vec::new(), true),
         (
             &[],
@@ -100,7 +100,7 @@ fn codes_and_defaults() {
             vec![flag(keys::EVENT_NON_DEFAULT)],
             true,
         ),
-        // Of one process only.
+        // Events about one process only.
         (
             &[CODE],
             vec![about(proc("a", 0))],
@@ -154,7 +154,7 @@ fn who_deregisters_hears_nothing() {
     };
     for (gone, heard) in [
         (vec![], 1),
-        // The default handler hears it then.
+        // Now the default handler gets it.
         (vec![CODE], 1),
         (vec![Status::DEFAULT_HANDLER], 0),
         (vec![CODE], 0),
@@ -186,7 +186,7 @@ fn who_comes_later_is_told_what_was() {
     world.register(conns[2], &[CODE]);
     let pushes = world.pushes(conns[2]);
     assert_eq!(pushes.len(), 2);
-    // Without their range, as other servers do it.
+    // Without the range, as other servers send it.
     assert!(
         pushes
             .iter()
@@ -238,7 +238,7 @@ fn registrations_are_bounded() {
     assert_eq!(world.told(conns[0], &too_many), Status::OUT_OF_RESOURCE);
     let as_many = register(&codes[1..], Vec::new());
     assert_eq!(world.told(conns[0], &as_many), Status::SUCCESS);
-    // The same ones again are no more.
+    // Registering the same codes again does not count.
     assert_eq!(world.told(conns[0], &as_many), Status::SUCCESS);
     let one_more = register(&codes[..1], Vec::new());
     assert_eq!(world.told(conns[0], &one_more), Status::OUT_OF_RESOURCE);
@@ -257,7 +257,7 @@ fn the_host_has_events_too() {
     };
     world.handle(Input::Event(Box::new(event)));
     assert_eq!(world.codes(conns[0]), [Status::EVENT_JOB_END]);
-    // It has told the others itself.
+    // The host itself informs the other nodes.
     assert!(world.events.is_empty());
     world.leave_nothing();
 }
@@ -273,7 +273,7 @@ fn a_notification_of_a_server_is_not_spread() {
     world.leave_nothing();
 }
 
-/// How a process ends, and what those who watch it are told.
+/// Events for each way in which a process can end.
 #[test]
 fn terminations() {
     #[derive(Clone, Copy, Debug)]
@@ -370,7 +370,8 @@ fn terminations() {
     }
 }
 
-/// Whoever makes a group by invitation registers for the old code; its library cannot bear it while it finalizes.
+/// Libraries register for the old code when they construct a group by invitation, and cannot handle it while they finalize.
+/// Therefore it is not sent for a normal end.
 #[test]
 fn the_code_of_old_is_for_ends_that_are_not_as_they_should_be() {
     for (status, expected) in [
@@ -443,13 +444,13 @@ fn parents_and_those_who_have_connected_are_told() {
     };
     world.send(conns[1], &together(false));
     assert_eq!(world.told(conns[2], &together(false)), Status::SUCCESS);
-    // It ends as it should but for a number, and has not disconnected.
+    // It exits non-zero after its finalize, and without disconnecting.
     world.finalize(conns[2]);
     world.end("child", 0, ExitStatus::Exited(3));
     assert_eq!(world.codes(conns[0]), [Status::EXIT_NONZERO_TERM]);
     assert_eq!(world.codes(conns[1]), [Status::PROC_TERM_WO_SYNC]);
     assert_eq!(world.codes(conns[3]), [Status::EXIT_NONZERO_TERM]);
-    // The other one has never connected.
+    // The other process was never connected with the stranger.
     world.finalize(conns[3]);
     world.end("child", 1, ExitStatus::Exited(3));
     assert_eq!(world.codes(conns[1]), []);

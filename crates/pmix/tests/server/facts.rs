@@ -1,4 +1,4 @@
-//! What processes are told about jobs without having asked, and what they ask about.
+//! Facts about jobs that processes get without asking, and facts that they request.
 
 use pmix::{
     codec::Format,
@@ -13,7 +13,7 @@ use crate::{
     world::{V3, V5, V6, V42, World, all, get, job, key, proc, text, values_of},
 };
 
-/// Where the facts that a client gets at its start say the name of a host.
+/// Returns each host name in the job info of a client, with the key of the fact that contains it.
 fn places_of_hosts(format: Format, facts: &[Kval]) -> Vec<String> {
     let hname = key("pmix.hname");
     let mut places = Vec::new();
@@ -45,7 +45,7 @@ fn places_of_hosts(format: Format, facts: &[Kval]) -> Vec<String> {
     places
 }
 
-/// Asked without a rank, libpmix 4.2.9 finds the name of its host neither among the facts of the node nor among its own.
+/// libpmix 4.2.9 looks up its host name without a rank. It finds it neither in the facts of the node nor in its own.
 #[test]
 fn the_name_of_the_host_is_where_other_servers_say_it() {
     let is_of_it = |name: &str| name.starts_with("cli-client4.2.9-server");
@@ -87,7 +87,7 @@ fn the_name_of_the_host_is_where_other_servers_say_it() {
     world.leave_nothing();
 }
 
-/// Who has spawned a job knows it before both connect: libpmix 4 asks for the facts of its ranks as for those of the job.
+/// The spawner knows a job before the two connect. libpmix 4 requests the facts of its ranks as facts of the job.
 #[test]
 fn a_spawner_knows_the_job() {
     for tongue in [V3, V42, V5, V6] {
@@ -118,20 +118,20 @@ fn a_spawner_knows_the_job() {
             "pmix.pblob",
         ];
         assert_eq!(kinds.map(count), [1, 1, 1, 2]);
-        // A fact of its ranks of which it does not say whose it is, and one that nobody has.
+        // A fact of a rank, requested for the job; and a fact that does not exist.
         let answer = world.ask(conn, &get(&all("child"), "pmix.lrank", Vec::new()));
         let values = values_of(world.format(conn), &answer, &all("child"));
         assert!(values.contains_key("pmix.pblob"), "{values:?}");
         let unknown = get(&all("child"), "pmix.unknown", Vec::new());
         assert_eq!(world.told(conn, &unknown), Status::NOT_FOUND);
-        // Of its own job it has them all.
+        // The client already has all facts of its own job.
         let own = get(&all("a"), "pmix.lrank", Vec::new());
         assert_eq!(world.told(conn, &own), Status::NOT_FOUND);
         world.leave_nothing();
     }
 }
 
-/// Libraries look whether it is there, and not what it says.
+/// Libraries check only whether the fact exists, not its value.
 #[test]
 fn a_node_is_said_to_be_oversubscribed_only_where_it_is() {
     for crowded in [false, true] {
@@ -149,7 +149,7 @@ fn a_node_is_said_to_be_oversubscribed_only_where_it_is() {
         } else {
             assert_eq!(answer.status(), Status::NOT_FOUND);
         }
-        // Those of other jobs count among its processes.
+        // Processes of other jobs on the node are included.
         let answer = world.ask(conn, &get(&all("a"), "pmix.node.size", Vec::new()));
         let values = values_of(Format::V4, &answer, &all("a"));
         assert_eq!(values["pmix.node.size"], Value::Uint32(3));
@@ -157,7 +157,7 @@ fn a_node_is_said_to_be_oversubscribed_only_where_it_is() {
     }
 }
 
-/// Once all processes have started.
+/// Pids become facts once processes have started.
 #[test]
 fn pids_are_facts() {
     let (mut world, conns) = World::of(2);

@@ -1,4 +1,4 @@
-//! Groups: the ways in which they are made, their names, their numbers, what their members tell each other.
+//! Groups: the ways to construct them, their names and context ids, and the data that members exchange.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn group(answer: Option<Answer>) -> GroupAnswer {
     }
 }
 
-/// Everybody sends its request; all answers, which have come by then.
+/// Sends all requests and returns the answers, which must have arrived by then.
 fn together(world: &mut World, requests: &[(Conn, Request)]) -> Vec<Answer> {
     let tags: Vec<u32> = requests
         .iter()
@@ -68,7 +68,7 @@ fn each_library_is_told_in_its_own_way() {
     let procs: Vec<Proc> = (0..4).map(|rank| proc("a", rank)).collect();
     let requests: Vec<(Conn, Request)> = conns
         .iter()
-        // One of them wants a number: all are told it.
+        // One member asks for a context id, and all get it.
         .map(|conn| {
             let infos = if *conn == conns[2] {
                 with_context()
@@ -81,7 +81,7 @@ fn each_library_is_told_in_its_own_way() {
     for answer in together(&mut world, &requests) {
         let answer = group(Some(answer));
         assert_eq!(answer.context, Some(1));
-        // The oldest are not told who is in it.
+        // The oldest libraries do not get the members.
         if !answer.members.is_empty() {
             assert_eq!(answer.members, procs);
         }
@@ -113,7 +113,7 @@ fn numbers_are_given_once() {
         }
     }
     assert_eq!(contexts, [1, 2, 3, 4, 5]);
-    // Who wants none gets none.
+    // A group without a request for a context id gets none.
     let tag = world.send(conns[0], &construct("last", &me, Vec::new()));
     assert_eq!(group(world.answer(conns[0], tag)).context, None);
     world.leave_nothing();
@@ -129,7 +129,7 @@ fn a_name_stands_for_the_members() {
         .map(|at| (conns[*at], construct("odd one out", &members, Vec::new())))
         .collect();
     together(&mut world, &requests);
-    // All of it.
+    // The name stands for all members.
     let by_name = fence(&[all("odd one out")]);
     let tags = [
         world.send(conns[0], &by_name),
@@ -138,7 +138,7 @@ fn a_name_stands_for_the_members() {
     assert_eq!(world.told(conns[3], &by_name), Status::SUCCESS);
     assert_eq!(world.status(conns[0], tags[0]), Some(Status::SUCCESS));
     assert_eq!(world.status(conns[2], tags[1]), Some(Status::SUCCESS));
-    // It is the same as its members by their own names.
+    // The name is equivalent to the list of its members.
     let tags = [
         world.send(conns[0], &by_name),
         world.send(conns[2], &fence(&members)),
@@ -146,7 +146,7 @@ fn a_name_stands_for_the_members() {
     assert_eq!(world.told(conns[3], &by_name), Status::SUCCESS);
     assert_eq!(world.status(conns[0], tags[0]), Some(Status::SUCCESS));
     assert_eq!(world.status(conns[2], tags[1]), Some(Status::SUCCESS));
-    // One of it, by its number in the group.
+    // The name and a number stand for one member.
     world.put(conns[3], &[("where", 33)]);
     let answer = world.ask(conns[0], &get(&proc("odd one out", 2), "where", Vec::new()));
     assert_eq!(
@@ -157,9 +157,9 @@ fn a_name_stands_for_the_members() {
         let request = get(&proc("odd one out", rank), "where", Vec::new());
         assert_eq!(world.told(conns[0], &request), status);
     }
-    // Who is not in it has no part in it.
+    // A process outside the group cannot use its name.
     assert_eq!(world.told(conns[1], &by_name), Status::BAD_PARAM);
-    // It ends.
+    // The group ends.
     let end = destruct("odd one out", None);
     let answers = together(&mut world, &at.map(|at| (conns[at], end.clone())));
     assert!(
@@ -188,7 +188,7 @@ fn parts_have_the_same_name() {
         .map(|answer| group(Some(answer)).context.unwrap())
         .collect();
     assert_eq!(contexts, [1, 1, 2, 2]);
-    // Each half means itself.
+    // In each half the name refers to that half.
     let by_name = fence(&[all("half")]);
     for first in [2, 0] {
         let tag = world.send(conns[first], &by_name);
@@ -216,7 +216,7 @@ fn members_tell_each_other() {
                 info(c"endpoint", Value::text("here")),
             ];
             if rank == 1 {
-                // libpmix 6 says itself who it is.
+                // libpmix 6 names itself in its data.
                 let me = Value::Proc(Box::new(proc("a", 1)));
                 handed.insert(0, info(keys::PROC_ID, me));
             }
@@ -227,7 +227,7 @@ fn members_tell_each_other() {
         })
         .collect();
     let answers = together(&mut world, &requests);
-    // libpmix 6 has it from the answer, under the names of who told it.
+    // libpmix 6 gets the data in the answer, with the name of each provider.
     let told = group(Some(answers[1].clone())).infos;
     let whose: Vec<_> = told
         .iter()
@@ -240,7 +240,7 @@ fn members_tell_each_other() {
         .collect();
     let id = |rank| info(keys::PROC_ID, Value::Proc(Box::new(proc("a", rank))));
     assert_eq!(whose, [id(0), id(1)]);
-    // The others ask for it by the number of the group, before and after it has ended.
+    // Other versions get it with the context id as qualifier, before and after the group has ended.
     let by_context = |context: u64| {
         let mut qualifier = info(keys::GROUP_CONTEXT_ID, Value::Uint64(context));
         qualifier.flags = InfoFlags::QUALIFIER;
@@ -283,13 +283,13 @@ fn what_was_handed_in_is_bounded() {
             vec![qualifier, flag(keys::IMMEDIATE)],
         )
     };
-    // The first are forgotten, the last are there.
+    // The data of the oldest groups is dropped, that of the latest is kept.
     assert_eq!(world.told(conns[0], &by(1)), Status::NOT_FOUND);
     assert_eq!(world.told(conns[0], &by(20)), Status::SUCCESS);
     world.leave_nothing();
 }
 
-/// In whatever order leaders and followers call.
+/// Leaders and followers may call in any order.
 #[test]
 fn bootstrap() {
     let orders = [
@@ -323,7 +323,7 @@ fn bootstrap() {
                 .iter()
                 .filter(|conn| !world.unanswered(**conn).is_empty())
                 .count();
-            // All wait until the last has come.
+            // All wait until the last one has called.
             assert_eq!(waiting, (count + 1) % 4, "{order:?}");
         }
         for conn in &conns[..4] {
@@ -363,7 +363,7 @@ fn a_bootstrapped_group_has_all_members() {
     world.leave_nothing();
 }
 
-/// Those whom a member brings in, named as all of their job, in whatever order they call.
+/// A member adds all processes of a job, and the processes call in any order.
 #[test]
 fn all_of_a_job_is_added() {
     let adds = || {
@@ -412,7 +412,7 @@ fn all_of_a_job_is_added() {
                 let members = group(Some(answer)).members;
                 assert_eq!(members, [proc("a", 0), all("b")], "{order:?}");
             }
-            // All are in it: its name stands for them.
+            // All are members: the name of the group includes them.
             let by_name = fence(&[all("group")]);
             for conn in &conns[1..] {
                 world.send(*conn, &by_name);
@@ -461,7 +461,7 @@ fn a_follower_that_nobody_names_gives_up() {
     let tag = world.send(conns[0], &construct("group", &[], vec![seconds(1)]));
     world.pass(Duration::from_secs(1));
     assert_eq!(world.status(conns[0], tag), Some(Status::TIMEOUT));
-    // Or goes.
+    // A follower whose connection ends is also dropped.
     world.send(conns[0], &construct("group", &[], Vec::new()));
     world.leave_nothing();
 }
@@ -475,9 +475,9 @@ fn they_choose_their_order() {
             vec![proc("a", 2), proc("a", 0), proc("a", 1)],
             Some([2, 0, 1]),
         ),
-        // All of the job that were not named before.
+        // All of the job that are not listed before.
         (vec![proc("a", 1), all("a")], Some([1, 0, 2])),
-        // Somebody would be lost.
+        // The order does not list every member.
         (vec![proc("a", 2), proc("a", 0)], None),
     ];
     let named: Vec<Proc> = (0..3).map(|rank| proc("a", rank)).collect();
@@ -505,7 +505,7 @@ fn who_need_not_come_is_left_out() {
     world.close(conns[3]);
     world.end("a", 3, KILLED);
     let optional = construct("group", &[all("a")], vec![flag(keys::GROUP_OPTIONAL)]);
-    // One is dead before, one dies in the middle, and one after it has called.
+    // One is dead before the construct, one dies after its call, and one is lost without a call.
     let tag = world.send(conns[0], &optional);
     world.send(conns[1], &optional);
     world.close(conns[1]);
@@ -540,7 +540,7 @@ fn a_group_by_invitation_is_known_from_its_event() {
             infos,
         };
         assert_eq!(world.told(conns[0], &request), Status::SUCCESS);
-        // The members are told, and who they are.
+        // The invited members get the event, with the list of members.
         for (rank, invited) in [(0, false), (1, true), (2, false), (3, true)] {
             let pushes = world.pushes(conns[rank]);
             assert_eq!(pushes.len(), usize::from(invited), "{rank}");
@@ -580,7 +580,7 @@ fn a_member_leaves() {
         group: text("group"),
         infos: Vec::new(),
     };
-    // Somebody waits for it to help end the group.
+    // Another member waits for it in a destruct.
     let end = destruct("group", None);
     let tag = world.send(conns[0], &end);
     assert_eq!(world.told(conns[2], &leave), Status::SUCCESS);

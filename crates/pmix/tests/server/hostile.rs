@@ -1,4 +1,4 @@
-//! Peers that break off, stall, and lie: only their own connection suffers.
+//! Peers that disconnect, stall, and send false data: only their own connection is affected.
 
 use bytes::Bytes;
 use pmix::{
@@ -14,7 +14,7 @@ use crate::{
     world::{UID, V5, World, fence, hello, job, nspace, proc},
 };
 
-/// The longest recorded dialogue of a library, whose every byte is a place to break off.
+/// Returns the longest recorded dialogue of a library version. Each of its bytes is a place to disconnect.
 fn longest(version: &str) -> Recording {
     recording::all()
         .into_iter()
@@ -23,7 +23,7 @@ fn longest(version: &str) -> Recording {
         .unwrap()
 }
 
-/// Who the client of a recording is.
+/// Returns the name of the client in a recording.
 fn who(stream: &[u8]) -> Proc {
     let mut framer = Framer::default();
     framer.push(stream);
@@ -31,7 +31,7 @@ fn who(stream: &[u8]) -> Proc {
     Hello::decode(&payload).unwrap().proc.unwrap()
 }
 
-/// A world with the job of a recording and a second process that does not care.
+/// Creates a server with the job of a recording, and a process of another job that must not be affected.
 fn with_witness(who: &Proc) -> (World, Conn) {
     let mut world = World::new(&[("witness", 1)]);
     let ranks = who.rank.0.max(3) + 1;
@@ -48,7 +48,7 @@ fn is_undisturbed(world: &mut World, witness: Conn) {
     assert!(world.pushes(witness).is_empty());
 }
 
-/// Breaks off after every single byte of what a real library has said.
+/// Disconnects after every single byte of the requests of a real library.
 fn break_off_everywhere(version: &str) {
     let stream = longest(version).sent_by(Side::Client);
     let who = who(&stream);
@@ -110,7 +110,7 @@ fn bytes_may_come_one_by_one() {
     }
 }
 
-/// Every byte of what a real library has said is replaced by others: whatever comes of it, nobody else suffers.
+/// Replaces every byte of the requests of a real library: other clients are never affected.
 #[test]
 fn every_byte_may_be_wrong() {
     let stream = longest("5.0.11").sent_by(Side::Client);
@@ -136,7 +136,7 @@ fn every_byte_may_be_wrong() {
 
 #[test]
 fn a_length_beyond_the_bound_closes_at_once() {
-    // In the header of the handshake, and in that of a message: before any of it has come.
+    // A false length in the header of the handshake or of a message is rejected before its payload arrives.
     for length in [MAX_HANDSHAKE + 1, 1 << 31, u64::from(u32::MAX)] {
         let (mut world, witness) = with_witness(&proc("a", 0));
         let conn = world.accept(PeerOwner::Uid(UID));
@@ -204,7 +204,7 @@ fn an_answer_to_nobody_is_lost() {
 fn values_within_values_have_an_end() {
     let (mut world, witness) = with_witness(&proc("a", 0));
     let conn = world.connect("a", 0);
-    // An array of arrays of arrays, as an info of a fence.
+    // Deeply nested arrays in an info of a fence.
     let mut payload = vec![2, 3, 2, 0, 2, 2, 2, 4, b'k', 0, 0];
     for _ in 0..100_000 {
         payload.extend_from_slice(&[39, 39, 1]);

@@ -1,5 +1,5 @@
-//! The server: every command and its wrong states, members that die, peers that misbehave, and the recorded requests of
-//! real libraries.
+//! Tests of the server: every command and its invalid states, participants that die, peers that misbehave, and the recorded
+//! requests of real libraries.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Output of other processes, and input for them.
+//! Output from other processes, and input to them.
 
 use bytes::Bytes;
 use pmix::{
@@ -42,7 +42,7 @@ fn output(world: &mut World, of: Proc, channels: IofChannels, bytes: &'static [u
     });
 }
 
-/// What a connection has got: from whom, under which number, what.
+/// Returns the output that a connection got: source, number, bytes.
 fn got(world: &mut World, conn: Conn) -> Vec<(Proc, u64, Bytes)> {
     let pushes = world.pushes(conn).into_iter();
     pushes
@@ -82,7 +82,7 @@ fn output_goes_to_whoever_wants_it() {
             (proc("a", 1), 7, Bytes::new())
         ]
     );
-    // Not its own.
+    // A process does not get its own output.
     assert_eq!(
         got(&mut world, conns[1]),
         [(proc("a", 2), 8, Bytes::from_static(b"err"))]
@@ -92,7 +92,7 @@ fn output_goes_to_whoever_wants_it() {
         [(proc("a", 2), 0, Bytes::from_static(b"err"))]
     );
 
-    // It is called off, by whoever has asked for it only.
+    // Only the client that made a request for output can stop it.
     let stop = |id| Request::IofDeregister {
         infos: Vec::new(),
         id,
@@ -102,7 +102,7 @@ fn output_goes_to_whoever_wants_it() {
     assert_eq!(world.told(conns[0], &stop(first)), Status::NOT_FOUND);
     output(&mut world, proc("a", 1), OUT, b"out");
     assert_eq!(got(&mut world, conns[0]), []);
-    // Who goes wants nothing.
+    // A client that finalizes needs no output.
     world.wanted.clear();
     world.finalize(conns[1]);
     assert_eq!(world.wanted, [(nspace("a"), ERR)]);
@@ -137,7 +137,7 @@ fn who_spawns_gets_output_from_the_beginning() {
         got(&mut world, conns[0]),
         [(proc("child", 0), 0, Bytes::from_static(b"hello"))]
     );
-    // Nobody is there for another one.
+    // The receiver of another job's output does not exist.
     let mut orphan = job("orphan", 1);
     orphan.forward = Some((proc("nobody", 0), BOTH));
     world.handle(Input::Register(Box::new(orphan)));
@@ -186,7 +186,7 @@ fn input_is_taken_by_the_host() {
         let tag = world.send(conns[0], &request);
         let (ticket, to, got, last): (Ticket, _, _, _) = world.stdin.pop().unwrap();
         assert_eq!((to, &got[..], last), (vec![all("a")], bytes, is_last));
-        // It is answered when there is room for more.
+        // The answer comes when there is room for more.
         assert_eq!(world.answer(conns[0], tag), None);
         let answer = Answer::Status(Status::SUCCESS);
         world.handle(Input::Answer { ticket, answer });

@@ -1,5 +1,4 @@
-//! Whatever the order in which the messages of several clients arrive, each question is answered exactly once, and with
-//! what was put.
+//! The messages of several clients arrive in any order. Each request is answered exactly once, and with the values that were put.
 
 use pmix::{
     codec::Format,
@@ -11,14 +10,14 @@ use proptest::prelude::*;
 
 use crate::world::{V3, V5, V6, V42, World, all, commit, fence, get, proc, values_of};
 
-/// What all clients do, each in its own time.
+/// Script that all clients run, each at its own pace.
 #[derive(Clone, Debug)]
 struct Script {
     clients: u32,
     rounds: u32,
-    /// Which client has its turn; what is left when this has ended goes on in order.
+    /// Clients in the order of their turns. After the last turn, the remaining requests follow in order.
     turns: Vec<u32>,
-    /// Whom the clients ask, and for which round's key.
+    /// Targets of the clients' gets, each with the round that puts the key.
     gets: Vec<(u32, u32)>,
 }
 
@@ -37,14 +36,14 @@ fn scripts() -> impl Strategy<Value = Script> {
     })
 }
 
-/// The requests of one client.
+/// Returns the requests of one client.
 fn requests(script: &Script, client: u32, format: Format) -> Vec<Request> {
     let mut requests = vec![Request::JobInfo];
     for round in 0..script.rounds {
         let key = format!("round {round}");
         let number = client * 100 + round;
         requests.push(commit(format, Scope::GLOBAL, &[(&key, number)]));
-        // Some ask before there is anything, some after.
+        // Some gets precede the put, some follow it.
         let asks = script.gets.iter().filter(|(_, asked)| *asked <= round + 1);
         requests.extend(
             asks.map(|(whom, asked)| get(&proc("a", *whom), &format!("round {asked}"), Vec::new())),
@@ -77,7 +76,7 @@ proptest! {
             }
         }
         for (conn, tag, request) in sent {
-            // That it is not answered twice the world looks at.
+            // The world checks that no request is answered twice.
             let answer = world.answer(conn, tag);
             prop_assert!(answer.is_some(), "{request:?} is not answered");
             let answer = answer.unwrap();
@@ -92,7 +91,7 @@ proptest! {
         world.leave_nothing();
     }
 
-    /// Clients break off anywhere in their scripts: the others get an answer to everything, good or bad.
+    /// Clients disconnect anywhere in their scripts: all requests of the others are answered, with success or an error.
     #[test]
     fn nobody_waits_for_the_dead(script in scripts(), breaks in proptest::collection::vec(0..40_usize, 5)) {
         let mut world = World::new(&[("a", script.clients)]);
@@ -100,7 +99,7 @@ proptest! {
             .map(|client| {
                 let conn = world.connect("a", client);
                 let mut requests = requests(&script, client, Format::V4);
-                // Client 0 stays.
+                // Client 0 does not disconnect.
                 if client > 0 {
                     requests.truncate(breaks[client as usize - 1]);
                 }

@@ -1,4 +1,4 @@
-//! Published data: who may have it, how long it lives, who waits for it.
+//! Published data: its range, its persistence, and lookups that wait for it.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn wanted(names: &[&str]) -> Vec<Key> {
     names.iter().map(|name| key(name)).collect()
 }
 
-/// What is found at once.
+/// Looks up data that is already published.
 fn find(published: &mut PublishedData<u32>, from: &Proc, names: &[&str]) -> Vec<Value> {
     let found = published
         .lookup(Time::ZERO, 0, from, wanted(names), &[])
@@ -41,7 +41,7 @@ fn publish(published: &mut PublishedData<u32>, from: &Proc, infos: Vec<Info>) ->
     status
 }
 
-/// Data of `a:0` in a range, for `a:0`, `a:1` and `b:0`.
+/// Data of `a:0` in each range, looked up by `a:0`, `a:1` and `b:0`.
 #[test]
 fn ranges() {
     for (within, expected) in [
@@ -69,11 +69,11 @@ fn a_name_is_taken_once_in_a_range() {
         publish(&mut published, &me, vec![data("name", 1)]),
         Status::SUCCESS
     );
-    // All of it or nothing.
+    // Either all data is published or none.
     let both = vec![data("other", 1), data("name", 2)];
     assert_eq!(publish(&mut published, &me, both), Status::DUPLICATE_KEY);
     assert_eq!(find(&mut published, &me, &["other"]), []);
-    // In another range, or by another job where it is the job's, it is another.
+    // Data with the same key differs by range, by job in the range NAMESPACE, and by process in the range PROC_LOCAL.
     for (who, within, expected) in [
         (proc("a", 0), Range::NAMESPACE, Status::SUCCESS),
         (proc("a", 1), Range::NAMESPACE, Status::DUPLICATE_KEY),
@@ -126,7 +126,7 @@ fn who_waits_is_served() {
         let keys = wanted(&["one", "two", "three"]);
         published.lookup(Time::ZERO, token, &proc("b", token), keys, infos)
     };
-    // For all, for two of them, for none.
+    // Lookups that wait for all keys, for two of them, and for none.
     assert_eq!(ask(&mut published, 1, &[flag(keys::WAIT)]), None);
     assert_eq!(ask(&mut published, 2, &wait(Value::Int(2))), None);
     assert_eq!(ask(&mut published, 3, &wait(Value::Int(0))), None);
@@ -183,7 +183,7 @@ fn waiting_has_an_end() {
     let expired = published.expire(after(1));
     assert_eq!((expired[0].token, expired[0].status), (2, Status::TIMEOUT));
     assert_eq!(published.deadline(), Some(after(3)));
-    // Who has ended is not told.
+    // A lookup of a process that has ended is dropped.
     published.proc_ended(&proc("b", 1));
     assert_eq!(published.deadline(), None);
     published.job_ended(&nspace("b"));
@@ -232,7 +232,7 @@ fn it_is_bounded() {
         publish(&mut published, &me, vec![data("last", 1)]),
         Status::SUCCESS
     );
-    // What goes makes room.
+    // Unpublished data frees its room.
     published.unpublish(&me, &wanted(&["last"]), &[]);
     assert_eq!(
         publish(&mut published, &me, vec![data("another", 1)]),
@@ -247,7 +247,7 @@ fn it_is_bounded() {
         .collect();
     assert_eq!(statuses[..3], [Status::SUCCESS; 3]);
     assert_eq!(statuses[3], Status::OUT_OF_RESOURCE);
-    // Look-ups that wait.
+    // By lookups that wait.
     let mut published: PublishedData<u32> = PublishedData::default();
     let infos = [flag(keys::WAIT)];
     for token in 0..u32::try_from(MAX_LOOKUPS).unwrap() {

@@ -1,4 +1,4 @@
-//! What real libraries have asked, against our server: each question gets an answer that the library can read.
+//! Recorded requests of real libraries, sent to our server: each gets an answer that the library can decode.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     world::{UID, World, job},
 };
 
-/// The recordings of the ranks of each run, in the order of the ranks.
+/// Returns the recordings of the ranks of each run, in the order of the ranks.
 fn runs() -> BTreeMap<String, Vec<Recording>> {
     let mut runs: BTreeMap<String, Vec<Recording>> = BTreeMap::new();
     for recording in recording::all() {
@@ -26,7 +26,7 @@ fn runs() -> BTreeMap<String, Vec<Recording>> {
     runs
 }
 
-/// The messages of a client's stream, the handshake first.
+/// Splits a client's stream into its handshake and its messages.
 fn messages(stream: &[u8]) -> (Hello, Vec<Vec<u8>>) {
     let mut framer = Framer::default();
     framer.push(stream);
@@ -35,7 +35,7 @@ fn messages(stream: &[u8]) -> (Hello, Vec<Vec<u8>>) {
     (hello, frames.map(|frame| frame.to_bytes()).collect())
 }
 
-/// A host that keeps published data, and starts jobs that do nothing.
+/// Host that stores published data, and pretends to spawn jobs.
 #[derive(Default)]
 struct Host {
     published: PublishedData<Ticket>,
@@ -94,8 +94,8 @@ impl Host {
     }
 }
 
-/// The ranks of a run, each of which sends its next message when it may: not while a message that its library waits for
-/// is unanswered.
+/// Replays the ranks of a run. A rank sends its next message only when it has few unanswered requests, because a library may wait
+/// for them.
 fn replay(name: &str, recordings: &[Recording]) {
     let mut world = World::new(&[]);
     let mut host = Host::default();
@@ -117,7 +117,7 @@ fn replay(name: &str, recordings: &[Recording]) {
     loop {
         let mut said = false;
         for (conn, messages) in &mut conns {
-            // Three at a time: a library asks on while it waits for a get.
+            // At most three: a library sends further requests while it waits for a get.
             if world.unanswered(*conn).len() >= 3 {
                 continue;
             }
@@ -130,7 +130,7 @@ fn replay(name: &str, recordings: &[Recording]) {
             }
         }
         if !said {
-            // Somebody waits for something that has an end.
+            // The remaining requests wait for something that times out.
             world.pass(Duration::from_secs(3));
             let waiting = conns
                 .iter()
@@ -148,7 +148,7 @@ fn replay(name: &str, recordings: &[Recording]) {
     world.leave_nothing();
 }
 
-/// Says which command it is, so that its answer can be read.
+/// Records the command of a message, so that its answer can be decoded.
 fn announce(world: &mut World, conn: Conn, message: &[u8]) {
     let mut framer = Framer::default();
     framer.push(message);

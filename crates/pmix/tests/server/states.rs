@@ -20,7 +20,7 @@ use crate::world::{
 
 const TONGUES: [Tongue; 5] = [V3, V42, V5, V6, DESCRIBED];
 
-/// A request of each command, from the first and only rank of job `a`.
+/// Returns a request of each command, from the only rank of job `a`.
 #[expect(clippy::too_many_lines, reason = "a table of requests")]
 fn samples(format: Format) -> Vec<Request> {
     let me = vec![proc("a", 0)];
@@ -182,7 +182,7 @@ fn there_is_a_sample_of_every_command() {
     assert_eq!(numbers, (0..39).collect::<Vec<_>>());
 }
 
-/// Lets the host refuse everything, and time pass until nothing waits that has an end.
+/// Answers all requests to the host, all but input with a refusal, then lets time pass until every wait with a time limit has ended.
 fn settle(world: &mut World) {
     for ask in std::mem::take(&mut world.asks) {
         let answer = Answer::Status(Status::NOT_SUPPORTED);
@@ -216,11 +216,11 @@ fn who_has_finalized_is_told_so() {
     for request in samples(Format::V4) {
         let (mut world, conns) = World::of(1);
         assert_eq!(world.told(conns[0], &Request::Finalize), Status::SUCCESS);
-        // It is answered even where a connected process gets no answer: whoever has lost its state may wait for it.
+        // A second finalize is answered too: a client that has lost its state may wait for the answer.
         let tag = world.send(conns[0], &Request::Finalize);
         assert_eq!(world.status(conns[0], tag), Some(Status::INIT));
         match request.command() {
-            // No status can be the answer to the one, and none is to the other.
+            // A status cannot answer a request for job info, and a deregistration has no answer.
             Command::JobInfo => assert_eq!(
                 world.ask(conns[0], &request),
                 Answer::JobInfo {
@@ -266,7 +266,7 @@ fn a_job_that_is_over_does_not_confuse_its_processes() {
 
 #[test]
 fn a_process_that_has_ended_may_still_be_heard() {
-    // The end of a process and the end of its connection come in any order.
+    // The end of a process and the end of its connection may come in either order.
     for request in samples(Format::V4) {
         let (mut world, conns) = World::of(1);
         world.end("a", 0, ExitStatus::SUCCESS);
@@ -277,7 +277,7 @@ fn a_process_that_has_ended_may_still_be_heard() {
     }
 }
 
-/// Who is let in, and why others are not.
+/// Accepted and refused connectors.
 #[test]
 fn admission() {
     type Change = fn(&mut pmix::handshake::Hello);
@@ -351,7 +351,7 @@ fn admission() {
         assert_eq!(world.refusals.is_empty(), welcome, "{what}");
         world.leave_nothing();
     }
-    // A rank may be a tool; another tool may not come yet.
+    // A rank may connect as a tool. Other tools are not supported yet.
     for (kind, welcome) in [
         (ConnectorKind::ClientTool, true),
         (ConnectorKind::ClientLauncher, true),
@@ -402,7 +402,7 @@ fn a_rank_comes_and_goes_and_comes_again() {
         world.put(conn, &[("mine", round)]);
         world.finalize(conn);
     }
-    // What it has put is still there.
+    // The values that it put are still there.
     let answer = world.ask(
         conns[1],
         &crate::world::get(&proc("a", 0), "mine", Vec::new()),
@@ -417,11 +417,11 @@ fn a_connection_that_breaks_is_waited_for() {
     let (mut world, conns) = World::of(2);
     world.close(conns[1]);
     assert_eq!(world.lost, []);
-    // It comes back in time.
+    // It reconnects in time.
     let again = world.connect("a", 1);
     world.pass(Duration::from_secs(5));
     assert_eq!(world.lost, []);
-    // One that stays away is lost.
+    // A process that does not reconnect is lost.
     world.close(again);
     world.pass(Duration::from_secs(5));
     assert_eq!(world.lost, [proc("a", 1)]);
@@ -458,7 +458,7 @@ fn a_tag_that_waits_cannot_be_used_again() {
 
 #[test]
 fn messages_that_are_not_for_servers_close_the_connection() {
-    // Events, output, and what nobody knows.
+    // Tags of events, of output, and unknown ones.
     for tag in [0, 2, 3, 99, u32::MAX] {
         let (mut world, conns) = World::of(1);
         let mut bytes = pmix::frame::start(0);

@@ -1,4 +1,4 @@
-//! Processes that stop on their way until a debugger has them.
+//! Processes that stop during their start and wait for a debugger.
 
 use base::{Rank, RankSet};
 use pmix::{
@@ -14,7 +14,7 @@ fn ranks(ranks: &[u32]) -> RankSet {
     ranks.iter().copied().map(Rank).collect()
 }
 
-/// A job `s` of three, some of which stop.
+/// Creates a job `s` of three, some of which stop.
 fn stopping(place: StopIn, which: &[u32]) -> World {
     let mut world = World::new(&[]);
     let mut job = job("s", 3);
@@ -26,7 +26,7 @@ fn stopping(place: StopIn, which: &[u32]) -> World {
     world
 }
 
-/// What a process finds in the facts of its job about stopping.
+/// Returns the facts about stopping in the job info of a process.
 fn told(world: &mut World, conn: Conn) -> Vec<(bool, Value)> {
     let Answer::JobInfo { facts, .. } = world.ask(conn, &Request::JobInfo) else {
         panic!("no facts");
@@ -41,7 +41,7 @@ fn told(world: &mut World, conn: Conn) -> Vec<(bool, Value)> {
 fn ready(world: &mut World, conn: Conn) {
     let request = Request::Notify {
         status: Status::READY_FOR_DEBUG,
-        // What libpmix 5 and 6 send, with an address that means nothing.
+        // libpmix 5 and 6 send this range, with a process that has no meaning.
         range: Range::CUSTOM,
         infos: vec![pmix::value::Info::new(
             pmix::value::Key::new(keys::EVENT_CUSTOM_RANGE).unwrap(),
@@ -98,7 +98,7 @@ fn who_waits_is_said_to_the_host_and_to_nobody_else() {
 fn who_comes_after_the_release_does_not_wait() {
     let mut world = stopping(StopIn::Init, &[0, 1]);
     let conns: Vec<Conn> = (0..2).map(|rank| world.connect("s", rank)).collect();
-    // Both have been told to stop; only one of them is let go.
+    // Both were told to stop; only one of them is released.
     assert_eq!(told(&mut world, conns[0]).len(), 1);
     release(&mut world, &[1]);
     for (conn, expected) in [
@@ -111,7 +111,7 @@ fn who_comes_after_the_release_does_not_wait() {
     world.leave_nothing();
 }
 
-/// The host knows who is held: a tool's word goes to it, and it lets go whom it finds.
+/// The host knows which processes are held. It gets the request of a tool, and releases the processes.
 #[test]
 fn a_tool_lets_go_by_way_of_the_host() {
     let mut world = stopping(StopIn::Init, &[0]);
@@ -128,13 +128,13 @@ fn a_tool_lets_go_by_way_of_the_host() {
     assert_eq!(world.codes(conns[0]), []);
     release(&mut world, &[0]);
     assert_eq!(world.codes(conns[0]), [Status::DEBUGGER_RELEASE]);
-    // Where nobody stops it is an event like any other.
+    // Once no process is held, the event is an ordinary one.
     assert_eq!(world.told(conns[2], &request), Status::SUCCESS);
     assert_eq!(world.codes(conns[1]), [Status::DEBUGGER_RELEASE]);
     world.leave_nothing();
 }
 
-/// It registers for its release and does not say that it waits.
+/// Version 3 registers for its release, and sends no event that it waits.
 #[test]
 fn version_3_waits_without_a_word() {
     let mut world = stopping(StopIn::Init, &[0]);

@@ -1,4 +1,4 @@
-//! A server with scripted peers, and everything that came out of it.
+//! A server with scripted peers, and all outputs.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,10 +20,10 @@ use pmix::{
     value::{Info, IofChannels, Key, Kval, Nspace, Packed, PmixRank, Proc, Scope, Status, Value},
 };
 
-/// The user whose jobs they are.
+/// The user who runs the jobs.
 pub(crate) const UID: u32 = 1000;
 
-/// A server, its peers, and what it wants of its host.
+/// Server, its peers, and its outputs for the host.
 pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) now: Time,
@@ -33,16 +33,16 @@ pub(crate) struct World {
     pub(crate) events: Vec<Event>,
     pub(crate) refusals: Vec<Refusal>,
     pub(crate) lost: Vec<Proc>,
-    /// Who waits for its debugger.
+    /// Processes that wait for a debugger.
     pub(crate) ready: Vec<Proc>,
     pub(crate) wanted: Vec<(Nspace, IofChannels)>,
     pub(crate) stdin: Vec<(Ticket, Vec<Proc>, Bytes, bool)>,
     pub(crate) log: Vec<Bytes>,
-    /// What is for other nodes.
+    /// Outputs for other nodes.
     pub(crate) away: VecDeque<Output>,
 }
 
-/// How a peer speaks.
+/// Library version and format of a peer.
 #[derive(Clone, Copy)]
 pub(crate) struct Tongue {
     pub(crate) version: &'static str,
@@ -70,14 +70,14 @@ pub(crate) const V6: Tongue = Tongue {
     codec: "v61",
     buffer: 1,
 };
-/// A library built for debugging: every item says its type.
+/// Debug build of a library: every item includes its type.
 pub(crate) const DESCRIBED: Tongue = Tongue {
     version: "5.0.11",
     codec: "v41",
     buffer: 2,
 };
 
-/// One end of a connection.
+/// Peer's end of a connection.
 struct Link {
     format: Format,
     form: GroupForm,
@@ -90,7 +90,7 @@ struct Link {
     pushes: Vec<Push>,
     next_tag: u32,
     is_open: bool,
-    /// What comes is kept as bytes and not looked at.
+    /// Received bytes if the peer does not decode them, otherwise `None`.
     heard: Option<Vec<u8>>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) const KILLED: ExitStatus = ExitStatus::Signaled {
     core_dumped: false,
 };
 
-/// A job of so many ranks on one node.
+/// Creates the facts of a job with all ranks on one node.
 pub(crate) fn job(name: &str, ranks: u32) -> Job {
     Job {
         nspace: nspace(name),
@@ -174,7 +174,7 @@ pub(crate) fn job(name: &str, ranks: u32) -> Job {
     }
 }
 
-/// The request that commits these keys, each with its number.
+/// Creates a commit of these keys, each with its number.
 pub(crate) fn commit(format: Format, scope: Scope, values: &[(&str, u32)]) -> Request {
     let kvals = values.iter().map(|(text, number)| Kval {
         key: key(text),
@@ -214,7 +214,7 @@ pub(crate) fn fence(procs: &[Proc]) -> Request {
 }
 
 impl World {
-    /// A server with these jobs.
+    /// Creates a server with these jobs.
     pub(crate) fn new(jobs: &[(&str, u32)]) -> Self {
         let mut world = Self::on(0, (1, 1));
         for (name, ranks) in jobs {
@@ -223,7 +223,7 @@ impl World {
         world
     }
 
-    /// The server of a node, which gives these numbers to groups.
+    /// Creates the server of a node. It assigns these context ids to groups.
     pub(crate) fn on(node: u32, context: (u64, u64)) -> Self {
         let server = Server::new(Config {
             identity: proc("server", node),
@@ -248,14 +248,14 @@ impl World {
         }
     }
 
-    /// One job `a` of so many ranks, all connected.
+    /// Creates a server with one job `a` whose ranks are all connected.
     pub(crate) fn of(ranks: u32) -> (Self, Vec<Conn>) {
         let mut world = Self::new(&[("a", ranks)]);
         let conns = (0..ranks).map(|rank| world.connect("a", rank)).collect();
         (world, conns)
     }
 
-    /// Takes an input, and sorts what comes out of it.
+    /// Processes an input, and sorts the outputs.
     pub(crate) fn handle(&mut self, input: Input<'_>) {
         self.server.handle(self.now, input);
         while let Some(output) = self.server.poll() {
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// A connection that has said nothing.
+    /// Creates a connection without a handshake.
     pub(crate) fn accept(&mut self, owner: PeerOwner) -> Conn {
         let conn = Conn(self.next);
         self.next += 1;
@@ -326,18 +326,18 @@ impl World {
         conn
     }
 
-    /// Does not look at what the server says to a peer: it says something that the test does not know.
+    /// Makes a peer keep received bytes instead of decoding them, because it sends data that the test does not decode.
     pub(crate) fn deaf(&mut self, conn: Conn) {
         self.links.get_mut(&conn).unwrap().heard = Some(Vec::new());
     }
 
-    /// What the server has said to a deaf peer.
+    /// Returns the bytes that were sent to a deaf peer.
     pub(crate) fn heard(&mut self, conn: Conn) -> Vec<u8> {
         let heard = &mut self.links.get_mut(&conn).unwrap().heard;
         std::mem::take(heard.as_mut().unwrap())
     }
 
-    /// Says hello on a connection.
+    /// Sends the handshake on a connection.
     pub(crate) fn hello(&mut self, conn: Conn, hello: &Hello) {
         let link = self.links.get_mut(&conn).unwrap();
         link.kind = hello.kind;
@@ -348,7 +348,7 @@ impl World {
         self.bytes(conn, &frame::handshake(&hello.encode()));
     }
 
-    /// A process that has connected.
+    /// Connects a process.
     pub(crate) fn connect_as(&mut self, name: &str, rank: u32, tongue: Tongue) -> Conn {
         let conn = self.accept(PeerOwner::Uid(UID));
         self.hello(conn, &hello(name, rank, tongue));
@@ -364,7 +364,7 @@ impl World {
         self.handle(Input::Bytes { conn, bytes });
     }
 
-    /// Sends a request; its tag.
+    /// Sends a request and returns its tag.
     pub(crate) fn send(&mut self, conn: Conn, request: &Request) -> u32 {
         let bytes = self.message(conn, request);
         let tag = self.links[&conn].next_tag - 1;
@@ -372,7 +372,7 @@ impl World {
         tag
     }
 
-    /// The message of a request, which is to be sent.
+    /// Encodes a request without sending it.
     pub(crate) fn message(&mut self, conn: Conn, request: &Request) -> Vec<u8> {
         let link = self.links.get_mut(&conn).unwrap();
         let tag = link.next_tag;
@@ -385,40 +385,40 @@ impl World {
         frame::finish(writer.into_bytes(), Tag::Request(tag))
     }
 
-    /// Takes note of a request that the test has sent as bytes.
+    /// Records a request that the test has sent as bytes.
     pub(crate) fn expect_answer(&mut self, conn: Conn, tag: u32, command: Command) {
         let link = self.links.get_mut(&conn).unwrap();
         link.asked.insert(tag, command);
     }
 
-    /// The answer to a request, when it has come.
+    /// Returns the answer to a request, if it has arrived.
     pub(crate) fn answer(&mut self, conn: Conn, tag: u32) -> Option<Answer> {
         self.links.get_mut(&conn).unwrap().answers.remove(&tag)
     }
 
-    /// All answers that have come, by tag.
+    /// Returns all answers that have arrived, by tag.
     pub(crate) fn answers(&mut self, conn: Conn) -> BTreeMap<u32, Answer> {
         std::mem::take(&mut self.links.get_mut(&conn).unwrap().answers)
     }
 
-    /// Requests without an answer, by tag.
+    /// Returns the requests without an answer, by tag.
     pub(crate) fn unanswered(&self, conn: Conn) -> &BTreeMap<u32, Command> {
         &self.links[&conn].asked
     }
 
-    /// The status of the answer to a request, when it has come.
+    /// Returns the status of the answer to a request, if it has arrived.
     pub(crate) fn status(&mut self, conn: Conn, tag: u32) -> Option<Status> {
         self.answer(conn, tag).map(|answer| answer.status())
     }
 
-    /// Sends a request that is answered at once.
+    /// Sends a request that must be answered immediately.
     pub(crate) fn ask(&mut self, conn: Conn, request: &Request) -> Answer {
         let tag = self.send(conn, request);
         self.answer(conn, tag)
             .unwrap_or_else(|| panic!("{request:?} is not answered at once"))
     }
 
-    /// Sends a request that is answered at once; its status.
+    /// Sends a request that must be answered immediately, and returns the status.
     pub(crate) fn told(&mut self, conn: Conn, request: &Request) -> Status {
         self.ask(conn, request).status()
     }
@@ -427,7 +427,7 @@ impl World {
         std::mem::take(&mut self.links.get_mut(&conn).unwrap().pushes)
     }
 
-    /// The codes of the events that were pushed.
+    /// Returns the codes of the pushed events.
     pub(crate) fn codes(&mut self, conn: Conn) -> Vec<Status> {
         let pushes = self.pushes(conn);
         pushes
@@ -447,7 +447,7 @@ impl World {
         self.links[&conn].is_open
     }
 
-    /// The peer closes.
+    /// Closes the connection from the peer's side.
     pub(crate) fn close(&mut self, conn: Conn) {
         self.links.get_mut(&conn).unwrap().is_open = false;
         self.handle(Input::Closed { conn });
@@ -463,7 +463,7 @@ impl World {
         self.handle(Input::Ended { proc, status });
     }
 
-    /// Time passes; everything that is due is done.
+    /// Lets time pass, and runs all timers that expire.
     pub(crate) fn pass(&mut self, duration: Duration) {
         let until = self.now + duration;
         while let Some(at) = self.server.deadline().filter(|at| *at <= until) {
@@ -473,13 +473,13 @@ impl World {
         self.now = until;
     }
 
-    /// Commits numbers under keys, and says that it worked.
+    /// Commits numbers under keys, and checks for success.
     pub(crate) fn put(&mut self, conn: Conn, values: &[(&str, u32)]) {
         let request = commit(self.format(conn), Scope::GLOBAL, values);
         assert_eq!(self.told(conn, &request), Status::SUCCESS);
     }
 
-    /// The answer to the only question that the server has for its host.
+    /// Answers the only request that the host has got.
     pub(crate) fn reply(&mut self, answer: Answer) {
         let ask = self.asks.pop().unwrap();
         assert!(self.asks.is_empty());
@@ -495,7 +495,7 @@ impl World {
         assert_eq!(self.told(conn, &request), Status::SUCCESS);
     }
 
-    /// Everybody leaves, and nothing is left behind.
+    /// Closes all connections, and checks that no state remains.
     pub(crate) fn leave_nothing(mut self) {
         let open: Vec<Conn> = self.links.keys().copied().collect();
         for conn in open {
@@ -557,7 +557,7 @@ impl Link {
     }
 }
 
-/// What the answer to a get says about a process.
+/// Returns the values of a process in the answer to a get.
 pub(crate) fn values_of(format: Format, answer: &Answer, of: &Proc) -> BTreeMap<String, Value> {
     let Answer::Buffers { status, buffers } = answer else {
         panic!("{answer:?} has no buffers");

@@ -1,4 +1,4 @@
-//! A recording as the messages of a dialogue.
+//! The messages of a recorded dialogue.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -13,7 +13,7 @@ use pmix::{
 
 use crate::recording::{Recording, Side};
 
-/// One message of either side.
+/// Message of either side.
 #[derive(Debug)]
 pub(crate) enum Message {
     Hello(Hello),
@@ -24,31 +24,31 @@ pub(crate) enum Message {
         answer: Answer,
     },
     Push(Push),
-    /// The answer to a command, which could not be read.
+    /// Undecodable answer to a command.
     Unreadable {
         command: Command,
         error: Error,
     },
 }
 
-/// A message with the bytes that it came from.
+/// Message with its original bytes.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) side: Side,
     pub(crate) message: Message,
     pub(crate) payload: Bytes,
-    /// The header's number and tag, which the handshake has not.
+    /// Sender index and tag of the header; `None` for the handshake.
     pub(crate) header: Option<(u32, Tag)>,
 }
 
-/// All messages of one connection.
+/// All messages of a connection.
 #[derive(Debug)]
 pub(crate) struct Dialogue {
     pub(crate) format: Format,
-    /// How its answers to the construction of a group are read.
+    /// Layout of the answers to group constructs.
     pub(crate) group: GroupForm,
     pub(crate) entries: Vec<Entry>,
-    /// Bytes at the end of either side's stream that are no whole message.
+    /// Number of trailing bytes in each side's stream that are not a whole message.
     pub(crate) left: [usize; 2],
     /// Requests without an answer.
     pub(crate) unanswered: Vec<Command>,
@@ -75,7 +75,7 @@ impl Dialogue {
         }
     }
 
-    /// The messages of one side, encoded.
+    /// Encodes the messages of one side.
     pub(crate) fn encoded(&self, side: Side) -> Vec<u8> {
         let entries = self.entries.iter().filter(|entry| entry.side == side);
         entries
@@ -97,7 +97,7 @@ impl Entry {
         frame::finish(message, tag)
     }
 
-    /// The payload, written again from what was read.
+    /// Encodes the payload again from the decoded message.
     pub(crate) fn repacked(&self, format: Format) -> Vec<u8> {
         let mut writer = Writer::new(format);
         match &self.message {
@@ -112,7 +112,7 @@ impl Entry {
     }
 }
 
-/// A line for each message.
+/// Prints one line per message.
 impl fmt::Display for Dialogue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for entry in &self.entries {
@@ -137,13 +137,13 @@ impl fmt::Display for Dialogue {
     }
 }
 
-/// What is known in the middle of a recording.
+/// State while a recording is read.
 struct Reading {
     group: GroupForm,
     from_client: Framer,
     from_server: Framer,
     hello: Option<(ConnectorKind, Format)>,
-    /// The answer to the handshake, as far as it has come.
+    /// The received part of the server's answer to the handshake.
     welcome: Vec<u8>,
     welcomed: bool,
     asked: BTreeMap<u32, Command>,
@@ -153,7 +153,7 @@ struct Reading {
 impl Reading {
     fn new(recording: &Recording) -> Self {
         Self {
-            // These servers answer as their own version does, whatever the client's is.
+            // These servers use the layout of their own version, regardless of the client's.
             group: GroupForm::of_version([recording.server_major(), 0, 0]),
             from_client: Framer::default(),
             from_server: Framer::default(),

@@ -1,5 +1,5 @@
-//! Recorded traffic of unmodified libraries: every stream decodes to its end, prints readably, and encodes to the same
-//! bytes again, with all that is nested in it.
+//! Recorded traffic of unmodified libraries. Every stream decodes completely, prints readably, and encodes to the same bytes
+//! again, including nested buffers.
 
 #![expect(
     clippy::unwrap_used,
@@ -27,8 +27,8 @@ use pmix::{
 };
 use recording::{Recording, Side};
 
-/// The recordings in which the real server answers one get in the codec of its own library, which this client does not
-/// speak. It answers all other requests of such clients in theirs.
+/// Recordings in which the real server answers one get in its library's own codec, which this client does not speak. All other
+/// requests of these clients are answered in the client's codec.
 const IN_THE_WRONG_CODEC: [&str; 2] = [
     "g2-client3.2.3-server5.0.11-rank0-0",
     "g2-client3.2.3-server6.1.0-rank0-0",
@@ -108,7 +108,7 @@ fn the_two_answers_in_the_wrong_codec_are_of_the_other_family_behind_their_statu
     assert_eq!(seen, IN_THE_WRONG_CODEC.len());
 }
 
-/// One of each program and codec, and of each form that an answer has in different versions.
+/// One recording of each program and codec, and of each layout that an answer has in different versions.
 const PRINTED: [&str; 11] = [
     "cli-client5.0.11-server5.0.11-rank0-0",
     "cli-client3.2.3-server6.1.0-rank0-0",

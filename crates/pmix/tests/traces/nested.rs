@@ -1,4 +1,4 @@
-//! Buffers inside messages: each decodes to its end, and encodes to the same bytes again.
+//! Buffers inside messages: each decodes completely, and encodes to the same bytes again.
 
 use bytes::Bytes;
 use pmix::{
@@ -10,7 +10,7 @@ use pmix::{
 
 use crate::dialogue::Message;
 
-/// How many buffers of each sort were opened.
+/// Number of decoded buffers of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Opened {
     pub(crate) buckets: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens all that is nested in a message.
+    /// Decodes all buffers in a message.
     pub(crate) fn add(&mut self, format: Format, message: &Message) {
         match message {
             Message::Request(Request::Commit { buckets }) => {
@@ -108,7 +108,7 @@ impl Opened {
                 let facts = again::<PmixRank>(format, bytes);
                 self.facts(format, &facts);
             }
-            // What these programs put is no bytes: whatever is opaque was packed by a library, and must be opened.
+            // These programs put no byte objects. Every opaque value here is a buffer from a library and must be decoded.
             Value::ByteObject(_) | Value::Buffer(_) | Value::DataBuffer(_) => {
                 panic!("nobody opens the buffer under {}", key.escape_ascii());
             }
@@ -126,7 +126,7 @@ impl Opened {
     }
 }
 
-/// Opens a buffer and packs it again.
+/// Decodes a buffer and checks that it encodes to the same bytes again.
 fn again<Owner: Wire>(format: Format, bytes: &Bytes) -> Vec<Kval> {
     let facts = Facts::<Owner>::decode(format, bytes).unwrap();
     assert_eq!(facts.encode(format), bytes);

@@ -1,10 +1,10 @@
-//! The recordings of `testdata/traces`, as bytes.
+//! The recordings in `testdata/traces`, as bytes.
 
 use std::io::Read;
 
 use flate2::read::GzDecoder;
 
-/// The compressed files, a program each.
+/// The compressed files, one per program.
 const FILES: [&[u8]; 8] = [
     include_bytes!("../../testdata/traces/cli.gz"),
     include_bytes!("../../testdata/traces/g2.gz"),
@@ -16,37 +16,37 @@ const FILES: [&[u8]; 8] = [
     include_bytes!("../../testdata/traces/tool-kill.gz"),
 ];
 
-/// Who sent some bytes.
+/// Sender of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
-/// One connection.
+/// Recording of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Recording {
-    /// Program, versions of both sides, rank: as `testdata/traces/README.md` explains it.
+    /// Program, versions of both sides, and rank, as explained in `testdata/traces/README.md`.
     pub(crate) name: String,
-    /// Bytes with their senders, in the order in which they crossed.
+    /// Bytes with their senders, in the order of transmission.
     pub(crate) parts: Vec<(Side, Vec<u8>)>,
 }
 
 impl Recording {
-    /// What one side sent.
+    /// Returns the bytes that one side sent.
     pub(crate) fn sent_by(&self, side: Side) -> Vec<u8> {
         let parts = self.parts.iter().filter(|(sender, _)| *sender == side);
         parts.flat_map(|(_, bytes)| bytes.iter().copied()).collect()
     }
 
-    /// The leading number of the version of the server's library.
+    /// Returns the major version of the server's library.
     pub(crate) fn server_major(&self) -> u32 {
         let (_, version) = self.name.split_once("-server").unwrap();
         version.split('.').next().unwrap().parse().unwrap()
     }
 }
 
-/// Every recording.
+/// Returns all recordings.
 pub(crate) fn all() -> Vec<Recording> {
     FILES.iter().flat_map(|file| read(file)).collect()
 }

@@ -1,8 +1,8 @@
-//! The seeds of the fuzz targets, which are parts of the recordings: one for each command, shape, kind of value and
-//! codec, so that the fuzzers begin with everything that real libraries say.
+//! The seeds of the fuzz targets, taken from the recordings. There is one for each command, shape, kind of value and codec, so
+//! that the fuzzers start with every message that real libraries send.
 //!
-//! `UPDATE_SEEDS=1 cargo test -p pmix --test traces` writes them to `fuzz/seeds`; without it the test says which of them
-//! are missing there, or are none any more.
+//! `UPDATE_SEEDS=1 cargo test -p pmix --test traces` writes them to `fuzz/seeds`. Without it, the test reports missing and
+//! obsolete seeds.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -19,13 +19,13 @@ use crate::{
     recording, shapes,
 };
 
-/// Texts of this length are cut: a topology of 6 KB teaches a fuzzer nothing.
+/// Longest text in a seed, in bytes. Longer texts are cut: a topology of 6 KB does not help a fuzzer.
 const TEXT_MAX: usize = 40;
-/// A seed for everything, and no more.
+/// Maximum number of seeds: enough for one of everything.
 const SEEDS_MAX: usize = 200;
 const BYTES_MAX: usize = 300_000;
 
-/// Seeds by their target and name. Of several with the same name the shortest is kept.
+/// Seeds by target and name. Among several with the same name the shortest is kept.
 #[derive(Default)]
 struct Seeds(BTreeMap<String, Vec<u8>>);
 
@@ -49,7 +49,7 @@ impl Seeds {
                     let [major, ..] = hello.version_numbers();
                     let name = format!("pmix_frame/{:?}-{major}", hello.kind).to_lowercase();
                     let mut stream = pmix::frame::handshake(&entry.payload);
-                    // With the first question behind it.
+                    // Followed by the first request.
                     let question = dialogue.entries.iter().find_map(|entry| {
                         let (sender, tag) = entry.header?;
                         let payload = entry.payload.clone();
@@ -139,7 +139,7 @@ impl Seeds {
         self.add(format!("pmix_value/{kind}-{codec}"), number(format), &bytes);
     }
 
-    /// Every kind of value that is all zeros and has a form so, which none of the programs sends.
+    /// Adds a seed of zeros for every type that accepts zeros, because no recorded program sends some of them.
     fn every_kind(&mut self) {
         for kind in 0..=73 {
             let mut writer = Writer::new(Format::V4);
@@ -205,7 +205,7 @@ fn shortened(value: &Value) -> Value {
     }
 }
 
-/// The files of the seeds of our targets.
+/// Returns the seed files of our targets.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for target in ["pmix_frame", "pmix_value", "pmix_request", "pmix_answer"] {
@@ -230,7 +230,7 @@ fn the_seeds_of_the_fuzz_targets_are_of_the_recordings() {
     seeds.every_kind();
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
     let mut there = files(&directory);
-    // What a fuzzer has found stays beside them.
+    // Inputs that a fuzzer has found are kept.
     there.retain(|name, _| !name.contains("/found-"));
     if std::env::var_os("UPDATE_SEEDS").is_some() {
         for name in there.keys().filter(|name| !seeds.0.contains_key(*name)) {

@@ -15,7 +15,7 @@ use crate::{
     value::{Key, Proc, Status, Value},
 };
 
-/// Most waiting gets. A further one is answered `RESOURCE_BUSY` immediately.
+/// Maximum number of waiting gets. A further one is answered `RESOURCE_BUSY` immediately.
 pub const MAX_WAITING: usize = 65_536;
 
 /// Whether the server waits for a key that does not exist yet.

@@ -7,7 +7,7 @@ use crate::{
     value::{Info, Proc, Range, Status},
 };
 
-/// Most handlers of one program. A further registration fails with `RESOURCE_BUSY`.
+/// Maximum number of handlers of one program. A further registration fails with `RESOURCE_BUSY`.
 pub const MAX_HANDLERS: usize = 1024;
 
 /// Handle of a registration.
