@@ -8,8 +8,8 @@ pub const MAX_NSPACE: u64 = 255;
 pub const MAX_KEY: u64 = 511;
 /// Maximum number of bytes in a handshake: libpmix's own bound for a credential.
 pub const MAX_HANDSHAKE: u64 = 131_072;
-/// Maximum number of bytes in a payload, and so the most that a client can put in one message. By default libpmix 3 refuses more than 16 MiB and
-/// 6 more than 32 MiB; 4 and 5 have no limit. Memory is allocated only for bytes that have arrived.
+/// Maximum number of bytes in a payload, and so the most that a client can put in one message. By default libpmix 3 refuses more
+/// than 16 MiB and 6 more than 32 MiB; 4 and 5 have no limit. Memory is allocated only for bytes that have arrived.
 pub const MAX_MESSAGE: u64 = 128 << 20;
 /// Deepest nesting of values inside values. The deepest nesting seen from a real program is five.
 pub const MAX_DEPTH: u64 = 24;

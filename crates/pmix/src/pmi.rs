@@ -84,16 +84,16 @@ pub const MAX_VALUE: usize = 1024;
 /// Maximum number of bytes in the name of a service, which is a key in PMIx.
 pub const MAX_SERVICE: usize = 511;
 
-/// Maximum number of entries in a job's key-value space. MPICH 5 puts about ten per node, so this is enough for 6,000 nodes and takes at most
-/// 70 MiB.
+/// Maximum number of entries in a job's key-value space. MPICH 5 puts about ten per node, so this is enough for 6,000 nodes and
+/// takes at most 70 MiB.
 pub const MAX_ENTRIES: usize = 65_536;
 /// Maximum number of programs in one spawn.
 pub const MAX_APPS: usize = 1024;
-/// Maximum number of bytes in the thread id (`thrid`) by which a client matches an answer with the thread that waits. Clients write an
-/// address.
+/// Maximum number of bytes in the thread id (`thrid`) by which a client matches an answer with the thread that waits. Clients
+/// write an address.
 pub const MAX_THREAD: usize = 64;
 /// Maximum number of unanswered requests of one rank.
 pub const MAX_WAITING: usize = 256;
-/// Maximum number of bytes of answers to one client that may wait in the server for [`Server::poll`]. A client asks few things at a time and
-/// the longest answer is below 3 KiB. A client near this limit is not reading its answers.
+/// Maximum number of bytes of answers to one client that may wait in the server for [`Server::poll`]. A client asks few things at
+/// a time and the longest answer is below 3 KiB. A client near this limit is not reading its answers.
 pub const MAX_QUEUED: usize = 64 * 1024;

@@ -83,10 +83,6 @@ impl Client {
     /// # Errors
     ///
     /// As [`Self::request`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::request`].
     pub fn requests(&mut self, requests: &[Request]) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         for request in requests {

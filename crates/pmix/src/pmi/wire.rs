@@ -14,8 +14,8 @@ use std::{borrow::Cow, collections::VecDeque};
 
 use crate::pmi::{Bound, Error, Malformed};
 
-/// Maximum number of bytes in a command of one line, line feed included. The longest one that MPICH 5 itself sends is a `put` of a value of
-/// 1,024 bytes.
+/// Maximum number of bytes in a command of one line, line feed included. The longest one that MPICH 5 itself sends is a `put` of
+/// a value of 1,024 bytes.
 pub const MAX_COMMAND: usize = 64 * 1024;
 
 /// Maximum number of bytes in a command of several lines: one part of a spawn, with the arguments of a program.

@@ -182,7 +182,8 @@ fn there_is_a_sample_of_every_command() {
     assert_eq!(numbers, (0..39).collect::<Vec<_>>());
 }
 
-/// Answers all requests to the host, all but input with a refusal, then lets time pass until every wait with a time limit has ended.
+/// Answers all requests to the host, all but input with a refusal, then lets time pass until every wait with a time limit has
+/// ended.
 fn settle(world: &mut World) {
     for ask in std::mem::take(&mut world.asks) {
         let answer = Answer::Status(Status::NOT_SUPPORTED);
