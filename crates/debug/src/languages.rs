@@ -1,8 +1,8 @@
-//! Languages whose programs have more places where they wait than threads: what of them is in no stack, and how to see it.
+//! Languages whose programs block in more places than they have threads: which waits no stack shows, and how to see them.
 
 use crate::stack::{Frame, Frames};
 
-/// A language or library, by what its frames look like.
+/// A language or library, recognized by its frames.
 struct Language {
     is: fn(&Frame) -> bool,
     unseen: &'static str,
@@ -25,7 +25,7 @@ const LANGUAGES: [Language; 3] = [
     },
 ];
 
-/// What cannot be seen of programs with these frames, in sentences.
+/// Returns one sentence for each language among these frames: what cannot be seen of the program.
 #[must_use]
 pub fn unseen(frames: &Frames) -> Vec<&'static str> {
     let found = LANGUAGES
@@ -40,7 +40,7 @@ fn begins_with(frame: &Frame, beginnings: &[&str]) -> bool {
 }
 
 fn is_go(frame: &Frame) -> bool {
-    // No function of C has a dot in its name, but for copies that compilers make, whose ends are others.
+    // No C function has a dot in its name, except copies made by compilers, and those have other suffixes, such as `.part.0`.
     begins_with(
         frame,
         &[

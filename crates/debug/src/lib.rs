@@ -1,9 +1,9 @@
-//! The parallel debugger's logic: which processes are the job, where each of their threads is, and what they have in
-//! common.
+//! The logic of the parallel debugger: it finds the processes of a job, reads the stacks of their threads, and compares and
+//! merges the stacks.
 //!
-//! **Architecture invariant:** no system call and no terminal. Processes are seen through [`memory::Memory`] and
-//! [`image::Files`], which `cli` answers from the kernel and tests from recordings. Nothing here knows our launcher: a
-//! job is a list of ranks with their processes, whoever has started it.
+//! **Architecture invariant:** no system call and no terminal. Processes are read through [`memory::Memory`] and
+//! [`image::Files`], which `cli` implements with the kernel and tests implement with recordings. Nothing here depends on our
+//! launcher: a job is a list of ranks with their processes, whichever launcher started it.
 
 pub mod agent;
 pub mod arch;

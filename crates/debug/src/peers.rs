@@ -1,14 +1,15 @@
-//! The peers of ranks: processes that are no ranks, but whose work may end a wait of a rank.
+//! The peers of ranks: processes that are not ranks, but whose work may end the wait of a rank.
 //!
 //! Another process may release a semaphore or a lock in shared memory, and a job may wait for messages from a job that it has
 //! spawned. Processes *below* a rank are its descendants: workers of a data loader or a pool, commands of a shell. Processes
-//! *beside* the ranks are the other descendants of their launcher, or of their parent if there is no launcher: mostly spawned
-//! jobs. The launcher and the processes between it and a rank are no peers, because they wait for the rank: a proxy, a shell,
-//! `time`.
+//! *beside* the ranks are the other descendants of their launcher, mostly spawned jobs. If there is no launcher, the parent
+//! of the ranks takes its place. The launcher and the processes between it and a rank are not peers, because they wait for
+//! the rank: a proxy, a shell, `time`.
 //!
-//! *Neighbors* are descendants of other launchers of the same user on the node. A launcher above a rank, such as that of a batch
-//! script, is not one of these. Jobs can connect to each other through a port (`MPI_Comm_connect`), and nothing outside of them
-//! shows whether they have. So neighbors matter only to programs that name one of the functions for this ([`Joining`]).
+//! *Neighbors* are descendants of other launchers of the same user on the node. A launcher above a rank, such as that of a
+//! batch script, is not one of these launchers. Jobs can connect to each other through a port (`MPI_Comm_connect`), and
+//! nothing outside of the jobs shows whether they have. So neighbors matter only if the program refers to one of the
+//! functions for this ([`Joining`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,17 +22,17 @@ use serde_json::{Map, Value};
 
 use crate::{agent::kernel::Process, image::Joining, target::is_launcher};
 
-/// Levels of processes between a rank and an ancestor or descendant.
+/// Maximum number of levels of processes between a rank and an ancestor or descendant.
 const MAX_DEPTH: usize = 64;
-/// The first process, which adopts orphans.
+/// Pid of init, which adopts orphans.
 const INIT: i32 = 1;
 
 /// A group of processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerGroup {
-    /// The pids.
+    /// The pids of the processes.
     pub pids: BTreeSet<i32>,
-    /// CPU time of all of them together.
+    /// Total CPU time of these processes.
     pub cpu: Duration,
 }
 
@@ -39,13 +40,13 @@ pub struct PeerGroup {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LocalPeers {
-    /// The name of the node's host, which the session knows; empty until the session has it.
+    /// The name of the node's host. Empty until the session fills it in, because the agent does not know it.
     pub host: String,
     /// The ranks of the sample that are on the node.
     pub ranks: RankSet,
     /// The descendants of each rank. Ranks without descendants are absent.
     pub below: BTreeMap<Rank, PeerGroup>,
-    /// The other descendants of the launcher, or of the parent of the ranks.
+    /// The other descendants of the launcher. Without a launcher: those of the parent of the ranks.
     pub beside: PeerGroup,
     /// Children of the launcher in `beside`: they are ranks of other jobs.
     pub jobs: BTreeSet<i32>,
@@ -56,9 +57,9 @@ pub struct LocalPeers {
 }
 
 impl LocalPeers {
-    /// Finds the peers of some ranks among the processes of a node, except the neighbors. Also returns the processes below
-    /// other launchers: those of them are neighbors that belong to the user of a rank, which costs a read of a file for each.
-    /// `own` is the pid of the process that takes the sample.
+    /// Finds the peers of some ranks among the processes of a node, except the neighbors. Also returns the descendants of
+    /// other launchers. Those that belong to the user of a rank are the neighbors, but the check costs the read of a file for
+    /// each process. `own` is the pid of the process that takes the sample.
     #[must_use]
     pub fn of(
         all: &BTreeMap<i32, Process>,
@@ -74,7 +75,7 @@ impl LocalPeers {
         let ours = above(own).chain([own]);
         let waiting: BTreeSet<i32> = ranks.values().flat_map(|&pid| above(pid)).collect();
         let nobody: BTreeSet<i32> = ours.chain(waiting.iter().copied()).collect();
-        // A batch script runs other programs below its launcher, which are no jobs.
+        // Below its launcher a batch script also runs programs that are not jobs.
         let is_anothers = |pid: i32| is_launcher(pid) && !waiting.contains(&pid);
         let roots: BTreeSet<i32> = ranks
             .values()
@@ -102,7 +103,7 @@ impl LocalPeers {
     }
 }
 
-/// The peers on each node of a job, at one moment. Nodes are apart, because the same pid is another process on another node.
+/// The peers on each node of a job, at one moment. They are kept apart by node, because pids are unique only on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers(pub BTreeMap<NodeId, LocalPeers>);
 
@@ -113,7 +114,7 @@ impl Peers {
         Self(BTreeMap::from([(node, peers)]))
     }
 
-    /// Adds the peers on other nodes. For a node that is in both, the peers that came first win.
+    /// Adds the peers on other nodes. If a node is in both, its present peers stay.
     pub fn merge(&mut self, other: Self) {
         for (node, peers) in other.0 {
             self.0.entry(node).or_insert(peers);
@@ -141,8 +142,8 @@ impl Peers {
 }
 
 impl Serialize for Peers {
-    /// As text the peers of node 0 alone are its fields, as before there were several nodes; otherwise the fields of each node
-    /// stand under its number.
+    /// Writes one map of all nodes in binary formats. In text formats, peers of node 0 alone are written without the level of
+    /// the node, which was the format before there were several nodes.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if !serializer.is_human_readable() {
             return self.0.serialize(serializer);
@@ -160,7 +161,7 @@ impl<'de> Deserialize<'de> for Peers {
         if !deserializer.is_human_readable() {
             return BTreeMap::deserialize(deserializer).map(Self);
         }
-        // An untagged enum would not do: it keeps keys as text, and then refuses ranks and nodes as keys.
+        // An untagged enum would not work: serde buffers its keys as strings, and then cannot parse them as ranks and nodes.
         let text = Map::deserialize(deserializer)?;
         let has_nodes = text.keys().any(|key| key.parse::<u32>().is_ok());
         let text = Value::Object(text);
@@ -181,8 +182,8 @@ impl PeerGroup {
     }
 }
 
-/// The process whose descendants are the peers of a rank: the outermost of the launchers directly above each other, or the parent
-/// of the rank.
+/// Returns the process whose descendants are the peers of a rank. This is the outermost launcher of the first chain of
+/// launchers above the rank, where each is the parent of the next; without a launcher, the parent of the rank.
 fn root(
     above: impl Iterator<Item = i32> + Clone,
     is_launcher: &impl Fn(i32) -> bool,
@@ -196,7 +197,7 @@ fn root(
 mod tests {
     use super::*;
 
-    /// `pid parent name` each.
+    /// Finds the peers among processes given as `(pid, parent, name)`.
     fn peers(processes: &[(i32, i32, &str)], ranks: &[i32]) -> LocalPeers {
         let process = |&(pid, parent, name): &(i32, i32, &str)| {
             let process = Process {
@@ -275,7 +276,7 @@ mod tests {
             &[10, 13],
         );
         assert_eq!(found, LocalPeers::default());
-        // What a wrapper has started beside its rank is somebody, and no job.
+        // A process that a wrapper started as a sibling of its rank is a peer, but not a job.
         let found = peers(
             &[
                 (5, 1, "mpiexec"),
@@ -335,7 +336,7 @@ mod tests {
 
     #[test]
     fn what_a_launcher_above_the_ranks_has_started_is_no_neighbor() {
-        // A batch script, in which the job, another one and programs of neither run.
+        // A batch script that runs our job, another job, and programs that belong to neither.
         let script = [
             (3, 1, "slurmstepd"),
             (4, 3, "bash"),

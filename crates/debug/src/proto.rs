@@ -24,7 +24,7 @@ pub struct CommandId(pub u64);
 /// The process of a rank, on the node of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Proc {
-    /// Its number.
+    /// Pid of the process.
     pub pid: i32,
     /// When the process started, in ticks since boot. With the pid this identifies the process, because pids are reused.
     pub started: u64,
@@ -37,7 +37,7 @@ pub enum Action {
     Sample(Extent),
     /// Take a sample, and answer with merged stacks.
     Stacks(Detail),
-    /// Describe what is known beside stacks: facts of the last sample, and the command lines of ranks.
+    /// Answer with the facts beside the stacks: those of the last sample, and the command lines of the ranks.
     Describe,
 }
 
@@ -50,53 +50,53 @@ pub enum Extent {
     Everybody,
 }
 
-/// From the session.
+/// Messages from the session to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToAgent {
     /// Follow these ranks of the node from now on, and forget other processes.
     Follow(BTreeMap<Rank, Proc>),
     /// Carry out a command for these ranks.
     Do {
-        /// The number of the command, which the answer repeats.
+        /// Id of the command, which the answer repeats.
         id: CommandId,
-        /// Which of the ranks that the agent follows.
+        /// The ranks to act on; a subset of the ranks that the agent follows.
         ranks: RankSet,
-        /// What.
+        /// What to do for these ranks.
         action: Action,
     },
-    /// Cancel a command.
+    /// Cancel a command. It gets no answer.
     Cancel(CommandId),
     /// Release every thread, and exit.
     Stop,
 }
 
-/// To the session.
+/// Messages from an agent to the session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromAgent {
-    /// A sign of life: the agent works on this command.
+    /// A sign of life, sent every second while the agent works on this command.
     Working(CommandId),
-    /// The answer.
+    /// The answer to a command.
     Done {
-        /// To which command.
+        /// Id of the command.
         id: CommandId,
-        /// What was found.
+        /// The results for the ranks of this agent.
         part: Partial,
     },
     /// The agent does not carry out the command.
     Refused {
-        /// Which command.
+        /// Id of the command.
         id: CommandId,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
-    /// Every thread is released.
+    /// Every thread is released. This is the agent's last message.
     Stopped,
 }
 
 /// Why an agent refuses a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// `MAX_ORDERS` commands wait already.
+    /// `MAX_ORDERS` commands are in the agent's queue already.
     Busy,
     /// The agent is about to exit.
     Stopping,

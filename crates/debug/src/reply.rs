@@ -1,9 +1,9 @@
 //! The answers of agents, and how they merge.
 //!
-//! A partial answer is about a set of ranks. Partial answers about different ranks merge into one. The result is the same for
-//! every order and every tree of agents, and loses no rank. A partial answer has a table of its own frames, so it can be read
-//! without any other message. The caller of `merge` makes sure that no rank is in two parts; otherwise the part that came first
-//! wins.
+//! A partial answer is about a set of ranks. Partial answers about different ranks merge into one. The result does not depend
+//! on the order or on the tree of agents, and loses no rank. A partial answer has its own table of frames, so it can be read
+//! without any other message. The caller of `merge` makes sure that no rank is in both parts. If a rank is in both of two
+//! samples, the first sample wins.
 
 mod wire;
 
@@ -22,18 +22,19 @@ use crate::{
 
 pub use self::wire::{MAX_FRAMES, MAX_NAME, Malformed};
 
-/// Threads of one process to sample. With more threads, the first one would have moved on by the time that the last is sampled.
+/// Maximum number of threads of one process to sample. With more, the first thread would have moved on before the last is
+/// sampled.
 pub const MAX_THREADS: usize = 1 << 14;
-/// Builds of programs in a description.
+/// Maximum number of builds of programs in a description.
 pub const MAX_BUILDS: usize = 64;
-/// Descendants of all ranks of a node to sample.
+/// Maximum number of descendants to sample, for all ranks of a node together.
 pub const MAX_ALL_CHILDREN: usize = 1024;
-/// Ranks of a node whose command lines are read.
+/// Maximum number of ranks of a node whose command lines are read.
 pub const MAX_COMMANDS: usize = 64;
-/// Characters of a command line to keep.
+/// Maximum length of a command line in characters; the rest is cut off.
 pub const MAX_COMMAND: usize = 1_000;
 
-/// The answer to one command, of one agent or of several.
+/// The answer of one agent to a command, or the merged answers of several.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Partial {
     /// The answer to [`crate::proto::Action::Sample`].
@@ -50,11 +51,11 @@ pub enum Partial {
 pub struct PartialSample {
     /// The frames of the snapshot.
     pub frames: Frames,
-    /// The threads of each rank.
+    /// The threads of each rank, or the reason why it is missing.
     pub snapshot: Snapshot,
 }
 
-/// The stacks of some ranks at one moment, merged.
+/// The merged stacks of some ranks at one moment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "wire::WireStacks", into = "wire::WireStacks")]
 pub struct PartialStacks {
@@ -62,26 +63,26 @@ pub struct PartialStacks {
     pub frames: Frames,
     /// The merged stacks.
     pub merged: Merged,
-    /// Ranks that were not seen, by the reason.
+    /// Ranks that are missing, by the reason.
     pub missing: BTreeMap<Missing, RankSet>,
 }
 
-/// Facts about some ranks beside their stacks.
+/// Facts about some ranks besides their stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// The ranks.
+    /// The ranks that the description is about.
     pub ranks: RankSet,
     /// The names of the hosts of the nodes. The session adds them to the answers of agents.
     pub hosts: BTreeMap<NodeId, String>,
-    /// Processes of each node with more threads than an agent samples, with the largest number of threads.
+    /// Processes with more threads than an agent samples, with the largest number of threads found.
     pub many_threads: BTreeMap<(NodeId, i32), ManyThreads>,
-    /// For each node the largest number of descendants of ranks that one sample has left out.
+    /// For each node, the largest number of descendants of ranks that one sample left out.
     pub left_out: BTreeMap<NodeId, u64>,
     /// The builds of programs and of MPI libraries.
     pub builds: BTreeSet<Build>,
     /// The command lines of the first ranks of each node.
     pub commands: Vec<Command>,
-    /// The processor that each rank last ran on. Ranks without a known processor are absent.
+    /// The CPU that each rank last ran on. Ranks without a known CPU are absent.
     pub processors: BTreeMap<Rank, u32>,
 }
 
@@ -103,20 +104,20 @@ pub enum Fault {
     OtherRanks,
     /// An answer about another node.
     OtherNode,
-    /// An answer of another kind than the command asked for.
+    /// An answer of a different kind than the command asked for.
     OtherAnswer,
-    /// More threads, processes, ranks, builds or command lines than any agent reports.
+    /// More threads, processes, ranks, builds or command lines than a correct agent ever reports.
     TooMuch,
-    /// A rank with two numbers of threads that have the same stack.
+    /// A rank that occurs in one set of threads with two different counts.
     CountedTwice,
 }
 
-/// Two answers cannot merge, because they are of different kinds.
+/// The error of merging two answers of different kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherKind;
 
 impl Partial {
-    /// The ranks that the answer is about.
+    /// Returns the ranks that the answer is about.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         match self {
@@ -126,7 +127,7 @@ impl Partial {
         }
     }
 
-    /// Adds the name of the host to an answer about one node. Agents do not send the name: the session knows it.
+    /// Adds the name of the host to an answer about one node. Agents do not send the name, because the session knows it.
     pub fn name_host(&mut self, node: NodeId, host: &str) {
         match self {
             Self::Sample(part) => {
@@ -144,7 +145,7 @@ impl Partial {
     /// Adds the answer of other agents.
     ///
     /// # Errors
-    /// The other answer is of another kind. Nothing of it is added.
+    /// The other answer is of a different kind. Nothing of it is added.
     pub fn merge(&mut self, other: Self) -> Result<(), OtherKind> {
         match (self, other) {
             (Self::Sample(part), Self::Sample(other)) => part.merge(other),
@@ -155,11 +156,11 @@ impl Partial {
         Ok(())
     }
 
-    /// Checks that the answer of one agent is about its node and the ranks that it was asked for, and no longer than such an
-    /// answer can be. The lengths are checked first, because they bound the time that the other checks take.
+    /// Checks that the answer of one agent is about its node and the ranks that it was asked for. Also checks that it is no
+    /// longer than such an answer can be. Lengths are checked first, because they bound the time of the other checks.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns the first fault found.
     pub fn check(&self, node: NodeId, asked: &RankSet) -> Result<(), Fault> {
         match self {
             Self::Sample(part) => part.check(node, asked),
@@ -187,12 +188,13 @@ impl Partial {
     }
 }
 
-/// Returns true if all of some ranks were asked for. The sets are compared last, because that takes time for each member.
+/// Returns true if all of `ranks` were asked for. The sets are compared last, because that takes time in proportion to their
+/// members.
 fn are_asked(ranks: &RankSet, asked: &RankSet) -> bool {
     ranks.len() <= asked.len() && ranks.last() <= asked.last() && ranks.is_subset(asked)
 }
 
-/// Checks that sets of threads have at most `most` threads together, and only ranks that were asked for.
+/// Checks that sets of threads have at most `most` threads in total, and only ranks that were asked for.
 fn check_threads(all: &[&Threads], most: usize, asked: &RankSet) -> Result<(), Fault> {
     let sets = || all.iter().flat_map(|threads| threads.by_count());
     if sets().any(|(_, ranks)| ranks.last() > asked.last()) {
@@ -212,7 +214,7 @@ fn check_threads(all: &[&Threads], most: usize, asked: &RankSet) -> Result<(), F
 }
 
 impl PartialSample {
-    /// All ranks, with the missing ones.
+    /// Returns all ranks of the sample, including the missing ones.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         self.snapshot.procs.keys().copied().collect()
@@ -221,7 +223,7 @@ impl PartialSample {
     fn check(&self, node: NodeId, asked: &RankSet) -> Result<(), Fault> {
         let is_asked = |rank: &Rank| asked.contains(*rank);
         let snapshot = &self.snapshot;
-        // First, since then there is one set of ranks to compare.
+        // Checked first, because it leaves at most one set of ranks to compare.
         if !snapshot.peers.0.keys().all(|&of| of == node) {
             return Err(Fault::OtherNode);
         }
@@ -245,7 +247,7 @@ impl PartialSample {
         Ok(())
     }
 
-    /// Adds other ranks.
+    /// Adds the sample of other ranks.
     pub fn merge(&mut self, other: Self) {
         if self.snapshot.is_empty() && self.frames.is_empty() {
             *self = other;
@@ -269,7 +271,8 @@ impl PartialSample {
         self.snapshot.peers.merge(other.peers);
     }
 
-    /// Gives a snapshot, whose frames are in a larger table, a table with only its own frames.
+    /// Returns a sample from a snapshot whose frames are in a larger table. The new table has only the frames of the
+    /// snapshot.
     #[must_use]
     pub fn cut(frames: &Frames, mut snapshot: Snapshot) -> Self {
         let frames = snapshot.cut(frames);
@@ -278,7 +281,7 @@ impl PartialSample {
 }
 
 impl PartialStacks {
-    /// All ranks, with the missing ones.
+    /// Returns all ranks of the stacks, including the missing ones.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         let missing = self.missing.values().cloned();
@@ -310,7 +313,7 @@ impl PartialStacks {
         Ok(())
     }
 
-    /// Adds other ranks.
+    /// Adds the stacks of other ranks.
     pub fn merge(&mut self, other: Self) {
         let translation = self.frames.absorb(&other.frames);
         self.merged.merge(&other.merged, &translation);
@@ -348,7 +351,7 @@ impl Description {
         Ok(())
     }
 
-    /// Adds other ranks.
+    /// Adds the description of other ranks.
     pub fn merge(&mut self, other: Self) {
         self.ranks = self.ranks.union(&other.ranks);
         self.hosts.extend(other.hosts);
@@ -368,7 +371,7 @@ impl Description {
                 None => self.commands.push(command),
             }
         }
-        // The order does not depend on which agent answered first.
+        // The order must not depend on which agent answered first.
         let first = |command: &Command| (command.ranks.first(), command.line.clone());
         self.commands.sort_by_cached_key(first);
         for (rank, processor) in other.processors {
@@ -376,7 +379,7 @@ impl Description {
         }
     }
 
-    /// The doubts about the samples, as sentences.
+    /// Returns the doubts about the samples, as sentences.
     pub fn doubts(&self) -> impl Iterator<Item = String> {
         let many_threads = self.many_threads.iter().map(|((node, pid), many_threads)| {
             let ManyThreads { threads, looked_at } = many_threads;

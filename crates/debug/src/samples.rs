@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | the same wait, called from the same lines | little | [`Motion::Stuck`] |
 //! | the same wait, called from the same lines | more | [`Motion::Spinning`] |
-//! | the same function of the user, called from the same lines | little, and the same place below | [`Motion::Stuck`] |
-//! | the same function of the user, called from the same lines | more, or another place below | [`Motion::Looping`] |
+//! | the same function of the user, called from the same lines | little, and the same frames below it | [`Motion::Stuck`] |
+//! | the same function of the user, called from the same lines | more, or other frames below it | [`Motion::Looping`] |
 //! | anything else | any | [`Motion::Moving`] |
 //!
 //! Repeated waits on the same line cannot be distinguished from one long wait. Rules that use motions ([`crate::verdict`]) have to
@@ -34,43 +34,43 @@ pub use boundary::{Boundary, Cut, Spot};
 pub use children::{ChildTrack, Followed};
 pub use work::Work;
 
-/// All ranks at one moment.
+/// A snapshot of all ranks, with its time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
     /// The time since the first sample.
     pub at: Duration,
-    /// What was seen.
+    /// The state of the ranks.
     pub snapshot: Snapshot,
 }
 
-/// Samples, with the table of their frames.
+/// Samples, with one table for their frames.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Recording {
     /// The frames of all samples.
     pub frames: Frames,
-    /// The samples, the first one first.
+    /// The samples, oldest first.
     pub samples: Vec<Sample>,
 }
 
-/// How a thread moved between the first and the last sample.
+/// What a thread did from the first sample to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Motion {
     /// There was only one sample, or the rank is missing.
     Unknown,
-    /// The thread makes no progress, and uses hardly any CPU time.
+    /// The thread makes no progress and uses hardly any CPU time.
     Stuck,
-    /// The thread waits at one place, and uses CPU time for that.
+    /// The thread waits at one place and uses CPU time to do so.
     Spinning,
-    /// The thread stays in one function of the user.
+    /// The thread stays in one function of the user's code.
     Looping,
     /// The thread is at different places.
     Moving,
 }
 
-/// A stuck thread may use the elapsed time divided by this as CPU time, to wake up and test its condition.
+/// Limit of the CPU time of a stuck thread, as a divisor of the elapsed time: the thread may wake up to test its condition.
 const IDLE_CPU_DIVISOR: u32 = 100;
-/// CPU time that a thread uses from one sample to the next because it is sampled.
+/// CPU time that sampling itself costs a thread, from one sample to the next.
 const BY_LOOKING: Duration = Duration::from_millis(2);
 
 /// One thread over all samples.
@@ -78,7 +78,7 @@ const BY_LOOKING: Duration = Duration::from_millis(2);
 pub struct Track {
     /// The name of the thread.
     pub name: String,
-    /// The place and the activity of the thread in each sample.
+    /// The stack, cut at its boundary, and the activity of the thread in each sample.
     pub seen: Vec<(Cut, Activity)>,
     /// The motion over all samples.
     pub motion: Motion,
@@ -89,23 +89,23 @@ pub struct Track {
 /// One rank over all samples.
 #[derive(Clone, Debug, Default)]
 pub struct RankTrack {
-    /// The first living thread.
+    /// The main thread: the first one that was alive in the first sample with the rank. `None` if the rank was never seen.
     pub main: Option<Track>,
-    /// The other threads, without the helper threads of libraries.
+    /// The other threads, except the helper threads of libraries.
     pub others: Vec<Track>,
     /// The number of helper threads, by the name of the helper.
     pub helpers: BTreeMap<&'static str, u32>,
     /// CPU time of all helper threads.
     pub helping: Duration,
-    /// Whether descendants of the rank have worked.
+    /// Whether descendants of the rank worked.
     pub below: Work,
     /// The descendants that are in all samples, by pid.
     pub children: BTreeMap<i32, ChildTrack>,
     /// Whether `children` has all descendants.
     pub followed: Followed,
-    /// For each sample the reason why the rank was not seen; `None` if it was seen.
+    /// For each sample the reason why the rank is missing; `None` if it was seen.
     pub missing: Vec<Option<Missing>>,
-    /// Whether threads have started or exited.
+    /// Whether threads started or exited between samples.
     pub threads: ThreadSet,
 }
 
@@ -115,7 +115,7 @@ pub enum ThreadSet {
     /// The rank has the same threads in all samples.
     #[default]
     Same,
-    /// Some threads have started or exited.
+    /// Some threads started or exited.
     Changed,
 }
 
@@ -128,7 +128,7 @@ pub struct Observation {
     pub samples: usize,
     /// Each rank over all samples.
     pub ranks: BTreeMap<Rank, RankTrack>,
-    /// Whether processes beside the ranks have worked.
+    /// Whether processes beside the ranks worked.
     pub beside: Work,
     /// Whether the launcher of the ranks has other jobs.
     pub jobs: Jobs,
@@ -136,15 +136,15 @@ pub struct Observation {
     pub neighbors: Neighbors,
 }
 
-/// What the jobs of other launchers do to which a job may be connected.
+/// State of the other launchers' jobs to which the job may be connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Neighbors {
-    /// The program cannot connect its job to another.
+    /// The program has no function that could connect its job to another.
     #[default]
     Strangers,
-    /// The job may be connected. The other jobs of this node wait, and there may be jobs on other nodes.
+    /// The job may be connected. The other jobs on the sampled nodes wait, but there may be jobs on other nodes.
     Idle,
-    /// The job may be connected, and other jobs of this node work.
+    /// The job may be connected, and other jobs on the sampled nodes work.
     AtWork,
 }
 
@@ -158,20 +158,20 @@ pub enum Jobs {
     Several,
 }
 
-/// Ranks that did the same in all samples.
+/// A class: ranks that did the same in all samples.
 #[derive(Clone, Debug)]
 pub struct Class {
     /// The ranks.
     pub ranks: RankSet,
     /// The stack of the ranks in the last sample, outermost frame first.
     pub frames: Vec<FrameId>,
-    /// The activity of the ranks in the last sample, or why they were not seen.
+    /// The activity of the ranks in the last sample, or the reason why they are missing.
     pub activity: Result<Activity, Missing>,
     /// The motion of the ranks over all samples.
     pub motion: Motion,
-    /// CPU time of all ranks together.
+    /// Total CPU time of these ranks.
     pub cpu: Duration,
-    /// Lines of the user's innermost function on which the ranks were seen, ascending.
+    /// Lines of the user's innermost function on which the ranks were seen, in ascending order.
     pub lines: Vec<u32>,
 }
 
@@ -182,13 +182,13 @@ impl Recording {
         observe(&self.frames, &self.samples, boundary)
     }
 
-    /// Adds a snapshot with its own table of frames.
+    /// Appends a snapshot that has its own table of frames.
     pub fn push(&mut self, at: Duration, frames: Frames, snapshot: Snapshot) {
         let snapshot = snapshot.with_frames_in(frames, &mut self.frames);
         self.samples.push(Sample { at, snapshot });
     }
 
-    /// Returns true if the table has every frame of the stacks. A recording from another program may lack some.
+    /// Returns true if the table has every frame of the stacks. A recording read from a file may lack some.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let mut snapshots = self.samples.iter().map(|it| &it.snapshot);
@@ -247,7 +247,7 @@ fn follow(
         match look {
             Some(Seen::Threads(seen)) => {
                 track.missing.push(None);
-                // An exited thread has no stack. The other threads do the work of its process.
+                // An exited thread has no stack. The process goes on with its other threads.
                 let living = |thread: &&Thread| thread.activity != Activity::Ended;
                 for thread in seen.iter().filter(living) {
                     first = first.or(Some(thread.tid));
@@ -300,7 +300,7 @@ impl Track {
         }
     }
 
-    /// The call that the thread waits in, if it is the same in all samples.
+    /// Returns the call that the thread waits in, if it is the same in all samples.
     #[must_use]
     pub fn wait(&self) -> Option<&known::Known> {
         let (cut, _) = self.seen.last()?;
@@ -308,8 +308,8 @@ impl Track {
         cut.wait.as_ref().filter(|_| stands)
     }
 
-    /// The kind of event that the thread waits for. The kernel knows about time limits and locks in shared memory, which the name
-    /// of the function does not show.
+    /// Returns the kind of event that the thread waits for. The kernel knows about time limits and locks in shared memory,
+    /// which the name of the function does not show.
     #[must_use]
     pub fn waits_for(&self) -> Option<Kind> {
         let kind = self.wait()?.kind;
@@ -327,7 +327,7 @@ impl Track {
         })
     }
 
-    /// The activity of the thread, if it is the same in all samples.
+    /// Returns the activity of the thread, if it is the same in all samples.
     #[must_use]
     pub fn activity(&self) -> Option<Activity> {
         let (_, last) = self.seen.last()?;
@@ -337,14 +337,14 @@ impl Track {
             .then_some(*last)
     }
 
-    /// The stack of the thread in the last sample.
+    /// Returns the stack of the thread in the last sample, outermost frame first.
     #[must_use]
     pub fn frames(&self) -> &[FrameId] {
         self.seen.last().map_or(&[], |(cut, _)| &cut.frames)
     }
 }
 
-/// CPU time between the first sample of a thread and the last.
+/// Returns the CPU time between the first sample of a thread and the last.
 fn used(seen: &[&Thread]) -> Duration {
     match (seen.first(), seen.last()) {
         (Some(first), Some(last)) => last.cpu.saturating_sub(first.cpu),
@@ -352,7 +352,7 @@ fn used(seen: &[&Thread]) -> Duration {
     }
 }
 
-/// Returns `Use::Little` if a stuck thread could have used this much CPU time.
+/// Returns `Use::Little` if a stuck thread could have used this much CPU time over `span`.
 fn little(cpu: Duration, span: Duration, samples: usize) -> Use {
     let steps = u32::try_from(samples.saturating_sub(1)).unwrap_or(u32::MAX);
     if cpu <= (span / IDLE_CPU_DIVISOR).saturating_add(BY_LOOKING.saturating_mul(steps)) {
@@ -387,7 +387,7 @@ fn motion(frames: &Frames, seen: &[(Cut, Activity)], cpu: Use) -> Motion {
 }
 
 impl Observation {
-    /// The classes of ranks that did the same, the largest class first.
+    /// Returns the classes of ranks that did the same, the largest class first.
     #[must_use]
     pub fn classes(&self, frames: &Frames) -> Vec<Class> {
         let mut classes = BTreeMap::new();
@@ -426,7 +426,7 @@ impl Track {
             Some((cut, activity)) => (Some(cut.place(frames)), *activity),
             None => (None, Activity::Running),
         };
-        // A library that polls is in a system call in some samples only: that is no difference between two ranks.
+        // A library that polls is in a system call in some samples only. That does not make two ranks different.
         let activity = match self.motion {
             Motion::Spinning => Activity::Running,
             _ => activity,

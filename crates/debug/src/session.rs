@@ -1,8 +1,9 @@
-//! A debug session owns the commands of a user. It sends each command to the agents, and merges their answers into one reply.
+//! A debug session owns the commands of one user. It sends each command to the agents, and merges their answers into one
+//! reply.
 //!
-//! A command is for a set of ranks. Each agent gets the ranks of its own node. The session merges the answers as they arrive. A
-//! command ends with its reply when every agent has answered, or was given up. The reply has every rank: one without an answer
-//! is *missing*, with the reason.
+//! A command is for a set of ranks. Each agent gets the ranks of its own node. The session merges the answers as they arrive.
+//! A command ends with its reply when every agent has answered or was given up. The reply has an entry for every rank: a rank
+//! without an answer is *missing*, with the reason.
 //!
 //! | an agent with an outstanding answer | its ranks are |
 //! |---|---|
@@ -12,8 +13,8 @@
 //! | sends nothing for [`SILENCE`], or the command takes longer than [`LONGEST`] | *silent* |
 //!
 //! The session drops an answer that comes too late, or after its command was cancelled, and reports that with
-//! [`Output::Dropped`]. The host gives each input with the time. [`Session::deadline`] is the time of the next
-//! [`Input::Tick`].
+//! [`Output::Dropped`]. Each input comes with the current time. The host sends [`Input::Tick`] at the time that
+//! [`Session::deadline`] returns.
 
 mod schedule;
 #[cfg(test)]
@@ -36,43 +37,43 @@ use crate::{
 
 pub use self::schedule::{LEAST_BETWEEN, MAX_SAMPLES, Plan, Samples, Schedule};
 
-/// How long an agent may send nothing. Reading one file of debug information can take an agent long.
+/// Longest silence of an agent before it is given up. An agent may need long to read one file of debug information.
 pub const SILENCE: Duration = Duration::from_secs(60);
-/// How long a command may take, even if signs of life come.
+/// Longest duration of a command, even if its agents send signs of life.
 pub const LONGEST: Duration = Duration::from_secs(3600);
-/// Active commands of one session.
+/// Maximum number of active commands of one session.
 pub const MAX_COMMANDS: usize = 64;
-/// Agents of one session.
+/// Maximum number of agents of one session.
 pub const MAX_AGENTS: usize = 1 << 20;
 
-/// What happened.
+/// Events that the host reports to the session.
 #[derive(Debug)]
 pub enum Input {
     /// The agent of a node has connected.
     Joined {
-        /// Its node.
+        /// The node of the agent.
         node: NodeId,
-        /// The name of its host.
+        /// The name of the node's host.
         host: String,
     },
-    /// The process of an agent has exited, or its link is closed.
+    /// The process of the agent on this node has exited, or its link was closed.
     Lost(NodeId),
-    /// An agent has sent a message.
+    /// The agent on this node has sent a message.
     Message(NodeId, FromAgent),
     /// The user has cancelled a command.
     Cancel(CommandId),
-    /// The time of [`Session::deadline`] has come.
+    /// [`Session::deadline`] has passed.
     Tick,
 }
 
-/// What the host does next.
+/// The next action of the host.
 #[derive(Debug)]
 pub enum Output {
     /// Send a message to an agent.
     Send(NodeId, ToAgent),
-    /// Close the link to an agent that cannot be trusted.
+    /// Close the link to the agent on this node, because it has violated the protocol.
     Close(NodeId, Fault),
-    /// Give the user the reply to a command, which is over.
+    /// Give the user the reply to a command, which has ended.
     Reply(Reply),
     /// Log that an answer was dropped.
     Dropped {
@@ -80,7 +81,7 @@ pub enum Output {
         node: NodeId,
         /// The command that the answer is for.
         id: CommandId,
-        /// Why.
+        /// The reason.
         why: Dropped,
     },
 }
@@ -88,7 +89,7 @@ pub enum Output {
 /// The result of a command.
 #[derive(Debug)]
 pub struct Reply {
-    /// The command.
+    /// Id of the command.
     pub id: CommandId,
     /// The merged answers of the agents. Samples and stacks mark the missing ranks as well.
     pub answer: Partial,
@@ -96,16 +97,16 @@ pub struct Reply {
     pub missing: BTreeMap<Missing, RankSet>,
 }
 
-/// Why an answer was dropped.
+/// The reason why an answer was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// The command is over: its reply went out without this agent, or the user cancelled it.
+    /// The command has ended: its reply was sent without this answer, or the user cancelled it.
     Over,
-    /// The command goes on without this agent, which was silent for too long or has answered before.
+    /// The command continues without this agent, which was silent for too long or has answered before.
     Late,
 }
 
-/// Why a session refuses a command.
+/// The reason why a session refuses a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// [`MAX_COMMANDS`] commands are active.
@@ -113,17 +114,17 @@ pub enum Refused {
     Full,
 }
 
-/// Where the process of a rank is.
+/// The location of a rank's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On the node of an agent.
+    /// The process is on the node of an agent.
     At(NodeId, Proc),
-    /// Out of the reach of every agent.
+    /// No agent can reach the process, for this reason.
     Nowhere(Missing),
 }
 
 impl Place {
-    /// The places of the ranks of a target, which was found on the node `here`.
+    /// Returns the places of the ranks of a target that was found on the node `here`.
     #[must_use]
     pub fn of_target(target: &Target, here: NodeId) -> BTreeMap<Rank, Self> {
         let place = |proc: &crate::target::Proc| match &proc.place {
@@ -131,7 +132,7 @@ impl Place {
                 let pid = proc.pid;
                 Self::At(here, Proc { pid, started })
             }
-            // The process had exited before the search, so its pid may be that of another process.
+            // The process had exited before the search, so its pid may be reused.
             Whereabouts::Gone => Self::Nowhere(Missing::Gone),
             Whereabouts::Unproved => Self::Nowhere(Missing::Unproved),
             Whereabouts::On(host) => Self::Nowhere(Missing::Elsewhere(host.clone())),
@@ -169,7 +170,7 @@ struct Command {
     answer: Partial,
     missing: BTreeMap<Missing, RankSet>,
     waiting: BTreeMap<NodeId, Waiting>,
-    /// When the command ends even if answers are outstanding.
+    /// Time at which the command ends even if answers are outstanding.
     end: Time,
 }
 
@@ -177,19 +178,19 @@ struct Command {
 #[derive(Debug)]
 struct Waiting {
     ranks: RankSet,
-    /// When to give the agent up, unless it sends something before. Every message of an agent is a sign of life, for whichever
-    /// command it is.
+    /// Time at which the agent is given up, unless it sends a message before. Every message counts as a sign of life,
+    /// whichever command it is about.
     until: Time,
 }
 
 impl Session {
-    /// A session without agents and ranks.
+    /// Returns a session without agents and ranks.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Follows these ranks from now on, and sends each agent the ranks of its node.
+    /// Replaces the ranks that the session follows, and sends each agent the ranks of its node.
     pub fn follow(&mut self, places: BTreeMap<Rank, Place>) {
         self.places = places;
         let mut of_agents: BTreeMap<NodeId, BTreeMap<Rank, Proc>> = BTreeMap::new();
@@ -211,13 +212,13 @@ impl Session {
         }
     }
 
-    /// The followed ranks.
+    /// Returns the ranks that the session follows.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         self.places.keys().copied().collect()
     }
 
-    /// Begins a command for those of `ranks` that the session follows.
+    /// Starts a command for the ranks in `ranks` that the session follows.
     ///
     /// # Errors
     /// [`MAX_COMMANDS`] commands are active.
@@ -268,7 +269,7 @@ impl Session {
         Ok(id)
     }
 
-    /// Takes in what happened.
+    /// Handles an event.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Joined { node, host } => self.join(node, host),
@@ -281,12 +282,12 @@ impl Session {
         self.finish();
     }
 
-    /// The next step for the host.
+    /// Returns the next action for the host.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When to give [`Input::Tick`]; `None` if no answer is outstanding.
+    /// Returns when to send [`Input::Tick`]; `None` if no answer is outstanding.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let commands = self.commands.values();
@@ -298,12 +299,12 @@ impl Session {
             .min()
     }
 
-    /// Takes in the agent of a node. It may replace a lost agent, and knows nothing yet.
+    /// Adds the agent of a node, and sends it its ranks. It may replace a lost agent.
     fn join(&mut self, node: NodeId, host: String) {
         if self.agents.len() >= MAX_AGENTS && !self.agents.contains_key(&node) {
             return;
         }
-        // The new agent has not got the commands of the one before.
+        // The new agent does not know the commands that its predecessor got.
         self.lose(node);
         let state = Link::Up;
         self.agents.insert(node, Agent { host, state });
@@ -327,12 +328,12 @@ impl Session {
         }
     }
 
-    /// Why an agent cannot answer; `None` if it can.
+    /// Returns the reason why an agent cannot answer; `None` if it can.
     fn lost(&self, node: NodeId) -> Option<Missing> {
         match self.agents.get(&node) {
             Some(agent) if agent.state == Link::Up => None,
             Some(agent) => Some(Missing::AgentLost(agent.host.clone())),
-            // No agent of this node has ever connected, so the name of its host is not known.
+            // No agent of this node has ever connected, so the name of the host is unknown.
             None => Some(Missing::AgentLost(node.to_string())),
         }
     }
@@ -340,7 +341,7 @@ impl Session {
     fn hear(&mut self, now: Time, node: NodeId, message: FromAgent) {
         let up = self.agents.get(&node);
         let Some(host) = up.filter(|agent| agent.state == Link::Up) else {
-            // A message that the agent sent before it was lost may arrive later.
+            // A message that the agent sent before it was lost can still arrive.
             return;
         };
         let host = host.host.clone();
@@ -352,7 +353,7 @@ impl Session {
         if id.0 > self.last_id {
             return self.distrust(node, Fault::UnknownCommand);
         }
-        // An agent carries out one command at a time, so the others wait there.
+        // An agent carries out one command at a time, so this is a sign of life for its queued commands too.
         for command in self.commands.values_mut() {
             if let Some(waiting) = command.waiting.get_mut(&node) {
                 waiting.until = now + SILENCE;
@@ -383,7 +384,7 @@ impl Session {
         }
     }
 
-    /// Reports a dropped answer. A late sign of life is dropped without a report.
+    /// Reports a dropped answer. Late signs of life are dropped without a report.
     fn drop_answer(&mut self, node: NodeId, id: CommandId, message: &FromAgent, why: Dropped) {
         if matches!(message, FromAgent::Done { .. } | FromAgent::Refused { .. }) {
             self.outputs.push_back(Output::Dropped { node, id, why });
@@ -408,7 +409,7 @@ impl Session {
         }
     }
 
-    /// Gives up the agents whose deadline has passed.
+    /// Gives up agents whose deadline has passed.
     fn expire(&mut self, now: Time) {
         for (&id, command) in &mut self.commands {
             let end = command.end;
@@ -418,14 +419,14 @@ impl Session {
             for node in late {
                 let host = self.agents.get(&node).map(|agent| agent.host.clone());
                 command.give_up(node, &Missing::AgentSilent(host.unwrap_or_default()));
-                // Nobody waits for the answer any more, and the agent may be needed for other commands.
+                // The session no longer needs the answer, and the agent may have other commands to carry out.
                 let cancel = ToAgent::Cancel(id);
                 self.outputs.push_back(Output::Send(node, cancel));
             }
         }
     }
 
-    /// Ends the commands without outstanding answers.
+    /// Ends the commands that have no outstanding answers.
     fn finish(&mut self) {
         let over = self.commands.iter();
         let over = over.filter(|(_, command)| command.waiting.is_empty());
@@ -447,7 +448,7 @@ impl Session {
 }
 
 impl Command {
-    /// Gives up an agent, whose ranks are missing for this reason.
+    /// Gives up an agent, and marks its ranks as missing for this reason.
     fn give_up(&mut self, node: NodeId, why: &Missing) {
         if let Some(waiting) = self.waiting.remove(&node) {
             self.miss(waiting.ranks, why);
@@ -462,7 +463,7 @@ impl Command {
     }
 }
 
-/// The merged answer before any agent has answered.
+/// Returns the merged answer before any agent has answered.
 fn nothing(action: Action) -> Partial {
     match action {
         Action::Sample(Extent::Children | Extent::Everybody) => {

@@ -1,4 +1,4 @@
-//! What was seen of all ranks at one moment.
+//! The state of all ranks at one moment.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,22 @@ use crate::{
     stack::{FrameId, Frames, Seen, Thread},
 };
 
-/// All ranks at one moment, as far as they could be seen.
+/// All ranks at one moment, as far as they could be read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// What each rank of the target gave.
+    /// The threads of each rank of the target, or the reason why they are missing.
     pub procs: BTreeMap<Rank, Seen>,
-    /// Who else was there; nobody in a snapshot that stands alone, for it takes two to tell who works.
+    /// The other processes that matter. Empty in a single snapshot, because it takes two to find out which processes use CPU
+    /// time.
     #[serde(default, rename = "company")]
     pub peers: Peers,
-    /// What each rank has started, and what that has: in the order of their numbers.
+    /// The descendants of each rank, by ascending pid.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub children: BTreeMap<Rank, Vec<Child>>,
 }
 
 impl Snapshot {
-    /// What was seen of each process: of ranks, and of processes below them.
+    /// Iterates over the results for all processes: the ranks, then their descendants.
     pub fn all_seen(&self) -> impl Iterator<Item = &Seen> {
         let children = self.children.values().flatten();
         self.procs.values().chain(children.map(|child| &child.seen))
@@ -36,7 +37,7 @@ impl Snapshot {
         self.procs.is_empty() && self.peers.0.is_empty() && self.children.is_empty()
     }
 
-    /// The snapshot, with its frames in another table than their own.
+    /// Returns the snapshot with its frames moved from its own table `own` to the table `frames`.
     #[must_use]
     pub fn with_frames_in(mut self, own: Frames, frames: &mut Frames) -> Self {
         if frames.is_empty() {
@@ -51,7 +52,8 @@ impl Snapshot {
         self
     }
 
-    /// Gives the frames of this snapshot, which are in a larger table, a table of their own.
+    /// Moves the frames of this snapshot from a larger table to a new one, which has only these frames, and returns the new
+    /// table.
     pub(crate) fn cut(&mut self, frames: &Frames) -> Frames {
         let mut own = Frames::new();
         let mut known: Vec<Option<FrameId>> = vec![None; frames.len()];
@@ -62,7 +64,7 @@ impl Snapshot {
         own
     }
 
-    /// Whether every frame that a stack means is in this table.
+    /// Returns true if the table has every frame of every stack.
     #[must_use]
     pub fn is_within(&self, frames: &Frames) -> bool {
         self.all_seen().all(|seen| match seen {
@@ -75,20 +77,20 @@ impl Snapshot {
     }
 }
 
-/// A process below a rank.
+/// A descendant of a rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Child {
-    /// Its number.
+    /// Pid of the process.
     pub pid: i32,
-    /// Who has started it: the rank, or another one below it.
+    /// Pid of its parent: the rank, or another descendant of it.
     pub parent: i32,
-    /// The name of its command, at most 15 bytes.
+    /// Name of the command, at most 15 bytes.
     pub name: String,
-    /// What was seen of it.
+    /// The threads of the process, or the reason why they are missing.
     pub seen: Seen,
 }
 
-/// Gives every frame of a snapshot a new number; one without leaves its stack.
+/// Gives every frame of a snapshot a new id. A frame for which `number` returns `None` is removed from its stack.
 fn renumber(snapshot: &mut Snapshot, mut number: impl FnMut(FrameId) -> Option<FrameId>) {
     let children = snapshot.children.values_mut().flatten();
     let children = children.map(|child| &mut child.seen);

@@ -1,9 +1,9 @@
-//! The stacks of many threads as one prefix tree, with the ranks on its edges.
+//! The stacks of many threads as a prefix tree, which says which ranks have each stack.
 //!
-//! A tree is a set of stacks, each with the threads that have it: nothing else is kept, so that the same threads give
-//! the same tree in whatever order and over whatever shape of a tree of agents they are merged. Its size follows the
-//! number of different answers, not of ranks. Ranks stand only where a stack ends; what passes through a node is what
-//! ends below it.
+//! A tree is a set of stacks, each with the threads that have it. It keeps nothing else. So the same threads give the same
+//! tree, whatever the order and the tree of agents over which they are merged. The size of a tree depends on the number of
+//! different stacks, and hardly on the number of ranks. A node stores only the threads whose stacks end in it. The threads
+//! that pass through a node are those that end in it or below it.
 
 mod wire;
 
@@ -25,7 +25,7 @@ pub struct Tree {
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// Ordered by number, so that one is found quickly.
+    /// The callees, sorted by frame id for binary search.
     children: Vec<(FrameId, NodeId)>,
     ends: BTreeMap<Ending, Threads>,
 }
@@ -34,32 +34,32 @@ struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(u32);
 
-/// How a stack ends on its inner side, and whether its outer one is known.
+/// The end of a stack: the state of the thread, and whether the unwinder reached the outermost frame.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ending {
-    /// Which thread of its process it is.
+    /// Which thread of its process has the stack.
     pub thread: Which,
-    /// What the thread did.
+    /// The activity of the thread.
     pub activity: Activity,
-    /// Whether its outer frames are all there.
+    /// Whether the outer frames are complete.
     pub end: End,
 }
 
-/// Which thread of its process one is.
+/// The place of a thread in its process.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Which {
-    /// The first, or where that has ended the first that lives.
+    /// The main thread, or the first living thread if the main thread has exited.
     #[default]
     First,
-    /// Another.
+    /// Any other thread.
     Other,
 }
 
 impl Which {
-    /// The thread at this place among those of its process that live.
+    /// Returns the value for the thread at this index among the living threads of its process.
     #[must_use]
     pub const fn nth(place: usize) -> Self {
         match place {
@@ -69,16 +69,17 @@ impl Which {
     }
 }
 
-/// Threads, as ranks with the number that each has: `0-1022` with one, `1023` with three.
+/// A multiset of threads: the ranks by their number of threads. For example, ranks `0-1022` have one thread and rank `1023`
+/// has three.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(u32, RankSet)>", into = "Vec<(u32, RankSet)>")]
 pub struct Threads {
-    /// No set is empty, and no rank is in two of them.
+    /// The ranks by their number of threads. No set is empty, and no rank is in two sets.
     by_count: BTreeMap<u32, RankSet>,
 }
 
 impl Threads {
-    /// One thread of one rank.
+    /// Returns one thread of one rank.
     #[must_use]
     pub fn one(rank: Rank) -> Self {
         Self {
@@ -86,7 +87,7 @@ impl Threads {
         }
     }
 
-    /// Adds a thread of a rank. In ascending order of ranks this takes constant time.
+    /// Adds one thread of a rank.
     pub fn insert(&mut self, rank: Rank) {
         let count = self
             .by_count
@@ -106,7 +107,7 @@ impl Threads {
         self.by_count.entry(more).or_default().insert(rank);
     }
 
-    /// Adds the threads of another.
+    /// Adds the threads of another multiset.
     pub fn merge(&mut self, other: &Self) {
         for (&count, ranks) in &other.by_count {
             self.add(count, ranks);
@@ -115,7 +116,7 @@ impl Threads {
 
     /// Adds `count` threads of each of some ranks.
     pub fn add(&mut self, count: u32, ranks: &RankSet) {
-        // Nearly always the ranks are new, and often they come in order: then nothing is taken apart.
+        // Nearly always the ranks are new, and often they come in ascending order. Then no set has to be split.
         let last = self.by_count.values().filter_map(RankSet::last).max();
         if last < ranks.first() {
             self.by_count.entry(count).or_default().append(ranks);
@@ -140,7 +141,8 @@ impl Threads {
         }
     }
 
-    /// All of many, two by two: a long set is then walked as often as the logarithm of their number says.
+    /// Returns the sum of many multisets. They are added in pairs, so that a long set is copied only a logarithmic number of
+    /// times.
     fn sum(mut all: Vec<Self>) -> Self {
         while all.len() > 1 {
             let mut pairs = all.into_iter();
@@ -156,19 +158,19 @@ impl Threads {
         all.pop().unwrap_or_default()
     }
 
-    /// The ranks.
+    /// Returns the ranks that have threads.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         union(self.by_count.values().cloned().collect())
     }
 
-    /// Returns true if no rank has two counts. Threads that came from an agent may break this rule until they are checked.
+    /// Returns true if no rank has two counts. The encoding of an agent may violate this until it is checked.
     pub(crate) fn are_disjoint(&self) -> bool {
         let members: usize = self.by_count.values().map(RankSet::len).sum();
         self.ranks().len() == members
     }
 
-    /// The threads.
+    /// Returns the number of threads.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.by_count
@@ -177,12 +179,12 @@ impl Threads {
             .sum()
     }
 
-    /// The ranks by the number of their threads, fewest first.
+    /// Returns the ranks by their number of threads, in ascending order of that number.
     pub fn by_count(&self) -> impl Iterator<Item = (u32, &RankSet)> {
         self.by_count.iter().map(|(&count, ranks)| (count, ranks))
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no threads.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_count.is_empty()
@@ -198,16 +200,16 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Where every stack begins: it has no frame.
+    /// The root, at which every stack begins. It has no frame.
     pub const ROOT: NodeId = NodeId(0);
 
-    /// No stacks.
+    /// Returns a tree without stacks.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a thread of a rank with its frames, outermost first.
+    /// Adds a thread of a rank, given its frames, outermost first.
     pub fn insert(&mut self, frames: &[FrameId], ending: Ending, rank: Rank) {
         let mut at = Self::ROOT;
         for &frame in frames {
@@ -220,7 +222,7 @@ impl Tree {
             .insert(rank);
     }
 
-    /// Adds threads that have one stack, outermost frame first.
+    /// Adds threads that have the same stack, outermost frame first.
     pub fn add(&mut self, frames: &[FrameId], ending: Ending, threads: &Threads) {
         let at = frames
             .iter()
@@ -229,7 +231,7 @@ impl Tree {
         ends.entry(ending).or_default().merge(threads);
     }
 
-    /// Adds the stacks of another, whose frames have here the numbers in `translation` ([`Frames::absorb`]).
+    /// Adds the stacks of another tree. `translation` maps its frame ids to those of this tree ([`Frames::absorb`]).
     pub fn merge(&mut self, other: &Self, translation: &[FrameId]) {
         let mut open = vec![(Self::ROOT, Self::ROOT)];
         while let Some((ours, theirs)) = open.pop() {
@@ -238,7 +240,7 @@ impl Tree {
                 own.entry(ending.clone()).or_default().merge(threads);
             }
             for &(frame, child) in &other.node(theirs).children {
-                // A frame that is not in the table belongs to no stack that the table was made for.
+                // A frame without a translation is in no table. Its stacks are dropped.
                 if let Some(&frame) = translation.get(frame.index()) {
                     open.push((self.child(ours, frame), child));
                 }
@@ -246,7 +248,8 @@ impl Tree {
         }
     }
 
-    /// The stacks that a rule makes of these: `map` gives the new frames of a stack, outermost first.
+    /// Returns the tree in which each stack is replaced by the result of `map`. Stacks are given with the outermost frame
+    /// first.
     #[must_use]
     pub fn mapped(&self, mut map: impl FnMut(&[FrameId]) -> Vec<FrameId>) -> Self {
         let mut new = Self::new();
@@ -261,7 +264,7 @@ impl Tree {
         new
     }
 
-    /// Calls `each` for every different stack.
+    /// Calls `each` once for each different stack.
     pub fn each(&self, mut each: impl FnMut(&[FrameId], &Ending, &Threads)) {
         let mut path = Vec::new();
         let mut open = vec![(0, None, Self::ROOT)];
@@ -278,7 +281,7 @@ impl Tree {
         }
     }
 
-    /// The callees of a node, in the order of what their frames say and not of their numbers.
+    /// Returns the callees of a node, sorted by the content of their frames, which does not depend on frame ids.
     #[must_use]
     pub fn children(&self, at: NodeId, frames: &Frames) -> Vec<(FrameId, NodeId)> {
         let mut children = self.node(at).children.clone();
@@ -286,21 +289,21 @@ impl Tree {
         children
     }
 
-    /// The threads whose stack ends at a node, by how it ends.
+    /// Iterates over the threads whose stacks end at a node, by how they end.
     pub fn ends(&self, at: NodeId) -> impl Iterator<Item = (&Ending, &Threads)> {
         self.node(at).ends.iter()
     }
 
-    /// The threads of every different stack, in no particular order.
+    /// Iterates over the threads of each different stack, in no particular order.
     pub(crate) fn threads(&self) -> impl Iterator<Item = &Threads> {
         self.nodes.iter().flat_map(|node| node.ends.values())
     }
 
-    /// For each node the threads that are in it or below it.
+    /// Returns for each node the threads whose stacks end in it or below it.
     #[must_use]
     pub fn passing(&self) -> Vec<Threads> {
         let mut passing = vec![Threads::default(); self.nodes.len()];
-        // A child is always made after its parent.
+        // A child always has a higher index than its parent.
         for at in (0..self.nodes.len()).rev() {
             let ends = self.nodes[at].ends.values();
             let below = self.nodes[at].children.iter();
@@ -311,11 +314,11 @@ impl Tree {
         passing
     }
 
-    /// For each node whether first threads of processes are in it or below it.
+    /// Returns for each node whether the stack of a first thread ends in it or below it.
     #[must_use]
     pub fn with_first_threads(&self) -> Vec<bool> {
         let mut with = vec![false; self.nodes.len()];
-        // A child is always made after its parent.
+        // A child always has a higher index than its parent.
         for at in (0..self.nodes.len()).rev() {
             let mut ends = self.nodes[at].ends.keys();
             let mut below = self.nodes[at].children.iter();
@@ -325,7 +328,7 @@ impl Tree {
         with
     }
 
-    /// Every stack with its threads, in an order that depends on nothing but what they say.
+    /// Returns every stack with its threads. The order depends only on the content of the stacks.
     #[must_use]
     pub fn stacks<'a>(&self, frames: &'a Frames) -> Vec<(Vec<&'a Frame>, Ending, Threads)> {
         let mut all = Vec::new();
@@ -337,20 +340,20 @@ impl Tree {
         all
     }
 
-    /// Whether every frame is in this table.
+    /// Returns true if the table has every frame of the tree.
     #[must_use]
     pub fn is_within(&self, frames: &Frames) -> bool {
         let mut children = self.nodes.iter().flat_map(|node| &node.children);
         children.all(|(frame, _)| frame.index() < frames.len())
     }
 
-    /// How many nodes there are, the root included.
+    /// Returns the number of nodes, including the root.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is no stack.
+    /// Returns true if there are no stacks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.len() == 1 && self.nodes[0].ends.is_empty()
@@ -378,7 +381,8 @@ impl Tree {
     }
 }
 
-/// The union of many sets. Sets are united in pairs, so that each member is copied as often as the logarithm of their number.
+/// Returns the union of many sets. They are united in pairs, so that each member is copied only a logarithmic number of
+/// times.
 pub(crate) fn union(mut sets: Vec<RankSet>) -> RankSet {
     while sets.len() > 1 {
         sets = sets
@@ -393,7 +397,7 @@ pub(crate) fn union(mut sets: Vec<RankSet>) -> RankSet {
 }
 
 impl NodeId {
-    /// Its place in what [`Tree::passing`] gives.
+    /// Returns the index of the node in the results of [`Tree::passing`] and [`Tree::with_first_threads`].
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize

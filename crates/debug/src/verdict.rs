@@ -1,8 +1,8 @@
-//! Judges from several samples which ranks keep the others waiting.
+//! Judges from several samples which ranks block a job.
 //!
-//! There is no verdict on one sample, on a job in which anything of importance moves, or on a wait that is shorter than the rule
-//! requires. There is also none if the samples could be those of a slow program. The rules are a table ([`rules`]).
-//! docs/verdicts.md explains them, and says how often they were right and wrong.
+//! There is no verdict on a single sample, on a job that makes progress, or on a wait shorter than its rule requires. There
+//! is also none if a slow program could have led to the same samples. The rules are a table ([`rules`]). docs/verdicts.md
+//! explains them, and says how often they were right and wrong.
 
 mod below;
 mod outlook;
@@ -34,7 +34,7 @@ pub use self::{
     rules::{Confidence, RuleId},
 };
 
-/// A statement about what may be wrong.
+/// A statement about what may be wrong with a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The rule that the verdict follows from.
@@ -74,7 +74,7 @@ fn from_text<'de, D: serde::Deserializer<'de>>(from: D) -> Result<RankSet, D::Er
     text.parse().map_err(serde::de::Error::custom)
 }
 
-/// The verdicts on a job, the one with the highest confidence first. Most jobs get none.
+/// Returns the verdicts on a job, the one with the highest confidence first. Most jobs get none.
 #[must_use]
 pub fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
     let mut verdicts = within::judge(frames, all);
@@ -83,7 +83,7 @@ pub fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
     let of_job = holding(all, &stances)
         .find(|held| is_met(held.need, all))
         .map(|held| verdict(frames, all, held));
-    // A verdict on the locks of a rank makes this one redundant.
+    // A verdict on the locks within a rank makes `BehindLock` redundant.
     verdicts.extend(of_job.filter(|it| it.rule != RuleId::BehindLock || explained.is_empty()));
     verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.confidence));
     verdicts
@@ -99,7 +99,7 @@ fn stances(all: &Observation) -> Stances {
         .collect()
 }
 
-/// A rule that holds if the samples are enough for it.
+/// A rule that holds for a job, and what it needs to be a verdict.
 struct Held {
     rule: &'static Rule,
     need: &'static Need,
@@ -107,9 +107,9 @@ struct Held {
     odd: Vec<(Rank, Role)>,
 }
 
-/// The rules that hold for a job, in the order of the table.
+/// Returns the rules that hold for a job, in the order of the table, even if the samples are too few for them.
 fn holding<'a>(all: &'a Observation, stances: &'a Stances) -> impl Iterator<Item = Held> + 'a {
-    // The ranks may wait for messages from a job that they have spawned, so most rules apply only if their job is alone.
+    // The ranks may wait for messages from a job that they have spawned. So most rules apply only if there is no other job.
     let is_alone = all.jobs == Jobs::One && all.beside == Work::Idle;
     rules::OF_JOBS
         .iter()
@@ -123,8 +123,8 @@ fn hold(rule: &'static Rule, all: &Observation, stances: &Stances) -> Option<Hel
         Odd::Nobody(_) | Odd::DifferentCalls | Odd::Absent => &[],
     };
     let (mut waiting, mut odd) = (Vec::new(), Vec::new());
-    // A rank that is connected to another job may have received a message from it between two samples, as a polling rank may. It
-    // may still receive one while the other job works.
+    // A rank that is connected to another job may have received a message from it between two samples, and so counts as
+    // polling. While the other job works, a message may still come, and the rule does not apply.
     let mut manner = match all.neighbors {
         Neighbors::AtWork if rule.is_of_messages() => return None,
         Neighbors::Idle if rule.is_of_messages() => Manner::Polling,
@@ -195,7 +195,7 @@ fn is_met(need: &Need, all: &Observation) -> bool {
     all.samples >= need.samples && all.span >= need.span
 }
 
-/// The number of different calls in which ranks wait.
+/// Counts the different calls in which the ranks wait.
 fn calls(all: &Observation, ranks: &[(Rank, Role)]) -> usize {
     let mut names: Vec<&str> = ranks
         .iter()

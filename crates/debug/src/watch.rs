@@ -1,19 +1,19 @@
-//! Follows a job until it ends: when to find its processes, when to take a sample, when to report, and when to stop.
+//! Watches a job until it ends: decides when to search for its processes, take a sample, report, and stop.
 //!
 //! | state | input | next |
 //! |---|---|---|
 //! | `Waiting` | the next sample is due, or a process has exited | `Finding` |
-//! | `Finding` | the job is there, and the next sample is due | `Sampling` |
-//! | `Finding` | the job is there, and the next sample is not due | `Waiting` |
-//! | `Finding` | no process of the job is alive, or there never was a job | `Over` |
-//! | `Sampling` | a sample | `Waiting`; a report goes out if the job hangs ([`HangDetector`]), or before the time limit |
-//! | `Sampling` | the second sample in a row in which no rank may be looked at | `Over` |
+//! | `Finding` | the job was found, and the next sample is due | `Sampling` |
+//! | `Finding` | the job was found, and the next sample is not due | `Waiting` |
+//! | `Finding` | no process of the job is alive, or no job was ever found | `Over` |
+//! | `Sampling` | a sample | `Waiting`; before that a report, if the job hangs ([`HangDetector`]) or its time limit is near |
+//! | `Sampling` | the second sample in a row for which we may not access any rank | `Over` |
 //! | any | a signal | `Over` |
 //!
-//! A sample is due when a twelfth of the idle time has passed since the last one. Shortly before the time limit of the job the
-//! watch takes `LAST_SAMPLES` samples, and then reports, whether the job hangs or not. Each sample and each search is one step
-//! of the host, which gives the result before it waits again. So a signal ends a watch between two samples, when no thread is
-//! stopped.
+//! A sample is due when a twelfth of the idle time has passed since the end of the last one. Shortly before the time limit of
+//! the job, the watch takes [`LAST_SAMPLES`] samples and then reports, whether the job hangs or not. The host carries out
+//! each sample and each search in one step, and returns the result before it waits again. So a signal ends a watch only
+//! between two samples, when no thread is stopped.
 
 mod hang;
 
@@ -36,22 +36,22 @@ use crate::{
 use self::hang::Observed;
 pub use self::hang::{Cause, HangDetector, PARTS, Progress};
 
-/// How long before the time limit the last samples begin. If half of the limit is shorter, they begin then.
+/// Time before the job's time limit at which the last samples begin, or half of the limit if that is shorter.
 const LEAD: Duration = Duration::from_secs(5);
-/// Samples before the time limit. Fewer samples cannot show what is stuck.
+/// Number of samples before the time limit. Fewer samples cannot show what is stuck.
 const LAST_SAMPLES: u32 = 3;
-/// Reports of one job. A job that hangs, moves a little and hangs again must not fill the disk.
+/// Maximum number of reports on one job. A job that hangs, moves a little and hangs again must not fill the disk.
 pub const MAX_REPORTS: u32 = 10;
-/// Frames to keep. Beyond that the watch forgets its samples and begins again.
+/// Maximum number of frames to keep. Above it the watch drops its samples and begins again.
 const MAX_FRAMES: usize = 200_000;
-/// Samples in a row without access to any rank, after which the watch ends. A process that is exiting looks the same for a
-/// moment.
+/// Number of samples in a row without access to any rank, after which the watch ends. One such sample is tolerated, because
+/// an exiting process looks the same for a moment.
 const MAX_REFUSALS: u32 = 2;
 
-/// What the user wants of a watch.
+/// The user's options for a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// A job hangs if nothing has moved for this time.
+    /// Idle time: a job hangs if nothing has moved for so long.
     pub idle: Duration,
     /// The time limit of the job, from the beginning of the watch; `None` if there is none.
     pub limit: Option<Duration>,
@@ -59,20 +59,20 @@ pub struct Wanted {
     pub pid: Option<i32>,
 }
 
-/// What happened.
+/// Events, and the answers of the host.
 #[derive(Debug)]
 pub enum Input {
-    /// The time of [`Watch::deadline`] has come.
+    /// [`Watch::deadline`] has passed.
     Tick,
     /// The process of the last [`Output::WatchExit`] has exited.
     Exited,
-    /// The user, or the system, wants the watch to end; the number of the signal.
+    /// A signal with this number asks the watch to end. It comes from the user or the system.
     Signal(u8),
     /// The answer to [`Output::Find`].
     Found {
-        /// Whether the job was found. To [`Search::Ranks`] the answer is [`Job::NotFound`].
+        /// Whether the job was found; always [`Job::NotFound`] in answers to [`Search::Ranks`].
         job: Job,
-        /// A living process of the job that was found last; `None` if none of its processes is alive.
+        /// Pid of a living process of the job that was found last; `None` if none of its processes is alive.
         living: Option<i32>,
     },
     /// The answer to [`Output::Sample`].
@@ -81,9 +81,9 @@ pub enum Input {
         began: Time,
         /// The table of the frames in `snapshot`.
         frames: Frames,
-        /// What was seen of each rank.
+        /// The state of each rank.
         snapshot: Snapshot,
-        /// What each rank has done that its stacks do not show.
+        /// The progress of each rank that its stacks do not show.
         progress: BTreeMap<Rank, Progress>,
     },
 }
@@ -91,24 +91,24 @@ pub enum Input {
 /// Whether a search has found a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// The search has found a job, which replaces the one before.
+    /// The search has found a job, which replaces the previous one.
     Found,
     /// The search has found no job.
     NotFound,
 }
 
-/// What the host does next.
+/// The next action of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Search for the job, and answer with [`Input::Found`].
     Find(Search),
-    /// Give [`Input::Exited`] when this process exits, unless the host waits for the exit of another one already.
+    /// Send [`Input::Exited`] when this process exits, unless the host already waits for the exit of another process.
     WatchExit(i32),
     /// Take a sample of the job that was found last, and answer with [`Input::Sampled`].
     Sample,
-    /// Report what [`Watch::recording`] returns.
+    /// Write a report on the samples that [`Watch::recording`] returns.
     Report {
-        /// Why there is a report.
+        /// The reason for the report.
         occasion: Occasion,
         /// The number of the report, from 1.
         number: u32,
@@ -117,39 +117,39 @@ pub enum Output {
     End(End),
 }
 
-/// Where to search.
+/// The processes to search for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search {
-    /// Find what the user has named. Ranks come and go, so this happens before each sample.
+    /// Find the job that the user named. Ranks start and exit, so this happens before each sample.
     Job,
-    /// See which processes of the job that was found last are alive. What the user has named has exited, and its pid may be
-    /// that of another process.
+    /// Check which processes of the job that was found last are alive. The process that the user named has exited, and its
+    /// pid may be reused.
     Ranks,
 }
 
-/// Why there is a report.
+/// The reason for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
     /// Nothing has moved for this time.
     Idle(Duration),
-    /// Something moves, but samples over this time give a verdict.
+    /// Something moves, but samples over this time lead to a verdict.
     Verdict(Duration),
-    /// The time limit ends the job after this time.
+    /// The time limit will end the job after this time.
     Limit(Duration),
 }
 
-/// Why a watch is over.
+/// The reason why a watch ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// No process of the job is alive.
     Gone,
-    /// There was no job to begin with.
+    /// No job was ever found.
     NotFound,
-    /// A signal, by its number.
+    /// A signal with this number came.
     Signal(u8),
-    /// No rank may be looked at.
+    /// In [`MAX_REFUSALS`] samples in a row, we had no access to any rank.
     NoAccess {
-        /// Ranks whose processes are known, but which the kernel does not let us trace.
+        /// The ranks whose processes are known, but which the kernel does not let us trace.
         forbidden: RankSet,
     },
 }
@@ -159,11 +159,11 @@ pub enum End {
 pub struct Watch {
     wanted: Wanted,
     begin: Time,
-    /// When the samples before the time limit begin; `None` once they have begun, or without a limit.
+    /// Time at which the last samples before the time limit begin; `None` once they have begun, or without a limit.
     last_samples: Option<Time>,
     phase: Phase,
     search: Search,
-    /// Whether a search has ever found the job.
+    /// Whether any search has found the job.
     job: Job,
     detector: HangDetector,
     /// The frames of the samples in `detector`.
@@ -188,14 +188,14 @@ enum State {
     Over,
 }
 
-/// What samples are taken for.
+/// The purpose of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// To detect a hang.
     Regular,
     /// For the report before the time limit.
     BeforeLimit {
-        /// Samples that are still to be taken.
+        /// Number of samples still to take.
         left: u32,
         /// The time from the end of one sample to the next.
         every: Duration,
@@ -203,7 +203,7 @@ enum Phase {
 }
 
 impl Watch {
-    /// A watch whose first sample is due immediately.
+    /// Returns a watch whose first sample is due immediately.
     #[must_use]
     pub fn new(wanted: Wanted, now: Time) -> Self {
         let lead = |limit: Duration| now + limit.saturating_sub(LEAD.min(limit / 2));
@@ -223,12 +223,12 @@ impl Watch {
         }
     }
 
-    /// The next step for the host.
+    /// Returns the next action for the host.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When to give [`Input::Tick`]; `None` while the host carries out a step.
+    /// Returns when to send [`Input::Tick`]; `None` while the host carries out a step, and when the watch is over.
     #[must_use]
     pub const fn deadline(&self) -> Option<Time> {
         match self.state {
@@ -237,13 +237,13 @@ impl Watch {
         }
     }
 
-    /// The samples of the idle time, the first one at time 0.
+    /// Returns the samples of the idle time, the first one at time 0.
     #[must_use]
     pub fn recording(&self) -> Recording {
         self.detector.recording(&self.frames)
     }
 
-    /// Takes in what happened.
+    /// Handles an event or an answer of the host.
     pub fn handle(&mut self, now: Time, input: Input) {
         match (self.state, input) {
             (State::Over, _) => {}
@@ -271,7 +271,7 @@ impl Watch {
                 let sample = Sample { at, snapshot };
                 self.sampled(now, Observed { sample, progress });
             }
-            // A clock that is early; an exit that the host saw twice.
+            // The clock ticked too early, or the host saw an exit twice.
             (_, Input::Tick | Input::Exited) => {}
             (state, input @ (Input::Found { .. } | Input::Sampled { .. })) => {
                 debug_assert!(false, "{input:?} is no answer in {state:?}");
@@ -292,7 +292,7 @@ impl Watch {
         }
         let watched = match (self.search, self.wanted.pid) {
             (Search::Ranks, _) if living.is_none() => return self.end(End::Gone),
-            // A launcher may stay when its ranks have exited, and start others.
+            // A launcher may outlive its ranks, and start others.
             (Search::Job, Some(pid)) => Some(pid),
             (Search::Job | Search::Ranks, _) => living,
         };
@@ -373,7 +373,8 @@ impl Watch {
     }
 }
 
-/// Whether some rank of a snapshot may be looked at. The error has the ranks whose processes are known.
+/// Returns `Ok` if we may access some rank of a snapshot, or if it has no ranks. The error has the ranks whose processes are
+/// known, but which the kernel does not let us trace.
 fn access(snapshot: &Snapshot) -> Result<(), RankSet> {
     let is_refused = |seen: &Seen| {
         matches!(

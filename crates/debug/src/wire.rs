@@ -1,15 +1,15 @@
-//! The messages between a session and its agents as bytes: postcard, one message each. How bytes are cut into messages is the
-//! link's business. docs/formats/debug-session.md has the fields and the bounds.
+//! Encoding of the messages between a session and its agents: one message of postcard each. The link splits the byte stream
+//! into messages. docs/formats/debug-session.md lists the fields and the bounds.
 //!
-//! What comes from a peer is foreign. Here it is checked for what every message must keep ([`decode`]); whether an answer is
-//! about what was asked, the session checks.
+//! Bytes from a peer are not trusted. [`decode`] checks what holds for every message. The session checks that an answer is
+//! about what it asked for.
 
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 use crate::proto::{FromAgent, ToAgent};
 
-/// Bytes of one message.
+/// Largest encoded message, in bytes.
 pub const MAX_MESSAGE: usize = 64 << 20;
 
 /// A message of this protocol.
@@ -18,40 +18,40 @@ pub trait Message: Serialize + DeserializeOwned {}
 impl Message for ToAgent {}
 impl Message for FromAgent {}
 
-/// Why a message was neither written nor read.
+/// The reason why a message could not be encoded or decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// It is longer than [`MAX_MESSAGE`].
+    /// The message is longer than [`MAX_MESSAGE`].
     #[error("a message of {length} bytes, more than {MAX_MESSAGE}")]
     TooLong {
-        /// Its length.
+        /// Length of the message in bytes.
         length: usize,
     },
-    /// It cannot be written.
+    /// The message cannot be encoded.
     #[error("a message cannot be encoded: {0}")]
     Encode(postcard::Error),
-    /// It is none of this protocol, or says what none may.
+    /// The bytes are no message of this protocol, or a value in them is out of bounds.
     #[error("bytes that are no message: {0}")]
     Malformed(postcard::Error),
-    /// It has bytes after its end.
+    /// This many bytes follow the end of the message.
     #[error("{0} bytes after the end of a message")]
     Rest(usize),
 }
 
-/// The bytes of a message.
+/// Encodes a message.
 ///
 /// # Errors
-/// It is too long, or a number in it does not fit.
+/// The message is longer than [`MAX_MESSAGE`], or a value in it cannot be encoded.
 pub fn encode(message: &impl Message) -> Result<Vec<u8>, Error> {
     let bytes = postcard::to_stdvec(message).map_err(Error::Encode)?;
     check(bytes.len())?;
     Ok(bytes)
 }
 
-/// The message of some bytes.
+/// Decodes a message from exactly these bytes.
 ///
 /// # Errors
-/// They are no message of a sound peer.
+/// The bytes are longer than [`MAX_MESSAGE`], are no valid message, or have bytes after its end.
 pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, Error> {
     check(bytes.len())?;
     let (message, rest) = postcard::take_from_bytes(bytes).map_err(Error::Malformed)?;

@@ -1,4 +1,4 @@
-//! Answers that no sound agent gives.
+//! Answers that no correct agent sends.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn thread(tid: i32, name: &str, time: Duration) -> Thread {
     }
 }
 
-/// The longest time that an agent can send, everywhere.
+/// Builds a sample in which every duration is `time`, the longest that an agent can send.
 fn long(time: Duration) -> PartialSample {
     let group = PeerGroup {
         pids: [20].into(),
@@ -86,7 +86,7 @@ fn the_longest_times_overflow_nothing() {
     }
 }
 
-/// A tree with one node, as an agent may send it: no other code of ours makes sets that overlap.
+/// Builds a tree with one node, as a faulty agent may send it: nothing else in our code makes overlapping sets.
 fn tree(threads: &[(u32, RankSet)]) -> Tree {
     let ending = Ending {
         thread: Which::First,
@@ -104,7 +104,7 @@ fn set(text: &str) -> RankSet {
 #[test]
 fn sets_of_an_agent_are_compared_with_the_ranks_that_it_was_asked_for() {
     let most = u32::try_from(MAX_THREADS).unwrap();
-    // United with each other, these would have millions of runs.
+    // The union of these sets would have millions of runs.
     let hostile = |stride: u32| {
         let last = stride.saturating_mul(1 << 20);
         (stride, set(&format!("0-{last}/{stride}")))
@@ -133,7 +133,7 @@ fn sets_of_an_agent_are_compared_with_the_ranks_that_it_was_asked_for() {
         };
         below.merged.children.insert("sh".to_owned(), children);
         assert_eq!(own.check(&set("0-3")), expected, "{:?}", threads[0]);
-        // There may be more threads of processes below ranks.
+        // The limit for the descendants of ranks is higher.
         let expected = expected.or_else(|fault| match fault {
             Fault::TooMuch => Ok(()),
             fault => Err(fault),

@@ -1,4 +1,4 @@
-//! Partial answers as they travel, and what is checked of one that comes.
+//! The encoding of partial answers, and the checks on those that arrive.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ use crate::{
     tree::Tree,
 };
 
-/// Frames of one table.
+/// Maximum number of frames in one table.
 pub const MAX_FRAMES: usize = 1 << 20;
-/// Bytes of a name of a function, file or module.
+/// Maximum length in bytes of the name of a function, file or module.
 pub const MAX_NAME: usize = 64 << 10;
 
-/// Why something is no answer.
+/// The reason why bytes are not a valid answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
     /// More frames than [`MAX_FRAMES`].
     #[error("a table has more than {MAX_FRAMES} frames")]
     Frames,
-    /// A name that is longer than [`MAX_NAME`].
+    /// A name longer than [`MAX_NAME`].
     #[error("a name has more than {MAX_NAME} bytes")]
     Name,
-    /// A frame that stands twice would shift the others.
+    /// A duplicate frame in the table, which would shift the ids of the frames after it.
     #[error("a table has the same frame twice")]
     Twice,
     /// A stack with a frame that is not in the table.
@@ -57,7 +57,7 @@ fn table(list: Vec<Frame>) -> Result<Frames, Malformed> {
     Ok(frames)
 }
 
-/// The fields of a [`PartialSample`], all of them always: the text of a snapshot leaves out what is empty.
+/// The fields of a [`PartialSample`]. All of them are always encoded, whereas the text form of a snapshot omits empty fields.
 #[derive(Serialize, Deserialize)]
 pub(super) struct WireSample {
     frames: Vec<Frame>,

@@ -1,11 +1,11 @@
-//! What of a stack is worth comparing.
+//! The part of a stack that is worth comparing.
 //!
-//! Libraries that wait make progress meanwhile: below the function that a person knows ([`crate::known`]) two
-//! looks never find the same frames. There a stack is cut. What runs is not on the same line twice: the innermost
-//! function of a user counts without its line.
+//! A library that waits keeps working internally: two samples never find the same frames below a known wait function
+//! ([`crate::known`]), such as `MPI_Recv`. So the stack is cut at that function. A running thread is hardly ever on the same
+//! line in two samples. So the innermost function of the user's code is compared without its line.
 //!
-//! Libraries also call the user's functions: the operation of a reduction, an error handler, a signal handler. Who is in
-//! one of those does not wait where the library was called: what counts is what that function does.
+//! Libraries also call functions of the user: the operation of a reduction, an error handler, a signal handler. A thread in
+//! such a callback does not wait at the place where the library was called: what counts is what the callback does.
 
 use std::sync::Arc;
 
@@ -14,41 +14,41 @@ use crate::{
     stack::{FrameId, FrameKind, Frames},
 };
 
-/// Where stacks end that are compared and shown.
+/// The point at which stacks end when they are compared and shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Boundary {
-    /// At the function that a person knows as the place where one waits.
+    /// The known wait function, if the thread is in one.
     #[default]
     Known,
-    /// At their innermost frame.
+    /// The innermost frame.
     Full,
 }
 
 /// A stack up to its boundary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Outermost first, without what recursion repeats.
+    /// The frames, outermost first. Repetitions by recursion are left out.
     pub frames: Vec<FrameId>,
-    /// What the thread waits in; then that is the last of the frames.
+    /// The call that the thread waits in, if any. With [`Boundary::Known`] its frame is the last one.
     pub wait: Option<Known>,
-    /// How many of the frames, from the outermost one, are up to the user's innermost.
+    /// Number of frames from the outermost one to the user's innermost, inclusive.
     user: usize,
 }
 
-/// Equal for stacks that are at the same place.
+/// A place in the program. Stacks at the same place have equal spots.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {
-    /// The callers, with the lines of the calls.
+    /// The callers, each with the line of its call.
     outer: Vec<FrameId>,
-    /// The function without a line: of a wait the name that people know.
+    /// The innermost function, without a line. For a wait, the public name of the wait function.
     inner: Option<Arc<str>>,
 }
 
-/// The longest pattern of frames whose repetitions are one.
+/// Longest pattern of frames whose repetitions are folded into one.
 const MAX_CYCLE: usize = 4;
 
 impl Boundary {
-    /// Cuts a stack, outermost frame first.
+    /// Cuts a stack, given with its outermost frame first.
     #[must_use]
     pub fn cut(self, frames: &Frames, stack: &[FrameId]) -> Cut {
         let found = wait(frames, stack);
@@ -75,7 +75,7 @@ impl Boundary {
 }
 
 impl Cut {
-    /// The place, for comparing.
+    /// Returns the place at which two stacks are compared: the wait, or the user's innermost function.
     #[must_use]
     pub fn place(&self, frames: &Frames) -> Spot {
         match &self.wait {
@@ -87,7 +87,7 @@ impl Cut {
         }
     }
 
-    /// The place in the user's own code, for comparing.
+    /// Returns the place in the user's own code: the callers, and the innermost function without its line.
     #[must_use]
     pub fn working(&self, frames: &Frames) -> Spot {
         let own = if self.user == 0 {
@@ -95,7 +95,7 @@ impl Cut {
         } else {
             &self.frames[..self.user]
         };
-        // Whether the compiler has put a function into this one says nothing about what the program does.
+        // Whether the compiler inlined a function here says nothing about what the program does.
         let last = own
             .iter()
             .rposition(|&id| frames.get(id).kind != FrameKind::Inlined);
@@ -106,8 +106,8 @@ impl Cut {
         }
     }
 
-    /// The frame that a person wants to be told: the innermost that the user has written, not that of a library that has
-    /// lines too.
+    /// Returns the frame to cite in messages: the innermost one of the user's own code, even if frames of a library below it
+    /// have lines too.
     #[must_use]
     pub fn cited(&self, frames: &Frames) -> Option<FrameId> {
         let waits = usize::from(self.wait.is_some());
@@ -116,15 +116,15 @@ impl Cut {
     }
 }
 
-/// Where a thread waits, and in what; nothing where the user's own code runs below every function that is known.
+/// Returns the wait function and its index in the stack; `None` if the user's own code runs below every known wait function.
 fn wait(frames: &Frames, stack: &[FrameId]) -> Option<(usize, Known)> {
     let is_signal = |&id: &FrameId| frames.get(id).kind == FrameKind::Signal;
-    // What a signal has interrupted stands until the handler returns.
+    // The interrupted frames above a signal handler do not move until the handler returns.
     let mut from = stack.iter().rposition(is_signal).map_or(0, |at| at + 1);
     let mut outer: Option<(usize, Known)> = None;
     loop {
         let (at, known) = outermost(frames, stack, from)?;
-        // A tool stands between `MPI_Send` of its own and the library's `PMPI_Send`: that is one call.
+        // A tool has frames of its own between its `MPI_Send` and the library's `PMPI_Send`. Both are one call.
         let found = match outer.take() {
             Some(outer) if outer.1.name == known.name => outer,
             _ => (at, known),
@@ -137,7 +137,7 @@ fn wait(frames: &Frames, stack: &[FrameId]) -> Option<(usize, Known)> {
     }
 }
 
-/// The outermost function from one place on that people know as a place where one waits.
+/// Returns the outermost wait function at index `from` or deeper, and its index.
 fn outermost(frames: &Frames, stack: &[FrameId], from: usize) -> Option<(usize, Known)> {
     let rest = stack.get(from..)?.iter().zip(from..);
     rest.into_iter().find_map(|(&id, at)| {
@@ -150,7 +150,7 @@ fn outermost(frames: &Frames, stack: &[FrameId], from: usize) -> Option<(usize, 
     })
 }
 
-/// The first function of the user below a call that calls the user's functions.
+/// Returns the index of the first frame of the user's code below a call that can call back into the user's code.
 fn called_back(frames: &Frames, stack: &[FrameId], at: usize, call: &Known) -> Option<usize> {
     if !call.calls_back() {
         return None;
@@ -168,7 +168,7 @@ fn called_back(frames: &Frames, stack: &[FrameId], at: usize, call: &Known) -> O
     None
 }
 
-/// Leaves out what recursion repeats: runs of a frame, and of a pattern of up to four.
+/// Folds recursion: adjacent repetitions of a frame, or of a pattern of up to [`MAX_CYCLE`] frames, are kept once.
 fn fold(stack: &[FrameId]) -> Vec<FrameId> {
     let mut folded: Vec<FrameId> = Vec::with_capacity(stack.len());
     for &frame in stack {

@@ -1,4 +1,4 @@
-//! What the processes below a rank did in all samples.
+//! What the descendants of a rank did in all samples.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,32 +10,32 @@ use crate::{
     stack::{Frames, Seen},
 };
 
-/// What was seen of a process below a rank.
+/// One descendant of a rank over all samples.
 #[derive(Clone, Debug)]
 pub struct ChildTrack {
-    /// The name of its command.
+    /// Name of the command.
     pub name: String,
-    /// Who has started it.
+    /// Pid of its parent in the last sample.
     pub parent: i32,
-    /// Its first thread; nothing of one that could not be seen in all samples.
+    /// The main thread. `None` if the process could not be read in every sample.
     pub main: Option<Track>,
-    /// Its other threads, without those that libraries keep for themselves.
+    /// The other threads, except the helper threads of libraries.
     pub others: Vec<Track>,
-    /// Whether threads have come or gone.
+    /// Whether threads started or exited between samples.
     pub threads: ThreadSet,
 }
 
-/// Of how many of the processes below a rank it is known what they did.
+/// Whether all descendants of a rank were observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Followed {
-    /// Of each of them, in all samples.
+    /// Every descendant was read in every sample.
     All,
-    /// Some were not looked at, because there are too many, or not in all samples; or could not be seen.
+    /// Some were not sampled because there are too many, were not there in every sample, or could not be read.
     #[default]
     Some,
 }
 
-/// Follows each process below a rank that was there in all samples.
+/// Follows each descendant of a rank that is in all samples.
 pub(super) fn follow(
     frames: &Frames,
     samples: &[Sample],
@@ -56,7 +56,7 @@ pub(super) fn follow(
         let last = children.last()?;
         let seen: Vec<Option<&Seen>> = children.iter().map(|child| Some(&child.seen)).collect();
         let track = super::follow(frames, &seen, span, boundary);
-        // Samples in which it could not be seen may be those in which it went on.
+        // The process may have made progress during the samples in which it could not be read.
         let seen_always = track.missing.iter().all(Option::is_none);
         let track = ChildTrack {
             name: last.name.clone(),
@@ -70,7 +70,8 @@ pub(super) fn follow(
     tracks.collect()
 }
 
-/// Whether every process that has stood below a rank in any look is among these, and was seen in all of them.
+/// Returns [`Followed::All`] if every process that was below a rank in any sample is in `children`, and was read in all
+/// samples.
 pub(super) fn followed(
     samples: &[Sample],
     rank: Rank,

@@ -1,15 +1,15 @@
-//! What is no difference between two ranks: that one of them was found awake, or has used a little more time.
+//! Differences between ranks that are only noise: one of them was sampled while awake, or used slightly more CPU time.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Class, ClassKey, Motion, Spot};
 use crate::stack::Activity;
 
-/// Parts of a processor by which the use of ranks in one wait differs that do the same: one in so many.
+/// Largest difference in CPU time per rank between two classes that are joined, as a divisor of the span of the samples.
 const APART: u32 = 10;
 
-/// The classes, without those that only chance has split: ranks in one wait, one of which was just awake when it was looked
-/// at, or has come over the limit from standing to polling.
+/// Joins classes that only chance has separated: their ranks are in the same wait, but some ranks were awake when they were
+/// sampled. Or their CPU time was just over the limit between [`Motion::Stuck`] and [`Motion::Spinning`].
 pub(super) fn joined(classes: BTreeMap<ClassKey, Class>, span: Duration) -> Vec<Class> {
     let (mut whole, mut awake) = (Vec::new(), Vec::new());
     let mut standing: BTreeMap<Spot, Vec<Class>> = BTreeMap::new();
@@ -33,7 +33,7 @@ pub(super) fn joined(classes: BTreeMap<ClassKey, Class>, span: Duration) -> Vec<
     whole
 }
 
-/// Whether the ranks of two classes use nearly the same part of a processor.
+/// Returns true if the ranks of two classes use nearly the same share of a CPU.
 fn are_near(left: &Class, right: &Class, span: Duration) -> bool {
     let [left, right] = [left, right].map(|class| {
         let ranks = u32::try_from(class.ranks.len()).unwrap_or(u32::MAX);
@@ -43,7 +43,7 @@ fn are_near(left: &Class, right: &Class, span: Duration) -> bool {
 }
 
 impl Class {
-    /// Takes the ranks of another, and is said to do what most of them do.
+    /// Adds the ranks of another class. The class that had more ranks determines the frames, the activity and the motion.
     fn take(&mut self, other: Self) {
         if other.ranks.len() > self.ranks.len() {
             self.frames = other.frames;

@@ -49,23 +49,24 @@ fn a_function_of_the_user_below_a_call_is_what_counts() {
     let reduce = "main@a.c:1 > MPI_Reduce!libmpi.so.12 > MPIR_Reduce_impl!libmpi.so.12";
     let python = "py:train@t.py:1 > __pyx_pw_6mpi4py_3MPI_4Comm_9reduce!MPI.abi3.so > PMPI_Reduce!libmpi.so.12";
     let table = [
-        // The operation of a reduction, also of a program without lines, in a library, and where it calls others.
+        // The operation of a reduction: also in a program without line numbers, in a library, and where it calls other
+        // functions.
         (format!("{reduce} > add@a.c:5"), "none from add, Looping"),
         (format!("{reduce} > add"), "none from main, Looping"),
         (format!("{reduce} > add@s.c:4!libsolver.so > memcpy!libc.so.6"), "none from add, Looping"),
         (format!("{python} > op_user_call!MPI.abi3.so > py:add@t.py:7"), "none from add, Looping"),
-        // What such a function waits for is what the rank waits for.
+        // A wait in such a callback is the wait of the rank.
         (format!("{reduce} > add@a.c:5 > fsync!libc.so.6"), "fsync from add, Spinning"),
         ("main@a.c:1 > MPI_Send!libmpi.so > complain@a.c:5 > PMPI_Barrier!libmpi.so > progress!libmpi.so".to_owned(),
             "MPI_Barrier from complain, Spinning"),
-        // Signal handlers, and what they have interrupted.
+        // Signal handlers, and the calls that they have interrupted.
         (format!("{reduce} > poll!libc.so.6 > <signal handler called> > save@a.c:8"), "none from save, Looping"),
         ("main@a.c:1 > pthread_cond_wait!libc.so.6 > <signal handler called> > save@a.c:8 > MPI_Barrier!libmpi.so".to_owned(),
             "MPI_Barrier from save, Spinning"),
         ("main@a.c:1 > pthread_once!libc.so.6 > begin@a.c:8 > MPI_Barrier!libmpi.so".to_owned(),
             "MPI_Barrier from begin, Spinning"),
         ("main@a.c:1 > pthread_once!libc.so.6 > begin@a.c:8".to_owned(), "none from begin, Looping"),
-        // What libraries do for themselves: also those that tools put before MPI and before the C library.
+        // Internals of libraries, including wrappers that tools put in front of MPI and the C library.
         (format!("{reduce} > MPID_Progress!libmpi.so.12 > fi_cq_read!libtcp-fi.so > __interceptor_poll!libasan.so.8"),
             "MPI_Reduce from main, Spinning"),
         (format!("{reduce} > progress!mca_btl_sm.so > poll!libwrapped.so"), "MPI_Reduce from main, Spinning"),
@@ -74,7 +75,7 @@ fn a_function_of_the_user_below_a_call_is_what_counts() {
         ("main@a.c:1 > MPI_Reduce!libtool.so > real!libtrace.so > PMPI_Reduce!libmpi.so > progress!libmpi.so > add@a.c:5".to_owned(),
             "none from add, Looping"),
         ("main@a.c:1 > MPI_Reduce@w.c:3 > PMPI_Reduce!libmpi.so > progress!libmpi.so > add@a.c:5".to_owned(), "none from add, Looping"),
-        // MPI that is a part of the program.
+        // MPI linked statically into the program.
         ("main@a.c:1 > MPI_Reduce > MPIR_Reduce > uct_iface_progress > smr_poll".to_owned(), "MPI_Reduce from main, Spinning"),
         ("main@a.c:1 > MPI_Reduce > MPIR_Reduce > add@a.c:5".to_owned(), "none from add, Looping"),
     ];

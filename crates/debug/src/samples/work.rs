@@ -1,4 +1,4 @@
-//! What processes that are no ranks have done over several samples: whether they may still end what ranks wait for.
+//! What processes other than ranks did over several samples: whether they may still end a wait of a rank.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,39 +7,39 @@ use base::{NodeId, Rank};
 use super::Sample;
 use crate::peers::{LocalPeers, PeerGroup};
 
-/// Processes that use less CPU time than the span of the samples divided by this are idle.
+/// Limit of the CPU time of idle processes, as a divisor of the span of the samples.
 const IDLE_CPU_DIVISOR: u32 = 100;
-/// CPU time that is no work. The kernel counts it in ticks, and each of two samples may be wrong by one tick.
+/// CPU time that does not count as work. The kernel counts in ticks, and each of two samples may be wrong by one tick.
 const TICKS: Duration = Duration::from_millis(20);
 
-/// What processes that are no ranks have done over all samples.
+/// What processes other than ranks did over all samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
-    /// There are none, or they wait.
+    /// There are no such processes, or all of them wait.
     #[default]
     Idle,
-    /// They have used CPU time, or some have started or exited.
+    /// They used CPU time, or some of them started or exited.
     AtWork,
 }
 
 impl Work {
-    /// What the processes below a rank have done.
+    /// Returns what the descendants of a rank did.
     pub(super) fn below(samples: &[Sample], rank: Rank, span: Duration) -> Self {
         let groups = samples.iter().map(|it| it.snapshot.peers.below(rank));
         Self::of(groups, span)
     }
 
-    /// What the processes beside the ranks have done.
+    /// Returns what the processes beside the ranks did.
     pub(super) fn beside(samples: &[Sample], span: Duration) -> Self {
         Self::of_nodes(samples, span, |peers| &peers.beside)
     }
 
-    /// What the neighbors have done.
+    /// Returns what the neighbors did.
     pub(super) fn of_neighbors(samples: &[Sample], span: Duration) -> Self {
         Self::of_nodes(samples, span, |peers| &peers.neighbors)
     }
 
-    /// What one group of each node has done.
+    /// Returns what one group did, over all nodes: `AtWork` if it worked on any node.
     fn of_nodes(samples: &[Sample], span: Duration, which: fn(&LocalPeers) -> &PeerGroup) -> Self {
         let nodes = samples.iter().flat_map(|it| it.snapshot.peers.0.keys());
         let nodes: BTreeSet<NodeId> = nodes.copied().collect();
@@ -51,7 +51,7 @@ impl Work {
         work.max().unwrap_or_default()
     }
 
-    /// What one group has done, from the group in each sample.
+    /// Returns what one group on one node did, given the group in each sample.
     fn of<'a>(mut groups: impl Iterator<Item = Option<&'a PeerGroup>>, span: Duration) -> Self {
         let Some(first) = groups.next() else {
             return Self::Idle;

@@ -1,4 +1,4 @@
-//! How often to take a sample, and when.
+//! The number of samples, and their times.
 
 use std::time::Duration;
 
@@ -10,38 +10,39 @@ use crate::{
     verdict,
 };
 
-/// Samples that are taken at most: all of them are kept.
+/// Maximum number of samples. All of them are kept in memory.
 pub const MAX_SAMPLES: u32 = 1000;
-/// The time from one sample to the next, where nothing else is said or wanted.
+/// Default time between samples, for a fixed number of samples.
 const EVERY: Duration = Duration::from_secs(1);
-/// Samples that are taken where a verdict is wanted, even if one is enough for it: they also tell what moves.
+/// Minimum number of samples when a verdict is wanted, even if the verdict needs fewer: they also show what moves.
 const LEAST: usize = 3;
-/// The shortest time between samples that we choose: two that are closer find a program that polls at the same place too
-/// often.
+/// Shortest time between samples that we choose ourselves. With a shorter time, too many samples would find a polling program
+/// at the same place.
 pub const LEAST_BETWEEN: Duration = Duration::from_millis(250);
-/// What is added to it, so that many samples do not end just before the time that they need.
+/// Time added to the interval that we choose, so that the last sample does not come just before the span that a verdict
+/// needs.
 const MARGIN: Duration = Duration::from_millis(5);
 
-/// How often to take a sample, and how far apart.
+/// How many samples to take, and the time between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// How often.
+    /// Number of samples.
     pub samples: Samples,
-    /// From the beginning of one to that of the next; nothing where that is left to us.
+    /// Time from the beginning of one sample to the beginning of the next; `None` to let the schedule choose.
     pub every: Option<Duration>,
 }
 
-/// How often to take a sample.
+/// Number of samples to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Samples {
-    /// So often.
+    /// This number of samples.
     Exactly(u32),
-    /// As often as a verdict needs, for so long at most, and no more often than [`MAX_SAMPLES`].
+    /// As many as a verdict needs, over at most this time. There are never more than [`MAX_SAMPLES`].
     AsNeeded(Duration),
 }
 
 impl Samples {
-    /// How many, where that is known beforehand.
+    /// Returns the number of samples if it is known beforehand.
     #[must_use]
     pub const fn number(self) -> Option<u32> {
         match self {
@@ -52,7 +53,7 @@ impl Samples {
 }
 
 impl Plan {
-    /// The time to the next sample, after those that there are; nothing where they are enough.
+    /// Returns the time until the next sample; `None` if the samples taken so far are enough.
     fn next(self, frames: &Frames, samples: &[Sample]) -> Option<Duration> {
         let taken = u32::try_from(samples.len()).unwrap_or(u32::MAX);
         let limit = match self.samples {
@@ -75,25 +76,25 @@ impl Plan {
         Some(self.every.unwrap_or_else(|| every.max(LEAST_BETWEEN)))
     }
 
-    /// Whether one sample is all.
+    /// Returns true if only one sample is to be taken.
     #[must_use]
     pub const fn is_single(self) -> bool {
         matches!(self.samples, Samples::Exactly(1))
     }
 }
 
-/// The times of some samples, as they are taken.
+/// The times at which samples are taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     plan: Plan,
-    /// When the time of the samples began; nothing before the first was taken.
+    /// End of the first sample, which is time zero of all samples; `None` before that.
     zero: Option<Time>,
-    /// When the sample began that is being taken or was taken last.
+    /// Beginning of the current or last sample.
     began: Time,
 }
 
 impl Schedule {
-    /// The first sample begins now.
+    /// Returns a schedule whose first sample begins now.
     #[must_use]
     pub const fn new(plan: Plan, now: Time) -> Self {
         Self {
@@ -103,13 +104,13 @@ impl Schedule {
         }
     }
 
-    /// A further sample begins now.
+    /// Begins a further sample now.
     pub const fn begin(&mut self, now: Time) {
         self.began = now;
     }
 
-    /// The sample was taken: its time, from that of the first one. The first one reads files, and its last rank is seen late:
-    /// with its end the time begins.
+    /// Ends the current sample, and returns its time since the end of the first sample. The first sample takes longer than
+    /// others because it reads files, and its last rank is sampled late. So time zero is at its end.
     pub fn end(&mut self, now: Time) -> Duration {
         match self.zero {
             Some(zero) => self.began.since(zero),
@@ -120,12 +121,13 @@ impl Schedule {
         }
     }
 
-    /// When to begin the next sample; nothing where those that were taken are enough. The last of them ended at `ended`.
+    /// Returns when to begin the next sample; `None` if the samples taken so far are enough. The last of them ended at
+    /// `ended`.
     #[must_use]
     pub fn next(&self, frames: &Frames, samples: &[Sample], ended: Time) -> Option<Time> {
         let every = self.plan.next(frames, samples)?;
         let is_first = samples.len() <= 1;
-        // A sample that takes long would be followed by the next at once, in which nothing has had the time to move.
+        // If a sample takes long, nothing would have had time to move before the next one. So the interval begins at its end.
         let took = ended.since(self.began);
         let from = if is_first || took > every / 2 {
             ended
@@ -176,14 +178,14 @@ mod tests {
             snapshot: Snapshot::default(),
         };
         let mut schedule = Schedule::new(plan, ms(1_000));
-        // The first one ends where the time begins, and the second comes after its end.
+        // Time zero is the end of the first sample, and the second sample follows one interval after it.
         let mut taken = vec![sample(schedule.end(ms(1_040)))];
         assert_eq!(taken[0].at, Duration::ZERO);
         let next = schedule.next(&frames, &taken, ms(1_040));
         assert_eq!(next, Some(ms(1_140)));
         for (began, ended, next) in [
             (1_140, 1_150, 1_240),
-            // The half of the time is over: the next is as far from its end.
+            // This sample took more than half of the interval, so the next one follows one interval after its end.
             (1_240, 1_295, 1_395),
         ] {
             schedule.begin(ms(began));

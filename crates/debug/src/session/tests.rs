@@ -1,4 +1,4 @@
-//! A session with two agents, on two nodes by script: replies merge, and nobody is lost on the way.
+//! A session with two scripted agents on two nodes: replies merge, and no rank is lost.
 
 mod merging;
 mod trust;
@@ -20,15 +20,15 @@ use crate::{
 const A: NodeId = NodeId(0);
 const B: NodeId = NodeId(1);
 
-/// A session over two nodes: ranks 0 to 3 are on the first, 4 to 7 on the second, rank 8 on none.
+/// A session over two nodes: ranks 0 to 3 are on the first node, 4 to 7 on the second, and rank 8 is on neither.
 struct Pair {
     session: Session,
     nodes: BTreeMap<NodeId, Node>,
     now: Time,
-    /// What agents have said that has not arrived, and what a node has not heard.
+    /// Messages that an agent has sent, but that have not arrived at the session yet.
     held: BTreeMap<NodeId, VecDeque<FromAgent>>,
     replies: Vec<Reply>,
-    /// What else the session has put out.
+    /// Outputs of the session except messages and replies, as text.
     said: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl Pair {
         self.session.command(self.now, &ranks, action).unwrap()
     }
 
-    /// Hands on what the session says; what agents answer is held back.
+    /// Delivers the messages of the session to the nodes. The answers of the agents are held back.
     fn send(&mut self) {
         while let Some(output) = self.session.poll() {
             match output {
@@ -106,7 +106,7 @@ impl Pair {
         }
     }
 
-    /// Lets arrive what one node has said.
+    /// Delivers the messages that the agent of a node has sent.
     fn deliver(&mut self, node: NodeId) {
         for message in self.held.remove(&node).unwrap_or_default() {
             self.tell(Input::Message(node, message));
@@ -119,7 +119,7 @@ impl Pair {
         self.replies.remove(0)
     }
 
-    /// Lets the time pass until the session is to be told.
+    /// Advances the clock to the deadline of the session, and ticks.
     fn wait(&mut self) {
         self.now = self.session.deadline().unwrap();
         self.tell(Input::Tick);
@@ -134,7 +134,7 @@ fn missing(reply: &Reply) -> Vec<String> {
         .collect()
 }
 
-/// Stacks with their ranks: `0-1: _start>main`.
+/// Returns the stacks with their ranks: `0-1: _start>main`.
 fn stacks(reply: &Reply) -> Vec<String> {
     let Partial::Stacks(stacks) = &reply.answer else {
         panic!("{reply:?}");
@@ -193,7 +193,7 @@ fn the_ranks_of_a_lost_agent_are_missing_by_name() {
     assert_eq!(missing(&reply), ["8: Unproved", "4-7: AgentLost(\"n2\")"]);
     assert_eq!(stacks(&reply).len(), 2);
     assert_eq!(reply.answer.ranks().to_string(), "0-8");
-    // What it has said before its end is not waited for, and the next command does not ask it.
+    // Messages from before the loss are ignored, and the next command does not go to the lost agent.
     pair.deliver(B);
     let id = pair.command(STACKS);
     pair.send();
@@ -201,7 +201,7 @@ fn the_ranks_of_a_lost_agent_are_missing_by_name() {
     let reply = pair.reply();
     assert_eq!(reply.id, id);
     assert_eq!(missing(&reply), ["8: Unproved", "4-7: AgentLost(\"n2\")"]);
-    // Another agent in its place knows the ranks from the session.
+    // The session sends the ranks to the replacement agent.
     let (node, host) = (B, "n2".to_owned());
     pair.tell(Input::Joined { node, host });
     pair.command(STACKS);
@@ -253,7 +253,7 @@ fn who_is_silent_for_too_long_is_missing_and_its_late_reply_is_dropped() {
     assert_eq!(missing(&reply), ["8: Unproved", "4-7: AgentSilent(\"n2\")"]);
     pair.deliver(B);
     assert_eq!(pair.said, [format!("dropped of 1, {}: Over", id.0)]);
-    // It is asked the next time all the same.
+    // The next command still goes to this agent.
     pair.command(STACKS);
     pair.send();
     pair.deliver(B);
@@ -266,7 +266,7 @@ fn a_late_reply_is_dropped_while_others_are_waited_for() {
     let mut pair = Pair::new();
     let id = pair.command(STACKS);
     pair.send();
-    // The first node gives signs of life, the second none.
+    // The first node sends signs of life, the second node sends none.
     pair.now = pair.now + SILENCE / 2;
     pair.tell(Input::Message(A, FromAgent::Working(id)));
     pair.wait();
@@ -287,7 +287,7 @@ fn a_sign_of_life_counts_for_every_command_of_the_agent() {
     let second = pair.command(STACKS);
     pair.send();
     pair.deliver(A);
-    // The agent carries out the first command; the second one waits there.
+    // The agent carries out the first command, while the second one is queued there.
     let from = pair.now;
     pair.now = from + SILENCE / 2;
     pair.tell(Input::Message(B, FromAgent::Working(first)));
@@ -297,7 +297,7 @@ fn a_sign_of_life_counts_for_every_command_of_the_agent() {
     pair.tell(Input::Tick);
     pair.send();
     assert!(pair.replies.is_empty(), "{:?}", pair.replies);
-    // Its answer to the first one is a sign of life as well.
+    // The answer to the first command is also a sign of life for the second.
     let answers = pair.held.remove(&B).unwrap();
     let (one, other): (Vec<_>, Vec<_>) = answers
         .into_iter()

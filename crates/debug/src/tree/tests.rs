@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::*;
 use crate::stack::{FrameKind, Source, Wait};
 
-/// One thread as a test says it: its rank, what it does, and its frames by letters.
+/// One thread of a test case: its rank, its activity, and one letter for each frame.
 #[derive(Clone, Debug)]
 struct Said {
     rank: u32,
@@ -14,7 +14,7 @@ struct Said {
     ending: Ending,
 }
 
-/// What a tree must say: for each stack and ending the number of threads of each rank.
+/// The expected content of a tree: for each stack and ending, the number of threads of each rank.
 type Model = BTreeMap<(Vec<Frame>, Ending), BTreeMap<u32, u32>>;
 
 fn frame(letter: u8) -> Frame {
@@ -58,7 +58,7 @@ fn read(tree: &Tree, frames: &Frames) -> Model {
     model
 }
 
-/// A tree with a table of frames of its own, as each agent has one.
+/// Builds a tree with its own table of frames, as each agent does.
 fn grown(all: &[Said]) -> (Tree, Frames) {
     let (mut tree, mut frames) = (Tree::new(), Frames::new());
     for said in all {
@@ -111,7 +111,7 @@ proptest! {
         }
     }
 
-    /// Any order of the threads, cut anywhere into parts, and merged over any shape of a tree of agents.
+    /// Merges the threads in any order, split into any parts, over any tree of agents.
     #[test]
     fn every_order_and_every_shape_gives_the_same(
         (all, shuffled) in vec(said(), 1..60).prop_flat_map(|all| (Just(all.clone()), Just(all).prop_shuffle())),
@@ -149,7 +149,7 @@ proptest! {
         prop_assert_eq!(empty.stacks(&no_frames), a.0.stacks(&a.1));
     }
 
-    /// What a tree costs follows the different answers, whatever the number of ranks that gave them.
+    /// The size of a tree depends on the number of different stacks, whatever the number of ranks that have them.
     #[test]
     fn its_size_follows_the_different_stacks(all in vec(said(), 1..40), times in 1_u32..40) {
         let (once, _) = grown(&all);
@@ -209,7 +209,7 @@ fn frames_that_no_table_has_are_left_out() {
 
 #[test]
 fn a_wide_tree_is_decoded_in_one_pass() {
-    // In descending order of frames: each callee inserted in its place would move all others.
+    // In descending order of frames, inserting each callee at its place would move all others.
     let callees = 1_u32 << 19;
     let node = |parent, frame, ends| wire::WireNode {
         parent,

@@ -1,8 +1,8 @@
-//! The wire form of trees, and the checks on a tree that arrives.
+//! The encoding of trees, and the checks on a tree that arrives.
 //!
-//! A tree is the list of its nodes, the root first and every other node after its parent. A set of threads is a list of counts
-//! with their ranks. The decoder checks what costs no more time than the bytes of the message. The receiver of the whole message
-//! knows which ranks it has asked for, and checks the ranks ([`crate::reply::Partial::check`]).
+//! A tree is encoded as the list of its nodes: the root first, and every other node after its parent. A set of threads is a
+//! list of counts with their ranks. The decoder makes only checks that take time in proportion to the bytes of the message.
+//! The receiver of the whole message knows which ranks it asked for, and checks those ([`crate::reply::Partial::check`]).
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -11,35 +11,36 @@ use super::{Ending, Node, NodeId, Threads, Tree};
 use crate::stack::FrameId;
 use base::RankSet;
 
-/// Nodes of one tree.
+/// Maximum number of nodes of one tree.
 pub const MAX_NODES: usize = 1 << 22;
-/// Different counts of threads in one set of them.
+/// Maximum number of different counts in one set of threads.
 pub const MAX_COUNTS: usize = 1 << 14;
 
-/// Why something is no tree.
+/// The reason why bytes are not a valid tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
-    /// It has more nodes than [`MAX_NODES`].
+    /// The tree has more than [`MAX_NODES`] nodes.
     #[error("a tree has more than {MAX_NODES} nodes")]
     Nodes,
-    /// It has more counts than [`MAX_COUNTS`].
+    /// A set of threads has more than [`MAX_COUNTS`] counts.
     #[error("a set of threads has more than {MAX_COUNTS} counts")]
     Counts,
-    /// A node stands before its parent.
+    /// A node comes before its parent.
     #[error("a node of a tree stands before its parent")]
     Order,
-    /// Two callees of one node are the same.
+    /// A node has the same callee twice, or a stack that ends in the same way twice.
     #[error("a node of a tree has the same callee twice")]
     Twice,
-    /// A node without threads in it or below it.
+    /// A node has no threads in it or below it.
     #[error("a node of a tree has no threads")]
     Bare,
-    /// No threads, or no ranks that have them.
+    /// A set of threads has a zero count, a count without ranks, or the same count twice.
     #[error("a set of threads has an empty part")]
     Empty,
 }
 
-/// A node: the place of its parent, its frame, and what ends in it. Of the root the first two mean nothing.
+/// A node: the index of its parent, its frame, and the threads whose stacks end in it. For the root, `parent` and `frame` are
+/// ignored.
 #[derive(Serialize, Deserialize)]
 pub(super) struct WireNode {
     pub(super) parent: u32,
@@ -98,7 +99,7 @@ impl TryFrom<Vec<WireNode>> for Tree {
                 }
             }
         }
-        // Sorted once: a callee that was inserted in its place would move all callees behind it.
+        // Sorting once at the end is faster than inserting each callee at its place, which would move all callees after it.
         for node in &mut tree.nodes {
             node.children.sort_unstable();
             let mut pairs = node.children.windows(2);

@@ -1,5 +1,4 @@
-//! What the processes below a rank do, which it waits for or has started: workers of a data loader, of a pool, what a
-//! shell runs.
+//! Phrases on the descendants of a rank: workers of a data loader or a pool, commands of a shell. The rank may wait for them.
 
 use std::collections::BTreeMap;
 
@@ -12,39 +11,39 @@ use crate::{
     stack::{Activity, Frames},
 };
 
-/// Kinds of doing that are told apart in a sentence.
+/// Maximum number of activities to describe in a sentence.
 const DOINGS: usize = 2;
-/// Processes that are named one by one; more of them are counted.
+/// Maximum number of processes to name by pid. More processes are only counted.
 const NUMBERED: usize = 3;
-/// Sources of processes that Python starts for its own housekeeping.
+/// Source files of processes that Python starts for its own housekeeping.
 const HOUSEKEEPING: [&str; 2] = ["/resource_tracker.py", "/forkserver.py"];
 
-/// How a sentence goes on about the processes below a rank.
+/// The part of a sentence on the descendants of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Below {
     tie: Tie,
-    /// What is said of them, with what it is joined to the sentence by.
+    /// The phrase, including the words that connect it to the sentence.
     pub(super) said: String,
-    /// Those of which something is said, and below which ranks they are.
+    /// The processes that the phrase describes, each with its rank.
     named: Vec<(Rank, i32)>,
 }
 
-/// What the processes are to their rank.
+/// The relation between the processes and their rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tie {
-    /// ` for process 4711 `sh`, which is in read`: it waits for the end of this one.
+    /// The rank waits for the exit of the process: ` for process 4711 `sh`, which is in read`.
     Awaited,
-    /// `, and its process 4712 `python3` is in disk wait`.
+    /// The rank has started the process: `, and its process 4712 `python3` is in disk wait`.
     Had,
 }
 
 impl Below {
-    /// Whether the rank waits for the end of the first of them.
+    /// Returns true if the rank waits for the exit of the first of the processes.
     pub(super) fn is_awaited(&self) -> bool {
         self.tie == Tie::Awaited
     }
 
-    /// What that is founded on; processes that did the same in the same samples are together.
+    /// Returns the evidence for the phrase. Processes that did the same in the same samples share a [`Cite`].
     pub(super) fn cites(&self, all: &Observation) -> Vec<Cite> {
         let mut cites: Vec<Cite> = Vec::new();
         for &(rank, pid) in &self.named {
@@ -75,7 +74,7 @@ impl Below {
     }
 }
 
-/// What is said of the processes below some ranks that do the same; nothing where that has no bearing on what these do.
+/// Describes the descendants of a group of ranks. Returns `None` if they have no bearing on what the ranks do.
 pub(super) fn of_group(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below> {
     if !has_bearing(group.role) {
         return None;
@@ -89,7 +88,7 @@ pub(super) fn of_group(frames: &Frames, all: &Observation, group: &words::Group)
     had(frames, all, group)
 }
 
-/// Whether a rank in this role may wait for processes that it has started: what MPI, a debugger or the kernel holds does not.
+/// Returns true if a rank in this role may wait for its descendants. A rank held by MPI, a debugger or the kernel does not.
 const fn has_bearing(role: Role) -> bool {
     matches!(
         role,
@@ -99,7 +98,8 @@ const fn has_bearing(role: Role) -> bool {
 
 type Children = BTreeMap<i32, ChildTrack>;
 
-/// Of a rank with one child, that and what it has started in turn, if each of them has one child.
+/// Describes the child that a rank waits for. While a process waits for its only child, the phrase goes on with that child.
+/// Returns `None` if the rank does not have exactly one child.
 fn awaited(frames: &Frames, all: &Observation, rank: Rank) -> Option<Below> {
     let children = &all.ranks.get(&rank)?.children;
     let is_direct = |child: &&ChildTrack| !children.contains_key(&child.parent);
@@ -108,7 +108,7 @@ fn awaited(frames: &Frames, all: &Observation, rank: Rank) -> Option<Below> {
     let mut said = format!(" for process {pid} `{}`", child.name);
     let mut named = vec![(rank, pid)];
     let (mut pid, mut child) = (pid, child);
-    // A child is above itself in no recording that is to be believed.
+    // Only a corrupt recording has a process that is its own ancestor. The bound ends such a loop.
     for _ in 0..children.len() {
         let Some((next, below)) = waited_by(children, pid, child) else {
             break;
@@ -127,7 +127,7 @@ fn awaited(frames: &Frames, all: &Observation, rank: Rank) -> Option<Below> {
     })
 }
 
-/// The only child of a process that waits for it.
+/// Returns the child for which a process waits, if it is the only child.
 fn waited_by<'a>(
     children: &'a Children,
     pid: i32,
@@ -142,10 +142,11 @@ fn waited_by<'a>(
     Some((next, below))
 }
 
-/// Whether a process may go on, its name, and what it does.
+/// Whether a process may continue, its name, and its activity as a phrase.
 type Doing<'a> = (bool, &'a str, String);
 
-/// What those below do, the fewest first: they are the odd ones, and what many do is mostly waiting for work.
+/// Describes what the descendants of the ranks do: first those that are held, then by ascending number of processes. Small
+/// groups are the odd ones, while most processes of a large group wait for work.
 fn had(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below> {
     let mut alike: BTreeMap<Doing<'_>, Vec<(Rank, i32)>> = BTreeMap::new();
     let mut plural: BTreeMap<String, String> = BTreeMap::new();
@@ -204,7 +205,7 @@ fn had(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below
     })
 }
 
-/// Whether it is one of those that Python keeps for itself.
+/// Returns true for helper processes of Python itself.
 fn keeps_house(frames: &Frames, main: &Track) -> bool {
     let mut sources = main
         .frames()
@@ -213,7 +214,7 @@ fn keeps_house(frames: &Frames, main: &Track) -> bool {
     sources.any(|source| HOUSEKEEPING.iter().any(|file| source.file.ends_with(file)))
 }
 
-/// Whether it stands by no choice of its own.
+/// Returns true if the process is stopped or in disk wait.
 fn is_held(main: &Track) -> bool {
     matches!(
         main.activity(),
@@ -221,14 +222,14 @@ fn is_held(main: &Track) -> bool {
     )
 }
 
-/// Of how many processes something is said.
+/// Grammatical number of the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {
     One,
     Many,
 }
 
-/// `is in read (io.c:3)`, as the processor time and all samples together say.
+/// Describes the activity over all samples: `is in read (io.c:3)`.
 fn does(frames: &Frames, main: &Track, number: Number) -> String {
     let (is, runs) = match number {
         Number::One => ("is", "runs"),

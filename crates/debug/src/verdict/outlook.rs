@@ -1,4 +1,4 @@
-//! What is said where no rule speaks: who is where the others are not, and what more samples could tell.
+//! Notes for samples that lead to no verdict: which ranks differ from the waiting ones, and what more samples could show.
 
 use std::time::Duration;
 
@@ -15,25 +15,25 @@ use crate::{
     stack::Frames,
 };
 
-/// What is not a verdict.
+/// Notes on a job without a verdict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
-    /// Who is odd, as a sentence without a full stop; nothing where nobody waits for others.
+    /// The odd ranks, as a sentence without a full stop; `None` if no rank waits for others.
     pub odd: Option<String>,
-    /// What a rule needs that would hold then.
+    /// The samples that a rule still needs; `None` if more samples of the same would lead to no verdict.
     pub wanted: Option<Wanted>,
 }
 
-/// So many samples over at least so much time.
+/// A number of samples over a length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// How many, with those that there are.
+    /// Number of samples, including those already taken.
     pub samples: usize,
-    /// From the first to the last.
+    /// Time from the first sample to the last.
     pub span: Duration,
 }
 
-/// What to say of samples on which there is no verdict.
+/// Returns the notes for samples that led to no verdict.
 #[must_use]
 pub fn outlook(frames: &Frames, all: &Observation) -> Outlook {
     let stances = stances(all);
@@ -43,7 +43,8 @@ pub fn outlook(frames: &Frames, all: &Observation) -> Outlook {
     }
 }
 
-/// The least that a rule asks for which holds, but was not seen long enough; at first what every rule asks for.
+/// Returns the smallest need among the rules that hold, but for which there are too few samples so far. Below [`OF_THREADS`],
+/// which is what the rules for threads need, it returns that.
 fn wanted(all: &Observation, stances: &Stances) -> Option<Wanted> {
     if !is_met(&OF_THREADS, all) {
         return Some(Wanted {
@@ -84,7 +85,7 @@ fn odd(frames: &Frames, all: &Observation, stances: &Stances) -> Option<String> 
     Some(said)
 }
 
-/// Whose work keeps us from a verdict.
+/// Returns a phrase on the other processes whose work rules out a verdict.
 fn peers(all: &Observation, stances: &Stances) -> Option<String> {
     let works = |rank: &Rank| {
         let track = all.ranks.get(rank);

@@ -1,4 +1,4 @@
-//! What a rank does for its job, by all samples together.
+//! The role of a rank in its job, judged by all samples together.
 
 use std::time::Duration;
 
@@ -8,82 +8,84 @@ use crate::{
     stack::{Activity, Missing},
 };
 
-/// What a rank was found doing in every sample.
+/// What a rank did in every sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// It waits in a collective.
+    /// The rank waits in a collective.
     Collective,
-    /// It waits until all that live agree on how to go on without the others.
+    /// The rank waits until the surviving ranks agree how to continue without the failed ones.
     Recovery,
-    /// It waits in MPI's initialization.
+    /// The rank waits in `MPI_Init`.
     Start,
-    /// It waits in MPI's end.
+    /// The rank waits in `MPI_Finalize`.
     Finish,
-    /// It waits for a message.
+    /// The rank waits for a message.
     Receive,
-    /// It waits until its message is taken.
+    /// The rank waits until its message is received.
     Send,
-    /// It sends and receives.
+    /// The rank waits in a call that both sends and receives.
     Exchange,
-    /// It waits for requests.
+    /// The rank waits for requests, which may be sends or receives.
     Completion,
-    /// It waits for the other side of an epoch of access to a window.
+    /// The rank waits for the other side of an access epoch of a window.
     Epoch,
-    /// It waits for a lock on a window, or for what it does to one.
+    /// The rank waits for a lock on a window, or for the completion of its own operation on one.
     Window,
-    /// It waits for a file, in MPI.
+    /// The rank waits for a file, in MPI.
     File,
-    /// It waits for another job, in MPI.
+    /// The rank waits for another job, in MPI.
     Outside,
-    /// It is in a function of MPI of which nobody knows what it waits for.
+    /// The rank is in an MPI function, but it is unknown what that waits for.
     Call,
-    /// It waits for a lock, and none of its threads runs.
+    /// The rank waits for a lock, and none of its threads runs.
     Lock,
-    /// As for a lock, for a semaphore or something in shared memory: signal handlers and other processes may let go of it.
+    /// The rank waits for a semaphore or a lock in shared memory, and none of its threads runs. Signal handlers and other
+    /// processes may release these.
     Shared,
-    /// It waits for its own threads, and none of them runs.
+    /// The rank waits for its own threads, and none of them runs.
     Threads,
-    /// It waits for the end of a process that it has started, and this for a lock, its threads or a signal to go on.
+    /// The rank waits for a child process to exit. That process waits for a lock or its threads, or is stopped by a signal.
     Helper,
-    /// It waits for the workers that prepare its data.
+    /// The rank waits for the workers of its data loader.
     Data,
-    /// It waits until its files are on the disk.
+    /// The rank waits until its files are written to the disk.
     Sync,
-    /// It is in disk wait and has used no processor time.
+    /// The rank is in disk wait and has used no CPU time.
     Disk,
-    /// A signal has stopped it.
+    /// A signal has stopped the rank.
     Stopped,
-    /// Its control group is frozen.
+    /// The control group of the rank is frozen.
     Frozen,
-    /// A debugger has stopped it.
+    /// A debugger has stopped the rank.
     Traced,
-    /// It has ended.
+    /// The rank has exited.
     Dead,
-    /// It runs in one function.
+    /// The rank runs in one function.
     Looping,
-    /// It does something, or waits for something that comes and goes: nothing is said of it.
+    /// The rank makes progress, or it waits for something that no rule is about.
     Alive,
-    /// It could not be looked at.
+    /// The rank could not be sampled.
     Unseen,
 }
 
-/// Whether those that wait use processor time for it.
+/// Whether waiting ranks use CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Manner {
-    /// They sleep: whoever sleeps through all samples has not come and gone in between.
+    /// The ranks sleep. A rank that sleeps in all samples has not left its wait and come back in between.
     Asleep,
-    /// They poll: they may have left the wait and come to the same line again.
+    /// The ranks poll. They may have left the wait and come back to the same line.
     Polling,
 }
 
-/// A thread with one part in so many of the time on a processor is at work.
+/// Least CPU time of a thread that works, as a divisor of the span of the samples.
 const WORK: u32 = 20;
-/// A rank in an endless loop has a processor for one part in so many at least, however many share it.
+/// Least CPU time of a rank in an endless loop, as a divisor of the span of the samples. It allows for ranks that share a
+/// CPU.
 const LOOP: u32 = 10;
-/// Processor time, between two samples, of a thread that has not run but for our looking.
+/// CPU time between two samples that sampling itself may cost a sleeping thread.
 const NOTHING: Duration = Duration::from_millis(1);
 
-/// What a rank does, and how it waits.
+/// Returns the role of a rank, and how the rank waits.
 #[must_use]
 pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
     if let Some(role) = unseen(track) {
@@ -107,7 +109,7 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
         Motion::Looping => (Role::Alive, Manner::Polling),
         Motion::Stuck => {
             let role = match stuck(main, all) {
-                // Another thread that sleeps or writes may go on soon, and then let go of the lock or end.
+                // Another thread that sleeps or writes may continue soon, and then release the lock or exit.
                 Role::Lock | Role::Threads | Role::Shared if !is_behind(track, all) => Role::Alive,
                 Role::Shared | Role::Data if track.below.max(all.beside) == Work::AtWork => {
                     Role::Alive
@@ -115,7 +117,7 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
                 Role::Alive if is_behind_helper(main, track, all) => Role::Helper,
                 role => role,
             };
-            // Who has run at all may have left the call and come back to the same line.
+            // A thread that ran between samples may have left the call and come back to the same line.
             let manner = if main.cpu <= nothing(all) {
                 Manner::Asleep
             } else {
@@ -127,13 +129,14 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
     }
 }
 
-/// Whether no thread of a rank does anything but wait for threads.
+/// Returns true if every thread of the rank except the main thread waits only for threads.
 fn is_behind(track: &RankTrack, all: &Observation) -> bool {
     track.others.iter().all(is_held) && helpers_wait(track, all)
 }
 
-/// Whether a rank waits for a process, and all processes below it stand: each waits for the next one, or for what only
-/// another thread or process can let go. One that was not seen may be the one that goes on.
+/// Returns true if a rank waits for a process, and no descendant can continue. Each descendant waits for its child, is
+/// stopped, or waits for what another thread or process would have to release. A descendant that could not be sampled may be
+/// able to continue.
 fn is_behind_helper(main: &Track, track: &RankTrack, all: &Observation) -> bool {
     let stands = |thread: &Track| is_held(thread) || thread.activity() == Some(Activity::Stopped);
     let waits = |thread: &Track| stands(thread) || thread.waits_for() == Some(Kind::Child);
@@ -152,12 +155,13 @@ fn is_behind_helper(main: &Track, track: &RankTrack, all: &Observation) -> bool 
         && children().any(|child| child.main.iter().chain(&child.others).any(stands))
 }
 
-/// Whether the threads of libraries use no processor: some of them compute for the program, and one waits for them.
+/// Returns true if the helper threads of libraries use hardly any CPU time. Some of them compute for the program, which waits
+/// for them.
 pub(super) fn helpers_wait(track: &RankTrack, all: &Observation) -> bool {
     track.helping <= all.span / WORK
 }
 
-/// Whether a thread waits for another one, or for a process.
+/// Returns true if a thread waits for another thread, or for a lock or semaphore shared with another process.
 fn is_held(track: &Track) -> bool {
     matches!(
         track.waits_for(),
@@ -172,18 +176,18 @@ fn is_held(track: &Track) -> bool {
     )
 }
 
-/// Processor time of a thread that has not run in all samples.
+/// Returns the CPU time that sampling may have cost a thread that slept through all samples.
 fn nothing(all: &Observation) -> Duration {
     let steps = u32::try_from(all.samples.saturating_sub(1)).unwrap_or(1);
     NOTHING.saturating_mul(steps)
 }
 
-/// Whether a thread does something.
+/// Returns true if a thread works.
 pub(super) fn works(track: &Track, all: &Observation) -> bool {
     !matches!(track.motion, Motion::Stuck) || track.cpu >= all.span / WORK
 }
 
-/// What is known of a rank of which nothing was seen; nothing if something was.
+/// Returns the role of a rank that is missing in some sample; `None` if it was seen in all of them.
 fn unseen(track: &RankTrack) -> Option<Role> {
     let first = track.missing.first()?;
     if track.missing.iter().all(Option::is_none) {
@@ -192,7 +196,7 @@ fn unseen(track: &RankTrack) -> Option<Role> {
     let role = |why: &Option<Missing>| match why {
         Some(Missing::Gone | Missing::Zombie) => Some(Role::Dead),
         Some(Missing::Unreachable) => Some(Role::Disk),
-        // Who is traced may run: what could be seen would say that it stands.
+        // A traced rank may run. [`Role::Traced`] would say that it is stopped.
         Some(
             Missing::TracedBy(_)
             | Missing::NotPermitted
@@ -204,7 +208,7 @@ fn unseen(track: &RankTrack) -> Option<Role> {
         ) => Some(Role::Unseen),
         Some(Missing::Changed) | None => None,
     };
-    // What has ended or appeared meanwhile is a change, and changes are good.
+    // A rank that was missing in some samples only has started or exited, which counts as progress.
     let same = track.missing.iter().all(|why| role(why) == role(first));
     Some(role(first).filter(|_| same).unwrap_or(Role::Alive))
 }
@@ -227,7 +231,8 @@ fn stuck(main: &Track, all: &Observation) -> Role {
     }
 }
 
-/// Libraries that poll spin in these; what spins elsewhere makes progress.
+/// Returns the role of a polling rank. MPI libraries poll in these calls; a thread that polls in any other call may make
+/// progress.
 fn spinning(main: &Track) -> Role {
     match main.waits_for() {
         Some(Kind::Collective) => Role::Collective,

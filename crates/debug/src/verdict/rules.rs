@@ -1,8 +1,8 @@
-//! The rules, as a table. docs/verdicts.md says them in words, with the healthy programs that each was made careful by.
+//! The table of rules. docs/verdicts.md explains each rule, and the healthy programs that made it more cautious.
 //!
-//! Every rank has one [`Role`]. A rule holds when each rank of the job waits, is odd, or is beside the point, in the
-//! roles that the rule allows for that; when somebody waits and somebody is odd; and when it was seen often and long
-//! enough. The first rule of the table that holds is the one that speaks.
+//! Every rank has one [`Role`]. A rule holds if each rank waits, is odd, or is irrelevant, in a role that the rule lists for
+//! that. At least one rank must wait, and the ranks must meet the condition [`Odd`]. The first rule of the table that holds
+//! and has enough samples becomes the verdict.
 
 use std::time::Duration;
 
@@ -10,57 +10,57 @@ use serde::{Deserialize, Serialize};
 
 use super::roles::Role;
 
-/// How sure a verdict is.
+/// Confidence of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confidence {
-    /// A healthy program can look like this for as long as we have looked, though few do.
+    /// A few healthy programs can look like this for as long as the samples took.
     Possible,
-    /// We know of no healthy program that does.
+    /// We know of no healthy program that looks like this.
     Likely,
-    /// The kernel says so.
+    /// The kernel reports the cause.
     Certain,
 }
 
-/// What a verdict is of.
+/// The kind of verdict. Several rules can have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RuleId {
-    /// A signal or a debugger has stopped a rank, and others wait.
+    /// A signal, a debugger or the control group has stopped a rank, and others wait.
     Stopped,
     /// All ranks are frozen by their control group.
     Frozen,
-    /// A rank has ended, and others wait.
+    /// A rank has exited, and others wait.
     Dead,
-    /// A rank waits for a disk, and others for it.
+    /// A rank waits for a disk, and others wait for the rank.
     DiskWait,
-    /// A rank waits for its data loader, and others for it.
+    /// A rank waits for its data loader, and others wait for the rank.
     DataLoader,
-    /// Ranks are in different collectives.
+    /// Ranks wait in different collectives.
     MismatchedCollectives,
-    /// Some have come to the end of MPI, and others wait for them.
+    /// Some ranks are in `MPI_Finalize`, while others still communicate.
     Finalize,
-    /// Some are in a collective, others in a point-to-point call.
+    /// Some ranks are in a collective, others in a point-to-point call.
     NotInCollective,
-    /// A rank waits for a lock, its threads, or a process that does, and others for it.
+    /// A rank waits for a lock, for its threads, or for a process that waits for one of these. The others wait for the rank.
     BehindLock,
-    /// All wait to receive.
+    /// All ranks wait to receive.
     NobodySends,
-    /// All wait to send.
+    /// All ranks wait to send.
     NobodyReceives,
-    /// Sends and receives wait for each other.
+    /// Some ranks wait to send and others to receive, and no message matches.
     MismatchedMessages,
-    /// A rank runs in one function, and others wait.
+    /// A rank stays in one function, and others wait.
     EndlessLoop,
-    /// Two threads of a rank, or more, wait for locks.
+    /// Two or more threads of a rank wait for locks.
     LockOrder,
-    /// A thread waits for a lock that no thread can release.
+    /// A thread waits for a lock that no other thread can release.
     LockForEver,
-    /// A rank that ends waits for something that does not come.
+    /// An exiting rank waits for something that does not happen.
     AtExit,
 }
 
-/// How many samples over what time a rule needs, and how sure it is then.
+/// The number of samples and the time that a rule needs, and the confidence that it then has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
     pub(super) samples: usize,
@@ -68,31 +68,32 @@ pub(super) struct Need {
     pub(super) confidence: Confidence,
 }
 
-/// One line of the table.
+/// One rule of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
     pub(super) id: RuleId,
-    /// Of those that wait for others.
+    /// Roles of the ranks that wait for others.
     pub(super) waiting: &'static [Role],
-    /// Of those that they wait for.
+    /// Condition on the ranks that the others wait for.
     pub(super) odd: Odd,
-    /// Of those that make no difference.
+    /// Roles of ranks that the rule ignores.
     pub(super) beside: &'static [Role],
-    /// When all that wait sleep.
+    /// Needed if all of these ranks sleep; `None` if the rule does not apply then.
     pub(super) asleep: Option<Need>,
-    /// When some of them poll.
+    /// Needed if some of these ranks poll; `None` if the rule does not apply then.
     pub(super) polling: Option<Need>,
-    /// What it amounts to, behind what was seen.
+    /// The conclusion, which follows the observation in the sentence. May be empty.
     pub(super) means: &'static str,
 }
 
 impl Rule {
-    /// Whether what another job does makes no difference: one rank is in the way of all, whoever sends messages.
+    /// Returns true if the rule holds whatever other jobs do: one rank blocks all others, whichever job they get messages
+    /// from.
     pub(super) const fn holds_beside_others(&self) -> bool {
         matches!(self.id, RuleId::Stopped | RuleId::DiskWait)
     }
 
-    /// Whether a message from a job that this one has joined would end what it speaks of.
+    /// Returns true if a message from a connected job could end the waits of this rule.
     pub(super) const fn is_of_messages(&self) -> bool {
         matches!(
             self.id,
@@ -106,18 +107,18 @@ impl Rule {
     }
 }
 
-/// Who is odd.
+/// Condition on the odd ranks: those that the others wait for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Odd {
-    /// Ranks in these roles.
+    /// At least one rank is in these roles.
     In(&'static [Role]),
-    /// Ranks in these roles, fewer than those that wait.
+    /// At least one rank is in these roles, and fewer ranks than wait.
     Few(&'static [Role]),
-    /// Nobody: all wait, and each role of the list is there.
+    /// There is no odd rank. At least two ranks wait, and each role of the list occurs among them.
     Nobody(&'static [Role]),
-    /// Nobody, and those that wait do so in different calls.
+    /// There is no odd rank, but the ranks wait in different calls.
     DifferentCalls,
-    /// Nobody: those that wait do not wait for a rank.
+    /// There is no odd rank, because the waiting ranks do not wait for a rank.
     Absent,
 }
 
@@ -129,7 +130,7 @@ const fn need(samples: usize, seconds: u64, confidence: Confidence) -> Option<Ne
     })
 }
 
-/// In a call of MPI that ends when another rank does something.
+/// Ranks in an MPI call that ends when another rank does something.
 pub(super) const MPI: &[Role] = &[
     Role::Collective,
     Role::Recovery,
@@ -143,7 +144,7 @@ pub(super) const MPI: &[Role] = &[
     Role::Window,
     Role::File,
 ];
-/// In one that does not end where a rank has ended before it came to `MPI_Finalize`.
+/// Ranks in an MPI call that cannot end after a rank has exited without `MPI_Finalize`.
 const WITH_ALL: &[Role] = &[
     Role::Collective,
     Role::Start,
@@ -155,7 +156,7 @@ const WITH_ALL: &[Role] = &[
     Role::Window,
     Role::File,
 ];
-/// In one that only ends when another rank takes part in it.
+/// Ranks in an MPI call that ends only when one other rank takes part in it.
 const MESSAGES: &[Role] = &[
     Role::Receive,
     Role::Send,
@@ -165,7 +166,7 @@ const MESSAGES: &[Role] = &[
 ];
 const TOGETHER: &[Role] = &[Role::Collective, Role::Recovery];
 
-/// What holds of a job, the surest and most special first.
+/// The rules for jobs. Order matters: rules with more confidence and more special rules come first.
 pub(super) const OF_JOBS: [Rule; 16] = [
     Rule {
         id: RuleId::Stopped,
@@ -198,7 +199,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         id: RuleId::Dead,
         waiting: WITH_ALL,
         odd: Odd::In(&[Role::Dead]),
-        // Where nobody is in another call than `MPI_Finalize`, a rank may have ended as it should.
+        // If all other ranks are in `MPI_Finalize`, the rank may have exited normally.
         beside: &[
             Role::Unseen,
             Role::Disk,
@@ -206,9 +207,9 @@ pub(super) const OF_JOBS: [Rule; 16] = [
             Role::Call,
             Role::Finish,
         ],
-        // Libraries that let a program go on without a rank take seconds until they notice that it has ended.
+        // Libraries that let a program continue without a rank need seconds to notice that it has exited.
         asleep: need(3, 10, Confidence::Likely),
-        // A program that goes on without it may be in the same call whenever it is looked at.
+        // A program that continues without the rank may be in the same call in every sample.
         polling: need(10, 10, Confidence::Possible),
         means: "it can answer nobody any more",
     },
@@ -339,7 +340,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
     },
 ];
 
-/// What threads of one rank need to be found in for the rules of [`super::within`]: the waits must be long.
+/// Need of the rules for the threads of one rank ([`super::within`]).
 pub(super) const OF_THREADS: Need = Need {
     samples: 3,
     span: Duration::from_secs(2),

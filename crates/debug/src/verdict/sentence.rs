@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{samples::Observation, stack::Frames};
 
-/// `ranks 0-2 wait in MPI_Allreduce (solver.c:88)`, and so on for each group.
+/// Describes each group: `ranks 0-2 wait in MPI_Allreduce (solver.c:88)`. Groups beyond [`PLACES`] are only counted.
 pub(super) fn sentence(frames: &Frames, all: &Observation, groups: &[Group]) -> String {
     let mut parts: Vec<String> = groups
         .iter()
@@ -77,7 +77,7 @@ fn said(below: Option<Below>) -> String {
     }
 }
 
-/// What a sentence about these groups is founded on: of those that it names also the processes below them.
+/// Returns the evidence for a sentence about these groups, including the descendants that the sentence mentions.
 pub(super) fn cites(frames: &Frames, all: &Observation, groups: &[Group]) -> Vec<Cite> {
     let mut cites = Vec::new();
     for (at, group) in groups.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Each rule on samples written by hand: once where it speaks, and where it must not.
+//! Tests each rule on samples written by hand: hangs that it must find, and healthy jobs on which it must not give a verdict.
 
 mod healthy;
 mod hung;
@@ -11,7 +11,7 @@ use crate::samples::{Boundary, tests::script::recording};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The verdicts on samples that are `every` apart.
+/// Returns the verdicts on samples that are `every` apart.
 fn verdicts_every(every: Duration, texts: &[&str]) -> Vec<String> {
     let recording = recording(every, texts);
     let verdicts = judge(&recording.frames, &recording.observe(Boundary::Known));
@@ -22,7 +22,7 @@ fn verdicts_every(every: Duration, texts: &[&str]) -> Vec<String> {
     verdicts.iter().map(ToString::to_string).collect()
 }
 
-/// The verdicts on samples that are a second apart.
+/// Returns the verdicts on samples that are a second apart.
 fn verdicts(texts: &[&str]) -> Vec<String> {
     verdicts_every(SECOND, texts)
 }

@@ -1,4 +1,4 @@
-//! Threads of one rank that wait for each other.
+//! Finds deadlocks between the threads of one rank.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{
     stack::{Activity, Frames},
 };
 
-/// Looks for deadlocks within each rank; ranks with the same one are in one verdict.
+/// Looks for a deadlock within each rank. Ranks with the same deadlock share a verdict.
 pub(super) fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
     if all.samples < OF_THREADS.samples || all.span < OF_THREADS.span {
         return Vec::new();
@@ -48,14 +48,14 @@ pub(super) fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
     named.collect()
 }
 
-/// The threads of a rank that wait for each other, if all of its threads only wait for threads.
+/// Returns the deadlocked threads of a rank, provided that all of its threads wait only for threads.
 fn deadlock<'a>(
     frames: &Frames,
     all: &Observation,
     track: &'a RankTrack,
 ) -> Option<(RuleId, Confidence, Vec<&'a Track>)> {
     let main = track.main.as_ref()?;
-    // Who is made to stand does not show whether it would go on.
+    // While a rank is stopped, it does not show whether it could continue.
     if matches!(
         main.activity(),
         Some(Activity::Stopped | Activity::Frozen | Activity::Traced)
@@ -76,7 +76,7 @@ fn deadlock<'a>(
                 )
             )
     };
-    // Whoever does anything else may be the one that releases the lock, also while it sleeps or reads.
+    // Any other thread may hold the lock and release it later, even if it sleeps or reads now.
     if !threads().all(for_threads) || !roles::helpers_wait(track, all) {
         return None;
     }
@@ -88,7 +88,7 @@ fn deadlock<'a>(
         frames.any(known::is_ending)
     };
     if let Some(ending) = threads().find(ends) {
-        // A signal handler may still come.
+        // A signal handler may still post the semaphore.
         let confidence = match kind(ending) {
             Some(Kind::Semaphore) => Confidence::Possible,
             _ => Confidence::Likely,
@@ -102,7 +102,7 @@ fn deadlock<'a>(
     }
 }
 
-/// What was seen of these threads, once where it was the same.
+/// Returns the evidence of these threads, without duplicates.
 fn cites(rank: Rank, threads: &[&Track]) -> Vec<Cite> {
     let mut cites = Vec::new();
     for track in threads {
@@ -116,7 +116,7 @@ fn cites(rank: Rank, threads: &[&Track]) -> Vec<Cite> {
 }
 
 fn say(frames: &Frames, rule: RuleId, threads: &[&Track]) -> (String, &'static str) {
-    // Threads that do the same are one part of the sentence, however many they are.
+    // Threads that do the same share one part of the sentence.
     let mut alike: BTreeMap<String, (usize, &Track)> = BTreeMap::new();
     for &track in threads {
         let one = words::waits(frames, words::Who::Threads(1), track);
@@ -142,7 +142,7 @@ fn say(frames: &Frames, rule: RuleId, threads: &[&Track]) -> (String, &'static s
     (parts.join(" and "), means)
 }
 
-/// The ranks that some verdicts are about.
+/// Returns the ranks that these verdicts are about.
 pub(super) fn ranks(verdicts: &[Verdict]) -> Vec<Rank> {
     let cites = verdicts.iter().flat_map(|verdict| &verdict.cites);
     cites

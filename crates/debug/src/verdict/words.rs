@@ -1,4 +1,4 @@
-//! The phrases that sentences of verdicts are made of: who, where, and in what.
+//! The phrases of verdict sentences: who waits, where, and in which call.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     stack::Frames,
 };
 
-/// Places that are named one by one; more of them are counted.
+/// Maximum number of places to name. Further places are counted.
 pub(super) const PLACES: usize = 3;
 
 /// Ranks that did the same at the same place.
@@ -20,7 +20,7 @@ pub(super) struct Group {
     pub(super) role: Role,
 }
 
-/// Puts ranks together that did the same at the same place, the largest group first.
+/// Groups ranks that did the same at the same place, the largest group first.
 pub(super) fn groups(
     frames: &Frames,
     all: &Observation,
@@ -40,21 +40,21 @@ pub(super) fn groups(
     groups
 }
 
-/// `1 more place`, `2 more places`.
+/// Returns `1 more place`, `2 more places`.
 pub(super) fn more_places(count: usize) -> String {
     format!("{count} more place{}", if count == 1 { "" } else { "s" })
 }
 
-/// Whom a sentence speaks of.
+/// The subject of a sentence.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Who<'a> {
-    /// So many threads of a rank.
+    /// This number of threads of a rank.
     Threads(usize),
-    /// Ranks, at least one.
+    /// These ranks, at least one.
     Ranks(&'a RankSet),
 }
 
-/// `rank 3 waits in MPI_Recv (ring.c:20)`.
+/// Returns `rank 3 waits in MPI_Recv (ring.c:20)`.
 pub(super) fn waits(frames: &Frames, who: Who<'_>, track: &Track) -> String {
     let (who, verb) = match who {
         Who::Threads(1) => ("a thread".to_owned(), "waits"),
@@ -71,7 +71,8 @@ pub(super) fn waits(frames: &Frames, who: Who<'_>, track: &Track) -> String {
     }
 }
 
-/// ` (solver.c:88)`: from where the user's code has called what a thread is in, where that is known.
+/// Returns ` (solver.c:88)`, the line of the user's code that called the wait function. Without a line it is ` , called by
+/// FUNCTION`, and empty if that is unknown too.
 pub(super) fn caller(frames: &Frames, track: &Track) -> String {
     let caller = track.seen.last().and_then(|(cut, _)| cut.cited(frames));
     let Some(caller) = caller.map(|caller| frames.get(caller)) else {
@@ -84,7 +85,7 @@ pub(super) fn caller(frames: &Frames, track: &Track) -> String {
     }
 }
 
-/// The innermost frame that the user has written, or what there is.
+/// Returns the innermost frame of the user's code, or else the innermost frame.
 pub(super) fn place(frames: &Frames, track: &Track) -> String {
     let Some((cut, _)) = track.seen.last() else {
         return "an unknown place".to_owned();
@@ -95,12 +96,12 @@ pub(super) fn place(frames: &Frames, track: &Track) -> String {
     }
 }
 
-/// Whether these groups are a single rank.
+/// Returns true if these groups are a single rank.
 pub(super) fn is_one(groups: &[Group]) -> bool {
     matches!(groups, [group] if group.ranks.len() == 1)
 }
 
-/// `rank 3` or `ranks 0-2`.
+/// Returns `rank 3` or `ranks 0-2`.
 pub(super) fn who(ranks: &RankSet) -> String {
     if ranks.len() == 1 {
         format!("rank {ranks}")
@@ -109,12 +110,12 @@ pub(super) fn who(ranks: &RankSet) -> String {
     }
 }
 
-/// In whole seconds, downward.
+/// Returns a phrase with the time in whole seconds, rounded down.
 pub(super) fn since(span: Duration) -> String {
     format!("for at least {} s", span.as_secs())
 }
 
-/// The samples at one thread, those that found the same together.
+/// Returns the evidence of one thread. Samples with the same stack and activity share a [`Cite`].
 pub(super) fn of_track(ranks: &RankSet, track: &Track) -> Vec<Cite> {
     let mut cites: Vec<Cite> = Vec::new();
     for (look, (cut, activity)) in track.seen.iter().enumerate() {

@@ -1,15 +1,16 @@
-//! Detects from samples that a job hangs, and when a hang is new.
+//! Detects from samples that a job hangs, and whether the hang is new.
 //!
-//! | state | the samples of the idle time show a hang | they show none |
+//! | state | the samples of the idle time show a hang | the samples of the idle time show no hang |
 //! |---|---|---|
 //! | `Quiet` | `Reported`; the detector returns the cause | `Quiet` |
 //! | `Reported` | `Reported` | `Quiet` |
 //!
-//! A job hangs if nothing has moved over the whole idle time: every thread of every rank sleeps or polls at one place, no rank
-//! has written anything, no thread or rank has started or exited, and no descendant of a rank has worked. A job also hangs if the
-//! samples are enough for a verdict ([`crate::verdict`]). The idle time starts again while a signal has stopped all ranks, or a
-//! debugger has attached to one. A rank that does nothing but make the same call on the same line cannot be distinguished from
-//! one that hangs.
+//! A job hangs if nothing has moved over the whole idle time. Then every thread of every rank sleeps or polls at one place,
+//! and no rank has written anything. No thread or rank has started or exited, and no descendant of a rank has worked. A job
+//! also hangs if the samples lead to a verdict ([`crate::verdict`]).
+//!
+//! The idle time starts again while a signal has stopped all ranks, or a debugger has attached to one. A rank that only
+//! repeats the same call on the same line cannot be distinguished from one that hangs.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,42 +28,42 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Samples of one idle time. Some rules need ten samples of ranks that poll, and fewer fit into the idle time if some come late.
+/// Number of samples in one idle time. Some rules need ten samples of ranks that poll, and late samples reduce the number.
 pub const PARTS: u32 = 12;
-/// Samples to keep at most, if they come faster than planned.
+/// Maximum number of samples to keep, in case they come faster than planned.
 const MAX_SAMPLES: usize = 64;
 
-/// What was seen at one moment.
+/// The state and the progress of all ranks at one moment.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// The stacks, with the time since the watch began.
     pub sample: Sample,
-    /// What each rank has done that its stacks do not show.
+    /// The progress of each rank that its stacks do not show.
     pub progress: BTreeMap<Rank, Progress>,
 }
 
-/// What a rank and its descendants have done since the rank started.
+/// Progress of a rank and its descendants since the rank started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes written to files, pipes and terminals.
     pub written: u64,
-    /// CPU time of the descendants. A rank that waits for them does not hang while they work.
+    /// CPU time of the descendants. A rank that waits for its descendants does not hang while they work.
     pub below: Duration,
 }
 
-/// Descendants that use less CPU time than the elapsed time divided by this are idle.
+/// Limit of the CPU time of idle descendants, as a divisor of the elapsed time.
 const IDLE_CPU_DIVISOR: u32 = 100;
 
-/// Why a job seems to hang.
+/// The reason why a job seems to hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Nothing has moved in the idle time.
     Idle,
-    /// Something moves, but the samples show which ranks keep the others waiting.
+    /// Something moves, but the samples show which ranks block the job.
     Verdict,
 }
 
-/// Detects that one job hangs.
+/// Detects hangs of one job.
 #[derive(Debug)]
 pub struct HangDetector {
     idle: Duration,
@@ -72,14 +73,14 @@ pub struct HangDetector {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The job does not hang, or not for the idle time.
+    /// The job does not hang, or has not yet hung for the idle time.
     Quiet,
-    /// The job hangs, and the cause was returned.
+    /// The job hangs, and [`HangDetector::see`] has returned the cause.
     Reported,
 }
 
 impl HangDetector {
-    /// A detector without samples. A job hangs if nothing has moved for the time `idle`.
+    /// Returns a detector without samples. A job hangs if nothing has moved for the time `idle`.
     #[must_use]
     pub const fn new(idle: Duration) -> Self {
         Self {
@@ -89,13 +90,13 @@ impl HangDetector {
         }
     }
 
-    /// The time from one sample to the next.
+    /// Returns the time from one sample to the next.
     #[must_use]
     pub fn every(&self) -> Duration {
         self.idle / PARTS
     }
 
-    /// Takes in a sample. Returns the cause if the job hangs, and did not hang before.
+    /// Adds a sample. Returns the cause if the job hangs now, and did not before this sample.
     pub fn see(&mut self, frames: &Frames, observed: Observed) -> Option<Cause> {
         let now = observed.sample.at;
         if is_paused(&observe(
@@ -107,7 +108,7 @@ impl HangDetector {
             return None;
         }
         self.samples.push_back(observed);
-        // The oldest sample that is kept is as old as the idle time, or nearly.
+        // Keep the newest sample that is at least as old as the idle time, and all samples after it.
         let is_old = |observed: &Observed| now.saturating_sub(observed.sample.at) >= self.idle;
         while self.samples.get(1).is_some_and(is_old) || self.samples.len() > MAX_SAMPLES {
             self.samples.pop_front();
@@ -126,7 +127,7 @@ impl HangDetector {
         cause.filter(|_| before == State::Quiet)
     }
 
-    /// The samples of the idle time, the first one at time 0.
+    /// Returns the samples of the idle time, the first one at time 0.
     #[must_use]
     pub fn recording(&self, frames: &Frames) -> Recording {
         let begin = self
@@ -143,12 +144,12 @@ impl HangDetector {
         }
     }
 
-    /// Forgets the samples, but not whether a hang was reported.
+    /// Drops the samples, but remembers whether a hang was reported.
     pub fn forget(&mut self) {
         self.samples.clear();
     }
 
-    /// Returns true if no rank has made progress that its stacks do not show.
+    /// Returns true if no rank made progress that its stacks do not show.
     fn is_silent(&self) -> bool {
         let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
         pairs.into_iter().all(|(before, after)| {
@@ -172,10 +173,10 @@ impl HangDetector {
     }
 }
 
-/// Returns true if a rank may have hung for the time between two samples with this progress.
+/// Returns true if the progress at two samples, `time` apart, allows for a rank that hangs.
 fn is_alike(before: Progress, after: Progress, time: Duration) -> bool {
     let below = after.below.saturating_sub(before.below);
-    // The sum loses the time of a descendant that has exited.
+    // When a descendant exits, the sum loses its CPU time.
     before.written == after.written
         && before.below <= after.below
         && below <= time / IDLE_CPU_DIVISOR
@@ -191,7 +192,7 @@ fn is_paused(all: &Observation) -> bool {
         })
     };
     let mut ranks = all.ranks.values();
-    // Ranks that were not seen are not stopped.
+    // Ranks that are missing are not stopped.
     let somebody = ranks.clone().any(|track| track.main.is_some());
     ranks
         .clone()

@@ -1,4 +1,4 @@
-//! Watches in virtual time: a job by script, and what the watch asks of its host.
+//! Watches in virtual time: scripted jobs, and the actions that the watch asks of its host.
 
 use super::*;
 use crate::samples::tests::script::recording;
@@ -7,7 +7,7 @@ const IDLE: Duration = Duration::from_secs(12);
 const WAITS: &str = "0-3: main@a.c:1 > MPI_Barrier!libmpi.so > poll!libc.so.6 = running 100";
 const REFUSED: &str = "0-3: not permitted";
 
-/// A job, and the process that the user named.
+/// A scripted job, its watch and its clock.
 struct World {
     watch: Watch,
     now: Time,
@@ -15,14 +15,14 @@ struct World {
     job: Job,
     /// A living process of the job.
     living: Option<i32>,
-    /// What each further sample shows; the last one stays.
+    /// The samples to come. The last one is repeated.
     samples: VecDeque<&'static str>,
     /// Bytes that the ranks write from one sample to the next.
     writes: u64,
     written: u64,
     /// How long a sample takes.
     takes: Duration,
-    /// What the watch has asked for, with the time in seconds.
+    /// The actions that the watch asked for, each with its time in seconds.
     asked: Vec<String>,
     end: Option<End>,
 }
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// Lets the time pass until some second.
+    /// Advances the clock to this second.
     fn until(&mut self, second: impl Into<f64>) {
         let end = Time::ZERO + Duration::from_secs_f64(second.into());
         while let Some(next) = self.watch.deadline().filter(|&next| next < end) {
@@ -110,7 +110,7 @@ impl World {
         self.now = self.now.max(end);
     }
 
-    /// What was asked for since this was called last.
+    /// Takes the actions asked for since the last call.
     fn asked(&mut self) -> String {
         std::mem::take(&mut self.asked).join("\n")
     }
@@ -132,7 +132,7 @@ fn the_job_is_found_before_each_sample() {
     1 watch 7
     1 sample
     ");
-    // The next sample is a twelfth of the idle time after the end of the one before.
+    // The next sample is due a twelfth of the idle time after the end of the previous one.
     world.takes = Duration::from_millis(500);
     world.until(5);
     let samples: Vec<String> = std::mem::take(&mut world.asked);
@@ -146,7 +146,7 @@ fn a_hang_is_reported_once_until_the_job_moves() {
     world.until(40);
     assert_eq!(world.count("report"), 1);
     assert!(world.asked.contains(&"12 report 1: Idle(12s)".to_owned()));
-    // It writes for a while, and then hangs again.
+    // The job writes for a while, and then hangs again.
     world.writes = 1;
     world.until(50);
     world.writes = 0;
@@ -173,10 +173,10 @@ fn reports_of_one_job_are_bounded_except_the_last() {
 
 #[test]
 fn before_the_limit_a_few_samples_come_with_a_report() {
-    // A sample of a job that moves is reported as well.
+    // These samples are reported even if the job moves.
     for (limit, expected) in [
         (
-            // Five seconds before the limit, a quarter of the rest apart.
+            // They begin five seconds before the limit, and are a quarter of those five seconds apart.
             100_u32,
             &[
                 "95 sample",
@@ -186,7 +186,7 @@ fn before_the_limit_a_few_samples_come_with_a_report() {
             ][..],
         ),
         (
-            // Half of a short limit.
+            // They begin after half of a short limit.
             4,
             &[
                 "2 sample",
@@ -204,7 +204,7 @@ fn before_the_limit_a_few_samples_come_with_a_report() {
         let of_note = |it: &&String| it.contains("sample") || it.contains("report");
         let asked: Vec<&String> = asked.iter().filter(of_note).collect();
         assert_eq!(asked[..expected.len()], *expected, "{limit}");
-        // A job that outlives its limit is watched further.
+        // A job that outlives its limit is still watched.
         world.asked.clear();
         world.until(f64::from(limit) + 20.0);
         assert!(world.count("sample") > 10 && world.count("report") == 0);
@@ -216,7 +216,7 @@ fn an_exit_leads_to_a_search_and_to_no_sample() {
     let mut world = World::new(None, &[WAITS]);
     world.until(1.5);
     world.asked.clear();
-    // The launcher has exited, a rank has not.
+    // The launcher has exited; a rank is still alive.
     world.job = Job::NotFound;
     world.handle(Input::Exited);
     insta::assert_snapshot!(world.asked(), @"
@@ -229,7 +229,7 @@ fn an_exit_leads_to_a_search_and_to_no_sample() {
     2 watch 10
     2 sample
     ");
-    // A search for what the user named could find another process.
+    // The pid that the user named may have been reused, so the watch does not search for it again.
     world.job = Job::Found;
     world.living = None;
     world.handle(Input::Exited);
@@ -266,7 +266,7 @@ fn a_signal_ends_a_watch_in_every_state() {
     world.handle(Input::Signal(15));
     assert_eq!(world.end, Some(End::Signal(15)));
     world.asked.clear();
-    // Whatever comes then finds nobody.
+    // Later events have no effect.
     world.handle(Input::Exited);
     world.handle(Input::Signal(2));
     world.until(30);
@@ -294,7 +294,7 @@ fn a_watch_without_access_ends_after_two_samples() {
     let forbidden = RankSet::range(0..4);
     assert_eq!(world.end, Some(End::NoAccess { forbidden }));
     assert_eq!(world.count("sample"), 3);
-    // Nothing shows which processes these ranks are.
+    // It is unknown which processes these ranks are, so they are not in `forbidden`.
     let mut world = World::new(None, &["0-3: unproved"]);
     world.until(9);
     let forbidden = RankSet::new();

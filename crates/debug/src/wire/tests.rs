@@ -13,7 +13,7 @@ use crate::{
     tree::Tree,
 };
 
-/// What the agent of a node with two ranks and a process below one of them says to each command.
+/// Returns the answers to each command from the agent of a node that has two ranks and a descendant of one of them.
 fn said() -> Vec<FromAgent> {
     let process = |pid, parent, at| (pid, FakeProcess::new(pid, parent, "a.out", at));
     let processes = [
@@ -97,7 +97,7 @@ fn what_is_cut_off_or_goes_on_is_no_message() {
     ));
 }
 
-/// A message like those of an agent, with something wrong in it.
+/// Decodes an answer of an agent after `spoil` has changed it.
 fn wrong(spoil: impl FnOnce(&mut Partial)) -> Result<FromAgent, Error> {
     let mut message = said().swap_remove(0);
     let FromAgent::Done { part, .. } = &mut message else {
@@ -141,7 +141,7 @@ fn a_stack_has_no_frame_that_is_in_no_table() {
 
 #[test]
 fn what_no_tree_of_ours_is_is_refused() {
-    // Nodes: parent, frame, and the ranks by the count of their threads.
+    // The nodes are given as parent, frame, and the ranks by their number of threads.
     let table = [
         (r#"[0, 0, []]"#, "fine"),
         (r#"[0, 0, []], [0, 1, [[1, "0"]]]"#, "fine"),

@@ -8,12 +8,15 @@
 //! 3: gone
 //! ```
 //!
-//! Ranks, after a slash the name of a further thread; frames, outermost first, with source and module, or `py:` before
-//! a function of Python; what the thread does; the processor time that it uses, in percent. Instead of a rank `below N`,
-//! `beside`, `job` and `neighbor`: a process that is none, and the processor time that it uses (a
-//! neighbor also says that the job can be joined with others). Instead of a rank `child N PID PARENT
-//! NAME`: a process below a rank, of which the first thread is shown, or `not looked at`; `below N` after it is the processor
-//! time of these.
+//! Before the colon are the ranks, and after a slash the name of a thread other than the main thread. Then follow the frames,
+//! outermost first, as `function@file:line!module`; a Python function begins with `py:`. After the equals sign are the
+//! activity and the CPU usage in percent.
+//!
+//! Instead of ranks, `below N`, `beside`, `job` or `neighbor` names a process that is not a rank, with its CPU usage. A
+//! `neighbor` also means that the job may be connected to other jobs.
+//!
+//! Instead of ranks, `child N PID PARENT NAME` is a descendant of rank N, followed by the stack of its main thread or by `not
+//! looked at`. A later `below N` sets the CPU usage of all children of rank N.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,7 +30,7 @@ use crate::{
     snapshot::{Child, Snapshot},
 };
 
-/// Samples that are as long apart as `every` says.
+/// Builds samples from texts. They are `every` apart.
 pub(crate) fn recording(every: Duration, texts: &[&str]) -> Recording {
     let mut recording = Recording::default();
     let mut used: BTreeMap<(Rank, String), Duration> = BTreeMap::new();
@@ -92,7 +95,7 @@ pub(crate) fn recording(every: Duration, texts: &[&str]) -> Recording {
     recording
 }
 
-/// A thread with its number and name, as `what` tells, after one more step in which it has used a processor.
+/// Builds a thread from the text `what`, and adds the CPU time that it used since the last sample.
 fn thread(
     recording: &mut Recording,
     what: &str,

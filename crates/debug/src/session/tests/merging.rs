@@ -1,11 +1,11 @@
-//! Answers merge in any order, and over any tree of agents.
+//! Merging gives the same result for every order of answers and every tree of agents.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::{peers::Peers, report::Command as CommandLine, unwind::Build};
 
-/// What one agent answers for its ranks, from some numbers: two agents never have the same rank.
+/// Makes the answers of one agent for its ranks from random numbers. Two agents never have the same rank.
 fn partial(agent: u32, picks: &[(u32, u8)]) -> (PartialSample, Description) {
     let mut frames = crate::stack::Frames::new();
     let mut snapshot = crate::snapshot::Snapshot::default();
@@ -68,7 +68,7 @@ fn as_stacks(sample: &PartialSample) -> PartialStacks {
     }
 }
 
-/// All that a sample says, without the numbers of frames.
+/// Returns the content of a sample as text, without frame ids.
 fn told(sample: &PartialSample) -> String {
     let procs = sample.snapshot.procs.iter();
     let told = procs.map(|(rank, seen)| match seen {
@@ -89,7 +89,7 @@ fn stacks_told(part: &PartialStacks) -> String {
 }
 
 proptest! {
-    /// Any order, and any shape of a tree of agents.
+    /// Merging in any order, and over any tree of agents, gives the same result.
     #[test]
     fn merging_is_associative_and_commutative_and_loses_no_rank(
         agents in prop::collection::vec(prop::collection::btree_map(0_u32..20, any::<u8>(), 0..8), 1..6),

@@ -1,4 +1,4 @@
-//! Answers that no sound agent gives, and answers that leave ranks out.
+//! Answers that violate the protocol, and answers that leave out ranks.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn who_answers_what_was_not_asked_is_not_trusted() {
         let Partial::Sample(sample) = reply.answer else {
             panic!("samples were asked for");
         };
-        // Of its own ranks nothing is taken either.
+        // The entries for the agent's own ranks are not used either.
         let wrong = Rank(4);
         let seen = &sample.snapshot.procs[&wrong];
         assert!(matches!(seen, Seen::Missing(Missing::AgentLost(_))));

@@ -1,4 +1,4 @@
-//! Slow programs that are well, each as it looks in its worst moments: no verdict on any.
+//! Healthy but slow programs, each in the state in which it looks worst. None may get a verdict.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ fn quiet(texts: &[&str]) {
     assert_eq!(verdicts(texts), [""; 0]);
 }
 
-/// Five looks at the same.
+/// Checks that five equal samples lead to no verdict.
 #[track_caller]
 fn quiet_at(text: &str) {
     quiet(&[text; 5]);
@@ -56,7 +56,7 @@ fn master_waits_for_a_busy_worker() {
 
 #[test]
 fn one_writes_and_the_others_wait() {
-    // It uses the processor between two waits for the disk.
+    // The rank uses CPU time between two disk waits.
     quiet_at(&format!(
         "{BARRIER}3: main@a.c:4 > save@io.c:9 > write!libc.so.6 = disk 5"
     ));
@@ -110,14 +110,14 @@ fn producer_and_consumers() {
          0/maker: start_thread > make@a.c:3 > nanosleep!libc.so.6 = sleep 0
          0/taker: start_thread > take@a.c:6 > pthread_cond_wait!libc.so.6 = futex 0",
     );
-    // Contention: whoever has the lock runs.
+    // Contention: the thread that holds the lock runs.
     quiet_at(
         "0: main@a.c:9 > pthread_join!libc.so.6 = futex 0
          0/a: start_thread > work@a.c:3 > pthread_mutex_lock!libc.so.6 = futex 0
          0/b: start_thread > work@a.c:3 > pthread_mutex_lock!libc.so.6 = futex 0
          0/c: start_thread > work@a.c:4 = running 99",
     );
-    // An idle pool.
+    // An idle thread pool.
     quiet_at(
         "0: main@a.c:9 > pthread_cond_wait!libc.so.6 = futex 0
          0/a: start_thread > work@a.c:3 > pthread_cond_wait!libc.so.6 = futex 0",
@@ -220,7 +220,7 @@ fn a_rank_that_has_just_ended() {
 #[test]
 fn ranks_that_go_on_without_one_that_has_ended() {
     let five = Duration::from_secs(5);
-    // They agree on who lives, which needs the others only.
+    // The survivors agree on which ranks are alive. Only survivors take part in these calls.
     for call in ["MPIX_Comm_shrink", "MPIX_Comm_agree"] {
         for how in ["poll 0", "running 99"] {
             let text = format!("0-2: main@a.c:5 > {call}!libmpi.so = {how}\n3: gone");
@@ -239,9 +239,9 @@ fn ranks_that_go_on_without_one_that_has_ended() {
             );
         }
     }
-    // It takes a while until they notice it.
+    // The library needs a while to notice that a rank has exited.
     quiet(&["0-2: main@a.c:5 > MPI_Allreduce!libmpi.so = poll 0\n3: gone"; 9]);
-    // One of them is at work at a time.
+    // One surviving rank at a time works.
     let texts: Vec<String> = (0..12)
         .map(|look| {
             let (waiting, works) = (["0-1", "0,2"][look % 2], [2, 1][look % 2]);
@@ -253,12 +253,12 @@ fn ranks_that_go_on_without_one_that_has_ended() {
         .collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     assert_eq!(verdicts_every(five, &texts), [""; 0]);
-    // What they wait for may come from a job that they have spawned.
+    // The messages may come from a spawned job.
     let text = "0-2: main@a.c:5 > MPI_Recv!libmpi.so = poll 0\n3: gone\njob: 50";
     assert_eq!(verdicts_every(five, &[text; 12]), [""; 0]);
 }
 
-/// It was in `MPI_Finalize`, as the others are now, who have more to free.
+/// The exited ranks came through `MPI_Finalize` first. The last rank is still in it, because it has more to free.
 #[test]
 fn ranks_that_have_ended_as_they_should() {
     for how in ["poll 0", "running 99"] {
@@ -281,7 +281,7 @@ fn waits_for_some_time() {
         "__pthread_cond_clockwait64!libc.so.6 = timed 0",
         "sem_timedwait!libc.so.6 = futex 0",
         "pthread_mutex_timedlock!libc.so.6 = futex 0",
-        // The kernel knows it, whatever the function is called.
+        // The kernel reports the time limit, whatever the function is called.
         "pthread_cond_wait!libc.so.6 = timed 0",
         "pthread_mutex_lock!libc.so.6 = timed 0",
         "pthread_join!libc.so.6 = timed 0",
@@ -304,10 +304,10 @@ fn waits_for_some_time() {
 #[test]
 fn python_that_waits_for_another_program() {
     for wait in [
-        // Files of users and packages have names that those of Python have too.
+        // Files of users and packages may have the same names as those of Python.
         "py:get@/u/job_queue.py:3 > recv!libc.so.6 = read 0",
         "py:get@/v/lib/python3.11/site-packages/ray/util/queue.py:3 > recv!libc.so.6 = read 0",
-        // What is below the wait tells for what it is.
+        // The frames below the wait show what it waits for.
         "py:get@/usr/lib/python3.11/queue.py:3 > py:own@/u/b.py:7 > recv!libc.so.6 = read 0",
         "py:get@/usr/lib/python3.11/queue.py:3 > py:own@/u/b.py:7 > send!libc.so.6 = write 0",
         "py:join@/usr/lib/python3.11/threading.py:3 > py:own@/u/b.py:7 > poll!libc.so.6 = poll 0",

@@ -34,7 +34,7 @@ fn one_rank_without_registers() {
 
 #[test]
 fn frozen_ranks() {
-    // All of them, wherever they were: no disk is blamed, and nobody is said to wait.
+    // All ranks are frozen wherever they were: the verdict neither blames a disk nor says that ranks wait for each other.
     let look = "0-2: main@a.c:5 > PMPI_Barrier!libmpi.so = frozen 99\n3: main@a.c:4 > read@a.c:2 = frozen 7";
     assert_eq!(
         verdicts(&[look, look, look]),
@@ -44,7 +44,7 @@ fn frozen_ranks() {
          it is thawed, as `scontrol resume` and `docker unpause` do"
         ]
     );
-    // A lock is no deadlock in a process that is made to stand.
+    // In a frozen process, waiting for a lock is no sign of a deadlock.
     let look = "0: main@a.c:5 > pthread_mutex_lock!libc.so = frozen 99";
     assert_eq!(
         verdicts(&[look, look, look, look]),
@@ -83,14 +83,14 @@ fn one_rank_dead() {
         verdicts_every(every, &[asleep; 3]),
         [format!("likely: {said}")]
     );
-    // Who polls may go on without it, in one call after the other.
+    // A polling rank may have continued without the exited one, in one call after another.
     let polling = asleep.replace("poll 0", "running 99");
     assert!(verdicts_every(every, &[polling.as_str(); 9]).is_empty());
     assert_eq!(
         verdicts(&[polling.as_str(); 11]),
         [format!("possible: {said}")]
     );
-    // One that has come to its end already waits for it too.
+    // A rank that is already in `MPI_Finalize` also waits for the exited rank.
     let one_at_end = format!("{asleep}\n4: main@a.c:9 > MPI_Finalize!libmpi.so = poll 0");
     assert_eq!(
         verdicts_every(every, &[one_at_end.as_str(); 3]),
@@ -151,7 +151,7 @@ fn a_ring_in_which_all_receive() {
     );
 }
 
-/// Others may be on other nodes, and have sent something between two samples.
+/// Other jobs may be on other nodes, and may have sent something between two samples.
 #[test]
 fn a_job_that_may_be_joined_with_others_which_wait() {
     let text = "0-3: main@a.c:5 > MPI_Recv!libmpi.so = poll 0\nneighbor: 0";
@@ -161,7 +161,7 @@ fn a_job_that_may_be_joined_with_others_which_wait() {
         10,
         "possible: ranks 0-3 wait in MPI_Recv (a.c:5), for at least 9 s: all wait to receive and none sends",
     );
-    // One rank is in the way of all, whatever others do.
+    // One rank blocks all others, whatever other jobs do.
     let lock = "0-2: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n3: main@a.c:9 > pthread_cond_wait!libc.so.6 = futex 0";
     for neighbor in ["neighbor: 0", "neighbor: 60"] {
         let said = verdicts(&[format!("{lock}\n{neighbor}").as_str(); 3]);
@@ -198,7 +198,7 @@ fn two_locks_in_another_order() {
     );
 }
 
-/// However many threads wait, it is one sentence.
+/// Threads that wait at the same place are counted in one sentence.
 #[test]
 fn forty_threads_and_one_lock() {
     let mut text = "0: main@a.c:30 > pthread_join!libc.so.6 = futex 0".to_owned();
@@ -215,7 +215,7 @@ fn forty_threads_and_one_lock() {
     );
 }
 
-/// The line is that of the user, whoever else has lines.
+/// The cited line is in the user's code, even if library frames have lines too.
 #[test]
 fn lines_of_others_are_not_cited() {
     let text = "0-2: py:main@train.py:88 > py:wrapper@/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py:83 \
@@ -381,7 +381,7 @@ fn a_process_that_a_rank_waits_for_is_behind_a_lock() {
     ] {
         assert_eq!(long(&below), "", "{what}");
     }
-    // One of two can do anything where it was not seen, in any look.
+    // If one of two processes is missing in any sample, it may have done anything then, so there is no verdict.
     let one = format!("child 3 4711 7 helper: {lock}\n");
     let both = format!("{one}child 3 4712 7 helper: {lock}");
     assert_ne!(long(&both), "");

@@ -1,4 +1,4 @@
-//! What is said where there is no verdict.
+//! Notes on jobs without a verdict.
 
 use std::time::Duration;
 
@@ -105,14 +105,14 @@ fn what_a_rank_has_started_is_cited() {
              child 2 4712 4711 cp: copy@cp.c:3 > write!libc.so.6 = disk 0"
         ),
         format!("{system}child 2 4711 7 solver: main@s.c:3 > step@s.c:9 = running 90"),
-        // Which of two it waits for is not known.
+        // It is unknown which of the two processes the rank waits for.
         format!(
             "{system}child 2 4711 7 sh: main@sh.c:3 > read!libc.so.6 = read 0
              child 2 4712 7 cp: main@cp.c:3 = stopped 0"
         ),
-        // Nothing was seen of it.
+        // The process could not be sampled.
         format!("{system}child 2 4711 7 sh: not permitted"),
-        // A pool, and what Python keeps for itself.
+        // A process pool, and a helper process of Python itself.
         "2: py:main@p.py:4 > py:map@/usr/lib/python3.11/multiprocessing/pool.py:367 > sem_wait!libc.so.6 = shared 0
          child 2 4700 7 python3: py:main@/usr/lib/python3.11/multiprocessing/resource_tracker.py:9 > read!libc.so.6 = read 0
          child 2 4711 7 python3: py:work@p.py:9 > read!libc.so.6 = read 0
@@ -120,7 +120,7 @@ fn what_a_rank_has_started_is_cited() {
          child 2 4713 7 python3: py:worker@p.py:1 > sem_wait!libc.so.6 = shared 0
          below 2: 80"
             .to_owned(),
-        // Who waits in MPI does not wait for its own processes, and nor does who computes.
+        // A rank that waits in MPI or computes does not wait for its own child processes.
         "2: main@io.c:9 > MPI_Barrier!libmpi.so = running 99
          child 2 4711 7 sh: main@sh.c:3 > read!libc.so.6 = read 0"
             .to_owned(),

@@ -10,7 +10,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The causes by the number of the sample, with an idle time of 3 s and one sample per second.
+/// Returns the causes with the numbers of their samples, for an idle time of 3 s and one sample per second.
 fn told(texts: &[&str], written: &[u64]) -> Vec<(usize, Cause)> {
     let recording = recording(SECOND, texts);
     let mut watch = HangDetector::new(3 * SECOND);
@@ -55,7 +55,7 @@ fn and_again_when_it_has_moved_between() {
 #[test]
 fn what_moves_is_no_hang() {
     assert_eq!(told(&[WORKS, OTHER, WORKS, OTHER, WORKS, WAITS], &[]), []);
-    // For as long as it takes.
+    // A job that moves never hangs, however long it stays in one loop.
     assert_eq!(told(&[WORKS; 9], &[]), []);
 }
 
@@ -91,7 +91,7 @@ fn who_has_come_or_gone_has_moved() {
 
 #[test]
 fn a_verdict_is_enough() {
-    // What is written comes from a thread that takes no part in the job.
+    // The bytes come from a thread that has no part in the job.
     let disk =
         "0-2: main@a.c:1 > MPI_Allreduce!libmpi.so = poll 0\n3: main@a.c:1 > f@a.c:2 = disk 0";
     let written = [0, 10, 20, 30, 40, 50];
@@ -102,7 +102,7 @@ fn a_verdict_is_enough() {
 fn while_it_is_stopped_or_debugged_time_stands() {
     let stopped = "0-3: main@a.c:1 > MPI_Barrier!libmpi.so = stopped 0";
     assert_eq!(told(&[stopped; 9], &[]), []);
-    // It begins anew then.
+    // The idle time starts again when the job continues.
     let waits = "0-3: main@a.c:1 > MPI_Barrier!libmpi.so = poll 0";
     let texts = [
         stopped, stopped, stopped, stopped, waits, waits, waits, waits, waits,
@@ -199,6 +199,6 @@ fn what_a_rank_has_started_works_for_it() {
         false
     };
     assert!(!told(SECOND / 2));
-    // To wake up and test a condition is no work.
+    // Waking up to test a condition does not count as work.
     assert!(told(SECOND / 200));
 }
