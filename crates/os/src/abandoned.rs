@@ -1,4 +1,4 @@
-//! Files that were left by processes that are gone: nobody has them open, and nobody has them mapped.
+//! Abandoned files: left by dead processes, and not open or mapped in any process.
 
 use std::{
     collections::BTreeSet,
@@ -15,22 +15,23 @@ use crate::{
     process::{Pid, all_processes, effective_uid},
 };
 
-/// A file, whatever it is called: its device, in two parts as the kernel prints them, and its number there.
+/// The identity of a file whatever its name: major and minor device number as the kernel prints them, and inode.
 type Identity = (u64, u64, u64);
 
-/// Files that nobody has.
+/// Result of a search for abandoned files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Abandoned {
-    /// These, and no others.
+    /// Exactly these files are abandoned.
     Files(Vec<PathBuf>),
-    /// A process is ending, and has some until it is gone: this has to be asked again.
+    /// A process that holds some of the files is exiting: search again later.
     NotYet,
 }
 
-/// The files in `directory` that are ours, whose names begin with one of `prefixes`, that were made at `since` or later, and
-/// that no process has open or mapped.
+/// Returns the files in `directory` that are ours and that no process has open or mapped. Their names begin with one of
+/// `prefixes`, and they were made at `since` or later.
 ///
-/// None where that cannot be known: where a process of our user cannot be looked into (it is not dumpable, or in another
+/// Returns no file if that cannot be known. Either a process of our user cannot be inspected: it is not dumpable, or is in
+/// another user namespace. Or `/proc` does not show all processes, because we are in a nested pid namespace.
 /// user namespace), and where `/proc` does not show all processes because we are in a pid namespace of our own.
 #[must_use]
 pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -> Abandoned {
@@ -66,7 +67,8 @@ pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -
     Abandoned::Files(found.into_iter().map(|(path, _)| path).collect())
 }
 
-/// The files in `directory` that are ours, whose names begin with one of `prefixes`, and that a process has open or mapped.
+/// Returns the files in `directory` that are ours, whose names begin with one of `prefixes`, and that `pid` has open or
+/// mapped.
 #[must_use]
 pub fn files_held_by(pid: Pid, directory: &Path, prefixes: &[&str]) -> Vec<PathBuf> {
     let (Held::Known(held) | Held::Until(held)) = held_by(pid) else {
@@ -78,7 +80,7 @@ pub fn files_held_by(pid: Pid, directory: &Path, prefixes: &[&str]) -> Vec<PathB
         .collect()
 }
 
-/// The files of `user` in a directory whose names begin with one of `prefixes`.
+/// Returns the files of `user` in a directory whose names begin with one of `prefixes`.
 fn ours(
     directory: &Path,
     prefixes: &[&str],
@@ -92,14 +94,14 @@ fn ours(
             prefixes.iter().any(|prefix| name.starts_with(prefix))
         })
         .filter_map(move |entry| {
-            // Of the entry itself, as `lstat` has it: the directory may be full of such files.
+            // Metadata of the entry itself, as of `lstat`, which costs one call for each of possibly many files.
             let metadata = entry.metadata().ok()?;
             let is_ours = metadata.is_file() && metadata.uid() == user;
             is_ours.then(|| (entry.path(), metadata))
         })
 }
 
-/// When a file was made, or, where its file system does not know that, written last.
+/// Returns when a file was made or, if its file system does not record that, last written.
 fn made(metadata: &Metadata) -> Option<SystemTime> {
     metadata.created().or_else(|_| metadata.modified()).ok()
 }
@@ -109,16 +111,17 @@ fn identity(metadata: &Metadata) -> Identity {
     (major(device), minor(device), metadata.ino())
 }
 
-/// What a process has open or mapped.
+/// The files that a process has open or mapped.
 enum Held {
     Known(BTreeSet<Identity>),
-    /// It ends: its memory is gone, and its descriptors follow.
+    /// The process is exiting: its memory is released, and its open descriptors will be closed next.
     Until(BTreeSet<Identity>),
-    /// We may not look, or the process is gone.
+    /// We may not inspect the process, or it is gone.
     Unknown,
 }
 
-/// Descriptors come first: a file is mapped before its descriptor is closed.
+/// Returns the files that a process holds. Descriptors are read before mappings, because a process maps a file before it
+/// closes the descriptor.
 fn held_by(pid: Pid) -> Held {
     let entries = fs::read_dir(format!("/proc/{pid}/fd"));
     let maps = fs::read(format!("/proc/{pid}/maps"));
@@ -136,18 +139,18 @@ fn held_by(pid: Pid) -> Held {
     Held::Known(open.chain(mapped).collect())
 }
 
-/// A process into which we may not look.
+/// What a process that we may not inspect may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stranger {
-    /// It lives, and one of its user ids is ours: it can have files that others may not open.
+    /// It is alive and one of its user ids is ours, so it may have files that other users may not open.
     MayHold,
-    /// The same, but its memory is gone, and the rest follows: meanwhile nobody but root may look.
+    /// It is such a process, but it is exiting: its memory is released, and meanwhile only root may inspect it.
     Ends,
     HasNothing,
 }
 
 impl Stranger {
-    /// Everybody may read its status. The first process of the node is nobody's rank.
+    /// Classifies a process by its status file, which every user may read. The init process of the node is never a rank.
     fn of(pid: Pid, user: u32) -> Self {
         if pid.as_raw() == 1 {
             return Self::HasNothing;
@@ -166,7 +169,7 @@ impl Stranger {
         if !is_ours || is_first_over && is_alone {
             Self::HasNothing
         } else if is_first_over || field("VmSize:").is_some() {
-            // A first thread that has ended shows no memory, though others may run on.
+            // A first thread that has exited shows no memory, although other threads may still run.
             Self::MayHold
         } else {
             Self::Ends
@@ -174,9 +177,9 @@ impl Stranger {
     }
 }
 
-/// The file of a line of `maps`: `ADDRESSES PERMISSIONS OFFSET MAJOR:MINOR NUMBER NAME`.
+/// Parses a line of `maps`: `ADDRESSES PERMISSIONS OFFSET MAJOR:MINOR INODE NAME`. Returns `None` if no file is mapped.
 fn mapped(line: &[u8]) -> Option<Identity> {
-    // Only the name can be something else than ASCII, or have spaces.
+    // Only the name can contain spaces or bytes that are not ASCII.
     let mut fields = line.split(|byte| *byte == b' ');
     let device = std::str::from_utf8(fields.nth(3)?).ok()?;
     let number = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
@@ -210,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Whether somebody may look into it is the kernel's business; what counts is whose it is, and that it lives.
+    /// Whether we may inspect a process is left to the kernel; this test is about its user, and whether it is alive.
     #[test]
     fn who_lives_and_is_of_the_user_may_hold_files() {
         let (own, user) = (crate::process::current_pid(), effective_uid());

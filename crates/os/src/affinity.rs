@@ -1,4 +1,4 @@
-//! Which CPUs this process may use.
+//! The CPUs that this process may use.
 #![expect(unsafe_code, reason = "nix's CPU set ends at 1,024 CPUs")]
 
 use base::{CpuSet, MAX_PUS};
@@ -6,15 +6,15 @@ use nix::errno::Errno;
 
 use crate::error::Error;
 
-/// The first size that is tried, in words of 64 CPUs: enough for 1,024.
+/// Initial size of the buffer, in words of 64 CPUs: enough for 1,024.
 const FIRST_WORDS: usize = 16;
 
-/// The CPUs that this process may use: its affinity mask, which the kernel keeps within the cgroup's cpuset.
+/// Returns the CPUs that this process may use: its affinity mask, which the kernel keeps within the cgroup's cpuset.
 ///
 /// # Errors
-/// Only where the call is forbidden.
+/// Only if the call is forbidden.
 pub fn allowed_cpus() -> Result<CpuSet, Error> {
-    // The kernel refuses a buffer smaller than its own mask with EINVAL, so grow until it fits.
+    // The kernel refuses a buffer smaller than its own mask with EINVAL, so grow the buffer until it fits.
     let mut words = vec![0_u64; FIRST_WORDS];
     loop {
         // SAFETY: the kernel writes at most the stated number of bytes into an owned buffer.

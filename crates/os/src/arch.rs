@@ -1,4 +1,4 @@
-//! The registers of a stopped thread: the one thing here that depends on the processor architecture.
+//! The registers of a stopped thread. Nothing else in this crate depends on the processor architecture.
 #![cfg_attr(
     target_arch = "aarch64",
     expect(
@@ -17,23 +17,23 @@ mod native {
 
     use crate::{error::Error, process::Pid};
 
-    /// The general registers of a thread that we trace and that is stopped. By `PTRACE_GETREGS` a thread of a 32-bit program has
-    /// those of 64 bits too; by `PTRACE_GETREGSET` it would not.
+    /// Reads the general registers of a stopped thread that we trace. `PTRACE_GETREGS` returns 64-bit registers even for a
+    /// thread of a 32-bit program; `PTRACE_GETREGSET` would not.
     pub(crate) fn read(tid: Pid) -> Result<user_regs_struct, Error> {
         ptrace::getregs(nix::unistd::Pid::from_raw(tid.as_raw()))
             .map_err(Error::nix("read the registers of a thread"))
     }
 
-    /// Sets them.
+    /// Writes the general registers of a stopped thread that we trace.
     pub(crate) fn write(tid: Pid, registers: &user_regs_struct) {
-        // A thread that was killed has no use for them.
+        // An error means that the thread was killed.
         let _ = ptrace::setregs(nix::unistd::Pid::from_raw(tid.as_raw()), *registers);
     }
 
-    /// Bytes of the instruction that enters the kernel.
+    /// Length of the `syscall` instruction in bytes.
     const SYSCALL_LENGTH: u64 = 2;
 
-    /// Those that lead through the stack.
+    /// Returns the registers from which the stack is unwound.
     pub(crate) const fn leading(registers: &user_regs_struct) -> Registers {
         Registers::X86_64 {
             instruction: registers.rip,
@@ -43,13 +43,13 @@ mod native {
         }
     }
 
-    /// The registers with which a thread begins a system call again that has ended with `EINTR`; nothing where it has not, or
-    /// where the call has a limit. The kernel begins most calls again by itself, but not these.
+    /// Returns the registers with which a thread restarts a system call that returned `EINTR`. `None` if it did not, or if
+    /// the call has a timeout. The kernel restarts most calls itself, but not these.
     pub(crate) fn begun_again(mut registers: user_regs_struct) -> Option<user_regs_struct> {
         let call = i64::try_from(registers.orig_rax).unwrap_or(-1);
         let without_limit = match call {
             libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
-                // The limit is an int of milliseconds, and negative for none.
+                // The timeout is an int in milliseconds; negative means none.
                 registers.r10 & 0x8000_0000 != 0
             }
             libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => registers.r10 == 0,
@@ -77,13 +77,13 @@ mod native {
 
     use crate::{error::Error, process::Pid};
 
-    /// The general registers, `NT_PRSTATUS`, as a word.
+    /// The set of general registers, `NT_PRSTATUS`, as a word.
     const GENERAL: usize = 1;
 
-    /// The general registers of a thread that we trace and that stands.
+    /// Reads the general registers of a stopped thread that we trace.
     ///
     /// # Errors
-    /// `ENOTSUP` for a thread of a 32-bit program, which has others.
+    /// `ENOTSUP` for a thread of a 32-bit program, whose registers differ.
     pub(crate) fn read(tid: Pid) -> Result<user_regs_struct, Error> {
         const WHAT: &str = "read the registers of a thread";
         let mut registers = MaybeUninit::<user_regs_struct>::uninit();
@@ -91,7 +91,7 @@ mod native {
             iov_base: registers.as_mut_ptr().cast(),
             iov_len: size_of_val(&registers),
         };
-        // SAFETY: the kernel writes no more than the length in `part`, and says there how much it has written.
+        // SAFETY: the kernel writes no more than the length in `part`, and puts there how much it has written.
         let result =
             unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid.as_raw(), GENERAL, &raw mut part) };
         if result == -1 {
@@ -104,10 +104,10 @@ mod native {
         Ok(unsafe { registers.assume_init() })
     }
 
-    /// Nothing: see [`begun_again`].
+    /// Does nothing: see [`begun_again`].
     pub(crate) const fn write(_: Pid, _: &user_regs_struct) {}
 
-    /// Those that lead through the stack.
+    /// Returns the registers from which the stack is unwound.
     pub(crate) const fn leading(registers: &user_regs_struct) -> Registers {
         Registers::Aarch64 {
             instruction: registers.pc,
@@ -117,8 +117,8 @@ mod native {
         }
     }
 
-    /// Nothing: the first argument of a call that has ended stands nowhere that a tracer can read, so that none can be begun
-    /// again. `epoll_wait` and its kin return `EINTR` to their program, as they do for any signal.
+    /// Returns `None`: a tracer cannot read the first argument of a call that has returned, so it cannot restart the call.
+    /// `epoll_wait` and similar calls return `EINTR` to their program, as they do for any signal.
     pub(crate) const fn begun_again(_: user_regs_struct) -> Option<user_regs_struct> {
         None
     }

@@ -1,33 +1,33 @@
-//! How much CPU time the cgroup grants.
+//! The CPU time that the cgroup grants.
 
 use std::path::{Path, PathBuf};
 
 use crate::files::read_small;
 
-/// Where the kernel says which groups this process is in.
+/// The file that lists the cgroups of this process.
 pub(crate) const MEMBERSHIP: &str = "proc/self/cgroup";
-/// Where the kernel says what is mounted where.
+/// The file that lists all mounts.
 pub(crate) const MOUNTS: &str = "proc/self/mountinfo";
-/// Where version 2 is mounted on nearly every system.
+/// Mount point of cgroup version 2 on nearly every system.
 pub(crate) const USUAL_MOUNT: &str = "sys/fs/cgroup";
 /// The controller of version 1 that limits CPU time.
 const CONTROLLER: &str = "cpu";
-/// Levels of groups that are looked at; deeper nesting would be a mistake, not a limit.
+/// Maximum depth of groups that is examined; a deeper nesting would be a mistake in the data.
 const MAX_DEPTH: usize = 64;
 
-/// The CPUs' worth of time that this process and its children get, `None` without a limit. The tightest limit from
-/// our own group up to the root counts: version 2's `cpu.max`, version 1's CFS quota.
+/// Returns the number of CPUs' worth of time that this process and its children get; `None` if unlimited. The tightest
+/// limit from our own group up to the root counts: `cpu.max` in version 2, the CFS quota in version 1.
 #[must_use]
 pub fn cpu_quota() -> Option<f64> {
     cpu_quota_below(Path::new("/"))
 }
 
-/// [`cpu_quota`] of the system recorded below `root`.
+/// Returns [`cpu_quota`] of the system recorded below `root`.
 #[must_use]
 pub(crate) fn cpu_quota_below(root: &Path) -> Option<f64> {
     let membership = read_small(&root.join(MEMBERSHIP)).ok()?;
     let (version, group) = controlling_group(&membership)?;
-    // Nearly every system has version 2 here; the list of all mounts, which can be long, is for the others.
+    // Nearly every system has version 2 here. Only others need the list of all mounts, which can be long.
     let usual = root.join(USUAL_MOUNT);
     let own = usual.join(group.trim_start_matches('/'));
     if version == Version::Two && own.join("cgroup.procs").exists() {
@@ -37,7 +37,7 @@ pub(crate) fn cpu_quota_below(root: &Path) -> Option<f64> {
     let (mounted, point) = mounts
         .lines()
         .find_map(|line| cgroup_mount(line, version, CONTROLLER))?;
-    // In a container only a part of the tree is mounted, and the mount says which.
+    // In a container only a part of the tree is mounted; the mount says which.
     let below = Path::new(group)
         .strip_prefix(mounted)
         .unwrap_or_else(|_| Path::new(""));
@@ -45,7 +45,7 @@ pub(crate) fn cpu_quota_below(root: &Path) -> Option<f64> {
     tightest(&top, top.join(below), version)
 }
 
-/// The tightest limit from `directory` up to `top`.
+/// Returns the tightest limit from `directory` up to `top`.
 fn tightest(top: &Path, mut directory: PathBuf, version: Version) -> Option<f64> {
     let mut tightest: Option<f64> = None;
     for _ in 0..MAX_DEPTH {
@@ -59,21 +59,22 @@ fn tightest(top: &Path, mut directory: PathBuf, version: Version) -> Option<f64>
     tightest
 }
 
-/// Which kind of control groups.
+/// The version of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     One,
     Two,
 }
 
-/// The group that limits our CPU time: that of version 1's `cpu` controller where it is mounted, else version 2's.
+/// Returns the group that limits our CPU time: that of version 1's `cpu` controller if it is mounted, else that of version
+/// 2.
 fn controlling_group(membership: &str) -> Option<(Version, &str)> {
     [Version::One, Version::Two]
         .into_iter()
         .find_map(|version| Some((version, group(membership, version, CONTROLLER)?)))
 }
 
-/// The group of version 2, or that of a controller of version 1.
+/// Returns the group of version 2, or that of a controller of version 1.
 pub(crate) fn group<'a>(
     membership: &'a str,
     version: Version,
@@ -90,7 +91,7 @@ pub(crate) fn group<'a>(
     })
 }
 
-/// The mounted part and the mount point, when a line of mountinfo is about the hierarchy we look for.
+/// Returns the mounted part and the mount point, if a line of mountinfo is about the given hierarchy.
 pub(crate) fn cgroup_mount<'a>(
     line: &'a str,
     version: Version,

@@ -8,8 +8,8 @@ use std::{
 
 use base::Time;
 
-/// The start of the process, or rather its first look at the clock. A forked child keeps its parent's start, so
-/// that times of front and controller compare.
+/// The start of the process: the time of the first call of [`Clock::now`]. A forked child keeps its parent's start, so that
+/// times of front and controller are comparable.
 static START: OnceLock<Instant> = OnceLock::new();
 
 /// The monotonic clock.
@@ -17,27 +17,27 @@ static START: OnceLock<Instant> = OnceLock::new();
 pub struct Clock;
 
 impl Clock {
-    /// Time since the process started (CLOCK_MONOTONIC, about 25 ns per call, no system call). Call it once, first
-    /// thing in `main`: that call is the start.
+    /// Returns the time since the process started (CLOCK_MONOTONIC, about 25 ns per call, no system call). Call it first in
+    /// `main`: the first call defines the start.
     #[must_use]
     pub fn now() -> Time {
         let nanos = START.get_or_init(Instant::now).elapsed().as_nanos();
         Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// How long it is until `deadline`, zero when it has passed.
+    /// Returns the time until `deadline`, or zero if it has passed.
     #[must_use]
     pub fn until(deadline: Time) -> Duration {
         deadline.since(Self::now())
     }
 }
 
-/// Waits some milliseconds for what no event tells of. Nothing else happens in the thread meanwhile.
+/// Blocks the thread for some milliseconds, to wait for something that no event announces.
 pub fn sleep(time: Duration) {
     thread::sleep(time);
 }
 
-/// Seconds and nanoseconds since 1970 UTC, for timestamps that people read. Never use it to measure.
+/// Returns seconds and nanoseconds since 1970 UTC, for timestamps that people read. Never measure durations with it.
 #[must_use]
 pub fn wall_clock() -> (i64, u32) {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
@@ -45,7 +45,7 @@ pub fn wall_clock() -> (i64, u32) {
             i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
             since.subsec_nanos(),
         ),
-        // A clock before 1970 is a node without a clock.
+        // A clock before 1970 means that the node has no working clock.
         Err(_) => (0, 0),
     }
 }

@@ -1,4 +1,4 @@
-//! A conversation with a server on this node, which may not hold us up: all of it has one deadline.
+//! A blocking exchange with a server on this node, with one deadline for all of it.
 
 use std::{
     io::{self, Read, Write},
@@ -10,18 +10,18 @@ use base::Time;
 
 use crate::clock::Clock;
 
-/// A connection that is used by one thread, which waits for it.
+/// A TCP connection used by one thread, which blocks.
 #[derive(Debug)]
 pub struct Conversation {
     stream: TcpStream,
     deadline: Time,
 }
 
-/// A socket takes no shorter limit: zero would be none.
+/// Minimum timeout of a socket operation: zero would mean no timeout.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 impl Conversation {
-    /// Connects. All that follows is over after `patience`, too.
+    /// Connects. The deadline of this call and all later ones is `patience` from now.
     ///
     /// # Errors
     /// Those of connect(2); `TimedOut` after the deadline.
@@ -31,7 +31,7 @@ impl Conversation {
         Ok(Self { stream, deadline })
     }
 
-    /// Sends all of it.
+    /// Sends all of `bytes`.
     ///
     /// # Errors
     /// Those of send(2); `TimedOut` after the deadline.
@@ -48,7 +48,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// What comes next; nothing at the end.
+    /// Receives the next bytes; an empty slice means end of file.
     ///
     /// # Errors
     /// Those of recv(2); `TimedOut` after the deadline.
@@ -63,9 +63,9 @@ impl Conversation {
         }
     }
 
-    /// Ends it in both directions.
+    /// Shuts down both directions.
     pub fn close(&self) {
-        // Who has closed before us needs no word.
+        // An error means that the peer has closed the connection already.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
@@ -78,7 +78,7 @@ impl Conversation {
     }
 }
 
-/// What a socket says when its time is over.
+/// Converts the error of a socket timeout to `TimedOut`.
 fn in_time(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),

@@ -1,10 +1,10 @@
-//! What a call into the kernel can answer.
+//! Errors of calls into the kernel.
 
 use std::{io, path::PathBuf};
 
 use nix::errno::Errno;
 
-/// A call that the kernel refused, or a kernel file that does not read as documented.
+/// A call that the kernel refused, or a kernel file without its documented form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
@@ -25,24 +25,24 @@ pub enum Error {
         /// The error number, see errno(3).
         errno: i32,
     },
-    /// A file of the kernel does not have the documented form.
+    /// A file of the kernel does not have its documented form.
     #[error("cannot understand `{}`: expected {expected}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What should have been there.
+        /// What was expected instead.
         expected: &'static str,
     },
-    /// A plain fork was asked for while other threads run; their locks would stay locked in the child for ever.
+    /// A plain fork was requested while other threads run; locks that they hold would stay locked in the child for ever.
     #[error("cannot fork: the process has {threads} threads and may have one")]
     Threads {
-        /// Threads of this process, this one included.
+        /// Number of threads of this process, including the calling one.
         threads: u64,
     },
 }
 
 impl Error {
-    /// The error number, see errno(3); `EINVAL` for errors that did not come from a system call.
+    /// Returns the error number, see errno(3); `EINVAL` for errors that did not come from a system call.
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {
@@ -51,7 +51,7 @@ impl Error {
         }
     }
 
-    /// The failure that `errno` holds now.
+    /// Makes an error of the current `errno`.
     pub(crate) fn last(operation: &'static str) -> Self {
         Self::Call {
             operation,
@@ -59,7 +59,7 @@ impl Error {
         }
     }
 
-    /// A failure that `nix` reports.
+    /// Converts an error of `nix`.
     pub(crate) fn nix(operation: &'static str) -> impl Fn(Errno) -> Self {
         move |errno| Self::Call {
             operation,
@@ -67,7 +67,7 @@ impl Error {
         }
     }
 
-    /// A failure that the standard library reports.
+    /// Converts an error of the standard library.
     pub(crate) fn std(operation: &'static str) -> impl Fn(io::Error) -> Self {
         move |error| Self::Call {
             operation,
@@ -75,7 +75,7 @@ impl Error {
         }
     }
 
-    /// A failure that the standard library reports about a file.
+    /// Converts an error of the standard library about a file.
     pub(crate) fn file(
         operation: &'static str,
         path: impl Into<PathBuf>,
@@ -89,13 +89,13 @@ impl Error {
     }
 }
 
-/// The sentence of errno(3) for `errno`, "Unknown errno" when there is none.
+/// Returns the description of `errno` from errno(3), or "Unknown errno".
 #[must_use]
 pub fn describe_errno(errno: i32) -> &'static str {
     Errno::from_raw(errno).desc()
 }
 
-/// Turns the `-1` of a system call into the error that it stands for.
+/// Turns the `-1` of a system call into an error made of `errno`.
 pub(crate) fn check(operation: &'static str, result: libc::c_int) -> Result<libc::c_int, Error> {
     if result == -1 {
         Err(Error::last(operation))
@@ -104,7 +104,7 @@ pub(crate) fn check(operation: &'static str, result: libc::c_int) -> Result<libc
     }
 }
 
-/// Like [`check`] for calls that return a size.
+/// Does what [`check`] does, for calls that return a size.
 pub(crate) fn check_size(operation: &'static str, result: isize) -> Result<usize, Error> {
     usize::try_from(result).map_err(|_| Error::last(operation))
 }

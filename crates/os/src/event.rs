@@ -1,11 +1,11 @@
-//! The event loop's one wait: descriptors, signals and a deadline.
+//! The event loop: one wait for descriptors, signals and a deadline.
 //!
-//! Level-triggered epoll and a signalfd, nothing else: no helper thread, no timer descriptor, one system call per
-//! wait, and no wake-up without a cause (`docs/decisions/0002-event-loop.md`).
+//! It consists of level-triggered epoll and a signalfd: no helper thread, no timer descriptor, one system call per wait,
+//! and no wake-up without a cause (`docs/decisions/0002-event-loop.md`).
 //!
-//! Two traps are closed here. A descriptor is taken out of epoll *before* anybody can close it, because a child that
-//! is about to exec may still hold the same open file and keep a dead registration firing for ever. And events carry
-//! a slot with a generation, so that an event for a removed descriptor cannot be taken for one of its successor.
+//! Two pitfalls are avoided. A descriptor is removed from epoll *before* it can be closed: a child that is about to exec
+//! may still hold the same open file, which would keep a dead registration firing for ever. And each event carries a slot
+//! with a generation, so an event of a removed descriptor cannot be mistaken for one of its successor.
 #![expect(unsafe_code, reason = "epoll_pwait2 and signalfd are called directly")]
 
 use std::{
@@ -29,14 +29,15 @@ use crate::{
     signal::{SignalSet, default_signal},
 };
 
-/// Events taken from the kernel in one wait. More stay there: epoll hands them out in turn, so nobody starves.
+/// Maximum number of events taken from the kernel per wait. The rest stay there; epoll rotates among ready descriptors, so
+/// none starves.
 const EVENTS_PER_WAIT: usize = 256;
-/// Signals taken from the kernel in one read.
+/// Maximum number of signals taken from the kernel per read.
 const SIGNALS_PER_READ: usize = 16;
-/// The token of the signal descriptor, which no slot can have.
+/// The epoll key of the signal descriptor, which no token can have.
 const SIGNAL_KEY: u64 = u64::MAX;
 
-/// A descriptor in a [`Loop`]: its slot and the slot's generation, so that it is never mistaken for a later one.
+/// A descriptor in a [`Loop`]: its slot and the slot's generation, so that it is never mistaken for a later descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token {
     slot: u32,
@@ -69,15 +70,15 @@ impl fmt::Debug for Token {
 /// What to wait for on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Nothing, not even hang-up: this is how a reader is paused.
+    /// Nothing, not even hang-up. This is how a reader is paused.
     None,
-    /// A hang-up or an error, which is reported as readable until it is taken out.
+    /// A hang-up or an error. It is reported as readable in every wait until the descriptor is removed.
     HangUp,
     /// Data, end of file, hang-up or an error.
     Read,
-    /// Room, or an error.
+    /// Room to write, or an error.
     Write,
-    /// Both.
+    /// Everything of `Read` and `Write`.
     ReadWrite,
 }
 
@@ -98,54 +99,54 @@ impl Interest {
     }
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Reading will not block: data, end of file or an error; the read says which.
+    /// Reading will not block: there is data, end of file or an error; the read returns which.
     Readable(Token),
-    /// Writing will not block: room or an error; the write says which.
+    /// Writing will not block: there is room or an error; the write returns which.
     Writable(Token),
-    /// A signal came. Several of one kind may have become one.
+    /// A signal was received. Several signals of one kind may be merged into one.
     Signal(SignalInfo),
     /// The deadline given to [`Loop::wait`] has passed.
     Deadline,
 }
 
-/// A signal and who sent it.
+/// A signal and its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalInfo {
     /// The signal.
     pub signal: Signal,
-    /// Who sent it.
+    /// Its sender.
     pub origin: SignalOrigin,
 }
 
-/// Who sent a signal.
+/// The sender of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalOrigin {
-    /// The kernel: a key at the terminal, a closed terminal, a child's end, a timer.
+    /// The kernel: a key at the terminal, a closed terminal, a child's exit, a timer.
     Kernel,
     /// A process, by `kill`, `sigqueue` or `tgkill`.
     User {
-        /// The sender; 0 when it is in a pid namespace that we cannot see.
+        /// Pid of the sender; 0 if it is in a pid namespace that we cannot see.
         pid: i32,
         /// The sender's real user.
         uid: u32,
     },
 }
 
-/// One thread's wait for everything: descriptors it owns, signals, and a deadline.
+/// One thread's wait for descriptors that it owns, signals, and a deadline.
 #[derive(Debug)]
 pub struct Loop {
     epoll: Epoll,
     signals: OwnedFd,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Tokens that epoll refused (regular files, /dev/null) and that somebody wants to use: always ready.
+    /// Tokens that epoll refuses (regular files, /dev/null) and that have an interest: they are always ready.
     always_ready: BTreeSet<Token>,
     buffer: Vec<EpollEvent>,
     precision: Precision,
-    /// The process that made the loop: a forked child shares the epoll instance and would hear its parent's events.
+    /// The process that made the loop. A forked child shares the epoll instance and would receive its parent's events.
     owner: Pid,
 }
 
@@ -162,12 +163,12 @@ struct Entry {
     kind: Kind,
 }
 
-/// How a descriptor's readiness is learnt.
+/// How the readiness of a descriptor is found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// By epoll, and it is registered there now.
+    /// By epoll; it is registered there.
     Registered,
-    /// By epoll, and it is not registered, because nothing is asked of it.
+    /// By epoll; it is not registered, because its interest is `None`.
     Unregistered,
     /// epoll refuses it with EPERM: it never blocks.
     AlwaysReady,
@@ -178,24 +179,26 @@ enum Kind {
 enum Precision {
     /// epoll_pwait2, Linux 5.11.
     Nanoseconds,
-    /// epoll_wait: deadlines are rounded up, for rounding down would spin.
+    /// epoll_wait. Deadlines are rounded up, since rounding down would make the loop spin.
     Milliseconds,
 }
 
 impl Loop {
-    /// A loop that receives `signals`, and always SIGCHLD, which gets its default disposition: who ignores it, perhaps
-    /// by inheritance, never hears of a child's end, for the kernel waits for it itself. They stay blocked in this thread and in those it starts
-    /// from now on; [`crate::Spawner`] gives programs an empty mask.
+    /// Makes a loop that receives `signals`, and always SIGCHLD, whose disposition is set to the default. If SIGCHLD is
+    /// ignored, perhaps by inheritance, the kernel reaps children itself and their exit is never reported.
+    ///
+    /// The signals stay blocked in this thread and in those that it starts later; [`crate::Spawner`] gives programs an
+    /// empty mask.
     ///
     /// # Errors
-    /// When the kernel has no more descriptors.
+    /// If the limit of descriptors is reached.
     pub fn new(signals: &[Signal]) -> Result<Self, Error> {
         let mut wanted = signals.to_vec();
         wanted.push(Signal::CHLD);
         let set = SignalSet::of(&wanted);
         set.block()?;
         default_signal(Signal::CHLD)?;
-        // SAFETY: the set is valid; the result is a new descriptor that nobody else owns, checked before it is used.
+        // SAFETY: the set is valid; the result is a new descriptor that nothing else owns, checked before it is used.
         let signals = unsafe {
             let raw = libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             OwnedFd::from_raw_fd(check("create a signal descriptor", raw)?)
@@ -217,11 +220,11 @@ impl Loop {
         })
     }
 
-    /// Takes ownership of `fd` and watches it. Whether it blocks is the caller's choice and is not changed. Regular
-    /// files and /dev/null, which epoll refuses, are accepted and are always ready.
+    /// Takes ownership of `fd` and watches it. Whether it is non-blocking is up to the caller and is not changed. Regular
+    /// files and /dev/null, which epoll refuses, are accepted and always ready.
     ///
     /// # Errors
-    /// When the kernel's limit of watches is reached; `fd` is closed then.
+    /// If the kernel's limit of watches is reached; `fd` is closed then.
     pub fn add(&mut self, fd: OwnedFd, interest: Interest) -> Result<Token, Error> {
         let token = self.free_token();
         let kind = if interest == Interest::None {
@@ -245,7 +248,7 @@ impl Loop {
     /// Changes what is waited for. An unknown token is ignored: its descriptor was removed.
     ///
     /// # Errors
-    /// When the kernel's limit of watches is reached.
+    /// If the kernel's limit of watches is reached.
     pub fn set_interest(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         let Some(entry) = self.entry(token) else {
             return Ok(());
@@ -263,7 +266,7 @@ impl Loop {
                 Kind::AlwaysReady
             }
             (Kind::Unregistered, Interest::None) => Kind::Unregistered,
-            // epoll reports hang-up even to those who asked for nothing: only leaving is silent.
+            // epoll reports a hang-up even without any interest: only removing the descriptor prevents that.
             (Kind::Registered, Interest::None) => {
                 self.epoll
                     .delete(&entry.fd)
@@ -296,28 +299,30 @@ impl Loop {
         Ok(())
     }
 
-    /// The descriptor of `token`, `None` when it was removed.
+    /// Returns the descriptor of `token`; `None` if it was removed.
     #[must_use]
     pub fn fd(&self, token: Token) -> Option<BorrowedFd<'_>> {
         self.entry(token).map(|entry| entry.fd.as_fd())
     }
 
-    /// What is waited for on `token`, `None` when it was removed.
+    /// Returns what is waited for on `token`; `None` if it was removed.
     #[must_use]
     pub fn interest(&self, token: Token) -> Option<Interest> {
         self.entry(token).map(|entry| entry.interest)
     }
 
-    /// Stops watching and gives the descriptor back. From now on the token is unknown, also in events already taken.
+    /// Stops watching a descriptor and returns it. From now on the token is unknown, even in events that were already
+    /// taken.
     pub fn remove(&mut self, token: Token) -> Option<OwnedFd> {
         self.entry(token)?;
         let slot = self.slots.get_mut(token.slot as usize)?;
         let entry = slot.entry.take()?;
-        // A generation that wrapped round would need 2^32 removals from one slot.
+        // A wrap-around of the generation would need 2^32 removals from one slot.
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(token.slot);
         match entry.kind {
-            // Cannot fail: the descriptor is open and was added. If it did, the generation still drops the events.
+            // This cannot fail: the descriptor is open and was added. If it did, its events would be dropped because of the
+            // generation.
             Kind::Registered => drop(self.epoll.delete(&entry.fd)),
             Kind::AlwaysReady => drop(self.always_ready.remove(&token)),
             Kind::Unregistered => {}
@@ -325,23 +330,23 @@ impl Loop {
         Some(entry.fd)
     }
 
-    /// Number of descriptors in the loop.
+    /// Returns the number of descriptors in the loop.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether the loop holds no descriptor.
+    /// Returns true if the loop holds no descriptor.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Sleeps until something happens, or `deadline` passes, or for ever; then fills `events`, which is cleared
-    /// first. [`Event::Deadline`] comes last and also when other events came, so that a flood cannot starve it.
+    /// Sleeps until an event arrives or `deadline` passes; `None` means no deadline. Then fills `events`, which is cleared
+    /// first. [`Event::Deadline`] comes last, and also with other events, so that a flood of them cannot delay it.
     ///
     /// # Errors
-    /// Only when the kernel is out of memory.
+    /// Only if the kernel is out of memory.
     pub fn wait(&mut self, deadline: Option<Time>, events: &mut Vec<Event>) -> Result<(), Error> {
         debug_assert_eq!(
             self.owner,
@@ -356,7 +361,7 @@ impl Loop {
                 Some(Duration::ZERO)
             };
             let count = match self.wait_once(timeout) {
-                // A stop and continue of this process interrupts the wait although no handler exists.
+                // Stopping and continuing this process interrupts the wait although there is no handler.
                 Err(Errno::EINTR) => continue,
                 other => other.map_err(Error::nix("wait for events"))?,
             };
@@ -365,7 +370,7 @@ impl Loop {
             if passed {
                 events.push(Event::Deadline);
             }
-            // Nothing at all: the kernel woke us a moment early, or the only event was a stale one.
+            // Without events, the kernel woke us slightly early, or the only event was a stale one.
             if !events.is_empty() {
                 return Ok(());
             }
@@ -416,7 +421,7 @@ impl Loop {
     fn wait_once(&mut self, timeout: Option<Duration>) -> Result<usize, Errno> {
         if self.precision == Precision::Nanoseconds {
             match wait_nanoseconds(&self.epoll, &mut self.buffer, timeout) {
-                // Kernels before 5.11, and containers whose filter does not know the call.
+                // Kernels before 5.11, and containers whose seccomp filter does not know the call.
                 Err(Errno::ENOSYS | Errno::EPERM) => self.precision = Precision::Milliseconds,
                 other => return other,
             }
@@ -472,13 +477,13 @@ impl Loop {
     }
 }
 
-/// epoll_wait's timeout, rounded up so that the wait never ends before the deadline.
+/// Returns the timeout for epoll_wait, rounded up so that the wait never ends before the deadline.
 fn milliseconds(timeout: Option<Duration>) -> EpollTimeout {
     match timeout {
         None => EpollTimeout::NONE,
         Some(timeout) => {
             let rounded = timeout.as_nanos().div_ceil(1_000_000);
-            // A wait that is too long to express ends early and starts again.
+            // A timeout that is too long to express ends early, and the wait is repeated.
             EpollTimeout::try_from(i32::try_from(rounded).unwrap_or(i32::MAX))
                 .unwrap_or(EpollTimeout::MAX)
         }
@@ -495,8 +500,8 @@ fn wait_nanoseconds(
         tv_nsec: timeout.subsec_nanos().into(),
     });
     let timeout = timespec.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: EpollEvent is a transparent wrapper of epoll_event, the buffer has the stated length, the timespec
-    // lives until after the call, and a null mask means that the mask is not touched.
+    // SAFETY: EpollEvent is a transparent wrapper of epoll_event, and the buffer has the stated length. The timespec lives
+    // until after the call; a null mask leaves the signal mask unchanged.
     let result = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,

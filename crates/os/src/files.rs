@@ -1,4 +1,4 @@
-//! Files: finding programs, small kernel files.
+//! Files: finding programs, reading small kernel files, mapping, removing.
 #![expect(
     unsafe_code,
     reason = "faccessat decides by the effective user, and files are mapped"
@@ -25,7 +25,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::Error;
 
-/// Opens a file to be read in a loop. A pipe with a name opens at once, and gives its first event when it has a writer.
+/// Opens a file for reading in an event loop. A FIFO opens immediately, and has its first event once there is a writer.
 ///
 /// # Errors
 /// Those of open(2).
@@ -37,7 +37,7 @@ pub fn open_for_reading(path: &Path) -> io::Result<OwnedFd> {
         .map(OwnedFd::from)
 }
 
-/// A file in memory, to be read.
+/// A file mapped for reading.
 #[derive(Debug)]
 pub struct Mapped {
     base: NonNull<u8>,
@@ -50,7 +50,7 @@ impl Mapped {
     /// Maps a regular file.
     ///
     /// # Errors
-    /// Those of open(2) and mmap(2); `EINVAL` for what is empty or no regular file.
+    /// Those of open(2) and mmap(2); `EINVAL` if the file is empty or no regular file.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let failed = || Error::file("open", path);
         let error = |errno| Error::File {
@@ -64,7 +64,7 @@ impl Mapped {
             .filter(|_| metadata.is_file())
             .and_then(NonZeroUsize::new)
             .ok_or_else(|| error(libc::EINVAL))?;
-        // SAFETY: a new mapping that overlaps nothing, and that nobody writes through.
+        // SAFETY: a new mapping that overlaps nothing, and that nothing writes through.
         let base = unsafe {
             mmap(
                 None,
@@ -85,7 +85,7 @@ impl Mapped {
         })
     }
 
-    /// The major and minor number of the device that the file is on, and its number there: which file it is.
+    /// Returns the identity of the file: major and minor number of its device, and its inode.
     #[must_use]
     pub const fn identity(&self) -> ((u32, u32), u64) {
         (self.device, self.inode)
@@ -94,8 +94,9 @@ impl Mapped {
 
 impl AsRef<[u8]> for Mapped {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the mapping is readable over its length until it is dropped. Who writes into the file changes what is
-        // read, which can be any bytes; who makes it shorter ends us with SIGBUS, as it does every reader of a mapped file.
+        // SAFETY: the mapping is readable over its length until it is dropped. If a process writes into the file, the bytes
+        // that are read change, and any bytes are valid. If a process truncates it, we get SIGBUS, as does every reader of
+        // a mapped file.
         unsafe { slice::from_raw_parts(self.base.as_ptr(), self.length.get()) }
     }
 }
@@ -112,12 +113,12 @@ unsafe impl Send for Mapped {}
 // SAFETY: it is only read.
 unsafe impl Sync for Mapped {}
 
-/// What most files of the kernel fit into.
+/// Initial size of the buffer for a kernel file, in bytes: most of them fit.
 const PAGE: usize = 4096;
-/// Most that is read of a file in /proc or /sys that should be small.
+/// Maximum length of a file in /proc or /sys that should be small, in bytes.
 const SMALL_FILE: u64 = 1 << 20;
 
-/// Whether `path` is a regular file that the effective user may execute.
+/// Returns true if `path` is a regular file that the effective user may execute.
 #[must_use]
 pub fn is_executable(path: &Path) -> bool {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
@@ -130,19 +131,19 @@ pub fn is_executable(path: &Path) -> bool {
     allowed && path.is_file()
 }
 
-/// What a search for a program found.
+/// Result of a search for a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// This file can be executed.
     Program(PathBuf),
-    /// There is a file of that name, the first one is this, and none can be executed.
+    /// Files of that name exist, but none can be executed; this is the first of them.
     NotExecutable(PathBuf),
-    /// There is none.
+    /// No file of that name exists.
     Missing,
 }
 
-/// The file that `name` means, as a shell finds it: a name with a slash is taken as it is, any other is looked for in
-/// the directories of `path` (the value of `PATH`, where an empty entry is the current directory), in order.
+/// Finds the file for `name` as a shell does. A name with a slash is used as it is. Any other is searched for in the
+/// directories of `path` (the value of `PATH`), in order; an empty entry is the current directory.
 #[must_use]
 pub fn find_program(name: &OsStr, path: &OsStr) -> Found {
     if name.is_empty() {
@@ -175,10 +176,10 @@ pub fn find_program(name: &OsStr, path: &OsStr) -> Found {
     found
 }
 
-/// The whole text of a small kernel file.
+/// Returns the text of a small kernel file.
 ///
 /// # Errors
-/// What open(2) and read(2) say; `EFBIG` beyond a mebibyte, `EIO` for what is no text.
+/// Those of open(2) and read(2); `EFBIG` beyond 1 MiB, `EIO` if it is not UTF-8.
 pub(crate) fn read_small(path: &Path) -> Result<String, Error> {
     let error = |errno| Error::File {
         operation: "read",
@@ -196,11 +197,11 @@ pub(crate) fn read_small(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// All of a file that the kernel makes while it is read. Such a file says that it is empty, so asking for its size first, as
-/// the standard library does, costs two system calls for nothing, and `dbgr` reads thousands of them in one look.
+/// Reads all of a file that the kernel generates during the read. The size of such a file is reported as 0. Asking for it
+/// first, as the standard library does, costs two useless system calls; `dbgr` reads thousands of these files per sample.
 ///
 /// # Errors
-/// What read(2) says.
+/// Those of read(2).
 pub(crate) fn read_kernel_file(file: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut content = vec![0; PAGE];
     let mut length = 0;
@@ -219,7 +220,7 @@ pub(crate) fn read_kernel_file(file: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Opens a file to be read, and says what it is. A pipe with that name does not make us wait.
+/// Opens a file for reading without waiting, even if it is a FIFO, and returns its metadata.
 fn open_at_once(path: &Path) -> io::Result<(File, fs::Metadata)> {
     let mut options = File::options();
     options
@@ -230,10 +231,10 @@ fn open_at_once(path: &Path) -> io::Result<(File, fs::Metadata)> {
     Ok((file, metadata))
 }
 
-/// The content of a small file, and the user whom it belongs to.
+/// Returns the content of a small file and the user who owns it.
 ///
 /// # Errors
-/// What open(2) and read(2) say; `EFBIG` beyond a mebibyte, `EINVAL` for what is no regular file.
+/// Those of open(2) and read(2); `EFBIG` beyond 1 MiB, `EINVAL` if it is no regular file.
 pub fn read_owned(path: &Path) -> Result<(Vec<u8>, u32), Error> {
     let failed = || Error::file("read", path);
     let error = |errno| Error::File {
@@ -255,15 +256,14 @@ pub fn read_owned(path: &Path) -> Result<(Vec<u8>, u32), Error> {
     Ok((content, metadata.uid()))
 }
 
-/// What is in a directory, `most` of it at most, in no order; nothing where it cannot be read.
+/// Returns at most `most` entries of a directory, in no order; none if it cannot be read.
 #[must_use]
 pub fn entries(directory: &Path, most: usize) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).take(most).collect()
 }
 
-/// Makes a directory for us alone (mode 0700), and those above it that are missing. One that is there already is no error,
-/// and stays as it is.
+/// Makes a directory for us alone (mode 0700), and its missing parents. One that exists is no error and is not changed.
 ///
 /// # Errors
 /// Those of mkdir(2).
@@ -275,12 +275,12 @@ pub fn make_private_dirs(path: &Path) -> Result<(), Error> {
         .map_err(Error::file("make the directory", path.to_path_buf()))
 }
 
-/// Removes files, and directories with all that is in them, as far as they are there and may be removed. A symbolic link
-/// is removed itself, and not what it points at.
+/// Removes files, and directories with all their contents. Missing ones and errors are ignored. A symbolic link is removed
+/// itself, and not its target.
 pub fn remove_files<P: AsRef<Path>>(paths: &[P]) {
     for path in paths {
         let path = path.as_ref();
-        // Whoever has left it to be removed may have removed it.
+        // An error may mean that the file was removed meanwhile.
         let _ = match fs::symlink_metadata(path) {
             Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
             Ok(_) => fs::remove_file(path),
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(find("", &path), Found::Missing);
         let full = second.display().to_string();
         assert_eq!(find(&full, ""), Found::Program(second.clone()));
-        // An empty entry is the current directory: that of the crate in a test.
+        // An empty entry is the current directory, which is that of the crate in a test.
         assert_eq!(
             find("Cargo.toml", ""),
             Found::NotExecutable(PathBuf::from("./Cargo.toml"))

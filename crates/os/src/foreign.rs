@@ -1,5 +1,5 @@
-//! Processes that are not ours, looked at from outside: their threads, memory and files. A thread is stopped for a
-//! moment where its registers are wanted, and runs on as if nothing had been.
+//! Processes that are not ours: their threads, memory and files. A thread is stopped for a moment to read its registers,
+//! and runs on as if nothing had happened.
 #![expect(
     unsafe_code,
     reason = "nix has no PTRACE_SEIZE of a thread with a wait that ends"
@@ -26,54 +26,54 @@ use crate::{
 };
 use base::{InKernel, Registers};
 
-/// A thread that stands because of us. Dropping it lets it go.
+/// A thread stopped by us. Dropping it lets the thread run on.
 #[derive(Debug)]
 pub struct StoppedThread {
     tid: Pid,
-    /// When it was made to stop.
+    /// When the stop was requested.
     since: Instant,
-    /// A signal that came while it was stopped and that it must still get.
+    /// A signal that arrived meanwhile and must be delivered when the thread runs on; 0 for none.
     signal: i32,
 }
 
 /// Why a thread could not be stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotStopped {
-    /// It has ended.
+    /// It has exited.
     Gone,
     /// The kernel forbids it, or another process traces it already.
     NotPermitted,
-    /// It did not stop in time. It sleeps where no signal reaches it.
+    /// It did not stop in time: it is in uninterruptible sleep.
     Late,
-    /// The kernel refused it with this error number.
+    /// The kernel refused it with this errno.
     Refused(i32),
 }
 
-/// What /proc/PID/task/TID/stat says of a thread.
+/// Contents of /proc/PID/task/TID/stat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadInfo {
-    /// R running, S sleeping, D uninterruptible, T stopped, t traced, Z dead.
+    /// State: R running, S sleeping, D uninterruptible, T stopped, t traced, Z zombie.
     pub state: char,
-    /// The processor time that it has used.
+    /// The CPU time that it has used.
     pub cpu: Duration,
-    /// Its name, at most 15 bytes.
+    /// Name of the thread, at most 15 bytes.
     pub name: String,
-    /// The processor that it ran on last.
+    /// The CPU that it ran on last.
     pub processor: u32,
 }
 
-/// How long we spin for a thread to stop before we let others run between the looks.
+/// How long to poll for the stop without sleeping, and how long to sleep between later polls.
 const SPIN: Duration = Duration::from_micros(300);
 
 impl StoppedThread {
-    /// Stops a thread, for which it need not be the first of its process, and waits for `patience` until it stands.
+    /// Stops any thread of a process, and waits at most `patience` until it has stopped.
     ///
-    /// It gets no signal, and its process is not stopped. A system call that it sleeps in goes on afterwards. The kernel ends
-    /// a few for this with `EINTR`, as it does for any signal (`epoll_wait` and its kin): those without a time limit are
-    /// begun again, those with one are not, for the time that is left is not known.
+    /// The thread gets no signal, and its process is not stopped. A system call that it sleeps in goes on afterwards. The
+    /// kernel ends a few calls (such as `epoll_wait`) with `EINTR`, as it does for any signal. Those without a timeout are
+    /// restarted; those with one are not, because the remaining time is unknown.
     ///
     /// # Errors
-    /// See [`NotStopped`]. A thread that is late stands as soon as it can, until [`sleep_and_detach_late`] lets it go.
+    /// See [`NotStopped`]. A thread that is late stops as soon as it can, until [`sleep_and_detach_late`] lets it run on.
     pub fn stop(tid: Pid, patience: Duration) -> Result<Self, NotStopped> {
         let since = Instant::now();
         request(libc::PTRACE_SEIZE, tid, 0)?;
@@ -100,7 +100,7 @@ impl StoppedThread {
         }
     }
 
-    /// Its registers.
+    /// Returns its registers.
     ///
     /// # Errors
     /// `ESRCH`: it was killed.
@@ -108,7 +108,7 @@ impl StoppedThread {
         Ok(arch::leading(&arch::read(self.tid)?))
     }
 
-    /// Lets it go; how long it has stood at most.
+    /// Lets it run on. Returns an upper bound of the time for which it was stopped.
     #[must_use = "drop it where the time is of no interest"]
     pub fn release(self) -> Duration {
         let since = self.since;
@@ -116,7 +116,7 @@ impl StoppedThread {
         since.elapsed()
     }
 
-    /// Has a call begun again that the kernel has ended because of our stop, although nobody has sent a signal.
+    /// Restarts a system call that the kernel has ended because of our stop, if no signal is pending.
     fn repair(&self) {
         let Ok(registers) = arch::read(self.tid) else {
             return;
@@ -124,7 +124,7 @@ impl StoppedThread {
         let Some(registers) = arch::begun_again(registers) else {
             return;
         };
-        // A signal that waits behind our stop has ended the call as well, and its program may rely on that.
+        // A pending signal would have ended the call too, and the program may rely on that.
         if self.signal != 0 || has_signal(self.tid) {
             return;
         }
@@ -142,16 +142,16 @@ impl Drop for StoppedThread {
 }
 
 thread_local! {
-    /// Threads that are traced by this one and do not stand yet, or were killed and not waited for: their own parent does
-    /// not get them before. At most as many as there are threads of what is looked at.
+    /// Threads that this thread traces and that have not stopped yet, or were killed and not reaped; their parent cannot
+    /// reap them before we do. There are at most as many as the inspected processes have threads.
     static LATE: RefCell<Vec<Pid>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How long threads that are late may stand before they are let go.
+/// How often late threads are polled. A late thread stays stopped for at most this time.
 const LATE_STEP: Duration = Duration::from_millis(5);
 
-/// Sleeps, and meanwhile detaches threads that stopped after [`StoppedThread::stop`] had given up on them. Call it between
-/// two samples, with zero where there is no time to spend.
+/// Sleeps for `time`, and meanwhile detaches threads that stopped after [`StoppedThread::stop`] had given up. Call it
+/// between two samples, with zero if there is no time to spend.
 pub fn sleep_and_detach_late(time: Duration) {
     let begin = Instant::now();
     loop {
@@ -171,13 +171,13 @@ pub fn sleep_and_detach_late(time: Duration) {
     }
 }
 
-/// What a thread that we trace does.
+/// State of a thread that we trace.
 enum Traced {
-    /// It stands, and must still get this signal, or none if it is 0.
+    /// It is stopped. This signal must still be delivered to it; 0 for none.
     Stopped(i32),
-    /// It runs, or sleeps where no signal reaches it.
+    /// It runs, or is in uninterruptible sleep.
     Runs,
-    /// It has ended, and was waited for.
+    /// It has exited, and was reaped.
     Gone,
 }
 
@@ -190,7 +190,7 @@ fn traced(tid: Pid) -> Traced {
         return match result {
             0 => Traced::Runs,
             -1 if Errno::last() == Errno::EINTR => continue,
-            // What is no event of the tracing is a signal on its way.
+            // A stop that is no ptrace event is caused by a signal about to be delivered.
             found if found > 0 && libc::WIFSTOPPED(status) => match status >> 16 {
                 0 => Traced::Stopped(libc::WSTOPSIG(status)),
                 _ => Traced::Stopped(0),
@@ -200,14 +200,14 @@ fn traced(tid: Pid) -> Traced {
     }
 }
 
-/// Lets a thread go that stands; whether it did.
+/// Detaches a stopped thread, so that it runs on. Returns true if that succeeded.
 fn detach(tid: Pid, signal: i32) -> bool {
     let signal = usize::try_from(signal).unwrap_or(0);
     // Only a thread that was killed refuses.
     request(libc::PTRACE_DETACH, tid, signal).is_ok()
 }
 
-/// Whether a signal waits for a thread that does not block it; yes, if that is not to be known.
+/// Returns true if a signal is pending that the thread does not block, or if that cannot be found out.
 fn has_signal(tid: Pid) -> bool {
     let status = read_proc(tid, "status").unwrap_or_default();
     let set = |name: &str| {
@@ -234,10 +234,11 @@ fn request(request: libc::c_uint, tid: Pid, data: usize) -> Result<(), NotStoppe
     })
 }
 
-/// Copies what a process has at `address` into `buffer`; the number of bytes that are there, from the first on.
+/// Copies memory of a process at `address` into `buffer`. Returns the number of bytes that could be read, from the first
+/// on.
 ///
 /// # Errors
-/// `EFAULT`: not even the first byte is there. `EPERM`: it is not ours to look at. `ESRCH`: it is gone.
+/// `EFAULT`: not even the first byte is mapped. `EPERM`: we may not read it. `ESRCH`: the process is gone.
 pub fn read_memory(pid: Pid, address: u64, buffer: &mut [u8]) -> Result<usize, Error> {
     let length = buffer.len();
     let base = usize::try_from(address).unwrap_or(usize::MAX);
@@ -251,25 +252,25 @@ pub fn read_memory(pid: Pid, address: u64, buffer: &mut [u8]) -> Result<usize, E
     .map_err(Error::nix("read the memory of a process"))
 }
 
-/// What a process has mapped, as the kernel writes it; nothing when it is gone or not ours to look at.
+/// Returns the memory map of a process as the kernel prints it; `None` if the process is gone or we may not read it.
 #[must_use]
 pub fn mappings(pid: Pid) -> Option<Vec<u8>> {
     read_proc(pid, "maps").filter(|maps| !maps.is_empty())
 }
 
-/// The arguments of a process, each ended by a zero byte; nothing when it is gone.
+/// Returns the arguments of a process, each ended by a zero byte; `None` if it is gone.
 #[must_use]
 pub fn arguments_of(pid: Pid) -> Option<Vec<u8>> {
     read_proc(pid, "cmdline")
 }
 
-/// The program that a process executes, as it is called there; nothing when it is gone or not ours to look at.
+/// Returns the path of the program that a process executes; `None` if it is gone or we may not read it.
 #[must_use]
 pub fn program_of(pid: Pid) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-/// The real user of a process; nothing when it is gone.
+/// Returns the real user id of a process; `None` if it is gone.
 #[must_use]
 pub fn owner_of(pid: Pid) -> Option<u32> {
     let status = read_proc(pid, "status")?;
@@ -284,7 +285,7 @@ pub fn owner_of(pid: Pid) -> Option<u32> {
         .ok()
 }
 
-/// The threads of a process, the first one first; none when it is gone.
+/// Returns the threads of a process, the first thread first; none if it is gone.
 #[must_use]
 pub fn threads_of(pid: Pid) -> Vec<Pid> {
     let mut threads: Vec<Pid> = numeric_entries(&format!("/proc/{pid}/task"))
@@ -294,8 +295,8 @@ pub fn threads_of(pid: Pid) -> Vec<Pid> {
     threads
 }
 
-/// The thread by which a process can be seen: its first one, which has its number, unless that has ended and others live on.
-/// Then what a process has is found only under the number of one of them.
+/// Returns the thread through which a process can be inspected. That is its first thread, whose number is the pid, unless
+/// that has exited and others live. Then the process's memory and files are found only under the number of a living one.
 #[must_use]
 pub fn living_thread_of(pid: Pid) -> Pid {
     let dead = |info: ThreadInfo| matches!(info.state, 'Z' | 'X');
@@ -308,11 +309,11 @@ pub fn living_thread_of(pid: Pid) -> Pid {
     alive.unwrap_or(pid)
 }
 
-/// What the kernel says of a thread; nothing when it is gone.
+/// Returns what the kernel reports about a thread; `None` if it is gone.
 #[must_use]
 pub fn inspect_thread(pid: Pid, tid: Pid) -> Option<ThreadInfo> {
     let mut info = parse_thread(&read_proc(pid, &format!("task/{tid}/stat"))?)?;
-    // To the nanosecond, where this kernel counts so: that a thread has not run at all is worth knowing.
+    // Exact to the nanosecond, if this kernel counts it: this shows whether a thread has not run at all.
     let exact = read_proc(pid, &format!("task/{tid}/schedstat"));
     if let Some(cpu) = exact.as_deref().and_then(parse_run_time) {
         info.cpu = cpu;
@@ -320,13 +321,13 @@ pub fn inspect_thread(pid: Pid, tid: Pid) -> Option<ThreadInfo> {
     Some(info)
 }
 
-/// The processor time that a process has used with all its threads; nothing when it is gone.
+/// Returns the CPU time of all threads of a process; `None` if it is gone.
 #[must_use]
 pub fn processor_time(pid: Pid) -> Option<Duration> {
     parse_thread(&read_proc(pid, "stat")?).map(|info| info.cpu)
 }
 
-/// The first number of /proc/PID/schedstat: nanoseconds on a processor. It is 0 where the kernel does not count.
+/// Parses the first number of /proc/PID/schedstat: CPU time in nanoseconds. It is 0 if the kernel does not count it.
 fn parse_run_time(text: &[u8]) -> Option<Duration> {
     let text = std::str::from_utf8(text).ok()?;
     let time = text.split_ascii_whitespace().next()?.parse().ok()?;
@@ -348,7 +349,7 @@ fn parse_thread(stat: &[u8]) -> Option<ThreadInfo> {
     })
 }
 
-/// What a thread does in the kernel; nothing when it is gone or not ours to look at.
+/// Returns what a thread does in the kernel; `None` if it is gone or we may not read it.
 #[must_use]
 pub fn in_kernel(pid: Pid, tid: Pid) -> Option<InKernel> {
     let text = read_proc(pid, &format!("task/{tid}/syscall"))?;
@@ -377,22 +378,21 @@ fn parse_in_kernel(text: &str) -> Option<InKernel> {
     })
 }
 
-/// A file as a process sees it, in its own file system; nothing when it cannot be opened.
+/// Maps a file at a path in the file system of a process; `None` if it cannot be opened.
 ///
-/// It stays as it is now while it is looked at, unless somebody writes into it: compilers and package managers put a
-/// new file in its place.
+/// The mapping does not change unless the file is written to: compilers and package managers replace a file by a new one.
 #[must_use]
 pub fn map_file_of(pid: Pid, path: &Path) -> Option<Mapped> {
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let open = |inside: &Path| Mapped::open(&root.join(inside)).ok();
     open(path.strip_prefix("/").ok()?).or_else(|| {
-        // The kernel gives paths from our own root, in which that of the process may lie.
+        // The kernel returns paths from our own root, which may contain the root of the process.
         let beginning = fs::read_link(&root).ok()?;
         open(path.strip_prefix(beginning).ok()?)
     })
 }
 
-/// A file that has no name any more but is mapped at `start` to `end`.
+/// Maps a file that a process has mapped at `start` to `end`, even if it was deleted.
 #[must_use]
 pub fn map_deleted_file_of(pid: Pid, start: u64, end: u64) -> Option<Mapped> {
     Mapped::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}").as_ref()).ok()

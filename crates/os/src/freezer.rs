@@ -1,5 +1,5 @@
-//! Whether a process is frozen by its control group, as batch systems and `docker pause` do it. Of version 1 it looks like
-//! one that waits for a disk, of version 2 like one that sleeps.
+//! Whether a process is frozen by its control group, as batch systems and `docker pause` do it. A process frozen by version
+//! 1 seems to wait for a disk; one frozen by version 2 seems to sleep.
 
 use std::{
     collections::BTreeMap,
@@ -15,32 +15,32 @@ use crate::{
 
 /// The controller of version 1 that freezes.
 const CONTROLLER: &str = "freezer";
-/// How long the state of a group is good for: who looks at many processes at once asks about few groups, again and again.
+/// How long the state of a group is cached. A caller that inspects many processes asks about the same few groups.
 const FRESH: Duration = Duration::from_millis(10);
-/// Groups whose states are kept.
+/// Maximum number of cached groups.
 const MAX_GROUPS: usize = 256;
-/// Where in the kernel a frozen thread stands, where that is told.
+/// Kernel functions in which a frozen thread waits, as shown by `wchan`.
 const FROZEN_IN: [&[u8]; 2] = [b"__refrigerator", b"do_freezer_trap"];
 
-/// Where the groups are.
+/// The mounted hierarchies of control groups, with a cache of states.
 #[derive(Clone, Debug)]
 pub struct Freezers {
     root: PathBuf,
-    /// For each version that is mounted: which part of its groups, and where.
+    /// For each mounted version: the part of its groups that is mounted, and the mount point.
     mounted: Vec<(Version, PathBuf, PathBuf)>,
-    /// What was found for the groups of a process, by the kernel's text about them, and since when.
+    /// Whether a process is frozen, by the content of its cgroup file; `None` if the groups do not show it.
     known: BTreeMap<String, Option<bool>>,
     since: Instant,
 }
 
 impl Freezers {
-    /// Those of this node.
+    /// Finds the hierarchies of this node.
     #[must_use]
     pub fn find() -> Self {
         Self::below(Path::new("/"))
     }
 
-    /// Those of the system recorded below `root`.
+    /// Finds the hierarchies of the system recorded below `root`.
     fn below(root: &Path) -> Self {
         let mounts = read_small(&root.join(MOUNTS)).unwrap_or_default();
         let mounted = [Version::One, Version::Two].map(|version| {
@@ -62,7 +62,7 @@ impl Freezers {
         }
     }
 
-    /// Whether a process is frozen, or about to be.
+    /// Returns true if a process is frozen, or is being frozen.
     #[must_use]
     pub fn has_frozen(&mut self, pid: Pid) -> bool {
         let own = MEMBERSHIP.replace("self", &pid.to_string());
@@ -80,7 +80,7 @@ impl Freezers {
         state.unwrap_or_else(|| stands_frozen(pid))
     }
 
-    /// Whether one of these groups is frozen; nothing where that cannot be seen of all.
+    /// Returns whether one of these groups is frozen; `None` if none is known to be and some cannot be read.
     fn state_of(&self, membership: &str) -> Option<bool> {
         let states = self.mounted.iter();
         let states: Vec<Option<bool>> = states
@@ -93,15 +93,15 @@ impl Freezers {
         all_known.then_some(false)
     }
 
-    /// What the group of a process says in one hierarchy; nothing where the group cannot be seen.
+    /// Returns whether the group of a process in one hierarchy is frozen; `None` if the group cannot be read.
     fn is_frozen_in(
         (version, part, point): &(Version, PathBuf, PathBuf),
         membership: &str,
     ) -> Option<bool> {
         let group = group(membership, *version, CONTROLLER)?;
         let below = Path::new(group).strip_prefix(part).ok()?;
-        // To a process in a cgroup namespace the kernel names what is outside of it by `..`. From our mount that path leads
-        // to some other directory.
+        // To a process in a cgroup namespace, the kernel shows groups outside of it with `..`. From our mount point that
+        // path would lead to an unrelated directory.
         if below.components().any(|it| it == Component::ParentDir) {
             return None;
         }
@@ -123,7 +123,7 @@ impl Freezers {
     }
 }
 
-/// Whether the kernel says that a process stands where those do that are frozen: in a container its group is not to be seen.
+/// Returns true if the kernel shows a process waiting where frozen ones wait. In a container its group may be invisible.
 fn stands_frozen(pid: Pid) -> bool {
     let at = read_proc(pid, "wchan").unwrap_or_default();
     FROZEN_IN.contains(&at.as_slice())

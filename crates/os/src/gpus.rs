@@ -1,15 +1,15 @@
-//! How many GPUs this process may use, as the drivers show them.
+//! The number of GPUs that this process may use, as shown by the drivers.
 
 use std::{fs, path::Path};
 
-/// GPUs by driver.
+/// Number of GPUs by driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gpus {
     pub nvidia: u32,
     pub amd: u32,
 }
 
-/// Looks for GPUs. What cannot be read is not there for us: a container shows the devices that it was given.
+/// Counts GPUs. Those that cannot be read do not count: a container shows the devices assigned to it.
 #[must_use]
 pub fn gpus() -> Gpus {
     Gpus {
@@ -18,7 +18,7 @@ pub fn gpus() -> Gpus {
     }
 }
 
-/// Device files `nvidia0`, `nvidia1`, and so on; others of that driver have no number.
+/// Counts device files `nvidia0`, `nvidia1`, and so on; other files of the driver have no number.
 fn nvidia(devices: &Path) -> u32 {
     count(devices, |entry| {
         let name = entry.file_name();
@@ -29,8 +29,8 @@ fn nvidia(devices: &Path) -> u32 {
     })
 }
 
-/// Nodes of the compute driver that are GPUs: processors have no id there, and what a container may not use cannot be
-/// read.
+/// Counts the nodes of the compute driver that are GPUs. CPUs have the id 0 there, and the id of a GPU that a container may
+/// not use cannot be read.
 fn amd(nodes: &Path) -> u32 {
     count(nodes, |entry| {
         let id = fs::read_to_string(entry.path().join("gpu_id"));

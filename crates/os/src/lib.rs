@@ -1,7 +1,7 @@
 //! The only crate that touches the kernel: event loop, processes, pipes, sockets, terminals, memory, topology.
 //!
-//! **Architecture invariant:** primitives only. Nothing here knows a protocol, a job or a rank, and nothing decides
-//! what should happen; `runtime` maps the state machines' requests onto these calls. `unsafe` lives here and in `mpir`.
+//! **Architecture invariant:** primitives only. Nothing here knows a protocol, a job or a rank, and nothing decides what
+//! should happen; `runtime` maps the state machines' requests onto these calls. `unsafe` is allowed here and in `mpir`.
 
 mod abandoned;
 mod affinity;

@@ -1,6 +1,7 @@
-//! Files whose lock says that whoever made them lives.
+//! Files whose lock shows that their maker is alive.
 //!
-//! The lock ends with its process, whether or not somebody has waited for that, and those in other pid namespaces see it too.
+//! The kernel releases the lock when the process exits, even before it is reaped. Processes in other pid namespaces see the
+//! lock too.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -9,11 +10,11 @@ use std::{
     path::Path,
 };
 
-/// Makes a file for our user alone, and locks it. `None` when somebody removes the file or its directory at this moment, or
-/// has the lock.
+/// Makes a file for our user alone and locks it. Returns `None` if another process holds the lock, or removes the file or
+/// its directory at the same time.
 ///
 /// # Errors
-/// The file cannot be made, or its file system has no locks. It is not left there.
+/// The file cannot be made, or its file system has no locks. No file is left then.
 pub fn create_locked(path: &Path) -> io::Result<Option<File>> {
     // The standard library opens every file close-on-exec: a child must not hold the lock.
     let opened = File::options()
@@ -37,7 +38,8 @@ pub fn create_locked(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Takes the lock of a file whose maker has gone. `None` when somebody has it, or has removed the file meanwhile.
+/// Takes the lock of a file whose maker is gone. Returns `None` if another process holds it, or has removed the file
+/// meanwhile.
 #[must_use]
 pub fn take_lock(path: &Path) -> Option<File> {
     let file = File::options().write(true).open(path).ok()?;
@@ -45,14 +47,14 @@ pub fn take_lock(path: &Path) -> Option<File> {
     is_at(&file, path).then_some(file)
 }
 
-/// Whether somebody has the lock of a file.
+/// Returns true if a process holds the lock of a file.
 #[must_use]
 pub fn is_locked(path: &Path) -> bool {
     let file = File::options().write(true).open(path);
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Whether `path` still leads to `file`, which may have been removed, and replaced, before it was locked.
+/// Returns true if `path` still leads to `file`, which may have been removed or replaced before it was locked.
 fn is_at(file: &File, path: &Path) -> bool {
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     match (file.metadata(), fs::symlink_metadata(path)) {
@@ -79,7 +81,7 @@ mod tests {
         assert!(!is_locked(&path));
         let taken = take_lock(&path).unwrap();
         assert!(is_locked(&path));
-        // Another file of the same name is not the one that was locked.
+        // The file with the same name is not the one that was locked.
         fs::remove_file(&path).unwrap();
         assert!(!is_at(&taken, &path));
         let other = create_locked(&path).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Namespaces of processes: which number a process has in which of them, and whether we are in one of our own.
+//! Pid namespaces: the numbers that a process has in them, and whether we are in a nested one.
 #![expect(unsafe_code, reason = "nix does not know NS_GET_PARENT")]
 
 use std::{
@@ -12,23 +12,23 @@ use std::{
 
 use crate::process::{Pid, current_pid, read_proc};
 
-/// Asks for the namespace that this one was made in.
+/// ioctl request for the parent of a namespace.
 const NS_GET_PARENT: libc::c_ulong = 0xb702;
-/// The first namespaces, which the kernel makes itself, have these numbers.
+/// Inode numbers of the initial namespaces, which the kernel makes itself.
 const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
 const FIRST_USER_NAMESPACE: u64 = 0xeffffffd;
 
 /// The pid namespace of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PidNamespace {
-    /// How many namespaces lie between it and that of `/proc`.
+    /// Number of namespaces from that of `/proc` down to this one.
     depth: usize,
-    /// Its number; nothing where it is that of `/proc`, which every process has a number in.
+    /// Inode number; `None` for the namespace of `/proc`, in which every process has a number.
     id: Option<u64>,
 }
 
 impl PidNamespace {
-    /// The one that a process is in; nothing when the process is gone or not ours to look at.
+    /// Returns the pid namespace of a process; `None` if the process is gone or we may not inspect it.
     #[must_use]
     pub fn of(pid: Pid) -> Option<Self> {
         let depth = numbers(pid)?.len() - 1;
@@ -39,13 +39,13 @@ impl PidNamespace {
         Some(Self { depth, id })
     }
 
-    /// Whether its numbers are not those of `/proc`.
+    /// Returns true if it is not the namespace of `/proc`, so its pids differ from those there.
     #[must_use]
     pub const fn is_nested(self) -> bool {
         self.id.is_some()
     }
 
-    /// The number that a process has in it; nothing where it has none, or that is not to be known.
+    /// Returns the pid of a process in it; `None` if it has none, or that is unknown.
     #[must_use]
     pub fn number_of(self, pid: Pid) -> Option<i32> {
         let Some(id) = self.id else {
@@ -58,35 +58,35 @@ impl PidNamespace {
     }
 }
 
-/// Whether the numbers in `/proc` are those by which we name processes to the kernel: not where we are in a pid namespace
-/// of our own and `/proc` was mounted outside of it. The same number means two processes then.
+/// Returns true if the pids in `/proc` are those of our own namespace. They are not if we are in a nested pid namespace and
+/// `/proc` was mounted outside of it: the same number then means two processes.
 #[must_use]
 pub fn sees_own_processes() -> bool {
     let own = current_pid().to_string();
     fs::read_link("/proc/self").is_ok_and(|link| link.as_path() == Path::new(&own))
 }
 
-/// The number that a process has where it is itself.
+/// Returns the pid of a process in its own namespace.
 #[must_use]
 pub fn own_number(pid: Pid) -> Option<i32> {
     numbers(pid)?.last().copied()
 }
 
-/// Whether a process has the same network as we: another has a loopback interface of its own.
+/// Returns true if a process is in our network namespace: in another one, it has a loopback interface of its own.
 #[must_use]
 pub fn shares_network(pid: Pid) -> bool {
     let own = namespace(current_pid(), "net");
     own.is_some() && namespace(pid, "net") == own
 }
 
-/// Whether we are in a pid namespace or a user namespace that somebody has made.
+/// Returns true if we are in a pid or user namespace other than the initial one.
 pub(crate) fn is_nested() -> bool {
     let differs =
         |kind: &str, first: u64| namespace(current_pid(), kind).is_some_and(|id| id != first);
     differs("pid", FIRST_PID_NAMESPACE) || differs("user", FIRST_USER_NAMESPACE)
 }
 
-/// The numbers of a process, from the namespace of `/proc` to its own; one at least.
+/// Returns the pids of a process, from the namespace of `/proc` down to its own; there is at least one.
 fn numbers(pid: Pid) -> Option<Vec<i32>> {
     parse_numbers(&read_proc(pid, "status")?)
 }
@@ -100,13 +100,13 @@ fn parse_numbers(status: &[u8]) -> Option<Vec<i32>> {
     (!numbers.is_empty()).then_some(numbers)
 }
 
-/// The number of a namespace of a process.
+/// Returns the inode number of a namespace of a process.
 fn namespace(pid: Pid, kind: &str) -> Option<u64> {
     let link = fs::metadata(format!("/proc/{pid}/ns/{kind}")).ok()?;
     Some(link.ino())
 }
 
-/// The number of the pid namespace so many steps above that of a process.
+/// Returns the inode number of the pid namespace that is `steps` levels above that of a process.
 fn ancestor(pid: Pid, steps: usize) -> Option<u64> {
     if steps == 0 {
         return namespace(pid, "pid");
@@ -118,7 +118,7 @@ fn ancestor(pid: Pid, steps: usize) -> Option<u64> {
         if parent < 0 {
             return None;
         }
-        // SAFETY: the kernel has just given it to us, and nobody else has it.
+        // SAFETY: the kernel has just returned it, and nothing else owns it.
         at = unsafe { OwnedFd::from_raw_fd(parent) };
     }
     Some(File::from(at).metadata().ok()?.ino())

@@ -1,4 +1,4 @@
-//! What the kernel lets us do with processes that are not ours, and who says so.
+//! What the kernel lets us do with other processes, and which mechanism restricts it.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::{
 /// The number of `CAP_SYS_PTRACE`.
 const CAP_SYS_PTRACE: u32 = 19;
 
-/// Whether we may trace the processes of all users.
+/// Returns true if we may trace the processes of all users.
 #[must_use]
 pub fn may_trace_all() -> bool {
     read_proc(current_pid(), "status").is_some_and(|status| has_capability(&status, CAP_SYS_PTRACE))
@@ -26,7 +26,7 @@ fn has_capability(status: &[u8], number: u32) -> bool {
     mask.is_some_and(|mask| mask >> number & 1 == 1)
 }
 
-/// The rule of the Yama security module about who may trace whom, 0 to 3; nothing where it is not there.
+/// Returns Yama's `ptrace_scope`, 0 to 3: who may trace whom. `None` without that security module.
 #[must_use]
 pub fn ptrace_scope() -> Option<u8> {
     fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
@@ -36,14 +36,14 @@ pub fn ptrace_scope() -> Option<u8> {
         .ok()
 }
 
-/// The release of the kernel, such as `6.1.0-32-amd64`; nothing where it does not say.
+/// Returns the release of the kernel, such as `6.1.0-32-amd64`; `None` if it is unknown.
 #[must_use]
 pub fn kernel_release() -> Option<String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     Some(release.trim().to_owned())
 }
 
-/// Whether `/proc` is mounted so that it hides the processes of other users.
+/// Returns true if `/proc` is mounted such that it hides the processes of other users.
 #[must_use]
 pub fn hides_processes() -> bool {
     fs::read_to_string("/proc/self/mounts").is_ok_and(|mounts| hides(&mounts))
@@ -61,8 +61,9 @@ fn hides(mounts: &str) -> bool {
     })
 }
 
-/// Whether we are in a container: in a namespace that somebody has made, or behind a filter of system calls where the usual
-/// containers leave their files. The files alone say nothing, for a host may have been made from an image.
+/// Returns true if we are in a container: in a namespace that is not the initial one, or behind a seccomp filter while
+/// there are files that containers usually have. The files alone prove nothing: a host may have been installed from an
+/// image.
 #[must_use]
 pub fn is_contained() -> bool {
     const MARKS: [&str; 3] = ["/.dockerenv", "/run/.containerenv", "/.singularity.d"];
@@ -74,7 +75,7 @@ pub fn is_contained() -> bool {
     is_nested() || (marked() && filtered())
 }
 
-/// Whether a filter of system calls is in force.
+/// Returns true if a seccomp filter is active.
 fn has_filter(status: &[u8]) -> bool {
     let line = status
         .split(|&byte| byte == b'\n')
@@ -82,7 +83,8 @@ fn has_filter(status: &[u8]) -> bool {
     line.is_some_and(|line| line.trim_ascii() == b"2")
 }
 
-/// Whether the kernel keeps the memory of a process from its own user: then its files in `/proc` belong to root.
+/// Returns true if the kernel protects a process from its own user (it is not dumpable): then its files in `/proc` belong
+/// to root.
 #[must_use]
 pub fn is_guarded(pid: Pid) -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Pipes, socket pairs, and reading and writing without waiting.
+//! Pipes, socket pairs, and non-blocking reads and writes.
 #![expect(unsafe_code, reason = "read and writev on borrowed descriptors")]
 
 use std::{
@@ -24,36 +24,36 @@ use crate::{
     terminal,
 };
 
-/// Most buffers that one [`write_vectored`] takes; the kernel's own limit is 1,024.
+/// Maximum number of buffers in one [`write_vectored`]; the kernel's own limit is 1,024.
 pub const MAX_SLICES: usize = 64;
-/// The device number of /dev/null: character device 1:3 on every Linux.
+/// Device number of /dev/null: character device 1:3 on every Linux.
 const NULL_DEVICE: (u32, u32) = (1, 3);
-/// What a pipe takes without waiting when it has room at all: PIPE_BUF of Linux.
+/// `PIPE_BUF` of Linux: the number of bytes that a pipe takes without blocking if poll(2) reports room.
 const PIPE_BUF: usize = 4096;
 
-/// What a read gave.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// That many bytes, at least one unless the buffer was empty.
+    /// This many bytes, at least one unless the buffer was empty.
     Bytes(usize),
-    /// Nothing now.
+    /// There is nothing to read now.
     WouldBlock,
-    /// Nothing ever again: end of file, or the other side is gone.
+    /// There will never be more: end of file, or the peer is gone.
     Closed,
 }
 
-/// What a write took.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// That many bytes.
+    /// This many bytes were written.
     Bytes(usize),
-    /// No room now.
+    /// There is no room now.
     WouldBlock,
-    /// Nobody will ever read it.
+    /// There is no reader any more.
     Closed,
 }
 
-/// A pipe: what is written to the second comes out of the first. Both block and close on exec.
+/// Makes a pipe: the reading end, then the writing end. Both are blocking and close on exec.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`.
@@ -61,7 +61,7 @@ pub fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
     unistd::pipe2(OFlag::O_CLOEXEC).map_err(Error::nix("create a pipe"))
 }
 
-/// A connected pair of stream sockets. Both block and close on exec.
+/// Makes a connected pair of stream sockets. Both are blocking and close on exec.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`.
@@ -75,8 +75,8 @@ pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
     .map_err(Error::nix("create a socket pair"))
 }
 
-/// Asks for room for `bytes` in a pipe and returns the room that it has now. Unprivileged users may have 1 MiB in a
-/// pipe and a total over all pipes, so this may stay what it was; 0 for what is not a pipe.
+/// Requests a capacity of `bytes` for a pipe, and returns the capacity that it has now; 0 if it is no pipe. The capacity
+/// may not change: the kernel limits unprivileged users to 1 MiB per pipe, and limits the total of their pipes.
 pub fn set_pipe_size(fd: BorrowedFd<'_>, bytes: usize) -> usize {
     let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
     let size =
@@ -86,7 +86,7 @@ pub fn set_pipe_size(fd: BorrowedFd<'_>, bytes: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Makes reads and writes return at once. It changes the open file, which others may share: never do this to a
+/// Makes reads and writes non-blocking. This changes the open file, which other processes may share: never do it to a
 /// descriptor that we were started with.
 ///
 /// # Errors
@@ -98,10 +98,10 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), Error> {
         .map_err(Error::nix("make a descriptor non-blocking"))
 }
 
-/// Opens a file to append to it, and makes it where it is missing. Does not wait: a named pipe must have a reader.
+/// Opens a file for appending, and makes it if it is missing. It does not wait for the reader of a FIFO.
 ///
 /// # Errors
-/// What the kernel says; `ENXIO` for a pipe that nobody reads.
+/// Those of open(2); `ENXIO` for a FIFO without a reader.
 pub fn append_to(path: &Path) -> io::Result<File> {
     let file = File::options()
         .append(true)
@@ -109,7 +109,7 @@ pub fn append_to(path: &Path) -> io::Result<File> {
         .mode(0o666)
         .custom_flags(OFlag::O_NONBLOCK.bits())
         .open(path)?;
-    // Who gets it writes to it as to any file.
+    // The program that gets the descriptor expects a blocking one.
     fcntl(&file, FcntlArg::F_GETFL)
         .map(OFlag::from_bits_retain)
         .and_then(|flags| fcntl(&file, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK)))?;
@@ -122,7 +122,7 @@ fn file_flags(fd: BorrowedFd<'_>) -> Result<OFlag, Error> {
         .map_err(Error::nix("ask how a descriptor was opened"))
 }
 
-/// A second descriptor, which closes on exec, for the same open file.
+/// Makes a second descriptor of the same open file, which closes on exec.
 ///
 /// # Errors
 /// `EMFILE`.
@@ -131,36 +131,37 @@ pub fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         .map_err(Error::std("duplicate a descriptor"))
 }
 
-/// A descriptor of our own, which closes on exec, for what whoever started us has left open under this number.
+/// Makes a descriptor of our own, which closes on exec, for the one that we inherited under this number.
 ///
 /// # Errors
-/// `EBADF` when there is nothing, `EMFILE`.
+/// `EBADF` if it is not open; `EMFILE`.
 pub fn duplicate_inherited(number: i32) -> Result<OwnedFd, Error> {
     // SAFETY: the call touches no memory, and a number that is not open is an error.
     let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
     let copy = check("duplicate a descriptor", copy)?;
-    // SAFETY: it is open since just now, and nobody else knows it.
+    // SAFETY: it was opened just now, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// Makes `onto` another descriptor, which closes on exec, for the file of `fd`; what it was before is closed.
+/// Makes `onto` a duplicate of `fd`, which closes on exec; what it was before is closed.
 pub(crate) fn duplicate_onto(fd: BorrowedFd<'_>, onto: BorrowedFd<'_>) -> Result<(), Error> {
     // SAFETY: both numbers are open, and the owner of `onto` owns whatever is there.
     let result = unsafe { libc::dup3(fd.as_raw_fd(), onto.as_raw_fd(), libc::O_CLOEXEC) };
     check("duplicate a descriptor", result).map(drop)
 }
 
-/// Which way bytes go.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Towards us.
+    /// To us.
     Read,
-    /// Away from us.
+    /// From us.
     Write,
 }
 
-/// A pipe or terminal that we were given, opened a second time, so that it can be non-blocking without changing it for
-/// those who share it with us. `None` where that is not possible: sockets, somebody else's pipe or terminal, no /proc.
+/// Opens a pipe or terminal that we inherited a second time, non-blocking. The open file that we share with other processes
+/// stays as it is. Returns `None` if that is impossible: for sockets, for pipes or terminals of another user, without
+/// /proc.
 #[must_use]
 pub fn reopen_nonblocking(fd: BorrowedFd<'_>, direction: Direction) -> Option<OwnedFd> {
     let file_type = File::from(fd.try_clone_to_owned().ok()?)
@@ -182,7 +183,7 @@ pub fn reopen_nonblocking(fd: BorrowedFd<'_>, direction: Direction) -> Option<Ow
         .map(OwnedFd::from)
 }
 
-/// Descriptors 0, 1 and 2 of this process, each duplicated; `None` for one that our caller had closed.
+/// Returns duplicates of descriptors 0, 1 and 2 of this process; `None` for one that our caller had closed.
 ///
 /// # Errors
 /// `EMFILE`.
@@ -199,22 +200,21 @@ pub fn standard_streams() -> Result<[Option<OwnedFd>; 3], Error> {
     Ok([duplicated(0)?, duplicated(1)?, duplicated(2)?])
 }
 
-/// Puts /dev/null in the place of a standard stream of this process, 0 to 2, so that it does not keep open what the
-/// caller has given us.
+/// Replaces a standard stream of this process (0 to 2) by /dev/null, so that we do not keep the caller's file open.
 ///
 /// # Errors
-/// Where /dev/null cannot be opened.
+/// If /dev/null cannot be opened.
 pub fn let_go_of_standard_stream(number: i32) -> Result<(), Error> {
     let null = dev_null()?;
-    // SAFETY: descriptors 0 to 2 belong to nobody in this process: standard_streams hands out duplicates only.
+    // SAFETY: descriptors 0 to 2 are owned by nothing in this process: standard_streams returns duplicates only.
     let result = unsafe { libc::dup2(null.as_raw_fd(), number.clamp(0, 2)) };
     check_size("replace a standard stream", result as isize).map(drop)
 }
 
-/// Reads what is there into `buffer`.
+/// Reads once into `buffer`.
 ///
 /// # Errors
-/// What read(2) says, except "again", "interrupted" and "closed".
+/// Those of read(2), except "would block", "interrupted" and "closed".
 pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<ReadOutcome, Error> {
     loop {
         // SAFETY: the kernel writes at most the buffer's length into it.
@@ -232,45 +232,46 @@ pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<ReadOutcome, Error>
     }
 }
 
-/// What a read that failed says about its source, unless it is an error.
+/// Returns the outcome of a failed read, or `None` if it is an error.
 fn without_bytes(fd: BorrowedFd<'_>, errno: Errno) -> Option<ReadOutcome> {
     match errno {
         Errno::EAGAIN => Some(ReadOutcome::WouldBlock),
         Errno::ECONNRESET => Some(ReadOutcome::Closed),
-        // A terminal says this while its other side goes away, and may have hung up since; a disk says it when it fails.
+        // A terminal returns EIO when its other side goes away, and may have hung up since. A disk returns EIO when it
+        // fails.
         Errno::EIO if terminal::has_been_terminal(fd) => Some(ReadOutcome::Closed),
         _ => None,
     }
 }
 
-/// Writes what there is room for.
+/// Writes as much as there is room for.
 ///
 /// # Errors
-/// What write(2) says, except "again", "interrupted" and "closed".
+/// Those of write(2), except "would block", "interrupted" and "closed".
 pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<WriteOutcome, Error> {
     write_vectored(fd, &[IoSlice::new(bytes)])
 }
 
-/// Writes the beginning of `bytes` in one piece, or nothing where it would wait: for descriptors that we share with
-/// others and so cannot make non-blocking. At most 4,096 bytes are taken.
+/// Writes the beginning of `bytes` in one piece, at most 4,096 bytes, or nothing if it would block. It is meant for
+/// descriptors that we share with other processes and so cannot make non-blocking.
 ///
 /// # Errors
-/// What poll(2) and write(2) say, except "again", "interrupted" and "closed".
+/// Those of poll(2) and write(2), except "would block", "interrupted" and "closed".
 pub fn write_if_room(fd: impl AsFd, bytes: &[u8]) -> Result<WriteOutcome, Error> {
     let fd = fd.as_fd();
     let mut polled = [PollFd::new(fd, PollFlags::POLLOUT)];
     match poll(&mut polled, PollTimeout::ZERO) {
-        // An error without room is one that the write names.
+        // An error is also reported as ready; then the write returns it.
         Ok(1..) => write(fd, &bytes[..bytes.len().min(PIPE_BUF)]),
         Ok(_) | Err(Errno::EINTR) => Ok(WriteOutcome::WouldBlock),
         Err(errno) => Err(Error::nix("ask whether there is room")(errno)),
     }
 }
 
-/// Writes several buffers with one call, as far as there is room. Those beyond [`MAX_SLICES`] are left for next time.
+/// Writes several buffers with one call, as far as there is room. Those beyond [`MAX_SLICES`] are not written.
 ///
 /// # Errors
-/// What writev(2) says, except "again", "interrupted" and "closed".
+/// Those of writev(2), except "would block", "interrupted" and "closed".
 pub fn write_vectored(fd: BorrowedFd<'_>, buffers: &[IoSlice<'_>]) -> Result<WriteOutcome, Error> {
     let buffers = &buffers[..buffers.len().min(MAX_SLICES)];
     let count = libc::c_int::try_from(buffers.len()).unwrap_or(0);
@@ -290,7 +291,7 @@ pub fn write_vectored(fd: BorrowedFd<'_>, buffers: &[IoSlice<'_>]) -> Result<Wri
     }
 }
 
-/// /dev/null, open for reading and writing.
+/// Opens /dev/null for reading and writing.
 ///
 /// # Errors
 /// In a container without /dev.
@@ -304,7 +305,7 @@ pub fn dev_null() -> Result<OwnedFd, Error> {
     Ok(file.into())
 }
 
-/// Whether a read of `fd` can give anything but an error: it is no directory, and open for reading.
+/// Returns true if `fd` can be read at all: it is open for reading, and no directory.
 #[must_use]
 pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let metadata = fd
@@ -318,7 +319,7 @@ pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
     is_open && !is_directory
 }
 
-/// /dev/null, open for writing only: who reads it gets an error, as from an input that cannot be read.
+/// Opens /dev/null for writing only, so that a process that reads it gets an error, as from an unreadable input.
 ///
 /// # Errors
 /// In a container without /dev.
@@ -331,7 +332,7 @@ pub fn unreadable_input() -> Result<OwnedFd, Error> {
     Ok(file.into())
 }
 
-/// Whether `fd` never blocks in the sense of poll(2): a regular file or /dev/null. epoll refuses both.
+/// Returns true if `fd` never blocks in the sense of poll(2): a regular file or /dev/null. epoll refuses both.
 #[must_use]
 pub fn is_regular_or_null(fd: BorrowedFd<'_>) -> bool {
     let Ok(metadata) = fd
@@ -347,7 +348,7 @@ pub fn is_regular_or_null(fd: BorrowedFd<'_>) -> bool {
             && (libc::major(device), libc::minor(device)) == NULL_DEVICE
 }
 
-/// Whether both descriptors lead to the same file, pipe or terminal, as `2>&1` makes them.
+/// Returns true if both descriptors lead to the same file, pipe or terminal, as after `2>&1`.
 #[must_use]
 pub fn is_same_file(left: BorrowedFd<'_>, right: BorrowedFd<'_>) -> bool {
     let identity = |fd: BorrowedFd<'_>| {
@@ -377,7 +378,7 @@ mod tests {
         }
     }
 
-    /// A read may fail because the terminal closes, and the terminal be gone when it is asked whether it is one.
+    /// A read may fail because the terminal closes; the terminal may be gone by the time we check that it was one.
     #[test]
     fn a_terminal_that_closes_is_no_error() {
         let (master, slave) = terminal::open_pty().unwrap();

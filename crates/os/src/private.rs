@@ -1,5 +1,5 @@
-//! Directories and files that are ours alone: under names that nobody can guess, made where nothing was before, and
-//! never through a link that somebody has put there.
+//! Directories and files for our user alone. Their names cannot be guessed, nothing existed there before, and symbolic
+//! links that others have put there are not followed.
 #![expect(unsafe_code, reason = "the standard library gives no random bytes")]
 
 use std::{
@@ -27,15 +27,15 @@ use crate::{error::Error, process::effective_uid};
 
 /// Permissions of a private directory.
 const DIRECTORY_MODE: u32 = 0o700;
-/// How many names are tried. A second one is needed when somebody has guessed 64 random bits.
+/// Maximum number of names tried. A second one is needed only if another process has guessed 64 random bits.
 const TRIES: u32 = 8;
 
-/// Makes a directory for us alone (mode 0700) in `parent`, named `prefix` and 16 random digits, and returns its path.
-/// The parent should be ours, or sticky like /tmp: in any other one its owner can put another directory in its place.
+/// Makes a directory for us alone (mode 0700) in `parent`, named `prefix` and 16 random hexadecimal digits, and returns its
+/// path. The parent should be ours, or sticky like /tmp: the owner of any other could replace the directory.
 ///
 /// # Errors
-/// Those of mkdir(2); `EINVAL` for a prefix with a slash; `EPERM` where it did not become private: on a file system
-/// without owners and permissions, or under a umask that takes our own.
+/// Those of mkdir(2); `EINVAL` for a prefix with a slash. `EPERM` if the directory did not become private: on a file system
+/// without owners and permissions, or under a umask that removes our own permissions.
 pub fn make_private_dir(parent: &Path, prefix: &str) -> Result<PathBuf, Error> {
     const OPERATION: &str = "make the private directory";
     if prefix.contains(['/', '\0']) {
@@ -60,12 +60,12 @@ pub fn make_private_dir(parent: &Path, prefix: &str) -> Result<PathBuf, Error> {
     }
 }
 
-/// Makes the file `name` in `directory` for us alone (mode 0600), whatever the umask. It appears whole or not at all:
-/// it is written under a name that begins with `.new-`, and then renamed. What had the name before is replaced, a link
-/// too, but not what the link leads to.
+/// Makes the file `name` in `directory` for us alone (mode 0600), whatever the umask. It appears complete or not at all: it
+/// is written under a name that begins with `.new-` and then renamed. An existing file or link of that name is replaced;
+/// the target of a link is not touched.
 ///
 /// # Errors
-/// Those of open(2), write(2) and rename(2); `EINVAL` for what is no plain name.
+/// Those of open(2), write(2) and rename(2); `EINVAL` if `name` is no plain file name.
 pub fn write_private_file(directory: &Path, name: &OsStr, bytes: &[u8]) -> Result<(), Error> {
     let written = if is_plain_name(name) {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -84,11 +84,11 @@ pub fn write_private_file(directory: &Path, name: &OsStr, bytes: &[u8]) -> Resul
     written.map_err(|errno| error("write the private file", directory.join(name), errno))
 }
 
-/// Removes a private directory and all that is in it, links as links. It is no error when there is none.
+/// Removes a private directory and its contents; links are not followed. A missing directory is no error.
 ///
 /// # Errors
-/// `EPERM` when it is not ours alone, and `ENOTDIR` or `ELOOP` when it is something else: nothing is removed then.
-/// Otherwise those of rmdir(2) and unlink(2), after which a part may be left.
+/// `EPERM` if it is not ours alone, `ENOTDIR` or `ELOOP` if it is no directory: nothing is removed then. Otherwise those of
+/// rmdir(2) and unlink(2), after which a part may remain.
 pub fn remove_private_dir(path: &Path) -> Result<(), Error> {
     match check_private(path, effective_uid()).and_then(|()| fs::remove_dir_all(path)) {
         Err(failure) if failure.kind() != io::ErrorKind::NotFound => {
@@ -98,7 +98,7 @@ pub fn remove_private_dir(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses what is not a directory of `user`, closed to everybody else.
+/// Fails unless `path` is a directory of `user` that no other user may enter.
 fn check_private(path: &Path, user: u32) -> io::Result<()> {
     let metadata = File::options()
         .read(true)
@@ -113,7 +113,7 @@ fn check_private(path: &Path, user: u32) -> io::Result<()> {
     }
 }
 
-/// Whether `name` means an entry of a directory, and not the directory, its parent or something deeper.
+/// Returns true if `name` is an entry of a directory, and not the directory itself, its parent or something deeper.
 fn is_plain_name(name: &OsStr) -> bool {
     let mut components = Path::new(name).components();
     matches!(components.next(), Some(Component::Normal(only)) if only.as_bytes() == name.as_bytes())
@@ -127,20 +127,20 @@ fn write_new(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> nix::Result
     fchmod(&file, mode)?;
     file.write_all(bytes)
         .map_err(|failure| Errno::from_raw(failure.raw_os_error().unwrap_or(libc::EIO)))?;
-    // Some file systems say only now that there was no room.
+    // Some file systems report a lack of space only on close.
     close(file)
 }
 
-/// A number that nobody can guess, and that nobody had before.
+/// Returns a number that nobody can guess and that never repeats.
 ///
 /// # Errors
-/// The kernel has no random numbers, which only a filter of system calls can bring about.
+/// The kernel has no random numbers; only a seccomp filter can cause that.
 pub fn random_number() -> Result<u64, Error> {
     let mut bytes = [0; 8];
     loop {
         // SAFETY: the kernel writes at most the stated length into an owned array.
         let result = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        // So few bytes come all at once.
+        // So few bytes are never split.
         if usize::try_from(result) == Ok(bytes.len()) {
             return Ok(u64::from_ne_bytes(bytes));
         }
@@ -272,12 +272,12 @@ mod tests {
         let private = make_private_dir(root.path(), "job.").unwrap();
         fs::write(private.join("precious"), "").unwrap();
         symlink(&private, path("link")).unwrap();
-        // O_DIRECTORY and O_NOFOLLOW together: the first is what the kernel misses.
+        // With O_DIRECTORY and O_NOFOLLOW together, the kernel reports the missing directory.
         assert_eq!(refused("link"), libc::ENOTDIR);
         fs::write(path("file"), "").unwrap();
         assert_eq!(refused("file"), libc::ENOTDIR);
         let mut left = vec!["file", "link"];
-        // To another user, what is ours is somebody else's.
+        // Pretend to be another user, so that our directory belongs to a foreign one.
         let user = effective_uid();
         check_private(&private, user).unwrap();
         let theirs = check_private(&private, user + 1).unwrap_err();

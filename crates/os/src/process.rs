@@ -1,4 +1,4 @@
-//! Processes: ours, our children, and what /proc says about any.
+//! Processes: this one, its children, and what /proc says about any process.
 #![expect(unsafe_code, reason = "fork, kill and prctl")]
 
 use std::{
@@ -20,7 +20,7 @@ use crate::{
     resource::Resource,
 };
 
-/// A tick of the counters of processor time: `USER_HZ`, which is 100 on all processors of this kind.
+/// One tick of the CPU time counters: `USER_HZ` is 100 on all architectures that we build for.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// A process id.
@@ -28,13 +28,13 @@ pub(crate) const TICK: Duration = Duration::from_millis(10);
 pub struct Pid(i32);
 
 impl Pid {
-    /// The process with this number.
+    /// Makes a pid of a number.
     #[must_use]
     pub const fn from_raw(raw: i32) -> Self {
         Self(raw)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn as_raw(self) -> i32 {
         self.0
@@ -47,28 +47,28 @@ impl fmt::Display for Pid {
     }
 }
 
-/// This process.
+/// Returns the pid of this process.
 #[must_use]
 pub fn current_pid() -> Pid {
-    // SAFETY: asks for a number.
+    // SAFETY: only returns a number.
     Pid(unsafe { libc::getpid() })
 }
 
-/// The user whose rights this process has.
+/// Returns the effective user id of this process.
 #[must_use]
 pub fn effective_uid() -> u32 {
-    // SAFETY: asks for a number.
+    // SAFETY: only returns a number.
     unsafe { libc::geteuid() }
 }
 
-/// The group whose rights we have.
+/// Returns the effective group id of this process.
 #[must_use]
 pub fn effective_gid() -> u32 {
-    // SAFETY: asks for a number.
+    // SAFETY: only returns a number.
     unsafe { libc::getegid() }
 }
 
-/// The node's name as gethostname(2) gives it; `localhost` where there is none.
+/// Returns the node's name as gethostname(2) does, or `localhost` if there is none.
 #[must_use]
 pub fn host_name() -> String {
     let mut buffer = [0_u8; 256];
@@ -86,11 +86,11 @@ pub fn host_name() -> String {
     }
 }
 
-/// Sends `signal` to one process. Make sure that the pid is still that process: it is while it is our own child
-/// that was not reaped; for others compare [`start_time`].
+/// Sends `signal` to one process. Make sure that the pid has not been reused: that cannot happen to a child that we have
+/// not reaped. For other processes compare [`start_time`].
 ///
 /// # Errors
-/// `ESRCH` when it is gone, `EPERM` when it is not ours, `EINVAL` for pids below 1, which kill(2) takes for groups.
+/// `ESRCH` if it is gone; `EPERM` if it is not ours; `EINVAL` for pids below 1, which kill(2) takes for groups.
 pub fn kill(pid: Pid, signal: Signal) -> Result<(), Error> {
     const OPERATION: &str = "send a signal to a process";
     if pid.0 < 1 {
@@ -103,19 +103,19 @@ pub fn kill(pid: Pid, signal: Signal) -> Result<(), Error> {
     check(OPERATION, unsafe { libc::kill(pid.0, signal.0) }).map(drop)
 }
 
-/// Whether the system lets us signal `pid`: it does not where the process belongs to another user.
+/// Returns false if the system does not let us signal `pid` because it runs as another user.
 #[must_use]
 pub fn may_signal(pid: Pid) -> bool {
-    // SAFETY: signal 0 is sent to nobody, and the call touches no memory.
+    // SAFETY: signal 0 is not delivered, and the call touches no memory.
     let refused = pid.0 >= 1 && unsafe { libc::kill(pid.0, 0) } != 0;
     !(refused && nix::errno::Errno::last() == nix::errno::Errno::EPERM)
 }
 
-/// Sends `signal` to the process group that `leader` founded.
+/// Sends `signal` to the process group of `leader`.
 ///
 /// # Errors
-/// `ESRCH` when the group is empty, `EPERM` when none of it is ours, `EINVAL` for 1 and below: kill(2) takes -1 for
-/// every process there is.
+/// `ESRCH` if the group is empty; `EPERM` if none of its processes is ours; `EINVAL` for `leader` 1 and below, since
+/// kill(2) takes -1 for all processes.
 pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Error> {
     const OPERATION: &str = "send a signal to a process group";
     if leader.0 <= 1 {
@@ -128,7 +128,7 @@ pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Error> {
     check(OPERATION, unsafe { libc::kill(-leader.0, signal.0) }).map(drop)
 }
 
-/// Makes this process the one that adopts orphaned descendants, also those with sessions of their own.
+/// Makes this process a subreaper: it adopts orphaned descendants, including those in sessions of their own.
 ///
 /// # Errors
 /// Only on kernels before 3.4.
@@ -138,41 +138,41 @@ pub fn become_subreaper() -> Result<(), Error> {
     check("adopt orphans", result).map(drop)
 }
 
-/// Who we are after [`fork`].
+/// Which of the two processes we are after [`fork`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forked {
-    /// The old process.
+    /// The original process; the value is the child's pid.
     Parent(Pid),
-    /// The new one.
+    /// The new process.
     Child,
 }
 
-/// Duplicates this process. A [`crate::Loop`] made before is shared with the child and must not be used there: make
-/// loops after forking.
+/// Duplicates this process. A [`crate::Loop`] made before is shared with the child and must not be used there: make loops
+/// after forking.
 ///
 /// # Errors
-/// `EAGAIN` and `ENOMEM`; [`Error::Threads`] while other threads run.
+/// `EAGAIN` and `ENOMEM`; [`Error::Threads`] if other threads run.
 pub fn fork() -> Result<Forked, Error> {
     let threads = thread_count()?;
     if threads != 1 {
         return Err(Error::Threads { threads });
     }
-    // SAFETY: only this thread exists, so no lock can be held by one that the child does not have.
+    // SAFETY: this is the only thread, so no lock can be held by a thread that is missing in the child.
     match check("fork", unsafe { libc::fork() })? {
         0 => Ok(Forked::Child),
         pid => Ok(Forked::Parent(Pid(pid))),
     }
 }
 
-/// Ends this process at once: nothing is dropped, flushed or run. For a child made by [`fork`], whose memory is a copy
-/// that the kernel frees faster as a whole than piece by piece.
+/// Ends this process immediately: destructors, flushes and exit handlers are skipped. It is meant for a child made by
+/// [`fork`]: the kernel frees a copied memory faster as a whole than piece by piece.
 pub fn exit_at_once(code: u8) -> ! {
     // SAFETY: ends the process and touches no memory.
     unsafe { libc::_exit(code.into()) }
 }
 
 fn thread_count() -> Result<u64, Error> {
-    // The link count of this directory is two more than the threads: one call instead of a scan.
+    // The link count of this directory is the number of threads plus two: one call instead of a scan.
     let path = "/proc/self/task";
     let links = fs::metadata(path)
         .map_err(Error::file("count the threads in", path))?
@@ -180,17 +180,17 @@ fn thread_count() -> Result<u64, Error> {
     Ok(links.saturating_sub(2))
 }
 
-/// Leaves session, process group and controlling terminal behind.
+/// Starts a new session: leaves the old session, process group and controlling terminal.
 ///
 /// # Errors
-/// `EPERM` when this process leads a group already.
+/// `EPERM` if this process leads a process group.
 pub fn new_session() -> Result<(), Error> {
     // SAFETY: changes only this process's session.
     check("start a session", unsafe { libc::setsid() }).map(drop)
 }
 
-/// Raises the soft limit of descriptors to the hard one. Returns the old soft limit, which ranks should get back
-/// because programs that use select(2) break above 1,024, and the hard limit.
+/// Raises the soft limit of descriptors to the hard limit. Returns the old soft limit and the hard limit. Ranks should get
+/// the old soft limit back, because programs that use select(2) break above 1,024.
 #[must_use]
 pub fn raise_descriptor_limit() -> (u64, u64) {
     let (soft, hard) = limit(Resource::Descriptors);
@@ -199,17 +199,17 @@ pub fn raise_descriptor_limit() -> (u64, u64) {
             rlim_cur: hard,
             rlim_max: hard,
         };
-        // SAFETY: reads an owned struct. A refusal leaves the old limit, which is reported as it is.
+        // SAFETY: reads an owned struct. If the call is refused, the old limit stays, which is a valid outcome.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
     }
     (soft, hard)
 }
 
-/// Soft and hard limit of this process, `u64::MAX` for none.
+/// Returns the soft and the hard limit of this process; `u64::MAX` means unlimited.
 #[must_use]
 pub fn limit(resource: Resource) -> (u64, u64) {
     let mut limit = [u64::MAX; 2];
-    // SAFETY: the kernel writes two 64-bit numbers into an owned array; nothing is set.
+    // SAFETY: the kernel writes two 64-bit numbers into an owned array; no limit is changed.
     unsafe {
         libc::syscall(
             libc::SYS_prlimit64,
@@ -222,8 +222,8 @@ pub fn limit(resource: Resource) -> (u64, u64) {
     (limit[0], limit[1])
 }
 
-/// Makes every descriptor from `first` on close when a program is started, whoever left it open. Call it first thing
-/// in `main`, so that ranks do not inherit what our caller leaked to us.
+/// Sets close-on-exec on every descriptor from `first` on. Call it first in `main`, so that ranks do not inherit
+/// descriptors that our caller leaked to us.
 pub fn close_on_exec_from(first: u32) {
     // SAFETY: changes only flags of descriptors.
     let done = unsafe {
@@ -237,71 +237,72 @@ pub fn close_on_exec_from(first: u32) {
     if done {
         return;
     }
-    // Kernels before 5.11.
+    // Kernels before 5.11 do not have the flag.
     for fd in
         numeric_entries("/proc/self/fd").filter(|&fd| u32::try_from(fd).is_ok_and(|fd| fd >= first))
     {
-        // SAFETY: changes only a flag; a number that is closed meanwhile is refused.
+        // SAFETY: changes only a flag; for a descriptor closed meanwhile the call fails.
         unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
-/// What /proc/PID/stat says about a process.
+/// Contents of /proc/PID/stat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessInfo {
-    /// The process.
+    /// Process id.
     pub pid: Pid,
-    /// Its parent.
+    /// Parent's process id.
     pub ppid: Pid,
-    /// R running, S sleeping, D uninterruptible, T stopped, t traced, Z dead but not reaped, I idle.
+    /// State: R running, S sleeping, D uninterruptible, T stopped, t traced, Z zombie, I idle.
     pub state: char,
-    /// Its process group.
+    /// Process group.
     pub pgrp: Pid,
-    /// Its session.
+    /// Session.
     pub session: Pid,
-    /// When it started, in clock ticks since boot: with the pid, its identity.
+    /// Start time in clock ticks since boot. Together with the pid it identifies the process.
     pub start_time: u64,
-    /// Its command's name, at most 15 bytes.
+    /// Name of the command, at most 15 bytes.
     pub name: String,
-    /// The processor time of its threads, and of the children whose end it has taken note of.
+    /// CPU time of its threads, and of the children that it has reaped.
     pub cpu: Duration,
-    /// Where its program was put.
+    /// Addresses of the program in memory.
     pub loaded: Loaded,
-    /// It is a thread of the kernel, with no memory of its own.
+    /// Whether it is a kernel thread, which has no memory of its own.
     pub is_kernel: bool,
 }
 
-/// `PF_KTHREAD` among the flags of a process.
+/// The flag `PF_KTHREAD` of a process.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// Where the kernel has put a program in the memory of its process: after an exec its stack, at least, begins elsewhere. All
-/// is 0 where it is not ours to look at, and where the process is dead.
+/// Addresses at which the kernel has placed a program in its process. After an exec at least the stack begins elsewhere.
+/// All are 0 for a process that we may not inspect, and for a zombie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Where the program's own code begins.
+    /// Start of the program's code.
     pub code: u64,
-    /// Where the stack of its first thread begins.
+    /// Start of the stack of its first thread.
     pub stack: u64,
 }
 
-/// What the kernel knows about `pid`; `None` when it is gone.
+/// Returns the contents of /proc/PID/stat; `None` if the process is gone.
 #[must_use]
 pub fn inspect(pid: Pid) -> Option<ProcessInfo> {
     parse_stat(&read_proc(pid, "stat")?)
 }
 
-/// When `pid` started, in clock ticks since boot: with the pid, its identity.
+/// Returns the start time of `pid` in clock ticks since boot, which together with the pid identifies the process. `None` if
+/// it is gone.
 #[must_use]
 pub fn start_time(pid: Pid) -> Option<u64> {
     inspect(pid).map(|info| info.start_time)
 }
 
-/// Whether a signal to `pid` would have its default action: the process neither handles nor ignores it, and it has a thread
-/// that neither blocks it nor waits for it. `false` when the process is gone.
+/// Returns true if a signal to `pid` would have its default action. That is so if the process neither handles nor ignores
+/// it, and some thread neither blocks it nor waits for it. Returns `false` if the process is gone.
 ///
-/// A thread in `sigwait` shows what it waits for as not blocked, so its system call has to be looked at. Where the kernel
-/// does not tell that call, the thread counts as one that does not wait. Ask before the signal is sent: a thread that it
-/// has woken may be anywhere.
+/// /proc shows a signal that a thread waits for in `sigwait` as not blocked, so the thread's system call is checked. If the
+/// kernel does not reveal the call, the thread counts as not waiting. Call this before sending the signal, since a thread
+/// that the signal has woken may be anywhere.
 #[must_use]
 pub fn leaves_to_default(pid: Pid, signal: Signal) -> bool {
     let place = u32::try_from(signal.0 - 1).unwrap_or(u32::MAX);
@@ -327,17 +328,17 @@ pub fn leaves_to_default(pid: Pid, signal: Signal) -> bool {
     })
 }
 
-/// Whether the thread with this directory in `/proc` is in `sigwait`, `sigwaitinfo` or `sigtimedwait`.
+/// Returns true if the thread with this /proc directory is in `sigwait`, `sigwaitinfo` or `sigtimedwait`.
 fn waits_for_signals(thread: &Path) -> bool {
     let call = fs::read_to_string(thread.join("syscall")).unwrap_or_default();
     let number = call.split_whitespace().next();
     number.and_then(|number| number.parse().ok()) == Some(libc::SYS_rt_sigtimedwait)
 }
 
-/// Who traces `pid`; `None` when nobody does, or it is gone.
+/// Returns the tracer of `pid`; `None` if it has none, or is gone.
 ///
 /// # Errors
-/// `EMFILE`, `ENFILE`, `ENOMEM`: it could not be looked up now.
+/// `EMFILE`, `ENFILE`, `ENOMEM`: its status could not be read now.
 pub fn tracer(pid: Pid) -> Result<Option<Pid>, Error> {
     let path = format!("/proc/{pid}/status");
     let status = match fs::read(&path) {
@@ -357,15 +358,15 @@ pub fn tracer(pid: Pid) -> Result<Option<Pid>, Error> {
     Ok(number.filter(|tracer| *tracer != 0).map(Pid))
 }
 
-/// The environment that `pid` was started with, `NAME=value` each ended by a zero byte; `None` when it is gone or
-/// not ours to read.
+/// Returns the environment that `pid` was started with: `NAME=value` entries, each ended by a zero byte. `None` if the
+/// process is gone or we may not read it.
 #[must_use]
 pub fn environment_of(pid: Pid) -> Option<Vec<u8>> {
     read_proc(pid, "environ")
 }
 
-/// Bytes that `pid` and its threads have written with system calls, to whatever it was; `None` when it is gone or not ours
-/// to read.
+/// Returns the number of bytes that `pid` and its threads have written with system calls, to any kind of file. `None` if
+/// the process is gone or we may not read it.
 #[must_use]
 pub fn bytes_written(pid: Pid) -> Option<u64> {
     let io = read_proc(pid, "io")?;
@@ -374,18 +375,18 @@ pub fn bytes_written(pid: Pid) -> Option<u64> {
     std::str::from_utf8(count).ok()?.parse().ok()
 }
 
-/// A descriptor that becomes readable when `pid` ends, whoever its parent is; `None` when it is gone, or the kernel is older
-/// than 5.3.
+/// Returns a pidfd, which becomes readable when `pid` exits, whether or not it is our child. `None` if the process is gone,
+/// or on kernels before 5.3.
 #[must_use]
 pub fn end_of(pid: Pid) -> Option<OwnedFd> {
-    // SAFETY: it opens a descriptor, which closes on exec, and touches no memory.
+    // SAFETY: opens a descriptor, which closes on exec, and touches no memory.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: it was opened above, and nobody else knows it.
+    // SAFETY: it was opened above, and nothing else owns it.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// All processes, ascending.
+/// Returns the pids of all processes, ascending.
 #[must_use]
 pub fn all_processes() -> Vec<Pid> {
     let mut pids: Vec<Pid> = numeric_entries("/proc").map(Pid).collect();
@@ -393,8 +394,8 @@ pub fn all_processes() -> Vec<Pid> {
     pids
 }
 
-/// The direct children of this process, dead ones included. The kernel may leave out one while another exits: ask
-/// again until [`crate::has_children`] says that there are none.
+/// Returns the direct children of this process, including zombies. The kernel may omit one while another exits: repeat the
+/// call until [`crate::has_children`] returns false.
 #[must_use]
 pub fn children() -> Vec<Pid> {
     let own = current_pid();
@@ -408,11 +409,11 @@ pub fn children() -> Vec<Pid> {
     })
 }
 
-/// The whole subtree below `root`, without it, parents before their children. Processes come and go meanwhile: ask
-/// again until it is empty.
+/// Returns all descendants of `root`, parents before their children. Processes come and go meanwhile: repeat the call until
+/// it returns none.
 ///
-/// The kernel's own lists of children are followed, which costs as much as there are descendants. Where they give
-/// nothing (an old kernel, or a child left out because another one was exiting) every process is looked at.
+/// The kernel's lists of children are followed, at a cost proportional to the number of descendants. If they yield nothing
+/// (on an old kernel, or because a child was omitted while another exited), every process is examined.
 #[must_use]
 pub fn descendants(root: Pid) -> Vec<Pid> {
     let listed = walk(root, |parent| listed_children(parent).unwrap_or_default());
@@ -430,7 +431,7 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
 
 fn walk(root: Pid, mut children_of: impl FnMut(Pid) -> Vec<Pid>) -> Vec<Pid> {
     let mut found = Vec::new();
-    // A pid that is reused while we look could close a circle.
+    // A pid that is reused meanwhile could close a cycle.
     let mut seen = BTreeSet::from([root]);
     let mut next = vec![root];
     while let Some(parent) = next.pop() {
@@ -444,12 +445,12 @@ fn walk(root: Pid, mut children_of: impl FnMut(Pid) -> Vec<Pid>) -> Vec<Pid> {
     found
 }
 
-/// The children that the kernel lists for each thread of `pid`; `None` without CONFIG_PROC_CHILDREN.
+/// Returns the children that the kernel lists for each thread of `pid`; `None` without CONFIG_PROC_CHILDREN.
 fn listed_children(pid: Pid) -> Option<Vec<Pid>> {
     let mut children = Vec::new();
     let mut supported = false;
     for thread in numeric_entries(&format!("/proc/{pid}/task")) {
-        // A thread that ended meanwhile has handed its children to another one.
+        // If a thread has exited meanwhile, its children now belong to another thread.
         if let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")) {
             supported = true;
             children.extend(
@@ -471,7 +472,7 @@ fn parents_of_all() -> Vec<(Pid, Pid)> {
         .collect()
 }
 
-/// The entries of a directory whose names are numbers.
+/// Returns the entries of a directory whose names are numbers.
 pub(crate) fn numeric_entries(directory: &str) -> impl Iterator<Item = i32> {
     fs::read_dir(directory)
         .into_iter()
@@ -490,8 +491,8 @@ pub(crate) fn read_proc(pid: Pid, file: &str) -> Option<Vec<u8>> {
     read_kernel_file(&mut file).ok()
 }
 
-/// Parses /proc/PID/stat. The name is in parentheses and may contain anything, parentheses and spaces too, so the
-/// last one ends it.
+/// Parses /proc/PID/stat. The name is in parentheses and may contain anything, including parentheses and spaces, so it ends
+/// at the last closing one.
 fn parse_stat(stat: &[u8]) -> Option<ProcessInfo> {
     let open = stat.iter().position(|&byte| byte == b'(')?;
     let close = stat.iter().rposition(|&byte| byte == b')')?;
@@ -506,13 +507,13 @@ fn parse_stat(stat: &[u8]) -> Option<ProcessInfo> {
     let state = fields.next()?.chars().next()?;
     let mut number = || fields.next().and_then(|field| field.parse().ok());
     let (ppid, pgrp, session) = (number()?, number()?, number()?);
-    // Field 22 of proc_pid_stat(5); the session was field 6.
+    // Field 22 of proc_pid_stat(5). `rest` begins with field 3.
     let start_time = rest.split_ascii_whitespace().nth(19)?.parse().ok()?;
-    // Fields 14 to 17.
+    // Fields 14 to 17: CPU time of the process and of its reaped children.
     let ticks = rest.split_ascii_whitespace().skip(11).take(4);
     let ticks = ticks.filter_map(|field| field.parse::<u32>().ok());
     let ticks = ticks.fold(0, u32::saturating_add);
-    // Fields 9, 26 and 28.
+    // Fields 9, 26 and 28: flags, start of code, start of stack.
     let field = |at| {
         let mut fields = rest.split_ascii_whitespace();
         fields

@@ -1,19 +1,19 @@
 //! Starting programs: clone with CLONE_VM and CLONE_VFORK.
 //!
-//! The child borrows our memory until it execs, so nothing is copied however large this process is, and a failure
-//! leaves its step and its errno where we read them when the call returns: no error pipe
-//! (`docs/decisions/0003-spawn.md`). The price is strict: between clone and exec the child makes raw system calls
-//! and nothing else: no allocation, no lock, no panic, no handler.
+//! The child shares our memory until it execs, so nothing is copied however large this process is. A failure leaves its
+//! step and errno in our memory, where we read them when the call returns: no error pipe is needed
+//! (`docs/decisions/0003-spawn.md`). In return, the child may only make raw system calls between clone and exec: no
+//! allocation, no lock, no panic, no signal handler.
 //!
-//! The order of the child's steps matters in three places. Descriptors come before limits, because a small limit of
-//! descriptors would forbid the moves. Signals are let through before tracing begins: a traced child stops on any
-//! signal, and its tracer, which waits in vfork, could never let it go on. And SIGTSTP is dropped first: a Ctrl-Z
-//! that hit the child before it had its own group would stop it, and us with it.
+//! The order of the child's steps matters in three places. Descriptors come before limits, because a low limit of
+//! descriptors would prevent moving them. Signals are unblocked before tracing begins: a traced child stops on any signal,
+//! and its tracer, which is suspended by vfork, could never continue it. And SIGTSTP is dropped first: a Ctrl-Z that
+//! arrives before the child has its own process group would stop it, and us with it.
 //!
-//! A parent of ten thousand programs has open several descriptors for each. Were its table copied for every child and
-//! closed there again, starting n programs would take n² steps. So the child shares the table at first, the few
-//! descriptors that it needs are put under low numbers, and its own copy is made of those alone. Where that is refused,
-//! by an old kernel or the filter of a container, it gets a copy of the whole table after all.
+//! A parent of ten thousand programs holds several descriptors for each. If its descriptor table were copied for every
+//! child and then closed there, starting n programs would take n² steps. So the child shares the table at first. The few
+//! descriptors that it needs are put under low numbers, and its own copy contains only those. If that is refused, by an old
+//! kernel or a container's seccomp filter, the child gets a copy of the whole table.
 #![expect(
     unsafe_code,
     reason = "clone with shared memory and the child's raw system calls"
@@ -40,70 +40,70 @@ use crate::{
     signal::{self, SignalSet},
 };
 
-/// The child's stack. It needs one or two KiB; a debug build needs a little more.
+/// Size of the child's stack. It needs one or two KiB; a debug build needs a little more.
 const STACK_SIZE: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
-/// Unmapped memory below the stack, so that an overflow is a crash and not a corruption.
+/// Inaccessible memory below the stack, so that an overflow crashes and corrupts nothing.
 const GUARD_SIZE: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
-/// Descriptors that a program usually gets.
+/// Number of descriptors that a program usually gets.
 const PLACES: usize = 4;
-/// The standard streams are the child's own even where nothing is put there.
+/// Lowest descriptor that the child may close: it always keeps the numbers of the standard streams.
 const LOWEST_UNNEEDED: c_int = 3;
 
-/// A program to start and all that is set up for it.
+/// A program to start and its setup.
 #[derive(Debug)]
 pub struct SpawnSpec<'a> {
-    /// The file to execute; PATH is not searched, and a file that the kernel does not know is not given to a shell. A
-    /// relative path counts from `cwd`.
+    /// The file to execute. PATH is not searched, and a file of unknown format is not given to a shell. A relative path is
+    /// resolved in `cwd`.
     pub program: &'a CStr,
-    /// The arguments, the program's own name first.
+    /// The arguments, beginning with the program's own name.
     pub argv: &'a [CString],
-    /// The environment, `NAME=value`.
+    /// The environment: `NAME=value` entries.
     pub envp: &'a [CString],
-    /// More environment, for what differs from rank to rank. It comes first, so that it wins over `envp` for programs
-    /// that take the first of two equal names, as getenv(3) does.
+    /// More environment, for variables that differ between ranks. It comes before `envp`, so that it wins in programs that
+    /// take the first of two equal names, as getenv(3) does.
     pub envp_extra: &'a [CString],
-    /// The working directory, ours when `None`.
+    /// The working directory; ours if `None`.
     pub cwd: Option<&'a CStr>,
-    /// Descriptors the program gets, with the numbers it gets them under. Sources and targets may overlap in any way.
-    /// Everything else must be close-on-exec.
+    /// Descriptors for the program, each with its number there. Sources and targets may overlap in any way. All other
+    /// descriptors must be close-on-exec.
     pub fds: &'a [(BorrowedFd<'a>, i32)],
-    /// CPUs it may use, ours when `None`.
+    /// CPUs that it may run on; ours if `None`.
     pub affinity: Option<&'a CpuSet>,
-    /// File mode creation mask, ours when `None`.
+    /// File mode creation mask; ours if `None`.
     pub umask: Option<u32>,
-    /// Who may trace it beside its ancestors, where the kernel is strict (`PR_SET_PTRACER`).
+    /// Who may trace it besides its ancestors, if the kernel restricts that (`PR_SET_PTRACER`).
     pub tracers: Tracers,
     /// Resource limits: which, soft, hard.
     pub limits: &'a [(Resource, u64, u64)],
-    /// Whose session it is in.
+    /// The session that it runs in.
     pub session: Session,
     /// Whether it stops at its first instruction.
     pub trace: Trace,
 }
 
-/// Whose session a program is in. It leads a process group of its own in any case.
+/// The session that a program runs in. The program leads a process group of its own in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Session {
     /// Ours.
     #[default]
     Ours,
-    /// One of its own: the kernel may share out the processors among sessions (`docs/decisions/0013-sessions.md`).
+    /// A new one: the kernel may share CPU time among sessions (`docs/decisions/0013-sessions.md`).
     Own,
-    /// One of its own, with the terminal on descriptor 0 as its controlling terminal.
+    /// A new one, with the terminal on descriptor 0 as its controlling terminal.
     WithTerminal,
 }
 
-/// Whether a program is traced by us when it starts.
+/// Whether we trace a program when it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trace {
-    /// It runs.
+    /// It runs untraced.
     #[default]
     No,
     /// It stops at its first instruction; [`crate::reap()`] reports the stop, [`crate::leave_stopped`] ends the tracing.
     StopOnExec,
 }
 
-/// Who may trace a program where the kernel would leave that to its ancestors: Yama's `ptrace_scope` 1.
+/// Who may trace a program if the kernel restricts tracing to ancestors: Yama's `ptrace_scope` 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tracers {
     /// Its ancestors.
@@ -117,15 +117,15 @@ pub enum Tracers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum SpawnStep {
-    /// Making the process.
+    /// Creating the process.
     Clone,
     /// Giving it a process group or session.
     ProcessGroup,
-    /// Making it end with us.
+    /// Setting its parent-death signal.
     ParentDeath,
     /// Giving it its descriptors.
     Descriptors,
-    /// Giving it its terminal.
+    /// Giving it its controlling terminal.
     Terminal,
     /// Binding it to CPUs.
     Affinity,
@@ -137,13 +137,13 @@ pub enum SpawnStep {
     Limits,
     /// Resetting signals.
     Signals,
-    /// Letting us trace it.
+    /// Starting to be traced by us.
     Trace,
     /// Executing the program.
     Exec,
 }
 
-/// Why a program did not start, exactly.
+/// Why a program did not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot start the program: {step:?}: {}", describe_errno(*errno))]
 pub struct SpawnError {
@@ -153,10 +153,10 @@ pub struct SpawnError {
     pub errno: i32,
 }
 
-/// Whose table of descriptors a child has at first.
+/// The descriptor table that a child begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Table {
-    /// Ours, which it leaves with close_range(2).
+    /// Ours; the child replaces it by a copy of its own with close_range(2).
     Shared,
     /// A copy of ours, because close_range is refused.
     Copied,
@@ -171,26 +171,27 @@ impl Table {
     }
 }
 
-/// Starts programs, one after another, on a reused stack. Use it only from a thread that lives as long as the
-/// process: a parent-death signal fires when the *thread* that started the child ends.
+/// Starts programs, one after another, on a reused stack. Use it only from a thread that lives as long as the process: the
+/// parent-death signal fires when the *thread* that started the child exits.
 #[derive(Debug)]
 pub struct Spawner {
     stack: Stack,
     pointers: Pointers,
-    /// Descriptors under low numbers, which are those of the next child while it starts, and of nothing between.
+    /// Reserved descriptors with low numbers. While a child starts they are copies of its descriptors; otherwise they are
+    /// /dev/null.
     places: Vec<OwnedFd>,
-    /// What is in the places otherwise.
+    /// An open /dev/null, for places that are not in use.
     nothing: OwnedFd,
     table: Table,
-    /// Signals that had a handler when this was made, see [`signal::caught`].
+    /// Bit set of signals that had a handler when this was made, see [`signal::caught`].
     caught: u64,
 }
 
 impl Spawner {
-    /// Reserves the stack. Handlers of signals must be installed before.
+    /// Reserves the stack. Signal handlers must be installed before this call.
     ///
     /// # Errors
-    /// `ENOMEM`, `EMFILE`, or there is no /dev/null.
+    /// `ENOMEM`, `EMFILE`, or the error of opening /dev/null.
     pub fn new() -> Result<Self, Error> {
         let nothing = pipe::dev_null()?;
         let places = (0..PLACES)
@@ -206,12 +207,12 @@ impl Spawner {
         })
     }
 
-    /// Starts a program and returns when it runs, or has failed: about 100 us. It leads a process group of its own
-    /// whose number is its pid, gets SIGKILL when this thread ends, blocks no signal, ignores none that we ignore
-    /// ourselves.
+    /// Starts a program. Returns when it is executing, or has failed, after about 100 us. The program leads a process group
+    /// of its own whose number is its pid, and gets SIGKILL when this thread exits. It blocks no signal; those that we
+    /// handle or ignore ourselves have their default action.
     ///
     /// # Errors
-    /// The step that failed and why. Nothing is left of the child then.
+    /// The step that failed, and why. No child is left then.
     pub fn spawn(&mut self, spec: &SpawnSpec<'_>) -> Result<Pid, SpawnError> {
         self.pointers.fill(spec);
         let staged = self.stage(spec).map_err(|error| SpawnError {
@@ -224,11 +225,12 @@ impl Spawner {
             if self.table == table {
                 return result;
             }
-            // The child has done nothing yet. It happens once: a copied table stays so.
+            // close_range was refused before the child did anything else. This happens once: from now on the table is
+            // copied.
             self.start(spec)
         });
         for place in self.places.iter().take(spec.fds.len()) {
-            // The child's ends must not stay open here. It cannot fail: both numbers are open.
+            // The child's ends must not stay open in this process. It cannot fail: both descriptors are open.
             let _ = pipe::duplicate_onto(self.nothing.as_fd(), place.as_fd());
         }
         result
@@ -271,11 +273,11 @@ impl Spawner {
             step: SpawnStep::Clone,
             errno: 0,
         };
-        // With all signals blocked no handler of ours can run in the child, which shares our memory.
+        // With all signals blocked, no handler of ours can run in the child, which shares our memory.
         let cloned = SignalSet::with_all_blocked(|| {
-            // SAFETY: the stack is mapped, aligned and used by nobody else: CLONE_VFORK suspends us until the child
-            // has exec'ed or exited, so it is also the only one to touch `child`, which outlives the call. `run`
-            // makes raw system calls only.
+            // SAFETY: the stack is mapped, aligned and used by nothing else: CLONE_VFORK suspends us until the child has
+            // exec'ed or exited. So the child is also the only one to touch `child`, which outlives the call. `run` makes
+            // raw system calls only.
             let pid = unsafe {
                 libc::clone(
                     run,
@@ -294,7 +296,7 @@ impl Spawner {
             step: SpawnStep::Clone,
             errno,
         })?;
-        // The child wrote through a pointer, which the compiler need not have noticed.
+        // The child wrote through a pointer, which the compiler does not know.
         // SAFETY: `child` is a live local and the child process is done with it.
         let (step, errno, table) = unsafe {
             (
@@ -307,7 +309,7 @@ impl Spawner {
         if errno == 0 {
             return Ok(Pid::from_raw(pid));
         }
-        // SAFETY: waits for our own child, which is exiting; the status is not asked for.
+        // SAFETY: waits for our own child, which is exiting; no status is requested.
         while unsafe { libc::waitpid(pid, ptr::null_mut(), libc::__WALL) } == -1
             && Errno::last() == Errno::EINTR
         {}
@@ -315,7 +317,7 @@ impl Spawner {
     }
 }
 
-/// Pointer arrays in the form that execve wants, kept to be filled again.
+/// Pointer arrays in the form that execve expects, kept for reuse.
 #[derive(Debug, Default)]
 struct Pointers {
     argv: Vec<*const c_char>,
@@ -330,7 +332,7 @@ impl Pointers {
         self.argv
             .extend(spec.argv.iter().map(|argument| argument.as_ptr()));
         if spec.argv.is_empty() {
-            // A program without even its own name is a security bug in the making; Linux adds an empty one.
+            // An empty argv is a security risk for many programs; Linux would add an empty name.
             self.argv.push(spec.program.as_ptr());
         }
         self.argv.push(ptr::null());
@@ -346,7 +348,7 @@ impl Pointers {
     }
 }
 
-/// What the child reads, and the three words that it writes.
+/// What the child reads, and the three fields that it writes: `step`, `errno` and `table`.
 struct Child<'a> {
     spec: &'a SpawnSpec<'a>,
     argv: &'a [*const c_char],
@@ -355,25 +357,25 @@ struct Child<'a> {
     parent: c_int,
     default_signals: u64,
     first_free_fd: c_int,
-    /// The child has no use for this descriptor and those above it.
+    /// The child needs neither this descriptor nor any above it.
     first_unneeded_fd: c_int,
     step: SpawnStep,
     errno: c_int,
-    /// How it was made, and how the next should be.
+    /// How the descriptor table was made, and how that of the next child should be.
     table: Table,
 }
 
-/// The child. It returns only to exit, and then has left `step` and `errno`.
+/// Runs in the child. It only exits on failure, and has set `step` and `errno` before.
 extern "C" fn run(argument: *mut c_void) -> c_int {
     // SAFETY: `spawn` passes a pointer to a `Child` that outlives us, and is suspended meanwhile.
     let child = unsafe { &mut *argument.cast::<Child<'_>>() };
     let Err(errno) = child.become_program();
     child.errno = errno;
-    // SAFETY: ends this process without running anything that belongs to the parent.
+    // SAFETY: ends this process without running any exit handler of the parent.
     unsafe { libc::_exit(127) }
 }
 
-/// Never made: exec does not return on success.
+/// A type without values: exec does not return on success.
 enum Never {}
 
 impl Child<'_> {
@@ -420,7 +422,7 @@ impl Child<'_> {
         self.reset_signals()?;
         self.enter(SpawnStep::Trace);
         if self.spec.tracers == Tracers::SameUser {
-            // It stays over exec. A kernel without Yama does not know it, and needs no leave.
+            // The setting survives exec. A kernel without Yama does not know the call, and needs no permission.
             let any = word(libc::PR_SET_PTRACER_ANY);
             let _ = raw(libc::SYS_prctl, [word(libc::PR_SET_PTRACER), any, 0, 0]);
         }
@@ -431,7 +433,7 @@ impl Child<'_> {
         self.exec()
     }
 
-    /// Notes where we are, so that the parent knows it if this is the end.
+    /// Records the current step, so that the parent knows where a failure happened.
     const fn enter(&mut self, step: SpawnStep) {
         self.step = step;
     }
@@ -441,7 +443,7 @@ impl Child<'_> {
             libc::SYS_prctl,
             [word(libc::PR_SET_PDEATHSIG), word(libc::SIGKILL), 0, 0],
         )?;
-        // The parent may have died before the call, and then no signal will come.
+        // The parent may have died before this call; then no signal will come.
         if raw(libc::SYS_getppid, [0; 4])? == c_long::from(self.parent) {
             Ok(())
         } else {
@@ -449,7 +451,7 @@ impl Child<'_> {
         }
     }
 
-    /// From here on descriptors are the child's own.
+    /// Gives the child a descriptor table of its own.
     fn leave_our_table(&mut self) -> Result<(), c_int> {
         if self.table == Table::Copied {
             return Ok(());
@@ -458,7 +460,8 @@ impl Child<'_> {
         let last = word(u32::MAX);
         let flags = word(libc::CLOSE_RANGE_UNSHARE);
         match raw(libc::SYS_close_range, [first, last, flags, 0]) {
-            // Kernels before 5.9, and containers whose filter does not know the call. They forbid unshare(2) as well.
+            // Kernels before 5.9, and containers whose seccomp filter does not know the call. They forbid unshare(2) as
+            // well.
             Err(errno @ (libc::ENOSYS | libc::EPERM | libc::EINVAL)) => {
                 self.table = Table::Copied;
                 Err(errno)
@@ -468,7 +471,7 @@ impl Child<'_> {
     }
 
     fn move_descriptors(&mut self) -> Result<(), c_int> {
-        // First save every source that some entry will overwrite, above all targets, where nothing is overwritten.
+        // First move every source that some entry will overwrite to a number above all targets.
         for index in 0..self.fds.len() {
             let (source, target) = self.fds[index];
             let overwritten =
@@ -497,12 +500,12 @@ impl Child<'_> {
     }
 
     fn reset_signals(&self) -> Result<(), c_int> {
-        // The kernel's sigaction: all zeros is the default disposition in every architecture's layout, and none is
-        // longer than this.
+        // The kernel's sigaction: all zeros is the default disposition in every architecture's layout, and none of these is
+        // longer than this array.
         const DEFAULT: [u64; 8] = [0; 8];
         const IGNORE: [u64; 8] = [libc::SIG_IGN as u64, 0, 0, 0, 0, 0, 0, 0];
         const MASK_SIZE: usize = 8;
-        // Ignoring a signal drops it where it is pending.
+        // Ignoring a signal discards it if it is pending.
         let mut old = DEFAULT;
         let stop = word(libc::SIGTSTP);
         raw(
@@ -551,18 +554,18 @@ impl Child<'_> {
     }
 }
 
-/// A number as a system call's argument. All of them fit: descriptors, signals, small sizes and constants.
+/// Converts a number to a system call's argument. All of them fit: descriptors, signals, small sizes and constants.
 fn word(value: impl TryInto<c_long>) -> c_long {
     value.try_into().unwrap_or(-1)
 }
 
-/// An address as a system call's argument.
+/// Converts an address to a system call's argument.
 fn address<T>(pointer: *const T) -> c_long {
     pointer.addr().cast_signed() as c_long
 }
 
-/// A raw system call. It may overwrite the suspended parent's errno, which is the same word: the parent does not
-/// rely on it, because it looks at it only when clone itself failed and no child was.
+/// Makes a raw system call. It may overwrite the suspended parent's errno, which is the same word. That is harmless: the
+/// parent reads errno only if clone itself failed and there was no child.
 fn raw(number: c_long, arguments: [c_long; 4]) -> Result<c_long, c_int> {
     let [a, b, c, d] = arguments;
     // SAFETY: every caller passes what that system call documents, with pointers to memory that lives until exec.
@@ -572,7 +575,7 @@ fn raw(number: c_long, arguments: [c_long; 4]) -> Result<c_long, c_int> {
     }
 }
 
-/// Memory for the child's stack, with an unmapped guard below.
+/// Memory for the child's stack, with an inaccessible guard below.
 #[derive(Debug)]
 struct Stack {
     base: NonNull<c_void>,
@@ -593,16 +596,16 @@ impl Stack {
         }
         .map_err(Error::nix("reserve a stack for new programs"))?;
         let stack = Self { base };
-        // SAFETY: the guard is the lower part of the mapping just made, which nobody uses yet.
+        // SAFETY: the guard is the lower part of the mapping just made, which nothing uses yet.
         unsafe { mprotect(base, GUARD_SIZE.get(), ProtFlags::PROT_NONE) }
             .map_err(Error::nix("protect the stack for new programs"))?;
-        // A huge page here would cost 2 MiB of memory. Kernels without them refuse the advice, which is as good.
+        // A huge page here would cost 2 MiB of memory. Kernels without huge pages refuse the advice, which is fine.
         // SAFETY: advice about our own mapping.
         let _ = unsafe { madvise(base, Self::TOTAL.get(), MmapAdvise::MADV_NOHUGEPAGE) };
         Ok(stack)
     }
 
-    /// The end of the mapping, aligned for every architecture: stacks grow downwards.
+    /// Returns the end of the mapping, where the stack begins: stacks grow downwards. It is aligned for every architecture.
     fn top(&mut self) -> *mut c_void {
         // SAFETY: one past the end of the mapping.
         unsafe { self.base.as_ptr().byte_add(Self::TOTAL.get()) }
@@ -611,7 +614,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and no child uses it: `spawn` returns only when the child has left it. Failure
+        // SAFETY: the mapping is ours and no child uses it: `spawn` returns only when the child has left it. A failure
         // would leave it mapped, which is harmless.
         let _ = unsafe { munmap(self.base, Self::TOTAL.get()) };
     }

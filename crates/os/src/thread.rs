@@ -1,7 +1,7 @@
-//! Writing to what may block for ever: a stopped terminal, a pipe that nobody reads, a file on a dead server.
+//! Writing to descriptors that may block for ever: a stopped terminal, a pipe without a reader, a file on a dead server.
 //!
-//! The descriptors that we were started with are shared with our caller, so they must not be made non-blocking, and a
-//! regular file blocks whatever its flags say. A thread of its own writes, and the loop goes on.
+//! We share the descriptors that we were started with with our caller, so they must not be made non-blocking; and a regular
+//! file blocks whatever its flags say. So a thread of its own writes, and the event loop goes on.
 
 use std::{
     collections::VecDeque,
@@ -24,14 +24,14 @@ use crate::{
     signal::SignalSet,
 };
 
-/// Most chunks that wait. Their bytes are bounded by whoever makes the chunks.
+/// Maximum number of queued chunks. Their producer bounds their bytes.
 pub const MAX_QUEUED_CHUNKS: usize = 256;
-/// The thread's stack: it calls nothing deep.
+/// Size of the thread's stack, which has no deep calls.
 const STACK_SIZE: usize = 64 << 10;
 
 type Chunk = Box<dyn AsRef<[u8]> + Send>;
 
-/// The queue has [`MAX_QUEUED_CHUNKS`] chunks, or writing has failed for good; the chunk comes back.
+/// Error: the queue has [`MAX_QUEUED_CHUNKS`] chunks, or writing has failed for good. It contains the refused chunk.
 pub struct Full<T>(pub T);
 
 impl<T> fmt::Debug for Full<T> {
@@ -40,11 +40,11 @@ impl<T> fmt::Debug for Full<T> {
     }
 }
 
-/// Writes chunks in order on a thread of its own, which starts with the first chunk. Where it cannot be started, at the limit
-/// of processes, the descriptor is to be taken back with [`BlockingWriter::take_back`].
+/// Writes chunks in order on a thread of its own, which starts with the first chunk. If the thread cannot be started (at
+/// the limit of processes), call [`BlockingWriter::take_back`] to get the descriptor back.
 ///
-/// Dropping it forgets the chunks that were not written; the thread ends after the write that it is in, which may be
-/// never. The end of the process does not wait for it.
+/// Dropping it discards the chunks that were not written. The thread ends after its current write, which may be never; the
+/// exit of the process does not wait for it.
 #[derive(Debug)]
 pub struct BlockingWriter {
     shared: Arc<Shared>,
@@ -53,10 +53,10 @@ pub struct BlockingWriter {
 
 #[derive(Debug)]
 enum Phase {
-    /// No chunk came yet.
+    /// No chunk was pushed yet.
     New(OwnedFd),
     Running,
-    /// The thread could not be started; the descriptor, until somebody takes it.
+    /// The thread could not be started. The descriptor is here until it is taken back.
     NoThread(Option<OwnedFd>),
 }
 
@@ -68,15 +68,15 @@ struct Shared {
 }
 
 struct State {
-    /// Where to write, until the thread takes it.
+    /// The descriptor to write to, until the thread takes it.
     fd: Option<OwnedFd>,
     queue: VecDeque<Chunk>,
-    /// Chunks that the thread has taken and not finished.
+    /// Number of chunks that the thread has taken and not finished.
     writing: usize,
-    /// Bytes written since the last time somebody asked.
+    /// Bytes written since the last call of [`BlockingWriter::completed`].
     completed: u64,
     error: Option<i32>,
-    /// Nobody wants anything written any more.
+    /// Set when the writer is dropped: the thread is to end.
     closed: bool,
 }
 
@@ -93,8 +93,8 @@ impl fmt::Debug for State {
 }
 
 impl BlockingWriter {
-    /// A writer to `fd`, and the descriptor that becomes readable when something was written or failed: give it to
-    /// the loop, and call [`Self::completed`] when it is readable.
+    /// Makes a writer to `fd`. The second value is a descriptor that becomes readable when bytes were written or writing
+    /// failed: add it to the loop, and call [`Self::completed`] when it is readable.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -125,10 +125,10 @@ impl BlockingWriter {
         ))
     }
 
-    /// Appends a chunk. It is dropped on the writing thread, or here.
+    /// Queues a chunk. The chunk is dropped on the writing thread, or when the writer is dropped.
     ///
     /// # Errors
-    /// [`Full`] with the chunk; ask [`Self::error`] and [`Self::take_back`] whether waiting will help.
+    /// [`Full`] with the chunk. [`Self::error`] and [`Self::take_back`] say whether the caller may retry.
     pub fn push<T: AsRef<[u8]> + Send + 'static>(&mut self, chunk: T) -> Result<(), Full<T>> {
         self.start();
         if let Phase::NoThread(_) = self.phase {
@@ -144,21 +144,21 @@ impl BlockingWriter {
         Ok(())
     }
 
-    /// Bytes written since the last call; makes the watched descriptor quiet again.
+    /// Returns the number of bytes written since the last call, and makes the watched descriptor unreadable again.
     #[must_use]
     pub fn completed(&self) -> u64 {
-        // An error means that it was quiet already.
+        // An error means that it was not readable.
         let _ = self.shared.notify.read();
         std::mem::take(&mut self.shared.lock().completed)
     }
 
-    /// The errno that ended the writing for good: `EPIPE`, `ENOSPC`, `EIO`, `EFBIG`... What was queued is dropped.
+    /// Returns the errno that ended the writing for good: `EPIPE`, `ENOSPC`, `EIO`, `EFBIG`... Queued chunks were dropped.
     #[must_use]
     pub fn error(&self) -> Option<i32> {
         self.shared.lock().error
     }
 
-    /// The descriptor, once, where there was no thread to be had: no chunk was accepted, and none will be.
+    /// Returns the descriptor, once, if the thread could not be started. No chunk was accepted then, and none will be.
     #[must_use]
     pub fn take_back(&mut self) -> Option<OwnedFd> {
         match &mut self.phase {
@@ -167,14 +167,14 @@ impl BlockingWriter {
         }
     }
 
-    /// Whether every chunk that was accepted is written or dropped.
+    /// Returns true if every accepted chunk was written or dropped.
     #[must_use]
     pub fn idle(&self) -> bool {
         let state = self.shared.lock();
         state.queue.is_empty() && state.writing == 0
     }
 
-    /// Starts the thread with the first chunk: most streams never need it.
+    /// Starts the thread at the first chunk: most streams never need one.
     fn start(&mut self) {
         if !matches!(self.phase, Phase::New(_)) {
             return;
@@ -186,7 +186,7 @@ impl BlockingWriter {
         let builder = thread::Builder::new()
             .name("writer".to_owned())
             .stack_size(STACK_SIZE);
-        // A thread inherits its creator's mask; signals belong to the loop's descriptor.
+        // A thread inherits its creator's signal mask, and signals must go to the loop's descriptor.
         let started = SignalSet::with_all_blocked(|| builder.spawn(move || shared.run()));
         if started.is_err() {
             self.phase = Phase::NoThread(self.shared.lock().fd.take());
@@ -209,7 +209,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes until there is an error or nobody listens.
+    /// Writes until there is an error or the writer was dropped.
     fn run(&self) {
         let Some(fd) = self.lock().fd.take() else {
             return;
@@ -219,14 +219,14 @@ impl Shared {
                 drop(chunks);
                 return self.fail(errno);
             }
-            // Drop before it counts as finished: dropping may give a slot back, which somebody waits for.
+            // Drop the chunks before they count as finished: that may release a slot that the event loop waits for.
             drop(chunks);
             self.lock().writing = 0;
             self.wake();
         }
     }
 
-    /// As many chunks as one call can write; `None` when nobody wants them.
+    /// Waits for chunks and takes as many as one call can write; `None` if the writer was dropped.
     fn take(&self) -> Option<Vec<Chunk>> {
         let mut state = self.lock();
         loop {
@@ -251,7 +251,7 @@ impl Shared {
             .map(|chunk| IoSlice::new((**chunk).as_ref()))
             .collect();
         let mut rest = &mut slices[..];
-        // Drops leading empty buffers, which a write would never finish.
+        // Skips leading empty buffers, with which a write would make no progress.
         IoSlice::advance_slices(&mut rest, 0);
         while !rest.is_empty() {
             match pipe::write_vectored(fd.as_fd(), rest) {
@@ -286,12 +286,12 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // It fails only when the counter is full, and then the descriptor is readable anyway.
+        // This fails only if the counter is full, and then the descriptor is readable anyway.
         let _ = self.notify.write(1);
     }
 }
 
-/// Somebody who shares the open file has made it non-blocking.
+/// Waits until `fd` is writable. It blocks, unless another process that shares the open file has made it non-blocking.
 fn wait_writable(fd: &OwnedFd) -> Result<(), i32> {
     loop {
         match poll(
@@ -318,7 +318,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Waits as a caller does, in a loop, until `done`; returns the bytes completed.
+    /// Runs a loop as a caller does until `done`; returns the bytes completed.
     fn run_until(
         writer: &BlockingWriter,
         watched: OwnedFd,
@@ -383,7 +383,7 @@ mod tests {
         let accepted = (0..2 * MAX_QUEUED_CHUNKS)
             .take_while(|_| writer.push(chunk.clone()).is_ok())
             .count();
-        // Nobody reads, so at most the pipe's own room was written.
+        // Without a reader, only the pipe's capacity was written.
         assert!(
             (MAX_QUEUED_CHUNKS..=MAX_QUEUED_CHUNKS + 1).contains(&accepted),
             "{accepted}"

@@ -1,7 +1,7 @@
-//! The processors of this node, as /sys describes them.
+//! The processors of this node, as described by /sys.
 //!
-//! Few files are read: what one PU's file says about its siblings is not asked of them again, and the levels and
-//! types of the caches are read once per cache index, not once per PU.
+//! Few files are read: if one PU's file lists its siblings, theirs are not read; and the level and type of a cache are read
+//! once per cache index instead of once per PU.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -9,17 +9,17 @@ use base::{CoreKind, CpuSet, Pu, Topology};
 
 use crate::{cgroup, error::Error, files::read_small};
 
-/// Caches of a PU that are looked at. Three levels with the first split in two make four.
+/// Maximum number of caches of a PU that are examined. Three levels with the first split in two make four.
 const MAX_CACHES: u32 = 8;
 const CPUS: &str = "sys/devices/system/cpu";
 const NODES: &str = "sys/devices/system/node";
 
-/// Reads the topology of the system below `root`, which is `/`, or a recorded tree in a test. It needs `sys` and
-/// `proc/self`. A system that says nothing about its PUs gets one core for each that we may use.
+/// Reads the topology of the system below `root`: `/`, or a recorded tree in a test. It needs `sys` and `proc/self`. If the
+/// system does not describe its PUs, each PU that we may use becomes a core.
 ///
 /// # Errors
-/// [`Error::Malformed`] for a list of CPUs that is none; [`Error::File`] when neither the PUs that are online nor
-/// those that we may use can be read.
+/// [`Error::Malformed`] for a malformed list of CPUs; [`Error::File`] if neither the list of online PUs nor that of allowed
+/// PUs can be read.
 pub fn read_topology(root: &Path) -> Result<Topology, Error> {
     let cpus = root.join(CPUS);
     let allowed = allowed_below(root);
@@ -27,7 +27,7 @@ pub fn read_topology(root: &Path) -> Result<Topology, Error> {
         (Err(Error::File { .. }), Ok(allowed)) => allowed.clone(),
         (online, _) => online?,
     };
-    // Without a list of what is allowed, everything is.
+    // Without a list of allowed PUs, all are allowed.
     let allowed = allowed.unwrap_or_else(|_| online.clone());
     let (numa, memory_only) = read_numa(&root.join(NODES))?;
     let efficient = read_list(&root.join("sys/devices/cpu_atom/cpus")).unwrap_or_default();
@@ -64,7 +64,7 @@ pub fn read_topology(root: &Path) -> Result<Topology, Error> {
     })
 }
 
-/// A quota in thousandths of a CPU; `None` when it is beyond any node. The tiniest quota is still one.
+/// Converts a quota to thousandths of a CPU; `None` if it is too large for any node. The smallest result is 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -75,7 +75,7 @@ fn thousandths(quota: f64) -> Option<u32> {
     (scaled <= f64::from(u32::MAX)).then_some(scaled as u32)
 }
 
-/// Kinds of objects that contain a PU.
+/// Kinds of objects that contain PUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Core,
@@ -87,14 +87,14 @@ enum Place {
 struct Reader<'a> {
     cpus: &'a Path,
     online: &'a CpuSet,
-    /// Which object each PU is in. An object's identity is its lowest PU that is online, or for a package its number.
+    /// The object that contains each PU. An object is identified by its lowest online PU, or for a package by its number.
     places: BTreeMap<(Place, u32), u32>,
-    /// The level of the data or unified cache at each cache index, `None` for one of instructions.
+    /// The level of the data or unified cache at each cache index; `None` for an instruction cache.
     cache_levels: BTreeMap<u32, Option<u32>>,
 }
 
 impl Reader<'_> {
-    /// Finds out where `pu` sits, and with it all that sit there too.
+    /// Finds the objects that contain `pu`, and records them for its siblings as well.
     fn learn(&mut self, pu: u32) -> Result<(), Error> {
         let directory = self.cpus.join(format!("cpu{pu}"));
         if !self.places.contains_key(&(Place::Core, pu)) {
@@ -102,7 +102,7 @@ impl Reader<'_> {
             self.place_all(Place::Core, pu, siblings, None);
         }
         if !self.places.contains_key(&(Place::Package, pu)) {
-            // Some virtual machines say -1: then the lowest PU names the package.
+            // Some virtual machines report -1: then the lowest PU identifies the package.
             let id = read_number(&directory.join("topology/physical_package_id"));
             let siblings = optional(read_list(&directory.join("topology/core_siblings_list")))?;
             if id.is_some() || siblings.is_some() {
@@ -127,7 +127,7 @@ impl Reader<'_> {
             if self.places.contains_key(&(Place::Cache(level), pu)) {
                 continue;
             }
-            // A frugal core may lack the last level that the others have.
+            // An efficient core may lack the last cache level that other cores have.
             if let Some(siblings) = optional(read_list(&cache.join("shared_cpu_list")))? {
                 self.place_all(Place::Cache(level), pu, Some(siblings), None);
             }
@@ -135,7 +135,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Notes that `pu` and its `siblings` are in one object. Its number is `id`, or its lowest PU.
+    /// Records that `pu` and its `siblings` are in one object, identified by `id` or by its lowest PU.
     fn place_all(&mut self, place: Place, pu: u32, siblings: Option<CpuSet>, id: Option<u32>) {
         let mut members = siblings.unwrap_or_default().intersection(self.online);
         members.insert(pu);
@@ -146,7 +146,7 @@ impl Reader<'_> {
     }
 }
 
-/// The node of each PU, and the nodes that have memory only.
+/// Returns the NUMA node of each PU, and the nodes that have only memory.
 fn read_numa(nodes: &Path) -> Result<(BTreeMap<u32, u32>, Vec<u32>), Error> {
     let mut of_pu = BTreeMap::new();
     let mut memory_only = Vec::new();
@@ -162,7 +162,7 @@ fn read_numa(nodes: &Path) -> Result<(BTreeMap<u32, u32>, Vec<u32>), Error> {
     Ok((of_pu, memory_only))
 }
 
-/// The PUs that this process may use, from its own status file so that a recorded tree can say it too.
+/// Returns the PUs that this process may use. They come from its status file, so that a recorded tree can contain them too.
 fn allowed_below(root: &Path) -> Result<CpuSet, Error> {
     let path = root.join("proc/self/status");
     let status = read_small(&path)?;
@@ -191,7 +191,7 @@ fn read_number(path: &Path) -> Option<u32> {
     read_small(path).ok()?.trim().parse().ok()
 }
 
-/// A file that need not be there.
+/// Turns a missing or unreadable file into `None`.
 fn optional<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -208,8 +208,8 @@ mod tests {
 
     use super::*;
 
-    /// A node in a directory: each line of `files` is a path below `sys/devices/system` (or below the root when it
-    /// begins with a slash), then its content. `cpuN/` expands for each PU of a list before a colon.
+    /// Makes a node in a directory. Each line of `files` has a path below `sys/devices/system` (or below the root if it
+    /// begins with a slash), then the content.
     fn machine(files: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for line in files.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -224,7 +224,7 @@ mod tests {
         root
     }
 
-    /// The files of one PU: core and package siblings, then caches as `level type siblings`.
+    /// Returns the files of one PU: core and package siblings, then caches as `level type siblings`.
     fn pu(number: u32, core: &str, package: &str, id: i32, caches: &[(u32, &str, &str)]) -> String {
         let mut text = String::new();
         let topology = format!("cpu/cpu{number}/topology");
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn two_sockets_with_two_threads_per_core_and_a_restricted_process() {
-        // PUs alternate between packages, as many BIOSes number them; threads are 4 apart.
+        // PUs alternate between packages, as many BIOSes number them; the threads of a core are 4 apart.
         let mut files = "cpu/online 0-7\nnode/online 0-2\nnode/node0/cpulist 0,2,4,6\nnode/node1/cpulist 1,3,5,7\n\
             node/node2/cpulist\n/proc/self/status Cpus_allowed_list:\t1-4,7\n"
             .to_owned();
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_hybrid_processor_with_frugal_cores_that_share() {
-        // Two fast cores with two threads, four frugal ones with a common L2, two without a third level.
+        // Two fast cores with two threads each, four efficient cores with a common L2, two without a third level.
         let mut files =
             "cpu/online 0-9\n/sys/devices/cpu_core/cpus 0-3\n/sys/devices/cpu_atom/cpus 4-9\n"
                 .to_owned();
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn offline_pus_and_unknown_packages() {
-        // A virtual machine: no NUMA, no caches, package -1, PU 1 offline and so without files.
+        // A virtual machine: no NUMA, no caches, package -1, and PU 1 is offline and has no files.
         let mut files = "cpu/online 0,2-3\n".to_owned();
         for (number, core) in [(0, "0"), (2, "2-3"), (3, "2-3")] {
             files += &pu(number, core, "0,2-3", -1, &[]);
