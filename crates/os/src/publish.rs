@@ -1,14 +1,14 @@
-//! Files that we make for people, in directories that others may write too: whoever guesses the name must not have us
-//! write somewhere else, or over something that is not ours.
+//! Writing files for people into directories that other users may write too. A user who guesses the name must not make us
+//! write elsewhere, or over a file that is not ours.
 //!
 //! | what has the name | what is done |
 //! |---|---|
-//! | nothing | the file is written under a name that nobody can guess, and gets its own only if that is still free |
-//! | a file of ours | the same, and the new one takes its place with its permissions |
-//! | a device, a pipe of ours | it is written to |
-//! | a symbolic link, something of another user, a directory, a socket | refused |
+//! | nothing | the file is written under a random name, then renamed if its own name is still free |
+//! | a regular file of ours | the file is written under a random name, gets the old permissions, and replaces the old file |
+//! | a device, or a FIFO of ours | it is written to |
+//! | a symbolic link, a file of another user, a directory, a socket | refused |
 //!
-//! What the process has open itself (`/dev/stdout`, `/dev/fd/3`) is written to as it is.
+//! A file that this process has open (`/dev/stdout`, `/dev/fd/3`) is written to as it is.
 
 use std::{
     ffi::OsStr,
@@ -30,16 +30,16 @@ use crate::{private::random_number, process::effective_uid};
 /// Why a file was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum NotWritten {
-    /// The name is that of a link, which may lead anywhere.
+    /// The name is a symbolic link, which may lead anywhere.
     #[error("it is a symbolic link, and links are not followed")]
     Link,
-    /// It is there, and belongs to another user.
+    /// A file of that name belongs to another user.
     #[error("it is there already, and belongs to user {owner}")]
     Others {
-        /// Whom it belongs to.
+        /// Its owner.
         owner: u32,
     },
-    /// Somebody has made something of that name meanwhile.
+    /// Another process has made something of that name meanwhile.
     #[error("somebody else has just made it")]
     Taken,
     /// It is a directory or a socket, or the path names no file.
@@ -56,7 +56,7 @@ impl From<Errno> for NotWritten {
     }
 }
 
-/// Whether a path names a file that is open in this process. Such names are links.
+/// Returns true if a path names a file that is open in this process. Such names are links.
 fn is_open_file(path: &Path) -> bool {
     let Some(path) = path.to_str() else {
         return false;
@@ -70,7 +70,7 @@ fn is_open_file(path: &Path) -> bool {
         })
 }
 
-/// Writes a file: it appears whole or not at all.
+/// Writes a file, which appears complete or not at all.
 ///
 /// # Errors
 /// See [`NotWritten`].
@@ -78,7 +78,7 @@ pub fn publish(path: &Path, bytes: &[u8]) -> Result<(), NotWritten> {
     publish_of(effective_uid(), path, bytes)
 }
 
-/// What belongs to `user` is ours.
+/// Writes a file; files that belong to `user` count as ours.
 fn publish_of(user: u32, path: &Path, bytes: &[u8]) -> Result<(), NotWritten> {
     if is_open_file(path) {
         return Ok(File::options().append(true).open(path)?.write_all(bytes)?);
@@ -122,7 +122,7 @@ enum Place {
     Ours(Mode),
 }
 
-/// Writes under another name, and renames.
+/// Writes a file under a temporary name and renames it.
 fn put(
     directory: BorrowedFd<'_>,
     name: &OsStr,
@@ -134,7 +134,7 @@ fn put(
     let temporary = OsStr::new(&temporary);
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    // As the umask has it.
+    // The umask applies.
     let mode = Mode::from_bits_truncate(0o666);
     let file = openat(directory, temporary, flags, mode)?;
     fill(file, bytes, place)
@@ -153,11 +153,11 @@ fn fill(file: OwnedFd, bytes: &[u8], place: Place) -> Result<(), NotWritten> {
         fchmod(&file, permissions)?;
     }
     file.write_all(bytes)?;
-    // Some file systems say only now that there was no room.
+    // Some file systems report a lack of space only on close.
     Ok(close(file)?)
 }
 
-/// Renames, unless something has the name by now.
+/// Renames a file, unless something has the new name by now.
 fn rename_to_free(directory: BorrowedFd<'_>, from: &OsStr, name: &OsStr) -> Result<(), NotWritten> {
     let renamed = renameat2(
         directory,
@@ -167,7 +167,7 @@ fn rename_to_free(directory: BorrowedFd<'_>, from: &OsStr, name: &OsStr) -> Resu
         RenameFlags::RENAME_NOREPLACE,
     );
     let named = match renamed {
-        // Network file systems cannot; a second name is refused where there is one.
+        // Network file systems do not support that. A hard link is refused too if the name is taken.
         Err(Errno::EINVAL | Errno::ENOSYS) => {
             linkat(directory, from, directory, name, AtFlags::empty())
                 .and_then(|()| unlinkat(directory, from, UnlinkatFlags::NoRemoveDir))
@@ -180,7 +180,7 @@ fn rename_to_free(directory: BorrowedFd<'_>, from: &OsStr, name: &OsStr) -> Resu
     })
 }
 
-/// Writes to what is there and is no file.
+/// Writes to an existing device or FIFO.
 fn write_to(directory: BorrowedFd<'_>, name: &OsStr, bytes: &[u8]) -> Result<(), NotWritten> {
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let file = openat(directory, name, flags, Mode::empty())?;
@@ -247,7 +247,7 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(path("precious")).unwrap(), "precious");
         assert!(!path("nothing").exists());
-        // To another user, what is ours is theirs.
+        // Pretend to be another user, so that our files belong to a foreign one.
         let user = effective_uid();
         let why = format!("it is there already, and belongs to user {user}");
         mkfifo(&path("pipe"), Mode::S_IRWXU).unwrap();
@@ -256,7 +256,7 @@ mod tests {
             assert_eq!(written.unwrap_err().to_string(), why, "{name}");
         }
         assert_eq!(fs::read_to_string(path("precious")).unwrap(), "precious");
-        // Nor is anything left behind.
+        // No temporary file remains.
         let hidden = fs::read_dir(root.path()).unwrap().filter(|entry| {
             let name = entry.as_ref().unwrap().file_name();
             name.as_encoded_bytes().starts_with(b".new-")

@@ -1,4 +1,4 @@
-//! Children that ended or stopped.
+//! Children that have exited or stopped.
 #![expect(
     unsafe_code,
     reason = "nix's waitpid cannot express real-time signals and would lose such a child"
@@ -12,18 +12,18 @@ use crate::{
     process::Pid,
 };
 
-/// What happened to a child.
+/// A state change of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildEvent {
-    /// It ended and is reaped: its pid may now be anybody's.
+    /// It has exited and is reaped: its pid may be reused from now on.
     Exited {
         /// The child.
         pid: Pid,
         /// How it ended.
         status: ExitStatus,
     },
-    /// A child stopped. A traced one: SIGTRAP after exec, or a signal that waits for [`leave_stopped`] or [`inject`]. Any
-    /// other: it stands still until a SIGCONT.
+    /// It has stopped. A traced child: by SIGTRAP after exec, or by a signal that [`leave_stopped`] or [`inject`] must deal
+    /// with. Any other child: until a SIGCONT.
     Stopped {
         /// The child.
         pid: Pid,
@@ -32,8 +32,8 @@ pub enum ChildEvent {
     },
 }
 
-/// Takes one child event, without waiting: `None` when there is none now, or no child at all. Call it until `None`
-/// after each SIGCHLD, for several of them become one.
+/// Takes one child event without waiting; `None` if there is none now, or no child at all. After each SIGCHLD, call it
+/// until it returns `None`, because several of these signals may be merged.
 #[must_use]
 pub fn reap() -> Option<ChildEvent> {
     loop {
@@ -44,7 +44,7 @@ pub fn reap() -> Option<ChildEvent> {
     }
 }
 
-/// Whether this process has a child, be it running, stopped or dead but not reaped. Takes nothing away.
+/// Returns true if this process has a child: running, stopped, or a zombie. Nothing is reaped.
 #[must_use]
 pub fn has_children() -> bool {
     // SAFETY: siginfo_t is plain data; WNOWAIT leaves the child as it is.
@@ -55,12 +55,12 @@ pub fn has_children() -> bool {
     }
 }
 
-/// Ends the tracing of a child in its exec stop and leaves it held at its first instruction: SIGCONT lets it go, a
-/// debugger can attach. It wakes up in the kernel for that; that it stands in state T is a [`ChildEvent::Stopped`] of
-/// its own, with SIGSTOP. A SIGCONT before that takes the stop back.
+/// Ends the tracing of a child in its exec stop and keeps it held at its first instruction: SIGCONT continues it, and a
+/// debugger can attach. For that, the child wakes up in the kernel for a moment. When it is in state T, a
+/// [`ChildEvent::Stopped`] with SIGSTOP is reported. A SIGCONT before that cancels the stop.
 ///
 /// # Errors
-/// `ESRCH` when it is not stopped or not ours, or was killed.
+/// `ESRCH` if it is not stopped or not traced by us, or was killed.
 pub fn leave_stopped(pid: Pid) -> Result<(), Error> {
     trace(
         "leave a program stopped",
@@ -70,10 +70,10 @@ pub fn leave_stopped(pid: Pid) -> Result<(), Error> {
     )
 }
 
-/// Lets a traced child that stopped for `signal` go on and receive it.
+/// Continues a traced child that stopped for `signal`, and delivers the signal to it.
 ///
 /// # Errors
-/// `ESRCH` when it is not stopped or not ours, or was killed.
+/// `ESRCH` if it is not stopped or not traced by us, or was killed.
 pub fn inject(pid: Pid, signal: Signal) -> Result<(), Error> {
     trace(
         "pass a signal to a traced program",
@@ -119,7 +119,7 @@ fn wait_any(options: libc::c_int) -> Result<Option<(Pid, libc::c_int)>, Error> {
     }
 }
 
-/// The event that a wait status stands for; `None` for "continued", which we never ask for.
+/// Decodes a wait status; `None` for "continued", which we never request.
 fn decode(pid: Pid, status: libc::c_int) -> Option<ChildEvent> {
     if libc::WIFEXITED(status) {
         let code = u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX);

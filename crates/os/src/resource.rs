@@ -1,6 +1,6 @@
-//! The resources of a process that have limits.
+//! Resource limits of a process.
 
-/// A resource limit, see getrlimit(2).
+/// A resource with a limit, see getrlimit(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// Address space in bytes.
@@ -17,14 +17,14 @@ pub enum Resource {
     LockedMemory,
     /// One more than the highest descriptor.
     Descriptors,
-    /// Processes of the user.
+    /// Number of processes of the user.
     Processes,
     /// Stack in bytes.
     Stack,
 }
 
 impl Resource {
-    /// The kernel's number.
+    /// Returns the kernel's number of the resource.
     #[expect(
         clippy::unnecessary_cast,
         reason = "the C library's type for these differs between glibc and musl"

@@ -1,9 +1,8 @@
 //! Memory shared by two processes after a fork: one fills slots, the other reads them.
 //!
-//! A region is made before the fork. Afterwards each process turns its copy into the half it needs: [`SlotWriter`]
-//! hands out [`Slot`]s, [`SlotReader`] looks into them by number. A message between the two says which slot holds how
-//! many bytes; the writer keeps the [`Slot`] alive until the reader has answered that it is done, and only then does
-//! it return to the free list.
+//! A region is made before the fork. Afterwards each process turns its copy into the side it needs: [`SlotWriter`] hands
+//! out [`Slot`]s, [`SlotReader`] reads them by number. A message between the two says which slot holds how many bytes. The
+//! writer keeps the [`Slot`] alive until the reader has released it; only then does it return to the free list.
 #![expect(unsafe_code, reason = "memory that two processes share")]
 
 use std::{
@@ -18,19 +17,19 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::error::Error;
 
-/// Most slots of a region.
+/// Maximum number of slots in a region.
 pub const MAX_SLOTS: u32 = 1 << 16;
 
-/// A region before it is decided which half this process has.
+/// A region for which this process has not chosen its side yet.
 #[derive(Debug)]
 #[must_use]
 pub struct SharedRegion(Mapping);
 
 impl SharedRegion {
-    /// Reserves `slots` slots of `slot_size` bytes. Memory is used only for slots that are written to.
+    /// Reserves `slots` slots of `slot_size` bytes. Slots that are never written take no memory.
     ///
     /// # Errors
-    /// `EINVAL` for no slots, more than [`MAX_SLOTS`], or slots without room; `ENOMEM`.
+    /// `EINVAL` for no slots, more than [`MAX_SLOTS`], or slots of zero bytes; `ENOMEM`.
     pub fn new(slot_size: usize, slots: u32) -> Result<Self, Error> {
         const OPERATION: &str = "reserve shared memory";
         let invalid = || Error::Call {
@@ -60,9 +59,9 @@ impl SharedRegion {
         }))
     }
 
-    /// The half that fills slots.
+    /// Makes the side that fills slots.
     pub fn into_writer(self) -> SlotWriter {
-        // Handed out from the end: the same few slots are used again and again, and the others cost no memory.
+        // Slots are taken from the end of the list: the same few are reused, and the others take no memory.
         let free = (0..self.0.slots).rev().collect();
         SlotWriter(Arc::new(Pool {
             mapping: self.0,
@@ -70,18 +69,18 @@ impl SharedRegion {
         }))
     }
 
-    /// The half that reads slots.
+    /// Makes the side that reads slots.
     pub fn into_reader(self) -> SlotReader {
         SlotReader(Arc::new(self.0))
     }
 }
 
-/// Hands out slots to fill.
+/// The writing side of a region.
 #[derive(Clone, Debug)]
 pub struct SlotWriter(Arc<Pool>);
 
 impl SlotWriter {
-    /// A slot that nobody else uses; `None` when all are out.
+    /// Takes a free slot; `None` if all are in use.
     #[must_use]
     pub fn take(&self) -> Option<Slot> {
         let index = self
@@ -97,7 +96,7 @@ impl SlotWriter {
         })
     }
 
-    /// Number of slots that are free now.
+    /// Returns the number of free slots.
     #[must_use]
     pub fn available(&self) -> usize {
         self.0
@@ -107,8 +106,8 @@ impl SlotWriter {
             .len()
     }
 
-    /// Where in the region `bytes` lie: the slot, and the offset in it; `None` for bytes that lie elsewhere. It says
-    /// how to tell the reader about a part of a slot that was passed around as plain bytes.
+    /// Returns the place of `bytes` in the region: the slot and the offset in it. `None` if they lie elsewhere. With this,
+    /// a part of a slot that was passed around as plain bytes can be announced to the reader.
     #[must_use]
     pub fn place_of(&self, bytes: &[u8]) -> Option<(u32, usize)> {
         let mapping = &self.0.mapping;
@@ -120,30 +119,30 @@ impl SlotWriter {
         Some((slot, at % mapping.slot_size))
     }
 
-    /// Bytes of a slot.
+    /// Returns the size of a slot in bytes.
     #[must_use]
     pub fn slot_size(&self) -> usize {
         self.0.mapping.slot_size
     }
 }
 
-/// A slot of the region, ours until it is dropped; then it is free again.
+/// A slot of the region. It is ours until it is dropped, which frees it.
 #[derive(Debug)]
 pub struct Slot {
     pool: Arc<Pool>,
     index: u32,
-    /// Bytes that count.
+    /// Number of valid bytes.
     length: usize,
 }
 
 impl Slot {
-    /// The slot's number, by which the reader finds it.
+    /// Returns the slot's number, by which the reader finds it.
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index
     }
 
-    /// Lets only the first `length` bytes count, as a read that filled them says.
+    /// Limits the valid bytes to the first `length`, which is what a read has filled.
     #[must_use]
     pub fn truncated(mut self, length: usize) -> Self {
         self.length = self.length.min(length);
@@ -154,8 +153,8 @@ impl Slot {
 impl AsRef<[u8]> for Slot {
     fn as_ref(&self) -> &[u8] {
         let start = self.pool.mapping.slot(self.index);
-        // SAFETY: the slot lies in the mapping, which the pool keeps; nobody else has this slot: its number is not in
-        // the free list, and the other process only reads.
+        // SAFETY: the slot lies in the mapping, which the pool keeps alive. Nothing else has this slot: its number is not
+        // in the free list, and the other process only reads.
         unsafe { slice::from_raw_parts(start.as_ptr(), self.length) }
     }
 }
@@ -163,8 +162,8 @@ impl AsRef<[u8]> for Slot {
 impl AsMut<[u8]> for Slot {
     fn as_mut(&mut self) -> &mut [u8] {
         let start = self.pool.mapping.slot(self.index);
-        // SAFETY: as in `as_ref`, and the exclusive borrow excludes other views in this process. The other process
-        // looks only at slots that it was told about, and it is told after the last write.
+        // SAFETY: as in `as_ref`, and the exclusive borrow excludes other views in this process. The other process reads
+        // only slots that were announced to it, and that happens after the last write.
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), self.length) }
     }
 }
@@ -179,29 +178,29 @@ impl Drop for Slot {
     }
 }
 
-/// Looks into slots that the other process has filled.
+/// The reading side of a region.
 #[derive(Clone, Debug)]
 pub struct SlotReader(Arc<Mapping>);
 
 impl SlotReader {
-    /// `length` bytes of slot `index` from `offset` on; `None` when the slot has no such bytes. Look only at what the
-    /// writer has announced and not yet been told to take back: other slots may change while they are read.
+    /// Returns `length` bytes of slot `index` from `offset` on; `None` if that range is not inside the slot. Read only
+    /// places that the writer has announced and that were not released since: other slots may change during the read.
     #[must_use]
     pub fn slice(&self, index: u32, offset: usize, length: usize) -> Option<&[u8]> {
         let end = offset.checked_add(length)?;
         if index >= self.0.slots || end > self.0.slot_size {
             return None;
         }
-        // SAFETY: the range lies within one slot of the mapping, which lives as long as we. Nothing in this process
+        // SAFETY: the range lies within one slot of the mapping, which lives as long as `self`. Nothing in this process
         // writes there: making a reader consumed the region. The other process does not write to a slot that it has
-        // announced; if it breaks that promise, bytes change between two looks, and whoever gets them only copies
-        // them out.
+        // announced. If it breaks that promise, bytes change between two reads, and whatever receives them only copies them
+        // out.
         Some(unsafe { slice::from_raw_parts(self.0.slot(index).add(offset).as_ptr(), length) })
     }
 }
 
-/// Bytes of a slot that the other process has filled, in a form that another thread can hold. Dropping it tells
-/// nobody anything.
+/// Bytes of a slot that the other process has filled, in a form that another thread can hold. Dropping it does not release
+/// the slot.
 #[derive(Clone, Debug)]
 pub struct SlotView {
     reader: SlotReader,
@@ -211,7 +210,7 @@ pub struct SlotView {
 }
 
 impl SlotReader {
-    /// As [`Self::slice`], to hand to a [`crate::BlockingWriter`].
+    /// Does what [`Self::slice`] does, for a [`crate::BlockingWriter`].
     #[must_use]
     pub fn view(&self, index: u32, offset: usize, length: usize) -> Option<SlotView> {
         self.slice(index, offset, length)?;
@@ -247,14 +246,14 @@ struct Mapping {
     slots: u32,
 }
 
-// SAFETY: the mapping belongs to nobody's thread; who may look where is decided by `Slot` and `SlotReader`, which
-// follow the rules of shared and exclusive borrows.
+// SAFETY: the mapping belongs to no thread. `Slot` and `SlotReader` decide which bytes may be accessed, and follow the
+// rules of shared and exclusive borrows.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; `Mapping` itself gives out addresses only, not references.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// The start of a slot whose number is below `slots`.
+    /// Returns the start of a slot; `index` must be below `slots`.
     fn slot(&self, index: u32) -> NonNull<u8> {
         assert!(index < self.slots, "slot {index} of {}", self.slots);
         // SAFETY: the product is below the mapping's length, which fits an isize.
@@ -264,8 +263,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and slots keep their pool and so the mapping alive. Failure would leave it
-        // mapped, which is harmless.
+        // SAFETY: the mapping is ours, and slots keep their pool and so the mapping alive. A failure would leave it mapped,
+        // which is harmless.
         let _ = unsafe { munmap(self.base.cast::<c_void>(), self.length.get()) };
     }
 }
@@ -293,7 +292,7 @@ mod tests {
         let short = slots.remove(1).truncated(5);
         assert_eq!(short.as_ref(), [1; 5]);
         assert_eq!(writer.available(), 0);
-        // A slot may be dropped by another thread, which has written it.
+        // A slot may be dropped by another thread, which has written its bytes.
         std::thread::spawn(move || drop(short)).join().unwrap();
         assert_eq!(writer.take().map(|slot| slot.index()), Some(1));
         assert_eq!(writer.available(), 1);

@@ -13,8 +13,8 @@ use crate::error::{Error, check};
 /// The highest signal number of Linux on the architectures that we build for.
 pub(crate) const HIGHEST: i32 = 64;
 
-/// Signals that this process ignores by its own choice, bit n-1 for signal n: Rust's start-up code ignores SIGPIPE.
-/// Ranks get the default back; what was already ignored when we were started (`nohup`) stays ignored.
+/// Signals that this process ignores by its own choice, bit n-1 for signal n: Rust's start-up code ignores SIGPIPE. Ranks
+/// get the default back. A signal that was ignored when we were started (`nohup`) stays ignored.
 pub(crate) const IGNORED_BY_US: u64 = bit(Signal::PIPE);
 
 const fn bit(signal: Signal) -> u64 {
@@ -55,9 +55,9 @@ impl SignalSet {
         &raw const self.0
     }
 
-    /// Adds these signals to those that this thread blocks.
+    /// Adds these signals to this thread's blocked signals.
     pub(crate) fn block(&self) -> Result<(), Error> {
-        // SAFETY: reads an initialised set; the old mask is not asked for.
+        // SAFETY: reads an initialised set; the old mask is not requested.
         match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, self.as_ptr(), ptr::null_mut()) } {
             0 => Ok(()),
             errno => Err(Error::Call {
@@ -67,7 +67,7 @@ impl SignalSet {
         }
     }
 
-    /// Runs `body` while every signal is blocked in this thread, then puts the mask back.
+    /// Runs `body` with every signal blocked in this thread, then restores the mask.
     pub(crate) fn with_all_blocked<R>(body: impl FnOnce() -> R) -> R {
         let all = Self::full();
         let mut old = Self::empty();
@@ -80,7 +80,7 @@ impl SignalSet {
     }
 }
 
-/// Gives `signal` its default effect in this process, as needed to end by the signal that ended a rank.
+/// Sets `signal` to its default action in this process, for example to end by the signal that ended a rank.
 ///
 /// # Errors
 /// `EINVAL` for a signal whose disposition cannot change.
@@ -88,13 +88,13 @@ pub fn default_signal(signal: Signal) -> Result<(), Error> {
     set_disposition(signal, libc::SIG_DFL)
 }
 
-/// Lets `signal` through again in this thread, after a [`crate::Loop`] has blocked it.
+/// Unblocks `signal` in this thread, after a [`crate::Loop`] has blocked it.
 ///
 /// # Errors
 /// Only for a number that is no signal.
 pub fn unblock_signal(signal: Signal) -> Result<(), Error> {
     let set = SignalSet::of(&[signal]);
-    // SAFETY: reads an initialised set; the old mask is not asked for.
+    // SAFETY: reads an initialised set; the old mask is not requested.
     match unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut()) } {
         0 => Ok(()),
         errno => Err(Error::Call {
@@ -104,22 +104,22 @@ pub fn unblock_signal(signal: Signal) -> Result<(), Error> {
     }
 }
 
-/// What became of [`suspend`].
+/// Result of [`suspend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suspended {
-    /// We were stopped and continued; the SIGCONT waits in our loop.
+    /// We were stopped and continued; the SIGCONT is pending for our loop.
     AndContinued,
-    /// Nobody could have continued us, so that the kernel did not stop us.
+    /// The kernel did not stop us: our process group is orphaned, so no shell could have continued us.
     Not,
 }
 
-/// Stops this process as the terminal's suspend key does, and returns when it is continued. The kernel does nothing in a
-/// process group without a shell above it. SIGCONT must be blocked, as a loop that takes it does.
+/// Stops this process as the terminal's suspend key does, and returns when it is continued. The kernel does nothing in an
+/// orphaned process group, which has no shell above it. SIGCONT must be blocked, as it is by a loop that receives it.
 #[must_use]
 pub fn suspend() -> Suspended {
     let stop = SignalSet::of(&[Signal::TSTP]);
     let mut pending = SignalSet::empty();
-    // SAFETY: sends a signal to ourselves, lets it through and blocks it again, and asks what waits, all with owned and
+    // SAFETY: sends a signal to ourselves, unblocks and blocks it again, and asks for pending signals, all with owned and
     // initialised sets.
     let continued = unsafe {
         let mut old = SignalSet::empty();
@@ -136,7 +136,7 @@ pub fn suspend() -> Suspended {
     }
 }
 
-/// Whether `signal` is ignored now, by us or by who started us (`nohup`, a shell's background job).
+/// Returns true if `signal` is ignored now, whether by us or by inheritance (`nohup`, a shell's background job).
 #[must_use]
 pub fn is_ignored(signal: Signal) -> bool {
     disposition(signal.0) == Some(libc::SIG_IGN)
@@ -153,15 +153,15 @@ fn set_disposition(signal: Signal, handler: libc::sighandler_t) -> Result<(), Er
 }
 
 fn disposition(signal: i32) -> Option<libc::sighandler_t> {
-    // SAFETY: only asks; the answer is written to an owned struct.
+    // SAFETY: only a query; the answer is written to an owned struct.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         (libc::sigaction(signal, ptr::null(), &raw mut action) == 0).then_some(action.sa_sigaction)
     }
 }
 
-/// Signals that this process catches now, bit n-1 for signal n. exec would reset them anyway, but a handler must not
-/// run between clone and exec, where memory is shared.
+/// Returns the signals for which this process has a handler now, bit n-1 for signal n. exec would reset them anyway, but a
+/// handler must not run between clone and exec, while memory is shared.
 pub(crate) fn caught() -> u64 {
     let is_caught = |handler| handler != libc::SIG_DFL && handler != libc::SIG_IGN;
     (1..=HIGHEST)
@@ -177,7 +177,7 @@ mod tests {
     fn what_rust_ignores_and_catches_is_known() {
         assert!(is_ignored(Signal::PIPE));
         assert_eq!(IGNORED_BY_US, bit(Signal::PIPE));
-        // Rust's start-up code catches the overflow of a stack.
+        // Rust's start-up code handles stack overflows.
         assert_ne!(caught() & bit(Signal::SEGV), 0);
         // A real-time signal that no other test uses.
         assert!(!is_ignored(Signal(50)));

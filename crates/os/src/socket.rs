@@ -1,10 +1,10 @@
-//! TCP on the loopback interface: listening, accepting, connecting, and who is at the other end.
+//! TCP on the loopback interface: listening, accepting, connecting, and the user at the other end.
 //!
-//! Every user of the node can connect to a loopback port, and a connection does not say who made it. The kernel does
-//! ([`SocketOwners`]), and it is asked when a connection is accepted, before a byte of it is read.
+//! Every user of the node can connect to a loopback port, and a connection does not carry its user. The kernel knows it
+//! ([`SocketOwners`]), and is asked when a connection is accepted, before a byte of it is read.
 //!
-//! Reading and writing are those of pipes: [`crate::read`], [`crate::write`]. A reset reads as closed, as the end does:
-//! which of the two a dying process leaves behind depends on what it had not read, so it tells nothing.
+//! Reading and writing are those of pipes: [`crate::read`], [`crate::write`]. A reset is reported as closed, as is end of
+//! file. Which of the two a dying process causes depends on what it had not read, so the difference has no meaning.
 #![expect(
     unsafe_code,
     reason = "accept4 gives a bare number, and one byte of TCP_INFO is enough"
@@ -38,53 +38,53 @@ pub use identity::{PeerIdentity, SocketOwners, UnknownPeer};
 pub use local::{Peer, accept_at, connect_at, listen_at};
 pub use port::unused_port;
 
-/// States of a TCP connection, in the numbers of the kernel's net/tcp_states.h.
+/// States of a TCP connection, with the numbers of the kernel's net/tcp_states.h.
 const ESTABLISHED: u8 = 1;
 const SYN_SENT: u8 = 2;
 const SYN_RECEIVED: u8 = 3;
 const CLOSED: u8 = 7;
 
-/// Flags of every socket here: it never blocks, and programs do not inherit it.
+/// Flags of every socket here: non-blocking and close-on-exec.
 const FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
 
-/// What accepting gave.
+/// Result of accepting.
 #[derive(Debug)]
 pub enum AcceptOutcome {
-    /// A connection.
+    /// A connection was accepted.
     Connection(Accepted),
-    /// None now.
+    /// No connection is pending.
     WouldBlock,
-    /// There is no descriptor or no memory for one more: `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`. Whoever connected
-    /// waits in the kernel's queue, and the listener stays readable: give it [`crate::Interest::None`] until a
-    /// descriptor was closed or some time has passed, or the loop spins.
+    /// There is no descriptor or no memory for one more connection: `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`. It stays in
+    /// the kernel's queue, and the listener stays readable. Set it to [`crate::Interest::None`] until a descriptor was
+    /// closed or some time has passed, or the loop spins.
     Exhausted(Error),
 }
 
-/// A connection that was accepted. It does not block, closes on exec, and sends small pieces at once.
+/// An accepted connection. It is non-blocking, closes on exec, and sends small writes immediately (`TCP_NODELAY`).
 #[derive(Debug)]
 pub struct Accepted {
     /// The connection.
     pub fd: OwnedFd,
-    /// Where it comes from.
+    /// Address of the peer.
     pub address: SocketAddr,
-    /// Whose it is.
+    /// User of the peer.
     pub peer: PeerIdentity,
 }
 
-/// How a connection that [`connect_loopback`] has begun stands.
+/// State of a connection that [`connect_loopback`] has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectOutcome {
-    /// It is there, though perhaps nobody has accepted it yet.
+    /// It is established, though perhaps not accepted yet.
     Connected,
-    /// Not yet: wait until it is writable.
+    /// It is not established yet: wait until it is writable.
     Pending,
 }
 
-/// Listens on 127.0.0.1, on a port that the kernel chooses and that is returned. The queue of connections that wait to
-/// be accepted is as long as the kernel allows (`net.core.somaxconn`).
+/// Listens on 127.0.0.1, on a port that the kernel chooses and that is returned. The backlog is as long as the kernel
+/// allows (`net.core.somaxconn`).
 ///
 /// # Errors
-/// `EMFILE`, `ENFILE`; `EADDRINUSE` when no port is free.
+/// `EMFILE`, `ENFILE`; `EADDRINUSE` if no port is free.
 pub fn listen_loopback() -> Result<(OwnedFd, u16), Error> {
     let listener = socket(AddressFamily::Inet, SockType::Stream, FLAGS, None)
         .map_err(Error::nix("create a socket"))?;
@@ -96,28 +96,28 @@ pub fn listen_loopback() -> Result<(OwnedFd, u16), Error> {
     Ok((listener, address.port()))
 }
 
-/// The next connection of a listener that does not block, and whose it is. Connections that were reset while they
-/// waited are left out.
+/// Accepts the next connection of a non-blocking listener and finds its user. Connections that were reset while they were
+/// pending are skipped.
 ///
 /// # Errors
-/// What accept(2) says, except what [`AcceptOutcome`] has and "interrupted".
+/// Those of accept(2), except those in [`AcceptOutcome`] and "interrupted".
 pub fn accept(listener: BorrowedFd<'_>, owners: &mut SocketOwners) -> Result<AcceptOutcome, Error> {
     const OPERATION: &str = "accept a connection";
     loop {
         let raw = match accept4(listener.as_raw_fd(), FLAGS) {
             Ok(raw) => raw,
             Err(Errno::EAGAIN) => return Ok(AcceptOutcome::WouldBlock),
-            // Each of them but the first has used up a connection, so this ends.
+            // Each of these but the first has used up a connection, so the loop ends.
             Err(Errno::EINTR | Errno::ECONNABORTED | Errno::EPROTO) => continue,
             Err(errno @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)) => {
                 return Ok(AcceptOutcome::Exhausted(Error::nix(OPERATION)(errno)));
             }
             Err(errno) => return Err(Error::nix(OPERATION)(errno)),
         };
-        // SAFETY: the kernel has just made this descriptor, and nobody else knows its number.
+        // SAFETY: the kernel has just made this descriptor, and nothing else knows its number.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-        // Not what accept4 could have told: a connection that was reset meanwhile has no other end any more, and the
-        // one that has these addresses now may be somebody else's.
+        // The address from accept4 is not used: if the connection was reset meanwhile, it has no peer any more, and another
+        // user's connection may have these addresses now.
         let Some(address) = peer_address(fd.as_fd()) else {
             continue;
         };
@@ -127,12 +127,12 @@ pub fn accept(listener: BorrowedFd<'_>, owners: &mut SocketOwners) -> Result<Acc
     }
 }
 
-/// Begins to connect to a port of this node. The socket does not block and closes on exec; when it is writable,
-/// [`connect_outcome`] says what came of it.
+/// Begins to connect to a port of this node. The socket is non-blocking and closes on exec. When it is writable,
+/// [`connect_outcome`] returns the result.
 ///
 /// # Errors
-/// `EINVAL` for an address that is not a loopback one; `ECONNREFUSED` where nobody listens, here or later; `EMFILE`,
-/// `ENFILE`.
+/// `EINVAL` for an address that is no loopback address; `ECONNREFUSED` if nothing listens there, now or later from
+/// [`connect_outcome`]; `EMFILE`, `ENFILE`.
 pub fn connect_loopback(address: SocketAddr) -> Result<OwnedFd, Error> {
     const OPERATION: &str = "connect to a loopback port";
     if !is_loopback(address) {
@@ -151,10 +151,10 @@ pub fn connect_loopback(address: SocketAddr) -> Result<OwnedFd, Error> {
     }
 }
 
-/// What came of [`connect_loopback`]. A failure is told once.
+/// Returns the result of [`connect_loopback`]. A failure is returned only once.
 ///
 /// # Errors
-/// `ECONNREFUSED` where nobody listens; otherwise what connect(2) says.
+/// `ECONNREFUSED` if nothing listens there; otherwise those of connect(2).
 pub fn connect_outcome(fd: BorrowedFd<'_>) -> Result<ConnectOutcome, Error> {
     const OPERATION: &str = "connect to a loopback port";
     let failed = |errno| Err(Error::nix(OPERATION)(errno));
@@ -165,13 +165,14 @@ pub fn connect_outcome(fd: BorrowedFd<'_>) -> Result<ConnectOutcome, Error> {
     match state(fd)? {
         SYN_SENT | SYN_RECEIVED => Ok(ConnectOutcome::Pending),
         CLOSED => failed(Errno::ENOTCONN),
-        // Where nobody listens, the kernel may give us that very port as our own, and TCP lets us meet ourselves.
+        // If nothing listens there, the kernel may choose that same port for our end, and TCP lets a socket connect to
+        // itself.
         _ if own_address(fd) == peer_address(fd) => failed(Errno::ECONNREFUSED),
         _ => Ok(ConnectOutcome::Connected),
     }
 }
 
-/// The two ends of a connection, in their canonical form: IPv4 is never written as IPv6.
+/// The two addresses of a connection, in canonical form: IPv4 is never written as IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ends {
     ours: SocketAddr,
@@ -183,12 +184,12 @@ struct Ends {
 struct Entry {
     state: u8,
     uid: u32,
-    /// 0 when no process holds it.
+    /// 0 if no process holds the socket.
     inode: u64,
 }
 
 impl Ends {
-    /// `None` for what is no connection, or none any more.
+    /// Returns `None` if the descriptor is no connection, or none any more.
     fn of(fd: BorrowedFd<'_>) -> Option<Self> {
         Some(Self {
             ours: own_address(fd)?,
@@ -201,7 +202,7 @@ fn own_address(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
     getsockname(fd.as_raw_fd()).ok().and_then(from_kernel)
 }
 
-/// `None` when the connection was reset, and for what never was one.
+/// Returns `None` if the connection was reset, or there never was one.
 fn peer_address(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
     getpeername(fd.as_raw_fd()).ok().and_then(from_kernel)
 }
@@ -215,7 +216,7 @@ fn from_kernel(address: SockaddrStorage) -> Option<SocketAddr> {
     Some(canonical(address))
 }
 
-/// Without the parts that do not tell one loopback address from another: the IPv6 form of IPv4, flow and scope.
+/// Removes what does not distinguish loopback addresses: the IPv6 form of IPv4, flow and scope.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -225,14 +226,14 @@ fn is_loopback(address: SocketAddr) -> bool {
 }
 
 fn send_small_pieces_at_once(fd: BorrowedFd<'_>) {
-    // A socket that was reset may refuse; there is nothing to send on it.
+    // A socket that was reset may refuse this; nothing can be sent on it anyway.
     let _ = setsockopt(&fd, sockopt::TcpNoDelay, &true);
-    // Where the system's choice paces what it sends (BBR), every answer would set a timer. On the loopback nothing is
-    // lost and nothing is to be paced, and this choice every kernel has.
+    // If the system's default algorithm paces what it sends (BBR), every answer would set a timer. The loopback interface
+    // loses nothing and needs no pacing. Every kernel has `reno`.
     let _ = setsockopt(&fd, sockopt::TcpCongestion, &OsString::from("reno"));
 }
 
-/// The state of our end.
+/// Returns the state of our end.
 fn state(fd: BorrowedFd<'_>) -> Result<u8, Error> {
     // The first field of struct tcp_info; the kernel fills as much as there is room for.
     let mut state = 0_u8;

@@ -1,4 +1,4 @@
-//! Terminals: who owns them, how large they are, raw mode, pseudo-terminals.
+//! Terminals: which process group is in the foreground, window size, raw mode, pseudo-terminals.
 #![expect(
     unsafe_code,
     reason = "window-size ioctls, and reopening a pseudo-terminal's slave"
@@ -19,38 +19,39 @@ use nix::{
 
 use crate::error::{Error, check};
 
-/// Size of a terminal's window.
+/// Size of a terminal's window, in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowSize {
-    /// Lines.
+    /// Number of lines.
     pub rows: u16,
     /// Characters in a line.
     pub columns: u16,
 }
 
-/// Whether `fd` is a terminal.
+/// Returns true if `fd` is a terminal.
 #[must_use]
 pub fn is_terminal(fd: BorrowedFd<'_>) -> bool {
     unistd::isatty(fd).unwrap_or(false)
 }
 
-/// Whether `fd` is a terminal, or was one until it hung up. One that has hung up is no terminal to isatty(3).
+/// Returns true if `fd` is a terminal, or was one until it hung up. After a hang-up isatty(3) returns false with another
+/// error.
 pub(crate) fn has_been_terminal(fd: BorrowedFd<'_>) -> bool {
     unistd::isatty(fd) != Ok(false)
 }
 
-/// What a terminal is to this process.
+/// Relation of a terminal to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Our controlling terminal, with our process group in its foreground.
     Foreground,
-    /// Our controlling terminal, with others in its foreground: who reads it is stopped.
+    /// Our controlling terminal, with another group in its foreground: reading it would stop us.
     Background,
-    /// Another terminal, or one that has hung up. Nobody is stopped for reading it, and no signal tells of its hang-up.
+    /// Another terminal, or one that has hung up. Reading it does not stop us, and no signal reports its hang-up.
     Elsewhere,
 }
 
-/// What the terminal `fd` is to us.
+/// Returns the relation of the terminal `fd` to this process.
 #[must_use]
 pub fn standing(fd: BorrowedFd<'_>) -> Standing {
     match unistd::tcgetpgrp(fd) {
@@ -60,7 +61,7 @@ pub fn standing(fd: BorrowedFd<'_>) -> Standing {
     }
 }
 
-/// Whether the other side of the terminal `fd` is gone.
+/// Returns true if the other side of the terminal `fd` is gone.
 #[must_use]
 pub fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(fd, PollFlags::empty())];
@@ -70,7 +71,7 @@ pub fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
             .is_some_and(|events| events.contains(PollFlags::POLLHUP))
 }
 
-/// The size of the terminal's window, `None` for what is not a terminal.
+/// Returns the size of the terminal's window; `None` if `fd` is no terminal.
 #[must_use]
 pub fn window_size(fd: BorrowedFd<'_>) -> Option<WindowSize> {
     let mut size = libc::winsize {
@@ -87,7 +88,7 @@ pub fn window_size(fd: BorrowedFd<'_>) -> Option<WindowSize> {
     })
 }
 
-/// Sets the size of the terminal's window; its foreground group gets SIGWINCH if it changed.
+/// Sets the size of the terminal's window; if it changed, the foreground group gets SIGWINCH.
 ///
 /// # Errors
 /// `ENOTTY`.
@@ -105,16 +106,16 @@ pub fn set_window_size(fd: BorrowedFd<'_>, size: WindowSize) -> Result<(), Error
     .map(drop)
 }
 
-/// A pseudo-terminal: master and slave. Neither becomes our controlling terminal; both close on exec.
+/// Makes a pseudo-terminal: master and slave. Neither becomes our controlling terminal; both close on exec.
 ///
 /// # Errors
-/// `ENOSPC` when there are no more, `ENOENT` in a container without /dev/pts.
+/// `ENOSPC` if there are no more; `ENOENT` in a container without /dev/pts.
 pub fn open_pty() -> Result<(OwnedFd, OwnedFd), Error> {
     open_both(OFlag::O_RDWR)
 }
 
-/// As [`open_pty`], for output alone: the slave cannot be read, and what is written to it comes out of the master as it is,
-/// without the carriage returns of a terminal for people.
+/// Makes a pseudo-terminal for output only. The slave cannot be read. What is written to it reaches the master unchanged:
+/// in particular, no carriage returns are added.
 ///
 /// # Errors
 /// Those of [`open_pty`].
@@ -142,17 +143,16 @@ fn open_both(slave: OFlag) -> Result<(OwnedFd, OwnedFd), Error> {
     Ok((master, slave))
 }
 
-/// A terminal in raw mode for input: every key goes to the program unseen, also Ctrl-C. The mode is put back when
-/// this is dropped.
+/// A terminal in raw input mode: every key goes to the program, including Ctrl-C. Dropping this restores the mode.
 #[derive(Debug)]
 pub struct RawMode {
     fd: OwnedFd,
-    /// What was, `None` once it is back.
+    /// The old mode; `None` once it was restored.
     saved: Option<Termios>,
 }
 
 impl RawMode {
-    /// Puts the terminal into raw mode, input and output: a line feed alone does not lead to the left margin.
+    /// Puts the terminal into raw mode for input and output: a line feed does not return to the left margin any more.
     ///
     /// # Errors
     /// `ENOTTY`; `EIO` from an orphaned background group.
@@ -167,10 +167,10 @@ impl RawMode {
         })
     }
 
-    /// Puts the old mode back, once.
+    /// Restores the old mode, once.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal is gone.
     pub fn restore(&mut self) -> Result<(), Error> {
         match self.saved.take() {
             None => Ok(()),
@@ -182,7 +182,7 @@ impl RawMode {
 
 impl Drop for RawMode {
     fn drop(&mut self) {
-        // A terminal that is gone has no mode to put back.
+        // An error means that the terminal is gone.
         drop(self.restore());
     }
 }

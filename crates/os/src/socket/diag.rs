@@ -1,7 +1,7 @@
-//! One question over netlink: what is the socket with these two addresses?
+//! One query over netlink: which socket has these two addresses?
 //!
-//! The kernel answers such a question while it is asked, so nothing here waits. It is asked for one socket by both its
-//! addresses, which costs the same however many there are.
+//! The kernel answers while the request is being sent, so nothing here waits. The query is for one socket by both its
+//! addresses, so its cost does not depend on the number of sockets.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -18,12 +18,12 @@ use nix::{
 
 use super::{Ends, Entry, canonical};
 
-/// What a request begins with: struct nlmsghdr.
+/// Length of struct nlmsghdr, with which a request begins.
 const HEADER: usize = 16;
-/// Header and struct inet_diag_req_v2.
+/// Length of a request: the header and struct inet_diag_req_v2.
 const REQUEST_LENGTH: u32 = 72;
 const REQUEST: usize = REQUEST_LENGTH as usize;
-/// The first bytes behind the header, in both directions.
+/// Values of the first bytes behind the header, in both directions.
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 const TCP: u8 = 6;
@@ -32,22 +32,22 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const ERROR: u16 = 2;
 /// The flag of a request for one answer.
 const REQUEST_FLAG: u16 = 1;
-/// Room for an answer: struct inet_diag_msg after a header, and attributes that are not looked at.
+/// Size of the buffer for an answer: a header, struct inet_diag_msg, and attributes that are ignored.
 const ANSWER: usize = 1024;
-/// Most messages read for one question. Answers to questions that were given up come first.
+/// Maximum number of messages read per query. Answers to earlier queries that were given up come first.
 const MESSAGES_MAX: usize = 8;
 
-/// What the kernel says about a socket.
+/// The kernel's answer about a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Found(Entry),
-    /// There is none with these addresses.
+    /// No socket has these addresses.
     Missing,
-    /// It does not say, or not in a way that we understand.
+    /// The kernel refuses to answer, or we do not understand the answer.
     Refused,
 }
 
-/// Whether the kernel has ever found a socket for us.
+/// Whether this kernel is known to answer such queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
     Untried,
@@ -57,7 +57,7 @@ enum Trust {
 #[derive(Debug)]
 pub(super) struct Netlink {
     socket: OwnedFd,
-    /// The number of the last question.
+    /// Sequence number of the last query.
     sequence: u32,
     trust: Trust,
 }
@@ -70,7 +70,7 @@ impl Netlink {
             SockFlag::SOCK_CLOEXEC,
             SockProtocol::NetlinkSockDiag,
         )?;
-        // Connected to the kernel, which is number 0: nobody else can send to this socket.
+        // Connected to the kernel, which is number 0: no other process can send to this socket.
         connect(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         Ok(Self {
             socket,
@@ -79,10 +79,11 @@ impl Netlink {
         })
     }
 
-    /// The socket at the other end.
+    /// Returns the socket at the other end.
     pub(super) fn find(&mut self, ends: &Ends) -> Answer {
         let answer = self.ask(ends.theirs, ends.ours);
-        // A kernel without this service says "no such file" as well, of every socket. Our end is certainly there.
+        // A kernel without this service also answers "no such file", for every socket. Our own end certainly exists, so
+        // query it.
         if answer == Answer::Missing
             && self.trust == Trust::Untried
             && !matches!(self.ask(ends.ours, ends.theirs), Answer::Found(_))
@@ -95,7 +96,7 @@ impl Netlink {
         answer
     }
 
-    /// The socket whose own address is `source`, connected to `destination`.
+    /// Queries the socket whose own address is `source`, connected to `destination`.
     fn ask(&mut self, source: SocketAddr, destination: SocketAddr) -> Answer {
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(self.sequence, source, destination);
@@ -118,8 +119,8 @@ impl Netlink {
     }
 }
 
-/// struct nlmsghdr and struct inet_diag_req_v2. Numbers are in the order of this processor, addresses and ports in that
-/// of the network.
+/// Makes a request: struct nlmsghdr and struct inet_diag_req_v2. Numbers are in host byte order, addresses and ports in
+/// network byte order.
 fn request(sequence: u32, source: SocketAddr, destination: SocketAddr) -> [u8; REQUEST] {
     let mut bytes = [0; REQUEST];
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -129,7 +130,7 @@ fn request(sequence: u32, source: SocketAddr, destination: SocketAddr) -> [u8; R
     put(8, &sequence.to_ne_bytes());
     let family = if source.is_ipv4() { IPV4 } else { IPV6 };
     put(16, &[family, TCP]);
-    // In any state; and whatever its cookie, further below, which only a listing of sockets would have told us.
+    // Any state. The cookie (set below) is any too; only a listing of sockets would have returned it.
     put(20, &[0xff; 4]);
     put(24, &source.port().to_be_bytes());
     put(26, &destination.port().to_be_bytes());
@@ -143,7 +144,7 @@ fn request(sequence: u32, source: SocketAddr, destination: SocketAddr) -> [u8; R
     bytes
 }
 
-/// What `message` answers to the question with this number; `None` when it answers another one.
+/// Decodes the answer to the query with this sequence number; `None` if `message` answers another one.
 fn decode(
     message: &[u8],
     sequence: u32,
@@ -156,7 +157,7 @@ fn decode(
     if header.u32(8)? != sequence {
         return None;
     }
-    // The rest is attributes where the message was longer than our buffer.
+    // If the message was longer than our buffer, only attributes are missing.
     let body = Fields(message.get(HEADER..length.min(message.len()))?);
     let answer = match kind {
         ERROR => body.u32(0).map(|errno| {
@@ -172,7 +173,7 @@ fn decode(
     Some(answer.unwrap_or(Answer::Refused))
 }
 
-/// Numbers at places in a message, `None` beyond its end.
+/// Integers at given offsets of a message; `None` beyond its end.
 #[derive(Clone, Copy)]
 struct Fields<'a>(&'a [u8]);
 
@@ -189,7 +190,7 @@ impl Fields<'_> {
         self.bytes(at).map(u32::from_ne_bytes)
     }
 
-    /// struct inet_diag_msg.
+    /// Decodes struct inet_diag_msg.
     fn socket(self, source: SocketAddr, destination: SocketAddr) -> Option<Answer> {
         let [family, state] = self.bytes(0)?;
         let found = (self.address(family, 4, 8)?, self.address(family, 6, 24)?);
@@ -198,7 +199,7 @@ impl Fields<'_> {
             uid: self.u32(64)?,
             inode: self.u32(68)?.into(),
         };
-        // Where there is no such connection the kernel tells of a listener, if there is one.
+        // If there is no such connection, the kernel returns a listener, if there is one.
         Some(if found == (source, destination) {
             Answer::Found(entry)
         } else {
@@ -233,7 +234,7 @@ mod tests {
         )
     }
 
-    /// An answer as the kernel gives it, with what most tests change.
+    /// Makes an answer in the kernel's form, from the parts that the tests vary.
     fn answer(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend(u32::try_from(HEADER + body.len()).unwrap().to_ne_bytes());
@@ -360,10 +361,10 @@ mod tests {
         let whole = answer(20, SEQUENCE, &socket_body(source, destination, entry));
         for length in 0..whole.len() {
             let cut = decode(&whole[..length], SEQUENCE, source, destination);
-            // What is behind uid and inode does not count.
+            // What is behind uid and inode does not matter.
             let enough = length >= HEADER + 72;
             assert_eq!(cut == Some(Answer::Found(entry)), enough, "{length}");
-            // The same with a header that says how short it is.
+            // The same, with a correct length in the header.
             let mut honest = whole.clone();
             honest[..4].copy_from_slice(&u32::try_from(length).unwrap().to_ne_bytes());
             let cut = decode(&honest, SEQUENCE, source, destination);
@@ -371,7 +372,7 @@ mod tests {
         }
     }
 
-    /// A kernel that gives these messages, whatever it is asked.
+    /// Makes a fake kernel that sends these messages whatever the queries are.
     fn netlink_with(messages: &[Vec<u8>]) -> (Netlink, OwnedFd) {
         let (socket, kernel) = socketpair(
             AddressFamily::Unix,

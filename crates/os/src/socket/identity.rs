@@ -1,8 +1,8 @@
-//! Whose the other end of a loopback connection is (`docs/decisions/0011-peer-identity.md`).
+//! The user at the other end of a loopback connection (`docs/decisions/0011-peer-identity.md`).
 //!
-//! Both ends of such a connection are sockets of this node. Ours is known; the other one is the one with the same two
-//! addresses in the other order, and the kernel tells who made it: by netlink in microseconds (`diag`), or in its
-//! table of all connections in milliseconds (`table`) where netlink is refused.
+//! Both ends of such a connection are sockets of this node. The peer's socket is the one with our two addresses in reverse
+//! order. The kernel knows which user made it: it answers by netlink in microseconds (`diag`), or, if netlink is refused,
+//! in its table of all connections in milliseconds (`table`).
 
 use std::{os::fd::BorrowedFd, path::Path};
 
@@ -18,40 +18,40 @@ use crate::{
     files::read_small,
 };
 
-/// The uid that stands for users who have none here, unless the system has chosen another.
+/// The usual overflow uid, which stands for users without a uid in our namespace.
 const USUAL_OVERFLOW: u32 = 65_534;
 
-/// Who is at the other end of a connection. [`Self::Unknown`] is nobody: never root, and never ourselves.
+/// The user at the other end of a connection. [`Self::Unknown`] must never be treated as root, or as our own user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerIdentity {
-    /// The user who made the socket, by the uid that they have in our user namespace.
+    /// The user who made the socket, by their uid in our user namespace.
     User(u32),
-    /// It cannot be said for certain.
+    /// The user is not known for certain.
     Unknown(UnknownPeer),
 }
 
-/// Why it cannot be said who is at the other end. The text completes "the peer is unknown: ".
+/// Why the user is unknown. The text completes "the peer is unknown: ".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownPeer {
-    /// The connection is closed, or was reset: who has its addresses now may be somebody else.
+    /// The connection is closed, or was reset: another user's connection may have its addresses now.
     #[error("the connection has ended")]
     Ended,
-    /// One of the ends has another address than a loopback one.
+    /// One of the ends has an address that is no loopback address.
     #[error("the connection is not a loopback one")]
     NotLoopback,
     /// There is no such socket in our network namespace.
     #[error("no socket of this node has the other end")]
     Missing,
-    /// The other end does not both send and receive any more.
+    /// The other end has closed at least one direction.
     #[error("the other end is closing")]
     Closing,
-    /// No process holds the socket: it was closed, or nobody has accepted it yet. Some kernels say root of these.
+    /// No process holds the socket: it was closed, or is not accepted yet. Some kernels report root for these.
     #[error("no process has the other end")]
     NoProcess,
     /// The user has no uid in our user namespace; all such users look the same.
     #[error("its user has no uid in this user namespace")]
     NoUid,
-    /// The kernel lets us see neither its answer nor its table.
+    /// The kernel lets us read neither its answer nor its table.
     #[error("the kernel does not tell: {}", describe_errno(*errno))]
     NotTold {
         /// The error number, see errno(3).
@@ -59,21 +59,21 @@ pub enum UnknownPeer {
     },
 }
 
-/// Asks the kernel who owns sockets. Keep one: most of a question's price would be opening it. A forked child makes
+/// Queries the kernel for the owners of sockets. Keep one: opening it would be most of a query's cost. A forked child makes
 /// its own.
 #[derive(Debug)]
 pub struct SocketOwners {
-    /// `None` where netlink is refused.
+    /// `None` if netlink is refused.
     netlink: Option<Netlink>,
-    /// The uid that stands for every user who has none in our user namespace; `None` where everybody has one.
+    /// The uid that stands for every user without one in our user namespace; `None` if all users have one.
     shared_uid: Option<u32>,
 }
 
 impl SocketOwners {
-    /// Opens the way to ask.
+    /// Opens the netlink socket.
     ///
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`. Where asking is refused the table is read instead.
+    /// `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`. If netlink is refused, queries read the table instead.
     pub fn new() -> Result<Self, Error> {
         let netlink = match Netlink::open() {
             Ok(netlink) => Some(netlink),
@@ -92,11 +92,11 @@ impl SocketOwners {
         })
     }
 
-    /// Who is at the other end of a connection. Ask right after accepting it: whoever has closed it meanwhile stays
-    /// unknown. The side that has connected is answered once the other one has accepted.
+    /// Returns the user at the other end of a connection. Call it right after accepting: if the peer has closed the
+    /// connection meanwhile, the user stays unknown. The connecting side can ask once the other side has accepted.
     ///
-    /// It is the user who made the socket. A process that was given it, or that has changed its user since, is not
-    /// told apart.
+    /// The user is the one who made the socket. It does not show whether the process has passed the socket on or has
+    /// changed its user since.
     pub fn peer_of(&mut self, connection: BorrowedFd<'_>) -> PeerIdentity {
         let Some(ends) = Ends::of(connection) else {
             return PeerIdentity::Unknown(UnknownPeer::Ended);
@@ -112,7 +112,7 @@ impl SocketOwners {
         }
     }
 
-    /// The socket at the other end.
+    /// Returns the socket at the other end.
     fn find(&mut self, ends: &Ends) -> Result<Option<Entry>, Error> {
         match self.netlink.as_mut().map(|netlink| netlink.find(ends)) {
             Some(Answer::Found(entry)) => Ok(Some(entry)),
@@ -122,8 +122,8 @@ impl SocketOwners {
     }
 }
 
-/// Whom `found`, the socket at the other end, belongs to. `own_state` is that of our end, asked for *after* the other
-/// was found: as long as ours stands nobody else can have taken the place of the other.
+/// Returns the user of `found`, the socket at the other end. `own_state` is the state of our end, read *after* the other
+/// was found: while our end is established, no other socket can have the peer's addresses.
 fn identify(
     found: Option<Entry>,
     own_state: Result<u8, Error>,
@@ -140,10 +140,10 @@ fn identify(
     }
 }
 
-/// The uid that users without one share, by the text of the kernel's files. Where our user namespace has a uid for
-/// everybody there are no such users, and that uid is somebody's: Debian's `nobody`.
+/// Returns the uid shared by users without one, from the text of the kernel's files. If all users have a uid in our
+/// namespace, there are no such users, and that uid belongs to a user: Debian's `nobody`.
 fn shared_uid(map: Option<&str>, overflow: Option<&str>) -> Option<u32> {
-    // A namespace can map all uids only where its parent does, so this is the first one or as good as it.
+    // A namespace can map all uids only if its parent does, so this one is the initial one or equivalent.
     let everybody = ["0", "0", "4294967295"];
     if map.is_some_and(|map| map.split_ascii_whitespace().eq(everybody)) {
         return None;
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Netlink and the table say the same of the same connections.
+    /// Netlink and the table give the same answers for the same connections.
     #[test]
     fn both_ways_to_ask_agree() {
         let by_netlink = SocketOwners::new().unwrap();

@@ -1,4 +1,4 @@
-//! Stream sockets with a name in the file system: whoever may enter the directory may connect.
+//! Unix stream sockets with a path: a process that may enter the directory may connect.
 #![expect(unsafe_code, reason = "accept4 gives a bare number")]
 
 use std::{
@@ -25,13 +25,13 @@ use nix::{
 
 use crate::{error::Error, process::Pid};
 
-/// Bytes that the address of such a socket has room for, the final NUL among them.
+/// Size of the path in a socket address, including the final NUL, in bytes.
 const ADDRESS_MAX: usize = 108;
 
-/// A path as it fits into an address: its directory may have a name of any length, for which a descriptor stands.
+/// A path that fits into a socket address. The name of a long directory is replaced by a descriptor's path in /proc.
 struct Short {
     path: PathBuf,
-    /// Held open, and not used otherwise.
+    /// Held open so that the path stays valid.
     _directory: Option<OwnedFd>,
 }
 
@@ -55,10 +55,10 @@ impl Short {
     }
 }
 
-/// Listens at a path that is not taken, of whatever length; the socket does not block.
+/// Listens at a path of any length where nothing exists yet; the socket is non-blocking.
 ///
 /// # Errors
-/// `EADDRINUSE` when something is at the path; what open(2) says of its directory; what bind(2) says otherwise.
+/// `EADDRINUSE` if something is at the path; those of open(2) for its directory; those of bind(2).
 pub fn listen_at(path: &Path) -> Result<OwnedFd, Error> {
     const OPERATION: &str = "listen at a path";
     let failed = Error::std(OPERATION);
@@ -71,17 +71,17 @@ pub fn listen_at(path: &Path) -> Result<OwnedFd, Error> {
 /// A process that has connected.
 #[derive(Debug)]
 pub struct Peer {
-    /// The connection, which does not block.
+    /// The connection, which is non-blocking.
     pub socket: OwnedFd,
-    /// The process as it was when it connected.
+    /// Pid and uid at the time of the connection.
     pub pid: Pid,
     pub uid: u32,
 }
 
-/// The next connection of a listener from [`listen_at`]; `None` when there is none now.
+/// Accepts the next connection of a listener from [`listen_at`]; `None` if none is pending.
 ///
 /// # Errors
-/// What accept(2) says, except "again" and "interrupted".
+/// Those of accept(2), except "would block" and "interrupted".
 pub fn accept_at(listener: BorrowedFd<'_>) -> Result<Option<Peer>, Error> {
     const OPERATION: &str = "accept a connection";
     loop {
@@ -90,7 +90,7 @@ pub fn accept_at(listener: BorrowedFd<'_>) -> Result<Option<Peer>, Error> {
             SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
         ) {
             Ok(raw) => {
-                // SAFETY: the kernel has just made this descriptor, and nobody else knows its number.
+                // SAFETY: the kernel has just made this descriptor, and nothing else knows its number.
                 let socket = unsafe { OwnedFd::from_raw_fd(raw) };
                 let peer =
                     getsockopt(&socket, sockopt::PeerCredentials).map_err(Error::nix(OPERATION))?;
@@ -107,12 +107,12 @@ pub fn accept_at(listener: BorrowedFd<'_>) -> Result<Option<Peer>, Error> {
     }
 }
 
-/// Connects to whoever listens at a path. The socket blocks, but for no longer than `patience` in each step: then reads and
-/// writes would block.
+/// Connects to the listener at a path. The socket is blocking, but each call waits at most `patience`: after that, reads
+/// and writes report that they would block.
 ///
 /// # Errors
-/// `ECONNREFUSED` and `ENOENT` when nobody listens; `EAGAIN` when the queue of the listener stays full; what connect(2) says
-/// otherwise.
+/// `ECONNREFUSED` and `ENOENT` if nothing listens; `EAGAIN` if the listener's backlog stays full; otherwise those of
+/// connect(2).
 pub fn connect_at(path: &Path, patience: Duration) -> Result<OwnedFd, Error> {
     const OPERATION: &str = "connect to a path";
     let socket = socket(
@@ -122,7 +122,7 @@ pub fn connect_at(path: &Path, patience: Duration) -> Result<OwnedFd, Error> {
         None,
     )
     .map_err(Error::nix(OPERATION))?;
-    // The time for sending counts for connecting as well.
+    // The send timeout also applies to connect(2).
     let limit = TimeVal::microseconds(i64::try_from(patience.as_micros()).unwrap_or(i64::MAX));
     setsockopt(&socket, sockopt::SendTimeout, &limit).map_err(Error::nix(OPERATION))?;
     setsockopt(&socket, sockopt::ReceiveTimeout, &limit).map_err(Error::nix(OPERATION))?;

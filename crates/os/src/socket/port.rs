@@ -15,20 +15,19 @@ use nix::{
 use super::FLAGS;
 use crate::{error::Error, files::read_small};
 
-/// Where the kernel takes ports from that nobody has asked for by number.
+/// The file with the range from which the kernel chooses ports itself.
 const AUTOMATIC: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// Ports below are often some service's, though it does not run now.
+/// Lowest port that is considered. Lower ports often belong to a service that is not running at the moment.
 const FIRST: u16 = 20_000;
 
-/// A TCP port of this node that no address has bound, for a server that is opened later by a process that is told of it.
+/// Finds a TCP port of this node that no address has bound, for a server that another process opens later.
 ///
-/// It is not one that the kernel gives away by itself, so that only somebody who asks for this very number can take it
-/// meanwhile. The search begins at a place that `seed` decides: with different seeds, two callers at once find different
-/// ports.
+/// The port is outside the kernel's automatic range, so that another process can take it meanwhile only by asking for this
+/// number. `seed` decides where the search begins: two simultaneous callers with different seeds find different ports.
 ///
 /// # Errors
-/// None is free, or no socket can be made.
+/// No port is free, or no socket can be made.
 pub fn unused_port(seed: u32) -> Result<u16, Error> {
     let range = quiet(&read_small(Path::new(AUTOMATIC)).unwrap_or_default());
     let count = u32::from(range.end - range.start);
@@ -45,22 +44,22 @@ pub fn unused_port(seed: u32) -> Result<u16, Error> {
     Err(Error::nix("find an unused port")(last))
 }
 
-/// The ports that are neither the kernel's own choice nor those of services: below what it chooses from, else above.
+/// Returns ports outside of the kernel's automatic range: those below it, without the services' ports, else those above it.
 fn quiet(automatic: &str) -> Range<u16> {
     let mut numbers = automatic.split_whitespace().map(str::parse::<u16>);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(low)), Some(Ok(_))) if low > FIRST => FIRST..low,
         (Some(Ok(_)), Some(Ok(high))) if high < u16::MAX => high + 1..u16::MAX,
-        // They overlap: what is free now may be gone sooner.
+        // The ranges overlap: a port that is free now may be taken sooner.
         _ => FIRST..u16::MAX,
     }
 }
 
-/// Whether a port is free on every address, now.
+/// Returns an error unless a port is free on every address now.
 fn take(port: u16) -> Result<(), Errno> {
     let six = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
     match socket(AddressFamily::Inet6, SockType::Stream, FLAGS, None) {
-        // It takes the port of both families.
+        // This binds the port of both families.
         Ok(socket) => match bind(socket.as_raw_fd(), &SockaddrIn6::from(six)) {
             Err(Errno::EADDRNOTAVAIL) => {}
             taken => return taken,

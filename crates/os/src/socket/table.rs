@@ -1,6 +1,7 @@
-//! The kernel's table of all TCP connections, where it does not answer by netlink.
+//! The kernel's table of all TCP connections, for kernels that refuse netlink.
 //!
-//! Reading it takes milliseconds, for the kernel walks its whole hash table, and grows with the number of connections.
+//! Reading it takes milliseconds, because the kernel walks its whole hash table. The time grows with the number of
+//! connections.
 
 use std::{
     fs::File,
@@ -13,21 +14,21 @@ use crate::error::Error;
 
 const IPV4: &str = "/proc/net/tcp";
 const IPV6: &str = "/proc/net/tcp6";
-/// Most that is read of a table: some 400,000 connections.
+/// Maximum number of bytes read of a table: some 400,000 connections.
 const TABLE_MAX: u64 = 64 << 20;
 
-/// The socket at the other end.
+/// Returns the socket at the other end.
 ///
 /// # Errors
-/// Those of reading, also where there is no /proc.
+/// Those of reading the table, for example without /proc.
 pub(super) fn find(ends: &Ends) -> Result<Option<Entry>, Error> {
     if ends.theirs.is_ipv6() {
         return find_at(IPV6, ends);
     }
     match find_at(IPV4, ends)? {
         Some(entry) => Ok(Some(entry)),
-        // A socket for IPv6 may have connected by the IPv6 form of the address. A kernel without IPv6 has no such
-        // table, and no such sockets.
+        // An IPv6 socket may have connected to the IPv6 form of the address. A kernel without IPv6 has neither this table
+        // nor such sockets.
         None => match find_at(IPV6, ends) {
             Err(error) if error.errno() == libc::ENOENT => Ok(None),
             other => other,
@@ -52,7 +53,7 @@ fn find_in(mut table: impl BufRead, ends: &Ends) -> io::Result<Option<Entry>> {
     Ok(None)
 }
 
-/// What a line says about the other end; `None` when it is about another socket, or no such line.
+/// Parses a line about the other end; `None` if the line is malformed, or about another socket.
 fn parse(line: &[u8], ends: &Ends) -> Option<Entry> {
     let mut fields = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
     let (own, other) = (fields.nth(1)?, fields.next()?);
@@ -67,7 +68,8 @@ fn parse(line: &[u8], ends: &Ends) -> Option<Entry> {
     })
 }
 
-/// An address as the kernel prints it: words of the network's order read in the order of this processor, in hexadecimal.
+/// Parses an address as the kernel prints it: 32-bit words in network byte order, printed in hexadecimal as host-order
+/// numbers.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -96,7 +98,8 @@ mod tests {
 
     use super::*;
 
-    /// Recorded: a listener on port 32803, a client of user 1000, one that has closed, and our ends of three.
+    /// Recorded: a listener on port 32803, a client of user 1000, a client that has closed, and the accepted ends of three
+    /// clients.
     const RECORDED_IPV4: &str = "\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode                                                     
    2: 0100007F:8023 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 15600520 1 000000007cd2b858 100 0 0 10 0                  
@@ -150,7 +153,7 @@ mod tests {
                 "0.0.0.0:0",
                 entry(10, 0, 15_600_520),
             ),
-            // Its own end is in the other table.
+            // The client's own end is in the other table.
             (RECORDED_IPV4, "127.0.0.1:39140", "127.0.0.1:32803", None),
             (
                 RECORDED_IPV6,

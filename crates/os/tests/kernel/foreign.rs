@@ -44,8 +44,8 @@ fn sleeper(world: &mut World) -> Pid {
     world.spawner.spawn(&spec(c"/bin/sleep", &argv)).unwrap()
 }
 
-/// Waits until a process sleeps in a system call. Once a call with a limit was interrupted, the kernel gives it another
-/// name.
+/// Waits until a process sleeps in a system call. After a call with a timeout was interrupted, the kernel shows it as
+/// another one, `restart_syscall`.
 fn until_in(pid: Pid, call: libc::c_long) {
     let deadline = os::Clock::now() + PATIENCE;
     let wanted = [call, libc::SYS_restart_syscall].map(|call| u64::try_from(call).unwrap());
@@ -84,12 +84,12 @@ fn a_thread_is_looked_at_and_goes_on() {
             panic!("{outside:?}");
         };
         assert_eq!(registers.stack(), stack);
-        // The kernel goes back to the instruction of two bytes that has called it, to begin the call again.
+        // The kernel may go back to the calling instruction, of two bytes, to restart the call.
         assert!([instruction, instruction - 2].contains(&registers.instruction()));
         assert!(thread.release() > Duration::ZERO);
         until_in(pid, libc::SYS_clock_nanosleep);
     }
-    // Nobody has noticed: no stop and no end of it were reported to its parent, which are we.
+    // No stop and no exit was reported to its parent, which is this process.
     assert_eq!(os::reap(), None);
     assert_eq!(os::tracer(pid).unwrap(), None);
     assert_eq!(os::threads_of(pid), [pid]);
@@ -107,7 +107,7 @@ fn a_thread_is_looked_at_and_goes_on() {
     world.exit_of(pid);
 }
 
-/// A program of 32 bits that waits for a signal: `mov $29, %eax; int $0x80; jmp .-7`, behind the two headers of its file.
+/// A 32-bit program that waits for a signal: `mov $29, %eax; int $0x80; jmp .-7`, behind the two headers of its file.
 #[cfg(target_arch = "x86_64")]
 fn program_of_32_bits() -> Vec<u8> {
     const BASE: u32 = 0x0804_8000;
@@ -145,10 +145,10 @@ fn a_thread_of_a_32_bit_program_has_registers() {
     let argv = strings(&["waits"]);
     let pid = match world.spawner.spawn(&spec(&program, &argv)) {
         Ok(pid) => pid,
-        // Some kernels do not run such programs, so that there is nothing to look at.
+        // Some kernels do not run such programs, so there is nothing to test.
         Err(error) => return assert_eq!(error.errno, libc::ENOEXEC),
     };
-    // `pause` has another number there.
+    // `pause` has another number in 32-bit programs.
     until_in(pid, 29);
     let registers = stop(pid).unwrap().registers().unwrap();
     let code = 0x0804_8054..0x0804_805d;
@@ -213,7 +213,7 @@ fn who_is_late_is_let_go_later() {
     let argv = strings(&["sh", "-c", "while :; do :; done"]);
     let pid = world.spawner.spawn(&spec(c"/bin/sh", &argv)).unwrap();
     let deadline = os::Clock::now() + PATIENCE;
-    // Who does not wait at all is too early nearly always.
+    // Without any patience, the call nearly always comes before the stop.
     while StoppedThread::stop(pid, Duration::ZERO).map(drop) != Err(NotStopped::Late) {
         assert!(os::Clock::now() < deadline);
     }
@@ -222,7 +222,7 @@ fn who_is_late_is_let_go_later() {
         os::sleep_and_detach_late(Duration::from_millis(1));
         assert!(os::Clock::now() < deadline);
     }
-    // It runs, or waits for memory or for a file: it is not stopped.
+    // It runs, or waits for memory or for a file, but is not stopped.
     let state = os::inspect(pid).unwrap().state;
     assert!(!['t', 'T'].contains(&state), "{state}");
     os::kill(pid, Signal::KILL).unwrap();

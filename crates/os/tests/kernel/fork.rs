@@ -66,7 +66,7 @@ fn descendants_with_sessions_of_their_own_are_found() {
     os::become_subreaper().unwrap();
     let argv = strings(&["sleep", "1000"]);
     let (reader, writer) = os::pipe().unwrap();
-    // A child, its child in a session of its own, and a program below that.
+    // A child, a grandchild in a session of its own, and a program below that.
     let child = match os::fork().unwrap() {
         Forked::Parent(child) => child,
         Forked::Child => {
@@ -100,7 +100,7 @@ fn descendants_with_sessions_of_their_own_are_found() {
     let all = [child, below[0], below[1]];
     assert_eq!(os::descendants(os::current_pid()), all);
     assert_eq!(os::children(), [child]);
-    // Killed from the top, each orphan comes to us, the last one by its parent-death signal.
+    // Killed from the top: we adopt each orphan; the last one is killed by its parent-death signal.
     for (index, &pid) in all[..2].iter().enumerate() {
         assert_eq!(os::children(), [pid], "{index}");
         os::kill(pid, Signal::KILL).unwrap();
@@ -120,7 +120,7 @@ fn memory_is_shared_with_a_forked_child() {
     let child = match os::fork().unwrap() {
         Forked::Parent(child) => child,
         Forked::Child => {
-            // The controller's side: a rank's output is read straight into a slot.
+            // The controller's side: a rank's output is read directly into a slot.
             let (output_reader, output) = os::pipe().unwrap();
             os::write(output.as_fd(), b"from a rank").unwrap();
             let slots = region.into_writer();
@@ -158,7 +158,7 @@ fn a_session_is_left_behind() {
             os::new_session().unwrap();
             let own = os::inspect(os::current_pid()).unwrap();
             assert_eq!((own.session, own.pgrp), (own.pid, own.pid));
-            // A leader of a group cannot do it twice.
+            // A process group leader cannot do it again.
             assert_eq!(os::new_session().unwrap_err().errno(), libc::EPERM);
             return;
         }

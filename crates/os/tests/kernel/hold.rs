@@ -57,7 +57,7 @@ fn a_program_stops_at_its_first_instruction_and_goes_on_when_told() {
     );
     assert_eq!(os::inspect(pid).unwrap().state, 'T');
     assert_eq!(os::tracer(pid).unwrap(), None);
-    // It stands in ld.so's first instruction: the last system call is still the exec.
+    // It is at ld.so's first instruction: the last system call is still the exec.
     let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
     assert_eq!(
         call.split(' ').next(),
@@ -99,7 +99,7 @@ fn other_stops_of_a_traced_program_can_be_passed_on() {
 
 fn many_are_held_at_once_and_die_with_us() {
     const CHILDREN: usize = 64;
-    // The one who holds them is a child of ours, and its orphans come to us.
+    // The holder is a child of ours, and we adopt its orphans.
     os::become_subreaper().unwrap();
     let (reader, writer) = os::pipe().unwrap();
     let holder = match os::fork().unwrap() {

@@ -1,4 +1,4 @@
-//! The event loop against real descriptors, signals and clocks.
+//! The event loop with real descriptors, signals and clocks.
 #![expect(
     unsafe_code,
     reason = "a timer that the standard library does not have"
@@ -21,9 +21,9 @@ use crate::{
     world::{PATIENCE, World, cpu_time, eventually, spec, strings},
 };
 
-/// Long enough for what is ready to be seen, short enough to wait for nothing.
+/// Long enough to see what is ready; short enough to spend in vain.
 const SHORT: Duration = Duration::from_millis(5);
-/// Long enough to tell sleeping from spinning by the CPU time.
+/// Long enough to distinguish sleeping from spinning by CPU time.
 const LONG: Duration = Duration::from_millis(60);
 
 pub(crate) const TESTS: &[Test] = &[
@@ -95,7 +95,7 @@ fn hundreds_of_children_come_and_go_while_their_pipes_are_watched() {
             world.events.add(reader, Interest::Read).unwrap();
             started += 1;
         }
-        // While there is more to start only look; afterwards sleep.
+        // While more children are to be started, only poll; afterwards sleep.
         let until = if started < CHILDREN {
             Clock::now()
         } else {
@@ -137,7 +137,7 @@ fn hundreds_of_children_come_and_go_while_their_pipes_are_watched() {
     assert_eq!((bytes, world.events.len()), (2 * CHILDREN, 0));
 }
 
-/// All events until `deadline`, and the CPU time spent on them.
+/// Returns all events within `wait`, and the CPU time spent on them.
 fn events_until(events: &mut Loop, wait: Duration) -> (Vec<Event>, Duration) {
     let before = cpu_time();
     let deadline = Clock::now() + wait;
@@ -159,7 +159,7 @@ fn a_descriptor_is_reported_while_it_is_ready_and_wanted() {
     }
     events.set_interest(token, Interest::None).unwrap();
     assert_eq!(events_until(&mut events, SHORT).0, [Event::Deadline]);
-    // Not even a hang-up is reported to who wants nothing: level-triggered it would never stop.
+    // Without an interest, not even a hang-up is reported: level-triggered, it would be reported for ever.
     drop(writer);
     let (seen, spent) = events_until(&mut events, LONG);
     assert_eq!(seen, [Event::Deadline]);
@@ -218,7 +218,7 @@ fn regular_files_and_the_null_device_are_always_ready() {
     assert!(os::is_regular_or_null(file.as_fd()) && os::is_regular_or_null(null.as_fd()));
     assert!(!os::is_regular_or_null(os::pipe().unwrap().0.as_fd()));
     let file = events.add(file, Interest::Read).unwrap();
-    // Added without a wish, it is recognised when there is one.
+    // Added without an interest, it is recognized once it has one.
     let null = events.add(null, Interest::None).unwrap();
     let mut buffer = Vec::new();
     events.wait(None, &mut buffer).unwrap();
@@ -233,7 +233,7 @@ fn regular_files_and_the_null_device_are_always_ready() {
             Event::Writable(null)
         ]
     );
-    // They do not hide what else happens.
+    // They do not hide other events.
     let (reader, writer) = os::pipe().unwrap();
     let pipe = events.add(reader, Interest::Read).unwrap();
     os::write(writer.as_fd(), b"x").unwrap();
@@ -250,7 +250,7 @@ fn regular_files_and_the_null_device_are_always_ready() {
 fn a_removed_descriptor_is_silent_although_another_process_holds_it() {
     let mut events = Loop::new(&[]).unwrap();
     let (reader, writer) = os::pipe().unwrap();
-    // As a child between clone and exec does.
+    // A duplicate, as a child between clone and exec has.
     let held = os::duplicate(reader.as_fd()).unwrap();
     let old = events.add(reader, Interest::Read).unwrap();
     drop(events.remove(old));
@@ -258,7 +258,7 @@ fn a_removed_descriptor_is_silent_although_another_process_holds_it() {
     let (seen, spent) = events_until(&mut events, LONG);
     assert_eq!(seen, [Event::Deadline]);
     assert!(spent < LONG / 2, "spent {spent:?}");
-    // The next descriptor has the same number and the same slot, and is somebody else.
+    // The next descriptor has the same number and the same slot, but another token.
     let (second, _writer) = os::pipe().unwrap();
     let new = events.add(second, Interest::Read).unwrap();
     assert_ne!(old, new);
@@ -286,7 +286,7 @@ fn short_deadlines_are_kept_without_spinning() {
     let (wall, cpu) = (Clock::now() - start, cpu_time() - before);
     assert!(wall >= EACH * WAITS);
     assert!(cpu < EACH * WAITS / 2, "{cpu:?} of {wall:?}");
-    // A deadline that has passed is reported at once, and with other events.
+    // A deadline that has passed is reported immediately, and together with other events.
     let (reader, writer) = os::pipe().unwrap();
     let token = events.add(reader, Interest::Read).unwrap();
     os::write(writer.as_fd(), b"x").unwrap();
@@ -299,7 +299,7 @@ fn signals_say_who_sent_them() {
     let mut buffer = Vec::new();
     let us = SignalOrigin::User {
         pid: os::current_pid().as_raw(),
-        // SAFETY: asks for a number.
+        // SAFETY: only returns a number.
         uid: unsafe { libc::getuid() },
     };
     for signal in [Signal::USR1, Signal(40)] {
@@ -327,7 +327,7 @@ fn signals_say_who_sent_them() {
             origin: SignalOrigin::Kernel
         })]
     );
-    // More than one read takes: real-time signals queue, each counts.
+    // More than one read takes: real-time signals are queued, so each one counts.
     for _ in 0..40 {
         os::kill(os::current_pid(), Signal(40)).unwrap();
     }
@@ -363,7 +363,7 @@ fn the_loop_sleeps_through_a_stop() {
     assert_eq!(World::new().exit_of(child), ExitStatus::SUCCESS);
 }
 
-/// SIGCHLD that is ignored is inherited by programs, and makes the kernel forget how a child ended.
+/// Ignoring SIGCHLD is inherited by programs, and makes the kernel discard the exit status of children.
 fn children_are_heard_of_although_our_caller_ignores_them() {
     // SAFETY: SIG_IGN is no function.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -377,7 +377,7 @@ fn children_are_heard_of_although_our_caller_ignores_them() {
 fn what_would_wait_for_room_is_not_written() {
     let (reader, writer) = os::pipe().unwrap();
     let long = [b'x'; 10_000];
-    // The pipe waits for room: it is shared with others in its real life.
+    // The pipe is blocking, because in practice it is shared with other processes.
     let write = || os::write_if_room(&writer, &long).unwrap();
     assert_eq!(write(), WriteOutcome::Bytes(4096));
     let more = (0..1000)

@@ -1,7 +1,7 @@
-//! The primitives against the real kernel.
+//! The primitives with the real kernel.
 //!
-//! Children, signals, limits and forks belong to a whole process, so the usual harness with its threads cannot test
-//! them: here each test runs in a forked process with one thread, one after another.
+//! Children, signals, limits and forks belong to a whole process, so the usual harness with its threads cannot test them.
+//! Here each test runs in a forked process with one thread, one after another.
 #![expect(
     clippy::unwrap_used,
     reason = "clippy knows tests by an attribute that these do not have"
@@ -25,14 +25,14 @@ use os::{ChildEvent, Clock, Event, Forked, Loop, Pid};
 
 type Test = (&'static str, fn());
 
-/// A test that takes longer hangs.
+/// Time after which a test counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     os::close_on_exec_from(3);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let exact = arguments.iter().any(|argument| argument == "--exact");
-    // nextest lists with `--format terse`, which is how we list anyway, and must not be taken for a test's name.
+    // nextest lists with `--format terse`, which is our format anyway; `terse` must not be taken for a test's name.
     let filters: Vec<&String> = arguments
         .iter()
         .filter(|argument| !argument.starts_with('-') && *argument != "terse")
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     .concat();
     let tests = tests.into_iter().filter(|(name, _)| wanted(name));
     if arguments.iter().any(|argument| argument == "--list") {
-        // Nothing here is ignored, so the list of ignored tests is empty.
+        // No test here is ignored, so the list of ignored tests is empty.
         if !arguments.iter().any(|argument| argument == "--ignored") {
             tests.for_each(|(name, _)| println!("{name}: test"));
         }
@@ -91,7 +91,7 @@ fn passes((name, test): Test, events: &mut Loop) -> bool {
     passed
 }
 
-/// Kills what a test has left behind, which has become ours; returns how many there were.
+/// Kills the processes that a test has left and we have adopted; returns their number.
 fn end_orphans() -> usize {
     let mut ended = 0;
     while os::has_children() {

@@ -20,7 +20,7 @@ fn what_is_private_is_so_under_every_umask() {
         assert_eq!(mode(&root.path().join("file")), 0o600, "{umask:o}");
         let made = os::make_private_dir(root.path(), "job.");
         if umask == 0o777 {
-            // Nobody could use it, not even we.
+            // No user could enter it, not even we.
             assert!(made.is_err(), "{made:?}");
         } else {
             assert_eq!(mode(&made.unwrap()), 0o700, "{umask:o}");

@@ -1,4 +1,4 @@
-//! Loopback connections, and whose they are.
+//! Loopback connections and their users.
 #![expect(
     unsafe_code,
     reason = "limits, users and user namespaces, which a test's own process may change"
@@ -65,16 +65,16 @@ pub(crate) const TESTS: &[Test] = &[
     ),
 ];
 
-/// Somebody who is not us.
+/// A uid other than ours.
 const STRANGER: u32 = 12_345;
-/// Debian's `nobody`, and the uid that stands for users who have none.
+/// Uid of Debian's `nobody`, and the overflow uid, which stands for users without one.
 const NOBODY: u32 = 65_534;
 
 fn us() -> PeerIdentity {
     PeerIdentity::User(os::effective_uid())
 }
 
-/// The next connection, when there is one.
+/// Waits for the next connection and accepts it.
 fn accept_next(listener: &OwnedFd, owners: &mut SocketOwners) -> Accepted {
     wait_for(listener, Interest::Read);
     match os::accept(listener.as_fd(), owners).unwrap() {
@@ -100,7 +100,7 @@ fn local(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// Makes the end of this connection a reset and not an end of file.
+/// Closes this connection with a reset instead of an end of file.
 fn reset(stream: TcpStream) {
     let at_once = libc::linger {
         l_onoff: 1,
@@ -118,7 +118,7 @@ fn many_connections_are_accepted_and_known() {
     assert!(matches!(none, AcceptOutcome::WouldBlock), "{none:?}");
     let mut clients = Vec::new();
     let mut accepted = Vec::new();
-    // As many at once as the shortest usual queue holds.
+    // As many at a time as the shortest usual backlog holds.
     for _ in 0..CONNECTIONS / 100 {
         for _ in 0..100 {
             clients.push(os::connect_loopback(local(port)).unwrap());
@@ -145,7 +145,7 @@ fn many_connections_are_accepted_and_known() {
             let stream = TcpStream::from(client);
             assert!(stream.nodelay().unwrap());
             let address = stream.local_addr().unwrap();
-            // Or it would occupy its port for a minute.
+            // Reset it, or it would occupy its port for a minute.
             reset(stream);
             address
         })
@@ -190,7 +190,7 @@ fn both_address_families_are_known() {
         let accepted = accept_next(&listener.into(), &mut owners);
         assert_eq!(accepted.peer, us(), "{listen} {from}");
         assert_eq!(accepted.address.ip(), ip.to_canonical());
-        // And the other way round, now that somebody has accepted it.
+        // The other direction works too, now that the connection is accepted.
         assert_eq!(owners.peer_of(client.as_fd()), us(), "{listen} {from}");
     }
 }
@@ -200,7 +200,7 @@ fn become_user(uid: u32) -> bool {
     unsafe { libc::setresuid(uid, uid, uid) == 0 }
 }
 
-/// Whether we are root, and of a user namespace that has this uid.
+/// Returns true if we are root, in a user namespace that has this uid.
 fn can_become(uid: u32) -> bool {
     match os::fork().unwrap() {
         Forked::Parent(child) => World::new().exit_of(child) == ExitStatus::SUCCESS,
@@ -208,7 +208,7 @@ fn can_become(uid: u32) -> bool {
     }
 }
 
-/// The connection of a child that becomes `uid`, connects, and waits until we close it.
+/// Accepts the connection of a child that becomes `uid`, connects, and waits until we close it.
 fn accept_from_child(uid: u32) -> Accepted {
     let (listener, port) = os::listen_loopback().unwrap();
     let child = match os::fork().unwrap() {
@@ -234,7 +234,7 @@ fn another_user_is_seen_as_that_user() {
             println!("not tested for user {uid}, who only root can become: our own child alone");
             continue;
         }
-        // Where everybody has a uid, nobody is a user like any other.
+        // If all users have a uid, `nobody` is a user like any other.
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
         let expected = if uid != NOBODY || map.split_whitespace().eq(["0", "0", "4294967295"]) {
             PeerIdentity::User(uid)
@@ -252,7 +252,7 @@ fn a_user_without_a_uid_is_nobody() {
         println!("not tested: user namespaces are not allowed here");
         return;
     }
-    // Nobody has a uid in a new namespace: we do not, and a stranger would look exactly like us.
+    // No user has a uid in a new namespace: neither do we, and a foreign user would look exactly like us.
     let _client = os::connect_loopback(local(port)).unwrap();
     let accepted = accept_next(&listener, &mut SocketOwners::new().unwrap());
     assert_eq!(
@@ -272,7 +272,7 @@ fn who_writes_and_leaves_is_nobody() {
         drop(client);
         let accepted = accept_next(&listener, &mut owners);
         assert_eq!(accepted.peer, PeerIdentity::Unknown(UnknownPeer::NoProcess));
-        // Its bytes are there all the same: nobody but the identity keeps them out.
+        // Its bytes have arrived nevertheless: only the identity check keeps them out.
         let mut buffer = [0; 64];
         let read = os::read(accepted.fd.as_fd(), &mut buffer).unwrap();
         assert_eq!(read, ReadOutcome::Bytes(10));
@@ -303,11 +303,11 @@ fn who_resets_is_left_out() {
 fn a_successor_on_the_same_port_is_not_taken_for_the_peer() {
     let mut owners = SocketOwners::new().unwrap();
     let (listener, port) = os::listen_loopback().unwrap();
-    // A port that was bound is shared with nobody, and so free at once.
+    // A port taken with bind is not shared, so it is free immediately.
     let first = bound_socket(local(0));
     let from = address_of(&first);
     connect(first.as_raw_fd(), &SockaddrStorage::from(local(port))).unwrap();
-    // Accepted, but not yet asked about.
+    // Accepted, but without a query for its user.
     wait_for(&listener, Interest::Read);
     let blind = nix::sys::socket::accept(listener.as_raw_fd()).unwrap();
     // SAFETY: accept has just made this descriptor.
@@ -330,7 +330,7 @@ fn without_descriptors_connections_wait() {
     let _client = os::connect_loopback(local(port)).unwrap();
     wait_for(&listener, Interest::Read);
     let (soft, hard) = os::limit(os::Resource::Descriptors);
-    // The lowest number that is free is the first that is not allowed.
+    // The lowest free number is the first that is not allowed.
     let free = os::dev_null().unwrap().as_raw_fd().try_into().unwrap();
     limit_descriptors(free, hard);
     for _ in 0..3 {
@@ -340,7 +340,7 @@ fn without_descriptors_connections_wait() {
             "{exhausted:?}"
         );
     }
-    // Nor is there one to ask with. It may be there later, so this is no reason to read the table for ever.
+    // There is none for a netlink socket either. There may be one later, so this must not select the table for ever.
     assert_eq!(SocketOwners::new().unwrap_err().errno(), libc::EMFILE);
     limit_descriptors(soft, hard);
     assert_eq!(accept_next(&listener, &mut owners).peer, us());
@@ -377,7 +377,7 @@ fn connecting_says_what_came_of_it() {
         os::connect_loopback(elsewhere).unwrap_err().errno(),
         libc::EINVAL
     );
-    // A queue with room for one: who comes later waits.
+    // A backlog of one: further connections are pending.
     let listener = bound_socket(local(0));
     listen(&listener, Backlog::new(0).unwrap()).unwrap();
     let first = os::connect_loopback(address_of(&listener)).unwrap();
@@ -387,7 +387,7 @@ fn connecting_says_what_came_of_it() {
         os::connect_outcome(second.as_fd()),
         Ok(ConnectOutcome::Pending)
     );
-    // A socket that meets itself has reached nobody.
+    // A socket connected to itself has reached no server.
     let itself = bound_socket(local(0));
     let own = SockaddrStorage::from(address_of(&itself));
     connect(itself.as_raw_fd(), &own).unwrap();
@@ -442,7 +442,7 @@ fn bytes_go_both_ways_and_ends_are_told() {
         os::read(server.as_fd(), &mut buffer),
         Ok(ReadOutcome::Bytes(8))
     );
-    // Nobody reads: at some point there is no room, and nothing waits.
+    // Without a reader there is no room at some point, and the write does not block.
     let big = vec![0; 1 << 20];
     let mut turns = 0;
     while os::write(server.as_fd(), &big) != Ok(WriteOutcome::WouldBlock) {
@@ -451,7 +451,7 @@ fn bytes_go_both_ways_and_ends_are_told() {
     }
     drop(client);
 
-    // The end of file; what is written afterwards is answered by a reset, and then refused, without SIGPIPE.
+    // End of file. A write afterwards is answered by a reset; the next one fails, without SIGPIPE.
     let (client, server) = connection();
     drop(client);
     wait_for(&server, Interest::Read);

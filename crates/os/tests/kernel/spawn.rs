@@ -1,4 +1,4 @@
-//! Programs started for real.
+//! Programs that are really started.
 #![expect(unsafe_code, reason = "tests put their process into odd states")]
 
 use std::{
@@ -69,7 +69,7 @@ fn a_program_runs_with_its_arguments_environment_and_directory() {
         spec.envp_extra = Box::leak(Box::new(extra.clone()));
         spec.cwd = Some(c"/usr");
         spec.umask = Some(0o027);
-        // Kernels that know nothing of it start the program all the same.
+        // A kernel without Yama starts the program nevertheless.
         spec.tracers = os::Tracers::SameUser;
     });
     // A shell takes the last of two equal names, getenv(3) the first.
@@ -221,7 +221,7 @@ fn descriptors_arrive_under_their_numbers_whatever_the_overlap() {
     let pipes: Vec<_> = (0..3).map(|_| os::pipe().unwrap()).collect();
     let ends: Vec<(BorrowedFd<'_>, i32)> = {
         let numbers: Vec<i32> = pipes.iter().map(|(_, writer)| writer.as_raw_fd()).collect();
-        // A circle: each gets its neighbour's number, and the first also its own neighbour twice removed.
+        // A cycle: each descriptor gets its neighbour's number.
         (0..3)
             .map(|i| (pipes[i].1.as_fd(), numbers[(i + 1) % 3]))
             .collect()
@@ -278,7 +278,7 @@ fn expect_only_the_given(world: &mut World) {
     assert_eq!(world.exit_of(pid), ExitStatus::SUCCESS);
 }
 
-/// As a container's filter does that is older than the call; it forbids unshare(2) anyway.
+/// A container's seccomp filter may be older than the call, and usually forbids unshare(2) as well.
 fn without_close_range_a_child_gets_a_copy_of_the_table() {
     let mut world = World::new();
     for call in [libc::SYS_close_range, libc::SYS_unshare] {
@@ -286,7 +286,7 @@ fn without_close_range_a_child_gets_a_copy_of_the_table() {
     }
     expect_only_the_given(&mut world);
     assert!(!os::has_children());
-    // The next child does not even try: it would be killed.
+    // The next child does not try again: it would be killed.
     filter(libc::SYS_close_range, libc::SECCOMP_RET_KILL_PROCESS);
     expect_only_the_given(&mut world);
     let argv = strings(&["x"]);
@@ -299,7 +299,7 @@ fn without_close_range_a_child_gets_a_copy_of_the_table() {
     );
 }
 
-/// Lets the kernel answer a system call of this process and its children with `action` from now on.
+/// Makes the kernel answer a system call of this process and its children with `action` from now on.
 fn filter(call: libc::c_long, action: u32) {
     let statement = |code: u32, k: u32, jf: u8| libc::sock_filter {
         code: u16::try_from(code).unwrap(),
@@ -308,7 +308,7 @@ fn filter(call: libc::c_long, action: u32) {
         k,
     };
     let mut program = [
-        // The number of the call is the first word of what the filter sees.
+        // The number of the call is the first word of the filter's input.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         statement(
             libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
@@ -335,7 +335,7 @@ fn a_descriptor_may_keep_its_number() {
     let mut world = World::new();
     let (reader, writer) = os::pipe().unwrap();
     let number = writer.as_raw_fd();
-    // The second entry takes nothing away from the first, and both ends are the same pipe.
+    // The second entry does not affect the first, and both numbers are the same pipe.
     let script = format!("echo a >&{number}; echo b >&1");
     let argv = strings(&["bash", "-c", &script]);
     let fds = [(writer.as_fd(), number), (writer.as_fd(), 1)];
@@ -360,7 +360,7 @@ fn a_user_without_processes_left_is_told_so() {
     // SAFETY: reads an owned struct and changes only this process, which is a test's own.
     unsafe {
         assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &raw const none), 0);
-        // Root may have as many as it likes.
+        // The limit does not apply to root.
         if os::effective_uid() == 0 {
             assert_eq!(libc::setresuid(65_534, 65_534, 65_534), 0);
         }
@@ -378,7 +378,7 @@ fn a_user_without_processes_left_is_told_so() {
 
 fn what_we_ignore_is_not_inherited_but_what_our_caller_ignores_is() {
     let mut world = World::new();
-    // SAFETY: SIG_IGN is no function. This is how a process is when `nohup` has started it.
+    // SAFETY: SIG_IGN is no function. This is the state of a process that `nohup` has started.
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
     let ignored = u64::from_str_radix(&status_line(&mut world, "SigIgn:", |_| {}), 16).unwrap();
     let is_ignored = |signal: Signal| ignored & (1 << (signal.0 - 1)) != 0;
@@ -386,7 +386,7 @@ fn what_we_ignore_is_not_inherited_but_what_our_caller_ignores_is() {
     assert_eq!([Signal::HUP, Signal::PIPE].map(is_ignored), [true, false]);
 }
 
-/// A line of /proc/PID/status of a program that is started with `change`.
+/// Returns a line of /proc/PID/status of a program that is started with `change`.
 fn status_line(world: &mut World, name: &str, change: impl FnOnce(&mut SpawnSpec<'_>)) -> String {
     let (text, _) = world.shell(
         "while read -r k v; do echo \"$k $v\"; done < /proc/$$/status",
@@ -401,7 +401,7 @@ fn status_line(world: &mut World, name: &str, change: impl FnOnce(&mut SpawnSpec
 
 fn group_signals_affinity_and_limits_are_as_asked() {
     let mut world = World::new();
-    // The loop blocks SIGCHLD here; the program must not see that.
+    // The loop blocks SIGCHLD here; that must not be inherited by the program.
     assert_eq!(
         status_line(&mut world, "SigBlk:", |_| {}),
         "0000000000000000"

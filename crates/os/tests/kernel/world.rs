@@ -1,4 +1,4 @@
-//! What most tests need: a spawner, a loop, and words for programs.
+//! What most tests need: a spawner, a loop, and shorthands for starting programs.
 
 use std::{
     ffi::{CStr, CString},
@@ -14,7 +14,7 @@ use std::{
 use base::ExitStatus;
 use os::{ChildEvent, Clock, Event, Loop, Pid, ReadOutcome, Session, SpawnSpec, Spawner, Trace};
 
-/// Far longer than anything here takes: who meets it has found a hang.
+/// Far longer than anything here takes: exceeding it means that something hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct World {
@@ -30,7 +30,7 @@ impl World {
         }
     }
 
-    /// The next child event.
+    /// Waits for the next child event.
     pub(crate) fn next(&mut self) -> ChildEvent {
         let deadline = Clock::now() + PATIENCE;
         let mut events = Vec::new();
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// How `pid` ended; it must be the next to do so.
+    /// Waits for the exit of `pid`, which must be the next child event, and returns its status.
     pub(crate) fn exit_of(&mut self, pid: Pid) -> ExitStatus {
         match self.next() {
             ChildEvent::Exited { pid: other, status } if other == pid => status,
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// Runs a shell script and returns what it wrote and how it ended.
+    /// Runs a shell script and returns its output and exit status.
     pub(crate) fn shell(
         &mut self,
         script: &str,
@@ -113,7 +113,7 @@ pub(crate) fn read_to_end(reader: &OwnedFd) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Looks until `condition` holds, for what the kernel does a moment later and announces to nobody.
+/// Polls until `condition` holds, for what the kernel does a moment later without an event.
 pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
     let deadline = Clock::now() + PATIENCE;
     while !condition() {
@@ -121,7 +121,7 @@ pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// CPU time that this process has used: a sleeping process uses none, on however busy a node.
+/// Returns the CPU time of this process. A sleeping process uses none, however busy the node is.
 #[expect(unsafe_code, reason = "the standard library does not tell")]
 pub(crate) fn cpu_time() -> Duration {
     // SAFETY: fills an owned struct.
