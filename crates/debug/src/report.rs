@@ -1,8 +1,8 @@
-//! What was found, as people and programs get it: text for a terminal, JSON, folded stacks, and a page.
+//! A report in its forms for people and programs: text for a terminal, JSON, folded stacks, and an HTML page.
 //!
-//! All of them are functions from a [`Report`] to a string: nothing here looks at a process, a clock or a terminal. What
-//! comes from the debugged programs (names of functions, of files, of programs) may be anything: it is made harmless
-//! for each output ([`clean`] for text).
+//! Each form is a function from a [`Report`] to a string: nothing here reads a process, a clock or a terminal. Names of
+//! functions, files and programs come from the debugged programs and can contain anything. Each form escapes or replaces what
+//! would be harmful in it ([`clean`] for text).
 
 mod children;
 mod folded;
@@ -40,42 +40,42 @@ pub use self::{
     text::{Colour, Detail, Guides, Layout, text},
 };
 
-/// Everything that is known of a target, seen once or several times.
+/// All that is known of a target, from one or several samples.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What was looked at, in a few words: `mpirun ./solver (pid 4711)`.
+    /// The target in a few words: `mpirun ./solver (pid 4711)`.
     pub title: String,
-    /// How its ranks were found, step by step.
+    /// The steps by which the ranks were found.
     pub found: Vec<String>,
-    /// What is not sure about that.
+    /// Doubts about the ranks and the samples.
     pub doubts: Vec<String>,
-    /// The host that we looked from.
+    /// The host on which `dbgr` ran.
     pub host: String,
-    /// When, as people of that place write it.
+    /// The date and time of the report, in the local form.
     pub date: String,
-    /// What took part: our version, the kernel, and which builds of programs and of MPI.
+    /// Versions of what took part: `dbgr`, the kernel, and the builds of the programs and of MPI.
     pub versions: Vec<Part>,
-    /// What ranks were started with, the first ranks first.
+    /// Command lines of the ranks, those of the first ranks first.
     pub commands: Vec<Command>,
-    /// Where each rank is.
+    /// Host, process and CPU of each rank. Ranks whose process is unknown or was gone are absent.
     pub placement: BTreeMap<Rank, Place>,
-    /// Every frame that is meant below.
+    /// Every frame to which the other fields refer.
     pub frames: Frames,
-    /// The samples, the first one first.
+    /// The samples, oldest first.
     pub samples: Vec<Merged>,
-    /// Ranks of which the same was seen in all samples, the largest class first.
+    /// Classes of ranks that did the same in all samples, the largest class first.
     pub classes: Vec<SeenClass>,
-    /// Ranks of which nothing was seen in the last sample.
+    /// Ranks that are missing in the last sample.
     pub missing: Vec<Absent>,
-    /// What may be wrong, the surest first.
+    /// Verdicts on what may be wrong, the one with the highest confidence first.
     pub verdicts: Vec<Verdict>,
-    /// What there is to say where that is nothing, and there were several samples; otherwise empty.
+    /// A note for several samples without a verdict; otherwise empty.
     pub undecided: String,
-    /// What looking has cost.
+    /// What sampling has cost.
     pub timing: Timing,
 }
 
-/// A part with its version.
+/// A program, library or kernel with its version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// `dbgr`, `Linux`, or the name of a file.
@@ -87,44 +87,44 @@ pub struct Part {
 /// A command line, and the ranks that have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// Who.
+    /// The ranks with this command line.
     pub ranks: RankSet,
-    /// The arguments, the program first, with spaces between them.
+    /// The program and its arguments, separated by spaces.
     pub line: String,
 }
 
-/// Where a rank runs.
+/// The process of a rank, and its location.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The name of its host.
     pub host: String,
-    /// Its process there.
+    /// Pid of the process on that host.
     pub pid: i32,
-    /// The processor that it last ran on, where that is known.
+    /// The CPU on which the rank last ran; `None` if unknown.
     pub cpu: Option<u32>,
 }
 
-/// Ranks of which the same was seen.
+/// Ranks that did the same in all samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenClass {
     /// Who.
     pub ranks: RankSet,
-    /// Where they were at the last sample, outermost first.
+    /// The stack of the ranks in the last sample, outermost frame first.
     pub frames: Vec<FrameId>,
-    /// What they did then.
+    /// The activity of the ranks in the last sample.
     pub activity: Activity,
-    /// What they did over time.
+    /// What the ranks did over all samples.
     pub motion: Motion,
-    /// The processor time that all of them have used between the first sample and the last.
+    /// Total CPU time of these ranks between the first sample and the last.
     pub cpu: Duration,
-    /// Lines of the user's innermost function on which they were seen, ascending.
+    /// Lines of the user's innermost function on which the ranks were seen, in ascending order.
     pub lines: Vec<u32>,
 }
 
-/// Who waits and uses the processor for it.
+/// State of threads that use CPU time while they wait.
 const POLLING: &str = "polling";
 
-/// What ranks did over time, in a word; none where it is not known.
+/// Returns a word for what ranks did over all samples; `None` if that is unknown.
 const fn motion_word(motion: Motion) -> Option<&'static str> {
     match motion {
         Motion::Unknown => None,
@@ -135,7 +135,8 @@ const fn motion_word(motion: Motion) -> Option<&'static str> {
     }
 }
 
-/// What a thread did whose stack, as it is shown, ends in this frame: who runs in a wait polls.
+/// Describes the state of a thread. `inner` is the last frame that is shown of its stack: a thread that runs in a known wait
+/// function polls.
 fn doing(frames: &Frames, inner: Option<FrameId>, activity: Activity) -> String {
     let waits = || {
         let known = known::known(frames.get(inner?), Position::Outer);
@@ -147,10 +148,10 @@ fn doing(frames: &Frames, inner: Option<FrameId>, activity: Activity) -> String 
     }
 }
 
-/// Lines of a loop that are named one by one.
+/// Maximum number of lines of a loop to list.
 const LINES: usize = 6;
 
-/// On which lines a class runs in circles; nothing of one that does not.
+/// Returns the lines on which a class loops; `None` if it does not loop, or was seen on fewer than two lines.
 fn loop_lines(class: &SeenClass, ellipsis: &str) -> Option<String> {
     if class.motion != Motion::Looping || class.lines.len() < 2 {
         return None;
@@ -161,7 +162,7 @@ fn loop_lines(class: &SeenClass, ellipsis: &str) -> Option<String> {
     Some(format!("on lines {}", lines.join(", ")))
 }
 
-/// How sure a verdict is, in a word.
+/// Returns a word for the confidence of a verdict.
 const fn confidence_word(confidence: Confidence) -> &'static str {
     match confidence {
         Confidence::Certain => "certain",
@@ -170,10 +171,10 @@ const fn confidence_word(confidence: Confidence) -> &'static str {
     }
 }
 
-/// What is said of samples in which nobody waits for others.
+/// The note on samples in which no rank waits for others.
 const NOTHING_TOLD: &str = "nothing that was seen tells a program that hangs from a slow one";
 
-/// Why there is no verdict, and what more samples could tell.
+/// Says why there is no verdict, and what more samples could show.
 fn undecided(outlook: &Outlook, all: &Observation) -> String {
     let mut said = outlook
         .odd
@@ -185,8 +186,8 @@ fn undecided(outlook: &Outlook, all: &Observation) -> String {
     said
 }
 
-/// What to ask for next time. Where the samples were enough and only their time was not, no fewer are asked for than were
-/// taken, as far as they can be a second apart.
+/// Suggests options for the next run. If the samples were enough but too close together, it suggests no fewer than before. But it
+/// never suggests samples less than a second apart.
 fn more_looks(wanted: Wanted, all: &Observation) -> String {
     let seconds = wanted.span.as_secs();
     let most = usize::try_from(seconds).map_or(usize::MAX, |most| most.saturating_add(1));
@@ -202,40 +203,40 @@ fn more_looks(wanted: Wanted, all: &Observation) -> String {
     format!("{what} can tell more (--samples {samples} --every {every}s)")
 }
 
-/// Ranks of which nothing was seen.
+/// Ranks that are missing, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absent {
-    /// Who.
+    /// The ranks.
     pub ranks: RankSet,
-    /// Why.
+    /// The reason.
     pub why: Missing,
 }
 
-/// What looking has cost.
+/// What sampling has cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// From the start to the report.
+    /// Time from the start of `dbgr` to the report.
     pub total: Duration,
-    /// How many threads were stopped for a moment, over all samples.
+    /// Number of times that a thread was stopped, over all samples.
     pub stops: u64,
-    /// How long at the median.
+    /// Median time for which a thread was stopped.
     pub stopped_median: Duration,
-    /// And the longest of them.
+    /// Longest time for which a thread was stopped.
     pub stopped_longest: Duration,
-    /// Where the time went; nothing of a report that was not made at once.
+    /// The times of the phases; `None` if they were not measured, as in a report read back from JSON.
     pub phases: Option<Phases>,
 }
 
-/// Where the time of a report went, without that from one sample to the next.
+/// Time spent in each phase of a report, without the time between samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases {
     /// Finding the ranks.
     pub finding: Duration,
-    /// Reading what they have mapped, and the files of that.
+    /// Reading the mappings of the processes, and the mapped files.
     pub reading: Duration,
-    /// The samples at all threads, with the names of where they are.
+    /// Taking all samples, and resolving their functions and lines.
     pub looking: Duration,
-    /// Merging that, and making a text of it.
+    /// Merging the samples, and formatting the report.
     pub merging: Duration,
 }
 
@@ -255,7 +256,7 @@ impl fmt::Display for Phases {
 }
 
 impl Report {
-    /// What was seen in some samples, and what it amounts to. Who the target is and where, the caller adds.
+    /// Makes a report from samples. The caller adds the title, the placement and the other facts about the target.
     #[must_use]
     pub fn of(recording: Recording, detail: Detail) -> Self {
         let all = recording.observe(Boundary::Known);
@@ -308,7 +309,7 @@ impl Report {
         report
     }
 
-    /// Every rank of the target, seen or not.
+    /// Returns every rank of the target, including missing ones.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         let mut all: RankSet = self.placement.keys().copied().collect();
@@ -321,7 +322,7 @@ impl Report {
         all
     }
 
-    /// From the first sample to the last.
+    /// Returns the time from the first sample to the last.
     #[must_use]
     pub fn span(&self) -> Duration {
         self.samples
@@ -329,7 +330,7 @@ impl Report {
             .map_or(Duration::ZERO, |sample| sample.at)
     }
 
-    /// `1024 ranks on 16 hosts, 3 samples in 2.0 s`.
+    /// Returns `1024 ranks on 16 hosts, 3 samples in 2.0 s`.
     fn extent(&self) -> String {
         let hosts: std::collections::BTreeSet<_> =
             self.placement.values().map(|place| &place.host).collect();
@@ -344,7 +345,7 @@ impl Report {
         said
     }
 
-    /// What is said where there is no verdict.
+    /// Says why there is no verdict.
     #[must_use]
     pub fn no_verdict(&self) -> String {
         let why = if self.samples.len() < 2 {
@@ -357,21 +358,21 @@ impl Report {
         format!("no verdict: {why}")
     }
 
-    /// Processor time as a part of one processor for each rank of a class.
+    /// Returns the average CPU usage of the ranks of a class, in percent of one CPU; `None` without a time span.
     fn load(&self, class: &SeenClass) -> Option<u64> {
         let time = self.span().as_secs_f64() * class.ranks.len().max(1) as f64;
         let part = class.cpu.as_secs_f64() / time * 100.0;
-        // What is no number was measured over no time.
+        // Over no time, the quotient is infinite or not a number.
         part.is_finite().then(|| percent(part))
     }
 
-    /// Where a class is: its innermost function, and the nearest place that the user has written.
+    /// Describes where a class is: its innermost function, and the nearest caller in the user's own code.
     fn place(&self, frames: &[FrameId]) -> String {
         self.places(frames, 2)
     }
 
-    /// Where a class is: its innermost function, and those that the user has written, the innermost first, as many as
-    /// `most` says in all.
+    /// Describes where a class is: its innermost function, then callers in the user's own code, innermost first. It has at
+    /// most `most` functions in total.
     fn places(&self, frames: &[FrameId], most: usize) -> String {
         let stack: Vec<&Frame> = frames.iter().map(|&id| self.frames.get(id)).collect();
         let Some((inner, outer)) = stack.split_last() else {
@@ -381,7 +382,7 @@ impl Report {
         let owner = outer.iter().map(|frame| known::owner(frame)).max();
         let is_own = |frame: &&&Frame| match owner {
             Some(owner) if owner > Owner::System => known::owner(frame) == owner,
-            // Where nothing is anybody's, what has a line says most.
+            // If no frame belongs to a user or a package, frames with lines are the most useful ones.
             _ => has_line(frame),
         };
         let inner_is_told = has_line(inner) && known::owner(inner) > Owner::System;
@@ -392,7 +393,7 @@ impl Report {
             .rev()
             .filter(|&(at, frame)| at <= cited && is_own(&frame))
             .map(|(_, frame)| frame);
-        // One place is enough where that is the user's own line.
+        // One function is enough if it is in the user's code and has a line.
         let callers = callers.take(match (inner_is_told, most) {
             (true, 2) => 0,
             _ => most - 1,
@@ -412,7 +413,7 @@ fn percent(part: f64) -> u64 {
     part.round() as u64
 }
 
-/// `1 rank`, `2 ranks`.
+/// Returns `1 rank`, `2 ranks`.
 fn counted(count: u64, what: &str) -> String {
     let plural = match (count, what.strip_suffix("ss")) {
         (1, _) => "",
@@ -422,8 +423,8 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-/// A set of ranks in brackets, of at most `width` characters where that is possible: `[0-7,9,11,…]`. The number of
-/// ranks stands beside it.
+/// Returns a set of ranks in brackets, shortened to at most `width` characters if possible: `[0-7,9,11,…]`. Callers print the
+/// number of ranks next to it.
 #[must_use]
 pub fn bracketed(ranks: &RankSet, width: usize, ellipsis: &str) -> String {
     let whole = ranks.to_string();
@@ -431,7 +432,7 @@ pub fn bracketed(ranks: &RankSet, width: usize, ellipsis: &str) -> String {
         return format!("[{whole}]");
     }
     let room = width.saturating_sub(3 + ellipsis.chars().count());
-    // One item at least, however narrow it is.
+    // Keep at least one item, even if it is too wide.
     let end = whole
         .match_indices(',')
         .map(|(at, _)| at)
@@ -444,7 +445,7 @@ pub fn bracketed(ranks: &RankSet, width: usize, ellipsis: &str) -> String {
     }
 }
 
-/// A text without what would move the cursor of a terminal, change its colours, or turn the direction of writing.
+/// Replaces characters that would move the cursor of a terminal, change its colors, or reverse the direction of writing.
 #[must_use]
 pub fn clean(text: &str) -> String {
     let harmless = |letter: char| {
@@ -458,7 +459,7 @@ pub fn clean(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// Why nothing was seen, after the names of the ranks.
+/// Returns the reason why ranks are missing, to follow their numbers.
 fn reason(why: &Missing) -> String {
     match why {
         Missing::Gone => "ended".to_owned(),
@@ -479,7 +480,7 @@ fn reason(why: &Missing) -> String {
     }
 }
 
-/// What a frame is called without its place.
+/// Returns the name of a frame without its source line.
 fn name(frame: &Frame) -> String {
     match (&frame.function, &frame.module, frame.kind) {
         (Some(function), ..) => clean(function),

@@ -1,5 +1,5 @@
-//! Processes that ranks have started: workers of a data loader, of a pool, what a shell runs. They stand below the ranks, by
-//! the names of their commands.
+//! Descendants of ranks: workers of a data loader or a pool, commands of a shell. A report groups them by the name of their
+//! command, below the ranks.
 
 use std::collections::BTreeMap;
 
@@ -13,38 +13,38 @@ use crate::{
     tree::{Ending, Threads, Tree, Which},
 };
 
-/// Who keeps a thread.
+/// The owner of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ThreadOwner {
-    /// The program itself: its stack is shown.
+    /// The program. The stack of the thread is shown.
     Program,
-    /// A library, by what it is known for: it is only counted.
+    /// A library, described in a few words. Such threads are only counted.
     Library(String),
 }
 
-/// Those with one name, in one sample.
+/// The descendants with one name, in one sample.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Children {
-    /// All of them, by their ranks and in the order of their numbers.
+    /// All of these processes, sorted by rank and pid.
     pub procs: Vec<ChildPlace>,
-    /// The stacks of those that were seen.
+    /// The stacks of the processes that could be sampled.
     pub tree: Tree,
-    /// How many were not seen.
+    /// Number of processes that could not be sampled.
     pub unseen: usize,
 }
 
-/// One of them.
+/// One descendant of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChildPlace {
-    /// Below which rank.
+    /// The rank of which it is a descendant.
     pub rank: Rank,
-    /// Its number.
+    /// Pid of the process.
     pub pid: i32,
-    /// Who has started it.
+    /// Pid of its parent.
     pub parent: i32,
 }
 
-/// Those of all ranks, by name.
+/// Groups the descendants of all ranks by name.
 pub(super) fn of(
     children: &BTreeMap<Rank, Vec<Child>>,
     mut owner: impl FnMut(&Thread) -> ThreadOwner,
@@ -81,7 +81,7 @@ pub(super) fn of(
 }
 
 impl Children {
-    /// Adds those of other ranks, whose frames have here the numbers in `translation`.
+    /// Adds the descendants of other ranks. `translation` maps their frame ids to ours.
     pub(super) fn merge(&mut self, other: &Self, translation: &[FrameId]) {
         self.procs.extend(&other.procs);
         self.procs.sort_unstable();
@@ -89,13 +89,14 @@ impl Children {
         self.unseen = self.unseen.saturating_add(other.unseen);
     }
 
-    /// Below which ranks they are.
+    /// Returns the ranks that have such descendants.
     #[must_use]
     pub fn ranks(&self) -> RankSet {
         self.procs.iter().map(|child| child.rank).collect()
     }
 
-    /// `4 processes of python3 below these ranks, 2 each`, or of a few their numbers.
+    /// Returns `4 processes of python3 below these ranks, 2 each`. For up to [`NUMBERED`] processes it has their pids
+    /// instead.
     pub(super) fn sentence(&self, name: &str) -> String {
         let mut threads = Threads::default();
         self.procs
@@ -122,7 +123,7 @@ impl Children {
     }
 }
 
-/// Processes that are named one by one.
+/// Maximum number of processes to list by pid.
 pub(super) const NUMBERED: usize = 4;
 
 #[cfg(test)]
@@ -137,7 +138,7 @@ mod tests {
         stack::Missing,
     };
 
-    /// Ranks 10 and above of what is written are workers of rank 0, and those from 20 on of rank 1.
+    /// Makes ranks 10 to 19 of the script workers of rank 0, and ranks 20 to 39 workers of rank 1.
     fn recording(written: &str) -> Recording {
         let mut recording = script::recording(Duration::from_secs(1), &[written, written, written]);
         for sample in &mut recording.samples {
@@ -209,7 +210,7 @@ mod tests {
         );
         let last = recording.samples.last_mut().unwrap();
         let children = last.snapshot.children.get_mut(&Rank(0)).unwrap();
-        // One has ended meanwhile.
+        // One worker exits before the last sample.
         children.pop();
         assert!(recording.is_whole());
         let all = recording.observe(Boundary::Known);

@@ -1,11 +1,11 @@
-//! Folded stacks, for programs that draw flame graphs: docs/formats/stacks.md.
+//! Folded stacks, the input format of flame graph tools: docs/formats/stacks.md.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{Report, name};
 use crate::stack::{Frame, FrameKind};
 
-/// A line for each stack: its functions, and the number of threads, summed over all samples.
+/// Returns a line for each stack: its functions, and its number of threads, summed over all samples.
 #[must_use]
 pub fn folded(report: &Report) -> String {
     let mut lines = BTreeMap::<String, u64>::new();
@@ -13,7 +13,7 @@ pub fn folded(report: &Report) -> String {
         sample.tree.each(|stack, _, threads| {
             let names = stack.iter().map(|&id| safe(report.frames.get(id)));
             let line = names.collect::<Vec<_>>().join(";");
-            // A thread without a frame is one all the same.
+            // A thread without frames still counts as one.
             let line = if line.is_empty() {
                 "??".to_owned()
             } else {
@@ -30,7 +30,7 @@ pub fn folded(report: &Report) -> String {
     text
 }
 
-/// A name without what the format gives a meaning.
+/// Replaces the characters in a name that have a meaning in the format.
 fn safe(frame: &Frame) -> String {
     let letters = name(frame);
     let letters = letters.chars().map(|letter| match letter {

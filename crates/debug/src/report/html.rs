@@ -1,8 +1,7 @@
-//! One page that needs nothing but itself: no file beside it, no network, and for what matters no script.
+//! A report as a self-contained HTML page: no other files, no network, and only optional features need a script.
 //!
-//! What comes from the debugged programs is escaped wherever it stands, and a policy in the page forbids it to load
-//! anything. Long lists are cut, so that the page of 10,000 ranks in 200
-//! classes has less than 150 KiB.
+//! Text from the debugged programs is escaped everywhere, and the content security policy of the page forbids loading
+//! anything. Long lists are cut off, so the page of 10,000 ranks in 200 classes has less than 150 KiB.
 
 mod parts;
 
@@ -11,13 +10,13 @@ use std::fmt::Write as _;
 use super::{Report, clean};
 use crate::report::{Colour, Detail, Guides, Layout, text};
 
-/// Columns of the text at its end.
+/// Width in columns of the report as text at the end of the page.
 const TEXT_WIDTH: usize = 110;
 
 const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/page.js");
 
-/// A report as a page.
+/// Formats a report as a page.
 #[must_use]
 pub fn html(report: &Report) -> String {
     let title = escaped(&report.title);
@@ -63,12 +62,12 @@ pub fn html(report: &Report) -> String {
     page
 }
 
-/// A text as it may stand anywhere in the page, also in an attribute between quotes.
+/// Escapes a text for any place in the page, including quoted attributes. Control characters are replaced.
 fn escaped(text: &str) -> String {
     escape(&clean(text))
 }
 
-/// As [`escaped`], of a text of ours that has lines.
+/// Escapes a text of ours, and keeps its line feeds.
 fn escaped_lines(text: &str) -> String {
     escape(text)
 }

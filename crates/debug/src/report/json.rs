@@ -1,4 +1,4 @@
-//! JSON, as docs/formats/stacks.md says.
+//! A report as JSON: docs/formats/stacks.md.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,23 +20,23 @@ use crate::{
 pub const VERSION: u32 = 1;
 const FORMAT: &str = "dbgr.stacks";
 
-/// Why a text is no report.
+/// The reason why a text is not a report.
 #[derive(Debug, Error)]
 pub enum BadReport {
-    /// It is not JSON of this form.
+    /// The text is not JSON, or not of this form.
     #[error("not a report: {0}")]
     Form(#[from] serde_json::Error),
-    /// It is of another program or of another version.
+    /// The document is of another format or version.
     #[error(
         "a report of format `{format}`, version {version}: this program reads `{FORMAT}`, version {VERSION}"
     )]
     Part {
-        /// What it calls itself.
+        /// The name of the format in the document.
         format: String,
-        /// Its version.
+        /// The version in the document.
         version: u32,
     },
-    /// It means a frame that it does not have.
+    /// The document refers to a frame that it does not have.
     #[error("there is no frame {0}")]
     Frame(usize),
 }
@@ -133,7 +133,7 @@ struct Judged {
 #[derive(Debug, Serialize, Deserialize)]
 struct Cited {
     ranks: RankSet,
-    /// Reports of earlier builds have none.
+    /// Reports of earlier versions have no pids.
     #[serde(default)]
     processes: Vec<i32>,
     samples: Vec<usize>,
@@ -149,7 +149,8 @@ struct Cost {
     stopped_longest_us: u64,
 }
 
-/// The frames of a report, numbered by what they say: the numbers do not depend on the order in which ranks were sampled.
+/// Numbers for the frames of a report, in the order of their content. So the numbers do not depend on the order in which
+/// ranks were sampled.
 struct Numbering<'a> {
     report: &'a Report,
     numbers: BTreeMap<&'a Frame, usize>,
@@ -251,7 +252,7 @@ impl<'a> Numbering<'a> {
     }
 }
 
-/// A report as one line of JSON.
+/// Formats a report as one line of JSON.
 #[must_use]
 pub fn json(report: &Report) -> String {
     let numbering = Numbering::new(report);
@@ -288,13 +289,13 @@ pub fn json(report: &Report) -> String {
             stopped_longest_us: micros(report.timing.stopped_longest),
         },
     };
-    // Every key is text and every number is whole, so JSON can express all of it.
+    // Every key is a string and every number is an integer, so encoding cannot fail.
     let mut text = serde_json::to_string(&document).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// The frames of a document by their numbers.
+/// The frames of a document, by their number in it.
 struct Named(Vec<FrameId>);
 
 impl Named {
@@ -372,11 +373,11 @@ impl Named {
     }
 }
 
-/// Reads back a report that [`json`] has written. `dbgr` itself reads no report. Tests use this function to show that the format
-/// has all of a report, and other programs to print a report in another form.
+/// Reads back a report that [`json`] has written. `dbgr` itself never reads reports. Tests use this function to show that the
+/// format is complete. Other programs can use it to convert a report to another form.
 ///
 /// # Errors
-/// The text is no report, or a report of another version.
+/// The text is not a report, or it is a report of another version.
 pub fn from_json(text: &str) -> Result<Report, BadReport> {
     #[derive(Deserialize)]
     struct Head {

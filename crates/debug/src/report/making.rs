@@ -1,4 +1,4 @@
-//! What a report is made of: the target, its samples, and what is known beside them.
+//! Makes a report from its parts: the target, the samples, and the facts besides the samples.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use crate::{
     target::{Target, Whereabouts},
 };
 
-/// Where and when it was looked, which only who has looked can tell.
+/// Facts about the run of `dbgr` itself, which only its caller knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The host that we looked from.
+    /// The host on which `dbgr` ran.
     pub host: String,
-    /// When, as people of that place write it.
+    /// The date and time of the run, in the local form.
     pub date: String,
-    /// Our own version and that of the system.
+    /// The versions of `dbgr` and of the kernel.
     pub versions: Vec<Part>,
-    /// How long it has taken.
+    /// Duration of the run.
     pub took: Duration,
 }
 
 impl Report {
-    /// All that is known of a target from some samples.
+    /// Makes a report of all that is known of a target.
     #[must_use]
     pub fn made(
         target: &Target,
@@ -48,7 +48,7 @@ impl Report {
                     (&origin.host, processor.filter(|_| was_seen(rank)))
                 }
                 Whereabouts::On(host) => (host, None),
-                // The number is that of somebody else, or of nobody.
+                // The pid is unused, or belongs to another process.
                 Whereabouts::Unproved | Whereabouts::Gone => return None,
             };
             let host = host.clone();
@@ -129,7 +129,7 @@ mod tests {
             );
             let placed = report.placement.get(&Rank(0));
             assert_eq!(placed.is_some(), has_place, "{place:?}");
-            // It was not seen: whatever ran on that processor was another sample.
+            // The rank is missing in the last sample, so its CPU is from an earlier one.
             assert!(placed.is_none_or(|it| it.cpu.is_none()));
             assert_eq!(report.commands.len(), 1);
         }

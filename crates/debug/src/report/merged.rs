@@ -1,4 +1,4 @@
-//! The stacks of all ranks at one moment, merged.
+//! The merged stacks of all ranks at one moment.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,33 +17,33 @@ use crate::{
     tree::{self, Ending, Threads, Tree, Which},
 };
 
-/// All ranks at one moment, merged.
+/// The merged stacks of all ranks at one moment, with the threads and processes beside them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Merged {
-    /// How long after the first sample.
+    /// Time since the first sample.
     pub at: Duration,
-    /// The stacks.
+    /// The stacks of the program's own threads.
     pub tree: Tree,
-    /// Threads that stand in no stack of the tree, because libraries keep them for themselves, or because they have ended.
+    /// Threads that are only counted, by description: helper threads of libraries, and exited threads.
     pub helpers: BTreeMap<String, Threads>,
-    /// Processes that ranks have started, by the names of their commands.
+    /// Descendants of ranks, by the name of their command.
     pub children: BTreeMap<String, Children>,
 }
 
-/// What is said of a first thread that has ended.
+/// Description of exited threads. Only the first thread of a process is seen after its exit.
 const ENDED: &str = "the first one, which has ended";
 
-/// What of the stacks of some samples is shown.
+/// The part of the stacks that is shown, for some samples.
 #[derive(Clone, Debug)]
 pub struct Shown {
     detail: Detail,
-    /// For each frame in which a thread runs, without having called anything that people know, the same without its line: the
-    /// thread is on another one each time, and on another than its neighbours.
+    /// Maps each innermost frame of a running thread to the same frame without its line. A running thread is on another line
+    /// in each sample, and on other lines than its neighbors. Frames of threads in a known wait function are absent.
     without_line: BTreeMap<FrameId, FrameId>,
 }
 
 impl Shown {
-    /// What is shown of these snapshots, whose frames are in `frames`.
+    /// Decides what to show of these snapshots, whose frames are in `frames`.
     #[must_use]
     pub fn of<'a>(
         detail: Detail,
@@ -84,7 +84,7 @@ impl Shown {
         }
     }
 
-    /// Merges one of the snapshots, and tells of whom nothing was seen.
+    /// Merges one of the snapshots, and returns the missing ranks with it.
     #[must_use]
     pub fn merged(&self, frames: &Frames, snapshot: &Snapshot) -> (Merged, Vec<Absent>) {
         let owner = |thread: &Thread| self.owner(frames, thread);
@@ -115,8 +115,8 @@ impl Shown {
 }
 
 impl Merged {
-    /// Merges what was seen at one moment, and tells of whom nothing was seen. `owner` says of each thread but the
-    /// first of a process whose it is, and `shown` what of its stack is shown.
+    /// Merges a snapshot, and returns the missing ranks with it. `owner` returns the owner of a thread, and is not called for
+    /// the first thread of a process. `shown` returns the frames of a thread to show.
     fn of(
         snapshot: &Snapshot,
         mut owner: impl FnMut(&Thread) -> ThreadOwner,
@@ -159,19 +159,19 @@ impl Merged {
         (sample, missing)
     }
 
-    /// Every rank that was seen.
+    /// Returns every rank that was seen.
     pub(crate) fn ranks(&self) -> RankSet {
         let all = self.threads().into_iter();
         tree::union(all.map(Threads::ranks).collect())
     }
 
-    /// Every set of threads of ranks, whether their stacks are shown or not.
+    /// Returns every set of threads of ranks, including those without stacks.
     pub(crate) fn threads(&self) -> Vec<&Threads> {
         let shown = self.tree.threads();
         shown.chain(self.helpers.values()).collect()
     }
 
-    /// Adds other ranks, whose frames have here the numbers in `translation` ([`Frames::absorb`]).
+    /// Adds other ranks. `translation` maps their frame ids to ours ([`Frames::absorb`]).
     pub fn merge(&mut self, other: &Self, translation: &[FrameId]) {
         self.tree.merge(&other.tree, translation);
         for (kind, threads) in &other.helpers {

@@ -1,5 +1,5 @@
-//! A tree as it is shown: what does not branch is one segment, of very many only some are there, and those of first threads
-//! come first, the largest before the others.
+//! The outline of a tree for people. Frames without a branch are one segment. If there are too many stacks, only those with
+//! the most threads are shown. Stacks of first threads come before others, and large subtrees before small ones.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -10,43 +10,44 @@ use crate::{
     tree::{Ending, NodeId, Threads, Tree},
 };
 
-/// Segments; a parent stands before its children, and the first has no frames.
+/// The segments of a tree. A parent comes before its children. The first segment is the root, which has no frames.
 #[derive(Clone, Debug)]
 pub(super) struct Outline {
     pub(super) segments: Vec<Segment>,
-    /// Every rank in it.
+    /// Every rank in the tree.
     pub(super) ranks: RankSet,
-    /// Those that few ranks are in while most are together elsewhere; none where there are too many of them.
+    /// Indices of odd segments: few ranks are in them, while most ranks are together elsewhere. Empty if there are more than
+    /// [`MAX_ODD`].
     pub(super) odd: Vec<usize>,
 }
 
-/// Frames that the same threads have, outermost first.
+/// Adjacent frames that the same threads have, outermost first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Segment {
     pub(super) frames: Vec<FrameId>,
     pub(super) threads: Threads,
     pub(super) ranks: RankSet,
-    /// The threads of which the stacks end here.
+    /// The threads whose stacks end here.
     pub(super) ends: Vec<(Ending, Threads)>,
     pub(super) children: Vec<usize>,
     pub(super) folded: Option<Folded>,
-    /// Whether first threads of processes are in it.
+    /// Whether it has first threads of processes.
     pub(super) first: bool,
 }
 
-/// Stacks below a segment that are not shown.
+/// Stacks in or below a segment that are not shown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Folded {
     pub(super) classes: usize,
     pub(super) ranks: RankSet,
 }
 
-/// Ranks of which so many times as many are elsewhere are the odd ones.
+/// Limit of the number of odd ranks, as a divisor of all ranks.
 const FEW: usize = 20;
-/// Of more odd ones none is.
+/// Maximum number of odd segments. If there are more, none is marked.
 pub(super) const MAX_ODD: usize = 8;
 
-/// How the threads end whose stacks end at a node, whichever threads of their processes they are.
+/// Returns the threads whose stacks end at a node, by how they end. First threads and other threads are merged.
 fn ends_of(tree: &Tree, at: NodeId) -> Vec<(Ending, Threads)> {
     let mut ends: Vec<(Ending, Threads)> = Vec::new();
     for (ending, threads) in tree.ends(at) {
@@ -60,28 +61,28 @@ fn ends_of(tree: &Tree, at: NodeId) -> Vec<(Ending, Threads)> {
     ends
 }
 
-/// A tree, and which of its stacks are shown.
+/// A tree, and the choice of the stacks to show.
 struct Chosen<'a> {
     tree: &'a Tree,
     passing: Vec<Threads>,
     first_threads: Vec<bool>,
-    /// The callees of each node: first those with first threads and with the most ranks.
+    /// The callees of each node: those with first threads first, then those with the most ranks.
     below: BTreeMap<NodeId, Vec<(FrameId, NodeId)>>,
-    /// The nodes in which a stack ends that is shown.
+    /// For each node, whether a shown stack ends in it.
     own: Vec<bool>,
-    /// The nodes in which, or below which, a stack is shown.
+    /// For each node, whether a shown stack ends in it or below it.
     shown: Vec<bool>,
-    /// How many stacks end in each node or below it without being shown.
+    /// For each node, the number of hidden stacks that end in it or below it.
     hidden: Vec<usize>,
 }
 
 impl<'a> Chosen<'a> {
-    /// Shows at most `limit` stacks: those with the most threads.
+    /// Chooses at most `limit` stacks: those with the most threads.
     fn of(tree: &'a Tree, frames: &Frames, limit: usize) -> Self {
         let passing = tree.passing();
         let size = |node: NodeId| passing[node.index()].ranks().len();
         let first_threads = tree.with_first_threads();
-        // Depth first. Callees with as many ranks follow each other in the order of their names.
+        // Depth first. Callees with equally many ranks stay in the order of their names.
         let mut order = Vec::with_capacity(tree.len());
         let mut below = BTreeMap::new();
         let mut open = vec![Tree::ROOT];
@@ -103,7 +104,7 @@ impl<'a> Chosen<'a> {
         let own = shown.clone();
         let mut hidden = vec![0_usize; tree.len()];
         rest.iter().for_each(|node| hidden[node.index()] = 1);
-        // Callees come after their callers, so each node is complete before its caller takes it in.
+        // Callees come after their callers in `order`. So each node is complete before its caller adds it.
         for at in order.iter().rev() {
             for (_, child) in &below[at] {
                 shown[at.index()] |= shown[child.index()];
@@ -121,7 +122,7 @@ impl<'a> Chosen<'a> {
         }
     }
 
-    /// The stacks that end in a node, or below callees that are not shown.
+    /// Returns the hidden stacks that end in a node or below its hidden callees.
     fn folded(&self, at: NodeId) -> Option<Folded> {
         let mut folded = Folded::default();
         if !self.own[at.index()] && ending(self.tree, at) > 0 {
@@ -137,7 +138,7 @@ impl<'a> Chosen<'a> {
         (folded.classes > 0).then_some(folded)
     }
 
-    /// The segment that begins with a node, and the node with which it ends: where threads end, or branch.
+    /// Returns the segment that begins with a node, and its last node: one in which threads end, or that branches.
     fn segment(&self, first: Option<FrameId>, mut at: NodeId) -> (Segment, NodeId) {
         let mut segment = Segment {
             frames: first.into_iter().collect(),
@@ -165,14 +166,14 @@ impl<'a> Chosen<'a> {
     }
 }
 
-/// How many threads end in a node.
+/// Counts the threads whose stacks end in a node.
 fn ending(tree: &Tree, node: NodeId) -> u64 {
     let threads = tree.ends(node).map(|(_, it)| it.count());
     threads.fold(0, u64::saturating_add)
 }
 
 impl Outline {
-    /// At most `limit` stacks, those with the most threads.
+    /// Returns the outline of at most `limit` stacks: those with the most threads.
     pub(super) fn of(tree: &Tree, frames: &Frames, limit: usize) -> Self {
         let chosen = Chosen::of(tree, frames, limit);
         let mut outline = Self {
@@ -206,7 +207,7 @@ impl Outline {
         outline
     }
 
-    /// Whether few ranks end in a segment while most are together elsewhere.
+    /// Returns true if few ranks end in a segment, while most ranks are together elsewhere.
     fn is_odd(&self, segment: &Segment) -> bool {
         let ends = !segment.ends.is_empty() && segment.children.is_empty();
         let (few, all) = (segment.ranks.len(), self.ranks.len());

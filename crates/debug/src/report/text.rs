@@ -1,4 +1,4 @@
-//! For a terminal: what may be wrong, and the tree of stacks, no wider than it is.
+//! A report as text for a terminal: the verdicts, and the tree of stacks, no wider than the terminal.
 //!
 //! ```text
 //! 1024 [0-1023] main (solver.c:120) > run (solver.c:99)
@@ -20,51 +20,51 @@ use super::{
 };
 use crate::{samples::Motion, tree::Threads};
 
-/// How a text looks.
+/// The layout of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Columns of the terminal.
     pub width: usize,
-    /// How much is shown.
+    /// How much to show.
     pub detail: Detail,
-    /// Whether there are colours.
+    /// Whether to use colors.
     pub colour: Colour,
-    /// What lines are drawn with.
+    /// The characters of guide lines.
     pub guides: Guides,
 }
 
-/// How much is shown.
+/// How much of a report to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Detail {
-    /// What fits and is needed: names are cut, repetitions counted, of many stacks only the largest shown.
+    /// As much as fits. Long names are shortened, repetitions are counted, and of many stacks only the largest are shown.
     Folded,
-    /// Each frame on a line of its own, with its program or library; nothing is cut.
+    /// Everything. Each frame is on its own line, with its program or library, and nothing is shortened.
     Full,
 }
 
-/// Whether there are colours.
+/// Whether a text has colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
-    /// None.
+    /// No colors.
     Never,
-    /// Those of ANSI terminals.
+    /// Escape sequences of ANSI terminals.
     Ansi,
 }
 
-/// What lines are drawn with.
+/// The characters with which guide lines are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guides {
-    /// Characters for that.
+    /// Box-drawing characters.
     Unicode,
-    /// Those of every terminal.
+    /// ASCII characters, which every terminal has.
     Ascii,
 }
 
-/// Stacks that are shown of very many.
+/// Maximum number of stacks and classes to show.
 const MAX_STACKS: usize = 20;
-/// The narrowest terminal that is filled; a narrower one breaks our lines.
+/// Smallest width in columns. Narrower terminals wrap our lines.
 const MIN_WIDTH: usize = 30;
-/// Columns that are left for what is said, however deep it stands.
+/// Number of columns kept for text, however deep the indentation.
 const MIN_ROOM: usize = 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
@@ -77,7 +77,7 @@ enum Style {
 }
 
 impl Style {
-    /// What turns it on in a terminal.
+    /// Returns the parameters of the escape sequence that turns the style on.
     const fn code(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -90,10 +90,10 @@ impl Style {
     }
 }
 
-/// What stands on one line: pieces without a space between them.
+/// A word, which is never split between lines: pieces of text without spaces between them.
 type Word = Vec<(Style, String)>;
 
-/// A report as text.
+/// Formats a report as text.
 #[must_use]
 pub fn text(report: &Report, look: &Layout) -> String {
     let mut page = Page::new(*look);
@@ -138,7 +138,7 @@ pub fn text(report: &Report, look: &Layout) -> String {
     page.out
 }
 
-/// What was looked at, and how much of it there is; the number of ranks once.
+/// Returns the title and the extent of the report, and gives the number of ranks only once.
 fn heading(report: &Report) -> String {
     let (title, extent) = (clean(&report.title), report.extent());
     let ranks = counted(report.ranks().len() as u64, "rank");
@@ -150,9 +150,9 @@ fn heading(report: &Report) -> String {
     }
 }
 
-/// What looking has cost, as one line.
+/// Text about what sampling has cost.
 impl super::Timing {
-    /// `312 threads were stopped for 0.05 ms at the median, 0.11 ms at most; 48 ms in all`.
+    /// Returns `312 threads were stopped for 0.05 ms at the median, 0.11 ms at most; 48 ms in all`.
     #[must_use]
     pub fn sentence(&self) -> String {
         let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
@@ -169,7 +169,7 @@ impl super::Timing {
     }
 }
 
-/// Lines as they are filled.
+/// The text so far, and its layout.
 struct Page {
     look: Layout,
     out: String,
@@ -197,7 +197,7 @@ impl Page {
         self.words(("", "  "), &words);
     }
 
-    /// Fills lines with words: the first begins with the one, the others with the other.
+    /// Fills lines with words. The first line begins with the prefix `first`, the others begin with `rest`.
     fn words(&mut self, (first, rest): (&str, &str), words: &[Word]) {
         let mut column = self.begin(first);
         let mut begun = false;
@@ -239,7 +239,7 @@ impl Page {
         }
     }
 
-    /// The character for Unicode, or what stands for it.
+    /// Returns the Unicode character or its ASCII substitute.
     const fn sign(&self, unicode: &'static str, ascii: &'static str) -> &'static str {
         match self.look.guides {
             Guides::Unicode => unicode,
@@ -324,9 +324,9 @@ impl Page {
     }
 }
 
-/// Activity, motion and load of a class: `looping,` or `polling,` `98% cpu:`.
+/// Returns activity, motion and load of a class: `looping,` or `polling,` `98% cpu:`.
 fn state(report: &Report, class: &SeenClass, ellipsis: &str) -> Vec<String> {
-    // Who polls runs now and sleeps then: what it did in one sample says nothing.
+    // A polling thread runs in some samples and sleeps in others, so its activity in one sample means nothing.
     let activity = (class.motion != Motion::Spinning).then(|| class.activity.to_string());
     let mut words: Vec<String> = activity.into_iter().collect();
     words.extend(

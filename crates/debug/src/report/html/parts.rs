@@ -1,4 +1,4 @@
-//! The parts of the page, in their order.
+//! The sections of the page, in the order in which they appear.
 
 mod picture;
 
@@ -22,17 +22,17 @@ use crate::{
 
 pub(super) use picture::picture;
 
-/// Rows of a table.
+/// Maximum number of rows in a table.
 const MAX_ROWS: usize = 250;
-/// Rows of the table of classes that are always open.
+/// Number of rows in the table of classes that are visible without a click.
 const FIRST_ROWS: usize = 16;
-/// Frames that a row shows.
+/// Maximum number of functions in a row.
 const CALLERS: usize = 3;
-/// Characters of a set of ranks: in a row, on a box, and in full.
+/// Maximum number of characters of a rank set: in a row, on a box, and in full.
 const SHORT: usize = 30;
 const MIDDLE: usize = 200;
 const LONG: usize = 1_500;
-/// Pieces of the bar of a sample.
+/// Maximum number of pieces in the bar of a sample.
 const MAX_PIECES: usize = 60;
 
 pub(super) fn verdicts(report: &Report, page: &mut String) {
@@ -70,7 +70,7 @@ pub(super) fn verdicts(report: &Report, page: &mut String) {
     }
 }
 
-/// Of whom something is cited: `3 ranks [0-2]`, or `process 4711 below rank 3`.
+/// Describes the ranks or processes of some evidence: `3 ranks [0-2]`, or `process 4711 below 1 rank [3]`.
 fn cited(cite: &Cite) -> String {
     let ranks = bracketed(&cite.ranks, MIDDLE, "…");
     let ranks = format!("{} {ranks}", counted(cite.ranks.len() as u64, "rank"));
@@ -83,7 +83,7 @@ fn cited(cite: &Cite) -> String {
     }
 }
 
-/// Command lines and process numbers, at the top: what a person needs to look further.
+/// Writes command lines and pids at the top of the page, for people who want to look at the processes themselves.
 pub(super) fn processes(report: &Report, page: &mut String) {
     for command in report.commands.iter().take(MAX_COMMANDS) {
         let _ = writeln!(
@@ -109,7 +109,7 @@ pub(super) fn processes(report: &Report, page: &mut String) {
     let _ = writeln!(page, "<p class=meta>pids {}</p>", said.join(" · "));
 }
 
-/// Command lines, and rows of process numbers, at the top of a page: the rest stands below it.
+/// Maximum numbers of command lines and of runs of pids at the top of the page. A later section lists all pids.
 const MAX_COMMANDS: usize = 4;
 const MAX_PIDS: usize = 8;
 
@@ -125,7 +125,7 @@ pub(super) fn missing(report: &Report, page: &mut String) {
     }
 }
 
-/// What a stack's colour says.
+/// Returns the CSS class that colors a stack by activity.
 const fn colour(activity: Activity) -> &'static str {
     match activity {
         Activity::Running => "r",
@@ -150,11 +150,11 @@ struct Row {
     activity: String,
     motion: String,
     load: Option<u64>,
-    /// Which thread of their processes it is.
+    /// Which thread of their processes the row is about.
     thread: Which,
 }
 
-/// What a class did over time, with its lines if it ran in circles.
+/// Describes what a class did over all samples, with its lines if it looped.
 fn motion(class: &SeenClass) -> String {
     let word = motion_word(class.motion).filter(|_| class.motion != Motion::Spinning);
     let word = word.unwrap_or("–");
@@ -166,7 +166,8 @@ fn motion(class: &SeenClass) -> String {
         .join(" ")
 }
 
-/// The classes, or what stands for them where there was one sample only.
+/// Returns a row for each class. Without classes, which need samples that were compared, returns a row for each stack of the
+/// last sample.
 fn rows(report: &Report) -> Vec<Row> {
     let mut rows: Vec<Row> = report
         .classes
@@ -254,7 +255,7 @@ fn table(report: &Report, rows: &[Row], odd: impl Fn(&Row) -> &'static str, page
     page.push_str("</table></div>\n");
 }
 
-/// Where a stack ends, and the functions of the user that have led there, the innermost first.
+/// Returns the innermost function of a stack, and its callers in the user's own code, innermost first.
 fn callers(report: &Report, frames: &[FrameId]) -> String {
     report.places(frames, CALLERS)
 }
@@ -266,7 +267,7 @@ fn rest(rows: usize, what: &str, page: &mut String) {
     }
 }
 
-/// A set of ranks that opens where it is long.
+/// Formats a set of ranks. A long set opens with a click.
 fn set(ranks: &RankSet) -> String {
     let short = bracketed(ranks, SHORT, "…");
     let long = bracketed(ranks, LONG, "… see the JSON");
@@ -288,7 +289,7 @@ pub(super) fn recording(report: &Report, page: &mut String) {
     for sample in &report.samples {
         let mut now = BTreeMap::<Vec<FrameId>, (RankSet, Activity)>::new();
         sample.tree.each(|stack, ending, threads| {
-            // What the threads of libraries do is no news of the ranks.
+            // What other threads do says nothing about the rank, because most of them belong to libraries.
             if ending.thread == Which::Other {
                 return;
             }
@@ -371,7 +372,7 @@ pub(super) fn recording(report: &Report, page: &mut String) {
     page.push_str("</section>\n");
 }
 
-/// Ranks of one host with pids in the same order.
+/// Consecutive ranks on one host that have consecutive pids.
 struct Run<'a> {
     host: &'a str,
     ranks: (u32, u32),
@@ -404,7 +405,7 @@ fn runs(report: &Report) -> Vec<Run<'_>> {
     runs
 }
 
-/// `4711-4714`.
+/// Returns `4711-4714`, or a single number.
 fn range(first: i64, last: i64) -> String {
     if first == last {
         first.to_string()

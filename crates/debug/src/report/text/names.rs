@@ -1,4 +1,4 @@
-//! Frames in few columns.
+//! Formats frames in few columns.
 
 use super::{Detail, MIN_ROOM, Page, Style, Word};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl Page {
-    /// A frame in at most `room` columns, where a name can be cut so that it fits.
+    /// Formats a frame in at most `room` columns, as far as shortening the name can achieve that.
     pub(super) fn frame(&self, frame: &Frame, room: usize) -> Word {
         let place = match &frame.source {
             Some(source) if source.line > 0 => clean(&source.to_string()),
@@ -28,7 +28,8 @@ impl Page {
         vec![(Style::Plain, name), (Style::Place, place)]
     }
 
-    /// A name in at most `room` characters: first the arguments of templates go, the innermost first, then the middle.
+    /// Shortens a name to at most `room` characters. First it removes template arguments, the innermost first; then it cuts
+    /// out the middle.
     pub(super) fn shortened(&self, name: &str, room: usize) -> String {
         if self.look.detail == Detail::Full || name.chars().count() <= room {
             return name.to_owned();
@@ -43,7 +44,7 @@ impl Page {
         }
         let letters: Vec<char> = short.chars().collect();
         let keep = room.saturating_sub(ellipsis.chars().count());
-        // Of a name the end says more than the beginning.
+        // The end of a name says more than its beginning.
         let head = keep / 3;
         let tail = letters.len().saturating_sub(keep - head);
         let (head, tail) = (&letters[..head], &letters[tail..]);
@@ -55,7 +56,7 @@ impl Page {
     }
 }
 
-/// How deep the angle brackets of a name are nested.
+/// Returns the depth of nested angle brackets in a name.
 fn nesting(name: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for letter in name.chars() {
@@ -69,7 +70,7 @@ fn nesting(name: &str) -> usize {
     deepest
 }
 
-/// A name without what stands in angle brackets at this depth or deeper.
+/// Replaces the content of angle brackets at depth `from` with an ellipsis.
 fn without_arguments(name: &str, from: usize, ellipsis: &str) -> String {
     let (mut depth, mut short) = (0_usize, String::new());
     for letter in name.chars() {

@@ -1,4 +1,4 @@
-//! The tree of stacks, a segment on a line where that is possible.
+//! Formats the tree of stacks, with one line per segment if that fits.
 
 use super::{Detail, MAX_STACKS, MIN_ROOM, Page, Style, Word};
 use crate::{
@@ -10,10 +10,10 @@ use crate::{
     stack::{End, FrameId, Frames},
 };
 
-/// Frames that may repeat as a group.
+/// Maximum length of a group of frames whose repetitions are counted.
 const MAX_PERIOD: usize = 4;
 
-/// Times that a group of frames stands there before it is counted.
+/// Minimum number of repetitions that are counted. Fewer are written out.
 const MIN_REPEATS: usize = 3;
 
 impl Page {
@@ -73,7 +73,7 @@ impl Page {
         }
     }
 
-    /// What a child's first line begins with.
+    /// Returns the prefix of a child's first line.
     fn corner(&self, parent: usize, below: &str, last: Last) -> String {
         match (parent, last) {
             (0, _) => String::new(),
@@ -82,14 +82,14 @@ impl Page {
         }
     }
 
-    /// Its inner end, where it would leave no room for what is said.
+    /// Removes the outer end of a prefix that would leave too little room for text.
     fn clamped(&self, prefix: String) -> String {
         let room = self.look.width.saturating_sub(MIN_ROOM);
         let length = prefix.chars().count();
         if self.look.detail == Detail::Full || length <= room {
             return prefix;
         }
-        // Whole steps of three, so that the lines of one depth stay below each other.
+        // A level of indentation has three columns. Removing whole levels keeps lines of the same depth aligned.
         let over = (length - room).div_ceil(3) * 3;
         prefix.chars().skip(over).collect()
     }
@@ -162,7 +162,7 @@ impl Page {
         }
     }
 
-    /// What the threads do whose stacks end here.
+    /// Describes the state of the threads whose stacks end here.
     fn ends(&self, segment: &Segment, frames: &Frames) -> Vec<Word> {
         let mut words = Vec::new();
         let alone = segment.ends.len() == 1 && segment.children.is_empty();
@@ -192,7 +192,7 @@ impl Page {
         words
     }
 
-    /// Frames in a row, with what repeats counted.
+    /// Formats a row of frames, with repetitions counted.
     fn chain(&self, ids: &[FrameId], frames: &Frames, room: usize) -> Vec<Word> {
         let mut words: Vec<Word> = Vec::new();
         let mut at = 0;
@@ -220,31 +220,32 @@ impl Page {
     }
 }
 
-/// Whether it is the last of its siblings.
+/// Whether a child is the last of its siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Last {
     Yes,
     No,
 }
 
-/// What is to be written next.
+/// The next piece of the tree to write.
 enum Step {
-    /// A segment, and the digits of the largest count among its siblings.
+    /// A segment, its prefixes, and the number of digits of the largest count among its siblings.
     Segment(usize, Prefixes, usize),
-    /// So many stacks of so many ranks that are not shown.
+    /// A line on hidden stacks: its prefix, and the numbers of these stacks and of their ranks.
     Rest(String, usize, usize),
 }
 
-/// What the lines of a segment begin with.
+/// The prefixes of the lines of a segment.
 #[derive(Clone, Debug, Default)]
 struct Prefixes {
-    /// Its first.
+    /// Prefix of the first line.
     own: String,
-    /// The others, and those of what is below it.
+    /// Prefix of the other lines, and of the lines of its children.
     below: String,
 }
 
-/// How many frames a row begins with that repeat as a group, and how often.
+/// Returns the length of the group of frames that repeats at the beginning of a row, and the number of repetitions. Without
+/// repetitions both are 1.
 fn repeats(ids: &[FrameId]) -> (usize, usize) {
     (1..=MAX_PERIOD.min(ids.len()))
         .map(|period| {

@@ -15,8 +15,8 @@
 //! Instead of ranks, `below N`, `beside`, `job` or `neighbor` names a process that is not a rank, with its CPU usage. A
 //! `neighbor` also means that the job may be connected to other jobs.
 //!
-//! Instead of ranks, `child N PID PARENT NAME` is a descendant of rank N, followed by the stack of its main thread or by `not
-//! looked at`. A later `below N` sets the CPU usage of all children of rank N.
+//! Instead of ranks, `child N PID PARENT NAME` is a descendant of rank N. The stack of its main thread follows, or else `not
+//! looked at`. A later `below N` sets the CPU usage of all descendants of rank N.
 
 use std::{collections::BTreeMap, time::Duration};
 

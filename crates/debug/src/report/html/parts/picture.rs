@@ -1,4 +1,4 @@
-//! The picture: a box for each frame, as wide as the ranks in it.
+//! The picture: a box for each frame, as wide as the number of its ranks.
 
 mod below;
 
@@ -15,20 +15,20 @@ use crate::{
     stack::{Frame, Frames},
 };
 
-/// Stacks in the picture.
+/// Maximum number of stacks in the picture.
 const MAX_DRAWN: usize = 60;
 
-/// The smallest part of the picture's width that a stack gets, as one of so many.
+/// Minimum width of a stack, as a divisor of the width of the picture.
 const MIN_PART: usize = 90;
 
-/// A box is too narrow for its text that is less than one part of so many of its row: on a telephone that is 70 pixels.
+/// Width below which a box is too narrow for its text, as a divisor of the width of the row. On a phone that is 70 pixels.
 const NARROW: usize = 6;
-/// Boxes that have a number and a line below the picture: one digit fits into the narrowest.
+/// Maximum number of boxes that get a number and a line below the picture: the narrowest box has room for one digit.
 const MAX_LABELS: usize = 9;
-/// Frames on such a line.
+/// Maximum number of frames in such a line.
 const LABEL_FRAMES: usize = 4;
 
-/// Frames of a segment that are drawn at its outer end and at its inner one.
+/// Maximum number of frames of a segment to draw, at its outer end and at its inner end.
 const DRAWN: (usize, usize) = (4, 9);
 
 pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
@@ -105,9 +105,9 @@ pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
     page.push_str("</p></section>\n");
 }
 
-/// How wide each segment is.
+/// Returns the width of each segment, in ranks.
 fn weights(outline: &Outline) -> Vec<usize> {
-    // A parent stands before its children.
+    // A parent comes before its children.
     let least = (outline.ranks.len() / MIN_PART).max(1);
     let mut weights = vec![0; outline.segments.len()];
     for (at, segment) in outline.segments.iter().enumerate().rev() {
@@ -133,7 +133,7 @@ fn folded_weight(segment: &Segment, least: usize) -> usize {
         .map_or(0, |folded| folded.ranks.len().max(least))
 }
 
-/// What stands beside the callees of a segment: stacks that end in it, and those that are not drawn.
+/// Writes the note on hidden stacks in or below a segment.
 fn remainder(segment: &Segment, page: &mut String) {
     if let Some(folded) = &segment.folded {
         let _ = write!(
@@ -146,23 +146,23 @@ fn remainder(segment: &Segment, page: &mut String) {
     }
 }
 
-/// A picture that is being drawn.
+/// The state of drawing a picture.
 struct Drawing<'a> {
     report: &'a Report,
     frames: &'a Frames,
     outline: &'a Outline,
     weights: &'a [usize],
-    /// Segments that are too narrow for their text, and shall have a number.
+    /// Segments that are too narrow for their text, and will get a number.
     narrow: Vec<usize>,
-    /// Those that have one, which is their place from 1.
+    /// Segments that have a number, which is the index plus 1.
     labels: Vec<usize>,
     helpers: &'a Below,
-    /// What stands before the number of ranks: the stacks may be those of processes below them.
+    /// The text before a number of ranks: `below ` if the stacks are those of descendants of the ranks.
     whose: &'a str,
 }
 
 impl Drawing<'_> {
-    /// Boxes beside each other with all that is below them. Beside them stands what is not drawn of `parent`.
+    /// Writes a row of boxes with everything below them. If `parent` has hidden stacks, a box for them is beside these.
     fn row(&mut self, children: &[usize], parent: Option<&Segment>, page: &mut String) {
         page.push_str("<div class=k>");
         if let Some(parent) = parent.filter(|it| it.folded.is_some()) {
@@ -214,7 +214,7 @@ impl Drawing<'_> {
         page.push_str("</div>");
     }
 
-    /// The box of a segment, which is left open.
+    /// Opens the box of a segment. The caller closes it.
     fn open_segment(&self, at: usize, number: Option<usize>, page: &mut String) {
         let (frames, outline) = (self.frames, self.outline);
         let segment = &outline.segments[at];
@@ -262,9 +262,10 @@ impl Drawing<'_> {
     }
 }
 
-/// The boxes that have a number because their text does not fit: of many those of the odd ranks, and the largest.
+/// Returns the boxes that get a number because their text does not fit. If there are too many, odd ranks come first, then
+/// large boxes.
 fn narrow(outline: &Outline, weights: &[usize]) -> Vec<usize> {
-    // The first row is as wide as the others.
+    // Every row has the full width of the picture, so the first row stands for all.
     let row = outline.segments[0].children.iter();
     let row = row.filter(|&&at| outline.segments[at].first);
     let whole: usize = row.map(|&at| weights[at]).sum();
@@ -281,7 +282,7 @@ fn narrow(outline: &Outline, weights: &[usize]) -> Vec<usize> {
     narrow
 }
 
-/// What of a segment stands beside its callees, in a box of its own, which is left open where there is one.
+/// Opens a box beside the callees of a segment for the remaining stacks, if there are any. Then the caller closes it.
 fn rest_of(segment: &Segment, weight: usize, page: &mut String) {
     if weight > 0 {
         let _ = write!(page, "<div class=s style=\"flex:{weight} 1 0;order:1\">");
@@ -289,7 +290,7 @@ fn rest_of(segment: &Segment, weight: usize, page: &mut String) {
     }
 }
 
-/// What a box would say if it were wider.
+/// Writes the line below the picture for a box that is too narrow for its text.
 fn label(frames: &Frames, segment: &Segment, number: usize, page: &mut String) {
     let skipped = segment.frames.len().saturating_sub(LABEL_FRAMES);
     let places = segment.frames[skipped..].iter();

@@ -1,4 +1,4 @@
-//! The processes that ranks have started, below the boxes of these ranks.
+//! Draws the descendants of ranks below the boxes of these ranks.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -10,27 +10,27 @@ use crate::{
     tree::{Threads, Tree},
 };
 
-/// Boxes for processes of one name below one box.
+/// Maximum number of boxes in the picture. Each has the descendants of one name below one box of ranks.
 const MAX_BOXES: usize = 40;
-/// Stacks of those in one box.
+/// Maximum number of stacks in one such box.
 const MAX_STACKS: usize = 6;
 
-/// Processes of one name, below the same ranks.
+/// Descendants with the same name, of the ranks of one box.
 pub(super) type Named = (String, Children);
 
-/// Which of them stand where.
+/// The places of descendants in the picture.
 #[derive(Default)]
 pub(super) struct Below {
-    /// Below the box of a segment.
+    /// Descendants drawn below the box of a segment, by the index of the segment.
     pub(super) of_segment: BTreeMap<usize, Vec<Named>>,
-    /// Below ranks that have no box.
+    /// Descendants of ranks that have no box.
     pub(super) of_others: Vec<Named>,
-    /// How many processes have no box themselves.
+    /// Number of descendants that are not drawn.
     pub(super) hidden: usize,
 }
 
 impl Below {
-    /// Those of a sample, of which this is the outline.
+    /// Assigns the descendants of a sample to the segments of its outline.
     pub(super) fn of(sample: &Merged, outline: &Outline) -> Self {
         let mut all = Self::default();
         let mut boxes = 0;
@@ -44,7 +44,7 @@ impl Below {
                 boxes += 1;
                 Some((name.clone(), children))
             };
-            // The root has no box: ranks whose stacks end there are among the others.
+            // The root has no box. So the descendants of ranks whose stacks end in it go to `of_others`.
             for (at, segment) in outline.segments.iter().enumerate().skip(1) {
                 let here = ranks_at(outline, at).intersection(&left);
                 if here.is_empty() || !segment.first {
@@ -62,12 +62,12 @@ impl Below {
         all
     }
 
-    /// Whether any have a box.
+    /// Returns true if any descendants are drawn.
     pub(super) fn are_drawn(&self) -> bool {
         !self.of_segment.is_empty() || !self.of_others.is_empty()
     }
 
-    /// What is said beside the label of a segment.
+    /// Returns the text about descendants to append to the label of a segment.
     pub(super) fn sentence(&self, at: usize) -> String {
         let named = self.of_segment.get(&at).into_iter().flatten();
         named
@@ -76,7 +76,7 @@ impl Below {
     }
 }
 
-/// The ranks whose stacks end in a segment.
+/// Returns the ranks whose stacks end in a segment.
 fn ranks_at(outline: &Outline, at: usize) -> RankSet {
     let ends = outline.segments[at].ends.iter();
     ends.fold(RankSet::new(), |all, (_, threads)| {
@@ -84,7 +84,7 @@ fn ranks_at(outline: &Outline, at: usize) -> RankSet {
     })
 }
 
-/// Those below some of the ranks.
+/// Returns the part of the descendants that belongs to these ranks.
 fn only(children: &Children, ranks: &RankSet) -> Children {
     let mut tree = Tree::new();
     children.tree.each(|stack, ending, threads| {
@@ -101,7 +101,7 @@ fn only(children: &Children, ranks: &RankSet) -> Children {
     });
     let procs = children.procs.iter().copied();
     let procs: Vec<_> = procs.filter(|it| ranks.contains(it.rank)).collect();
-    // Which of them were not seen is not known.
+    // If only some of the processes are here, it is unknown how many of these could not be sampled.
     let is_whole = procs.len() == children.procs.len();
     Children {
         unseen: if is_whole { children.unseen } else { 0 },
@@ -110,7 +110,7 @@ fn only(children: &Children, ranks: &RankSet) -> Children {
     }
 }
 
-/// A box for those of each name, and in it where they are.
+/// Draws a box for the descendants of each name, with their stacks in it.
 pub(super) fn draw(report: &Report, named: &[Named], page: &mut String) {
     page.push_str("<div class=\"k hs\">");
     for (name, children) in named {
