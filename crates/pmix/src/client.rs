@@ -47,8 +47,8 @@
 //! | Leaving | ignored | answers and pushes; the answer to finalize: Ended | Ended: `Closed` | answered `INIT` | Ended: `Silent` |
 //! | Ended | ignored | ignored | ignored | answered `UNREACH` | none |
 //!
-//! The connection enters *Ended* once and reports it by [`Event::Finalized`] or [`Event::Lost`]. Only answers to requests made
-//! after that follow. All outstanding requests are answered `UNREACH` first, so that every [`Ticket`] is answered exactly once.
+//! The connection enters *Ended* once and reports it by [`Event::Finalized`] or [`Event::Lost`]. After it, only answers to later
+//! requests follow. All outstanding requests are answered `UNREACH` first, so that every [`Ticket`] is answered exactly once.
 //!
 //! Bytes that break the framing or the welcome end the connection, because nothing after them can be parsed. A malformed message
 //! inside an intact frame does not, nor does an answer to no request: real servers send such messages, and the next frame is

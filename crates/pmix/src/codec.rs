@@ -48,7 +48,7 @@ pub enum Family {
     Flex,
 }
 
-/// Whether items include their type.
+/// Form of items: without or with their type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Items {
     Plain,

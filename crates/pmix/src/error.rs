@@ -16,9 +16,9 @@ pub enum Error {
     /// The message is valid but not allowed in this state.
     #[error("peer misbehaved: expected {expected}, got {got}")]
     PeerMisbehaved {
-        /// What is allowed in this state.
+        /// The messages allowed in this state.
         expected: &'static str,
-        /// What was received.
+        /// The received message.
         got: &'static str,
     },
     /// Both sides are correct, but have no version in common.

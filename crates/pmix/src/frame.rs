@@ -54,7 +54,7 @@ impl Tag {
 /// A message in its frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Index of the sender at the receiver, which receivers ignore.
+    /// Index that the receiver assigned to the sender. Receivers ignore it.
     pub sender: u32,
     pub tag: Tag,
     pub payload: Bytes,
@@ -102,7 +102,7 @@ pub fn finish(mut message: Vec<u8>, tag: Tag) -> Vec<u8> {
     message
 }
 
-/// Splits a byte stream into messages.
+/// Splitter of a byte stream into messages.
 #[derive(Debug, Default)]
 pub struct Framer {
     bytes: BytesMut,

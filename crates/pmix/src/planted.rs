@@ -11,7 +11,7 @@ pub enum Bug {
     /// A get is answered with the data that rank 0 put.
     GetOfAnother,
     EventTwice,
-    /// No process gets an event about a process whose connection broke and that did not come back.
+    /// Collectives keep waiting for a process whose connection broke and that did not reconnect.
     SilenceNotTold,
     /// A fence completes as soon as all participants on this node have called.
     FenceStaysHere,
@@ -41,7 +41,7 @@ mod switched {
 
     /// Runs `act` on this thread with one bug switched on.
     pub fn with<T>(bug: Bug, act: impl FnOnce() -> T) -> T {
-        /// Restores the previous bug on drop, also when a test panics.
+        /// Guard that restores the previous bug on drop, also when a test panics.
         struct Before(Option<Bug>);
 
         impl Drop for Before {

@@ -147,7 +147,7 @@ pub struct Config {
     pub owner: Owner,
     pub security: Security,
     pub codec: Codec,
-    /// Whether items include their type, as debug builds do.
+    /// Presence of types in items, which only debug builds need.
     pub items: Items,
     /// Version of the server's library, if known. It determines which layout is tried first for the answer to a group construct.
     pub server_version: Option<[u32; 3]>,

@@ -156,7 +156,7 @@ enum Phase {
     Ended,
 }
 
-/// Whether the debugger's release event has arrived.
+/// State of the debugger's release event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Release {
     Awaited,

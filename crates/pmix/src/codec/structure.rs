@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// Room for hwloc's three support structures, which have no length on the wire. They have 6, 11 and 15 bytes in hwloc 2.4 to
-/// 2.10.
+/// Total size in bytes of hwloc's three structures about supported features, which have no length on the wire. They have 6, 11
+/// and 15 bytes in hwloc 2.4 to 2.10.
 const SUPPORT: usize = 32;
 
 impl Writer {

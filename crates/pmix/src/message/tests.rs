@@ -233,7 +233,7 @@ fn answer() -> impl Strategy<Value = (Shape, Answer)> {
     ]
 }
 
-/// Generates a bare status, which may answer any request but those with the shapes `JobInfo` and `Buffers`.
+/// Generates a bare status with a shape. A `JobInfo` cannot be a bare status, and `Buffers` decodes it to an empty list.
 fn refused() -> impl Strategy<Value = (Shape, Answer)> {
     let others = SHAPES.into_iter();
     let others = others.filter(|shape| !matches!(shape, Shape::JobInfo | Shape::Buffers));

@@ -11,9 +11,9 @@ pub enum Error {
     /// The message is valid but not allowed in this state.
     #[error("peer misbehaved: expected {expected}, got `{got}`")]
     PeerMisbehaved {
-        /// What is allowed in this state.
+        /// The commands allowed in this state.
         expected: &'static str,
-        /// What was received, shortened to [`GOT_MAX`] bytes.
+        /// The received command, shortened to [`GOT_MAX`] bytes.
         got: String,
     },
     /// Both sides are correct, but speak different versions.

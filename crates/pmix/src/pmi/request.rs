@@ -31,7 +31,7 @@ pub enum IfAbsent {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
     pub members: Members,
-    /// Distinguishes concurrent barriers of the same members by different threads. The answer repeats it.
+    /// Number that distinguishes concurrent barriers of the same members by different threads. The answer repeats it.
     pub tag: u32,
 }
 

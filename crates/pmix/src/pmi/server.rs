@@ -1,4 +1,4 @@
-//! The state machine for the ranks of one job on one node. The table of states is in the documentation of the parent module.
+//! The state machine for the ranks of one job on one node. The table of states is in the documentation of [`crate::pmi`].
 
 mod barrier;
 mod clients;
@@ -74,7 +74,7 @@ pub enum Input<'a> {
     /// Bytes that a rank has sent. The host reads no more from a rank while output for that rank is unwritten. This backpressure
     /// keeps a client that does not read from filling memory.
     Bytes { client: Rank, bytes: &'a [u8] },
-    /// The rank's connection or its process has ended, whichever the host sees first. A second one is ignored.
+    /// The rank's connection or its process has ended, whichever the host sees first. A repeated input is ignored.
     Closed { client: Rank },
     /// Answer to [`Event::Fence`]: the values that the ranks of all nodes have put since the last fence.
     FenceDone {

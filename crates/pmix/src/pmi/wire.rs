@@ -161,7 +161,7 @@ impl Message {
     }
 }
 
-/// Method of splitting received bytes into commands.
+/// Current encoding of the received commands.
 #[derive(Debug)]
 enum Cut {
     Lines {
@@ -171,7 +171,7 @@ enum Cut {
     Counted,
 }
 
-/// Splits a byte stream into commands.
+/// Splitter of a byte stream into commands.
 #[derive(Debug)]
 pub struct Framer {
     /// Unconsumed bytes: at most those of one command after `next` has returned `None`.

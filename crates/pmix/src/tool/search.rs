@@ -19,7 +19,7 @@ pub struct Wish {
     pub uri: Option<String>,
     /// Path of a file with the address (`PMIX_TOOL_ATTACHMENT_FILE`).
     pub attach: Option<String>,
-    /// Whether to connect to the system server.
+    /// Role of the system server in the search.
     pub system: System,
     /// Pid of the server (`PMIX_SERVER_PIDINFO`).
     pub pid: Option<u32>,
@@ -27,7 +27,7 @@ pub struct Wish {
     pub nspace: Option<String>,
 }
 
-/// Whether to search for the system server.
+/// Role of the system server in the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum System {
     /// Do not search for it; its file may still match a scan.
@@ -144,7 +144,7 @@ pub struct Found {
     pub life: Life,
 }
 
-/// Whether the process named in a file exists.
+/// State of the process named in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     Running,
@@ -156,7 +156,7 @@ pub enum Life {
 /// Reason why no server was chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotChosen {
-    /// No file names a running server and is owned by the user or root.
+    /// No file owned by the user or root names a running server.
     #[error("no server was found")]
     Nothing,
     /// Several servers are suitable; the paths are one file of each.

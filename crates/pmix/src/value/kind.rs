@@ -178,11 +178,11 @@ open_set! {
         INDEF = 0,
         /// Until the first lookup.
         FIRST_READ = 1,
-        /// As long as the process that published it.
+        /// Until the process that published it ends.
         PROC = 2,
-        /// As long as its application.
+        /// Until the app of that process ends.
         APP = 3,
-        /// As long as the session.
+        /// Until the session ends.
         SESSION = 4,
     }
 }

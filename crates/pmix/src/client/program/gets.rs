@@ -18,7 +18,7 @@ use crate::{
 /// Maximum number of waiting gets. A further one is answered `RESOURCE_BUSY` immediately.
 pub const MAX_WAITING: usize = 65_536;
 
-/// Whether the server waits for a key that does not exist yet.
+/// Behavior of the server for a key that does not exist yet: wait, or answer immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asking {
     Patient,

@@ -13,7 +13,7 @@ use crate::{
     value::{App, Info, Key, Kval, Packed, PmixRank, Proc, Range, Scope, Status, Text, Value},
 };
 
-/// Whether a fence also distributes the committed data.
+/// Committed data that a fence distributes to its participants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collect {
     Nothing,

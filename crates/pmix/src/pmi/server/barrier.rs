@@ -32,7 +32,7 @@ pub(super) struct Barriers {
 struct GroupBarrier {
     /// Members on this node that have entered.
     waiting: BTreeSet<Rank>,
-    /// Set when all members on this node have entered and the host was informed.
+    /// Flag that all members on this node have entered and the host was informed.
     with_host: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The ranks of a node and their states. The table of states is in the documentation of the grandparent module.
+//! The ranks of a node and their states. The table of states is in the documentation of [`crate::pmi`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
