@@ -103,12 +103,13 @@ impl LocalPeers {
     }
 }
 
-/// The peers on each node of a job, at one moment. They are kept apart by node, because pids are unique only on one node.
+/// The peers on each node of a job, at one moment. They are kept apart by node, because a pid identifies a process only on
+/// its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers(pub BTreeMap<NodeId, LocalPeers>);
 
 impl Peers {
-    /// The peers on one node.
+    /// Returns the peers on one node.
     #[must_use]
     pub fn of(node: NodeId, peers: LocalPeers) -> Self {
         Self(BTreeMap::from([(node, peers)]))
@@ -121,7 +122,7 @@ impl Peers {
         }
     }
 
-    /// The descendants of a rank; `None` if it has none.
+    /// Returns the descendants of a rank; `None` if it has none.
     #[must_use]
     pub fn below(&self, rank: Rank) -> Option<&PeerGroup> {
         self.0.values().find_map(|it| it.below.get(&rank))
@@ -133,7 +134,7 @@ impl Peers {
         self.0.values().any(|it| !it.jobs.is_empty())
     }
 
-    /// Whether the job may be connected to a job of another launcher.
+    /// Returns whether the job may be connected to a job of another launcher.
     #[must_use]
     pub fn joining(&self) -> Joining {
         let joining = self.0.values().map(|it| it.joining);

@@ -93,7 +93,7 @@ pub enum FromAgent {
     Stopped,
 }
 
-/// Why an agent refuses a command.
+/// The reason why an agent refuses a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// `MAX_ORDERS` commands are in the agent's queue already.

@@ -107,7 +107,7 @@ pub struct Place {
 /// Ranks that did the same in all samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenClass {
-    /// Who.
+    /// The ranks.
     pub ranks: RankSet,
     /// The stack of the ranks in the last sample, outermost frame first.
     pub frames: Vec<FrameId>,
@@ -241,7 +241,7 @@ pub struct Phases {
 }
 
 impl fmt::Display for Phases {
-    /// `finding the ranks took 3.1 ms, reading their programs 12.0 ms, looking 20.4 ms, merging and drawing 2.2 ms`.
+    /// Writes `finding the ranks took 3.1 ms, reading their programs 12.0 ms, looking 20.4 ms, merging and drawing 2.2 ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(

@@ -37,7 +37,7 @@ use crate::{
 
 pub use self::schedule::{LEAST_BETWEEN, MAX_SAMPLES, Plan, Samples, Schedule};
 
-/// Longest silence of an agent before it is given up. An agent may need long to read one file of debug information.
+/// Longest silence of an agent before it is given up. Reading one file of debug information can take an agent a long time.
 pub const SILENCE: Duration = Duration::from_secs(60);
 /// Longest duration of a command, even if its agents send signs of life.
 pub const LONGEST: Duration = Duration::from_secs(3600);

@@ -15,8 +15,7 @@ use crate::{
 pub struct Snapshot {
     /// The threads of each rank of the target, or the reason why they are missing.
     pub procs: BTreeMap<Rank, Seen>,
-    /// The other processes that matter. Empty in a single snapshot, because it takes two to find out which processes use CPU
-    /// time.
+    /// The peers of the ranks. Empty if only one sample is taken: it takes two to see which processes use CPU time.
     #[serde(default, rename = "company")]
     pub peers: Peers,
     /// The descendants of each rank, by ascending pid.

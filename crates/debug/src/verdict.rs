@@ -207,7 +207,7 @@ fn calls(all: &Observation, ranks: &[(Rank, Role)]) -> usize {
 }
 
 impl fmt::Display for Verdict {
-    /// `likely: ranks 0-2 wait in …`
+    /// Writes `likely: ranks 0-2 wait in …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.confidence, self.sentence)
     }

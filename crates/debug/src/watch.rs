@@ -11,9 +11,9 @@
 //! | any | a signal | `Over` |
 //!
 //! A sample is due when a twelfth of the idle time has passed since the end of the last one. Shortly before the time limit of
-//! the job, the watch takes [`LAST_SAMPLES`] samples and then reports, whether the job hangs or not. The host carries out
-//! each sample and each search in one step, and returns the result before it waits again. So a signal ends a watch only
-//! between two samples, when no thread is stopped.
+//! the job, the watch takes `LAST_SAMPLES` samples and then reports, whether the job hangs or not. The host carries out each
+//! sample and each search in one step, and returns the result before it waits again. So a signal ends a watch only between
+//! two samples, when no thread is stopped.
 
 mod hang;
 
@@ -147,7 +147,7 @@ pub enum End {
     NotFound,
     /// A signal with this number came.
     Signal(u8),
-    /// In [`MAX_REFUSALS`] samples in a row, we had no access to any rank.
+    /// In `MAX_REFUSALS` samples in a row, we had no access to any rank.
     NoAccess {
         /// The ranks whose processes are known, but which the kernel does not let us trace.
         forbidden: RankSet,

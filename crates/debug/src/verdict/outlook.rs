@@ -20,7 +20,7 @@ use crate::{
 pub struct Outlook {
     /// The odd ranks, as a sentence without a full stop; `None` if no rank waits for others.
     pub odd: Option<String>,
-    /// The samples that a rule still needs; `None` if more samples of the same would lead to no verdict.
+    /// The samples that a rule needs to become a verdict; `None` if more samples would not help.
     pub wanted: Option<Wanted>,
 }
 
@@ -43,8 +43,8 @@ pub fn outlook(frames: &Frames, all: &Observation) -> Outlook {
     }
 }
 
-/// Returns the smallest need among the rules that hold, but for which there are too few samples so far. Below [`OF_THREADS`],
-/// which is what the rules for threads need, it returns that.
+/// Returns the smallest need of the rules that hold, but do not have enough samples yet. Until the samples meet
+/// [`OF_THREADS`], the need of the rules for threads, it returns that.
 fn wanted(all: &Observation, stances: &Stances) -> Option<Wanted> {
     if !is_met(&OF_THREADS, all) {
         return Some(Wanted {

@@ -15,9 +15,9 @@ pub enum Role {
     Collective,
     /// The rank waits until the surviving ranks agree how to continue without the failed ones.
     Recovery,
-    /// The rank waits in `MPI_Init`.
+    /// The rank waits in the initialization of MPI, such as `MPI_Init`.
     Start,
-    /// The rank waits in `MPI_Finalize`.
+    /// The rank waits in the finalization of MPI, such as `MPI_Finalize`.
     Finish,
     /// The rank waits for a message.
     Receive,

@@ -1,8 +1,8 @@
 //! The table of rules. docs/verdicts.md explains each rule, and the healthy programs that made it more cautious.
 //!
 //! Every rank has one [`Role`]. A rule holds if each rank waits, is odd, or is irrelevant, in a role that the rule lists for
-//! that. At least one rank must wait, and the ranks must meet the condition [`Odd`]. The first rule of the table that holds
-//! and has enough samples becomes the verdict.
+//! that. At least one rank must wait, and the ranks must meet the condition `Odd`. The first rule of the table that holds and
+//! has enough samples becomes the verdict.
 
 use std::time::Duration;
 
@@ -156,7 +156,7 @@ const WITH_ALL: &[Role] = &[
     Role::Window,
     Role::File,
 ];
-/// Ranks in an MPI call that ends only when one other rank takes part in it.
+/// Ranks in an MPI call that ends only when another rank takes part in it.
 const MESSAGES: &[Role] = &[
     Role::Receive,
     Role::Send,

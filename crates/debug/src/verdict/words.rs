@@ -71,8 +71,8 @@ pub(super) fn waits(frames: &Frames, who: Who<'_>, track: &Track) -> String {
     }
 }
 
-/// Returns ` (solver.c:88)`, the line of the user's code that called the wait function. Without a line it is ` , called by
-/// FUNCTION`, and empty if that is unknown too.
+/// Returns ` (solver.c:88)`, the line of the user's code that called the wait function. Without a line it returns the caller,
+/// as in `, called by main`. If the caller is unknown too, the result is empty.
 pub(super) fn caller(frames: &Frames, track: &Track) -> String {
     let caller = track.seen.last().and_then(|(cut, _)| cut.cited(frames));
     let Some(caller) = caller.map(|caller| frames.get(caller)) else {

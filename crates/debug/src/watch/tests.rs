@@ -13,7 +13,7 @@ struct World {
     now: Time,
     /// Whether a search finds the job.
     job: Job,
-    /// A living process of the job.
+    /// Pid of a living process of the job; `None` if there is none.
     living: Option<i32>,
     /// The samples to come. The last one is repeated.
     samples: VecDeque<&'static str>,

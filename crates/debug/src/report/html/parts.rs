@@ -109,7 +109,7 @@ pub(super) fn processes(report: &Report, page: &mut String) {
     let _ = writeln!(page, "<p class=meta>pids {}</p>", said.join(" · "));
 }
 
-/// Maximum numbers of command lines and of runs of pids at the top of the page. A later section lists all pids.
+/// Maximum numbers of command lines and of runs of pids at the top of the page. The section on placement lists more pids.
 const MAX_COMMANDS: usize = 4;
 const MAX_PIDS: usize = 8;
 

@@ -258,7 +258,7 @@ fn ranks_that_go_on_without_one_that_has_ended() {
     assert_eq!(verdicts_every(five, &[text; 12]), [""; 0]);
 }
 
-/// The exited ranks came through `MPI_Finalize` first. The last rank is still in it, because it has more to free.
+/// The exited ranks have left `MPI_Finalize`. The last rank is still in it, because it has more to free.
 #[test]
 fn ranks_that_have_ended_as_they_should() {
     for how in ["poll 0", "running 99"] {

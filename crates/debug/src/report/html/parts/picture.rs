@@ -265,7 +265,7 @@ impl Drawing<'_> {
 /// Returns the boxes that get a number because their text does not fit. If there are too many, odd ranks come first, then
 /// large boxes.
 fn narrow(outline: &Outline, weights: &[usize]) -> Vec<usize> {
-    // Every row has the full width of the picture, so the first row stands for all.
+    // Every row has the full width of the picture. The row of first threads is used as the measure for all rows.
     let row = outline.segments[0].children.iter();
     let row = row.filter(|&&at| outline.segments[at].first);
     let whole: usize = row.map(|&at| weights[at]).sum();
