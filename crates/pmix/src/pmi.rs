@@ -21,10 +21,10 @@
 //! | Left, Lost | ignored | ignored | ignored | ignored | ignored | ignored | ignored |
 //!
 //! *Error* is `PeerMisbehaved`: the rank's connection is closed and its state becomes Lost; other ranks are not affected. Bytes
-//! that are not a command have the same effect. An unknown command, a missing field, or a question about something that does not
-//! exist is *answered* with a non-zero `rc` and the reason in one word. The connection stays open. *Aborted* ignores everything
-//! because MPICH 5 keeps running after it has sent its abort, and could even complete a barrier. The host must kill
-//! the rank on [`Event::Abort`]. An abort that concerns only the caller is treated as a closed connection.
+//! that are not a command have the same effect. An unknown command, a missing field, or a question without a result is *answered*
+//! with a non-zero `rc` and the reason in one word. The connection stays open. *Aborted* ignores everything because MPICH 5 keeps
+//! running after it has sent its abort, and could even complete a barrier. The host must kill the rank on [`Event::Abort`]. An
+//! abort that concerns only the caller is treated as a closed connection.
 //!
 //! A rank with threads may have several requests outstanding. The server cannot answer these immediately: publish, unpublish,
 //! lookup and spawn, for which the host gets [`Event::Ask`]; a node attribute that does not exist yet; and barriers. One rank can

@@ -1,8 +1,8 @@
 //! Facts with their owner, in a buffer of their own.
 //!
-//! A message carries these buffers as byte objects, which its decoder does not open. They occur in three places (sections of
-//! `docs/formats/pmix.md`): the answer to a get (6.5), the facts of a rank among those of its job (6.2), and the facts of another
-//! job in the answer to a connect (7.11).
+//! A message carries these buffers as byte objects, which its decoder does not open. They hold the data in the answer to a get,
+//! the facts of a rank in the job info, and the job info of another job in the answer to a connect. These are sections 6.5, 6.2
+//! and 7.11 of `docs/formats/pmix.md`.
 
 use bytes::Bytes;
 

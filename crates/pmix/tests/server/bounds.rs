@@ -57,7 +57,7 @@ fn one_request_may_be_larger() {
     };
     world.send(conns[0], &request);
     assert!(world.is_open(conns[0]));
-    // A second one beside it exceeds the limit.
+    // A second request exceeds the limit.
     world.send(conns[0], &request);
     assert!(!world.is_open(conns[0]));
     world.leave_nothing();
