@@ -1,8 +1,8 @@
-//! Processor architectures, the registers that lead through a stack, and what a thread does in the kernel.
+//! Processor architectures, the registers needed to unwind a stack, and what a thread does in the kernel.
 
 use std::fmt;
 
-/// An architecture that Rallypoint knows.
+/// An architecture that Rallypoint supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Arch {
     /// 64-bit x86.
@@ -12,13 +12,13 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// All of them.
+    /// All architectures.
     pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
 
-    /// The one that this program was compiled for, and so that of every process that it can trace.
+    /// The architecture that this program was compiled for, and so that of every process that it can trace.
     #[cfg(target_arch = "x86_64")]
     pub const NATIVE: Self = Self::X86_64;
-    /// The one that this program was compiled for, and so that of every process that it can trace.
+    /// The architecture that this program was compiled for, and so that of every process that it can trace.
     #[cfg(target_arch = "aarch64")]
     pub const NATIVE: Self = Self::Aarch64;
 }
@@ -33,7 +33,7 @@ compile_error!(
 );
 
 impl fmt::Display for Arch {
-    /// As `uname -m` calls it.
+    /// Writes the name that `uname -m` prints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::X86_64 => "x86_64",
@@ -42,21 +42,21 @@ impl fmt::Display for Arch {
     }
 }
 
-/// The registers of a stopped thread that lead through its stack.
+/// The registers of a stopped thread that are needed to unwind its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registers {
-    /// Of x86-64.
+    /// Registers of x86-64.
     X86_64 {
         /// The instruction pointer, `rip`.
         instruction: u64,
         /// The stack pointer, `rsp`.
         stack: u64,
-        /// `rbp`, which is the frame pointer where code keeps one.
+        /// `rbp`, which is the frame pointer in code that keeps one.
         frame: u64,
         /// `fs_base`, where glibc and musl keep what `pthread_self` returns.
         thread: u64,
     },
-    /// Of aarch64.
+    /// Registers of aarch64.
     Aarch64 {
         /// The program counter, `pc`.
         instruction: u64,
@@ -70,7 +70,7 @@ pub enum Registers {
 }
 
 impl Registers {
-    /// The address of the next instruction.
+    /// Returns the address of the next instruction.
     #[must_use]
     pub const fn instruction(&self) -> u64 {
         match self {
@@ -78,7 +78,7 @@ impl Registers {
         }
     }
 
-    /// The stack pointer.
+    /// Returns the stack pointer.
     #[must_use]
     pub const fn stack(&self) -> u64 {
         match self {
@@ -86,8 +86,8 @@ impl Registers {
         }
     }
 
-    /// What `pthread_self` returns in this thread, where a register says it. On aarch64 it lies below the thread pointer, at
-    /// a distance that differs between C libraries.
+    /// Returns what `pthread_self` returns in this thread, if a register holds it. On aarch64 that value is below the
+    /// thread pointer, at a distance that differs between C libraries.
     #[must_use]
     pub const fn pthread(&self) -> Option<u64> {
         match self {
@@ -96,7 +96,8 @@ impl Registers {
         }
     }
 
-    /// What the kernel tells of a thread that it does not stop: where its next instruction and its stack are.
+    /// Makes registers from what the kernel reports of a thread that is blocked and not stopped: its instruction pointer
+    /// and stack pointer.
     #[must_use]
     pub const fn of_blocked(instruction: u64, stack: u64) -> Self {
         match Arch::NATIVE {

@@ -6,14 +6,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::set::{Item, MAX_MEMBERS, ParseSetError, parse_items};
 
-/// PU numbers are below this. Linux is built for at most 8,192; the rest is room.
+/// Upper bound of PU numbers, exclusive. Linux supports at most 8,192 PUs; the rest is reserve.
 pub const MAX_PUS: u32 = 1 << 16;
 
 const BITS: u32 = u64::BITS;
 
-/// A set of PUs by the kernel's number, text form as in `/sys`: `0-3,7`.
+/// A set of PUs by the kernel's numbers. The text form is that of `/sys`: `0-3,7`.
 ///
-/// A bitmap without trailing zeros, so that equal sets are equal memory.
+/// It is a bitmap without trailing zeros, so equal sets have equal memory.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuSet {
     words: Vec<u64>,
@@ -24,13 +24,13 @@ const fn position(pu: u32) -> (usize, u64) {
 }
 
 impl CpuSet {
-    /// The empty set.
+    /// Makes the empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self { words: Vec::new() }
     }
 
-    /// The set of one PU; empty for a number from [`MAX_PUS`] on.
+    /// Makes the set of one PU, or the empty set if `pu` is not below [`MAX_PUS`].
     #[must_use]
     pub fn single(pu: u32) -> Self {
         let mut set = Self::new();
@@ -38,9 +38,9 @@ impl CpuSet {
         set
     }
 
-    /// A set from the words of a kernel bitmap: bit `b` of word `w` is PU `64 * w + b`.
+    /// Makes a set from the words of a kernel bitmap: bit `b` of word `w` is PU `64 * w + b`.
     ///
-    /// Words that would hold PUs from [`MAX_PUS`] on are left out.
+    /// PUs from [`MAX_PUS`] on are ignored.
     #[must_use]
     pub fn from_words(words: &[u64]) -> Self {
         let mut set = Self {
@@ -54,14 +54,14 @@ impl CpuSet {
         set
     }
 
-    /// The words of the bitmap, as [`CpuSet::from_words`] takes them; the last one is not zero.
+    /// Returns the words of the bitmap, as [`CpuSet::from_words`] takes them. The last one is not zero.
     #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// Adds a PU. Numbers from [`MAX_PUS`] on are left out: no Linux kernel has them, and one forged number must not
-    /// make us allocate.
+    /// Adds a PU. Numbers from [`MAX_PUS`] on are ignored: no Linux kernel has them, and a forged number must not cause a
+    /// large allocation.
     pub fn insert(&mut self, pu: u32) {
         if pu >= MAX_PUS {
             return;
@@ -89,7 +89,7 @@ impl CpuSet {
         self.words.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// The number of PUs.
+    /// Returns the number of PUs.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
@@ -100,13 +100,13 @@ impl CpuSet {
         self.words.is_empty()
     }
 
-    /// The PU with the lowest number.
+    /// Returns the PU with the lowest number.
     #[must_use]
     pub fn first(&self) -> Option<u32> {
         self.iter().next()
     }
 
-    /// The PU with the highest number.
+    /// Returns the PU with the highest number.
     #[must_use]
     pub fn last(&self) -> Option<u32> {
         let word = self.words.last()?;
@@ -114,7 +114,7 @@ impl CpuSet {
         Some(words * BITS - 1 - word.leading_zeros())
     }
 
-    /// The PUs in ascending order.
+    /// Returns the PUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0_u32..)
             .step_by(BITS as usize)
@@ -160,7 +160,7 @@ impl CpuSet {
         set
     }
 
-    /// The PUs of `self` that are not in `other`.
+    /// Returns the PUs of `self` that are not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let mut set = self.clone();
@@ -192,7 +192,7 @@ impl CpuSet {
 }
 
 impl FromIterator<u32> for CpuSet {
-    /// Numbers from [`MAX_PUS`] on are left out, as in [`CpuSet::insert`].
+    /// Ignores numbers from [`MAX_PUS`] on, as [`CpuSet::insert`] does.
     fn from_iter<I: IntoIterator<Item = u32>>(iter: I) -> Self {
         let mut set = Self::new();
         set.extend(iter);
@@ -236,7 +236,7 @@ impl fmt::Debug for CpuSet {
 impl FromStr for CpuSet {
     type Err = ParseSetError;
 
-    /// Reads the kernel's list form, `0-3,7`; a stride (`0-6/2`) is taken too. Numbers are below [`MAX_PUS`].
+    /// Parses the kernel's list form, `0-3,7`; a stride (`0-6/2`) is accepted too. Numbers must be below [`MAX_PUS`].
     fn from_str(text: &str) -> Result<Self, ParseSetError> {
         let mut set = Self::new();
         let mut members = 0;
@@ -249,7 +249,7 @@ impl FromStr for CpuSet {
                  stride,
              }| {
                 members += u64::from((last - first) / stride) + 1;
-                // A list that repeats itself must not keep us busy.
+                // A list with many repetitions must not cost unbounded time.
                 if members <= MAX_MEMBERS {
                     set.extend((first..=last).step_by(stride as usize));
                 }
@@ -263,7 +263,7 @@ impl FromStr for CpuSet {
 }
 
 impl Serialize for CpuSet {
-    /// Text where the format is for people (JSON), the words of the bitmap where it is not (postcard).
+    /// Writes text in formats for people (JSON), and the words of the bitmap in others (postcard).
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {
             serializer.collect_str(self)

@@ -5,25 +5,25 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Bytes of text that a host list is read from at most: the longest that one can be written as.
+/// Maximum length of the text of a host list, in bytes: that of the longest possible list.
 const MAX_TEXT: usize = MAX_HOSTS * (MAX_NAME + 1);
 
-/// Names that a host list may expand to.
+/// Maximum number of names that a host list may expand to.
 pub const MAX_HOSTS: usize = 1 << 20;
 
-/// Bytes of one host name (POSIX allows 255).
+/// Maximum length of one host name in bytes (POSIX allows 255).
 const MAX_NAME: usize = 255;
 
-/// Host names in the order given, repetitions included; text form `n[1-4,7],login`.
+/// Host names in the given order, including repetitions. The text form is `n[1-4,7],login`.
 ///
-/// Zero padding is kept: `n[08-11]` is `n08,n09,n10,n11`. Writing it compresses neighbours whose numbers ascend by one.
+/// Zero padding is kept: `n[08-11]` is `n08,n09,n10,n11`. The text form compresses neighbours whose numbers ascend by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostList {
     names: Vec<String>,
 }
 
-/// Why a text is not a host list. Positions are bytes from the start of the text.
+/// Why a text is not a host list. Positions are byte offsets in the text.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ParseHostListError {
     #[error("the host list has {length} bytes, more than {MAX_TEXT}")]
@@ -47,13 +47,13 @@ pub enum ParseHostListError {
 }
 
 impl HostList {
-    /// The empty list.
+    /// Makes the empty list.
     #[must_use]
     pub const fn new() -> Self {
         Self { names: Vec::new() }
     }
 
-    /// Adds a name at the end.
+    /// Appends a name.
     pub fn push(&mut self, name: impl Into<String>) {
         self.names.push(name.into());
     }
@@ -68,7 +68,7 @@ impl HostList {
         self.names.is_empty()
     }
 
-    /// The names in the order given.
+    /// Returns the names in the given order.
     pub fn iter(&self) -> impl Iterator<Item = &str> + '_ {
         self.names.iter().map(String::as_str)
     }
@@ -113,7 +113,7 @@ impl From<HostList> for String {
 impl FromStr for HostList {
     type Err = ParseHostListError;
 
-    /// Reads names separated by commas; brackets hold numbers and ranges and may occur more than once in a name.
+    /// Parses names separated by commas. Brackets contain numbers and ranges, and may occur more than once in a name.
     fn from_str(text: &str) -> Result<Self, ParseHostListError> {
         if text.len() > MAX_TEXT {
             return Err(ParseHostListError::TooLong { length: text.len() });
@@ -144,7 +144,7 @@ impl FromStr for HostList {
 }
 
 impl HostList {
-    /// Adds the names that the item `text[start..end]` stands for.
+    /// Appends the names that the item `text[start..end]` expands to.
     fn expand(&mut self, text: &str, start: usize, end: usize) -> Result<(), ParseHostListError> {
         let item = &text[start..end];
         let begin = start + (item.len() - item.trim_ascii_start().len());
@@ -193,7 +193,7 @@ impl HostList {
     }
 }
 
-/// Every head followed by every number of `numbers` (`1-4,07`), at most `room` names.
+/// Returns every head followed by every number of `numbers` (`1-4,07`), at most `room` names.
 fn multiply(
     heads: &[String],
     numbers: &str,
@@ -239,7 +239,7 @@ fn multiply(
     Ok(out)
 }
 
-/// A name cut at the last number of its first label: `rack2-n07.site` is `rack2-n`, `07`, `.site`.
+/// Splits a name at the last number of its first label: `rack2-n07.site` becomes `rack2-n`, `07`, `.site`.
 fn parts(name: &str) -> Option<(&str, &str, &str)> {
     let label = name.find('.').unwrap_or(name.len());
     let end = name[..label].rfind(|c: char| c.is_ascii_digit())? + 1;
@@ -249,7 +249,7 @@ fn parts(name: &str) -> Option<(&str, &str, &str)> {
             at + name[at..].chars().next().map_or(1, char::len_utf8)
         });
     let digits = &name[start..end];
-    // A number that no range can hold is part of the name.
+    // A number too large for a range is part of the name.
     digits.parse::<u64>().ok()?;
     Some((&name[..start], digits, &name[end..]))
 }
@@ -266,7 +266,8 @@ impl fmt::Display for HostList {
                 f.write_str(name)?;
                 continue;
             };
-            // Ranges of numbers, each with the width of its first: what follows joins when it would expand to itself.
+            // Ranges of numbers, each with the width of its first number. A name joins a range only if the range would
+            // expand to it.
             let mut ranges = vec![(digits, digits)];
             while let Some((next_head, next, next_tail)) =
                 self.names.get(index).and_then(|name| parts(name))
@@ -300,7 +301,7 @@ impl fmt::Display for HostList {
     }
 }
 
-/// Whether `next` is the number after `last` as a range that begins with `first` would write it.
+/// Returns true if `next` is the number after `last` in a range that begins with `first` and has its width.
 fn follows(first: &str, last: &str, next: &str) -> bool {
     let width = first.len();
     last.parse::<u64>()

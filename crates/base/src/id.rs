@@ -4,23 +4,23 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// 0-based position of a proc in its job.
+/// Position of a proc in its job, from 0.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Rank(pub u32);
 
-/// Number of a node in its allocation, 0-based, in the order of the allocation.
+/// Number of a node in its allocation, from 0, in the order of the allocation.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct NodeId(pub u32);
 
-/// Number of a job at its controller, 1-based: what a user types and what a proc's identity contains.
+/// Number of a job at its controller, from 1. Users type it, and a proc's identity contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobId(pub u32);
 
-/// One process of a job.
+/// The identity of one proc of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcId {
     pub job: JobId,

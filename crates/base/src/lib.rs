@@ -1,7 +1,7 @@
-//! Nouns that every crate of Rallypoint needs, and nothing that acts on them.
+//! Types that every crate of Rallypoint needs; nothing here acts.
 //!
-//! **Architecture invariant:** no protocol and no policy. Requests and events belong to the crate that owns the
-//! state machine; a new module here needs a decision record in `docs/decisions`.
+//! **Architecture invariant:** no protocol and no policy. Requests and events belong to the crate that owns the state
+//! machine; a new module here needs a decision record in `docs/decisions`.
 
 mod arch;
 mod cpuset;

@@ -1,11 +1,11 @@
 //! Rank sets.
 //!
-//! A set is a list of runs `start, start + stride, …, last` that do not reach into each other, made by one greedy rule
-//! from the ascending sequence of members. The same members therefore always give the same runs, so that equality is
-//! equality of memory, and the text form shows the memory form.
+//! A set is a list of runs `start, start + stride, …, last` that do not overlap or interleave. One greedy rule makes them
+//! from the ascending sequence of members. The same members therefore always give the same runs: equal sets have equal
+//! memory, and the text form shows the runs.
 //!
-//! The rule: two neighbours (`x`, `x + 1`) make a run, three members at one distance make a run with a stride, and a
-//! run takes the next member when it fits.
+//! The rule: two neighbours (`x`, `x + 1`) make a run; three equidistant members make a run with a stride; and a run takes
+//! the next member if it fits.
 
 use std::{fmt, ops::Range, str::FromStr};
 
@@ -14,16 +14,16 @@ use thiserror::Error;
 
 use crate::Rank;
 
-/// Bytes of text that a rank set or CPU set is read from at most.
+/// Maximum length of the text of a rank set or CPU set, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
-/// Members that a rank set made from text or from the wire may have.
+/// Maximum number of members of a rank set that was parsed from text or received.
 pub const MAX_MEMBERS: u64 = 1 << 24;
 
-/// A set of ranks: sorted runs with a stride, text form `0-511,513` and `0-1022/2`.
+/// A set of ranks: sorted runs with strides. The text form is `0-511,513` and `0-1022/2`.
 ///
-/// Inserting in ascending order and at the end costs amortized O(1); elsewhere it is O(runs). Set operations are linear
-/// in the number of runs where the runs do not interleave, and in the members of the interleaved part where they do.
+/// Inserting at the end costs amortized O(1), elsewhere O(runs). Set operations are linear in the number of runs if the
+/// runs do not interleave, and otherwise in the members of the interleaved part.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RankSet {
     runs: Vec<Run>,
@@ -60,7 +60,7 @@ impl Run {
             && (member - self.start).is_multiple_of(self.stride)
     }
 
-    /// The members below `bound` and the rest; `start < bound <= last`.
+    /// Splits the run into the members below `bound` and the others; requires `start < bound <= last`.
     const fn split(self, bound: u32) -> (Self, Self) {
         let last = self.start + (bound - 1 - self.start) / self.stride * self.stride;
         (
@@ -72,7 +72,7 @@ impl Run {
         )
     }
 
-    /// What is left after `member`, which is in the run.
+    /// Returns the members behind `member`, which must be in the run; `None` if there are none.
     const fn after(self, member: u32) -> Option<Self> {
         if member == self.last {
             None
@@ -94,19 +94,19 @@ enum Keep {
 }
 
 impl RankSet {
-    /// The empty set.
+    /// Makes the empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self { runs: Vec::new() }
     }
 
-    /// The empty set, by the name that reads well in expressions.
+    /// Makes the empty set: the same as `new`, for use in expressions.
     #[must_use]
     pub const fn empty() -> Self {
         Self::new()
     }
 
-    /// The set of one rank.
+    /// Makes the set of one rank.
     #[must_use]
     pub fn single(rank: Rank) -> Self {
         Self {
@@ -114,7 +114,7 @@ impl RankSet {
         }
     }
 
-    /// The ranks from `range.start` up to, and without, `range.end`.
+    /// Makes the set of the ranks from `range.start` up to but excluding `range.end`.
     #[must_use]
     pub fn range(range: Range<u32>) -> Self {
         let mut set = Self::new();
@@ -149,7 +149,7 @@ impl RankSet {
             .is_some_and(|run| run.contains(rank.0))
     }
 
-    /// The number of members; O(runs).
+    /// Returns the number of members, in O(runs).
     #[must_use]
     pub fn len(&self) -> usize {
         let members = self.runs.iter().map(|run| run.len()).sum::<u64>();
@@ -161,19 +161,19 @@ impl RankSet {
         self.runs.is_empty()
     }
 
-    /// The lowest rank.
+    /// Returns the lowest rank.
     #[must_use]
     pub fn first(&self) -> Option<Rank> {
         self.runs.first().map(|run| Rank(run.start))
     }
 
-    /// The highest rank.
+    /// Returns the highest rank.
     #[must_use]
     pub fn last(&self) -> Option<Rank> {
         self.runs.last().map(|run| Rank(run.last))
     }
 
-    /// The members in ascending order.
+    /// Returns the members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Rank> + '_ {
         self.runs.iter().flat_map(|run| {
             let members = (run.last - run.start) / run.stride;
@@ -181,7 +181,7 @@ impl RankSet {
         })
     }
 
-    /// The number of runs: what the set costs in memory (12 bytes each) and, nearly, on the wire.
+    /// Returns the number of runs. Each takes 12 bytes in memory, and about as many when sent.
     #[must_use]
     pub const fn runs(&self) -> usize {
         self.runs.len()
@@ -192,7 +192,7 @@ impl RankSet {
         self.merge(other, Keep::Any)
     }
 
-    /// Adds the members of `other`: in O(its runs) where all of them are above ours.
+    /// Adds the members of `other`, in O(runs of `other`) if all of them are above ours.
     pub fn append(&mut self, other: &Self) {
         if self.last() < other.first() {
             for &run in &other.runs {
@@ -208,7 +208,7 @@ impl RankSet {
         self.merge(other, Keep::Both)
     }
 
-    /// The members of `self` that are not in `other`.
+    /// Returns the members of `self` that are not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         self.merge(other, Keep::OnlyLeft)
@@ -224,8 +224,8 @@ impl RankSet {
         self.difference(other).is_empty()
     }
 
-    /// One walk over both lists of runs. The head of the lower list is cut where the other one begins, so that every
-    /// piece is either in one set only or begins in both.
+    /// Walks both lists of runs once. The lower run is cut where the other one begins, so that every piece is either in one
+    /// set only or begins in both.
     fn merge(&self, other: &Self, keep: Keep) -> Self {
         let mut out = Self::new();
         let mut left = self.runs.iter().copied();
@@ -311,8 +311,8 @@ impl RankSet {
         }
     }
 
-    /// Adds a run whose members are above all others, in O(1): after a few single members the last run has the stride
-    /// of the new one and takes all the rest.
+    /// Adds a run whose members are above all others, in O(1). After a few single members, the last run has the stride of
+    /// the new one and takes all remaining members.
     fn push_run(&mut self, run: Run) {
         let mut rest = Some(run);
         while let Some(part) = rest {
@@ -388,7 +388,7 @@ impl fmt::Debug for RankSet {
     }
 }
 
-/// Why a text is not a list of numbers. Positions are bytes from the start of the text.
+/// Why a text is not a list of numbers. Positions are byte offsets in the text.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ParseSetError {
     #[error("the list has {length} bytes, more than {MAX_TEXT}")]
@@ -419,7 +419,7 @@ pub(crate) struct Item {
     pub(crate) stride: u32,
 }
 
-/// Reads `0-3,7,8-14/2` item by item. An empty text (spaces aside) is the empty list.
+/// Parses `0-3,7,8-14/2` item by item. An empty or blank text is the empty list.
 pub(crate) fn parse_items(
     text: &str,
     max: u32,
@@ -492,11 +492,11 @@ pub(crate) fn parse_items(
 impl FromStr for RankSet {
     type Err = ParseSetError;
 
-    /// Reads `0-511,513`, `0-1022/2` and the empty text. Order and repetition do not matter.
+    /// Parses `0-511,513`, `0-1022/2` and the empty text. Order and repetition do not matter.
     fn from_str(text: &str) -> Result<Self, ParseSetError> {
         let mut runs = Vec::new();
         let mut members = 0_u64;
-        // The highest number is kept free, so that an exclusive end can always be written.
+        // The highest number is excluded, so that an exclusive end can always be represented.
         parse_items(
             text,
             u32::MAX - 1,
@@ -552,11 +552,11 @@ impl FromStr for RankSet {
     }
 }
 
-/// One run on the wire: distance from the end of the run before, members less one, stride.
+/// An encoded run: distance from the end of the previous run, number of members minus one, stride.
 type WireRun = (u32, u32, u32);
 
 impl Serialize for RankSet {
-    /// Text where the format is for people (JSON), numbers relative to the run before where it is not (postcard).
+    /// Writes text in formats for people (JSON), and numbers relative to the previous run in others (postcard).
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {
             return serializer.collect_str(self);
@@ -576,7 +576,7 @@ impl Serialize for RankSet {
 }
 
 impl<'de> Deserialize<'de> for RankSet {
-    /// What comes from the wire is checked: ascending, at most [`MAX_MEMBERS`], and brought to the canonical runs.
+    /// Validates what was received: ascending, at most [`MAX_MEMBERS`] members. Converts it to the canonical runs.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
             return String::deserialize(deserializer)?
@@ -697,7 +697,7 @@ mod tests {
         }
     }
 
-    /// JSON that calls itself a format for machines, so that the compact form is tested without another dependency.
+    /// JSON that claims not to be human-readable, so that the compact form is tested without another dependency.
     struct Compact<'a>(serde_json::Deserializer<serde_json::de::StrRead<'a>>);
 
     impl<'de> Deserializer<'de> for &mut Compact<'de> {
@@ -717,7 +717,7 @@ mod tests {
         }
     }
 
-    /// Members in clusters, so that runs, strides and holes all occur.
+    /// Generates members in clusters, so that runs, strides and gaps all occur.
     fn members() -> impl Strategy<Value = BTreeSet<u32>> {
         let piece = (0_u32..200, 0_u32..12, 1_u32..5);
         proptest::collection::vec(piece, 0..12).prop_map(|pieces| {
@@ -740,7 +740,7 @@ mod tests {
             prop_assert_eq!(x.last(), a.last().copied().map(Rank));
             prop_assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
             prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
-            // Equality of memory, not only of members: every way to a set gives the canonical runs.
+            // Compares memory, not only members: every way to make a set must give the canonical runs.
             prop_assert_eq!(x.union(&y), set(a.union(&b).copied()));
             let (below, above) = (set(a.iter().copied()), set(b.iter().map(|member| member + 230)));
             for (mut one, other) in [(x.clone(), &y), (below.clone(), &above), (above.clone(), &below)] {

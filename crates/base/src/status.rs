@@ -29,7 +29,7 @@ impl Signal {
     pub const TTOU: Self = Self(22);
     pub const WINCH: Self = Self(28);
 
-    /// The name without `SIG`, where the number has one that every Linux architecture we build for agrees on.
+    /// Returns the name without `SIG`, if the number has the same name on every Linux architecture that we build for.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         Some(match self.0 {
@@ -68,7 +68,7 @@ impl Signal {
         })
     }
 
-    /// The signal that a user means by `TERM`, `SIGTERM`, `term` or `15`.
+    /// Parses the name or number of a signal: `TERM`, `SIGTERM`, `term` or `15`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if let Ok(number) = text.parse::<i32>() {
@@ -91,12 +91,12 @@ impl fmt::Display for Signal {
     }
 }
 
-/// How a process ended, as the kernel reports it.
+/// How a process ended, as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ExitStatus {
-    /// `exit(code)`, the low eight bits.
+    /// It called `exit(code)`; only the low eight bits remain.
     Exited(u8),
-    /// Ended by a signal.
+    /// It was killed by a signal.
     Signaled { signal: Signal, core_dumped: bool },
 }
 
@@ -108,7 +108,7 @@ impl ExitStatus {
         matches!(self, Self::Exited(0))
     }
 
-    /// The exit code that a shell would show: the code itself, or 128 plus the signal's number.
+    /// Returns the exit code that a shell would show: the code itself, or 128 plus the signal's number.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {

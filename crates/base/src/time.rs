@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds since the start of the process that made it. Made only by `os`; everywhere else it is an input.
+/// Nanoseconds since the start of the process that made the value. Only `os` makes it; everywhere else it is an input.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -18,19 +18,19 @@ impl Time {
     /// The start of the process.
     pub const ZERO: Self = Self(0);
 
-    /// A point `nanos` nanoseconds after the start of the process; 2^64 ns are 584 years.
+    /// Makes the time `nanos` nanoseconds after the start of the process; 2^64 ns are 584 years.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the start of the process.
+    /// Returns the nanoseconds since the start of the process.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` to `self`, zero when `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -40,7 +40,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Self;
 
-    /// Saturates: a deadline beyond the end of time is never reached.
+    /// Saturates: a deadline beyond the representable range is never reached.
     fn add(self, rhs: Duration) -> Self {
         let nanos = u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))

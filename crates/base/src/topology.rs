@@ -6,33 +6,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::CpuSet;
 
-/// Whether a core is one of the fast or one of the frugal ones of a hybrid processor.
+/// Whether a core is a fast or an efficient one of a hybrid processor.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum CoreKind {
-    /// The only kind there is, or the fast kind of a hybrid processor.
+    /// The only kind, or the fast kind of a hybrid processor.
     #[default]
     Performance,
-    /// The frugal kind of a hybrid processor.
+    /// The efficient kind of a hybrid processor.
     Efficient,
 }
 
-/// One PU (hardware thread) that is online, and where it sits.
+/// One online PU (hardware thread) and the objects that contain it.
 ///
-/// Every number but `os_index` is an identity chosen by the reader: PUs with equal numbers share the object. They must
-/// be unique **in the node**, not only in the package (the kernel's `core_id` is not: combine it with the package).
+/// Every number but `os_index` is an identity chosen by the reader of the topology: PUs with equal numbers share the
+/// object. The numbers must be unique **in the node**, and not only in the package. The kernel's `core_id` is not: combine
+/// it with the package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pu {
     /// The kernel's number, `N` in `/sys/devices/system/cpu/cpuN`.
     pub os_index: u32,
-    /// The core whose hardware thread this is.
+    /// The core that it belongs to.
     pub core: u32,
     pub package: u32,
-    /// The kernel's number of the memory node, absent where the kernel has no NUMA support.
+    /// The kernel's number of the NUMA node; `None` if the kernel has no NUMA support.
     pub numa: Option<u32>,
-    /// The last cache, absent where there is none or the kernel does not say.
+    /// The level-3 cache; `None` if there is none or the kernel does not report it.
     pub l3: Option<u32>,
     pub l2: Option<u32>,
     /// The first-level data cache.
@@ -55,20 +56,20 @@ pub enum Level {
     Pu,
 }
 
-/// The PUs of a node, in logical order, and which of them we may use.
+/// The PUs of a node in logical order, and those that we may use.
 ///
-/// Logical order is hwloc's: packages by their lowest PU number, inside them NUMA nodes, caches, cores and PUs in the
-/// same way. Kernel numbers may alternate between packages; logical order does not.
+/// Logical order is hwloc's: packages by their lowest PU number; inside them NUMA nodes, caches, cores and PUs in the same
+/// way. The kernel's numbers may alternate between packages; logical order does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Wire")]
 pub struct Topology {
     pus: Vec<Pu>,
     allowed: CpuSet,
-    /// NUMA nodes that have memory and no PU (HBM, CXL), by the kernel's number.
+    /// NUMA nodes that have memory but no PU (HBM, CXL), by the kernel's number.
     memory_only: Vec<u32>,
-    /// Thousandths of a CPU that the cgroup grants per unit of time, absent without a limit.
+    /// The cgroup's limit of CPU time in thousandths of a CPU; `None` if unlimited.
     cpu_quota: Option<u32>,
-    /// Whether other jobs of the same user run here.
+    /// Whether other jobs of the same user run on this node.
     has_neighbours: bool,
 }
 
@@ -105,10 +106,10 @@ const LOGICAL: [Level; 5] = [
 ];
 
 impl Topology {
-    /// A topology from what a reader found, in any order.
+    /// Makes a topology from what a reader found, in any order.
     ///
-    /// `pus` are the PUs that are online; a PU given twice counts once. `allowed` is what this process may run on
-    /// (affinity mask and cgroup cpuset); what is not online is dropped from it.
+    /// `pus` are the online PUs; a PU given twice counts once. `allowed` is what this process may run on (affinity mask and
+    /// cgroup cpuset); PUs that are not online are dropped from it.
     ///
     /// ```
     /// use base::{CoreKind, CpuSet, Pu, Topology};
@@ -127,7 +128,7 @@ impl Topology {
         pus.sort_by_key(|pu| pu.os_index);
         pus.dedup_by_key(|pu| pu.os_index);
         let online = pus.iter().map(|pu| pu.os_index).collect::<CpuSet>();
-        // The lowest PU of an object is its place among its siblings.
+        // The lowest PU of an object determines its place among its siblings.
         let mut lowest = BTreeMap::new();
         for pu in &pus {
             for level in LOGICAL {
@@ -135,7 +136,7 @@ impl Topology {
             }
         }
         pus.sort_by_cached_key(|pu| {
-            // Where the node has no object of a level, the core stands in for it: it is never split.
+            // If the node has no object of a level, the core stands in for it, so that cores are never split.
             let place = |level: Level| {
                 let level = if level.of(pu).is_some() {
                     level
@@ -155,7 +156,7 @@ impl Topology {
         }
     }
 
-    /// `cores` identical cores with one PU each, in one package: for tests and for nodes that could not be read.
+    /// Makes `cores` identical cores with one PU each, in one package: for tests, and for nodes that could not be read.
     #[must_use]
     pub fn flat(cores: u32) -> Self {
         let pu = |index| Pu {
@@ -171,28 +172,28 @@ impl Topology {
         Self::from_pus((0..cores).map(pu).collect(), (0..cores).collect())
     }
 
-    /// Sets the cgroup's limit, in thousandths of a CPU (`cpu.max` of `150000 100000` is 1,500).
+    /// Sets the cgroup's limit in thousandths of a CPU: a `cpu.max` of `150000 100000` is 1,500.
     #[must_use]
     pub const fn with_quota(mut self, millis: u32) -> Self {
         self.cpu_quota = Some(millis);
         self
     }
 
-    /// Notes that other jobs of the same user run here.
+    /// Records that other jobs of the same user run on this node.
     #[must_use]
     pub const fn with_neighbours(mut self) -> Self {
         self.has_neighbours = true;
         self
     }
 
-    /// Adds the NUMA nodes that have memory and no PU.
+    /// Sets the NUMA nodes that have memory but no PU.
     #[must_use]
     pub fn with_memory_only(mut self, numa: Vec<u32>) -> Self {
         self.memory_only = numa;
         self
     }
 
-    /// The same node with fewer PUs allowed.
+    /// Returns the same node with fewer allowed PUs.
     #[must_use]
     pub fn restricted_to(&self, pus: &CpuSet) -> Self {
         Self {
@@ -201,43 +202,43 @@ impl Topology {
         }
     }
 
-    /// Every PU that is online, in logical order, allowed or not.
+    /// Returns every online PU in logical order, whether allowed or not.
     #[must_use]
     pub fn pus(&self) -> &[Pu] {
         &self.pus
     }
 
-    /// What we may really use.
+    /// Returns the PUs that we may use.
     #[must_use]
     pub const fn allowed(&self) -> &CpuSet {
         &self.allowed
     }
 
-    /// Thousandths of a CPU that the cgroup grants, absent without a limit.
+    /// Returns the cgroup's limit in thousandths of a CPU; `None` if unlimited.
     #[must_use]
     pub const fn cpu_quota(&self) -> Option<u32> {
         self.cpu_quota
     }
 
-    /// Whether other jobs of the same user run here.
+    /// Returns true if other jobs of the same user run on this node.
     #[must_use]
     pub const fn has_neighbours(&self) -> bool {
         self.has_neighbours
     }
 
-    /// Whether we may use only some of the PUs that are online: then somebody has set them apart.
+    /// Returns true if we may use only some of the online PUs, which means that they were reserved for us.
     #[must_use]
     pub fn is_part_of_node(&self) -> bool {
         (self.allowed.len() as usize) < self.pus.len()
     }
 
-    /// NUMA nodes that have memory and no PU, by the kernel's number.
+    /// Returns the NUMA nodes that have memory but no PU, by the kernel's number.
     #[must_use]
     pub fn memory_only(&self) -> &[u32] {
         &self.memory_only
     }
 
-    /// The objects of a level in logical order, each as its allowed PUs. Objects without an allowed PU are left out.
+    /// Returns the objects of a level in logical order, each as its allowed PUs. Objects without an allowed PU are omitted.
     #[must_use]
     pub fn objects(&self, level: Level) -> Vec<CpuSet> {
         self.identified(level)
@@ -246,7 +247,7 @@ impl Topology {
             .collect()
     }
 
-    /// As [`Topology::objects`], with the identity of each object as its PUs give it.
+    /// Returns [`Topology::objects`] together with the identity of each object.
     #[must_use]
     pub fn identified(&self, level: Level) -> Vec<(u32, CpuSet)> {
         let mut objects = Vec::<(u32, CpuSet)>::new();
@@ -268,19 +269,19 @@ impl Topology {
         objects
     }
 
-    /// The cores with at least one allowed PU, each as its allowed PUs, in logical order.
+    /// Returns the cores with at least one allowed PU, each as its allowed PUs, in logical order.
     #[must_use]
     pub fn cores(&self) -> Vec<CpuSet> {
         self.objects(Level::Core)
     }
 
-    /// The packages with at least one allowed PU.
+    /// Returns the packages with at least one allowed PU.
     #[must_use]
     pub fn packages(&self) -> Vec<CpuSet> {
         self.objects(Level::Package)
     }
 
-    /// The NUMA nodes with at least one allowed PU; those with memory only are in [`Topology::memory_only`].
+    /// Returns the NUMA nodes with at least one allowed PU; those with memory only are in [`Topology::memory_only`].
     #[must_use]
     pub fn numa_nodes(&self) -> Vec<CpuSet> {
         self.objects(Level::Numa)
@@ -288,7 +289,7 @@ impl Topology {
 }
 
 impl Level {
-    /// The identity of the object of this level that contains `pu`, absent where the node has no such object.
+    /// Returns the identity of the object of this level that contains `pu`; `None` if the node has no such object.
     #[must_use]
     pub const fn of(self, pu: &Pu) -> Option<u32> {
         match self {
@@ -307,7 +308,8 @@ impl Level {
 mod tests {
     use super::*;
 
-    /// Two packages whose PUs alternate, two threads per core: PU n is thread n / 8 of core n % 8 on package n % 2.
+    /// Returns two packages whose PUs alternate, with two threads per core: PU n is thread n / 8 of core n % 8 on package n
+    /// % 2.
     fn alternating() -> Topology {
         let pu = |n: u32| Pu {
             os_index: n,

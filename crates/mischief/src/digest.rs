@@ -1,15 +1,15 @@
-//! A checksum of a stream of bytes that two processes compare.
+//! A checksum of a byte stream, for comparing what two processes saw.
 
 use std::fmt;
 
-/// Length and FNV-1a checksum of a stream, over words of eight bytes where it can, so that it keeps up with a pipe.
+/// Length and FNV-1a checksum of a stream. It works on words of eight bytes where it can, so that it keeps up with a pipe.
 ///
-/// Not for secrets: it finds lost, doubled and swapped bytes, and nothing else is asked of it.
+/// It finds lost, duplicated and swapped bytes. It is not cryptographic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
     bytes: u64,
     state: u64,
-    /// The bytes of the word begun and not yet full, in the low end.
+    /// Bytes of the word that is not full yet, in the low end.
     tail: u64,
 }
 
@@ -27,7 +27,7 @@ impl Digest {
         }
     }
 
-    /// The digest of one slice.
+    /// Returns the digest of one slice.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let mut digest = Self::new();
@@ -35,7 +35,7 @@ impl Digest {
         digest
     }
 
-    /// Takes the next bytes; how a stream is cut into slices makes no difference.
+    /// Adds the next bytes. It makes no difference how a stream is cut into slices.
     pub fn update(&mut self, mut bytes: &[u8]) {
         while !self.bytes.is_multiple_of(Self::WORD)
             && let [first, rest @ ..] = bytes
@@ -68,7 +68,7 @@ impl Digest {
             .rotate_left(29);
     }
 
-    /// How many bytes the stream had.
+    /// Returns the number of bytes in the stream.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
@@ -81,7 +81,7 @@ impl Default for Digest {
     }
 }
 
-/// The number of bytes and the checksum, as every program here prints them.
+/// Writes the number of bytes and the checksum, in the form that all programs here print.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = (self.state ^ self.tail).wrapping_mul(Self::PRIME);

@@ -1,7 +1,7 @@
-//! Programs that misbehave on purpose, for the end-to-end tests, and the checks of what they print.
+//! Programs that misbehave on purpose, for the end-to-end tests, and checks of what they print.
 //!
-//! **Architecture invariant:** nothing that ships depends on this crate, and it depends on nothing of ours: a fault in
-//! our code must not be able to hide itself in the program that looks for it.
+//! **Architecture invariant:** nothing that ships depends on this crate, and it depends on none of our crates: a fault in
+//! our code must not be hidden by the same fault in the program that tests it.
 
 mod digest;
 mod lines;

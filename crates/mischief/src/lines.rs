@@ -1,12 +1,12 @@
-//! Lines that know what they should be, so that a reader sees a torn, lost, doubled or mixed one.
+//! Lines with a header and a checksum, so that a reader detects torn, lost, duplicated or mixed ones.
 
 use std::collections::BTreeMap;
 
 use crate::Digest;
 
-/// The line number `index` of a rank, without the line feed, `length` bytes long or as long as its header needs.
+/// Returns line number `index` of a rank, without the line feed. It has `length` bytes, or as many as its header needs.
 ///
-/// Everything in it follows from the three numbers: rank, index and a checksum, then letters.
+/// The content is derived from the arguments: a header with rank, index and length, then letters.
 #[must_use]
 pub fn line(rank: u32, index: u32, length: usize) -> Vec<u8> {
     let mut line = format!("{rank} {index} {length} ").into_bytes();
@@ -23,16 +23,16 @@ pub fn line(rank: u32, index: u32, length: usize) -> Vec<u8> {
 /// What is wrong with the output of many ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineError {
-    /// Not a line that any rank wrote; its first bytes.
+    /// A line that no rank has written; its first bytes.
     Torn(String),
-    /// A rank's lines came in another order than written, or twice, or with a gap.
+    /// A line of a rank that is out of order, duplicated, or behind a gap.
     Order { rank: u32, expected: u32, got: u32 },
-    /// A rank that wrote fewer lines than it should.
+    /// A rank that has written fewer lines than it should.
     Missing { rank: u32, got: u32 },
 }
 
-/// Checks that `text` holds every line of ranks `0..ranks`, `count` each, whole and in each rank's order, and nothing
-/// else. The ranks' lines may be mixed.
+/// Checks that `text` consists of `count` lines of each of the ranks `0..ranks`, complete and in each rank's order. Lines
+/// of different ranks may be interleaved.
 pub fn check_lines(text: &[u8], ranks: u32, count: u32) -> Result<Digest, LineError> {
     let mut next = BTreeMap::<u32, u32>::new();
     let mut rest = text;

@@ -1,6 +1,6 @@
 //! One program with many bad habits; the first argument chooses one. `rally run -n 4 mischief HABIT ...`.
 //!
-//! It speaks plain lines, so that a test can wait for them: a habit that has to be met at the right moment prints
+//! It prints plain lines, so that a test can wait for them. If a test must act at the right moment, the habit prints
 //! `ready` first.
 
 use std::{
@@ -25,7 +25,7 @@ use nix::{
 
 type Outcome = Result<ExitCode, Box<dyn Error>>;
 
-/// Bytes per write where a habit is about volume.
+/// Bytes per write for habits that produce much output.
 const BLOCK: usize = 1 << 20;
 
 const HABITS: &str = "\
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     match perform(&habit, &args.collect::<Vec<_>>()) {
         Ok(code) => code,
         Err(error) => {
-            // A broken stderr is nothing a test program could report anywhere.
+            // If stderr is broken, there is nowhere to report it.
             let _ = writeln!(io::stderr(), "mischief {habit}: {error}");
             ExitCode::from(99)
         }
@@ -147,14 +147,14 @@ fn perform(habit: &str, args: &[String]) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One line, written and flushed as a whole.
+/// Writes one line and flushes it.
 fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(format!("{text}\n").as_bytes())?;
     out.flush()
 }
 
-/// This program once more.
+/// Returns a command that runs this program again.
 fn myself(args: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(args);
@@ -168,7 +168,7 @@ fn quiet(command: &mut Command) -> &mut Command {
         .stderr(Stdio::null())
 }
 
-/// The rank by the variable that every MPICH program reads, 0 without a launcher.
+/// Returns the rank from the variable that every MPICH program reads; 0 without a launcher.
 fn rank() -> u32 {
     env::var("PMI_RANK")
         .ok()
@@ -186,7 +186,8 @@ fn live(millis: Option<&str>) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Rust's own handler for stack overflows swallows the first SIGSEGV that has no address; it does not swallow a second.
+/// Raises SIGSEGV until it kills: Rust's own handler for stack overflows swallows the first one without an address, but no
+/// second one.
 fn crash() -> Outcome {
     for _ in 0..2 {
         signal::raise(Signal::SIGSEGV)?;
@@ -202,7 +203,8 @@ fn set(names: &[String]) -> Result<SigSet, Box<dyn Error>> {
     Ok(set)
 }
 
-/// Blocked and waited for, not handled: a handler would need unsafe code, and to the sender it is all the same.
+/// Waits for blocked signals instead of handling them: a handler would need unsafe code, and for the sender there is no
+/// difference.
 fn trap(args: &[String]) -> Outcome {
     let [count, code, signals @ ..] = args else {
         return Err("trap needs COUNT CODE SIGNAL...".into());
@@ -217,7 +219,7 @@ fn trap(args: &[String]) -> Outcome {
 }
 
 fn grab_foreground() -> Result<(), Box<dyn Error>> {
-    // From the background the call would stop us, were it not blocked.
+    // In the background the call would stop us if the signal were not blocked.
     SigSet::from(Signal::SIGTTOU).thread_block()?;
     let terminal: OwnedFd = fs::File::options()
         .read(true)
@@ -265,7 +267,7 @@ fn lines(args: &[String]) -> Result<(), Box<dyn Error>> {
 }
 
 fn blast(mut bytes: usize) -> io::Result<()> {
-    // Written past `Stdout`, whose search for line feeds would cost more than the write.
+    // This bypasses `Stdout`, whose search for line feeds would cost more than the write.
     let mut out = fs::File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let block = vec![b'x'; BLOCK];
     while bytes > 0 {

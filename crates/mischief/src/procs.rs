@@ -1,14 +1,14 @@
-//! Who is alive, and which of them are ours.
+//! The processes of the node, and which of them belong to a test.
 
 use std::{fmt, fs, os::unix::fs::MetadataExt, path::Path};
 
-/// One process, as `/proc` shows it.
+/// One process as shown by `/proc`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proc {
     pub pid: i32,
     pub ppid: i32,
     pub pgid: i32,
-    /// `R`, `S`, `T`, `t`, `Z`...
+    /// State: `R`, `S`, `T`, `t`, `Z`...
     pub state: char,
     /// The arguments, joined by spaces; empty for a zombie.
     pub args: String,
@@ -16,11 +16,11 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// Reads one process; `None` when there is no such process any more.
+    /// Reads one process; `None` if it is gone.
     #[must_use]
     pub fn read(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything, also spaces and parentheses.
+        // The name in parentheses may contain anything, including spaces and parentheses.
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
         let state = fields.next()?.chars().next()?;
         let ppid = fields.next()?.parse().ok()?;
@@ -37,7 +37,7 @@ impl Proc {
         })
     }
 
-    /// Whether `NAME=value` stands in the environment that the process was started with.
+    /// Returns true if the environment that the process was started with contains the entry `NAME=value`.
     #[must_use]
     pub fn carries(&self, variable: &str) -> bool {
         self.environment
@@ -45,7 +45,7 @@ impl Proc {
             .any(|entry| entry == variable.as_bytes())
     }
 
-    /// The value of a variable in that environment.
+    /// Returns the value of a variable in that environment.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<String> {
         let entry = self.environment.split(|byte| *byte == 0);
@@ -56,7 +56,7 @@ impl Proc {
             .next()
     }
 
-    /// Whether the process runs this executable, links resolved.
+    /// Returns true if the process runs this executable, after resolving links.
     #[must_use]
     pub fn runs(&self, executable: &Path) -> bool {
         let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
@@ -64,13 +64,13 @@ impl Proc {
         own.is_some() && own == file(executable)
     }
 
-    /// A zombie has ended; that its parent has not asked yet is the parent's business.
+    /// Returns false for a zombie: it has exited, even if its parent has not reaped it yet.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 
-    /// A line of `/proc/PID/status`, without its name.
+    /// Returns the value of a line of `/proc/PID/status`.
     #[must_use]
     pub fn status(&self, name: &str) -> Option<String> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
@@ -92,14 +92,14 @@ impl fmt::Display for Proc {
     }
 }
 
-/// As [`fmt::Display`]: nobody wants to see an environment in bytes.
+/// Writes the same as [`fmt::Display`]: the environment as bytes would be unreadable.
 impl fmt::Debug for Proc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
 }
 
-/// Every process that we may look at.
+/// Returns every process that we may inspect.
 #[must_use]
 pub fn all_procs() -> Vec<Proc> {
     let Ok(entries) = fs::read_dir("/proc") else {
@@ -111,7 +111,7 @@ pub fn all_procs() -> Vec<Proc> {
         .collect()
 }
 
-/// Every living process that was started with `NAME=value` in its environment.
+/// Returns every living process that was started with `NAME=value` in its environment.
 #[must_use]
 pub fn marked_procs(variable: &str) -> Vec<Proc> {
     let mut found = all_procs();

@@ -1,4 +1,4 @@
-//! The helper programs do what the end-to-end tests rely on. (A test here also makes cargo build the binary.)
+//! Checks that the helper programs do what the end-to-end tests rely on. (A test here also makes cargo build the binary.)
 
 use std::{
     io::Write,

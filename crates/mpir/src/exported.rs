@@ -1,4 +1,4 @@
-//! The symbols themselves, and the only code that touches them.
+//! The exported symbols, and the only code that accesses them.
 
 use std::{
     ffi::{CString, c_char, c_int},
@@ -23,8 +23,8 @@ const _: () = {
     assert!(std::mem::offset_of!(MPIR_PROCDESC, pid) == 16);
 };
 
-// SAFETY: the names start with `MPIR_`, a prefix that the interface reserves, so that nothing else in the
-// executable has them. The same holds for every symbol below.
+// SAFETY: the names start with `MPIR_`, a prefix that the interface reserves, so that nothing else in the executable has
+// them. The same holds for every symbol below.
 #[unsafe(no_mangle)]
 static mut MPIR_proctable: *const MPIR_PROCDESC = ptr::null();
 // SAFETY: the prefix is reserved, see above.
@@ -49,17 +49,17 @@ static mut MPIR_partial_attach_ok: c_int = 1;
 #[unsafe(no_mangle)]
 static mut totalview_jobid: *const c_char = ptr::null();
 
-// In assembly, because no compiler shall know that it does nothing, and because the frame in which a debugger stops
-// decides which language it speaks.
+// It is in assembly for two reasons. A compiler must not know that it does nothing. And the frame in which a debugger stops
+// decides which language the debugger uses.
 std::arch::global_asm!(include_str!("symbols.s"));
 
-// SAFETY: it is defined there: it takes nothing, gives nothing and does nothing.
+// SAFETY: it is defined there: it takes nothing, returns nothing and does nothing.
 unsafe extern "C" {
-    /// Where a debugger puts its breakpoint.
+    /// The function on which a debugger puts its breakpoint.
     safe fn MPIR_Breakpoint();
 }
 
-/// What the exported pointers point into. Holding the lock is the right to write the exported symbols.
+/// What the exported pointers point to. Only the holder of the lock may write the exported symbols.
 struct Memory {
     table: Vec<MPIR_PROCDESC>,
     texts: Vec<CString>,
@@ -77,21 +77,20 @@ static MEMORY: Mutex<Memory> = Mutex::new(Memory {
     reason: None,
 });
 
-/// Whether a debugger has told us that it is there. It may do so or take it back at any time, so ask again each time
-/// the answer matters.
+/// Returns true if a debugger has set `MPIR_being_debugged`. It may set or clear it at any time, so call this again
+/// whenever the answer matters.
 #[must_use]
 pub fn being_debugged() -> bool {
-    // SAFETY: the static is an aligned integer that no code of this process writes; the debugger writes it while we
-    // are stopped. Volatile, because the compiler cannot see that.
+    // SAFETY: the static is an aligned integer that no code of this process writes; the debugger writes it while we are
+    // stopped. The read is volatile because the compiler cannot see that.
     unsafe { (&raw const MPIR_being_debugged).read_volatile() != 0 }
 }
 
-/// Fills the table, replacing what was in it. A debugger that reads without stopping us sees the old table, none, or
-/// the new one.
+/// Replaces the contents of the table. A debugger that reads without stopping us sees the old table, none, or the new one.
 ///
 /// # Errors
 ///
-/// [`ContainsNul`] when a name cannot be a C string; the table is as it was then.
+/// [`ContainsNul`] if a name cannot be a C string; the table is unchanged then.
 pub fn publish(table: Vec<Entry>) -> Result<(), ContainsNul> {
     let mut texts: Vec<CString> = Vec::new();
     let mut rows = Vec::with_capacity(table.len());
@@ -101,7 +100,7 @@ pub fn publish(table: Vec<Entry>) -> Result<(), ContainsNul> {
         pid,
     } in table
     {
-        // Consecutive ranks mostly share a node and an executable: the text of the row before is used again.
+        // Consecutive ranks mostly share a node and an executable: reuse the text of the previous row.
         let mut intern = |text: String, back: usize| match texts
             .iter()
             .rev()
@@ -111,7 +110,7 @@ pub fn publish(table: Vec<Entry>) -> Result<(), ContainsNul> {
             Some(old) => Ok(old.as_ptr()),
             None => {
                 let text = CString::new(text).map_err(|_| ContainsNul)?;
-                // The characters are on the heap and stay where they are when `texts` grows.
+                // The characters are on the heap and do not move when `texts` grows.
                 let pointer = text.as_ptr();
                 texts.push(text);
                 Ok(pointer)
@@ -126,7 +125,8 @@ pub fn publish(table: Vec<Entry>) -> Result<(), ContainsNul> {
     let size = c_int::try_from(rows.len()).unwrap_or(c_int::MAX);
 
     let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
-    // The size goes to 0 before the pointer changes and is set after it: it never covers rows that are not there.
+    // The size is set to 0 before the pointer changes, and set to its value afterwards: it never covers rows that do not
+    // exist.
     // SAFETY: the lock makes this the only writer, and each write is one aligned volatile store.
     unsafe {
         (&raw mut MPIR_proctable_size).write_volatile(0);
@@ -142,16 +142,16 @@ pub fn publish(table: Vec<Entry>) -> Result<(), ContainsNul> {
     Ok(())
 }
 
-/// Says under which name the job is known to the tools of its launcher.
+/// Sets the name under which the launcher's tools know the job.
 ///
 /// # Errors
 ///
-/// [`ContainsNul`] when the name cannot be a C string; the symbol is as it was then.
+/// [`ContainsNul`] if the name cannot be a C string; the symbol is unchanged then.
 pub fn name_job(name: &str) -> Result<(), ContainsNul> {
     let name = CString::new(name).map_err(|_| ContainsNul)?;
     let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: the lock makes this the only writer, and each write is one aligned volatile store. The characters are on
-    // the heap and live until the next call, which clears the pointer first.
+    // SAFETY: the lock makes this the only writer, and each write is one aligned volatile store. The characters are on the
+    // heap and live until the next call, which clears the pointer first.
     unsafe {
         (&raw mut totalview_jobid).write_volatile(ptr::null());
         let name = memory.job.insert(name);
@@ -160,11 +160,11 @@ pub fn name_job(name: &str) -> Result<(), ContainsNul> {
     Ok(())
 }
 
-/// Says what the next [`breakpoint`] is about.
+/// Sets the state that a debugger sees at the next [`breakpoint`].
 ///
 /// # Errors
 ///
-/// [`ContainsNul`] when the reason of an abort cannot be a C string; the symbols are as they were then.
+/// [`ContainsNul`] if the reason of an abort cannot be a C string; the symbols are unchanged then.
 pub fn set_state(state: State<'_>) -> Result<(), ContainsNul> {
     let (value, reason) = match state {
         State::Null => (0, None),
@@ -173,8 +173,8 @@ pub fn set_state(state: State<'_>) -> Result<(), ContainsNul> {
     };
     let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: the lock makes this the only writer, and each write is one aligned volatile store. The characters of the
-    // reason are on the heap and live until the next call, which clears the pointer first. The state comes last: who sees
-    // it sees the reason.
+    // reason are on the heap and live until the next call, which clears the pointer first. The state is written last, so a
+    // debugger that sees it also sees the reason.
     unsafe {
         (&raw mut MPIR_debug_abort_string).write_volatile(ptr::null());
         memory.reason = reason;
@@ -186,10 +186,10 @@ pub fn set_state(state: State<'_>) -> Result<(), ContainsNul> {
     Ok(())
 }
 
-/// Calls `MPIR_Breakpoint`: a debugger that waits there stops this process until it has seen enough. Returns at once
-/// when there is none.
+/// Calls `MPIR_Breakpoint`. A debugger with a breakpoint there stops this process until it has read the symbols. Without
+/// one, this returns immediately.
 pub fn breakpoint() {
-    // The linker needs a reference to the symbols that are read by their presence only; this is it.
+    // This makes the linker keep the symbols whose presence alone is meaningful.
     // SAFETY: the statics are aligned integers that no code of this process writes.
     unsafe {
         std::hint::black_box((&raw const MPIR_i_am_starter).read_volatile());
@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever adds a symbol and forgets the list would have it dropped by the linker without a word.
+    /// If a new symbol is missing in the list, the linker drops it silently.
     #[test]
     fn the_list_names_every_symbol_of_this_file() {
         let code = include_str!("exported.rs");
@@ -219,7 +219,7 @@ mod tests {
             .collect();
         assert_eq!(crate::symbols().collect::<BTreeSet<_>>(), defined);
         assert_eq!(defined.len(), crate::symbols().count());
-        // What is said in C's words is about the same variables.
+        // The debug information in `symbols.s` must describe the same variables.
         let typed: BTreeSet<_> = include_str!("symbols.s")
             .lines()
             .filter_map(|line| {
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(typed, defined);
     }
 
-    /// A debugger that has only the symbol table trusts these sizes.
+    /// A debugger that has only the symbol table assumes these sizes.
     #[test]
     fn the_symbols_have_the_sizes_of_the_interface() {
         // SAFETY: no test writes these symbols as anything but whole values, and only their sizes are used here.
@@ -259,9 +259,9 @@ mod tests {
         }
     }
 
-    /// The table as a debugger reads it: size and pointer from the symbols, then the rows and their texts.
+    /// Reads the table as a debugger does: size and pointer from the symbols, then the rows and their texts.
     fn read() -> Vec<Entry> {
-        // SAFETY: no other thread replaces the table meanwhile, because one test does all that touches it.
+        // SAFETY: no other thread replaces the table meanwhile, because a single test does all that touches it.
         unsafe {
             let size = usize::try_from((&raw const MPIR_proctable_size).read_volatile()).unwrap();
             let table = (&raw const MPIR_proctable).read_volatile();
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// One test, because the symbols are one per process and tests share a process.
+    /// One test for everything, because the symbols exist once per process and tests share a process.
     #[test]
     fn the_symbols_say_what_was_set() {
         assert_eq!(read(), []);
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(read(), []);
 
         assert!(!being_debugged());
-        // SAFETY: this test is the only code that touches the symbol, in the place of a debugger.
+        // SAFETY: this test, which plays the debugger, is the only code that touches the symbol.
         unsafe { (&raw mut MPIR_being_debugged).write_volatile(1) };
         assert!(being_debugged());
 

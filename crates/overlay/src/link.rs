@@ -1,26 +1,26 @@
-//! The link between two roles that live in one process: a controller and the daemon of its own node.
+//! The link between two roles in one process: a controller and the daemon of its own node.
 //!
-//! It is a pair of bounded queues and nothing that waits. Whoever owns it moves the messages: it takes what one side
-//! has to say, offers it to the link, and hands to the other side what the link delivers. A full queue gives the
-//! message back, so that the sender keeps it and stops reading whatever made it.
+//! It is a pair of bounded queues; nothing in it waits. Its owner moves the messages: it takes the output of one side,
+//! offers it to the link, and gives the other side what the link delivers. A full queue returns the message, so that the
+//! sender keeps it and stops producing more.
 
 use std::collections::VecDeque;
 
-/// How many messages may be on the way in one direction. A message is at most a chunk of output, so this bounds the
-/// memory of a link too.
+/// Maximum number of messages in flight in one direction. A message is at most as large as a chunk of output, so this also
+/// bounds the memory of a link.
 pub const LANE_CAPACITY: usize = 64;
 
-/// Both directions of a link. `Down` is what the root side says, `Up` what the other side says.
+/// Both directions of a link. `Down` is the type of messages from the root side, `Up` that of messages to it.
 #[derive(Debug)]
 pub struct InProcess<Down, Up> {
-    /// From the root.
+    /// Messages from the root.
     pub down: Lane<Down>,
-    /// Towards the root.
+    /// Messages to the root.
     pub up: Lane<Up>,
 }
 
 impl<Down, Up> InProcess<Down, Up> {
-    /// A link with nothing on the way.
+    /// Makes a link with no messages in flight.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -29,7 +29,7 @@ impl<Down, Up> InProcess<Down, Up> {
         }
     }
 
-    /// Whether nothing is on the way in either direction.
+    /// Returns true if no message is in flight in either direction.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.down.is_idle() && self.up.is_idle()
@@ -42,7 +42,7 @@ impl<Down, Up> Default for InProcess<Down, Up> {
     }
 }
 
-/// One direction of a link: messages arrive once and in the order in which they were sent.
+/// One direction of a link: each message arrives once, in the order of sending.
 #[derive(Debug)]
 pub struct Lane<Message> {
     queue: VecDeque<Message>,
@@ -55,12 +55,11 @@ impl<Message> Lane<Message> {
         }
     }
 
-    /// Puts a message on its way.
+    /// Sends a message.
     ///
     /// # Errors
     ///
-    /// [`Full`] with the message when [`LANE_CAPACITY`] messages are on the way. Offer it again after a
-    /// [`Self::receive`].
+    /// [`Full`] with the message if [`LANE_CAPACITY`] messages are in flight. Offer it again after a [`Self::receive`].
     pub fn send(&mut self, message: Message) -> Result<(), Full<Message>> {
         if self.credits() == 0 {
             return Err(Full(message));
@@ -69,25 +68,25 @@ impl<Message> Lane<Message> {
         Ok(())
     }
 
-    /// Takes the oldest message off the link, which gives its credit back to the sender.
+    /// Takes the oldest message off the link, which returns its credit to the sender.
     pub fn receive(&mut self) -> Option<Message> {
         self.queue.pop_front()
     }
 
-    /// How many messages can be sent before the next one is received.
+    /// Returns the number of messages that can be sent before the next one is received.
     #[must_use]
     pub fn credits(&self) -> usize {
         LANE_CAPACITY.saturating_sub(self.queue.len())
     }
 
-    /// Whether nothing is on the way.
+    /// Returns true if no message is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
 }
 
-/// The message that did not fit.
+/// A message that the full queue has refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{LANE_CAPACITY} messages are on the way and none has been received")]
 pub struct Full<Message>(pub Message);

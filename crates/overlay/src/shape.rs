@@ -1,20 +1,20 @@
-//! Who is whose parent, and which way leads where. Pure arithmetic: nothing is stored but two numbers.
+//! The shape of the tree: parents, children, and the next hop to a node. It is pure arithmetic; only two numbers are
+//! stored.
 //!
-//! The nodes are numbered in preorder: a node comes before its subtree, and a subtree is one run of consecutive
-//! numbers, cut into at most `radix` parts of nearly equal length for the children. Each part's first node is the
+//! The nodes are numbered in preorder: a node comes before its subtree, and a subtree is one run of consecutive numbers.
+//! The numbers below a node are cut into at most `radix` parts of nearly equal length. The first node of each part is a
 //! child.
 //!
-//! The other common numbering, level by level, finds a parent with one division, but there a subtree is a run on
-//! every level. Here the nodes of a subtree are neighbours in the allocation, which mostly means that they are
-//! neighbours on the network, and a set of nodes (or of ranks placed by node) stays a short text on every link. Depth
-//! is the same, `ceil(log_radix)`; finding a node costs that many steps.
+//! The other common numbering, level by level, finds a parent with one division, but there a subtree is a separate run on
+//! each level. Here the nodes of a subtree are neighbours in the allocation, and so mostly on the network. A set of nodes,
+//! or of ranks placed by node, is a short text on every link. The depth is the same in both, `ceil(log_radix)`; finding a
+//! node takes that many steps.
 
 use std::num::NonZeroU32;
 
 use base::NodeId;
 
-/// How many children a node has at most, unless somebody says otherwise. Three levels reach 1,057 nodes, four reach
-/// 33,825.
+/// Default maximum number of children of a node. Three levels reach 1,057 nodes, four reach 33,825.
 pub const DEFAULT_RADIX: NonZeroU32 = NonZeroU32::new(32).unwrap();
 
 /// A tree over the nodes `0..nodes`. Node 0 is the root.
@@ -25,19 +25,19 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A tree over `nodes` nodes, each with at most `radix` children.
+    /// Makes a tree over `nodes` nodes, each with at most `radix` children.
     #[must_use]
     pub const fn new(nodes: u32, radix: NonZeroU32) -> Self {
         Self { nodes, radix }
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     #[must_use]
     pub const fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// Where a node is, or `None` when the tree has no such node.
+    /// Returns the position of a node, or `None` if the tree has no such node.
     #[must_use]
     pub fn position(&self, node: NodeId) -> Option<Position> {
         if node.0 >= self.nodes {
@@ -58,7 +58,7 @@ impl Shape {
         Some(at)
     }
 
-    /// The number of links between the root and the farthest node; 0 for a single node and for none.
+    /// Returns the number of links between the root and the farthest node; 0 for a tree of one node or none.
     #[must_use]
     pub fn height(&self) -> u32 {
         let mut height = 0;
@@ -72,7 +72,7 @@ impl Shape {
     }
 }
 
-/// The place of one node in a tree.
+/// The position of one node in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     parent: Option<NodeId>,
@@ -82,39 +82,38 @@ pub struct Position {
 }
 
 impl Position {
-    /// The node whose place this is.
+    /// Returns the node.
     #[must_use]
     pub const fn node(&self) -> NodeId {
         self.subtree.first
     }
 
-    /// The node above, `None` for the root.
+    /// Returns its parent; `None` for the root.
     #[must_use]
     pub const fn parent(&self) -> Option<NodeId> {
         self.parent
     }
 
-    /// The number of links up to the root.
+    /// Returns the number of links up to the root.
     #[must_use]
     pub const fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// The node and all nodes below it.
+    /// Returns the node and all nodes below it.
     #[must_use]
     pub const fn subtree(&self) -> Span {
         self.subtree
     }
 
-    /// The nodes directly below, in the order of their numbers, each with its own subtree.
+    /// Returns its children in ascending order, each with its own subtree.
     pub fn children(&self) -> impl ExactSizeIterator<Item = Span> + use<> {
         let this = *self;
         let count = usize::try_from(this.below().min(this.radix.get())).unwrap_or(usize::MAX);
         (0..count).map(move |index| this.part(u32::try_from(index).unwrap_or(u32::MAX)))
     }
 
-    /// The next step on the way to a node, `None` when the way would leave the tree at the root: there is no such
-    /// node.
+    /// Returns the next hop towards a node; `None` at the root if the tree has no such node.
     #[must_use]
     pub fn toward(&self, to: NodeId) -> Option<Hop> {
         if to == self.node() {
@@ -126,12 +125,13 @@ impl Position {
         }
     }
 
-    /// How many nodes are below this one.
+    /// Returns the number of nodes below this one.
     const fn below(&self) -> u32 {
         self.subtree.count.saturating_sub(1)
     }
 
-    /// The subtree of the child with this index. The first `below % radix` children have one node more than the others.
+    /// Returns the subtree of the child with this index. The first `below % radix` children have one node more than the
+    /// others.
     const fn part(&self, index: u32) -> Span {
         let (each, longer) = (
             self.below() / self.radix.get(),
@@ -144,7 +144,7 @@ impl Position {
         }
     }
 
-    /// The place of the child whose subtree holds `to`, if one does.
+    /// Returns the position of the child whose subtree contains `to`, if there is one.
     fn child_toward(&self, to: NodeId) -> Option<Self> {
         if !self.subtree.contains(to) || to == self.node() {
             return None;
@@ -172,33 +172,33 @@ impl Position {
 /// A run of consecutive nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first node: of a subtree, the node at its top.
+    /// The first node; for a subtree, its root.
     pub first: NodeId,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub count: u32,
 }
 
 impl Span {
-    /// Whether the node is one of them.
+    /// Returns true if the run contains the node.
     #[must_use]
     pub const fn contains(&self, node: NodeId) -> bool {
         node.0 >= self.first.0 && node.0 - self.first.0 < self.count
     }
 
-    /// The nodes in the order of their numbers.
+    /// Returns the nodes in ascending order.
     pub fn nodes(self) -> impl Iterator<Item = NodeId> {
         (0..self.count).map(move |offset| NodeId(self.first.0 + offset))
     }
 }
 
-/// The next step of a message.
+/// The next hop of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hop {
     /// It has arrived.
     Here,
-    /// Up, to this node.
+    /// Up, to this parent.
     Parent(NodeId),
-    /// Down, to this node.
+    /// Down, to this child.
     Child(NodeId),
 }
 
@@ -270,7 +270,7 @@ mod tests {
             (chain.height(), chain.position(NodeId(4)).unwrap().parent()),
             (4, Some(NodeId(3)))
         );
-        // What the documentation of the default says.
+        // Numbers given in the documentation of the default.
         assert_eq!(Shape::new(1057, DEFAULT_RADIX).height(), 2);
         assert_eq!(Shape::new(1058, DEFAULT_RADIX).height(), 3);
         assert_eq!(Shape::new(33_825, DEFAULT_RADIX).height(), 3);

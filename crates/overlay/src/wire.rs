@@ -1,35 +1,37 @@
-//! Frames on a stream of bytes, as every link between processes of ours has them.
+//! Frames on a byte stream, used by every link between our processes.
 //!
-//! A stream begins with a preamble: four bytes that say whose it is, and the version. Then come frames: a length, a kind
-//! and a body. What a kind means, and what is in a body, is the caller's. The format is in `docs/formats/front-link.md`.
+//! A stream begins with a preamble: four magic bytes and the version. Then come frames: a length, a kind and a body. The
+//! caller defines the kinds and the bodies. The format is described in `docs/formats/front-link.md`.
 //!
-//! | state of what comes in | enough bytes | next |
-//! |---|---|---|
-//! | `Preamble` | ours, of our version | `Frames` |
-//! | `Preamble` | another | refused, for ever |
-//! | `Frames` | a frame | is given; `Frames` |
-//! | `Frames` | a length of 0, or beyond the bound | refused, for ever |
+//! | state of [`Incoming`] | what has been received | result | next state |
+//! |---|---|---|---|
+//! | `Preamble` | our magic bytes and version | – | `Frames` |
+//! | `Preamble` | another preamble | error | `Refused` |
+//! | `Frames` | a complete frame | the frame | `Frames` |
+//! | `Frames` | a length of 0, or above [`FRAME_MAX`] | error | `Refused` |
+//! | `Refused` | anything | the same error | `Refused` |
 //!
-//! Nothing here reads or writes: bytes come in and go out by the caller's hand.
+//! Nothing here does I/O: the caller passes bytes in and takes bytes out.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The version of the frames and of what is in them. Both ends of a link have the same one: whatever changes a message or
-/// its encoding changes it.
+/// The version of the frames and their contents. Both ends of a link must have the same one. Increment it with every change
+/// to a message or its encoding.
 pub const VERSION: u16 = 2;
-/// Longest frame. A job's description with a thousand environments fits; a longer length is a broken peer.
+/// Maximum length of a frame in bytes. A job description with a thousand environments fits; a longer frame means that the
+/// peer is broken.
 pub const FRAME_MAX: usize = 64 * 1024 * 1024;
 
 /// The first bytes of a stream.
 const MAGIC: [u8; 4] = *b"RLLY";
 const PREAMBLE: usize = MAGIC.len() + size_of::<u16>();
-/// Length and kind.
+/// Size of length and kind in bytes.
 const HEAD: usize = 5;
 
-/// Why a stream cannot go on.
+/// Why a stream cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     #[error("the peer speaks another protocol")]
@@ -44,11 +46,11 @@ pub enum WireError {
     Undecodable,
 }
 
-/// A value as the body of a frame.
+/// Encodes a value as the body of a frame.
 ///
 /// # Errors
 ///
-/// [`WireError::Unencodable`] for a type that the encoding has no form for.
+/// [`WireError::Unencodable`] for a type that the encoding does not support.
 pub fn encode<T: Serialize>(value: &T) -> Result<Bytes, WireError> {
     match postcard::to_stdvec(value) {
         Ok(body) => Ok(Bytes::from(body)),
@@ -56,16 +58,16 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Bytes, WireError> {
     }
 }
 
-/// The value that a body is.
+/// Decodes the body of a frame.
 ///
 /// # Errors
 ///
-/// [`WireError::Undecodable`] for what is no such value.
+/// [`WireError::Undecodable`] if the body is no such value.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, WireError> {
     postcard::from_bytes(body).map_err(|_| WireError::Undecodable)
 }
 
-/// What is on its way out.
+/// The queue of outgoing bytes.
 #[derive(Debug)]
 pub struct Outgoing {
     queue: VecDeque<Bytes>,
@@ -83,11 +85,11 @@ impl Default for Outgoing {
 }
 
 impl Outgoing {
-    /// Puts a frame behind the others: its kind, a part of the body that is copied, and one that is not.
+    /// Appends a frame: its kind, a part of the body that is copied, and one that is not.
     ///
     /// # Errors
     ///
-    /// [`WireError::Length`] for a frame that the peer would refuse. It is not sent.
+    /// [`WireError::Length`] for a frame that the peer would refuse. It is not queued.
     pub fn push(&mut self, kind: u8, fixed: &[u8], body: Bytes) -> Result<(), WireError> {
         let length = 1 + fixed.len() + body.len();
         let written = match u32::try_from(length) {
@@ -105,18 +107,18 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Whether all is out.
+    /// Returns true if all bytes were written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// What is to go out, in pieces.
+    /// Returns the bytes to write, in pieces.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.queue.iter().map(AsRef::as_ref)
     }
 
-    /// So many bytes are out.
+    /// Removes `count` bytes that were written.
     pub fn written(&mut self, mut count: usize) {
         while let Some(first) = self.queue.front_mut() {
             if count < first.len() {
@@ -137,7 +139,7 @@ enum State {
     Refused(WireError),
 }
 
-/// What has come in.
+/// The bytes received and not yet taken as frames.
 #[derive(Debug, Default)]
 pub struct Incoming {
     bytes: BytesMut,
@@ -145,16 +147,16 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Takes what was read.
+    /// Appends bytes that were read.
     pub fn take(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame: its kind, and the rest.
+    /// Returns the next complete frame: its kind and its body.
     ///
     /// # Errors
     ///
-    /// What the peer has done against the format, now and at every later call.
+    /// The peer's violation of the format, in this call and all later ones.
     pub fn frame(&mut self) -> Result<Option<(u8, Bytes)>, WireError> {
         if self.state == State::Preamble {
             let Some(preamble) = self.bytes.first_chunk::<PREAMBLE>() else {
@@ -247,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_value_without_a_form_is_an_error() {
-        /// A sequence whose length nobody knows.
+        /// A sequence of unknown length.
         struct Endless;
         impl Serialize for Endless {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
