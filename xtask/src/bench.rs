@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: the numbers of docs/benchmarks.md.
 //!
-//! Everything that is compared is measured in the same run, turn by turn (A B C A B C ...), so that a computer that is
-//! busier for a while is so for everybody. Reported are medians, and ratios of medians with a 95% interval from a
-//! bootstrap over the rounds.
+//! Everything that is compared is measured in the same run, interleaved (A B C A B C ...). So if the computer is busier for
+//! a while, all contestants are affected. Reported are medians, and ratios of medians with a 95% interval from a bootstrap
+//! over the rounds.
 
 mod busy;
 mod hold;

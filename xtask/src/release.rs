@@ -9,11 +9,11 @@ use crate::{
     steps,
 };
 
-/// No build may take longer: a hang must fail, and CI's own limit is far above.
+/// Time limit of a build. A hang must fail here, well before CI's own limit.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// Builds what a user gets, and the helper beside it: files that need no shared library. They run on a node
-/// whatever its C library, and start sooner, because no dynamic linker has to look for libraries and symbols.
+/// Builds what a user gets, and the helper program, as files that need no shared library. They run on any node, whatever
+/// its C library. They start sooner, because no dynamic linker has to find libraries and symbols.
 pub(crate) fn release() -> Result<()> {
     let helper = ["build", "--locked", "--release", "-p", "mischief"];
     steps::execute(&mut cargo(&helper), LIMIT)?;
@@ -34,7 +34,7 @@ pub(crate) fn release() -> Result<()> {
     Ok(())
 }
 
-/// `cargo xtask build`.
+/// Carries out `cargo xtask build`.
 pub(crate) fn build() -> Result<()> {
     release()?;
     for binary in ["rally", "dbgr"] {
@@ -43,7 +43,7 @@ pub(crate) fn build() -> Result<()> {
     Ok(())
 }
 
-/// A binary of the release build.
+/// Returns the path of a binary of the release build.
 pub(crate) fn released(name: &str) -> Result<PathBuf> {
     let path = target().join("release").join(name);
     if !path.exists() {

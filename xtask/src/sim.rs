@@ -1,7 +1,7 @@
 //! `cargo xtask sim`: plays seeds of the simulator, or one with its record.
 //!
-//! The simulator's own program does it; this builds that and passes the request on, so that the line that a failure ends
-//! with can be typed as it is.
+//! The simulator's own program does the work; this builds it and passes the request on. So the line that a failure prints
+//! can be typed as it is.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ struct Seeds {
     count: u64,
 }
 
-/// A night: nobody waits for more, and a run that goes round in circles ends itself.
+/// Time limit of a run, long enough for a night. A simulated run that makes no progress ends by itself.
 const LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     steps::execute(&mut cargo(&words), LIMIT)
 }
 
-/// What cargo is to do.
+/// Returns cargo's arguments.
 fn words(args: &Args) -> Vec<String> {
     let mut words = ["run", "--locked", "--quiet", "-p", "sim", "--bin", "sim"]
         .map(str::to_owned)
@@ -90,7 +90,7 @@ mod tests {
         args: Args,
     }
 
-    /// What the simulator is told, or that the line is refused.
+    /// Returns the simulator's arguments, or `None` if the line is refused.
     fn told(line: &[&str]) -> Option<String> {
         let line = Line::try_parse_from([&["sim"], line].concat()).ok()?;
         let words = words(&line.args).join(" ");

@@ -1,4 +1,4 @@
-//! A task is a list of steps; each has a time limit, a result, and a line in the closing table.
+//! The steps of a task. Each has a time limit, a result, and a row in the final table.
 
 use std::{
     fmt::Write as _,
@@ -15,7 +15,7 @@ use nix::{
     unistd::Pid,
 };
 
-/// How many tests ended how.
+/// Numbers of passed, failed and skipped tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: u32,
@@ -38,7 +38,7 @@ impl Tally {
         }
     }
 
-    /// Adds what a line says, if it is the closing line of nextest or of a libtest binary.
+    /// Adds the numbers of a line if it is the summary of nextest or of a libtest binary.
     fn read(&mut self, line: &str) {
         let line = line.trim();
         if !(line.starts_with("test result:") || line.starts_with("Summary [")) {
@@ -56,7 +56,7 @@ impl Tally {
             match *what {
                 "passed" => self.passed += count,
                 "failed" => self.failed += count,
-                // Nextest counts a run that its time limit ended apart.
+                // Nextest counts tests that exceeded their time limit separately.
                 "timed" => self.failed += count,
                 "ignored" | "skipped" => self.skipped += count,
                 _ => {}
@@ -76,7 +76,7 @@ enum Verdict {
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     rows: Vec<(String, Duration, Verdict)>,
-    /// Only these, when the user has named some.
+    /// Names of the only steps to run; empty means all.
     only: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ impl Steps {
         }
     }
 
-    /// Carries out one step; its failure does not end the others. Says whether it went well.
+    /// Runs one step; a failure does not end the task. Returns true if the step succeeded or was not requested.
     pub(crate) fn run(&mut self, name: &str, step: impl FnOnce(&mut Tally) -> Result<()>) -> bool {
         if !self.wants(name) {
             return true;
@@ -112,7 +112,7 @@ impl Steps {
         good
     }
 
-    /// Says that a step is not possible here; it counts as skipped.
+    /// Records that a step is not possible here; it counts as skipped.
     pub(crate) fn skip(&mut self, name: &str, why: &str) {
         if self.wants(name) {
             println!("=== {name} skipped: {why}");
@@ -124,12 +124,12 @@ impl Steps {
         }
     }
 
-    /// Whether the user has asked for this step.
+    /// Returns true if the user has requested this step.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
     }
 
-    /// The closing table and line; an error when a step has failed.
+    /// Prints the final table and summary. Returns an error if a step has failed.
     pub(crate) fn close(self) -> Result<()> {
         let mut total = Tally::default();
         let mut failures = 0;
@@ -188,7 +188,7 @@ impl Steps {
     }
 }
 
-/// Runs a command to its end with our own output streams, without stdin.
+/// Runs a command until it exits, with our output streams and without stdin.
 pub(crate) fn execute(command: &mut Command, limit: Duration) -> Result<()> {
     command.stdin(Stdio::null());
     let line = shown(command);
@@ -199,7 +199,7 @@ pub(crate) fn execute(command: &mut Command, limit: Duration) -> Result<()> {
     succeed(&line, wait(child, limit)?)
 }
 
-/// As [`execute`], and counts the tests that the output tells of.
+/// Does what [`execute`] does, and counts the tests that the output reports.
 pub(crate) fn execute_tests(
     command: &mut Command,
     limit: Duration,
@@ -225,7 +225,7 @@ pub(crate) fn execute_tests(
     succeed(&line, status?)
 }
 
-/// Passes a stream on by lines and reads the closing lines in it.
+/// Passes a stream on line by line and parses the summaries in it.
 fn tee(stream: impl Read + Send + 'static) -> thread::JoinHandle<Tally> {
     thread::spawn(move || {
         let mut tally = Tally::default();
@@ -242,13 +242,13 @@ fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     let (sender, ended) = mpsc::channel();
     thread::spawn(move || {
-        // Nobody listens any more when the limit has passed; the status is of no use then.
+        // After the time limit nothing receives the status any more.
         let _ = sender.send(child.wait());
     });
     match ended.recv_timeout(limit) {
         Ok(status) => Ok(status?),
         Err(_) => {
-            // TERM first: cargo and nextest end their children when they get it.
+            // TERM first: cargo and nextest then end their children.
             const GRACE: Duration = Duration::from_secs(10);
             signal::kill(pid, Signal::SIGTERM)?;
             if ended.recv_timeout(GRACE).is_err() {

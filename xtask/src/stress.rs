@@ -1,4 +1,4 @@
-//! `cargo xtask stress`: what goes wrong once in a thousand times must be seen before users see it.
+//! `cargo xtask stress`: finds failures that happen once in a thousand runs before users do.
 
 mod job;
 mod kill;
@@ -34,13 +34,13 @@ pub(crate) struct Args {
     binary: Option<PathBuf>,
 }
 
-/// A launch that takes longer hangs.
+/// Time after which a launch counts as hanging.
 const HANG: Duration = Duration::from_secs(30);
 
-/// The promise: nothing of ours is left so long after the end.
+/// What we promise: so long after the end, no process or file of ours is left.
 const CLEAN_WITHIN: Duration = Duration::from_secs(2);
 
-/// What CI does, with a seed from the clock: a fixed one would never find anything new.
+/// Numbers of launches and kills in CI. The seed comes from the clock: a fixed one would never find anything new.
 const SMOKE: (u32, u32) = (500, 40);
 
 pub(crate) fn smoke() -> Result<()> {
@@ -70,7 +70,7 @@ fn stress(rally: &Path, launches: u32, kills: u32, seed: Option<u64>) -> Result<
         )?,
     };
     println!("stress: {launches} launches, {kills} kills, --seed {seed}");
-    // Thousands of crashes must not fill a disk.
+    // Core files of thousands of crashes must not fill the disk.
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let place = Place::new(rally)?;
     let mut random = Random::new(seed);
@@ -97,7 +97,7 @@ struct Report {
 }
 
 impl Report {
-    /// More than this says nothing new.
+    /// Maximum number of failures before a phase ends: more would show nothing new.
     const FAILURES_MAX: u32 = 20;
 
     fn phase(&mut self, name: &str, count: u32, mut once: impl FnMut(u32) -> Result<()>) {
@@ -127,7 +127,7 @@ impl Report {
     }
 }
 
-/// Private directories for all runs, and the binaries.
+/// Private directories for all runs, and the paths of the binaries.
 #[derive(Debug)]
 struct Place {
     directory: tempfile::TempDir,
@@ -158,7 +158,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// What is left of a run, in words; `None` when it is clean within the time promised.
+    /// Describes what remains of a run; `None` if nothing does within the promised time.
     fn leftovers(&self, marker: &str) -> Option<String> {
         let end = Instant::now() + CLEAN_WITHIN;
         loop {

@@ -1,7 +1,8 @@
 //! `cargo xtask test`: README's second command, and all that CI does.
 //!
-//! On a fresh computer: installs, checks, builds once for the tests and once for release, tests as the user that runs
-//! it and as an unprivileged one, stresses, fuzzes, and says where the minutes went.
+//! It works on a fresh computer. It installs what is missing, checks the code, and builds once for the tests and once for
+//! release. It runs the tests as the current user and as an unprivileged one, then the stress test and the fuzz targets. At
+//! the end it prints how long each step took.
 
 mod install;
 mod pages;
@@ -37,10 +38,10 @@ pub(crate) struct FuzzArgs {
     seconds: u32,
 }
 
-/// No build or test step may take longer: a hang must fail, and CI's own limit is far above.
+/// Time limit of a build or test step. A hang must fail here, well before CI's own limit.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// The budget of all fuzz targets in CI, in seconds, shared among them.
+/// Time for all fuzz targets together in CI, in seconds.
 const FUZZ_BUDGET: u32 = 240;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "warnings",
         ];
         steps::execute(&mut cargo(&args), LIMIT)?;
-        // The fuzz targets are a workspace of their own: without this line, only the last step would see that they do not
+        // The fuzz targets are a workspace of their own. Without this line, only the last step would show that they do not
         // compile.
         let fuzz = ["check", "--locked", "--manifest-path", "fuzz/Cargo.toml"];
         steps::execute(&mut cargo(&fuzz), LIMIT)
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     steps.run("tests", |tally| {
         let result = steps::execute_tests(&mut all_tests(), LIMIT, tally);
-        // These come in the next step, and nextest counts what its filter leaves out.
+        // The skipped tests run in the next step; nextest counts those that its filter excludes.
         tally.skipped = 0;
         result
     });
@@ -142,7 +143,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     steps.close()
 }
 
-/// An architecture that we know and that is not this computer's: it has to compile.
+/// An architecture that we support, other than that of this computer: the code must compile for it.
 const OTHER_ARCHITECTURE: &str = "aarch64-unknown-linux-gnu";
 
 fn other_architecture(steps: &mut Steps) {
@@ -164,7 +165,7 @@ fn other_architecture(steps: &mut Steps) {
     }
 }
 
-/// What deny.toml says. The advisories are left out: their list is on a server that no build need reach.
+/// Checks the rules of deny.toml, without the advisories: their list is on a server that a build need not reach.
 fn deny(steps: &mut Steps) {
     if !steps.wants("deny") {
         return;
@@ -180,17 +181,18 @@ fn deny(steps: &mut Steps) {
     }
 }
 
-/// The tests that look at programs for seconds, to say of them what is to be said or nothing.
+/// Filter for the tests of verdicts, which observe programs for seconds to check what `dbgr` says about them.
 pub(crate) const OF_VERDICTS: &str = "hangs::";
 
-/// So many of them at once: they wait most of the time. The programs poll, so that it cannot be more at will.
+/// Number of these tests that run in parallel. They wait most of the time, but their programs poll, so it is limited.
 pub(crate) const VERDICTS_AT_ONCE: &str = "4";
 
 fn has_nextest() -> bool {
     works(&mut cargo(&["nextest", "--version"]))
 }
 
-/// Nextest where it is installed, for its time limit on each test; else cargo's own runner, which every computer has.
+/// Returns a command for all other tests. Nextest is used if installed, for its time limit per test; else cargo's own
+/// runner.
 fn all_tests() -> Command {
     if has_nextest() {
         let mut command = cargo(&[
@@ -219,7 +221,7 @@ fn all_tests() -> Command {
     }
 }
 
-/// By themselves, more of them at once than there are processors.
+/// Returns a command for the tests of verdicts alone, several of them in parallel even on few processors.
 fn tests_of_verdicts() -> Command {
     let mut command;
     if has_nextest() {
@@ -257,12 +259,12 @@ fn fuzz_targets() -> Result<Vec<String>> {
     Ok(targets)
 }
 
-/// On the stable toolchain: the sanitizer hooks are all that needs the bootstrap switch, and safe code needs no
+/// Fuzzes each target on the stable toolchain. Only the sanitizer hooks need the bootstrap switch; safe code needs no
 /// address sanitizer.
 fn fuzz_each(targets: &[String], seconds: u32) -> Result<()> {
     for target in targets {
         let limit = Duration::from_secs(u64::from(seconds)) + LIMIT;
-        // What it finds is kept in the first directory; the seeds, which are ours, are only read.
+        // New inputs are kept in the first directory; our seeds, in the second one, are only read.
         let corpus = Path::new("fuzz/corpus").join(target);
         fs::create_dir_all(root().join(&corpus))?;
         let mut command = cargo(&["fuzz", "run", "--sanitizer", "none", target]);
@@ -283,7 +285,7 @@ fn fuzz_each(targets: &[String], seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// The test binary of the end-to-end tests, as cargo names it.
+/// Returns the path of the test binary of the end-to-end tests, as cargo names it.
 fn e2e_binary() -> Result<PathBuf> {
     let args = [
         "test",

@@ -1,7 +1,7 @@
 //! `cargo xtask verdicts`: how often `dbgr`'s verdicts are right and wrong.
 //!
-//! A program of the zoo counts as right when its classes and its verdict are those that were written down for it; a
-//! healthy program counts as wrong when anything is said of it. Each is one end-to-end test.
+//! A program of the zoo counts as right if its classes and its verdict are those recorded for it. A healthy program counts
+//! as wrong if `dbgr` reports anything about it. Each is one end-to-end test.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     test::VERDICTS_AT_ONCE,
 };
 
-/// A few seconds for each program.
+/// Time limit of one run; each program takes a few seconds.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 pub(crate) fn run() -> Result<()> {
@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests of one kind, and counts them also when some fail.
+/// Runs the tests of one kind, and counts them even if some fail.
 fn count(kind: &str) -> Tally {
     let words = ["test", "--locked", "-p", "cli", "--test", "e2e", kind, "--"];
     let mut tally = Tally::default();
@@ -43,7 +43,7 @@ fn count(kind: &str) -> Tally {
     tests.args(["--test-threads", VERDICTS_AT_ONCE]);
     if let Err(error) = steps::execute_tests(&mut tests, LIMIT, &mut tally) {
         println!("{error:#}");
-        // What was not counted has failed too.
+        // Nothing was counted as failed, but the run was: count one.
         tally.failed = tally.failed.max(1);
     }
     tally

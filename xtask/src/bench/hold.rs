@@ -1,4 +1,4 @@
-//! Holding ranks for a debugger: how long until all of them stand, and that they do.
+//! Holding ranks for a debugger: the time until all ranks are held, and a check that they are stopped.
 
 use std::{
     fmt::Write as _,
@@ -21,15 +21,15 @@ use super::{
 };
 use crate::env::root;
 
-/// Ranks, runs, and the most that the median may be, in milliseconds.
+/// Number of ranks, number of runs, and the limit of the median in milliseconds.
 const CASES: [(usize, usize, u32); 2] = [(64, 100, 30), (1_000, 100, 300)];
 
-/// Runs of gdb.
+/// Number of runs of gdb.
 const DEBUGGED: usize = 20;
-/// Ranks of a job under gdb.
+/// Number of ranks of a job under gdb.
 const DEBUGGED_RANKS: usize = 64;
-/// What `srun` took on this computer, from gdb's `run` to `MPIR_Breakpoint` with 4 ranks on 2 nodes, and how much longer we
-/// may take.
+/// What `srun` took on this computer, from gdb's `run` to `MPIR_Breakpoint` with 4 ranks on 2 nodes, and the factor by
+/// which we may be slower.
 const SRUN: Duration = Duration::from_millis(310);
 const OF_SRUN: f64 = 1.3;
 
@@ -40,7 +40,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     for (ranks, enough, target) in CASES {
         let runs = bench.rounds(enough);
         let mut held = Tally::default();
-        // The first one warms the caches and counts for nothing.
+        // The first run warms the caches and does not count.
         for run in 0..=runs {
             let (took, stand) = stop_on_exec(bench, ranks)?;
             if run > 0 {
@@ -79,7 +79,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     Ok(text)
 }
 
-/// Times, and how often not every rank stood.
+/// Times, and the number of runs in which not every rank was stopped.
 #[derive(Debug, Default)]
 struct Tally {
     seconds: Vec<Option<f64>>,
@@ -108,7 +108,7 @@ impl Tally {
     }
 }
 
-/// Waits for a line that contains `text`, and gives it.
+/// Reads until a line that contains `text`, and returns it.
 fn line_with(reader: &mut impl std::io::BufRead, text: &str) -> Result<String> {
     let mut line = String::new();
     loop {
@@ -122,7 +122,7 @@ fn line_with(reader: &mut impl std::io::BufRead, text: &str) -> Result<String> {
     }
 }
 
-/// How long until all are held, and how many of them stand; then they are let go.
+/// Returns the time until all ranks are held and the number of stopped ranks; then the ranks are released.
 fn stop_on_exec(bench: &Bench, ranks: usize) -> Result<(Duration, usize)> {
     let mut command = Command::new(&bench.rally);
     command
@@ -139,13 +139,13 @@ fn stop_on_exec(bench: &Bench, ranks: usize) -> Result<(Duration, usize)> {
     let took = started.elapsed();
     let stand = standing(&child)?;
     signal::kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGCONT)?;
-    // What is left of the message is read, so that nobody waits for room.
+    // Read the rest of the message, so that no writer blocks on a full pipe.
     std::io::copy(&mut stderr, &mut std::io::sink())?;
     finish(child, &command)?;
     Ok((took, stand))
 }
 
-/// The ranks of a front that stand still and that nobody traces.
+/// Returns the number of ranks of a front that are stopped and have no tracer.
 fn standing(front: &Child) -> Result<usize> {
     let only_child = |pid: i32| match children(pid)?[..] {
         [child] => Ok(child),
@@ -173,9 +173,9 @@ fn children(pid: i32) -> Result<Vec<i32>> {
 }
 
 struct Debugged {
-    /// From gdb's order to run to the breakpoint.
+    /// Time from gdb's `run` to the breakpoint.
     from_run: Duration,
-    /// From before the start of gdb.
+    /// Time from before the start of gdb.
     whole: Duration,
     stand: usize,
 }
@@ -195,7 +195,7 @@ fn under_gdb(bench: &Bench, ranks: usize) -> Result<Debugged> {
     let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
     let stdout = child.stdout.take().context("stdout is a pipe")?;
     let mut stdout = BufReader::new(stdout);
-    // gdb says where it stops before it goes on with its script.
+    // gdb reports where it stops before it continues with its script.
     line_with(&mut stdout, "Breakpoint 1, ")?;
     let whole = started.elapsed();
     let line = line_with(&mut stdout, "run-to-breakpoint ")?;

@@ -1,4 +1,4 @@
-//! How long a whole launch of `/bin/true` takes.
+//! The time of a whole launch of `/bin/true`.
 
 use std::{fmt::Write as _, process::Command};
 
@@ -11,14 +11,14 @@ use super::{
 };
 use crate::{env::root, steps};
 
-/// Ranks, rounds, and the most that the ratios to Hydra and to the C loop may be.
+/// Number of ranks, number of rounds, and the limits of the ratios to Hydra and to the C loop.
 const CASES: [(u32, usize, f64, Option<f64>); 3] = [
     (1, 61, 0.8, None),
     (64, 31, 0.75, Some(1.2)),
     (256, 15, 0.75, Some(1.2)),
 ];
 
-/// Open MPI's launcher is not measured beyond this: it takes seconds, and hangs at times.
+/// Maximum number of ranks with Open MPI's launcher: beyond, it takes seconds, and hangs at times.
 const OPEN_MPI_RANKS_MAX: u32 = 64;
 
 pub(super) fn measure(bench: &Bench) -> Result<String> {

@@ -1,4 +1,4 @@
-//! What 64 idle ranks cost the launcher: memory, and wake-ups.
+//! The cost of 64 idle ranks for the launcher: memory and wake-ups.
 
 use std::{
     fmt::Write as _,
@@ -21,13 +21,13 @@ use super::Bench;
 const RANKS: usize = 64;
 const MARKER: &str = "RALLY_STRESS";
 
-/// Between the moment when all ranks sleep and the first look.
+/// Time between the moment when all ranks sleep and the first measurement.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// How long wake-ups are counted.
 const WATCH: Duration = Duration::from_secs(10);
 
-/// The most resident memory of front and controller together, in KiB.
+/// Limit of the resident memory of front and controller together, in KiB.
 const TARGET_KIB: u64 = 10 * 1024;
 
 pub(super) fn measure(bench: &Bench) -> Result<String> {
@@ -86,7 +86,7 @@ fn mib(kib: u64) -> f64 {
 #[derive(Debug)]
 struct Idle {
     processes: usize,
-    /// KiB.
+    /// Memory in KiB.
     resident: u64,
     share: u64,
     own: u64,
@@ -103,7 +103,7 @@ fn idle(command: &mut Command, marker: &str) -> Result<Idle> {
     let variable = format!("{MARKER}={marker}");
     let measured = look(&variable);
     for process in marked_procs(&variable) {
-        // It may have ended meanwhile.
+        // An error means that it has exited meanwhile.
         let _ = signal::kill(Pid::from_raw(process.pid), Signal::SIGKILL);
     }
     child.wait()?;

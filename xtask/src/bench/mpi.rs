@@ -21,14 +21,14 @@ use crate::{
 };
 
 const RANKS: &str = "16";
-/// Spawns of one run, and the ranks of each.
+/// Number of spawns of one run, and number of ranks of each.
 const SPAWNS: [&str; 2] = ["100", "4"];
-/// A hundred spawns take their time.
+/// Time limit of a run with a hundred spawns.
 const SPAWNS_LIMIT: Duration = Duration::from_secs(300);
-/// Open MPI sleeps for a second in `MPI_Init` when it finds libfabric and no fabric: this lets it not look.
+/// Open MPI sleeps for a second in `MPI_Init` if it finds libfabric but no fabric; this keeps it from searching.
 const NO_OFI: (&str, &str) = ("OMPI_MCA_btl", "^ofi");
 
-/// What is done with which library, how many rounds of it, and what is wanted of the ratio.
+/// Each case with its library, its number of rounds, and the wanted ratio.
 const CASES: [(Case, &str, usize, &str); 4] = [
     (
         Case::Mpich,
@@ -62,7 +62,7 @@ enum Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Launcher {
     Rally,
-    /// What comes with the library.
+    /// The launcher that comes with the library.
     Own,
 }
 
@@ -126,11 +126,11 @@ impl Programs<'_> {
         if case != Case::Spawn {
             return timed(&mut command);
         }
-        // The program measures, because that one starts is not asked for here.
+        // The program itself measures, because its start is not of interest here.
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let mut stdout = child.stdout.take().context("no stdout")?;
         finish_within(SPAWNS_LIMIT, child, &command)?;
-        // One line, which waits in the pipe.
+        // One line, which is in the pipe already.
         let text = std::io::read_to_string(&mut stdout)?;
         let seconds = text.trim().parse().with_context(|| text.clone())?;
         Ok(Duration::from_secs_f64(seconds))

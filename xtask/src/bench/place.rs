@@ -1,4 +1,4 @@
-//! How long the placement of a million ranks on a hundred thousand nodes takes: `dvm`'s example measures itself.
+//! The time to place a million ranks on a hundred thousand nodes: `dvm`'s example measures itself.
 
 use anyhow::Result;
 

@@ -23,13 +23,13 @@ use crate::{
 };
 
 const RANKS: usize = 64;
-/// Bytes that every rank puts.
+/// Number of bytes that every rank puts.
 const CARD: &str = "1024";
 const FENCES: &str = "1000";
 const SPAWNS: &str = "10000";
 const MARKER: &str = "RALLY_STRESS";
 
-/// What is done, how many rounds of it, and the most that the ratio to the peer may be.
+/// Each case with its number of rounds and the limit of the ratio to the peer.
 const CASES: [(&str, usize, f64); 3] = [
     (
         "init, put 1 KiB, fence with data, get from every peer, finalize: whole run",
@@ -44,7 +44,7 @@ const CASES: [(&str, usize, f64); 3] = [
     ),
 ];
 
-/// The client and who runs it.
+/// The client program and its launchers.
 struct Client<'a> {
     bench: &'a Bench,
     program: PathBuf,
@@ -211,16 +211,16 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     Ok(text)
 }
 
-/// What a process has.
+/// Resources of a process.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// KiB that are its own.
+    /// Resident memory in KiB.
     resident: u64,
     descriptors: usize,
     time: Duration,
 }
 
-/// A job that waits for a line, and its launcher's processes.
+/// A job that waits for a line on its stdin, and the variable that marks its processes.
 struct Paused {
     child: Child,
     stdout: BufReader<std::process::ChildStdout>,
@@ -240,7 +240,7 @@ impl Paused {
         })
     }
 
-    /// Until a rank says that all are there.
+    /// Waits until a rank prints `word`: all ranks have come so far.
     fn wait(&mut self, word: &str) -> Result<()> {
         let mut line = String::new();
         if self.stdout.read_line(&mut line)? == 0 || line.trim() != word {
@@ -249,7 +249,7 @@ impl Paused {
         Ok(())
     }
 
-    /// The processes of `rally` together.
+    /// Returns the resources of all processes of `rally` together.
     fn state(&self) -> Result<State> {
         let mut state = State::default();
         for process in marked_procs(&self.variable) {
@@ -285,7 +285,7 @@ impl State {
             self.resident += number.parse::<u64>()?;
         }
         self.descriptors += fs::read_dir(path.join("fd"))?.count();
-        // After the name in parentheses: the 12th and 13th are the ticks in user and kernel mode.
+        // After the name in parentheses, the 12th and 13th fields are the ticks in user and kernel mode.
         let stat = fs::read_to_string(path.join("stat"))?;
         let rest = stat.rsplit_once(')').context("no name")?.1;
         let ticks = rest.split_whitespace().skip(11).take(2);
@@ -296,12 +296,12 @@ impl State {
     }
 }
 
-/// Linux counts processor time for /proc in hundredths of a second.
+/// Linux counts CPU time in /proc in hundredths of a second.
 const TICK_MS: u64 = 10;
 
 impl Client<'_> {
-    /// The processor time of `rally`, all of its processes, when all ranks have done their part; the least of a few
-    /// runs, because it is counted in whole ticks and others disturb it only upwards.
+    /// Returns the CPU time of all processes of `rally` when all ranks have done their part. It is the minimum of a few
+    /// runs, because it is counted in whole ticks, and other load can only increase it.
     fn server_time(&self, mode: &str) -> Result<Duration> {
         let mut least = Duration::MAX;
         for _ in 0..5 {
@@ -322,7 +322,7 @@ impl Client<'_> {
         Ok(resident)
     }
 
-    /// The same of ranks that do not connect.
+    /// Returns the resident memory with ranks that do not connect.
     fn resident_of_plain(&self) -> Result<u64> {
         let ranks = RANKS.to_string();
         let mut command = Command::new(&self.bench.rally);
@@ -338,7 +338,7 @@ impl Client<'_> {
         Ok(resident)
     }
 
-    /// The state after a tenth of the spawns and after all.
+    /// Returns the state after a tenth of the spawns, and after all.
     fn spawns(&self) -> Result<(State, State)> {
         let mut job = Paused::start(self.run(Launcher::Rally, 1, &["spawns", SPAWNS]))?;
         job.wait("ready")?;

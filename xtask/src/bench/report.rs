@@ -1,4 +1,4 @@
-//! docs/benchmarks.md: text by hand, and between markers what was measured.
+//! docs/benchmarks.md: text written by hand, and measured parts between markers.
 
 use std::{fmt::Write as _, fs, path::PathBuf, process::Command};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::env::{root, text_of};
 
-/// Median in milliseconds, and what failed.
+/// Formats the median in milliseconds, and the number of failures.
 pub(super) fn contestant_cell(samples: Option<&Samples>) -> String {
     let Some(samples) = samples else {
         return "-".to_owned();
@@ -22,7 +22,7 @@ pub(super) fn contestant_cell(samples: Option<&Samples>) -> String {
     )
 }
 
-/// Median rate in GiB/s, and what failed.
+/// Formats the median rate in GiB/s, and the number of failures.
 #[expect(
     clippy::cast_precision_loss,
     reason = "bytes as a rate, shown with two decimals"
@@ -70,7 +70,7 @@ impl Report {
             .push((name, format!("{text}\n{}", self.facts)));
     }
 
-    /// Replaces the measured parts of the document, and nothing else of it.
+    /// Replaces the measured parts of the document and keeps the rest.
     pub(super) fn write(&self) -> Result<()> {
         let path = document();
         let mut text = fs::read_to_string(&path)?;
@@ -101,7 +101,7 @@ fn replace(text: &str, name: &str, section: &str) -> Result<String> {
     Ok(format!("{head}{begin}{}\n{end}{tail}", section.trim_end()))
 }
 
-/// Machine, date, versions: one line under each table, since each may be measured on another day.
+/// Returns a line with computer, date and versions for each table, since each may be measured on another day.
 fn facts(bench: &Bench) -> Result<String> {
     let first = |command: &mut Command| {
         text_of(command)
@@ -141,7 +141,7 @@ fn facts(bench: &Bench) -> Result<String> {
     Ok(facts)
 }
 
-/// The word after `label` in what `program --version` prints.
+/// Returns the word after `label` in the output of `program --version`.
 fn version(program: PathBuf, label: &str) -> String {
     let said = text_of(Command::new(program).arg("--version")).unwrap_or_default();
     said.split_once(label)

@@ -1,4 +1,4 @@
-//! Samples of several contestants, taken in turns, and what they say.
+//! Interleaved samples of several contestants, and their statistics.
 
 use std::{
     ffi::OsStr,
@@ -15,16 +15,16 @@ use nix::{
     unistd::Pid,
 };
 
-/// A run that takes longer hangs; the peers do at times, and that is a result too.
+/// Time after which a run counts as hanging. The peers do at times, which is a result too.
 pub(super) const HANG: Duration = Duration::from_secs(20);
 
-/// Whoever was bad so often gets no more turns: the others are not to wait for its hangs.
+/// Number of failed runs after which a contestant is not run any more, so that the others need not wait for its hangs.
 const BAD_MAX: usize = 3;
 
-/// How often the bootstrap draws.
+/// Number of draws of the bootstrap.
 const DRAWS: usize = 2_000;
 
-/// A program that has nothing to read, and to which nobody listens.
+/// Returns a command without stdin whose output is dropped.
 pub(super) fn silent(program: impl AsRef<OsStr>, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command
@@ -35,7 +35,7 @@ pub(super) fn silent(program: impl AsRef<OsStr>, args: &[&str]) -> Command {
     command
 }
 
-/// One contestant's samples in seconds; `None` where a run hung or failed.
+/// The samples of one contestant in seconds; `None` for a run that hung or failed.
 #[derive(Clone, Debug)]
 pub(super) struct Samples {
     pub(super) name: &'static str,
@@ -58,7 +58,7 @@ impl Samples {
             .count()
     }
 
-    /// The ratio of medians over the rounds in which both were good, with its interval.
+    /// Returns the ratio of medians over the rounds in which both succeeded, with its interval.
     pub(super) fn over(&self, other: &Self) -> Option<Ratio> {
         let pairs = self
             .seconds
@@ -70,7 +70,7 @@ impl Samples {
     }
 }
 
-/// A ratio of medians and where 95 of 100 bootstrap draws put it.
+/// A ratio of medians, and the interval that contains 95 of 100 bootstrap draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ratio {
     pub(super) value: f64,
@@ -108,7 +108,7 @@ impl Ratio {
         Some(Self { value, low, high })
     }
 
-    /// The same ratio the other way round: of rates instead of times.
+    /// Returns the inverse ratio: of rates instead of times.
     pub(super) fn inverse(self) -> Self {
         Self {
             value: 1.0 / self.value,
@@ -134,10 +134,10 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((values.get(middle - 1).copied()? + upper) / 2.0)
 }
 
-/// A contestant: its name, and one run that gives its time.
+/// A contestant: its name, and a function that runs it once and returns the time.
 pub(super) type Contestant<'a> = (&'static str, Box<dyn FnMut() -> Result<Duration> + 'a>);
 
-/// Takes turns, after one round that warms the caches and counts for nothing.
+/// Runs the contestants interleaved, after one round that warms the caches and does not count.
 pub(super) fn rounds(count: usize, contestants: Vec<Contestant<'_>>) -> Vec<Samples> {
     let (mut all, mut runs) = (Vec::new(), Vec::new());
     for (name, run) in contestants {
@@ -170,7 +170,7 @@ pub(super) fn rounds(count: usize, contestants: Vec<Contestant<'_>>) -> Vec<Samp
     all
 }
 
-/// The time from before the start of a command to after its end, which must be a good one.
+/// Returns the time from before the start of a command to after its end. The command must succeed.
 pub(super) fn timed(command: &mut Command) -> Result<Duration> {
     let started = Instant::now();
     let child = command.spawn().with_context(|| format!("{command:?}"))?;
@@ -178,24 +178,24 @@ pub(super) fn timed(command: &mut Command) -> Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// Waits for a good end; a run that hangs is killed.
+/// Waits for a child to succeed; kills it if it hangs.
 pub(super) fn finish(child: std::process::Child, command: &Command) -> Result<()> {
     finish_within(HANG, child, command)
 }
 
-/// As [`finish`], with a time of its own after which it hangs.
+/// Does what [`finish`] does, with another time limit.
 pub(super) fn finish_within(
     limit: Duration,
     mut child: std::process::Child,
     command: &Command,
 ) -> Result<()> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
-    // The watchman's thread is started before the wait and ended after it; it costs every contestant the same.
+    // The watchdog thread is started before the wait and ended after it; it costs every contestant the same.
     let (done, watched) = mpsc::channel::<()>();
     let watchman = thread::spawn(move || {
         let hung = watched.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
         if hung {
-            // It may end in this very moment.
+            // An error means that it exits at this moment.
             let _ = signal::kill(pid, Signal::SIGKILL);
         }
         hung

@@ -1,4 +1,4 @@
-//! How long `dbgr`'s work with stacks takes.
+//! The time that `dbgr`'s work with stacks takes.
 
 use std::{
     fmt::Write as _,
@@ -23,20 +23,20 @@ use crate::{
 
 const RANKS: usize = 64;
 const ROUNDS: usize = 21;
-/// Looks after the first, of which the mean is taken.
+/// Number of samples after the first, of which the mean is taken.
 const MORE: u32 = 10;
-/// What GNU time is told to say: the most memory that a program had, in KiB.
+/// GNU time, which prints the peak memory of a program in KiB.
 const TIME: &str = "/usr/bin/time";
 
-/// What is looked at.
+/// What is measured.
 struct Case {
     name: &'static str,
     command: Command,
-    /// The most that the first look and each further one may take.
+    /// Limits of the time of the first sample, and of each further one.
     targets: [&'static str; 2],
 }
 
-/// What one round gives.
+/// Results of the rounds.
 #[derive(Debug, Default)]
 struct Tally {
     first: Vec<Option<f64>>,
@@ -123,7 +123,7 @@ fn cases(bench: &Bench) -> Result<Vec<Case>> {
     let rally = || {
         let mut command = Command::new(&bench.rally);
         command.args(["run", "-q", "-n", &RANKS.to_string()]);
-        // Ranks that never come to where they sleep end the measurement.
+        // Ends the measurement if ranks never reach the call in which they are to sleep.
         command.args(["--timeout", "10m"]);
         command.env("OMPI_MCA_btl", "^ofi");
         command
@@ -181,7 +181,7 @@ fn rounds(bench: &Bench, dbgr: &Path, job: &Child) -> Result<Tally> {
     let pids = text_of(Command::new("pgrep").args(["-f", "stacks[-.]"]))?;
     let pids: Vec<&str> = pids.split_whitespace().collect();
     let mut tally = Tally::default();
-    // The first round warms the caches and counts for nothing.
+    // The first round warms the caches and does not count.
     for round in 0..=bench.rounds(ROUNDS) {
         let (first, _) = run(dbgr, &job, 1)?;
         let (all, said) = run(dbgr, &job, MORE + 1)?;
@@ -214,7 +214,7 @@ fn rounds(bench: &Bench, dbgr: &Path, job: &Child) -> Result<Tally> {
     Ok(tally)
 }
 
-/// One run, and what it has said.
+/// Runs `dbgr` once; returns the time and what it printed.
 fn run(dbgr: &Path, job: &str, looks: u32) -> Result<(Duration, String)> {
     let mut command = if Path::new(TIME).exists() {
         let mut command = Command::new(TIME);
@@ -235,7 +235,7 @@ fn run(dbgr: &Path, job: &str, looks: u32) -> Result<(Duration, String)> {
     Ok((took, String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// `64 threads were stopped for 0.05 ms at the median, ...`, in seconds.
+/// Parses `64 threads were stopped for 0.05 ms at the median, ...`; returns seconds.
 fn stopped(said: &str) -> Option<f64> {
     let (_, rest) = said.split_once(" stopped for ")?;
     let ms: f64 = rest.split_once(" ms")?.0.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Whether what is put in arrives, ends, and how fast.
+//! Whether input arrives completely, with its end of file, and how fast.
 
 use std::{
     fmt::Write as _,
@@ -19,7 +19,7 @@ use super::{
     sample::{Contestant, rounds},
 };
 
-/// Bytes, rounds, and whether the speed has a target.
+/// Number of bytes, number of rounds, and whether the speed has a target.
 const CASES: [(u64, usize, bool); 4] = [
     (0, 15, false),
     (1, 15, false),
@@ -27,7 +27,7 @@ const CASES: [(u64, usize, bool); 4] = [
     (1 << 30, 5, true),
 ];
 
-/// Open MPI refuses root, and more ranks than cores, without these.
+/// Without these, Open MPI refuses root, and more ranks than cores.
 const OPEN_MPI: [&str; 2] = ["--allow-run-as-root", "--oversubscribe"];
 
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
                     }),
                 ),
             ];
-            // The peers hang or lose data above this (that is why they are shown below it only).
+            // Above this the peers hang or lose data, so they are measured only below.
             if bytes <= 64 << 10 {
                 contestants.push((
                     "Hydra",
@@ -94,7 +94,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
             }
             let all = rounds(bench.rounds(enough), contestants);
             let of = |name: &str| all.iter().find(|samples| samples.name == name);
-            // Whoever was bad in every run is not waited for again.
+            // A contestant that failed in every run is not run again.
             hangs |= of("Open MPI").is_some_and(|samples| samples.median().is_none());
             let ratio = of("cat")
                 .zip(of("rally"))
@@ -126,7 +126,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     Ok(text)
 }
 
-/// The peers hang here in half of the runs: a minute each would be an afternoon.
+/// Time after which a peer counts as hanging. They hang here in half of the runs: with a minute each, it would take hours.
 const HANG_PEER: Duration = Duration::from_secs(20);
 
 fn fill(path: &Path, bytes: u64) -> Result<Digest> {
@@ -164,13 +164,13 @@ fn fed(command: &mut Command, file: &Path, source: Source, digest: Digest) -> Re
     let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
     let feeder = child.stdin.take().map(|mut pipe| {
         let mut input = input;
-        // A reader that leaves early shows in the checksum.
+        // If a reader closes early, the checksum shows it.
         thread::spawn(move || std::io::copy(&mut input, &mut pipe).is_ok())
     });
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id())?);
     let (sender, ended) = std::sync::mpsc::channel();
     thread::spawn(move || {
-        // After a hang nobody listens any more.
+        // After a hang nothing receives the output any more.
         let _ = sender.send(child.wait_with_output());
     });
     let Ok(output) = ended.recv_timeout(HANG_PEER) else {

@@ -1,4 +1,4 @@
-//! One run of the launcher under a deadline.
+//! One run of the launcher, with a deadline.
 
 use std::{
     process::{Command, ExitStatus, Output, Stdio},
@@ -16,7 +16,7 @@ use nix::{
 
 use super::{HANG, Place};
 
-/// A launcher that runs.
+/// A running launcher.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) pid: i32,
@@ -26,7 +26,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// `rally run` with these arguments; a word `mischief` becomes the path of the helper.
+    /// Starts `rally run` with these arguments; the word `mischief` is replaced by the path of the helper.
     pub(super) fn start(place: &Place, marker: &str, args: &[&str]) -> Result<Self> {
         let mischief = place.mischief.to_string_lossy();
         let args = args
@@ -52,7 +52,7 @@ impl Job {
         let pid = i32::try_from(child.id())?;
         let (sender, ended) = mpsc::channel();
         thread::spawn(move || {
-            // After a hang nobody listens any more.
+            // After a hang nothing receives the output any more.
             let _ = sender.send(child.wait_with_output());
         });
         let line = format!("rally run {}", args.join(" "));
@@ -68,7 +68,7 @@ impl Job {
         self.ended.recv_timeout(within).ok()?.ok()
     }
 
-    /// The end, or an error that shows what hangs; everything is killed then.
+    /// Waits for the exit. On a hang, it kills everything and returns an error that shows what hung.
     pub(super) fn end(&self) -> Result<Output> {
         if let Some(output) = self.has_ended(HANG) {
             return Ok(output);
@@ -89,13 +89,13 @@ impl Job {
                 return;
             }
             for process in found {
-                // It may have ended meanwhile.
+                // An error means that it has exited meanwhile.
                 let _ = signal::kill(Pid::from_raw(process.pid), Signal::SIGKILL);
             }
         }
     }
 
-    /// An error about this run, with what it said.
+    /// Makes an error about this run that contains its stderr.
     pub(super) fn wrong(&self, what: &str, output: &Output) -> anyhow::Error {
         let said = String::from_utf8_lossy(&output.stderr);
         anyhow::anyhow!(
@@ -107,7 +107,7 @@ impl Job {
     }
 }
 
-/// The code as a shell shows it.
+/// Returns the exit code that a shell would show.
 pub(super) fn code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status

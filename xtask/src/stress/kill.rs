@@ -1,4 +1,4 @@
-//! SIGKILL of a part of a job at a random moment: nothing of ours is left.
+//! SIGKILL of a part of a job at a random moment; no process or file of ours may remain.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
     random::Random,
 };
 
-/// The moment lies between the start and well after everything runs, in microseconds.
+/// Latest moment of the kill, in microseconds after the start: well after everything runs.
 const MOMENT_MAX: u32 = 60_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,8 @@ const VICTIMS: [Victim; 6] = [
 pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()> {
     let victim = VICTIMS[number as usize % VICTIMS.len()];
     let moment = Duration::from_micros(u64::from(random.below(MOMENT_MAX)));
-    // Descendants in sessions of their own too; nobody is left who could end those when everybody is killed at once.
+    // The ranks also start descendants in sessions of their own. Not if everything is killed together: nothing would be
+    // left to end those.
     let args: &[&str] = if victim == Victim::Everybody {
         &["-n", "8", "sleep", "1000"]
     } else {
@@ -66,7 +67,7 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
     }
     let killed = kill(place, &job, victim, random);
     if victim == Victim::Guardian && !killed.contains(&job.pid) {
-        // The job goes on without it, and ends as it is told to.
+        // The job goes on without its victim, and must end when it gets SIGTERM.
         signal::kill(Pid::from_raw(job.pid), Signal::SIGTERM)?;
     }
     let Some(output) = job.has_ended(CLEAN_WITHIN) else {
@@ -102,7 +103,7 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
             job.kill_all();
             bail!("everybody killed after {moment:?}: left behind {left:?}");
         }
-        // Files may be left; the next start sweeps them.
+        // Files may remain; the next start removes them.
         let next = Job::start(place, "next", &["-n", "1", "/bin/true"])?;
         let output = next.end()?;
         if !output.status.success() {
@@ -116,12 +117,12 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
     Ok(())
 }
 
-/// Kills, and says whom: at an early moment there is only the front.
+/// Kills the victim and returns the pids; early on there is only the front.
 fn kill(place: &Place, job: &Job, victim: Victim, random: &mut Random) -> Vec<i32> {
     let (ours, others): (Vec<_>, Vec<_>) = marked_procs(&job.marker)
         .into_iter()
         .partition(|process| process.runs(&place.rally));
-    // What a rank has left behind is no rank, and nobody misses it.
+    // A process that a rank has left behind is no rank; killing it would have no effect on the job.
     let ranks: Vec<_> = others
         .into_iter()
         .filter(|process| process.args == "sleep 1000")
@@ -151,11 +152,11 @@ fn kill(place: &Place, job: &Job, victim: Victim, random: &mut Random) -> Vec<i3
     if pids.is_empty() {
         pids.push(job.pid);
     }
-    // Several at once: stopped first, so that none sees another go.
+    // Several victims are stopped first, so that none of them reacts to the death of another.
     for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
         if signal == Signal::SIGKILL || pids.len() > 1 {
             for pid in &pids {
-                // It may have ended meanwhile.
+                // An error means that it has exited meanwhile.
                 let _ = signal::kill(Pid::from_raw(*pid), signal);
             }
         }

@@ -1,4 +1,4 @@
-//! One launch of 64 short programs: no hang, the exact code, all output, nothing left.
+//! One launch of 64 short programs. It must not hang, must return the right code and all output, and must leave nothing.
 
 use anyhow::{Result, bail};
 use mischief::check_lines;
@@ -11,13 +11,13 @@ use super::{
 
 const RANKS: u32 = 64;
 
-/// How many ranks of a forking job leave a process behind: all would measure the speed of fork and little else.
+/// Number of ranks of a forking job that leave a process behind. If all did, the run would mostly measure fork.
 const LEAVING: u32 = 8;
 
 #[derive(Clone, Copy, Debug)]
 enum Program {
     True,
-    /// One rank exits with 3; the others end at once, or would live for ever.
+    /// One rank exits with 3; the others exit immediately, or would run for ever.
     Failing {
         others_live: bool,
     },
@@ -66,9 +66,9 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
     Ok(())
 }
 
-/// The arguments of `rally run`, and the exit code that must come of it.
+/// Returns the arguments of `rally run`, and the exit code that they must lead to.
 fn arguments(program: Program, random: &mut Random) -> (Vec<String>, i32) {
-    // The odd one out is at a random place among the others.
+    // The rank that behaves differently is a random one.
     let mut odd = |odd: &[&str], others_live: bool| {
         let others: &[&str] = if others_live {
             &["sleep", "1000"]

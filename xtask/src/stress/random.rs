@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats.
+//! Random numbers that a seed reproduces.
 
 /// SplitMix64: short, and good enough to choose victims.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number in `0..bound`; 0 for an empty range.
+    /// Returns a number in `0..bound`; 0 for an empty range.
     pub(super) fn below(&mut self, bound: u32) -> u32 {
         u32::try_from(self.next() % u64::from(bound.max(1))).unwrap_or(0)
     }

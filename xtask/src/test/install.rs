@@ -1,4 +1,4 @@
-//! What the tests need and a fresh Debian 12 with Rust may lack.
+//! Installs what the tests need and a fresh Debian 12 with Rust may lack.
 
 use std::{process::Command, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// Programs and the Debian packages that have them.
+/// Programs and the Debian packages that contain them.
 const NEEDED: [(&str, &str); 16] = [
     (super::pages::BROWSER, super::pages::BROWSER),
     ("gdb", "gdb"),
@@ -32,7 +32,7 @@ const NEEDED: [(&str, &str); 16] = [
     ("slurmd", "slurmd"),
 ];
 
-/// Installs everything; what cannot be had is a failed step, or a skipped one for a user who may not install.
+/// Installs everything. What cannot be installed makes a failed step, or a skipped one for a user who may not install.
 pub(super) fn all(steps: &mut Steps) {
     let missing = missing();
     if !missing.is_empty() && !geteuid().is_root() {
@@ -80,7 +80,7 @@ fn missing() -> Vec<&'static str> {
     if !std::path::Path::new("/usr/share/doc/libopenmpi-dev").exists() {
         missing.push("libopenmpi-dev");
     }
-    // Debian's Python can make an environment with pip only with this package.
+    // Debian's Python needs this package to make a virtual environment with pip.
     if !works(Command::new("/usr/bin/python3").args(["-c", "import ensurepip, venv"])) {
         missing.push("python3-venv");
     }
@@ -113,7 +113,7 @@ fn packages(missing: &[&str]) -> Result<()> {
     steps::execute(&mut install, LIMIT)
 }
 
-/// `cargo fuzz`, which is small enough to build on the way.
+/// Installs `cargo fuzz`, which is small enough to be built when needed.
 pub(super) fn fuzzer() -> Result<()> {
     if !root().join("fuzz/Cargo.toml").exists() {
         bail!("there is no fuzz/ yet");

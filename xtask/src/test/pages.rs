@@ -1,7 +1,7 @@
 //! The pages that `dbgr report` writes, opened in a browser.
 //!
-//! What a browser makes of a page no test of its text knows: whether the script came to its end, whether anything was
-//! refused or failed, and whether there is a picture. The pictures stay in `target/pages`, for people to look at.
+//! A test of their text cannot check what a browser does with them: whether the script ran to its end, whether anything was
+//! refused or failed, and whether anything is drawn. The screenshots stay in `target/pages`, for people to look at.
 
 use std::{
     fs,
@@ -22,21 +22,21 @@ use crate::{
     steps::{self, Steps, Tally},
 };
 
-/// The browser without a window, which is also the name of its package.
+/// Name of the headless browser and of its package.
 pub(super) const BROWSER: &str = "chromium-headless-shell";
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Time of the page's own clock, after which its script must have come to its end; the browser does not wait so long.
+/// Virtual time that the page's script may take. The browser advances it without waiting in real time.
 const PATIENCE: &str = "--virtual-time-budget=5000";
-/// A screen, and a telephone.
+/// Widths of a screen and of a telephone, in pixels.
 const WIDTHS: [u32; 2] = [1_280, 480];
 const HEIGHT: u32 = 1_600;
-/// Of a blank page, or of one without text, there are fewer pixels that are not of its background, in 1,000.
+/// Minimum number of pixels per 1,000 that do not have the background colour; a blank page, or one without text, has fewer.
 const INK_MIN: usize = 10;
-/// Text alone has shades; a page whose picture is not drawn has these few.
+/// Minimum number of colours. Text alone has some shades, but fewer than a page with its picture.
 const COLOURS_MIN: usize = 32;
 
-/// A job of two ranks of which each is somewhere else.
+/// A job of two ranks, each of them in a different function.
 const JOB: &str = "\
 import os, threading, time
 
@@ -55,7 +55,7 @@ def step():
 step()
 ";
 
-/// A page, and words that its title has, as HTML.
+/// A page, and words in its title as HTML.
 struct Page {
     file: PathBuf,
     title: &'static str,
@@ -101,35 +101,35 @@ fn all(browser: &Path, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Ends a job, however its test ends.
+/// A job that is ended on drop, whatever the result of its test.
 struct Job(Child);
 
 impl Drop for Job {
     fn drop(&mut self) {
         if let Ok(pid) = i32::try_from(self.0.id()) {
-            // It may have ended by itself; then nobody is there to get the signal.
+            // An error means that it has exited by itself.
             let _ = signal::kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
         let _ = self.0.wait();
     }
 }
 
-/// The page of a job that runs.
+/// Writes the page of a running job.
 fn real(place: &Path, page: &Path) -> Result<()> {
     let script = place.join("job.py");
     fs::write(&script, JOB)?;
     let binaries = target().join("debug");
     let mut command = Command::new(binaries.join("rally"));
-    // A job that hangs before it is ready ends, and so does the wait for it.
+    // If the job hangs before it is ready, it ends by itself, and so does the wait for it.
     let limit = LIMIT.as_secs().to_string();
     command.args(["run", "-n", "2", "--timeout", &limit, "/usr/bin/python3"]);
-    // That it was ended, it says as an error, and for us it is none.
+    // It reports its end by SIGTERM on stderr as an error, which we expect.
     command
         .arg(&script)
         .stdin(Stdio::null())
         .stderr(Stdio::null());
     let mut job = Job(command.stdout(Stdio::piped()).spawn()?);
-    // They say so before they wait, and the job ends where one of them fails.
+    // The ranks print a line before they wait, and the job ends if one of them fails.
     let said = job.0.stdout.take().context("no output")?;
     let ready = BufReader::new(said).lines().take(2).count();
     ensure!(ready == 2, "the job has ended before its time");
@@ -166,7 +166,7 @@ fn check(browser: &Path, page: &Page) -> Result<()> {
             .arg(format!("--window-size={width},{HEIGHT}"));
         let output = command.stdin(Stdio::null()).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        // The page says nothing itself: whatever stands there is an error, or what the policy has refused.
+        // The page itself logs nothing: a line here is an error, or something that the content security policy has refused.
         if let Some(line) = said.lines().find(|line| line.contains("CONSOLE")) {
             bail!("it says: {line}");
         }
@@ -176,13 +176,13 @@ fn check(browser: &Path, page: &Page) -> Result<()> {
     Ok(())
 }
 
-/// The browser with a page, before it is said what is wanted of it.
+/// Returns a command that opens a page in the browser; the caller adds what to do with it.
 fn open(browser: &Path, page: &Path) -> Result<Command> {
     let page = fs::canonicalize(page)?;
     let mut command = Command::new(browser);
     command.args(["--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
     command.args(["--enable-logging=stderr", PATIENCE]);
-    // A directory of its own, so that it leaves nothing in that of the user.
+    // A directory of its own, so that the user's is not touched.
     let own = target().join("pages/browser");
     command.arg(format!("--user-data-dir={}", own.display()));
     command.arg(format!("file://{}", page.display()));
@@ -194,7 +194,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     Some(rest.split_once(after)?.0)
 }
 
-/// That there is something in a picture.
+/// Checks that a screenshot is not empty.
 fn seen(picture: &Path, width: u32) -> Result<()> {
     let mut decoder = png::Decoder::new(BufReader::new(fs::File::open(picture)?));
     decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
@@ -217,7 +217,7 @@ fn seen(picture: &Path, width: u32) -> Result<()> {
     Ok(())
 }
 
-/// How many pixels of 1,000 do not have the most frequent colour, and how many colours there are.
+/// Returns how many pixels per 1,000 do not have the most frequent colour, and the number of colours.
 fn variety(bytes: &[u8], of_pixel: usize) -> (usize, usize) {
     let mut pixels: Vec<&[u8]> = bytes.chunks_exact(of_pixel).collect();
     pixels.sort_unstable();

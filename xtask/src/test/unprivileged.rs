@@ -1,7 +1,7 @@
-//! The end-to-end tests once more, of the release build, as a user without rights.
+//! The end-to-end tests again, with the release build, as a user without privileges.
 //!
-//! Root may do what users may not: exceed limits, read anything, signal anybody. The other user cannot read the
-//! checkout, perhaps, nor write to it: everything is copied.
+//! Root may do what users may not: exceed limits, read all files, signal all processes. The other user may be unable to
+//! read the checkout and cannot write to it, so everything is copied.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use crate::{
     steps::{self, Steps},
 };
 
-/// Debian's `nobody` and `nogroup`.
+/// Uid and gid of Debian's `nobody` and `nogroup`.
 const NOBODY: u32 = 65_534;
 
 const LIMIT: Duration = Duration::from_secs(15 * 60);
@@ -40,7 +40,7 @@ pub(super) fn step(steps: &mut Steps) {
     });
 }
 
-/// Copies all that the tests use to `place` and gives the command that runs them.
+/// Copies all that the tests use to `place`, and returns the command that runs them.
 fn prepare(place: &Path) -> Result<Command> {
     let temporary = place.join("tmp");
     fs::create_dir(&temporary)?;
@@ -69,7 +69,7 @@ fn prepare(place: &Path) -> Result<Command> {
     };
     command
         .args(["--test-threads", "2"])
-        // Of a program that is well and of one that runs for ever there is the same to be said, whoever looks.
+        // The verdict about a healthy program, or one in an endless loop, does not depend on the user.
         .args(["--skip", "hangs::corpus::"])
         .args(["--skip", "hangs::zoo::endless_loop"])
         .args(["--skip", "hangs::zoo::more::"])
@@ -90,7 +90,7 @@ fn open(path: &Path) -> Result<()> {
         .with_context(|| path.display().to_string())
 }
 
-/// With `cp`, which keeps modes and links; then readable for everybody.
+/// Copies a tree with `cp`, which keeps modes and links, then makes it readable for everybody.
 fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     if !from.exists() {
         bail!("{} is missing", from.display());

@@ -1,4 +1,4 @@
-//! Who may depend on whom (ARCHITECTURE.md).
+//! Allowed dependencies between our crates (ARCHITECTURE.md).
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Complaints, Source, packages, text};
 
-/// A crate and the crates of ours that it may depend on, for shipping and for its tests.
+/// Each crate with those of our crates that it may depend on: in what ships, and in its tests.
 const ARROWS: &[(&str, &[&str], &[&str])] = &[
     ("base", &[], &[]),
     ("pmix", &["base"], &[]),
@@ -31,7 +31,7 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
     ("xtask", &["mischief"], &[]),
 ];
 
-/// Every arrow of the workspace is one that the house allows.
+/// Checks that every dependency in the workspace is allowed.
 pub(super) fn check(workspace: &Value) -> Complaints {
     let mut complaints = Complaints::new();
     let ours = packages(workspace)
@@ -60,7 +60,7 @@ pub(super) fn check(workspace: &Value) -> Complaints {
     complaints
 }
 
-/// Every arrow that the house allows is one that a crate has. Crates that are still to come have none.
+/// Checks that every allowed dependency exists. Crates that are not written yet are skipped.
 pub(super) fn unused(workspace: &Value) -> Complaints {
     let ours = packages(workspace)
         .map(|package| text(package, "name"))
@@ -89,7 +89,7 @@ pub(super) fn unused(workspace: &Value) -> Complaints {
     complaints
 }
 
-/// Every dependency, ours or another's, is named in the code that has it.
+/// Checks that every dependency, whether ours or another's, is named in the code that declares it.
 pub(super) fn unnamed(root: &Path, workspace: &Value, files: &[Source]) -> Complaints {
     let mut complaints = Complaints::new();
     for package in packages(workspace) {
@@ -124,7 +124,7 @@ fn is_for_tests(dependency: &Value) -> bool {
     text(dependency, "kind") == "dev"
 }
 
-/// Whether a path in the code begins with the name of a crate.
+/// Returns true if a path in the code begins with the name of a crate.
 fn names(text: &str, name: &str) -> bool {
     let path = format!("{name}::");
     let is_inside = |before: char| before.is_alphanumeric() || before == '_' || before == ':';
@@ -139,7 +139,7 @@ fn names(text: &str, name: &str) -> bool {
         })
 }
 
-/// Every crate says at its top what must be absent from it.
+/// Checks that every crate states at its top what must be absent from it.
 pub(super) fn invariants(root: &Path, workspace: &Value) -> Complaints {
     let mut complaints = Complaints::new();
     for package in packages(workspace) {

@@ -1,4 +1,5 @@
-//! Every bound by its name is in the document, with what happens when it is full, and the document names no other.
+//! Checks that every bound is in the document by its name, with what happens when it is reached, and that the document
+//! names no other.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +10,7 @@ use super::{Complaints, Source};
 
 const DOCUMENT: &str = "docs/bounds.md";
 
-/// The crates whose bounds have to be there: those that decide, and the one that carries out.
+/// The crates whose bounds must be in the document: those that decide, and the one that carries out.
 const CRATES: [&str; 8] = [
     "base", "pmix", "overlay", "message", "dvm", "mpir", "debug", "runtime",
 ];
@@ -58,7 +59,7 @@ pub(super) fn check(files: &[Source]) -> Complaints {
     complaints
 }
 
-/// The crate that a file ships with.
+/// Returns the crate that a file ships with.
 fn package(file: &Source) -> Option<&str> {
     let path = file.path.to_str()?.strip_prefix("crates/")?;
     let (package, module) = path.split_once("/src/")?;
@@ -68,7 +69,7 @@ fn package(file: &Source) -> Option<&str> {
     (file.has_extension("rs") && !is_test).then_some(package)
 }
 
-/// The constants that a file defines, but for those of tests at its end.
+/// Returns the constants that a file defines, except those of the tests at its end.
 fn constants(file: &Source) -> impl Iterator<Item = &str> {
     file.text
         .lines()

@@ -1,10 +1,10 @@
-//! No two files of a crate import each other, directly or through others.
+//! Checks that no two files of a crate import each other, directly or through others.
 //!
-//! A module and those in it are one thing here: a file may take what its parent module defines, and the other way round. What a
-//! module only hands on (`pub use`) counts as taken from where it is defined. Tests may import what they like.
+//! A module and its submodules count as one: a file may import what its parent module defines, and the other way round.
+//! What a module only re-exports (`pub use`) counts as imported from the defining module. Tests may import anything.
 //!
-//! Three things are not seen: paths inside the arguments of macros, what a parent module imports for itself (without `pub`) and a
-//! module in it takes by `super::`, and what is handed on by `pub use x::*`.
+//! Three things are not seen: paths inside the arguments of macros; what a parent module imports for itself (without `pub`)
+//! and a submodule takes by `super::`; and what is re-exported by `pub use x::*`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,13 +15,13 @@ use syn::{
 
 use super::{Complaints, Source};
 
-/// A path of names, the crate first.
+/// A path of names, beginning with the crate.
 type Names = Vec<String>;
 
-/// Re-exports that are followed at most.
+/// Maximum number of re-exports that are followed.
 const MAX_STEPS: usize = 16;
 
-/// What a file takes, and what it hands on.
+/// What a file imports and re-exports.
 #[derive(Debug, Default)]
 struct Imports {
     taken: BTreeSet<Names>,
@@ -34,7 +34,7 @@ pub(super) fn check(files: &[Source]) -> Complaints {
         let Some(names) = module_of(file) else {
             continue;
         };
-        // What does not parse is the compiler's matter.
+        // If it does not parse, the compiler will report that.
         if let Ok(parsed) = syn::parse_file(&file.text) {
             modules.insert(names.clone(), Imports::of(names, &parsed));
         }
@@ -59,7 +59,7 @@ pub(super) fn check(files: &[Source]) -> Complaints {
     complaints
 }
 
-/// The module that a file is; nothing for what is no module of a library or of its program.
+/// Returns the module that a file is; `None` for a file that is no module of a library or its program.
 fn module_of(file: &Source) -> Option<Names> {
     let path = file.path.to_str()?.strip_suffix(".rs")?;
     let (package, module) = path.split_once("/src/")?;
@@ -75,7 +75,7 @@ fn module_of(file: &Source) -> Option<Names> {
     (!names.iter().any(is_aside)).then_some(names)
 }
 
-/// Which module takes something from which.
+/// Returns which modules import something from which.
 fn arrows(modules: &BTreeMap<Names, Imports>) -> BTreeMap<&Names, BTreeSet<&Names>> {
     let to = |from: &Names, taken: &Names| {
         let (module, _) = defining(modules, taken)?;
@@ -89,7 +89,7 @@ fn arrows(modules: &BTreeMap<Names, Imports>) -> BTreeMap<&Names, BTreeSet<&Name
     all.collect()
 }
 
-/// The module in which a name is defined, and the rest of the path behind the module.
+/// Returns the module that defines a name, and the rest of the path behind the module.
 fn defining<'a>(modules: &'a BTreeMap<Names, Imports>, path: &Names) -> Option<(&'a Names, Names)> {
     let mut path = path.clone();
     for _ in 0..MAX_STEPS {
@@ -107,7 +107,7 @@ fn defining<'a>(modules: &'a BTreeMap<Names, Imports>, path: &Names) -> Option<(
     None
 }
 
-/// The shortest way from a module back to itself.
+/// Returns the shortest way from a module back to itself.
 fn circle<'a>(
     arrows: &BTreeMap<&'a Names, BTreeSet<&'a Names>>,
     start: &'a Names,
@@ -155,7 +155,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// The path from the crate on; nothing for what another crate defines.
+    /// Returns the path from the crate on; `None` for what another crate defines.
     fn absolute(&self, path: &[String]) -> Option<Names> {
         let mut module = self.module.clone();
         let rest = match path.first()?.as_str() {
@@ -245,7 +245,7 @@ impl<'ast> Visit<'ast> for Walk {
     }
 }
 
-/// The modules that stand among the items of a module.
+/// Returns the names of the modules among the items of a module.
 fn children<'a>(items: impl IntoIterator<Item = &'a Item>) -> BTreeSet<String> {
     let name = |item: &Item| match item {
         Item::Mod(module) => Some(module.ident.to_string()),
@@ -267,7 +267,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Whether it is compiled for tests only.
+/// Returns true if an item is compiled for tests only.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
@@ -353,7 +353,7 @@ mod tests {
         let parent = ("crates/x/src/p.rs", "mod q; use self::q::Q; pub struct P;");
         let child = ("crates/x/src/p/q.rs", "use super::P; pub struct Q;");
         assert_eq!(found(&[parent, child]), [""; 0]);
-        // Nor do tests count.
+        // Tests do not count either.
         let r = ("crates/x/src/r.rs", "use crate::s::S; pub struct R;");
         let s = (
             "crates/x/src/s.rs",

@@ -1,4 +1,4 @@
-//! What the documents say about files and dependencies is true.
+//! Checks that what the documents say about files and dependencies is true.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -8,7 +8,7 @@ use super::{Complaints, Source, packages, text};
 
 const DEPENDENCIES: &str = "docs/decisions/0001-dependencies.md";
 
-/// Every link to a file of the project leads to one, and to a heading that it has.
+/// Checks that every link to a file of the project leads to an existing file and heading.
 pub(super) fn links(root: &Path, files: &[Source]) -> Complaints {
     let mut complaints = Complaints::new();
     for file in files.iter().filter(|file| file.has_extension("md")) {
@@ -43,7 +43,7 @@ pub(super) fn links(root: &Path, files: &[Source]) -> Complaints {
     complaints
 }
 
-/// The targets of `[text](target)`, outside of code.
+/// Returns the targets of `[text](target)` outside of code, with their line numbers.
 fn targets(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -64,7 +64,7 @@ fn targets(text: &str) -> Vec<(usize, &str)> {
                 found.push((index + 1, target.split(' ').next().unwrap_or_default()));
                 rest = after;
             }
-            // A link whose text is code has lost its bracket to the split above.
+            // A link whose text is code has lost its bracket in the split above.
             if let Some((target, _)) = prose
                 .strip_prefix("](")
                 .and_then(|tail| tail.split_once(')'))
@@ -92,7 +92,7 @@ fn is_heading(line: &str, anchor: &str) -> bool {
     made == anchor
 }
 
-/// Every direct dependency has its line, with a reason, in the decision record.
+/// Checks that every direct dependency has a line with a reason in the decision record.
 pub(super) fn dependencies(root: &Path, workspace: &Value) -> Complaints {
     let record = std::fs::read_to_string(root.join(DEPENDENCIES)).unwrap_or_default();
     let ours = packages(workspace)
@@ -116,7 +116,7 @@ pub(super) fn dependencies(root: &Path, workspace: &Value) -> Complaints {
 
 const PLANTED: (&str, &str) = ("crates/dvm/src/planted.rs", "docs/simulator.md");
 
-/// Every bug that is planted for the simulator has its line in the document, and the document has no other.
+/// Checks that the document lists the bugs planted for the simulator, and no other.
 pub(super) fn planted(root: &Path) -> Complaints {
     let read = |path| std::fs::read_to_string(root.join(path)).unwrap_or_default();
     let (code, document) = PLANTED;
@@ -144,7 +144,7 @@ fn compare_planted(code: &str, document: &str) -> Complaints {
 
 const MINUTES: &str = "CONTRIBUTING.md";
 
-/// The minutes of CI's steps add up to what the table says.
+/// Checks that the minutes of CI's steps add up to the sum in the table.
 pub(super) fn minutes(root: &Path) -> Complaints {
     let text = std::fs::read_to_string(root.join(MINUTES)).unwrap_or_default();
     add_up(&text)
@@ -163,7 +163,7 @@ fn add_up(text: &str) -> Complaints {
             return vec![format!("{MINUTES}: no minutes in `{row}`")];
         };
         if step == Some("in all") {
-            // Halves have no rounding errors.
+            // The minutes are multiples of one half, which have no rounding errors.
             return if minutes == sum {
                 Complaints::new()
             } else {

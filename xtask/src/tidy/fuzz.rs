@@ -1,4 +1,4 @@
-//! Every fuzz target has inputs to begin with, and every input has a target.
+//! Checks that every fuzz target has seeds, and every seed belongs to a target.
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +10,7 @@ use super::{Complaints, Source};
 const TARGETS: &str = "fuzz/fuzz_targets";
 const SEEDS: &str = "fuzz/seeds";
 
-/// `paths` are those of all files of the project: seeds are bytes, and may be no text.
+/// Checks the seeds. `paths` are the paths of all files of the project, because seeds may be binary.
 pub(super) fn check(files: &[Source], paths: &[PathBuf]) -> Complaints {
     let targets = files
         .iter()

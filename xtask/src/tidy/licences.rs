@@ -1,10 +1,10 @@
-//! Every package that we build has a licence that we may ship under MIT OR Apache-2.0.
+//! Checks that every package that we build has a licence that we may ship under MIT OR Apache-2.0.
 
 use serde_json::Value;
 
 use super::{Complaints, packages, text};
 
-/// What deny.toml allows: tidy needs no tool that a computer may lack.
+/// The licences that deny.toml allows, repeated because tidy must not depend on a tool that may not be installed.
 const ALLOWED: [&str; 9] = [
     "0BSD",
     "Apache-2.0",
@@ -37,7 +37,7 @@ pub(super) fn check(metadata: &Value) -> Complaints {
         .collect()
 }
 
-/// Whether an SPDX expression can be met with the licences allowed. An old `/` means `OR`.
+/// Returns true if an SPDX expression can be met with the allowed licences. An old `/` means `OR`.
 fn is_allowed(expression: &str) -> bool {
     let spaced = expression
         .replace('/', " OR ")
