@@ -43,7 +43,7 @@ fn count(kind: &str) -> Tally {
     tests.args(["--test-threads", VERDICTS_AT_ONCE]);
     if let Err(error) = steps::execute_tests(&mut tests, LIMIT, &mut tally) {
         println!("{error:#}");
-        // Nothing was counted as failed, but the run was: count one.
+        // A failed run counts as at least one failed test.
         tally.failed = tally.failed.max(1);
     }
     tally

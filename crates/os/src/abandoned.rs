@@ -32,7 +32,6 @@ pub enum Abandoned {
 ///
 /// Returns no file if that cannot be known. Either a process of our user cannot be inspected: it is not dumpable, or is in
 /// another user namespace. Or `/proc` does not show all processes, because we are in a nested pid namespace.
-/// user namespace), and where `/proc` does not show all processes because we are in a pid namespace of our own.
 #[must_use]
 pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -> Abandoned {
     let none = Abandoned::Files(Vec::new());
@@ -94,7 +93,7 @@ fn ours(
             prefixes.iter().any(|prefix| name.starts_with(prefix))
         })
         .filter_map(move |entry| {
-            // Metadata of the entry itself, as of `lstat`, which costs one call for each of possibly many files.
+            // This does not follow links, as lstat(2), and looks up no whole path: there may be very many such files.
             let metadata = entry.metadata().ok()?;
             let is_ours = metadata.is_file() && metadata.uid() == user;
             is_ours.then(|| (entry.path(), metadata))
@@ -139,7 +138,7 @@ fn held_by(pid: Pid) -> Held {
     Held::Known(open.chain(mapped).collect())
 }
 
-/// What a process that we may not inspect may hold.
+/// A process that we may not inspect, classified by what it may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stranger {
     /// It is alive and one of its user ids is ours, so it may have files that other users may not open.

@@ -78,7 +78,7 @@ pub enum Interest {
     Read,
     /// Room to write, or an error.
     Write,
-    /// Everything of `Read` and `Write`.
+    /// What `Read` and `Write` wait for.
     ReadWrite,
 }
 

@@ -43,7 +43,7 @@ pub enum NotStopped {
     Gone,
     /// The kernel forbids it, or another process traces it already.
     NotPermitted,
-    /// It did not stop in time: it is in uninterruptible sleep.
+    /// It did not stop in time, usually because it is in uninterruptible sleep.
     Late,
     /// The kernel refused it with this errno.
     Refused(i32),
@@ -66,7 +66,7 @@ pub struct ThreadInfo {
 const SPIN: Duration = Duration::from_micros(300);
 
 impl StoppedThread {
-    /// Stops any thread of a process, and waits at most `patience` until it has stopped.
+    /// Stops one thread, which need not be the first of its process, and waits at most `patience` until it has stopped.
     ///
     /// The thread gets no signal, and its process is not stopped. A system call that it sleeps in goes on afterwards. The
     /// kernel ends a few calls (such as `epoll_wait`) with `EINTR`, as it does for any signal. Those without a timeout are

@@ -153,9 +153,9 @@ pub(crate) fn duplicate_onto(fd: BorrowedFd<'_>, onto: BorrowedFd<'_>) -> Result
 /// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To us.
+    /// To us: we read.
     Read,
-    /// From us.
+    /// From us: we write.
     Write,
 }
 

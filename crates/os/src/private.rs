@@ -272,7 +272,7 @@ mod tests {
         let private = make_private_dir(root.path(), "job.").unwrap();
         fs::write(private.join("precious"), "").unwrap();
         symlink(&private, path("link")).unwrap();
-        // With O_DIRECTORY and O_NOFOLLOW together, the kernel reports the missing directory.
+        // With both O_DIRECTORY and O_NOFOLLOW, the kernel reports that a link is no directory.
         assert_eq!(refused("link"), libc::ENOTDIR);
         fs::write(path("file"), "").unwrap();
         assert_eq!(refused("file"), libc::ENOTDIR);

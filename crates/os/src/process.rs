@@ -165,7 +165,7 @@ pub fn fork() -> Result<Forked, Error> {
 }
 
 /// Ends this process immediately: destructors, flushes and exit handlers are skipped. It is meant for a child made by
-/// [`fork`]: the kernel frees a copied memory faster as a whole than piece by piece.
+/// [`fork`]: the kernel frees a copied address space faster as a whole than piece by piece.
 pub fn exit_at_once(code: u8) -> ! {
     // SAFETY: ends the process and touches no memory.
     unsafe { libc::_exit(code.into()) }

@@ -8,7 +8,7 @@
 //! | a device, or a FIFO of ours | it is written to |
 //! | a symbolic link, a file of another user, a directory, a socket | refused |
 //!
-//! A file that this process has open (`/dev/stdout`, `/dev/fd/3`) is written to as it is.
+//! A file that this process has open (`/dev/stdout`, `/dev/fd/3`) is written to directly.
 
 use std::{
     ffi::OsStr,

@@ -296,7 +296,7 @@ impl Spawner {
             step: SpawnStep::Clone,
             errno,
         })?;
-        // The child wrote through a pointer, which the compiler does not know.
+        // The child wrote through a pointer, which the compiler need not have noticed: read the fields as volatile.
         // SAFETY: `child` is a live local and the child process is done with it.
         let (step, errno, table) = unsafe {
             (
@@ -365,7 +365,7 @@ struct Child<'a> {
     table: Table,
 }
 
-/// Runs in the child. It only exits on failure, and has set `step` and `errno` before.
+/// Runs in the child until exec. On failure it sets `step` and `errno`, and exits.
 extern "C" fn run(argument: *mut c_void) -> c_int {
     // SAFETY: `spawn` passes a pointer to a `Child` that outlives us, and is suspended meanwhile.
     let child = unsafe { &mut *argument.cast::<Child<'_>>() };

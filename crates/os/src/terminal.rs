@@ -34,8 +34,8 @@ pub fn is_terminal(fd: BorrowedFd<'_>) -> bool {
     unistd::isatty(fd).unwrap_or(false)
 }
 
-/// Returns true if `fd` is a terminal, or was one until it hung up. After a hang-up isatty(3) returns false with another
-/// error.
+/// Returns true if `fd` is a terminal, or was one until it hung up. After a hang-up isatty(3) fails too, but not with
+/// `ENOTTY`.
 pub(crate) fn has_been_terminal(fd: BorrowedFd<'_>) -> bool {
     unistd::isatty(fd) != Ok(false)
 }

@@ -1,7 +1,7 @@
 //! Writing to descriptors that may block for ever: a stopped terminal, a pipe without a reader, a file on a dead server.
 //!
-//! We share the descriptors that we were started with with our caller, so they must not be made non-blocking; and a regular
-//! file blocks whatever its flags say. So a thread of its own writes, and the event loop goes on.
+//! Our caller shares the descriptors that we inherited, so they must not be made non-blocking; and a regular file
+//! blocks whatever its flags say. So a thread of its own writes, and the event loop goes on.
 
 use std::{
     collections::VecDeque,

@@ -1,5 +1,5 @@
-//! The socket to which other processes of the user connect as fronts (`docs/formats/front-link.md`). It is opened only for
-//! jobs whose ranks are held, so that other jobs have no cost. It is removed with the session directory.
+//! The socket to which other processes of the user connect as fronts (`docs/formats/front-link.md`). It is opened only
+//! for jobs whose ranks are held, so that it costs other jobs nothing. It is removed with the session directory.
 
 use std::{os::fd::AsFd, path::Path};
 

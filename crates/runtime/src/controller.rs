@@ -224,7 +224,7 @@ impl ControllerHost {
         }
     }
 
-    /// Reports to the front what the system has refused to this host, as of `node`, the controller's own.
+    /// Reports to the front what the system has refused to this host. `node` is the controller's own node.
     pub(crate) fn complain(&mut self, node: NodeId) {
         let missing = self.setup.complaints.take();
         self.miss(node, missing);

@@ -7,9 +7,10 @@
 //! | `Submitted` | pass it on | → `Closing` | – | the front is lost |
 //! | `Closing` | pass it on | – | close the connection | close the connection |
 //!
-//! A front that is `Asking` is read only after its last question was handled and the answer written, so neither pile up.
-//! For a front with a job, the credit of the job's nodes bounds unread output, and [`MAX_ANSWERS`] bounds unread answers.
-//! None of that holds for the front that forked us, which may be stopped for hours.
+//! A front that is `Asking` is read only after its last question was handled and the answer written. So neither
+//! questions nor answers pile up. For a front with a job, the credit of the job's nodes bounds unread output, and
+//! [`MAX_ANSWERS`] bounds unread answers. None of that holds for the front that forked us, which may be stopped for
+//! hours.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, time::Duration};
 

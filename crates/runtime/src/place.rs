@@ -1,4 +1,5 @@
-//! Directories for the files of living controllers. Each belongs to our user alone and has a name that can be computed.
+//! Directories for the files of living controllers. Each belongs to our user alone, and has a well-known name unless
+//! another user has taken that.
 //!
 //! | parent | directory |
 //! |---|---|

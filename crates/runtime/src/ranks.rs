@@ -119,7 +119,7 @@ pub(super) enum Stopped {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     ByNobody,
-    /// `None` where the kernel does not tell the tracer, so there may be none.
+    /// `None` if the kernel does not reveal whether there is a tracer, and which.
     By(Option<Debugger>),
 }
 
@@ -508,8 +508,8 @@ impl Ranks {
         }
     }
 
-    /// Signals the processes that a job has left behind: the descendants of this process that are no ranks. While there are
-    /// other jobs or daemons, only those whose environment names the job and this node count.
+    /// Signals the processes that a job has left behind: the descendants of this process that are no ranks. While there
+    /// are other jobs or daemons, only those count whose environment names the job and this node.
     ///
     /// Returns the pids of those that live, then the pids among them that we may not signal because they run as another
     /// user.

@@ -57,7 +57,7 @@ pub(crate) struct Reactor {
     /// Number of daemons in this process.
     pub(crate) daemons: u32,
     buffer: Vec<u8>,
-    /// Whether a descriptor was closed since the last [`Self::take_closed`].
+    /// Whether a descriptor was closed since the last [`Reactor::take_closed`].
     has_closed: bool,
 }
 

@@ -255,7 +255,7 @@ fn wait_until(until: Time, remove: impl Fn() -> Left) -> Left {
     }
 }
 
-/// Removes shared memory that was made after the record and that no process maps.
+/// Removes shared memory that was made after the record and that no process has open or mapped.
 fn remove_leftovers(record: &File) -> Left {
     let made = record.metadata().and_then(|record| record.modified());
     match made {
@@ -264,7 +264,7 @@ fn remove_leftovers(record: &File) -> Left {
     }
 }
 
-/// Removes shared memory that no process maps, was made after `since`, and satisfies `is_meant`.
+/// Removes shared memory that no process has open or mapped, was made at `since` or later, and satisfies `is_meant`.
 fn remove_abandoned(since: SystemTime, is_meant: impl Fn(&Path) -> bool) -> Left {
     match os::abandoned_files(Path::new(SHARED_MEMORY), LIBRARIES, since) {
         Abandoned::Files(mut left) => {
@@ -281,7 +281,7 @@ fn remove_abandoned(since: SystemTime, is_meant: impl Fn(&Path) -> bool) -> Left
 pub struct SharedMemory(Vec<PathBuf>);
 
 impl SharedMemory {
-    /// Returns the shared memory that a living program maps.
+    /// Returns the shared memory that a living program has open or mapped.
     pub fn of(program: os::Pid) -> Self {
         Self(os::files_held_by(
             program,
@@ -290,7 +290,7 @@ impl SharedMemory {
         ))
     }
 
-    /// Removes that memory, unless some process still maps it.
+    /// Removes the part of that memory that no process has open or mapped any more.
     pub fn remove_abandoned(self) {
         if self.0.is_empty() {
             return;

@@ -28,8 +28,8 @@ const CASES: [(usize, usize, u32); 2] = [(64, 100, 30), (1_000, 100, 300)];
 const DEBUGGED: usize = 20;
 /// Number of ranks of a job under gdb.
 const DEBUGGED_RANKS: usize = 64;
-/// What `srun` took on this computer, from gdb's `run` to `MPIR_Breakpoint` with 4 ranks on 2 nodes, and the factor by
-/// which we may be slower.
+/// What `srun` took on this computer: from gdb's `run` to `MPIR_Breakpoint`, with 4 ranks on 2 nodes. `OF_SRUN` is the
+/// factor by which we may be slower.
 const SRUN: Duration = Duration::from_millis(310);
 const OF_SRUN: f64 = 1.3;
 

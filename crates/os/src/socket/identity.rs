@@ -95,8 +95,8 @@ impl SocketOwners {
     /// Returns the user at the other end of a connection. Call it right after accepting: if the peer has closed the
     /// connection meanwhile, the user stays unknown. The connecting side can ask once the other side has accepted.
     ///
-    /// The user is the one who made the socket. It does not show whether the process has passed the socket on or has
-    /// changed its user since.
+    /// The user is the one who made the socket. The result does not show whether the process has passed the socket on
+    /// or has changed its user since.
     pub fn peer_of(&mut self, connection: BorrowedFd<'_>) -> PeerIdentity {
         let Some(ends) = Ends::of(connection) else {
             return PeerIdentity::Unknown(UnknownPeer::Ended);

@@ -45,7 +45,7 @@ fn without_a_job_there_is_no_opening() {
     assert!(receive_opening(theirs.as_fd()).unwrap().is_none());
 }
 
-/// A message that cannot be encoded ends the link: it is not sent as an empty frame, nor are the messages after it sent.
+/// A message that is too long ends the link: neither an empty frame in its place nor any later message is sent.
 #[test]
 fn what_cannot_be_sent_ends_the_link() {
     let (ours, theirs) = os::socket_pair().unwrap();

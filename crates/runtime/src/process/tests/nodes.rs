@@ -374,8 +374,8 @@ fn a_rank() {
     }
 }
 
-/// Everything that crosses nodes: job info of all, a fence with data, a get, events, a spawn, two jobs that connect, and the input
-/// and output of spawned processes.
+/// Everything that crosses nodes: job info of all, a fence with data, a get, events, a spawn, two jobs that connect,
+/// and the input and output of spawned processes.
 #[test]
 fn ranks_of_two_nodes_speak_pmix() {
     let mut spec = job("");

@@ -224,7 +224,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the programs that a command line may run: `solver`, `wrap` and `python3`, in a directory with some scripts.
+    /// Returns the programs that a command line may run, in a directory with some programs (`solver`, `wrap`,
+    /// `python3`, `bash`, `env`) and scripts.
     fn found(words: &[&str]) -> String {
         let root = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(root.path()).unwrap();
