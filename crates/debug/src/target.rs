@@ -1,19 +1,22 @@
-//! Finding the processes of a job, whoever has started it, without stopping anybody.
+//! Finds the ranks of a job by reading the processes of this node, whichever launcher started it. Stops no process.
 //!
-//! A user names a process, a job, or a program. In this order it is asked who the ranks are:
+//! The user names a process, a job or a program. The ways to identify the ranks are tried in this order:
 //!
-//! | way | what is read | whose jobs |
+//! | way | source | launchers |
 //! |---|---|---|
-//! | [`How::OwnTable`], [`How::Table`] | the table for debuggers (MPIR) in the memory of the launcher | ours, srun, sattach, Open MPI 4 |
-//! | [`How::Pmix`] | the launcher's own answer to a PMIx tool | Open MPI 5, PRRTE |
-//! | [`How::Environment`] | variables of the processes below the launcher, or of the same job | Hydra, torchrun, GNU parallel, srun; those above, too, once their launcher is gone |
-//! | [`How::Children`] | who started whom | shell loops, make, forks |
-//! | [`How::Alone`] | nothing | a program that is no job |
+//! | [`How::OwnTable`], [`How::Table`] | table for debuggers (MPIR) in the launcher's memory | `rally`, srun, sattach, Open MPI 4 |
+//! | [`How::Pmix`] | the launcher's answer to a PMIx query | Open MPI 5, PRRTE |
+//! | [`How::Environment`] | environment variables of descendants, or of all processes | Hydra, torchrun, GNU parallel, srun |
+//! | [`How::Children`] | parent and child processes | shell loops, make, forks |
+//! | [`How::Alone`] | none | a process that is not part of a job |
 //!
-//! The launcher is looked for at the process that was named, then below it (a script that starts it), then above it (a rank
-//! was named). What a launcher says is believed of a process only where the process itself shows that it belongs to the job
-//! (`search/proof.rs`): the numbers may be those of a container, or of processes that have ended. What was tried and did not do is kept as [`Tried`], what may be wrong as [`Doubt`], and what the user should
-//! know as [`Note`]: `--explain` prints them.
+//! [`How::Environment`] also finds the ranks of the launchers in the rows above it, after the launcher has exited.
+//!
+//! The launcher may be the named process itself, a descendant (a script was named that starts it) or an ancestor (a rank was
+//! named); they are tried in this order. A launcher's pid for a rank is accepted only if the process with that pid can be shown
+//! to belong to the job (`search/proof.rs`): the pid may be one of a container's pid namespace, or of a process that has exited.
+//! Attempts that failed are kept as [`Tried`], possible errors as [`Doubt`], and further information as [`Note`]: `--explain`
+//! prints them.
 
 mod environment;
 mod mpir;
@@ -37,44 +40,44 @@ pub use self::{
 };
 use crate::{image::Files, maps::Mapping, memory::Memory};
 
-/// Processes of a job that are kept; further ones are counted in a doubt.
+/// Maximum number of processes in a job; a [`Doubt`] counts those left out.
 pub const MAX_RANKS: usize = 1 << 20;
 
 /// A process as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// The pid in our pid namespace.
     pub pid: i32,
-    /// Who started it, or has inherited it.
+    /// The pid of the parent: the process that started it, or one that adopted it.
     pub parent: i32,
-    /// The name of its command, at most 15 bytes.
+    /// The command name (`comm`), at most 15 bytes.
     pub name: String,
-    /// When it started, in ticks since boot.
+    /// The start time, in ticks since boot.
     pub started: u64,
-    /// R, S, D, T, t, or Z and X for those that are dead.
+    /// The state letter of `/proc`: R, S, D, T or t; Z or X for a dead process.
     pub state: char,
-    /// It is a thread of the kernel.
+    /// True for a kernel thread.
     pub is_kernel: bool,
 }
 
-/// How processes are numbered somewhere.
+/// How the pid namespace of some process numbers the processes of this node.
 pub enum Numbering<'a> {
-    /// As we number them.
+    /// It is our pid namespace.
     Ours,
-    /// In a pid namespace of its own: gives for a process of this node its number there; nothing where it has none.
+    /// It is another pid namespace. The function maps one of our pids to the pid there; `None` if the process has no pid there.
     Other(Box<dyn Fn(i32) -> Option<i32> + 'a>),
 }
 
-/// A row of a table of processes that a launcher keeps.
+/// A row of a launcher's proc table, as a PMIx server returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Which rank.
+    /// The rank in its job.
     pub rank: u32,
-    /// The node's name.
+    /// The name of the rank's node.
     pub host: String,
-    /// The process there.
+    /// The pid on that node.
     pub pid: i32,
-    /// The program's path, as the launcher has it.
+    /// The path of the program, as the launcher recorded it.
     pub program: String,
 }
 
@@ -87,89 +90,90 @@ impl fmt::Debug for Numbering<'_> {
     }
 }
 
-/// A job of a launcher that answers PMIx tools.
+/// A job of a launcher that answers PMIx queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobTable {
-    /// Its namespace.
+    /// The PMIx namespace.
     pub job: String,
-    /// Its processes.
+    /// The proc table, one row for each rank.
     pub rows: Vec<Row>,
 }
 
-/// A node, as it is now or as it was recorded.
+/// The processes of one node: the live system, or a recording.
 pub trait System {
-    /// Every process.
+    /// Returns all processes.
     fn processes(&self) -> Vec<Process>;
-    /// The environment that a process was started with, `NAME=value` each ended by a zero byte; nothing when it is gone or
-    /// may not be looked at.
+    /// Returns the initial environment of a process: `NAME=value` strings, each ended by a zero byte. `None` if the process is
+    /// gone or we have no permission.
     fn environment(&self, pid: i32) -> Option<Vec<u8>>;
-    /// The arguments of a process, each ended by a zero byte; nothing when it is gone.
+    /// Returns the arguments of a process, each ended by a zero byte; `None` if it is gone.
     fn arguments(&self, pid: i32) -> Option<Vec<u8>>;
-    /// The path of the program that a process executes; nothing when it is gone or may not be looked at.
+    /// Returns the path of the program that a process executes; `None` if it is gone or we have no permission.
     fn program(&self, pid: i32) -> Option<String>;
-    /// How processes are numbered where a process is, which may be a container; nothing where that is not to be known.
+    /// Returns how the pid namespace of a process, possibly a container's, numbers processes; `None` if that cannot be
+    /// determined.
     fn numbering(&self, pid: i32) -> Option<Numbering<'_>>;
-    /// The user of a process; nothing when it is gone.
+    /// Returns the user id of a process; `None` if it is gone.
     fn owner(&self, pid: i32) -> Option<u32>;
-    /// What a process has mapped; nothing when it is gone or may not be looked at.
+    /// Returns the memory mappings of a process; `None` if it is gone or we have no permission.
     fn mappings(&self, pid: i32) -> Option<Vec<Mapping>>;
-    /// The memory of a process.
+    /// Returns a reader for the memory of a process.
     fn memory(&self, pid: i32) -> Box<dyn Memory + '_>;
-    /// The files of a process.
+    /// Returns access to the files that a process has mapped.
     fn files(&self, pid: i32) -> Box<dyn Files + '_>;
     /// Asks a process that may be a PMIx server for its jobs, with a deadline.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason why there is no answer.
     fn ask_launcher(&self, pid: i32) -> Result<Vec<JobTable>, NoAnswer>;
-    /// The name of this node.
+    /// Returns the name of this node.
     fn host(&self) -> String;
-    /// The user who asks.
+    /// Returns the user id that `dbgr` runs as.
     fn user(&self) -> u32;
-    /// The process that asks, which is never part of a job.
+    /// Returns the pid of `dbgr` itself, which is never part of a job.
     fn own_pid(&self) -> i32;
 }
 
-/// What the user has named.
+/// What the user asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// A launcher, something above it, a rank, or a lone process.
+    /// A pid: of a launcher, an ancestor of one, a rank, or a single process.
     Process(i32),
-    /// A job by a name that its ranks have in their environment, or `PID@N` for the end of one.
+    /// A job, by the name that its ranks have in their environment; or `PID@N`, the end of such a name.
     Job(String),
-    /// All processes of the user with a program or command that this pattern matches.
+    /// A pattern: all processes of the user whose program or command name matches it.
     Name(String),
 }
 
-/// A rank's process.
+/// The process of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proc {
-    /// Its number: on this node as we number processes, elsewhere as the launcher says.
+    /// The pid: in our pid namespace for a process on this node, otherwise as the launcher recorded it.
     pub pid: i32,
-    /// Where it is.
+    /// Whether the process is on this node and was identified.
     pub place: Whereabouts,
-    /// The path or name of its program; empty where it is not known.
+    /// The path or name of the program; empty if unknown.
     pub program: String,
 }
 
-/// Where a rank's process is. Only one that is [`Whereabouts::Here`] may be touched.
+/// The location of a rank's process. Only a [`Whereabouts::Here`] process may be sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// On this node.
+    /// On this node, and shown to belong to the job.
     Here {
-        /// When it started, as [`Process::started`]: another process may get its number.
+        /// The start time, as [`Process::started`]; it detects reuse of the pid.
         started: u64,
     },
-    /// It was not there when the processes were listed.
+    /// No process had this pid when the processes were listed.
     Gone,
-    /// A process of its number is there, and nothing shows that it belongs to the job.
+    /// A process has this pid, but nothing shows that it belongs to the job.
     Unproved,
-    /// On this other node.
+    /// On another node, with this name.
     On(String),
 }
 
 impl Proc {
-    /// When it started, where it is on this node.
+    /// Returns the start time of a process on this node; `None` for all others.
     #[must_use]
     pub const fn started(&self) -> Option<u64> {
         match self.place {
@@ -178,7 +182,7 @@ impl Proc {
         }
     }
 
-    /// The name of its node, where it is another one.
+    /// Returns the node's name if the process is on another node.
     #[must_use]
     pub const fn host(&self) -> Option<&String> {
         match &self.place {
@@ -191,22 +195,22 @@ impl Proc {
 /// A job that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What to call it.
+    /// A title for the user: job, number of ranks, program.
     pub title: String,
-    /// How its ranks are known.
+    /// How the ranks were identified.
     pub how: How,
-    /// Its ranks, at least one.
+    /// The ranks, at least one.
     pub procs: BTreeMap<Rank, Proc>,
-    /// What was tried before and did not do, in order.
+    /// The attempts that failed before, in order.
     pub tried: Vec<Tried>,
-    /// What may be wrong.
+    /// Possible errors in the result.
     pub doubts: Vec<Doubt>,
-    /// What else there is to know.
+    /// Further information for the user.
     pub notes: Vec<Note>,
 }
 
 impl fmt::Display for Target {
-    /// All that is known of how it was found, for `--explain`.
+    /// Writes everything known about how the job was found, for `--explain`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title)?;
         writeln!(f, "found by:")?;
@@ -228,7 +232,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Ranks that are listed one by one.
+/// Maximum number of ranks that are listed individually.
 const LISTED: usize = 128;
 
 fn rows(procs: &BTreeMap<Rank, Proc>) -> Vec<String> {
@@ -250,15 +254,15 @@ fn rows(procs: &BTreeMap<Rank, Proc>) -> Vec<String> {
     rows
 }
 
-/// Whether a command of this name starts the ranks of jobs, or stands above what does.
+/// Returns true if a command with this name starts ranks, or is an ancestor of a process that does.
 pub(crate) fn is_launcher(name: &str) -> bool {
     wrappers::is_launcher(name)
 }
 
-/// Finds what the user has named.
+/// Finds the job that the user asked for.
 ///
 /// # Errors
-/// Why there is nothing to be found. There is always a target for a process that lives and may be looked at.
+/// The reason why nothing was found. [`Wish::Process`] with a live process that we may read always finds a target.
 pub fn find(system: &dyn System, wish: &Wish) -> Result<Target, NotFound> {
     let search = search::Search::new(system);
     match wish {

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-/// Who sets the variables.
+/// The launcher or library that sets the variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Family {
-    /// Ours, Open MPI, PRRTE, srun with its PMIx plugin.
+    /// `rally`, Open MPI, PRRTE, and srun with its PMIx plugin.
     Pmix,
     OpenMpi,
     /// Hydra, and srun with its PMI plugins.
     Pmi,
     Slurm,
-    /// torchrun and its kin.
+    /// torchrun and similar launchers.
     Torch,
     GnuParallel,
 }
 
 impl Family {
-    /// The more a launcher means its numbers for debuggers, the earlier.
+    /// All families, the most reliable first: PMIx ranks are meant for tools, `PARALLEL_SEQ` is only a sequence number.
     pub(super) const ALL: [Self; 6] = [
         Self::Pmix,
         Self::OpenMpi,
@@ -38,7 +38,7 @@ impl Family {
         }
     }
 
-    /// The variables, in words.
+    /// Returns the names of the variables, as text for messages.
     pub(super) const fn variables(self) -> &'static str {
         match self {
             Self::Pmix => "`PMIX_NAMESPACE` and `PMIX_RANK`",
@@ -59,21 +59,21 @@ impl Family {
     }
 }
 
-/// The rank that a process says to be.
+/// The rank that a process has according to its environment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Evidence {
     pub(super) family: Family,
-    /// What tells its job from others; empty where there is nothing.
+    /// The name of its job, to distinguish it from other jobs; empty if the family has no such variable set.
     pub(super) job: String,
     pub(super) rank: u32,
-    /// How many ranks the job has.
+    /// The number of ranks of the job; `None` if unknown.
     pub(super) size: Option<usize>,
 }
 
-/// Numbers above are names of something else, such as all ranks.
+/// The highest plausible rank. Larger numbers are special values, such as the wildcard for all ranks.
 const HIGHEST_RANK: u32 = 1 << 30;
 
-/// What an environment says, at most once for each family, in their order.
+/// Returns the evidence in an environment: at most one for each family, in the order of [`Family::ALL`].
 pub(super) fn evidence(environment: &[u8]) -> Vec<Evidence> {
     let variables: BTreeMap<&[u8], &[u8]> = environment
         .split(|&byte| byte == 0)
@@ -126,13 +126,14 @@ pub(super) fn evidence(environment: &[u8]) -> Vec<Evidence> {
         .collect()
 }
 
-/// A process with what it says.
+/// A process and its evidence.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     pub(super) pid: i32,
     pub(super) started: u64,
     pub(super) evidence: Evidence,
-    /// The launcher that it is below, where one was looked for: not all of them give their jobs names.
+    /// The launcher of the process, a descendant of the search root, or the root; `None` if there is none, or it was not searched
+    /// for. Distinguishes jobs of families that have no job names.
     pub(super) launcher: Option<i32>,
 }
 
@@ -144,12 +145,12 @@ pub(super) struct Job {
     pub(super) launcher: Option<i32>,
     pub(super) size: Option<usize>,
     pub(super) ranks: BTreeMap<u32, i32>,
-    /// A rank, who was taken for it, and who else says to be it.
+    /// Ranks that several processes claim: the rank, the pid that was chosen, and the pid of another claimant.
     pub(super) doubles: Vec<(u32, i32, i32)>,
     first: (u64, i32),
 }
 
-/// Sorts claims into jobs, the oldest first. Of processes that say the same the oldest is believed.
+/// Groups claims into jobs, the job with the oldest process first. If several processes claim the same rank, the oldest gets it.
 pub(super) fn jobs(mut claims: Vec<Claim>) -> Vec<Job> {
     claims.sort_by_key(|claim| (claim.started, claim.pid));
     let mut jobs: BTreeMap<(Family, String, Option<i32>), Job> = BTreeMap::new();

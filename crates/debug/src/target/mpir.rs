@@ -1,9 +1,9 @@
-//! The table for debuggers (MPIR) of a launcher that runs on while it is read.
+//! Reads the table for debuggers (MPIR) of a launcher that continues to run meanwhile.
 //!
-//! `MPIR_proctable` points to `MPIR_proctable_size` rows of 24 bytes: a pointer to the host's name, one to the program's
-//! path, and the process number in 4 bytes, with 4 bytes of anything after it. That is the layout of the "MPIR Process
-//! Acquisition Interface" on processors with 64 bits; launchers are shipped without the types that would say so. The symbols
-//! may be in any library of the launcher. How many bytes a variable has is taken from the symbol.
+//! `MPIR_proctable` points to `MPIR_proctable_size` rows of 24 bytes: a pointer to the host's name, a pointer to the program's
+//! path, the pid in 4 bytes, and 4 bytes of padding. That is the layout that the "MPIR Process Acquisition Interface" has on
+//! 64-bit processors. It is fixed here because launchers are shipped without the debug information that would describe it. The
+//! symbols may be in any library of the launcher. The size of each variable is taken from its symbol.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -16,23 +16,24 @@ use crate::{
 
 const ROW: usize = 24;
 const PID_AT: usize = 16;
-/// Rows of a table that is believed.
+/// Maximum number of rows; a larger table is rejected as broken.
 const MAX_ROWS: usize = super::MAX_RANKS;
 
-/// Bytes of the names of hosts and programs in a table that is believed: those of the longest table with long paths.
+/// Maximum total bytes of host names and program paths, enough for the longest table with long paths; a table with more is
+/// rejected as broken.
 const MAX_TEXTS: usize = 256 << 20;
 
-/// What a launcher has.
+/// The table of a launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) rows: Vec<Row>,
-    /// The file with the symbols.
+    /// The file that contains the symbols.
     pub(super) file: String,
-    /// What the launcher calls the job.
+    /// The launcher's name for the job, or `job.step`; `None` if it has none.
     pub(super) job: Option<String>,
 }
 
-/// A row: the rank is its place.
+/// A row of the table; its index is the rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) host: String,
@@ -40,20 +41,20 @@ pub(super) struct Row {
     pub(super) pid: i32,
 }
 
-/// Why there is no table.
+/// Why no table was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
-    /// It has no such symbols.
+    /// The process does not have the symbols.
     NoSymbols,
-    /// There are no rows.
+    /// The table has no rows; `state` is `MPIR_debug_state`.
     Empty { state: i32 },
-    /// The pointers lead nowhere.
+    /// The size is implausible, or the pointers lead to unmapped memory.
     Broken,
-    /// It may not be looked at.
+    /// The mappings or the variables cannot be read.
     Unreadable,
 }
 
-/// Where the variables are in a file, with their sizes.
+/// The variables in a file: address and size of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Symbols {
     table: (u64, u64),
@@ -63,20 +64,20 @@ struct Symbols {
     step: Option<(u64, u64)>,
 }
 
-/// Reads tables, and keeps which files have none.
+/// Reads tables, and remembers where each file has its symbols. `None` in `files` is a file without them.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     files: RefCell<BTreeMap<FileId, Option<Symbols>>>,
 }
 
 impl Tables {
-    /// The table of a process.
+    /// Reads the table of a process.
     pub(super) fn read(&self, system: &dyn System, pid: i32) -> Result<Table, Miss> {
         let mappings = system.mappings(pid).ok_or(Miss::Unreadable)?;
         let memory = system.memory(pid);
         let mut seen = std::collections::BTreeSet::new();
         let mut miss = Miss::NoSymbols;
-        // Where a file is loaded is told by its code.
+        // The load address of a file follows from the mapping of its code.
         for mapping in mappings.iter().filter(|mapping| mapping.executable) {
             let Some(file) = mapping.file.filter(|file| seen.insert(*file)) else {
                 continue;
@@ -113,7 +114,7 @@ impl Tables {
             .files(pid)
             .open_mapped(mapping)
             .and_then(|bytes| Image::parse(&mapping.path, bytes).ok());
-        // A launcher has forks, and the symbols of a large program take their time.
+        // Forks of a launcher map the same files, and searching the symbols of a large program takes time.
         let symbols = known.unwrap_or_else(|| image.as_ref().and_then(symbols));
         self.files.borrow_mut().insert(file, symbols);
         let bias = image?.bias(mapping.range.start, mapping.offset)?;
@@ -147,7 +148,7 @@ fn read(
         let address = address.wrapping_add(bias);
         match size {
             8 => Some(memory.word(address).ok()?.cast_signed()),
-            // Without a size it is what the interface says.
+            // Without a size in the symbol, assume the `int` of the interface.
             0 | 4 => {
                 let mut bytes = [0; 4];
                 memory.read(address, &mut bytes).ok()?;
@@ -173,7 +174,7 @@ fn read(
         return Err(Miss::Broken);
     }
     let bytes = memory.bytes(table, size * ROW).map_err(|_| Miss::Broken)?;
-    // Launchers let many rows point to one text.
+    // Many rows of a launcher point to the same string.
     let mut texts: BTreeMap<u64, String> = BTreeMap::new();
     let mut named = |address: u64| -> String {
         texts
@@ -197,7 +198,7 @@ fn read(
             program: named(word(8)),
             pid: i32::from_le_bytes(pid),
         };
-        // Rows of a few bytes can all point to a long text.
+        // Many rows can all point to one long string.
         left = left
             .checked_sub(row.host.len() + row.program.len())
             .ok_or(Miss::Broken)?;

@@ -1,12 +1,12 @@
-//! Patterns for names.
+//! Patterns for names, and comparison of host names.
 
-/// Whether a name is one that a pattern means, in which `*` is any text, `?` any character, and all else itself.
+/// Returns true if a name matches a pattern: `*` matches any text, `?` any one character, and every other character itself.
 #[must_use]
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut in_name) = (0, 0);
-    // Where the last `*` stands, and how far it reaches: only that one ever needs to be tried longer.
+    // The position of the last `*`, and how far in the name it extends: on a mismatch only that `*` has to match more.
     let mut star: Option<(usize, usize)> = None;
     while in_name < name.len() {
         match pattern.get(at) {
@@ -31,19 +31,19 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     pattern[at..].iter().all(|&rest| rest == '*')
 }
 
-/// What follows the last `/`.
+/// Returns the part of a path after the last `/`.
 pub(super) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// A node's name without its domain.
+/// Returns a host name without its domain.
 fn short(host: &str) -> &str {
     host.split('.').next().unwrap_or(host)
 }
 
-/// Whether a launcher means this node.
+/// Returns true if a host name in a launcher's table refers to this node.
 pub(super) fn is_here(host: &str, own: &str) -> bool {
-    // An address is not cut at its dots.
+    // Do not cut an IP address at its dots.
     let is_name = host.chars().any(|c| c.is_ascii_alphabetic());
     host == own
         || host.is_empty()

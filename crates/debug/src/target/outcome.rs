@@ -1,4 +1,4 @@
-//! What comes of a search, in words.
+//! The results of a search, and their texts for the user.
 
 use std::{fmt, io, net::SocketAddr};
 
@@ -6,40 +6,40 @@ use base::{Rank, RankSet};
 
 use super::environment::Family;
 
-/// How the ranks are known.
+/// How the ranks were identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The table of our own launcher.
+    /// By the table of `rally`.
     OwnTable { launcher: i32, job: Option<String> },
-    /// The table of another launcher.
+    /// By the table of another launcher.
     Table {
         launcher: i32,
         program: String,
-        /// The file that has the symbols: the program, or a library of it.
+        /// The file that contains the symbols: the program, or one of its libraries.
         file: String,
         job: Option<String>,
     },
-    /// The launcher has answered.
+    /// By the launcher's answer to a PMIx query.
     Pmix {
         launcher: i32,
         program: String,
         job: String,
     },
-    /// Variables in their environment.
+    /// By variables in the environment of the ranks.
     Environment {
         variables: &'static str,
-        /// The process that they are below; nothing where all processes were looked at.
+        /// The pid whose descendants were searched; `None` if all processes were searched.
         below: Option<i32>,
         job: Option<String>,
     },
-    /// They were started by one process; the numbers are ours.
+    /// As children of one process; we number them.
     Children { of: i32, program: String },
-    /// The pattern for their names; `variables` is where the numbers are from, and if nothing, they are ours.
+    /// By a pattern for their names. `variables` is the source of the rank numbers; if `None`, we number them.
     Name {
         pattern: String,
         variables: Option<&'static str>,
     },
-    /// It is a single process.
+    /// As a single process, which is not part of a job.
     Alone,
 }
 
@@ -112,20 +112,20 @@ fn of_job(f: &mut fmt::Formatter<'_>, job: Option<&str>) -> fmt::Result {
     }
 }
 
-/// Why a launcher that may be a PMIx server has given no answer.
+/// Why a launcher that may be a PMIx server gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoAnswer {
-    /// The user does not want it to be asked.
+    /// The user has not allowed us to ask it.
     NotAsked,
-    /// It listens in a network of its own.
+    /// It listens in another network namespace.
     OtherNetwork,
-    /// No file of it says where it listens.
+    /// It has no rendezvous file that contains its address.
     NoFile,
-    /// That file belongs neither to its user nor to root.
+    /// The rendezvous file belongs neither to the launcher's user nor to root.
     Distrusted { file: String },
-    /// That file cannot be read.
+    /// The rendezvous file cannot be read.
     Unreadable { file: String, why: io::ErrorKind },
-    /// That file does not say what it should.
+    /// The rendezvous file does not contain an address.
     Malformed { file: String },
     /// The connection failed.
     Socket {
@@ -135,11 +135,11 @@ pub enum NoAnswer {
     },
     /// It did not answer before the deadline.
     Silent,
-    /// It ended the connection.
+    /// It closed the connection.
     Lost,
-    /// It answered with this status of PMIx.
+    /// It answered with this PMIx status.
     Refused { status: i32 },
-    /// It has answered, and the process is part of none of its jobs.
+    /// It answered, but the process is not part of any of its jobs.
     OtherJobs,
 }
 
@@ -163,30 +163,30 @@ impl fmt::Display for NoAnswer {
     }
 }
 
-/// A way that did not lead to the ranks.
+/// An attempt that did not find the ranks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tried {
-    /// None of these processes has the symbols.
+    /// None of `looked_at` processes has the MPIR symbols.
     NoTable { looked_at: usize },
-    /// It has the symbols, and no rows.
+    /// The process has the symbols, but its table has no rows.
     EmptyTable {
         launcher: i32,
         program: String,
         state: i32,
     },
-    /// It has the symbols, and what they lead to is no table.
+    /// The process has the symbols, but they do not lead to a valid table.
     BrokenTable { launcher: i32, program: String },
-    /// Its memory may not be read.
+    /// The memory of the process may not be read.
     Unreadable { pid: i32, program: String },
-    /// A table that does not have the process that was named.
+    /// The table of this launcher does not contain the process that the user named.
     OthersTable { launcher: i32, program: String },
-    /// It might have answered as a PMIx server.
+    /// The process may be a PMIx server, but gave no usable answer.
     NoAnswer {
         launcher: i32,
         program: String,
         why: NoAnswer,
     },
-    /// No process below it has a variable that says its rank.
+    /// No descendant of the process has a variable with a rank.
     NoVariables { below: i32 },
 }
 
@@ -243,22 +243,22 @@ impl fmt::Display for Tried {
     }
 }
 
-/// What may be wrong.
+/// A possible error in the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// Several processes say that they are this rank.
+    /// Several processes claim this rank.
     SameRank { rank: Rank, kept: i32, other: i32 },
-    /// Processes of the table are not there; `pid` is that of the first of these ranks.
+    /// The processes of these ranks do not exist; `pid` is that of the first of these ranks.
     Gone { ranks: RankSet, pid: i32 },
-    /// Nothing shows that the processes of these numbers belong to the job; `pid` is that of the first of these ranks.
+    /// Nothing shows that the processes with these pids belong to the job; `pid` is that of the first of these ranks.
     Unproved { ranks: RankSet, pid: i32 },
-    /// The launcher's table was empty, so that it looks like a lone process.
+    /// The launcher's table is empty, so the launcher itself is shown as a single process.
     NotStarted { launcher: i32 },
-    /// Environments that may not be read.
+    /// The environments of this many processes may not be read.
     Hidden { processes: usize },
-    /// The process that was named is below a rank.
+    /// The process that the user named is a descendant of a rank.
     BelowRank { rank: Rank, pid: i32 },
-    /// There are more than can be kept.
+    /// The job has more processes than [`MAX_RANKS`](super::MAX_RANKS).
     TooMany { left_out: usize },
 }
 
@@ -312,28 +312,28 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// What else there is to know.
+/// Further information for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// Of these ranks what was started is a wrapper, and its only child was taken.
+    /// These ranks are wrappers, whose only child is shown.
     Wrapped { ranks: usize, wrapper: String },
-    /// The launcher is not the process that was named.
+    /// The launcher is not the process that the user named.
     Launcher { pid: i32, program: String },
-    /// The launcher is in a pid namespace of its own, so that its numbers are not those of this node.
+    /// The launcher is in another pid namespace, so its pids differ from those of this node.
     Contained { launcher: i32 },
-    /// Another job of the same launcher.
+    /// The launcher has another job.
     OtherJob { job: String, ranks: usize },
-    /// Another launcher below the process that was named.
+    /// The named process has another launcher among its descendants.
     OtherLauncher {
         pid: i32,
         program: String,
         ranks: usize,
     },
-    /// Children with other programs, which were left out.
+    /// Children that execute another program were left out.
     OtherChildren { program: String, processes: usize },
     /// Fewer ranks were found than the job has.
     Fewer { found: usize, size: usize },
-    /// So many ranks are on other nodes.
+    /// This many ranks are on other nodes.
     Elsewhere { ranks: usize },
 }
 
@@ -389,17 +389,17 @@ impl fmt::Display for Note {
 /// Why nothing was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotFound {
-    /// There is no process of this number.
+    /// There is no process with this pid.
     NoProcess { pid: i32 },
-    /// It is a thread of the kernel.
+    /// The pid is a kernel thread.
     Kernel { pid: i32 },
-    /// It has ended and waits for its parent.
+    /// The process has exited, and its parent has not reaped it.
     Ended { pid: i32 },
-    /// It may not be looked at.
+    /// We may not read the process.
     NotPermitted { pid: i32 },
     /// No process has this job in its environment.
     NoJob { name: String },
-    /// No process of the user has such a name.
+    /// No process of the user has a matching name.
     NoName { pattern: String },
 }
 

@@ -1,46 +1,47 @@
-//! Why a process may not be looked at, in words that help.
+//! Explains why a process may not be traced, and what the user can do.
 
-/// What is known of us, the process and the node.
+/// Facts about us, the process and the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Situation {
-    /// The process.
+    /// The pid.
     pub pid: i32,
-    /// Its user; nothing where that is hidden.
+    /// The user id of the process; `None` if `/proc` hides it.
     pub owner: Option<u32>,
-    /// Our user.
+    /// Our user id.
     pub user: u32,
-    /// We may trace every process (`CAP_SYS_PTRACE`).
+    /// True if we have `CAP_SYS_PTRACE`, which allows us to trace every process.
     pub may_trace_all: bool,
-    /// The content of `/proc/sys/kernel/yama/ptrace_scope`; nothing where there is no such rule.
+    /// The content of `/proc/sys/kernel/yama/ptrace_scope`; `None` if the kernel has no Yama.
     pub ptrace_scope: Option<u8>,
-    /// We are in a container.
+    /// True if we are in a container.
     pub contained: bool,
-    /// `/proc` is mounted so that it hides the processes of others (`hidepid`).
+    /// True if `/proc` is mounted with `hidepid`, which hides the processes of other users.
     pub hidden: bool,
-    /// Another process traces it.
+    /// The pid of a process that traces it already; `None` if it has no tracer.
     pub tracer: Option<i32>,
-    /// The kernel keeps its memory from its own user: it was started with rights of another, or asked for it.
+    /// True if the kernel protects its memory from its own user (not dumpable): it was started with another user's privileges, or
+    /// requested that.
     pub guarded: bool,
 }
 
-/// A sentence and what to do.
+/// A reason and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// Why, without a final stop.
+    /// The reason, without a final full stop.
     pub why: String,
-    /// What the user can do.
+    /// What the user can do about it.
     pub help: String,
 }
 
 impl Situation {
-    /// The likeliest reason, and what to do about it.
+    /// Returns the most likely reason, and what to do about it.
     #[must_use]
     pub fn advice(&self) -> Advice {
         let advice = |why: String, help: &str| Advice {
             why,
             help: help.to_owned(),
         };
-        // Nobody helps root by sending it to root: what root lacks is said.
+        // To tell root to run `dbgr` as root does not help: name the capability that root lacks.
         let lacks_capability = self.user == 0 && !self.may_trace_all;
         let without_capability = |why: &str| {
             advice(
@@ -138,7 +139,7 @@ impl Situation {
     }
 }
 
-/// What gives root the capability that it lacks.
+/// Help for root without `CAP_SYS_PTRACE`.
 const GIVE_CAPABILITY: &str =
     "start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process";
 

@@ -1,4 +1,4 @@
-//! The search itself: which way is tried when.
+//! Searches for the ranks of a job: decides the order in which the ways are tried.
 
 mod found;
 mod launchers;
@@ -20,36 +20,36 @@ use super::{
     wrappers::{is_launcher, is_proxy},
 };
 
-/// The processes of one moment, and what was found among them.
+/// A search in the list of processes as it was at the beginning of the search.
 pub(super) struct Search<'a> {
     system: &'a dyn System,
     processes: BTreeMap<i32, Process>,
-    /// By the time of their start.
+    /// Live children by their parent's pid, in the order of their start.
     children: BTreeMap<i32, Vec<i32>>,
-    /// What each process says; nothing where it may not be looked at.
+    /// The evidence in each environment read so far; `None` if the environment may not be read.
     said: RefCell<BTreeMap<i32, Option<Vec<Evidence>>>>,
     tried: Vec<Tried>,
     doubts: Vec<Doubt>,
     notes: Vec<Note>,
 }
 
-/// What a launcher says of a rank, with what is known here of its process.
+/// A row of a launcher's proc table, with the process that was identified for it.
 pub(super) struct RankRow {
     rank: Rank,
     found: Found,
-    /// The path of its program, as the launcher has it.
+    /// The path of the program, as the launcher recorded it.
     program: String,
 }
 
-/// The process of a rank, by the number that we have for it, or else by that which its launcher has.
+/// The process of a rank. `pid` is the pid in our namespace in `Here`, and the launcher's otherwise.
 enum Found {
-    /// It is on this node, and was shown to belong to the job.
+    /// The process is on this node, and was shown to belong to the job.
     Here { pid: i32 },
-    /// No process has that number.
+    /// No process has this pid.
     Gone { pid: i32 },
-    /// Nothing shows that the process of that number belongs to the job.
+    /// Nothing shows that the process with this pid belongs to the job.
     Unproved { pid: i32 },
-    /// It is on another node.
+    /// The process is on another node.
     On { host: String, pid: i32 },
 }
 
@@ -94,7 +94,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The job of a process.
+    /// Finds the job of a process.
     pub(super) fn process(mut self, pid: i32) -> Result<Target, NotFound> {
         let process = self
             .processes
@@ -142,10 +142,10 @@ impl<'a> Search<'a> {
         Ok(self.finish(how, procs))
     }
 
-    /// A job by its name.
+    /// Finds a job by its name.
     pub(super) fn job(mut self, name: &str) -> Result<Target, NotFound> {
         let typed = name.to_owned();
-        // `PID@N` is named after the front as well as after the controller, and only the front has a table.
+        // The pid in `PID@N` may be the front's or the controller's, and only the front has a table.
         let (process, number) = name.rsplit_once('@').unwrap_or((name, ""));
         let front = process.rsplit('-').next().and_then(|pid| pid.parse().ok());
         let front = front.filter(|front| self.processes.contains_key(front));
@@ -168,7 +168,7 @@ impl<'a> Search<'a> {
         let claims = self.claims(|_, evidence| is_called(&evidence.job, name));
         let mut jobs = environment::jobs(claims).into_iter();
         let job = jobs.next().ok_or(NotFound::NoJob { name: typed })?;
-        // The same end of a name may be that of several: in containers small process numbers come again.
+        // Several jobs can have names with the same end: pids in containers are small and recur.
         let others: Vec<Job> = jobs.filter(|other| other.name != job.name).collect();
         self.others(&others);
         let how = How::Environment {
@@ -180,7 +180,7 @@ impl<'a> Search<'a> {
         Ok(self.finish(how, procs))
     }
 
-    /// Every process of the user with such a name.
+    /// Finds all processes of the user whose name matches the pattern.
     pub(super) fn name(mut self, pattern: &str) -> Result<Target, NotFound> {
         let user = self.system.user();
         let pids: Vec<i32> = self
@@ -223,7 +223,7 @@ impl<'a> Search<'a> {
         {
             return true;
         }
-        // A script is named by its file.
+        // A script runs in an interpreter: match the name of its file.
         const INTERPRETERS: [&str; 6] = ["python", "perl", "ruby", "julia", "node", "Rscript"];
         let interpreter = file_name(&program);
         if !INTERPRETERS
@@ -242,7 +242,7 @@ impl<'a> Search<'a> {
             .is_some_and(|script| matches(pattern, file_name(&script)) || matches(pattern, &script))
     }
 
-    /// The ranks below a launcher, or, where a rank was named, with it.
+    /// Finds the ranks among the descendants of a launcher. If `pid` is a rank itself, finds the job that it belongs to.
     fn variables(&mut self, pid: i32) -> Option<(How, Job)> {
         if let Some((family, mut jobs)) = self.below(pid) {
             let job = jobs.remove(0);
@@ -285,10 +285,10 @@ impl<'a> Search<'a> {
             });
             let (below, job) = match known {
                 Some((launcher, job)) => (Some(launcher), job),
-                // A name that is empty is no name.
+                // Without a job name, all processes of this family would match.
                 None if name.is_empty() => continue,
                 None => {
-                    // But for Slurm's, a name may come again in another container.
+                    // Job names can recur in another container, except Slurm's.
                     let near = self.system.numbering(pid);
                     let is_near = |pid: i32| match &near {
                         Some(Numbering::Other(number)) if family != Family::Slurm => {
@@ -334,8 +334,8 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// The jobs of the processes below a launcher: of those with a variable that the launcher itself does not have, or has
-    /// with another value, the nearest to it.
+    /// Returns the jobs of the descendants of `root`, by the first family that identifies any. A descendant counts if its
+    /// evidence differs from that of `root`; the search does not continue below it.
     fn below(&self, root: i32) -> Option<(Family, Vec<Job>)> {
         Family::ALL.into_iter().find_map(|family| {
             let jobs = self.below_of(root, family);
@@ -343,7 +343,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// As [`Self::below`], by the variables of one family.
+    /// Returns the jobs of [`Self::below`] according to one family.
     fn below_of(&self, root: i32, family: Family) -> Vec<Job> {
         let own = self.says(root).unwrap_or_default();
         let inherited = own.iter().find(|evidence| evidence.family == family);
@@ -358,7 +358,8 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        // A launcher that is itself rank 0 of something may have started a rank 0.
+        // A launcher that is itself rank 0 of an outer job may have started a rank 0: its evidence equals the launcher's, so the
+        // comparison missed it.
         let parents: BTreeSet<Option<i32>> =
             claims.iter().map(|claim| self.parent(claim.pid)).collect();
         let missing = |claim: &Claim| {
@@ -376,7 +377,8 @@ impl<'a> Search<'a> {
         environment::jobs(claims)
     }
 
-    /// Among all processes of the user, the outermost of those that say something.
+    /// Returns a claim for each live process with evidence that is `wanted`, unless its parent has the same: the outermost
+    /// counts.
     fn claims(&self, wanted: impl Fn(i32, &Evidence) -> bool) -> Vec<Claim> {
         let said = |pid: i32| -> Option<Evidence> {
             self.says(pid)?
@@ -411,7 +413,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Names other jobs of the same launcher.
+    /// Adds a note for each of these jobs that has a name.
     fn others(&mut self, jobs: &[Job]) {
         let named = jobs.iter().filter(|job| !job.name.is_empty());
         let others = named.map(|job| Note::OtherJob {
@@ -421,7 +423,7 @@ impl<'a> Search<'a> {
         self.notes.extend(others);
     }
 
-    /// Names the launchers below a process that are neither this one nor named yet.
+    /// Adds a note for each launcher below a process, except the chosen one and those already noted.
     fn other_launchers(&mut self, root: i32, chosen: Option<i32>) {
         if chosen.is_some_and(|chosen| !self.is_above(root, chosen)) {
             return;
@@ -443,7 +445,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The outermost launcher between a process and one above it, which may be that one itself.
+    /// Returns the outermost launcher on the path from a process up to its ancestor `root`, which may be the launcher itself.
     fn launcher_of(&self, pid: i32, root: i32) -> Option<i32> {
         let mut launcher = None;
         let mut at = pid;
@@ -461,7 +463,7 @@ fn is_dead(process: &Process) -> bool {
     matches!(process.state, 'Z' | 'X' | 'x')
 }
 
-/// Whether a job is meant by a name: all of it, or for ours `PID@N`, the end of it.
+/// Returns true if `name` refers to this job: the full name, or for jobs of `rally` the end `PID@N`.
 fn is_called(job: &str, name: &str) -> bool {
     job == name
         || (name.contains('@')

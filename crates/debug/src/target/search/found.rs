@@ -1,4 +1,4 @@
-//! What was found, as a target: its processes, its title, and what there is to say of it.
+//! Builds the target from what was found: its processes, title, notes and doubts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::target::{
 };
 
 impl Search<'_> {
-    /// The target of a launcher's table.
+    /// Builds the target from a launcher's proc table.
     pub(super) fn of_rows(mut self, pid: i32, how: How, rows: Vec<RankRow>) -> Target {
         let (How::OwnTable { launcher, .. }
         | How::Table { launcher, .. }
@@ -52,7 +52,7 @@ impl Search<'_> {
         if !matches!(how, How::Pmix { .. })
             && let Some((_, jobs)) = self.below(launcher)
         {
-            // Those that ranks have spawned are in no table.
+            // Jobs that ranks have spawned are not in the launcher's table.
             let spawned: Vec<Job> = jobs
                 .into_iter()
                 .filter(|job| !job.ranks.values().any(|pid| known.contains(pid)))
@@ -62,7 +62,7 @@ impl Search<'_> {
         self.finish(how, procs)
     }
 
-    /// The ranks of a job that was found by the environment.
+    /// Returns the ranks of a job that was found by the environment.
     pub(super) fn of_job(&mut self, job: Job) -> BTreeMap<Rank, Proc> {
         let mut wrapped = BTreeMap::new();
         for (rank, kept, other) in job.doubles {
@@ -82,7 +82,7 @@ impl Search<'_> {
         procs
     }
 
-    /// Processes with numbers of ours.
+    /// Numbers processes that have no rank of their own, from 0 in the order given.
     pub(super) fn in_order(&mut self, pids: Vec<i32>) -> BTreeMap<Rank, Proc> {
         if pids.len() > MAX_RANKS {
             let left_out = pids.len() - MAX_RANKS;
@@ -101,7 +101,7 @@ impl Search<'_> {
             .collect()
     }
 
-    /// A rank's process on this node, where `program` is what the launcher says.
+    /// Returns a rank's process on this node. `program` is the path in the launcher's table, used if we cannot read our own.
     fn proc(&self, pid: i32, program: String, wrapped: &mut BTreeMap<String, usize>) -> Proc {
         let inner = self.unwrap(pid);
         if inner != pid {

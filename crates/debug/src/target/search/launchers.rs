@@ -1,4 +1,4 @@
-//! Launchers: where they are, what their tables say, and what they answer.
+//! Finds launchers, reads their tables, and asks them as PMIx servers.
 
 use std::collections::BTreeSet;
 
@@ -13,22 +13,22 @@ use crate::target::{
     wrappers::{is_pmix, is_remote_launcher, may_answer},
 };
 
-/// Processes whose files are searched for a table below the one that was named.
+/// Maximum number of processes searched for a table: the named one and its descendants.
 const MAX_CANDIDATES: usize = 64;
 
-/// Where a launcher stands as seen from the process that was named.
+/// The relation of a launcher to the process that the user named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It is that process, or below it.
+    /// It is that process or a descendant of it.
     Below,
-    /// It is above.
+    /// It is an ancestor.
     Above,
-    /// It is elsewhere, and starts processes through others.
+    /// It is neither: it starts ranks through other processes, such as daemons.
     Beside,
 }
 
 impl Search<'_> {
-    /// The table for debuggers of a launcher.
+    /// Reads the table for debuggers of the launcher of a process.
     pub(in crate::target) fn table(&mut self, pid: i32) -> Option<(How, Vec<RankRow>)> {
         let tables = Tables::default();
         let mut found = None;
@@ -70,7 +70,7 @@ impl Search<'_> {
             }
         }
         match &found {
-            // Launchers fork helpers, with a table each that nobody fills.
+            // Launchers fork helpers, each with a copy of the table that stays empty: do not report these.
             Some((How::OwnTable { launcher, .. } | How::Table { launcher, .. }, _)) => {
                 let launcher = *launcher;
                 let program = self.program(launcher);
@@ -110,7 +110,7 @@ impl Search<'_> {
         self.identified(&witness, said)
     }
 
-    /// What a launcher says when it is asked.
+    /// Returns the answer of a launcher that is a PMIx server.
     pub(in crate::target) fn answer(&mut self, pid: i32) -> Option<(How, Vec<RankRow>)> {
         for (launcher, standing) in self.launchers(pid) {
             let program = file_name(&self.program(launcher)).to_owned();
@@ -147,10 +147,10 @@ impl Search<'_> {
                     let rows = self.identified(&witness, said);
                     (table.job, rows)
                 })
-                // Tools are jobs too: this one, and those that have ended.
+                // Skip jobs without a process: each tool is a job of the server too, also this one and those that have exited.
                 .filter(|(_, rows)| rows.iter().any(is_there))
                 .collect::<Vec<_>>();
-            // The job of the process, if it is a rank's.
+            // Prefer the job of the process, if it belongs to one.
             let chosen = jobs
                 .iter()
                 .position(|(_, rows)| self.has(rows, pid))
@@ -179,13 +179,14 @@ impl Search<'_> {
         None
     }
 
-    /// Whether a process is one of the ranks, above or below one.
+    /// Returns true if a process is one of the ranks, or an ancestor or descendant of one.
     fn has(&self, rows: &[RankRow], pid: i32) -> bool {
         let mut here = rows.iter().filter_map(RankRow::here);
         here.any(|rank| self.belongs(rank, pid))
     }
 
-    /// Whether a process is part of what a rank does. What was started by hand in a shell that is a rank is not.
+    /// Returns true if a process is a rank's process, or an ancestor of it, or a descendant. Descendants of a wrapper do not
+    /// count: if the rank is a shell, they may have been started by hand.
     pub(in crate::target) fn belongs(&self, rank: i32, pid: i32) -> bool {
         let process = self.unwrap(rank);
         process == pid
@@ -193,8 +194,8 @@ impl Search<'_> {
             || (self.is_above(process, pid) && !self.is_wrapper(process))
     }
 
-    /// Processes that may be launchers: the one that was named, those below it, those above it, and those that start ranks
-    /// without being above them.
+    /// Returns the processes that may be launchers: the named one and its descendants, its ancestors, and then processes that
+    /// start ranks without being their ancestors.
     fn launchers(&self, pid: i32) -> Vec<(i32, Standing)> {
         let mut found = vec![(pid, Standing::Below)];
         let own = self.says(pid);
@@ -202,7 +203,7 @@ impl Search<'_> {
         while next < found.len() && found.len() < MAX_CANDIDATES {
             let at = found[next].0;
             next += 1;
-            // Ranks are no launchers, and there may be many.
+            // Ranks are not launchers, and there may be many.
             found.extend(
                 self.children(at)
                     .into_iter()
@@ -231,7 +232,7 @@ impl Search<'_> {
         found
     }
 
-    /// Whether a process says that it is a rank which the other does not say.
+    /// Returns true if a process has evidence of a rank that `other` lacks.
     fn says_more(&self, pid: i32, other: Option<&[Evidence]>) -> bool {
         let said = self.says(pid).unwrap_or_default();
         said.iter()
@@ -241,7 +242,7 @@ impl Search<'_> {
 
 fn how(launcher: i32, program: String, table: mpir::Table) -> How {
     let job = table.job;
-    // Ours is the only one that names its jobs like this, whatever name it was started by.
+    // Only `rally` names its jobs like this, whatever name it was called by.
     if job.as_deref().is_some_and(|job| job.starts_with("rally-")) {
         return How::OwnTable { launcher, job };
     }

@@ -1,4 +1,4 @@
-//! Who started whom, where nothing better is known.
+//! Finds workers by parent and child processes, if nothing better is known.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,14 @@ use super::{
     Search,
 };
 
-/// Levels of processes that only start others.
+/// Maximum depth of nested processes that only start others.
 const MAX_DEPTH: usize = 16;
 
-/// What was found: the processes in the order of their start, how, and what was left out.
+/// A result: the processes in the order of their start, how they were found, and notes about processes left out.
 pub(super) type Family = (Vec<i32>, How, Vec<Note>);
 
-/// The processes that a process has started, or it and its forks; nothing where it stands for itself.
+/// Returns the processes that a starter such as make has started, or a process together with its forks. `None` if the process is
+/// neither: then it is the only rank.
 pub(super) fn children(search: &Search<'_>, pid: i32) -> Option<Family> {
     let program = search.program(pid);
     if is_starter(&program, search.command(pid)) {
@@ -25,7 +26,7 @@ pub(super) fn children(search: &Search<'_>, pid: i32) -> Option<Family> {
         collect(search, pid, 0, &mut workers);
         return largest(search, pid, workers);
     }
-    // Forks of one program that have not become another.
+    // Only children that still execute the same program are forks without an exec.
     let children = search.children(pid);
     if children.is_empty()
         || children
@@ -54,13 +55,13 @@ fn collect(search: &Search<'_>, pid: i32, depth: usize, workers: &mut Vec<i32>) 
     }
 }
 
-/// Those of the program that most of them execute.
+/// Chooses the workers of the program that most of them execute.
 fn largest(search: &Search<'_>, pid: i32, workers: Vec<i32>) -> Option<Family> {
     let mut programs = by_program(search, workers);
     let best = programs
         .iter()
         .max_by_key(|(program, of)| {
-            // A shell is the last that anybody means.
+            // Shells come last: users hardly ever mean them.
             (
                 !is_wrapper(program, ""),
                 of.len(),
@@ -78,7 +79,7 @@ fn largest(search: &Search<'_>, pid: i32, workers: Vec<i32>) -> Option<Family> {
     Some((search.by_start(chosen), how, notes))
 }
 
-/// That these were left out, a note for each program.
+/// Returns a note for each program of the processes that were left out.
 pub(super) fn left_out(search: &Search<'_>, pids: Vec<i32>) -> impl Iterator<Item = Note> + use<> {
     let notes = by_program(search, pids).into_iter();
     notes.map(|(program, of)| Note::OtherChildren {

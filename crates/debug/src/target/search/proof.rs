@@ -1,17 +1,22 @@
-//! Whose a process is that a launcher names by its number.
+//! Shows which process on this node a launcher means by a pid.
 //!
-//! The number may be one of a container, or that of a rank that has ended, and mean somebody else here. So a number is first
-//! translated from the launcher's pid namespace to ours, and then the process has to show that it belongs to the job:
+//! The pid may be one of a container's pid namespace, or that of a rank that has exited, and so may refer to an unrelated process
+//! here. Therefore the pid is first translated from the launcher's pid namespace to ours. Then the process has to show that it
+//! belongs to the job:
 //!
-//! | what its environment says | it is below the launcher | it is not |
+//! | environment of the process | if it is a descendant of the launcher | if it is not a descendant |
 //! |---|---|---|
-//! | this rank of this job | proved | proved |
-//! | this rank, and not of which job | proved | not proved |
-//! | nothing, or it may not be read | proved, unless the launcher is process 1 or starts ranks through daemons, or the host has another name | not proved |
-//! | another rank of whatever job | not proved | not proved |
+//! | has this rank, and the launcher's job | proved | proved |
+//! | has this rank, but no job that the launcher names | proved | not proved |
+//! | has no rank, or is unreadable | proved, except as below | not proved |
+//! | has only other ranks | not proved | not proved |
 //!
-//! What is not proved is looked for among the processes that say which rank they are, and left alone where that fails. They have
-//! to name the launcher's job, or be below it where one of the two names none.
+//! The exceptions for an environment without a rank: the launcher is process 1 or starts ranks through daemons, or its host name
+//! for the rank is not ours. Then the process is not proved.
+//!
+//! For ranks whose process is not proved, the processes with a rank in their environment are searched. These have to name the
+//! launcher's job; or they have to be its descendants, if the launcher or they name no job. Ranks not found there either are not
+//! sampled.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +30,14 @@ use crate::target::{
     wrappers::starts_through_daemons,
 };
 
-/// A launcher whose word it is.
+/// A launcher, as the source of pids.
 pub(super) struct Witness {
     launcher: i32,
-    /// What its job may be called in the environment of its ranks; empty where it does not say.
+    /// Names that the launcher's job may have in the environment of its ranks; empty if it names none.
     jobs: Vec<String>,
 }
 
-/// What a launcher says of a rank.
+/// A row of a launcher's table, before its process is identified.
 pub(super) struct Said {
     pub(super) rank: Rank,
     pub(super) host: String,
@@ -55,7 +60,7 @@ impl Witness {
 impl Search<'_> {
     pub(super) fn witness(&self, launcher: i32, job: Option<&str>) -> Witness {
         let mut jobs: Vec<String> = job.iter().map(|&job| job.to_owned()).collect();
-        // `sattach` is told in its arguments which step it is to join, and says it nowhere else.
+        // `sattach` has the step that it joins only in its arguments.
         if starts_through_daemons(self.command(launcher)) {
             let arguments = self.system.arguments(launcher).unwrap_or_default();
             let words = arguments.split(|&byte| byte == 0).skip(1);
@@ -64,7 +69,7 @@ impl Search<'_> {
         Witness { launcher, jobs }
     }
 
-    /// What a launcher says of its ranks, with their processes as we know them.
+    /// Identifies the processes of a launcher's rows in our pid namespace.
     pub(super) fn identified(
         &self,
         witness: &Witness,
@@ -116,7 +121,7 @@ impl Search<'_> {
         rows
     }
 
-    /// Whether a process shows that it is this rank of the launcher's.
+    /// Returns true if a process can be shown to be this rank of the launcher.
     fn proves(&self, witness: &Witness, rank: Rank, host: &str, pid: i32) -> bool {
         let said = self.says(pid).unwrap_or_default();
         let is_rank = |said: &Evidence| said.rank == rank.0;
@@ -124,7 +129,7 @@ impl Search<'_> {
         if of_job.peek().is_some() {
             return of_job.any(is_rank);
         }
-        // Who loses a parent becomes a child of process 1, and need not be of the job.
+        // Process 1 adopts orphans of any job, so being its child proves nothing.
         let certain = witness.launcher > 1
             && !starts_through_daemons(self.command(witness.launcher))
             && is_here(host, &self.system.host());
@@ -139,12 +144,12 @@ impl Search<'_> {
         }
     }
 
-    /// Gives the ranks that were not proved the processes that say that they are them.
+    /// Searches the environments of processes for the ranks that were not proved.
     fn find_by_environment(&self, witness: &Witness, rows: &mut [RankRow]) {
         let named = self.claims(|_, said| witness.knows(said));
         let job: Option<Job> = match environment::jobs(named).into_iter().next() {
             Some(job) => Some(job),
-            // A launcher may have jobs of other names, which ranks have spawned: their ranks have the same numbers.
+            // Do not take just any job of the launcher: jobs that ranks have spawned have other names and the same ranks.
             None => self.below(witness.launcher).and_then(|(_, jobs)| {
                 let may_be = |job: &Job| witness.jobs.is_empty() || job.name.is_empty();
                 jobs.into_iter().find(may_be)
@@ -160,7 +165,7 @@ impl Search<'_> {
         }
     }
 
-    /// Says what is strange about the numbers of a launcher.
+    /// Adds notes and doubts about the launcher's pids.
     pub(super) fn say_numbers(&mut self, launcher: i32, rows: &[RankRow]) {
         let is_contained = matches!(self.system.numbering(launcher), Some(Numbering::Other(_)));
         if is_contained && rows.iter().any(|row| row.here().is_some()) {

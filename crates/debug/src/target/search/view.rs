@@ -1,4 +1,4 @@
-//! The processes of one moment: who is whose, and what each says.
+//! The processes at the beginning of the search: ancestors, children, and the evidence in their environments.
 
 use super::Search;
 use crate::target::{
@@ -6,11 +6,11 @@ use crate::target::{
     wrappers::is_wrapper,
 };
 
-/// Wrappers of wrappers.
+/// Maximum number of nested wrappers.
 const MAX_WRAPPERS: usize = 8;
 
 impl Search<'_> {
-    /// The process that does what a rank does: itself, or the only child of a wrapper.
+    /// Returns the process that does a rank's work: the rank itself, or the only child of a wrapper.
     pub(in crate::target) fn unwrap(&self, pid: i32) -> i32 {
         let mut at = pid;
         for _ in 0..MAX_WRAPPERS {
@@ -26,7 +26,7 @@ impl Search<'_> {
         is_wrapper(&self.program(pid), self.command(pid))
     }
 
-    /// Whether the first process is an ancestor of the second.
+    /// Returns true if `above` is an ancestor of `below`.
     pub(in crate::target) fn is_above(&self, above: i32, below: i32) -> bool {
         let mut at = below;
         while let Some(parent) = self.parent(at) {
@@ -38,7 +38,7 @@ impl Search<'_> {
         false
     }
 
-    /// The parent, unless that is the first process, or it started after its child: then the number is another's by now.
+    /// Returns the parent. `None` if that is process 1, or if it started after its child: then the parent's pid was reused.
     pub(in crate::target) fn parent(&self, pid: i32) -> Option<i32> {
         let process = self.processes.get(&pid)?;
         let parent = self.processes.get(&process.parent)?;
@@ -58,12 +58,12 @@ impl Search<'_> {
         said
     }
 
-    /// The living children, in the order of their start.
+    /// Returns the live children, in the order of their start.
     pub(in crate::target) fn children(&self, pid: i32) -> Vec<i32> {
         self.children.get(&pid).cloned().unwrap_or_default()
     }
 
-    /// The path of the program; empty where it may not be known.
+    /// Returns the path of the program; empty if we have no permission to read it.
     pub(in crate::target) fn program(&self, pid: i32) -> String {
         self.system.program(pid).unwrap_or_default()
     }
@@ -72,7 +72,7 @@ impl Search<'_> {
         self.processes.get(&pid).map_or("", |process| &process.name)
     }
 
-    /// When it started; nothing where there was no such process.
+    /// Returns the start time in ticks since boot; `None` if there was no such process.
     pub(in crate::target) fn started(&self, pid: i32) -> Option<u64> {
         self.processes.get(&pid).map(|process| process.started)
     }
