@@ -1,18 +1,18 @@
-//! What depends on the processor architecture of the process that is looked at.
+//! Everything that depends on the processor architecture of the sampled process.
 //!
-//! Everything else in this crate is the same for all of them. The architecture is a value and not a condition of compiling,
-//! so that a recording, and later a core file, of another processor can be read.
+//! The other modules of this crate are the same for all architectures. The architecture is a value at run time, not a condition
+//! at compile time: so a recording, and later a core file, of another architecture can be read.
 //!
 //! | | x86-64 | aarch64 |
 //! |---|---|---|
-//! | registers that lead on | `rip`, `rsp`, `rbp` | `pc`, `sp`, `x29`, `x30` |
-//! | a call | pushes its return address | leaves it in `x30`, perhaps signed |
-//! | instructions | of 1 to 15 bytes | of 4 bytes |
-//! | who a call has called | `call`, `call *slot`, stubs | `bl`, stubs |
-//! | the frame of a signal | `mov $15, %rax; syscall` | `mov x8, #139; svc #0` |
-//! | system calls | numbers of their own | the numbers that all new architectures share |
+//! | registers for unwinding | `rip`, `rsp`, `rbp` | `pc`, `sp`, `x29`, `x30` |
+//! | return address of a call | pushed on the stack | in `x30`, possibly signed |
+//! | length of an instruction | 1 to 15 bytes | 4 bytes |
+//! | instructions with a known callee | `call`, `call *slot`, stubs | `bl`, stubs |
+//! | signal trampoline | `mov $15, %rax; syscall` | `mov x8, #139; svc #0` |
+//! | system call numbers | specific to x86-64 | shared by all recent architectures |
 //!
-//! The layouts of Python ([`crate::python`]) are the same on all of them: 64 bits, little-endian.
+//! The layouts of Python ([`crate::python`]) are the same on both: 64 bits, little-endian.
 
 mod aarch64;
 mod unwinder;
@@ -29,29 +29,29 @@ use crate::{
     stack::Wait,
 };
 
-/// Where a call or a jump leads, in the numbering of the file that it stands in.
+/// The target of a call or jump. Addresses are those in the file that contains the instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// To an address of the same file.
+    /// An address in the same file.
     Address(u64),
-    /// To the address that stands here.
+    /// The pointer stored at this address.
     Slot(u64),
 }
 
-/// What a system call waits for.
+/// The way in which a system call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
-    /// What its arguments say: `futex`.
+    /// A `futex` operation, according to its arguments.
     Futex,
-    /// A futex, for a limited time if this argument, counted from 0, is not null.
+    /// A futex, with a timeout if the argument with this index, from 0, is not null.
     FutexUntil(usize),
     /// Always the same.
     Waits(Wait),
 }
 
-/// For what a thread sleeps that is in a system call with this number and these arguments.
+/// Returns what a thread waits for that sleeps in a system call with this number and these arguments.
 pub(crate) fn wait_in(arch: Arch, number: u64, arguments: &[u64; 6]) -> Wait {
-    // Calls that are younger than both architectures have the same numbers in both.
+    // Recent system calls have the same numbers on both architectures.
     let young = match number {
         441 => Some(Call::Waits(Wait::Poll)),
         449 => Some(Call::FutexUntil(3)),
@@ -72,7 +72,7 @@ pub(crate) fn wait_in(arch: Arch, number: u64, arguments: &[u64; 6]) -> Wait {
     }
 }
 
-/// Whether a system call is the one that goes on with another one that was interrupted: its arguments say nothing.
+/// Returns true if the system call is `restart_syscall`, which resumes an interrupted call: its arguments do not say which.
 #[must_use]
 pub fn is_restart(arch: Arch, number: u64) -> bool {
     number
@@ -82,7 +82,7 @@ pub fn is_restart(arch: Arch, number: u64) -> bool {
         }
 }
 
-/// Where the call leads that returns to `back`.
+/// Returns the target of the call that returns to `back`; `None` if there is no such call, or its target is in a register.
 pub(crate) fn call_before(arch: Arch, image: &Image, back: u64) -> Option<Target> {
     match arch {
         Arch::X86_64 => x86_64::call_before(image, back),
@@ -90,7 +90,7 @@ pub(crate) fn call_before(arch: Arch, image: &Image, back: u64) -> Option<Target
     }
 }
 
-/// Where the jump leads that the code at an address begins with.
+/// Returns the target of the jump at `at`; `None` if there is none.
 pub(crate) fn jump_at(arch: Arch, image: &Image, at: u64) -> Option<Target> {
     match arch {
         Arch::X86_64 => x86_64::jump_at(image, at),
@@ -98,7 +98,7 @@ pub(crate) fn jump_at(arch: Arch, image: &Image, at: u64) -> Option<Target> {
     }
 }
 
-/// The jumps in a function that lead out of it, as far as its bytes look like jumps, each with its address.
+/// Returns the jumps in a function that lead out of it, each with its address. Bytes that only look like a jump are included.
 pub(crate) fn jumps_in(arch: Arch, code: &[u8], range: &Range<u64>) -> Vec<(u64, Target)> {
     let mut jumps = match arch {
         Arch::X86_64 => x86_64::jumps_in(code, range.start),
@@ -110,8 +110,8 @@ pub(crate) fn jumps_in(arch: Arch, code: &[u8], range: &Range<u64>) -> Vec<(u64,
     jumps
 }
 
-/// Whether the code at a return address asks the kernel to undo a signal, by which every debugger knows the frame of one: its
-/// symbol begins too late, and its rules are missing in some C libraries.
+/// Returns true if the code at a return address calls `rt_sigreturn`. All debuggers recognize a signal frame by these
+/// instructions: the trampoline's symbol begins too late, and some C libraries have no unwinding rules for it.
 pub(crate) fn is_signal_return(
     arch: Arch,
     memory: &dyn Memory,
@@ -123,7 +123,7 @@ pub(crate) fn is_signal_return(
     }
 }
 
-/// Whether these bytes stand at an address.
+/// Returns true if the memory at an address contains these bytes.
 fn stands<const N: usize>(
     memory: &dyn Memory,
     address: u64,
@@ -134,8 +134,8 @@ fn stands<const N: usize>(
     Ok(found == bytes)
 }
 
-/// The registers of what a signal has interrupted. The kernel has put them above the stack pointer that the handler
-/// returns with.
+/// Returns the registers of the code that a signal has interrupted. The kernel has saved them above `stack`, the stack pointer
+/// with which the handler returns.
 pub(crate) fn interrupted(arch: Arch, memory: &dyn Memory, stack: u64) -> Option<Registers> {
     let word = |at: u64| memory.word(stack.checked_add(at)?).ok();
     match arch {
@@ -144,7 +144,7 @@ pub(crate) fn interrupted(arch: Arch, memory: &dyn Memory, stack: u64) -> Option
     }
 }
 
-/// An address by its distance from another one.
+/// Returns an address at a distance from another one; `None` on overflow.
 fn beyond(from: u64, distance: i64) -> Option<u64> {
     from.checked_add_signed(distance)
 }

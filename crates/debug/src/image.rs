@@ -1,7 +1,7 @@
-//! Programs and libraries: what their files say of addresses.
+//! Programs and libraries: maps addresses to functions and source lines.
 //!
-//! A file is parsed once for all processes that have mapped it. Its parts are read when they are first needed: the
-//! unwinding rules for every stack, the symbols and lines only of files that stand in one.
+//! A file is parsed once for all processes that have mapped it. Its parts are read when they are first needed: unwinding rules
+//! for every stack, symbols and lines only for files that occur in a stack.
 
 mod lines;
 mod names;
@@ -32,14 +32,14 @@ use crate::{
 use lines::Lines;
 use symbols::{Covering, Extent, Symbols};
 
-/// A program or library, or the code that the kernel maps into each process.
+/// A program or library, or the vDSO, the code that the kernel maps into each process.
 #[derive(Debug)]
 pub struct Image {
     /// The file name without directories.
     name: Arc<str>,
     file: Bytes,
     segments: Vec<Segment>,
-    /// What the unwinder needs of it.
+    /// The sections that the unwinder needs.
     pub(crate) unwinding: Unwinding,
     build_id: Option<Vec<u8>>,
     debug_link: Option<String>,
@@ -48,18 +48,18 @@ pub struct Image {
     lines: OnceCell<Option<Lines>>,
 }
 
-/// Whether a program can join its job with that of another launcher.
+/// Whether a program can connect its job with that of another launcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Joining {
-    /// It names no function that does that.
+    /// It does not refer to any function that does this.
     #[default]
     Never,
-    /// It names such a function, which it may or may not have called.
+    /// It refers to such a function. That does not mean that it has called it.
     Possible,
 }
 
-/// Sections with unwinding rules, and where they stand.
+/// The sections for unwinding, with their addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unwinding {
     pub(crate) text: Section,
@@ -70,7 +70,7 @@ pub(crate) struct Unwinding {
 }
 
 impl Unwinding {
-    /// The addresses of the function that rules for unwinding give an address to.
+    /// Returns the range of the function at an address according to the unwinding rules; `None` if no rule covers it.
     fn function(&self, address: u64) -> Option<Range<u64>> {
         let (header, rules) = (self.eh_frame_hdr.as_ref()?, self.eh_frame.as_ref()?);
         let bases = BaseAddresses::default()
@@ -91,13 +91,13 @@ impl Unwinding {
     }
 }
 
-/// Bytes of an address.
+/// The size of an address in bytes.
 const WORD: u8 = 8;
 
-/// A section's addresses in the file's own numbering, and its bytes.
+/// The addresses of a section, as in the file, and its bytes; `None` if the file lacks it.
 pub(crate) type Section = Option<(Range<u64>, Bytes)>;
 
-/// A part of the file with code.
+/// A loadable segment with code.
 #[derive(Clone, Debug)]
 struct Segment {
     offset: u64,
@@ -105,40 +105,39 @@ struct Segment {
     address: u64,
 }
 
-/// A file that is no program or library for this processor.
+/// The error for a file that is not a program or library for a 64-bit little-endian processor.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("not an ELF file for this processor: {0}")]
 pub struct NotAnImage(object::Error);
 
-/// Where the files with debug information may be that were taken out of a program or library: how a debugger of the
-/// system looks for them.
+/// The directory of separate debug information files, as debuggers search it.
 const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 
-/// Bytes that compressed sections of one file may have together once they are decompressed: the debug information of the
-/// largest programs. What does not fit is left out, as if the file did not have it.
+/// Maximum total bytes of one file's compressed sections after decompression, as large as the debug information of the largest
+/// programs. A section beyond that is treated as missing.
 const MAX_DECOMPRESSED: u64 = 1 << 30;
 
-/// Bytes of the name of a function in a file: of templates, too, nobody reads more.
+/// Maximum length of a function's raw name, in bytes; templates can have longer ones, which are useless to read.
 const MAX_NAME: usize = 1 << 14;
-/// Bytes of the path of another file.
+/// Maximum length of the path of another file, in bytes.
 const MAX_PATH: usize = 4096;
-/// Parts of a file with code: programs have one or two.
+/// Maximum number of code segments in a file; programs have one or two.
 const MAX_SEGMENTS: usize = 256;
 
-/// Gives the files that a process has, by their paths there.
+/// Opens files as a process sees them.
 pub trait Files {
-    /// The bytes of a file; nothing where it cannot be opened.
+    /// Returns the bytes of a file by its path in the process's root; `None` if it cannot be opened.
     fn open(&self, path: &Path) -> Option<Bytes>;
 
-    /// The bytes of the file that is mapped, which may have lost its name, or lost it to another file.
+    /// Returns the bytes of a mapped file, even if its path was removed or now refers to another file.
     fn open_mapped(&self, mapping: &Mapping) -> Option<Bytes>;
 }
 
 impl Image {
-    /// Reads a file, of which the name is `path`.
+    /// Parses a file whose path is `path`.
     ///
     /// # Errors
-    /// It is none that could be executed here.
+    /// It is not an ELF file for a supported processor.
     pub fn parse(path: &str, file: Bytes) -> Result<Self, NotAnImage> {
         let elf = ElfFile64::<LittleEndian>::parse(&*file).map_err(NotAnImage)?;
         let mut left = MAX_DECOMPRESSED;
@@ -171,19 +170,20 @@ impl Image {
         })
     }
 
-    /// Its file name without directories.
+    /// Returns the file name without directories.
     #[must_use]
     pub const fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// What the linker has made of its content to tell it from every other.
+    /// Returns the build id, which the linker derives from the content; `None` if the file has none.
     #[must_use]
     pub fn build_id(&self) -> Option<&[u8]> {
         self.build_id.as_deref()
     }
 
-    /// How far from its own addresses it is mapped, where its code at `offset` is mapped to `start`.
+    /// Returns the load bias, the difference between mapped addresses and those in the file, if the code at the file offset
+    /// `offset` is mapped at `start`. `None` if no code segment contains the offset.
     #[must_use]
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         let segment = self.segments.iter().find(|segment| {
@@ -198,14 +198,14 @@ impl Image {
         Some(start.wrapping_sub(address))
     }
 
-    /// The addresses of symbols, in the file's own numbering, and their sizes; nothing for those that it does not have. Ask
-    /// for all of them at once: where one is missing, every symbol is looked at.
+    /// Returns address (as in the file) and size of each of the named symbols; `None` for those that do not exist. Ask for all of
+    /// them in one call: if one is missing, every symbol of the file is compared.
     #[must_use]
     pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<(u64, u64)>; N] {
         symbols::find(&self.file, names)
     }
 
-    /// Whether its code can join its job with another: whether it names a function of MPI that does.
+    /// Returns whether the code can connect its job with another: whether it refers to an MPI function that does.
     #[must_use]
     pub fn joining(&self) -> Joining {
         *self
@@ -216,7 +216,7 @@ impl Image {
             })
     }
 
-    /// The address of a section, in the file's own numbering, and its bytes.
+    /// Returns the address of a section, as in the file, and its bytes.
     #[must_use]
     pub fn section(&self, name: &str) -> Option<(u64, Bytes)> {
         let elf = ElfFile64::<LittleEndian>::parse(&*self.file).ok()?;
@@ -225,10 +225,10 @@ impl Image {
         Some((section.address(), self.file.slice_ref(data)))
     }
 
-    /// The functions that the code at an address belongs to, innermost first: several where the compiler has put one into
-    /// another. `files` is where debug information is looked for that is not in the file itself.
+    /// Returns the functions at an address, innermost first: several if the compiler has inlined functions into another. Separate
+    /// debug information is opened through `files`.
     ///
-    /// There is always one at least, which may have no name.
+    /// There is always at least one function, which may have no name.
     #[must_use]
     pub fn frames(
         &self,
@@ -251,7 +251,8 @@ impl Image {
         if frames.is_empty() {
             frames.push((None, None));
         }
-        // The outermost is the function that has a symbol, which may be a better name: nobody has written `__GI___poll`.
+        // The outermost is not inlined and may have a symbol with a plainer name than the debug information: `poll`, not
+        // `__GI___poll`.
         if let Some((name, _)) = frames.last_mut()
             && name.as_deref().is_none_or(|name| !name.contains("::"))
             && let Some(symbol) = self.symbol(address)
@@ -278,17 +279,17 @@ impl Image {
             .collect()
     }
 
-    /// The name of the function that has a symbol for an address.
+    /// Returns the readable name of the symbol that covers an address.
     fn symbol(&self, address: u64) -> Option<Arc<str>> {
         Some(names::readable(&self.covering(address)?.name, None).into())
     }
 
-    /// The function that has a symbol for an address, in this file or in the one beside it.
+    /// Returns the symbol that covers an address, from this file or its separate debug information.
     fn covering(&self, address: u64) -> Option<Covering> {
         let symbols = self.symbols.get_or_init(|| Symbols::load(&self.file));
         let beside = || self.lines.get()?.as_ref()?.symbol(address);
         let found = symbols.at(&self.file, address).or_else(beside)?;
-        // A symbol without a size does not reach into a function that only has rules for unwinding.
+        // A symbol without a size must not extend into a function that has only unwinding rules.
         let is_another = found.extent == Extent::Guessed
             && self
                 .unwinding
@@ -297,28 +298,28 @@ impl Image {
         (!is_another).then_some(found)
     }
 
-    /// The addresses of the function that an address belongs to: by its symbol, otherwise by its rules for unwinding.
+    /// Returns the address range of the function at an address: by its symbol, or else by its unwinding rules.
     #[must_use]
     pub fn function(&self, address: u64) -> Option<Range<u64>> {
         let named = self.covering(address).map(|found| found.range);
         named.or_else(|| self.unwinding.function(address))
     }
 
-    /// Whether a symbol says that a function begins at an address.
+    /// Returns true if a function's symbol begins at an address.
     #[must_use]
     pub fn has_symbol(&self, address: u64) -> bool {
         self.covering(address)
             .is_some_and(|found| found.range.start == address)
     }
 
-    /// The first bytes of code at an address in the file's own numbering.
+    /// Returns the first `N` bytes of code at an address, as in the file.
     #[must_use]
     pub fn code<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
         let end = address.checked_add(N as u64)?;
         self.code_in(address..end, N)?.try_into().ok()
     }
 
-    /// The code at addresses in the file's own numbering, and no more than `most` bytes of it.
+    /// Returns the code in a range of addresses, as in the file; at most the first `most` bytes.
     #[must_use]
     pub fn code_in(&self, range: Range<u64>, most: usize) -> Option<&[u8]> {
         let at = self.segments.iter().find_map(|segment| {
@@ -331,7 +332,7 @@ impl Image {
         self.file.get(at..at.checked_add(length.min(most))?)
     }
 
-    /// Files that may hold the debug information of this one, the likeliest first.
+    /// Returns the paths where separate debug information may be, the most likely first.
     fn debug_files(&self, path: &str) -> Vec<PathBuf> {
         let mut files = Vec::new();
         if let Some((first, rest)) = self.build_id.as_deref().and_then(<[u8]>::split_first) {
@@ -348,8 +349,8 @@ impl Image {
     }
 }
 
-/// What stands in a section, as it was before it was compressed. `left` is how many bytes may yet be made of what is
-/// compressed in its file.
+/// Returns the bytes of a section, decompressed if necessary. `left` is the remaining number of bytes that may be decompressed
+/// for this file.
 fn contents<'a>(section: &impl ObjectSection<'a>, file: &Bytes, left: &mut u64) -> Option<Bytes> {
     let data = section.compressed_data().ok()?;
     if data.format == CompressionFormat::None {
@@ -358,13 +359,14 @@ fn contents<'a>(section: &impl ObjectSection<'a>, file: &Bytes, left: &mut u64) 
     decompressed(&data, left).map(Bytes::from)
 }
 
-/// Few bytes can say that they are very many: it is asked before memory is taken.
+/// Compressed data can declare an enormous size: check it before memory is allocated.
 fn decompressed(data: &CompressedData<'_>, left: &mut u64) -> Option<Vec<u8>> {
     *left = left.checked_sub(data.uncompressed_size)?;
     Some(data.decompress().ok()?.into_owned())
 }
 
-/// The text that something begins with, up to a zero byte among the first ones.
+/// Returns the zero-terminated string at the beginning of `data`. `None` if it is not UTF-8, or the first `most` bytes contain no
+/// zero.
 fn text(data: &[u8], most: usize) -> Option<String> {
     let start = data.get(..data.len().min(most))?;
     let end = start.iter().position(|&byte| byte == 0)?;
@@ -373,7 +375,7 @@ fn text(data: &[u8], most: usize) -> Option<String> {
 
 fn segments(elf: &ElfFile64<'_, LittleEndian>) -> Vec<Segment> {
     sections::headers(elf)
-        // One page of the file can belong to the code and to what stands before it: only code is looked for.
+        // A page of the file can belong to both the code segment and the one before it: consider only code.
         .filter(|segment| {
             segment.p_type(LittleEndian) == elf::PT_LOAD
                 && segment.p_flags(LittleEndian).0 & elf::PF_X.0 != 0
@@ -387,18 +389,18 @@ fn segments(elf: &ElfFile64<'_, LittleEndian>) -> Vec<Segment> {
         .collect()
 }
 
-/// How much is read of debug information that lies beside the libraries of the system: it takes longer than all else, and
-/// few want to know in which line of the C library a thread sleeps. Of all other files everything is read.
+/// How much to read of the separate debug information of system libraries. Reading it takes longer than everything else, and few
+/// users want the line in the C library where a thread sleeps. The debug information of other files is always read completely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
-    /// The names of functions.
+    /// Function names only.
     #[default]
     Names,
-    /// Lines and inlined functions too.
+    /// Lines and inlined functions as well.
     Lines,
 }
 
-/// Whether a library was installed with the system.
+/// Returns true if a library was installed with the system.
 fn is_of_the_system(path: &str) -> bool {
     ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"]
         .iter()
@@ -406,7 +408,7 @@ fn is_of_the_system(path: &str) -> bool {
         && path.contains(".so")
 }
 
-/// A function's name and the line in it, each where it is known.
+/// A function's name and source line, each `None` if unknown.
 type Named = (Option<Arc<str>>, Option<Source>);
 
 #[cfg(test)]
@@ -415,7 +417,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A thousand times the letter a.
+    /// One thousand letters `a`, compressed with zlib.
     const COMPRESSED: [u8; 17] = [
         0x78, 0x9c, 0x4b, 0x4c, 0x1c, 0x05, 0xa3, 0x60, 0x14, 0x0c, 0x77, 0x00, 0x00, 0xf9, 0xd8,
         0x7a, 0xf8,
@@ -439,7 +441,7 @@ pub(crate) mod tests {
         }
         assert_eq!(decompressed(&data(1000), &mut left), None);
         assert_eq!(left, 500);
-        // Who says that it is less than it is gets what was said.
+        // A section that declares less than its real size yields only the declared bytes.
         assert_eq!(
             decompressed(&data(10), &mut left).map(|it| it.len()),
             Some(10)

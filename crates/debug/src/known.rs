@@ -1,8 +1,8 @@
-//! Functions that a person knows as the place where one waits: what is below them is somebody else's progress.
+//! Functions that are known to wait. Frames below them belong to a library and say nothing about the user's program.
 //!
-//! Names come from the interfaces that programs are written against: the MPI standard's C and Fortran bindings with their
-//! profiling names, NCCL, Gloo and c10d of PyTorch, POSIX threads and system calls. No name of an implementation's
-//! internals is needed, but where a public function has left its frame to one (`mpi`).
+//! The names are those of public interfaces: the MPI standard's C and Fortran bindings with their profiling names, NCCL, Gloo and
+//! c10d of PyTorch, POSIX threads and system calls. Names of an implementation's internals are needed only where a public
+//! function calls an internal one as its last action and leaves no frame of its own (`mpi`).
 
 mod callback;
 mod mpi;
@@ -24,69 +24,69 @@ use tables::{
     UCX_THREAD,
 };
 
-/// For what a function waits.
+/// What a known function waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// All ranks of a communicator must call it.
+    /// For the other ranks of a communicator, all of which must call it.
     Collective,
-    /// As a collective, of all that live: it ends although others do not live any more.
+    /// Like a collective among the live ranks: it completes although others have failed.
     Recovery,
-    /// As a collective, at the start of the program.
+    /// Like a collective, at the start of the program.
     Start,
-    /// As a collective, at its end.
+    /// Like a collective, at the end of the program.
     Finish,
-    /// For a message to come.
+    /// For a message to arrive.
     Receive,
-    /// For a message to be taken.
+    /// For a message to be received.
     Send,
-    /// Both.
+    /// For a message to arrive and one to be received.
     Exchange,
-    /// For requests, of which nobody says here whether they send or receive.
+    /// For requests; the function does not show whether they send or receive.
     Completion,
-    /// For the other side of an epoch of access to a window.
+    /// For the other side of an access epoch of a window.
     Epoch,
-    /// For a lock on a window, or until what was done to one is there: no other rank needs to call anything.
+    /// For a lock on a window, or for the completion of accesses to it: no other rank has to call anything.
     Window,
-    /// For a file, by MPI: often each rank for one of its own.
+    /// For a file, through MPI: often each rank for a file of its own.
     File,
     /// For another job.
     Outside,
-    /// In another function of MPI, of which nobody says here what it waits for.
+    /// For something unknown, in another MPI function.
     Call,
-    /// It looks whether something has come, or begins something, and returns at once.
+    /// For nothing: it tests for completion or starts an operation, and returns immediately.
     Test,
-    /// For a lock that another holds.
+    /// For a lock that another thread holds.
     Lock,
-    /// For the lock of an interpreter, in small steps of time.
+    /// For the lock of a Python interpreter (GIL), with short timeouts.
     Interpreter,
-    /// For a condition or a barrier of threads.
+    /// For a condition variable or a barrier of threads.
     Condition,
-    /// For a semaphore: threads release it, and signal handlers do.
+    /// For a semaphore, which threads and signal handlers can post.
     Semaphore,
-    /// For a lock, a condition or a semaphore that other processes have too.
+    /// For a lock, a condition variable or a semaphore that is shared with other processes.
     Shared,
     /// For the end of a thread.
     Join,
-    /// To read, which also may be from a terminal, a pipe or a socket.
+    /// To read; from a file, or also from a terminal, a pipe or a socket.
     Read,
     /// To write.
     Write,
-    /// Until all that was written is on the disk: long for honest reasons.
+    /// For written data to reach the disk, which may legitimately take long.
     Sync,
     /// For one of several descriptors.
     Poll,
-    /// For time to pass, also while it waits for something else: that ends by itself.
+    /// For time to pass, or for something else with a timeout: that ends by itself.
     Sleep,
     /// For a child process.
     Child,
-    /// For the graphics processor.
+    /// For the GPU.
     Device,
-    /// For the workers that prepare data.
+    /// For the worker processes that prepare data.
     Data,
 }
 
 impl Kind {
-    /// Whether a thread that runs in such a wait polls: libraries of MPI do, until something comes.
+    /// Returns true if a running thread in this function may be waiting as well: MPI libraries poll until something arrives.
     #[must_use]
     pub const fn is_polled(self) -> bool {
         matches!(
@@ -106,10 +106,10 @@ impl Kind {
     }
 }
 
-/// A known function, as its table names it.
+/// A known function.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Known {
-    /// The name that people know.
+    /// The public name.
     pub name: Arc<str>,
     /// What it waits for.
     pub kind: Kind,
@@ -125,13 +125,13 @@ impl From<Listed> for Known {
 }
 
 impl Known {
-    /// Whether the user's functions are called below this one, which say what the thread does.
+    /// Returns true if this function calls user functions, which then show what the thread does.
     pub(crate) fn calls_back(&self) -> bool {
         self.name.starts_with("MPI") || &*self.name == "pthread_once"
     }
 
-    /// The same, where these frames are below it: `Event.wait` of Python waits for ever or for some time, which the function of
-    /// the C library below tells. What reads, writes or waits for a child there waits for no thread.
+    /// Returns this function with the kind that the frames `below` it show. `Event.wait` of Python may have a timeout, which only
+    /// the C library function below shows. A function that reads, writes or waits for a child there does not wait for a thread.
     pub(crate) fn given<'a>(self, below: impl Iterator<Item = &'a Frame>) -> Self {
         if !matches!(self.kind, Kind::Lock | Kind::Condition | Kind::Join) {
             return self;
@@ -150,7 +150,8 @@ impl Known {
     }
 }
 
-/// What a frame is known as; `innermost` says whether nothing is called from it.
+/// Returns the known function of a frame; `None` if it is not known to wait. Short names of the C library, which programs use
+/// too, count only in the innermost frame and in system libraries.
 #[must_use]
 pub fn known(frame: &Frame, position: Position) -> Option<Known> {
     let name = frame.function.as_deref()?;
@@ -174,7 +175,7 @@ pub fn known(frame: &Frame, position: Position) -> Option<Known> {
     if let Some((_, known)) = PREFIXES.iter().find(|(start, _)| name.starts_with(start)) {
         return Some((*known).into());
     }
-    // Programs have functions of these names too.
+    // Programs use these names for functions of their own.
     if position == Position::Inner || is_system(frame) {
         let plain = plain(name);
         for (kind, names) in &LIBC {
@@ -189,16 +190,16 @@ pub fn known(frame: &Frame, position: Position) -> Option<Known> {
     None
 }
 
-/// Where in its stack a frame is.
+/// The position of a frame in its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// It calls others.
+    /// It has called another function.
     Outer,
-    /// It is the innermost one.
+    /// It is the innermost frame.
     Inner,
 }
 
-/// A name of the C library without what its versions put around it.
+/// Returns the name of a C library function without the prefixes and suffixes of its variants.
 fn plain(name: &str) -> &str {
     let name = name.split('@').next().unwrap_or(name);
     let name = name.strip_prefix("__GI_").unwrap_or(name);
@@ -211,12 +212,12 @@ fn plain(name: &str) -> &str {
     alias.map_or(name, |(_, public)| public)
 }
 
-/// Whether a frame belongs to a library that the user has not written.
+/// Returns true if a frame belongs to a library or file of the system, a language or MPI.
 #[must_use]
 pub fn is_system(frame: &Frame) -> bool {
     let file = frame.source.as_ref().map_or("", |source| &source.file);
     let function = frame.function.as_deref().unwrap_or_default();
-    // What Cython makes for itself.
+    // Functions that Cython generates for its own use.
     if SYSTEM_FILES.iter().any(|part| file.contains(part)) || function.starts_with("__pyx_") {
         return true;
     }
@@ -225,7 +226,7 @@ pub fn is_system(frame: &Frame) -> bool {
     })
 }
 
-/// Whether a program that is in this function, or below, is ending.
+/// Returns true if a frame of this function shows that the program is exiting.
 #[must_use]
 pub fn is_ending(frame: &Frame) -> bool {
     let name = frame.function.as_deref().unwrap_or_default();
@@ -234,7 +235,8 @@ pub fn is_ending(frame: &Frame) -> bool {
     ENDINGS.contains(&plain) || name.contains("::~")
 }
 
-/// What a thread that is not the first is known as, if it is a library's own and does nothing for the program now.
+/// Returns the name of a library's helper thread, by the thread's name and frames. `None` for a thread that may work for the
+/// program. Not to be called for a process's first thread.
 #[must_use]
 pub fn helper<'a>(name: &str, frames: impl Iterator<Item = &'a Frame>) -> Option<&'static str> {
     if let Some((_, known)) = HELPER_NAMES
@@ -262,7 +264,7 @@ pub fn helper<'a>(name: &str, frames: impl Iterator<Item = &'a Frame>) -> Option
             row.map(|(_, known)| *known)
         });
     }
-    // Threads of OpenMP compute, as long as they do not stand at a barrier.
+    // OpenMP threads compute, unless they are at a barrier.
     found
         .filter(|known| *known != "OpenMP" || idle)
         .or_else(|| (in_loop && of_library).then_some("events"))

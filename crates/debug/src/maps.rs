@@ -1,41 +1,41 @@
-//! What a process has mapped: the lines of `/proc/PID/maps` (proc_pid_maps(5)).
+//! Memory mappings of a process: the lines of `/proc/PID/maps` (proc_pid_maps(5)).
 
 use std::ops::Range;
 
-/// One mapping.
+/// A memory mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Its addresses.
+    /// The addresses.
     pub range: Range<u64>,
-    /// Whether it can be read.
+    /// True if it can be read.
     pub readable: bool,
-    /// Whether code in it can be executed.
+    /// True if its code can be executed.
     pub executable: bool,
-    /// Where it begins in its file.
+    /// The offset in the file where it begins, in bytes.
     pub offset: u64,
-    /// The file; nothing for memory that belongs to none.
+    /// The mapped file; `None` for anonymous memory.
     pub file: Option<FileId>,
-    /// The path of the file as the process sees it, or a name in brackets such as `[stack]`; empty for neither.
+    /// The path of the file as the process sees it, or a name in brackets such as `[stack]`; otherwise empty.
     pub path: String,
-    /// The file has no name any more: it was removed or replaced.
+    /// True if the path no longer refers to the file: it was removed or replaced.
     pub deleted: bool,
 }
 
-/// Which file: the same for all processes that have mapped it.
+/// The identity of a file: equal in all processes that have mapped it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId {
     /// Major and minor number of the device.
     pub device: (u32, u32),
-    /// The number of the file there.
+    /// The inode number on that device.
     pub inode: u64,
 }
 
-/// Mappings that are read at most: more than the kernel's default limit of a process.
+/// Maximum number of mappings read: more than the kernel's default limit for a process (65,530).
 pub const MAX_MAPPINGS: usize = 1 << 17;
 
 const DELETED: &str = " (deleted)";
 
-/// Reads the mappings, in ascending order as the kernel writes them. What is no mapping is left out.
+/// Parses the mappings, in ascending order as the kernel writes them. Skips lines that are not mappings.
 #[must_use]
 pub fn parse(text: &[u8]) -> Vec<Mapping> {
     text.split(|&byte| byte == b'\n')

@@ -1,31 +1,31 @@
-//! The memory of what is debugged.
+//! Access to the memory of a process.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// The memory of a process, or of what is left of one: a live process, a core file, a recording.
+/// The memory of a live process, a core file or a recording.
 pub trait Memory {
-    /// Fills `buffer` with what stands at `address`.
+    /// Fills `buffer` with the bytes at `address`.
     ///
     /// # Errors
-    /// Not all of it is there.
+    /// Not all of them can be read.
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Unreadable>;
 
-    /// The eight bytes at an address.
+    /// Returns the eight bytes at an address as a little-endian number.
     ///
     /// # Errors
-    /// They are not there.
+    /// Not all of them can be read.
     fn word(&self, address: u64) -> Result<u64, Unreadable> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// `length` bytes at an address.
+    /// Returns `length` bytes at an address.
     ///
     /// # Errors
-    /// They are not all there, or more than `MAX_BYTES` are asked for.
+    /// Not all of them can be read, or `length` exceeds [`MAX_BYTES`].
     fn bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Unreadable> {
         if length > MAX_BYTES {
             return Err(Unreadable { address });
@@ -35,15 +35,15 @@ pub trait Memory {
         Ok(bytes)
     }
 
-    /// The text at an address up to its zero byte, of at most `MAX_TEXT` bytes.
+    /// Returns the zero-terminated string at an address, without the zero byte.
     ///
     /// # Errors
-    /// It is not there, or too long.
+    /// It cannot be read, or has more than about [`MAX_TEXT`] bytes.
     fn text(&self, address: u64) -> Result<Vec<u8>, Unreadable> {
         let mut text = Vec::new();
         let mut at = address;
         while text.len() < MAX_TEXT {
-            // A page at most, so that what stands before an unmapped page can be read.
+            // Read no further than the end of a page: the next one may not be mapped.
             let room = PAGE - at % PAGE;
             let mut page = vec![0; usize::try_from(room.min(TEXT_STEP)).unwrap_or(1)];
             self.read(at, &mut page)?;
@@ -58,28 +58,28 @@ pub trait Memory {
     }
 }
 
-/// Bytes that are read at once at most.
+/// Maximum number of bytes in one read.
 pub const MAX_BYTES: usize = 64 << 20;
-/// Bytes of a text that ends with a zero byte.
+/// Maximum length of a zero-terminated string, in bytes.
 pub const MAX_TEXT: usize = 4096;
 const TEXT_STEP: u64 = 256;
 const PAGE: u64 = 4096;
 
-/// Memory that is not there, or may not be read.
+/// The error for memory that is not mapped or may not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("no memory can be read at {address:#x}")]
 pub struct Unreadable {
-    /// Where the read began.
+    /// The address where the read began.
     pub address: u64,
 }
 
-/// A part of a process's stack that was copied at one moment, with the rest of its memory behind it.
+/// A copy of a part of a process's stack, taken at one moment; reads elsewhere go to the process's memory.
 pub struct Copied<'a> {
-    /// Where the copy begins.
+    /// The address where the copy begins.
     pub start: u64,
-    /// What stood there.
+    /// The copied bytes.
     pub bytes: &'a [u8],
-    /// Where the rest is read.
+    /// The memory for all other addresses.
     pub rest: &'a dyn Memory,
 }
 

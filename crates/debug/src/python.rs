@@ -1,15 +1,15 @@
-//! The Python frames of each thread of a CPython 3.8 to 3.14 process, read out of its memory.
+//! Reads the Python frames of each thread in a CPython 3.8 to 3.14 process from its memory.
 //!
-//! Nothing of ours runs in the process. Its interpreter keeps a list of thread states, and each of those a chain of
-//! frames, innermost first. [`Process::find`] says where the list begins and how the structures are laid out;
-//! [`Interpreter::chain`] copies a chain, for which its thread has to stand; [`Codes::read`] finds names and lines
-//! afterwards, for code objects do not change while a frame holds them. [`merge()`] puts the frames into the native stack.
+//! None of our code runs in the process. Its interpreter has a list of thread states, and each of these a chain of frames,
+//! innermost first. [`Process::find`] finds the list and the layouts of the structures. [`Interpreter::chain`] copies a chain
+//! while its thread is stopped. [`Codes::read`] finds names and lines afterwards: code objects do not change while a frame refers
+//! to them. [`merge()`] inserts the frames into the native stack.
 //!
-//! Since 3.11 one call of the interpreter's loop executes several Python frames, and before that exactly one. A chain
-//! says which frame is the outermost of its call, so that calls can be counted off against native frames.
+//! From 3.11 on, one call of the interpreter's loop can execute several Python frames; before, exactly one. A chain marks the
+//! outermost frame of each call, so that calls can be matched with native frames.
 //!
-//! Whatever stands in the memory of a process that runs on may be anything: every length is bounded, a chain that leads
-//! into itself or to no memory ends there and says that it is not whole.
+//! The memory of a running process can contain anything. Therefore every length is bounded. A chain with a cycle or an unmapped
+//! address ends there, and is marked as incomplete.
 
 mod code;
 mod layout;
@@ -35,64 +35,65 @@ use std::sync::Arc;
 use crate::memory::Memory;
 use layout::{Executing, Layout, Next};
 
-/// The interpreter of one process: where it keeps its threads, and how.
+/// The interpreter of a process: where its state is, and the layouts of its structures.
 #[derive(Clone, Debug)]
 pub struct Interpreter {
     version: Version,
     runtime: u64,
     layout: Layout,
-    /// The file name of the program or library that holds its code.
+    /// The file name of the program or library that contains the interpreter's code.
     module: Arc<str>,
 }
 
 /// A thread that the interpreter knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadState {
-    /// Where its state stands.
+    /// The address of its thread state.
     pub address: u64,
-    /// What its C library calls it, which is where its variables begin (`%fs`).
+    /// The value of `pthread_self()`, which is where its thread-local variables begin (`%fs`).
     pub pthread: u64,
-    /// The kernel's number of it in its own pid namespace; from 3.11.
+    /// The thread id in the process's own pid namespace; `None` before 3.11.
     pub native: Option<u64>,
 }
 
-/// The frames of one thread as they stood at one moment, innermost first.
+/// The frames of one thread at one moment, innermost first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     frames: Vec<RawFrame>,
-    /// Whether the chain was followed to its end.
+    /// True if the chain was followed to its end.
     whole: bool,
 }
 
-/// A frame without its names.
+/// A frame without names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RawFrame {
     code: u64,
     at: At,
-    /// It is the outermost of a call of the interpreter's loop.
+    /// True for the outermost frame of a call of the interpreter's loop.
     is_entry: bool,
 }
 
-/// Where in its code a frame is.
+/// The current instruction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// Bytes from the beginning of the code; negative before its first instruction.
+    /// The offset in the code in bytes; negative before its first instruction.
     Offset(i64),
-    /// The address of an instruction, in the copy of the code that has this number.
+    /// The address of the instruction, and the index of the copy of the code that contains it.
     Address(u64, u32),
 }
 
-/// Thread states that are read of one process.
+/// Maximum number of thread states read in one process.
 pub const MAX_THREADS: usize = 1 << 14;
-/// Interpreters within one process.
+/// Maximum number of interpreters read in one process.
 const MAX_INTERPRETERS: usize = 1 << 10;
-/// Frames of one chain.
+/// Maximum number of frames read in one chain.
 pub const MAX_FRAMES: usize = 1 << 16;
 
 impl Interpreter {
-    /// The interpreter with its state at `runtime`; nothing where that is of no version that we know.
+    /// Returns the interpreter whose state is at `runtime`; `None` if its version is unknown.
     ///
-    /// `version` is what the file says; 3.13 and later say it themselves. `module` is the name of the file.
+    /// `version` is the version according to the file; from 3.13 on, the state itself contains it. `module` is the name of the
+    /// file.
     #[must_use]
     pub fn at(
         runtime: u64,
@@ -110,19 +111,19 @@ impl Interpreter {
         })
     }
 
-    /// Which Python it is.
+    /// Returns the version of Python.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version
     }
 
-    /// Where its state stands.
+    /// Returns the address of the interpreter's state (`_PyRuntime`).
     #[must_use]
     pub const fn runtime(&self) -> u64 {
         self.runtime
     }
 
-    /// The threads that it has now.
+    /// Returns the threads that the interpreter has now.
     #[must_use]
     pub fn threads(&self, memory: &dyn Memory) -> Vec<ThreadState> {
         let layout = &self.layout;
@@ -155,11 +156,11 @@ impl Interpreter {
         })
     }
 
-    /// The frames of a thread, which must stand still meanwhile for them to be of one moment. None where the state is not
-    /// that thread's any more.
+    /// Returns the frames of a thread, which must be stopped for the chain to be consistent. `None` if the thread state no longer
+    /// belongs to this thread.
     #[must_use]
     pub fn chain(&self, thread: &ThreadState, memory: &dyn Memory) -> Option<Chain> {
-        // The thread may have ended, and its state have become another's.
+        // The thread may have exited, and its state may have been reused for another.
         if self.thread(thread.address, memory).as_ref() != Some(thread) {
             return None;
         }
@@ -169,7 +170,7 @@ impl Interpreter {
         };
         let mut chain = Chain::default();
         let mut bytes = vec![0; layout.frame_length];
-        // A chain that leads into itself is noticed by meeting the frame that was put down here, at each power of two.
+        // Detects cycles: `mark` is the frame that was current at the last power of two of steps.
         let (mut mark, mut next_mark) = (0, 1_usize);
         for step in 0..MAX_FRAMES {
             if at == 0 {
@@ -187,7 +188,7 @@ impl Interpreter {
             };
             match executing {
                 Executing::Python(frame) => chain.frames.push(frame),
-                // Stands between two calls of the loop: what was seen last is the outermost of the inner one.
+                // A border lies between two calls of the loop: the frame before it is the outermost of the inner call.
                 Executing::Border => {
                     if let Some(outermost) = chain.frames.last_mut() {
                         outermost.is_entry = true;
@@ -206,7 +207,7 @@ impl Interpreter {
         Some(chain)
     }
 
-    /// Where the innermost frame of a thread stands, or zero.
+    /// Returns the address of a thread's innermost frame; 0 if it has none, `None` if that cannot be read.
     fn innermost(&self, thread: &ThreadState, memory: &dyn Memory) -> Option<u64> {
         let frame = thread.address.wrapping_add(self.layout.frame);
         let frame = memory.word(frame).ok()?;
@@ -216,7 +217,7 @@ impl Interpreter {
         }
     }
 
-    /// An interpreter in no memory.
+    /// Returns an interpreter that is in no memory.
     #[cfg(test)]
     fn for_test(version: Version, module: &str) -> Self {
         Self {
@@ -227,7 +228,7 @@ impl Interpreter {
         }
     }
 
-    /// The frame that a frame has in the chain after it.
+    /// Returns the address of the next outer frame.
     #[cfg(test)]
     fn after(&self, frame: u64, memory: &dyn Memory) -> Option<u64> {
         let bytes = memory.bytes(frame, self.layout.frame_length).ok()?;
@@ -239,19 +240,19 @@ impl Interpreter {
 }
 
 impl Chain {
-    /// Whether nothing is missing on its outer side.
+    /// Returns true if no outer frames are missing.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// The number of frames.
+    /// Returns the number of frames.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Whether the thread executes no Python.
+    /// Returns true if the thread executes no Python code.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
@@ -259,8 +260,8 @@ impl Chain {
 }
 
 impl ThreadState {
-    /// Whether it is the thread with its variables at `base`, or where that is not known, the one with the kernel's number
-    /// `tid`: that is of the pid namespace that the thread is in, and may mean another thread here.
+    /// Returns true if this is the thread whose thread-local variables begin at `base`. If that is unknown, compares the thread
+    /// id `tid` instead, which is of the thread's pid namespace and may belong to another thread in ours.
     #[must_use]
     pub fn is_of(&self, base: Option<u64>, tid: i32) -> bool {
         match base {

@@ -1,7 +1,7 @@
-//! What one thread was doing: its frames, as a person names them, and whether it ran or waited.
+//! The stack of a thread: its frames, and whether the thread runs or waits.
 //!
-//! Nothing here tells two ranks apart that do the same: no address, no pid and no thread id is part of a [`Frame`], so
-//! that stacks can be compared and merged. Equal frames are kept once, in [`Frames`], and meant by [`FrameId`].
+//! Threads of different ranks that do the same have equal frames: a [`Frame`] contains no address, pid or thread id. So stacks
+//! can be compared and merged. Equal frames are stored once, in [`Frames`], and referred to by [`FrameId`].
 
 use std::{
     collections::{BTreeMap, hash_map::DefaultHasher},
@@ -13,92 +13,92 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// A place in a program.
+/// A location in a program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Frame {
-    /// The name of the function as its language writes it; nothing where the module has no symbol for the address.
+    /// The name of the function as in its language; `None` if there is no symbol for the address.
     pub function: Option<Arc<str>>,
-    /// The file name, without directories, of the program or library that holds it. None for Python.
+    /// The file name, without directories, of the program or library that contains the function; `None` for Python.
     pub module: Option<Arc<str>>,
-    /// The line that is executed, or for a caller that of the call.
+    /// The current line, or that of the call if the frame is a caller's; `None` if unknown.
     pub source: Option<Source>,
-    /// What kind of code it is.
+    /// The kind of code.
     pub kind: FrameKind,
 }
 
 /// A line of a source file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Source {
-    /// As the compiler has recorded it, often with directories.
+    /// The path as recorded by the compiler, often with directories.
     pub file: Arc<str>,
-    /// From 1; 0 where the compiler made code that belongs to no line.
+    /// The line number, from 1; 0 for compiler-generated code that belongs to no line.
     pub line: u32,
 }
 
-/// What kind of code a frame is of.
+/// The kind of code that a frame executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FrameKind {
-    /// A function with a frame of its own.
+    /// A native function with a frame of its own.
     Native,
-    /// A function that the compiler has put into its caller.
+    /// A native function that the compiler has inlined into its caller.
     Inlined,
-    /// The kernel called a signal handler here; the callee is the handler, the caller what it interrupted.
+    /// The kernel called a signal handler here: the callee is the handler, the caller is the interrupted function.
     Signal,
-    /// A function of Python.
+    /// A Python function.
     Python,
 }
 
-/// Why a stack ends where it does.
+/// Why unwinding ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// At the thread's first function.
+    /// At the thread's first function: the stack is complete.
     Start,
-    /// No rule leads further: the outer frames are missing.
+    /// No unwinding rule leads further: the outer frames are missing.
     Lost,
-    /// The stack is longer than we read, or has more frames than we keep.
+    /// The stack is longer than the copy, or has more frames than are kept.
     Bound,
 }
 
-/// A thread's frames, outermost first.
+/// The frames of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Stack {
-    /// From the thread's start to where it is.
+    /// From the thread's first function to its current one.
     pub frames: Vec<FrameId>,
-    /// Whether the first frame is the thread's first.
+    /// Why there are no further outer frames.
     pub end: End,
 }
 
-/// What a thread does, as the kernel sees it.
+/// The state of a thread, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activity {
-    /// It has a processor or waits for one.
+    /// It runs or waits for a CPU.
     Running,
     /// It sleeps in a system call.
     Waiting(Wait),
-    /// It sleeps where no signal reaches it, which is nearly always for a disk or a file server.
+    /// It is in uninterruptible sleep, nearly always waiting for a disk or a file server. Signals do not reach it.
     Disk,
     /// A signal has stopped it.
     Stopped,
-    /// Its control group is frozen: by a batch system that has suspended the job, or a container that is paused.
+    /// Its control group is frozen: the batch system has suspended the job, or the container is paused.
     Frozen,
     /// A debugger has stopped it.
     Traced,
-    /// It has ended, while others of its process live: the first thread of a program whose `main` calls `pthread_exit`.
+    /// It has exited while other threads of the process live, as the first thread does if `main` calls `pthread_exit`.
     Ended,
 }
 
-/// For what a thread sleeps, by its system call.
+/// What a thread sleeps for, according to its system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// For a lock, a condition or another thread.
+    /// For a lock, a condition variable or another thread.
     Futex,
-    /// The same for a limited time: it ends by itself.
+    /// As [`Wait::Futex`], but with a timeout: it ends by itself.
     Timed,
-    /// For a lock, a condition or a semaphore that other processes have too.
+    /// For a lock, a condition variable or a semaphore that is shared with other processes.
     Shared,
     /// For one of several descriptors.
     Poll,
@@ -114,18 +114,18 @@ pub enum Wait {
     FileLock,
     /// For a signal.
     Signal,
-    /// In another call, or in one that we may not look at.
+    /// In another system call, or in one that we may not read.
     Other,
 }
 
-/// Of the second argument of `futex`: what it does.
+/// The bits of `futex`'s second argument that select the operation.
 const FUTEX_COMMAND: u64 = 0x7f;
-/// Of the second argument of `futex`: no other process takes part.
+/// The bit of `futex`'s second argument that excludes other processes.
 const FUTEX_PRIVATE: u64 = 0x80;
 
 impl Wait {
     pub(crate) const fn of_futex(arguments: &[u64; 6]) -> Self {
-        // FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI and FUTEX_LOCK_PI2 have a limit.
+        // FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI and FUTEX_LOCK_PI2 take a timeout.
         let waits = matches!(arguments[1] & FUTEX_COMMAND, 0 | 6 | 9 | 11 | 13);
         match (waits && arguments[3] != 0, arguments[1] & FUTEX_PRIVATE) {
             (true, _) => Self::Timed,
@@ -134,8 +134,8 @@ impl Wait {
         }
     }
 
-    /// The same, once the kernel says of it only that it goes on with it (`restart_syscall`): on a futex it does so with
-    /// a limit alone.
+    /// Returns this wait for a call that the kernel has resumed with `restart_syscall`. A futex is resumed that way only if it
+    /// has a timeout.
     #[must_use]
     pub const fn resumed(self) -> Self {
         match self {
@@ -144,8 +144,8 @@ impl Wait {
         }
     }
 
-    /// For what a thread sleeps in a function of the C library, where its system call does not say: once it was stopped and
-    /// let go, the kernel calls it `restart_syscall`.
+    /// Returns what a thread sleeps for in a function of the C library, if its system call does not say: after the thread was
+    /// stopped and released, the call is `restart_syscall`.
     #[must_use]
     pub fn of_function(name: &str) -> Self {
         const WORDS: [(&str, Wait); 8] = [
@@ -163,88 +163,87 @@ impl Wait {
     }
 }
 
-/// What was seen of one process.
+/// The sample of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Seen {
-    /// Its threads, the first one first, also if that has ended.
+    /// Its threads, the first one first, even if that has exited.
     Threads(Vec<Thread>),
-    /// Nothing.
+    /// Nothing could be sampled.
     Missing(Missing),
 }
 
-/// Why nothing was seen of a process.
+/// Why a process could not be sampled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Missing {
-    /// It has ended.
+    /// It has exited.
     Gone,
-    /// It has ended, and its parent has not asked for its status yet.
+    /// It has exited, and its parent has not reaped it.
     Zombie,
-    /// Another process traces it.
+    /// The process with this pid traces it.
     TracedBy(i32),
-    /// The kernel does not let us look at it.
+    /// The kernel does not permit it.
     NotPermitted,
-    /// Nothing shows which process it is: no other may be taken for it.
+    /// Nothing shows which process it is, and sampling another one must be avoided.
     Unproved,
-    /// It became another program while we looked.
+    /// It executed another program during the sample.
     Changed,
-    /// It is on a host that we do not reach.
+    /// It is on this host, which we do not reach.
     Elsewhere(String),
-    /// It did not stop in time: it sleeps where no signal reaches it, and we could not read its registers.
+    /// It did not stop in time: it is in uninterruptible sleep, and its registers could not be read.
     Unreachable,
-    /// The agent of its host was lost.
+    /// The connection to the agent of this host was lost.
     AgentLost(String),
-    /// The agent of its host did not answer in time, or not for this rank.
+    /// The agent of this host did not answer in time, or not for this rank.
     AgentSilent(String),
-    /// The agent of its host has refused the command.
+    /// The agent of this host refused the command.
     AgentRefused(String),
 }
 
-/// One thread at one moment.
+/// The sample of one thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Thread {
-    /// The kernel's number of it.
+    /// The thread id.
     pub tid: i32,
-    /// Its name, at most 15 bytes.
+    /// The name, at most 15 bytes.
     pub name: String,
-    /// Where it is.
+    /// The stack.
     pub stack: Stack,
-    /// What it does.
+    /// The state.
     pub activity: Activity,
-    /// The processor time that it has used since it was started.
+    /// The CPU time that it has used since it started.
     pub cpu: Duration,
-    /// How long we have stopped it for.
+    /// How long we stopped it for this sample.
     pub stopped: Duration,
 }
 
-/// A frame in [`Frames`].
+/// The id of a frame in a [`Frames`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct FrameId(u32);
 
-/// Each different frame once.
+/// Distinct frames.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<Frame>", into = "Vec<Frame>")]
 pub struct Frames {
-    /// With what each is found by.
+    /// Each frame, with its hash.
     frames: Vec<(Arc<Frame>, u64)>,
-    /// Numbers are compared sooner than names, which often begin alike.
+    /// The frames by hash. Comparing hashes is faster than comparing names, which often have long common prefixes.
     ids: BTreeMap<u64, Vec<FrameId>>,
 }
 
 impl Frames {
-    /// No frames.
+    /// Returns a table without frames.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The number of a frame, which it keeps.
+    /// Returns the id of a frame, which is added if it is new. An id stays valid.
     ///
-    /// # Panics
-    /// Beyond 2^32 different frames, for which no memory would suffice.
+    /// The table holds at most 2^32 frames, more than would fit in memory.
     pub fn intern(&mut self, frame: Frame) -> FrameId {
         let hash = hash(&frame);
         self.find(&frame, hash)
@@ -263,13 +262,13 @@ impl Frames {
         id
     }
 
-    /// The frame of a number that [`Self::intern`] gave.
+    /// Returns the frame with an id of this table.
     #[must_use]
     pub fn get(&self, id: FrameId) -> &Frame {
         &self.frames[id.0 as usize].0
     }
 
-    /// Takes over the frames of another; the numbers that they have here, in the order of their numbers there.
+    /// Adds the frames of another table. Returns their ids in this one, in the order of their ids in the other.
     pub fn absorb(&mut self, other: &Self) -> Vec<FrameId> {
         other
             .frames
@@ -281,32 +280,32 @@ impl Frames {
             .collect()
     }
 
-    /// Takes over one frame of another table; the number that it has here.
+    /// Adds one frame of another table, and returns its id in this one.
     pub fn adopt(&mut self, other: &Self, id: FrameId) -> FrameId {
         let (frame, hash) = &other.frames[id.index()];
         self.find(frame, *hash)
             .unwrap_or_else(|| self.add(Arc::clone(frame), *hash))
     }
 
-    /// Every frame.
+    /// Returns an iterator over all frames.
     pub fn iter(&self) -> impl Iterator<Item = &Frame> {
         self.frames.iter().map(|(frame, _)| &**frame)
     }
 
-    /// How many different frames there are.
+    /// Returns the number of frames.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 }
 
-/// The same for equal frames in every process of this program: it has no seed.
+/// Returns the hash of a frame. It has no seed, so equal frames have the same hash in every process of this build.
 fn hash(frame: &Frame) -> u64 {
     let mut hasher = DefaultHasher::new();
     frame.hash(&mut hasher);
@@ -314,8 +313,8 @@ fn hash(frame: &Frame) -> u64 {
 }
 
 impl From<Vec<Frame>> for Frames {
-    /// The frames with their numbers in this order. A frame that stands there twice would shift the others: no writer of
-    /// ours does that, and of foreign ones the numbers are checked.
+    /// Builds a table whose ids follow the order of the list. A duplicate would shift the ids after it: our writers produce none,
+    /// and the ids of other writers are checked.
     fn from(list: Vec<Frame>) -> Self {
         let mut frames = Self::new();
         for frame in list {
@@ -333,7 +332,7 @@ impl From<Frames> for Vec<Frame> {
 }
 
 impl FrameId {
-    /// Its place in what [`Frames::absorb`] gives.
+    /// Returns the index in the result of [`Frames::absorb`].
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -341,8 +340,8 @@ impl FrameId {
 }
 
 impl Frame {
-    /// Whether it is in no program or library that is known: its code was loaded later than it was asked what is loaded, or
-    /// was made while the program ran.
+    /// Returns true if the frame is in no known program or library: its code was mapped after the mappings were read, or was
+    /// generated at run time.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.kind == FrameKind::Native && self.module.is_none()
@@ -350,7 +349,8 @@ impl Frame {
 }
 
 impl fmt::Display for Frame {
-    /// `function (file:line)`, with the file's name without directories, or the module's where no line is known.
+    /// Writes `function (file:line)`, with the file name without directories; without a line, `?? in module` for a nameless
+    /// function.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.function.as_deref().unwrap_or("??"))?;
         match (&self.source, &self.module) {
@@ -362,7 +362,7 @@ impl fmt::Display for Frame {
 }
 
 impl Source {
-    /// The file's name without directories.
+    /// Returns the file name without directories.
     #[must_use]
     pub fn name(&self) -> &str {
         self.file.rsplit('/').next().unwrap_or(&self.file)
@@ -370,7 +370,7 @@ impl Source {
 }
 
 impl fmt::Display for Source {
-    /// The file's name without directories, and the line.
+    /// Writes the file name without directories, and the line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.name(), self.line)
     }

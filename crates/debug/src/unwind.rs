@@ -1,8 +1,8 @@
-//! From the registers of a stopped thread to the frames of its stack.
+//! Unwinds the stack of a stopped thread: from its registers to its frames.
 //!
-//! The thread runs on while this works: it reads from the copy of the stack that was taken while the thread stood
-//! ([`Capture`]). Rules come from `.eh_frame` and `.debug_frame`; where there are none, frame pointers lead on. A stack
-//! is whole when it ends in the function that every thread begins with, and only then.
+//! The thread already runs again meanwhile: the stack is read from a copy that was taken while the thread was stopped
+//! ([`Capture`]). Unwinding rules come from `.eh_frame` and `.debug_frame`; without rules, frame pointers are followed. A stack
+//! is complete only if it ends in the function that every thread begins with.
 
 mod calls;
 #[cfg(test)]
@@ -24,25 +24,25 @@ use crate::{
 };
 use calls::{Effort, Left, To};
 
-/// What is taken of a thread while it stands.
+/// A copy of a thread's state, taken while it was stopped.
 #[derive(Clone, Debug)]
 pub struct Capture {
-    /// Where it is, and where its stack is.
+    /// The registers.
     pub registers: Registers,
-    /// What stood at its stack pointer and above.
+    /// The memory from the stack pointer upwards.
     pub bytes: Vec<u8>,
 }
 
-/// Frames of one stack that are followed at most.
+/// Maximum number of frames unwound in one stack.
 pub const MAX_FRAMES: usize = 1 << 16;
 
-/// Addresses, and calls, of which it is kept what is known.
+/// Maximum number of entries in each cache, of addresses and of calls.
 const MAX_KNOWN: usize = 1 << 18;
 
 /// The code that a process has mapped.
 pub struct Code {
     modules: Vec<Loaded>,
-    /// What can be read, in ascending order.
+    /// The address ranges that can be read, in ascending order.
     readable: Vec<Range<u64>>,
     arch: Arch,
     unwinder: Unwinder,
@@ -55,32 +55,32 @@ struct Loaded {
     path: String,
 }
 
-/// Files that were parsed, and what is known of addresses in them: for all processes.
+/// Parsed files, and caches of what is known of addresses in them; shared by all processes.
 pub struct Images {
     arch: Arch,
     images: Vec<Option<Rc<Image>>>,
     by_file: BTreeMap<FileId, ImageId>,
-    /// The kernel's code is the same in all processes.
+    /// The vDSO, which is the same in all processes.
     vdso: Option<ImageId>,
     caches: Caches,
     named: BTreeMap<(ImageId, u64), Vec<FrameId>>,
-    /// By the call, and by the beginning of the function that it has led to.
+    /// Results of the method `left`, by the call and by the start of the function that the thread went on to.
     left: BTreeMap<(Address, Address), Option<Left>>,
     effort: Effort,
     reading: Reading,
 }
 
-/// A file that a process has mapped, and which build of it.
+/// The build of a file that a process has mapped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Build {
-    /// The file's name without directories.
+    /// The file name without directories.
     pub file: Arc<str>,
-    /// What the linker has made of its content, in hexadecimal digits; nothing where it was told not to.
+    /// The build id in hexadecimal digits, which the linker derives from the content; `None` if the file has none.
     pub build_id: Option<String>,
 }
 
 impl fmt::Display for Build {
-    /// `build id 80aeae7f`, after the name of the file.
+    /// Writes the build id as in `build id 80aeae7f`, to follow the name of the file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.build_id {
             Some(build_id) => write!(f, "build id {build_id}"),
@@ -89,19 +89,19 @@ impl fmt::Display for Build {
     }
 }
 
-/// What libraries of MPI are called, with the number of their interface after it.
+/// File name prefixes of MPI libraries; the version of their interface follows.
 const MPI: [&str; 3] = ["libmpi.so", "libmpich.so", "libmpi_abi.so"];
 
-/// A place in [`Images`].
+/// An index in [`Images`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ImageId(usize);
 
-/// An address in a file, in the file's own numbering.
+/// An address as in the file.
 type Address = (ImageId, u64);
 
-/// The name of the kernel's code in each process.
+/// The name of the vDSO, the code that the kernel maps into each process.
 const VDSO: &str = "[vdso]";
-/// Functions with which a thread begins: no stack goes on beyond them.
+/// The first functions of a thread: no stack continues beyond them.
 const STARTS: [&str; 9] = [
     "_start",
     "_dl_start_user",
@@ -133,7 +133,7 @@ impl fmt::Debug for Images {
 }
 
 impl Images {
-    /// None yet, of processes of this architecture.
+    /// Returns an empty cache for processes of this architecture.
     #[must_use]
     pub fn new(arch: Arch, reading: Reading) -> Self {
         Self {
@@ -149,7 +149,7 @@ impl Images {
         }
     }
 
-    /// The code of a process with these mappings. Files that are new are opened by `files`; the kernel's code is read from `memory`.
+    /// Returns the code of a process with these mappings. New files are opened through `files`; the vDSO is read from `memory`.
     pub fn code(&mut self, maps: &[Mapping], files: &dyn Files, memory: &dyn Memory) -> Code {
         let readable = maps.iter().filter(|mapping| mapping.readable);
         let mut code = Code {
@@ -204,7 +204,7 @@ impl Images {
                     .map(Bytes::from)
             }
         };
-        // What is no program is not opened again; what could not be read now is.
+        // A file that is not a program is cached, to open it only once. A file that could not be read is not.
         let image = Image::parse(&mapping.path, bytes?).ok();
         let id = ImageId(self.images.len());
         self.images.push(image.map(Rc::new));
@@ -215,12 +215,12 @@ impl Images {
         Some(id)
     }
 
-    /// Begins a look at a process: the effort for it is bounded.
+    /// Begins a sample of a process: resets the bound on the effort for it.
     pub fn begin(&mut self) {
         self.effort = Effort::default();
     }
 
-    /// The frames of a thread of a process that has this code.
+    /// Returns the stack of a thread. `code` is the code of its process, and `capture` the copy of the thread.
     pub fn unwind(
         &mut self,
         code: &Code,
@@ -248,7 +248,8 @@ impl Images {
                     end = End::Lost;
                     break;
                 };
-                // What a signal has interrupted has called nothing: its own instruction counts, and not the one before.
+                // The interrupted function made no call here: look up this instruction, and not the one before as for a return
+                // address.
                 at = FrameAddress::from_instruction_pointer(interrupted.instruction());
                 state = State::from(&interrupted);
                 continue;
@@ -264,8 +265,8 @@ impl Images {
                 .flatten()
                 .and_then(FrameAddress::from_return_address);
             let Some(caller) = caller else {
-                // The very first function of a stripped program has no name; what it calls has. Of a thread it is in the C
-                // library.
+                // In a stripped program `_start` has no name, but its callee does. The first function of other threads is in the
+                // C library.
                 let mut outer = found.iter().rev().map(|&frame| frames.get(frame));
                 let is_bottom = outer
                     .next()
@@ -291,7 +292,7 @@ impl Images {
         Stack { frames: found, end }
     }
 
-    /// The functions at an address, innermost first.
+    /// Returns the functions at an address, innermost first.
     fn named(
         &mut self,
         code: &Code,
@@ -332,18 +333,18 @@ impl Images {
                 .map(|frame| frames.intern(frame))
                 .collect()
         };
-        // Where the code could not be read now, it may be the next time.
+        // If the code could not be read, the next attempt may succeed: do not cache that.
         if is_signal.is_ok() {
             remember(&mut self.named, key, named.clone());
         }
         named
     }
 
-    /// The program that a process executes, and its library of MPI.
+    /// Returns the builds of the program that a process executes and of its MPI library.
     #[must_use]
     pub fn builds(&self, code: &Code) -> Vec<Build> {
         let image = |loaded: &Loaded| self.images[loaded.image.0].as_deref();
-        // The program stands before its libraries, wherever the kernel has put it.
+        // The program is the first module: it is mapped below its libraries.
         let program = code.modules.first().and_then(image);
         let is_mpi = |image: &&Image| MPI.iter().any(|name| image.name().starts_with(name));
         let mpi = code.modules.iter().skip(1).filter_map(image).filter(is_mpi);
@@ -356,7 +357,8 @@ impl Images {
         program.into_iter().chain(mpi).map(build).collect()
     }
 
-    /// Whether a process with this code can join its job with another. Libraries of MPI name the functions for that always.
+    /// Returns whether a process with this code can connect its job with another. MPI libraries are ignored: they always refer to
+    /// the functions for that.
     #[must_use]
     pub fn joining(&self, code: &Code) -> Joining {
         let images = code.modules.iter();
@@ -365,7 +367,7 @@ impl Images {
         own.map(Image::joining).max().unwrap_or_default()
     }
 
-    /// A program or library that a process has mapped, by a part of its path, with how far it is moved.
+    /// Returns the first mapped program or library whose path satisfies `is_it`, and its load bias.
     #[must_use]
     pub fn mapped(&self, code: &Code, is_it: impl Fn(&str) -> bool) -> Option<(Rc<Image>, u64)> {
         let loaded = code.modules.iter().find(|loaded| is_it(&loaded.path))?;
@@ -375,7 +377,7 @@ impl Images {
 }
 
 impl Code {
-    /// Whether something that can be read was mapped here.
+    /// Returns true if readable memory was mapped at an address.
     fn may_be_data(&self, address: u64) -> bool {
         let after = self
             .readable
@@ -393,10 +395,10 @@ impl Code {
     }
 }
 
-/// How debuggers name the frame between a signal handler and what it has interrupted.
+/// The name that debuggers give to the frame between a signal handler and the interrupted function.
 const SIGNAL: &str = "<signal handler called>";
 
-/// Whether a function returns to where the kernel is asked to undo a signal.
+/// Returns true if a function returns to the code that calls `rt_sigreturn`.
 fn is_signal_return(arch: Arch, memory: &dyn Memory, at: FrameAddress) -> Result<bool, Unreadable> {
     match at {
         FrameAddress::ReturnAddress(address) => arch::is_signal_return(arch, memory, address.get()),
@@ -413,7 +415,7 @@ fn signal() -> Frame {
     }
 }
 
-/// Keeps what was found out. What is looked at for days would be kept for ever: now and then all is forgotten.
+/// Adds an entry to a cache. A full cache is cleared, so that it stays bounded in samples that go on for days.
 fn remember<K: Ord, V>(known: &mut BTreeMap<K, V>, key: K, value: V) {
     if known.len() >= MAX_KNOWN {
         known.clear();
@@ -428,7 +430,7 @@ fn is_start(frame: &Frame) -> bool {
         .is_some_and(|name| STARTS.contains(&name))
 }
 
-/// Whether it is a function of the C library that has no name: where its symbols were taken away, the first of a thread is.
+/// Returns true for a function of the C library that has no name. In a stripped C library the first function of a thread is one.
 fn is_nameless_c(frame: &Frame) -> bool {
     let of_c = |module: &str| module.starts_with("libc.") || module.starts_with("ld-musl-");
     frame.function.is_none() && frame.module.as_deref().is_some_and(of_c)

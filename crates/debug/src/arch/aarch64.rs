@@ -1,4 +1,4 @@
-//! 64-bit ARM: its system calls, calls and jumps, and the frame of a signal.
+//! 64-bit ARM: system calls, call and jump instructions, and signal frames.
 
 use base::Registers;
 
@@ -11,7 +11,7 @@ pub(super) const RESTART_SYSCALL: u64 = 128;
 /// `mov x8, #139; svc #0`.
 pub(super) const SIGNAL_RETURN: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
 
-/// What the call with this number waits for.
+/// Returns what the system call with this number waits for; `None` if it is not known to wait.
 pub(super) const fn call_of(number: u64) -> Option<Call> {
     Some(match number {
         98 => Call::Futex,
@@ -33,8 +33,8 @@ pub(super) const fn call_of(number: u64) -> Option<Call> {
     })
 }
 
-/// The kernel's `struct rt_sigframe`: 128 bytes of `siginfo`, 176 of `ucontext` before the address of a fault, and then `x0`
-/// to `x30`, `sp` and `pc`.
+/// Reads the kernel's `struct rt_sigframe`: 128 bytes of `siginfo`, 176 bytes of `ucontext` before the fault address, then the
+/// fault address, `x0` to `x30`, `sp` and `pc`.
 pub(super) fn interrupted(word: impl Fn(u64) -> Option<u64>) -> Option<Registers> {
     const X0: u64 = 128 + 176 + 8;
     Some(Registers::Aarch64 {
@@ -45,7 +45,7 @@ pub(super) fn interrupted(word: impl Fn(u64) -> Option<u64>) -> Option<Registers
     })
 }
 
-/// Where the call leads that returns to `back`: `bl`. Where `blr` has led nobody knows any more.
+/// Returns the target of the `bl` that returns to `back`. The target of a `blr` cannot be found afterwards.
 pub(super) fn call_before(image: &Image, back: u64) -> Option<Target> {
     let at = back.checked_sub(4)?;
     let word = instruction(image, at)?;
@@ -53,10 +53,10 @@ pub(super) fn call_before(image: &Image, back: u64) -> Option<Target> {
     Some(Target::Address(beyond(at, distance(word, 0, 26))?))
 }
 
-/// Where the jump leads that code begins with: `b`, or the stub for a function of a library, which loads the address from
-/// a slot: `adrp x16, page; ldr x17, [x16, #slot]; add x16, x16, #slot; br x17`.
+/// Returns the target of a `b`, or of the stub for a library function, which loads the address from a slot: `adrp x16, page; ldr
+/// x17, [x16, #slot]; add x16, x16, #slot; br x17`.
 pub(super) fn jump_at(image: &Image, mut at: u64) -> Option<Target> {
-    /// `bti c`: what may be jumped to, where the processor checks that.
+    /// `bti c`, which marks a valid target of indirect jumps for processors that check that.
     const BTI_C: u32 = 0xd503_245f;
     if instruction(image, at)? == BTI_C {
         at = at.checked_add(4)?;
@@ -76,7 +76,7 @@ pub(super) fn jump_at(image: &Image, mut at: u64) -> Option<Target> {
     Some(Target::Slot(page.checked_add(slot)?))
 }
 
-/// The jumps in code that begins at `start`: `b`, `b.cond`, `cbz` and `cbnz`, `tbz` and `tbnz`.
+/// Returns the jumps in code that begins at `start`: `b`, `b.cond`, `cbz` and `cbnz`, `tbz` and `tbnz`.
 pub(super) fn jumps_in(code: &[u8], start: u64) -> Vec<(u64, Target)> {
     let words = code.chunks_exact(4).zip((start..).step_by(4));
     let found = words.filter_map(|(word, at)| {
@@ -99,7 +99,7 @@ fn instruction(image: &Image, at: u64) -> Option<u32> {
     image.code(at).map(u32::from_le_bytes)
 }
 
-/// A signed number of instructions in some bits of one, in bytes.
+/// Returns the distance in bytes that a bit field of an instruction encodes as a signed number of instructions.
 const fn distance(word: u32, lowest: u32, bits: u32) -> i64 {
     let unused = 32 - bits;
     let number = (word >> lowest << unused).cast_signed() >> unused;

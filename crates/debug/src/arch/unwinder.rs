@@ -1,4 +1,4 @@
-//! The unwinder of each architecture, behind one face.
+//! One interface for the unwinders of all architectures.
 
 use base::{Arch, Registers};
 use bytes::Bytes;
@@ -8,24 +8,24 @@ use framehop::{
     x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64},
 };
 
-/// The bits of an address of a program. Above them a processor may have put a signature of a return address. Programs get
-/// addresses of 48 bits, unless they ask for more.
+/// The address bits of a return address. On aarch64 the higher bits may contain a pointer authentication signature. Programs get
+/// 48-bit addresses unless they request more.
 const ADDRESS: u64 = (1 << 48) - 1;
 
-/// The rules of all code that a process has mapped.
+/// The unwinding rules of all code that a process has mapped.
 pub(crate) enum Unwinder {
     X86_64(UnwinderX86_64<Bytes>),
     Aarch64(UnwinderAarch64<Bytes>),
 }
 
-/// Rules that were found before, for all processes.
+/// Caches of unwinding rules, shared by all processes.
 #[derive(Default)]
 pub(crate) struct Caches {
     x86_64: CacheX86_64,
     aarch64: CacheAarch64,
 }
 
-/// The registers on the way from frame to frame.
+/// The registers of the current frame while a stack is unwound.
 pub(crate) enum State {
     X86_64(UnwindRegsX86_64),
     Aarch64(UnwindRegsAarch64),
@@ -46,7 +46,7 @@ impl Unwinder {
         }
     }
 
-    /// The address to which the function at `at` returns. Nothing, and no error: the rules say that it is the outermost one.
+    /// Returns the return address of the function at `at`. `Ok(None)`: according to the rules it is the outermost function.
     pub(crate) fn caller(
         &self,
         at: FrameAddress,
@@ -61,7 +61,7 @@ impl Unwinder {
             (Self::Aarch64(unwinder), State::Aarch64(registers)) => {
                 unwinder.unwind_frame(at, registers, &mut caches.aarch64, &mut read)
             }
-            // The registers of another processor than the code.
+            // The registers are of another architecture than the code.
             (Self::X86_64(_), State::Aarch64(_)) | (Self::Aarch64(_), State::X86_64(_)) => {
                 return Err(Lost);
             }
@@ -70,7 +70,7 @@ impl Unwinder {
     }
 }
 
-/// No rule leads further.
+/// The error if no rule finds the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost;
 

@@ -1,4 +1,4 @@
-//! 64-bit x86: its system calls, calls and jumps, and the frame of a signal.
+//! 64-bit x86: system calls, call and jump instructions, and signal frames.
 
 use base::Registers;
 
@@ -11,7 +11,7 @@ pub(super) const RESTART_SYSCALL: u64 = 219;
 /// `mov $15, %rax; syscall`.
 pub(super) const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
-/// What the call with this number waits for.
+/// Returns what the system call with this number waits for; `None` if it is not known to wait.
 pub(super) const fn call_of(number: u64) -> Option<Call> {
     Some(match number {
         202 => Call::Futex,
@@ -33,7 +33,7 @@ pub(super) const fn call_of(number: u64) -> Option<Call> {
     })
 }
 
-/// The kernel's `struct ucontext`, of which the registers begin at 40.
+/// Reads the kernel's `struct ucontext`, whose registers begin at offset 40.
 pub(super) fn interrupted(word: impl Fn(u64) -> Option<u64>) -> Option<Registers> {
     Some(Registers::X86_64 {
         frame: word(120)?,
@@ -43,7 +43,7 @@ pub(super) fn interrupted(word: impl Fn(u64) -> Option<u64>) -> Option<Registers
     })
 }
 
-/// Where the call leads that returns to `back`.
+/// Returns the target of the call that returns to `back`; `None` if its target was in a register.
 pub(super) fn call_before(image: &Image, back: u64) -> Option<Target> {
     if let Some([0xe8, distance @ ..]) = image.code::<5>(back.checked_sub(5)?) {
         return Some(Target::Address(relative(back, distance)?));
@@ -54,14 +54,14 @@ pub(super) fn call_before(image: &Image, back: u64) -> Option<Target> {
     None
 }
 
-/// Where the jump leads that code begins with.
+/// Returns the target of the jump at `at`; `None` if there is none.
 pub(super) fn jump_at(image: &Image, mut at: u64) -> Option<Target> {
-    /// What may be jumped to, where the processor checks that.
+    /// Marks a valid target of indirect jumps, for processors that check that.
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     if image.code(at) == Some(ENDBR64) {
         at = at.checked_add(4)?;
     }
-    // `bnd` and `notrack` change nothing about where it leads.
+    // The prefixes `bnd` and `notrack` do not change the target.
     if let Some([0xf2 | 0x3e]) = image.code(at) {
         at = at.checked_add(1)?;
     }
@@ -74,7 +74,7 @@ pub(super) fn jump_at(image: &Image, mut at: u64) -> Option<Target> {
     None
 }
 
-/// What looks like a jump in code that begins at `start`.
+/// Returns everything that looks like a jump in code that begins at `start`.
 pub(super) fn jumps_in(code: &[u8], start: u64) -> Vec<(u64, Target)> {
     let distance = |at: usize| code.get(at..at + 4)?.try_into().ok();
     let found = (0..code.len()).filter_map(|at| {
@@ -96,7 +96,7 @@ pub(super) fn jumps_in(code: &[u8], start: u64) -> Vec<(u64, Target)> {
     found.collect()
 }
 
-/// An address by its distance from the end of the instruction that means it.
+/// Returns the address at a distance from `end`, the end of an instruction.
 fn relative(end: u64, distance: [u8; 4]) -> Option<u64> {
     beyond(end, i32::from_le_bytes(distance).into())
 }

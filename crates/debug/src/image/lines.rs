@@ -1,4 +1,4 @@
-//! Lines and inlined functions: the debug information of a file, in it or beside it.
+//! Lines and inlined functions: the debug information of a file, in the file itself or in a separate one.
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +18,10 @@ use super::{
 };
 use crate::stack::Source;
 
-/// What is known of the lines of one file.
+/// The debug information of one file.
 pub(super) struct Lines {
     dwarf: Option<Dwarf>,
-    /// The file that the debug information is in, where it is another, and its symbols, which the program's own may lack.
+    /// The separate file with the debug information, if there is one, and its symbols, which the program itself may lack.
     beside: Option<(Bytes, Symbols)>,
 }
 
@@ -36,7 +36,7 @@ self_cell!(
     }
 );
 
-/// Sections with debug information by name, uncompressed: those of the file and those of the one that it shares with others.
+/// Uncompressed debug sections by name: those of the file, and those of the supplementary file that several files share.
 #[derive(Default)]
 struct Sections {
     own: BTreeMap<&'static str, Bytes>,
@@ -53,7 +53,8 @@ impl fmt::Debug for Lines {
 }
 
 impl Lines {
-    /// Reads what `file` has, or the first of `others` that belongs to it, and of that no more than `reading` says.
+    /// Loads the debug information of `file`, or of the first of `others` that belongs to it; for the latter only as much as
+    /// `reading` allows.
     pub(super) fn load(
         file: &Bytes,
         others: &[PathBuf],
@@ -79,7 +80,7 @@ impl Lines {
         })
     }
 
-    /// The functions at an address, innermost first; none where nothing is known of it.
+    /// Returns the functions at an address, innermost first; empty if nothing is known.
     pub(super) fn frames(&self, address: u64) -> Vec<Named> {
         let Some(dwarf) = &self.dwarf else {
             return Vec::new();
@@ -106,7 +107,7 @@ impl Lines {
         })
     }
 
-    /// The function that the file beside has at an address.
+    /// Returns the symbol of the separate file that covers an address.
     pub(super) fn symbol(&self, address: u64) -> Option<Covering> {
         let (file, symbols) = self.beside.as_ref()?;
         symbols.at(file, address)
@@ -118,7 +119,7 @@ fn has_lines(file: &Bytes) -> bool {
         .is_ok_and(|elf| sections::by_name(&elf, ".debug_info").is_some())
 }
 
-/// Whether two files are of one build. Where no build is named in either, their names alone have to do.
+/// Returns true if two files are of the same build. Files without build ids match: then only their paths connect them.
 fn belongs(other: &Bytes, file: &Bytes) -> bool {
     let id = |file: &Bytes| {
         let elf = ElfFile64::<object::LittleEndian>::parse(&**file).ok()?;

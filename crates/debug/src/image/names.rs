@@ -1,4 +1,4 @@
-//! Names of functions, as their languages write them.
+//! Makes function names readable: demangles them, as their languages write them.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use cpp_demangle::{DemangleOptions, ParseOptions};
 
 use super::MAX_NAME;
 
-/// Characters of a readable name: templates make names of any length.
+/// Maximum length of a readable name in characters; templates make names of any length.
 const MAX_READABLE: usize = 512;
-/// Bytes that are made of a C++ name: a few can stand for very many, since each part may be twice another.
+/// Maximum bytes of a demangled C++ name. A short symbol can stand for a very long name, since it can refer to its own parts.
 const MAX_WRITTEN: usize = 4 * MAX_READABLE + 4;
-/// Nesting to which a C++ name is followed.
+/// Maximum nesting depth of a C++ name.
 const MAX_DEPTH: u32 = 128;
 
-/// What a person calls the function that a compiler or a symbol table names so. No parameters, no return type, no
-/// hash, and nothing of how the compiler has split it.
+/// Returns the name of a function as a person writes it, from the name in a symbol table or debug information: without
+/// parameters, return type and hash, and without the suffixes for parts that the compiler has split off.
 pub(super) fn readable(raw: &str, language: Option<DwLang>) -> String {
     let name = unsplit(&raw[..raw.floor_char_boundary(MAX_NAME)]);
     let mut name = rust(name)
@@ -30,7 +30,7 @@ pub(super) fn readable(raw: &str, language: Option<DwLang>) -> String {
     name
 }
 
-/// Without what a compiler appends to the parts and copies of a function: `solve.constprop.0`, `solve.part.1.cold`.
+/// Removes the suffixes that compilers append to parts and copies of a function: `solve.constprop.0`, `solve.part.1.cold`.
 fn unsplit(name: &str) -> &str {
     const ENDINGS: [&str; 7] = [
         "cold",
@@ -68,14 +68,14 @@ fn cpp(name: &str) -> Option<String> {
         .no_return_type()
         .recursion_limit(MAX_DEPTH);
     let mut written = Written(String::new());
-    // What was too long ends where it was cut, and is cut once more with all other names.
+    // A name that was too long is cut here, and again with all other names by the caller.
     match symbol.structured_demangle(&mut written, &show) {
         Err(fmt::Error) if written.0.len() < MAX_READABLE => None,
         _ => Some(written.0),
     }
 }
 
-/// The beginning of a text.
+/// A string that accepts at most [`MAX_WRITTEN`] bytes.
 struct Written(String);
 
 impl fmt::Write for Written {
@@ -91,11 +91,11 @@ impl fmt::Write for Written {
     }
 }
 
-/// What Cython has made of a function or method: `__pyx_pw_6mpi4py_3MPI_4Comm_123allreduce` is `Comm.allreduce`.
+/// Demangles a Cython function or method: `__pyx_pw_6mpi4py_3MPI_4Comm_123allreduce` is `Comm.allreduce`.
 fn cython(name: &str) -> Option<String> {
-    /// Of what Python calls, and of what stands behind that, each with a number before its name.
+    /// Prefixes of functions that Python calls, and of their implementations; a number precedes the name.
     const NUMBERED: [&str; 2] = ["__pyx_pw_", "__pyx_pf_"];
-    /// Of what only Cython calls.
+    /// Prefix of functions that only Cython code calls.
     const PLAIN: &str = "__pyx_f_";
     let numbered = NUMBERED.iter().find_map(|start| name.strip_prefix(start));
     let mut rest = numbered.or_else(|| name.strip_prefix(PLAIN))?;
@@ -110,7 +110,7 @@ fn cython(name: &str) -> Option<String> {
             }
             None => true,
         };
-        // It is the name itself that only looks like one more scope.
+        // This part is the function's name, which only looks like another scope.
         if !own {
             break;
         }
@@ -125,7 +125,7 @@ fn cython(name: &str) -> Option<String> {
     Some(format!("{scope}.{function}"))
 }
 
-/// A name with its length before it, and what follows after an underscore.
+/// Splits off a part that its length precedes, and the underscore after it; returns the part and the remaining text.
 fn cython_scope(text: &str) -> Option<(&str, &str)> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
     let length: usize = text[..digits].parse().ok()?;

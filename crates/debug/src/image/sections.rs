@@ -1,7 +1,7 @@
-//! The sections of a file by their names, its segments, and its build id.
+//! Sections of a file by name, its segments, and its build id.
 //!
-//! The names of a hostile file can be one text of its whole length, and its sections and segments very many: each name is
-//! compared with what is looked for and no further, and no more sections and segments than programs have are looked at.
+//! A hostile file can have one string of its whole length as the name of each section, and very many sections and segments.
+//! Therefore names are compared only up to the length of the wanted name, and the numbers of sections and segments are bounded.
 
 use object::{
     LittleEndian, Object, ObjectSection, SectionIndex,
@@ -9,30 +9,30 @@ use object::{
     read::elf::{ElfFile64, ElfSection64, FileHeader, ProgramHeader, SectionHeader},
 };
 
-/// Sections of a file that are looked at: programs have less than a hundred, and some thousands where each function has one.
+/// Maximum number of sections read: programs have fewer than a hundred, or some thousands with a section for each function.
 const MAX_SECTIONS: usize = 1 << 16;
-/// Headers of segments that are looked at: programs have about a dozen, and the kernel takes 1,170 of them.
+/// Maximum number of program headers read: programs have about a dozen, and the kernel accepts up to 1,170.
 const MAX_HEADERS: usize = 4096;
-/// Sections and segments with notes that are looked at, and notes in each: programs have some of each.
+/// Maximum number of note sections and segments read, and of notes in each: programs have a few.
 const MAX_NOTES: usize = 256;
-/// Bytes of a build id: most have 20.
+/// Maximum length of a build id in bytes: most have 20.
 const MAX_BUILD_ID: usize = 64;
 
-/// The sections that are looked at.
+/// Returns the first [`MAX_SECTIONS`] sections.
 pub(super) fn all<'a, 'f>(
     elf: &'f ElfFile64<'a, LittleEndian>,
 ) -> impl Iterator<Item = ElfSection64<'a, 'f, LittleEndian>> {
     elf.sections().take(MAX_SECTIONS)
 }
 
-/// The headers of segments that are looked at.
+/// Returns the first [`MAX_HEADERS`] program headers.
 pub(super) fn headers<'a>(
     elf: &ElfFile64<'a, LittleEndian>,
 ) -> impl Iterator<Item = &'a ProgramHeader64<LittleEndian>> {
     elf.elf_program_headers().iter().take(MAX_HEADERS)
 }
 
-/// The section of this name, or the one of old compilers that is compressed.
+/// Returns the section with this name, or the compressed `.zdebug_` section of old compilers.
 pub(super) fn by_name<'a, 'f>(
     elf: &'f ElfFile64<'a, LittleEndian>,
     name: &str,
@@ -52,7 +52,7 @@ pub(super) fn by_name<'a, 'f>(
     find(name.as_bytes()).or_else(compressed)
 }
 
-/// What the linker has made of a file's content to tell it from every other.
+/// Returns the build id, which the linker derives from the content; `None` if the file has none.
 pub(super) fn build_id(elf: &ElfFile64<'_, LittleEndian>) -> Option<Vec<u8>> {
     let sections = elf.elf_section_table().iter().take(MAX_SECTIONS);
     let sections = sections.filter_map(|it| it.notes(LittleEndian, elf.data()).ok()?);

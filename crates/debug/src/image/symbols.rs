@@ -1,4 +1,4 @@
-//! The symbol tables of a file: which function has an address.
+//! The symbol tables of a file: find the function at an address.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -10,30 +10,31 @@ use object::{
 
 use super::{MAX_NAME, sections};
 
-/// Functions by address.
+/// Function symbols by address.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
-    /// In ascending order of addresses, one for each address.
+    /// In ascending order of addresses, one function for each address.
     functions: Vec<Function>,
 }
 
 #[derive(Debug)]
 struct Function {
     address: u64,
-    /// Nothing where the symbol has no size, as those of assembly often have none.
+    /// The size in bytes; 0 if the symbol has none, which is common in assembly.
     size: u64,
-    /// Where its section ends; its own address where it is in none.
+    /// The end address of its section; the function's own address if it is in no section.
     section_end: u64,
-    /// Where its name stands in the file.
+    /// Offset and length of its name in the file.
     name: (usize, usize),
 }
 
-/// A function with the addresses that a symbol gives it.
+/// The function symbol that covers an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Covering {
-    /// Its name as the file writes it.
+    /// The raw name, without a symbol version.
     pub(super) name: String,
-    /// From its first instruction to the next function, or to the end of its section.
+    /// From the first instruction to the end given by the symbol's size. Without a size: to the next symbol or the end of the
+    /// section.
     pub(super) range: Range<u64>,
     pub(super) extent: Extent,
 }
@@ -41,32 +42,32 @@ pub(super) struct Covering {
 /// How the end of a function is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Its symbol has a size.
+    /// From the size of its symbol.
     Told,
-    /// Its symbol has none: functions without a symbol may stand in its range as well.
+    /// Guessed, as the symbol has no size: functions without a symbol may be in the range as well.
     Guessed,
 }
 
-/// Functions that are kept of one file.
+/// Maximum number of functions kept for one file.
 const MAX_FUNCTIONS: usize = 1 << 22;
-/// Bytes of all names of a file together, as often as symbols have them. The rest of the symbols is not read.
+/// Maximum total bytes of names read from one file; a name counts once for each symbol that has it. Further symbols are not read.
 const MAX_NAMES: usize = 1 << 29;
-/// Underscores before a name that make it less plain.
+/// Maximum number of leading underscores counted by [`plainness`].
 const MAX_UNDERSCORES: usize = 16;
 
-/// A table of symbols.
+/// A symbol table of an ELF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Table {
-    /// Of all, which can be taken away.
+    /// `.symtab`, with all symbols; `strip` removes it.
     Full,
-    /// Of those that other files may use, and of those that this one wants of others.
+    /// `.dynsym`, with the symbols that are exported or imported.
     Dynamic,
 }
 
 type Elf<'a> = ElfFile64<'a, LittleEndian>;
 
-/// The symbols of these tables with their names, which are empty where they have none. Names are not looked for further than
-/// `left` bytes: many symbols can have one long name.
+/// Returns the symbols of these tables with their names, in order; a name is empty if the symbol has none. Stops after `left`
+/// bytes of names: many symbols can share one long name.
 fn named<'a>(
     elf: &'a Elf<'a>,
     tables: [Table; 2],
@@ -84,7 +85,7 @@ fn named<'a>(
     all.map_while(move |(symbol, names)| {
         let at = symbol.elf_symbol().st_name(LittleEndian) as usize;
         let name = names.get(at..).unwrap_or_default();
-        // A longer one is none.
+        // A name without an end within `MAX_NAME` bytes counts as none.
         let name = &name[..name.len().min(MAX_NAME)];
         let end = name.iter().position(|&byte| byte == 0);
         left = left.checked_sub(end.unwrap_or(name.len()) + 1)?;
@@ -123,7 +124,7 @@ impl Symbols {
             let (start, length) = function.name;
             file.get(start..start + length).unwrap_or_default()
         };
-        // Of several names the one is kept that a person would have written.
+        // Of several names for one address, keep the one that a person is most likely to have written.
         functions.sort_by(|left, right| {
             (
                 left.address,
@@ -142,7 +143,7 @@ impl Symbols {
         Self { functions }
     }
 
-    /// The function that has an address.
+    /// Returns the function that covers an address.
     pub(super) fn at(&self, file: &[u8], address: u64) -> Option<Covering> {
         let after = self
             .functions
@@ -162,7 +163,7 @@ impl Symbols {
         }
         let (start, length) = function.name;
         let name = file.get(start..start.checked_add(length)?)?;
-        // Names with versions are those of a table that was copied from another.
+        // Names in `.symtab` may have a symbol version after `@`.
         let name = name.split(|&byte| byte == b'@').next()?;
         Some(Covering {
             name: String::from_utf8_lossy(name).into_owned(),
@@ -172,20 +173,20 @@ impl Symbols {
     }
 }
 
-/// Whether a person would rather have written the first name.
+/// Returns true if `name` is plainer than `other`.
 pub(super) fn is_plainer(name: &str, other: &str) -> bool {
     plainness(name.as_bytes()) < plainness(other.as_bytes())
 }
 
-/// How far a name is from what a person would write: `__GI___nanosleep` is further than `nanosleep`.
+/// Returns how unlike a name is to what a person would write; lower is plainer. `__GI___nanosleep` ranks behind `nanosleep`.
 fn plainness(name: &[u8]) -> (usize, usize) {
     let start = name.iter().take(MAX_UNDERSCORES);
     let underscores = start.take_while(|&&byte| byte == b'_').count();
     (underscores, name.len())
 }
 
-/// Address and size of symbols of any kind, each where there is one of that name. The tables are walked once, however many
-/// names there are, and no further than to the last of them.
+/// Returns address and size of symbols of any kind, `None` for names that are not defined. Walks the tables once for all names,
+/// and stops when the last one is found.
 pub(super) fn find<const N: usize>(file: &[u8], names: [&str; N]) -> [Option<(u64, u64)>; N] {
     let mut found = [None; N];
     let Ok(elf) = ElfFile64::<LittleEndian>::parse(file) else {
@@ -205,12 +206,12 @@ pub(super) fn find<const N: usize>(file: &[u8], names: [&str; N]) -> [Option<(u6
     found
 }
 
-/// Whether a file has a symbol that is this, or wants it of another file.
+/// Returns true if a file defines or imports a symbol whose name satisfies `is_it`.
 pub(super) fn has(file: &[u8], is_it: impl Fn(&[u8]) -> bool) -> bool {
     let Ok(elf) = ElfFile64::<LittleEndian>::parse(file) else {
         return false;
     };
-    // What is linked statically has no dynamic symbols.
+    // A statically linked program has no dynamic symbols: search the full table as well.
     named(&elf, [Table::Dynamic, Table::Full], MAX_NAMES).any(|(_, name)| is_it(name))
 }
 

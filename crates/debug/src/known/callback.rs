@@ -1,10 +1,10 @@
-//! Functions of the user that a library calls: operations of reductions, error handlers, what frees an attribute.
+//! User functions that a library calls: reduction operations, error handlers, attribute deletion functions.
 
 use super::{Position, known, tables::SYSTEM};
 use crate::stack::{Frame, FrameKind};
 
-/// Beginnings of the names of libraries that MPI calls, or that stand between it and the C library. What is in none of
-/// these, nor in one of the system, is taken for the user's: then no verdict is founded on it.
+/// Name prefixes of libraries that MPI calls, or that wrap the C library. Modules that are neither in this list nor part of the
+/// system are taken for the user's: then no verdict is based on the library call.
 const BELOW_MPI: [&str; 36] = [
     "libmca_",
     "mca_",
@@ -43,28 +43,28 @@ const BELOW_MPI: [&str; 36] = [
     "libTAU",
     "libipm",
 ];
-/// Part of the names of libfabric's providers.
+/// A part of the file names of libfabric's providers.
 const PROVIDER: &str = "-fi.so";
-/// Beginnings of the names of functions inside implementations of MPI, where these are a part of the program.
+/// Name prefixes of functions inside MPI implementations, for programs that contain their MPI library.
 const INSIDE_MPI: [&str; 13] = [
     "MPI", "PMPI", "mpi", "pmpi", "MPL_", "PMI", "ompi_", "opal_", "mca_", "uct_", "ucp_", "ucs_",
     "fi_",
 ];
 
-/// Whether a frame below a call of a library is the user's; `home` is the frame of that call.
+/// Returns true if a frame below a call of a library is user code. `home` is the frame of that call.
 pub(crate) fn is_callback(frame: &Frame, home: &Frame) -> bool {
     match frame.kind {
         FrameKind::Python => return true,
         FrameKind::Signal => return false,
         FrameKind::Native | FrameKind::Inlined => {}
     }
-    // Code in no file was made while the program ran.
+    // Code in no file was generated at run time.
     let Some(module) = frame.module.as_deref() else {
         return true;
     };
     let of_library = SYSTEM.iter().chain(&BELOW_MPI);
     let mut of_library = of_library.map(|start| module.starts_with(start));
-    // What stands before the C library has the names of its functions.
+    // Libraries that wrap the C library have functions with its names.
     if of_library.any(|is| is)
         || module.contains(PROVIDER)
         || known(frame, Position::Inner).is_some()
@@ -74,7 +74,7 @@ pub(crate) fn is_callback(frame: &Frame, home: &Frame) -> bool {
     if home.module.as_deref() != Some(module) {
         return true;
     }
-    // The library is a part of the program. Libraries are rarely compiled to be debugged, what the user writes is.
+    // The library is linked into the program. Libraries are rarely compiled with debug information; user code is.
     let name = frame.function.as_deref().unwrap_or_default();
     let is_inside = INSIDE_MPI.iter().any(|start| name.starts_with(start));
     home.source.is_none() && frame.source.is_some() && !is_inside

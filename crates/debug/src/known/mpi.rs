@@ -1,11 +1,10 @@
-//! Functions of MPI, in the spellings of C and of Fortran's compilers.
+//! MPI functions, in the spellings of C and of Fortran compilers.
 //!
-//! Those of the tables are known by their kind. Of all others that a program calls by such a name it is known that they are
-//! MPI, and no more.
+//! Functions in the tables have a specific [`Kind`]. Any other function with such a name is an MPI function of unknown purpose.
 
 use super::{Kind, Known};
 
-/// Operations by what they wait for: the names compare without case, since Fortran has none.
+/// Operations by what they wait for. Names are compared without case, because Fortran ignores it.
 const WAITS: [(Kind, &[&str]); 12] = [
     (
         Kind::Collective,
@@ -144,7 +143,7 @@ const WAITS: [(Kind, &[&str]); 12] = [
     ),
 ];
 
-/// Functions that return at once, of those that programs call in loops.
+/// Functions that return immediately and that programs call in loops.
 const TESTS: [&str; 28] = [
     "MPI_Test",
     "MPI_Testall",
@@ -175,14 +174,14 @@ const TESTS: [&str; 28] = [
     "MPIX_Request_is_complete",
     "MPIX_Stream_progress",
 ];
-/// Beginnings of functions that begin with an `I` and do not only begin an operation.
+/// Name prefixes of functions that begin with `I` but are not nonblocking operations.
 const NOT_IMMEDIATE: [&str; 5] = ["init", "inter", "info", "initialized", "is_"];
 
-/// Functions that public ones end in with a jump instead of a call, so that no frame of the public one is left: in Open
+/// Internal functions to which public functions jump instead of calling them, so that the public function has no frame. In Open
 /// MPI 5, `MPI_Finalize` does nothing after this one.
 const JUMPED_TO: [(&str, &str); 1] = [("ompi_mpi_finalize", "MPI_Finalize")];
 
-/// What a function of this name, in a program or library of that name, is known as.
+/// Returns the known MPI function for a function's name and its module, the file name of its program or library.
 pub(super) fn known(name: &str, module: Option<&str>) -> Option<Known> {
     let jumped = JUMPED_TO.iter().find(|(inner, _)| *inner == name);
     let name = jumped.map_or(name, |(_, public)| public);
@@ -201,7 +200,7 @@ pub(super) fn known(name: &str, module: Option<&str>) -> Option<Known> {
             kind: Kind::Test,
         });
     }
-    // Programs have functions of their own that begin so, in the spelling that is free to them.
+    // Programs have functions of their own with such names, in spellings that the standard does not reserve.
     let is_library = module.is_some_and(|module| module.starts_with("libmpi"));
     if spelling == Spelling::Fortran && !is_library {
         return None;
@@ -216,12 +215,12 @@ pub(super) fn known(name: &str, module: Option<&str>) -> Option<Known> {
     })
 }
 
-/// Functions that join a job with one that another launcher has started.
+/// Functions that connect a job with one that another launcher has started.
 const JOIN_JOBS: [&str; 3] = ["MPI_Comm_accept", "MPI_Comm_connect", "MPI_Comm_join"];
 
-/// Whether a symbol of this name is one of these functions.
+/// Returns true if a symbol is one of [`JOIN_JOBS`], in any spelling.
 pub(crate) fn joins_jobs(symbol: &[u8]) -> bool {
-    /// No spelling of them is longer.
+    /// The maximum length of a symbol: no spelling of these functions is longer.
     const MAX: usize = 64;
     let base = str::from_utf8(symbol).ok().filter(|it| it.len() <= MAX);
     let base = base.and_then(base_of_symbol);
@@ -229,26 +228,26 @@ pub(crate) fn joins_jobs(symbol: &[u8]) -> bool {
 }
 
 fn base_of_symbol(symbol: &str) -> Option<String> {
-    // Most symbols are none of MPI: that is seen without taking memory.
+    // Most symbols are not of MPI: a cheap test rejects them.
     let is_likely = ["mpi_comm_", "mpi_f08_mod", "mpi_f08_mp", "mpir_comm_"];
     let lower = symbol.to_ascii_lowercase();
     let is_likely = is_likely.iter().any(|part| lower.contains(part));
     Some(base(symbol.split('@').next().filter(|_| is_likely)?)?.0)
 }
 
-/// How a name is written.
+/// The spelling of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spelling {
-    /// `MPI_Send`, as the standard writes it.
+    /// `MPI_Send`, as in the standard.
     C,
-    /// `mpi_send_` or `MPI_SEND`, as compilers of Fortran write it.
+    /// `mpi_send_` or `MPI_SEND`, as Fortran compilers write it.
     Fortran,
 }
 
-/// The name that the standard has for a function, without the profiling prefix and what compilers and bindings put behind
-/// it.
+/// Returns the standard's name for a function, without the profiling prefix and without suffixes of compilers and bindings;
+/// `None` if the function is not of MPI.
 fn base(name: &str) -> Option<(String, Spelling)> {
-    // Procedures of modules: `__mpi_f08_MOD_mpi_send_f08`, `mpi_f08_mp_mpi_send_f08_`.
+    // Module procedures: `__mpi_f08_MOD_mpi_send_f08`, `mpi_f08_mp_mpi_send_f08_`.
     let procedure = ["_MOD_", "_mp_"].iter().find_map(|sign| {
         let (module, procedure) = name.split_once(sign)?;
         module.contains("mpi").then_some(procedure)
@@ -259,12 +258,12 @@ fn base(name: &str) -> Option<(String, Spelling)> {
         .filter(|rest| starts(rest, "mpi"))
         .unwrap_or(name);
     let is_c = name.starts_with("MPI") && name.contains(|letter: char| letter.is_lowercase());
-    // The bindings of Fortran 2008, and those with large counts.
+    // Suffixes of the Fortran 2008 bindings (`_f08`), and of those with large counts (`_c`).
     let bound = ["_f08ts", "_f08"]
         .iter()
         .find_map(|end| name.strip_suffix(end));
     let plain = bound.or_else(|| name.strip_suffix("_c")).unwrap_or(name);
-    // Inside, MPICH has `PMPIR_Send_f08`, and Open MPI what all spellings of Fortran are the same as: `ompi_send_f`.
+    // Internal names: `PMPIR_Send_f08` in MPICH; `ompi_send_f` in Open MPI, an alias of all Fortran spellings.
     let inside = || {
         let of_open_mpi = plain.strip_prefix("ompi_");
         let of_open_mpi = of_open_mpi.and_then(|rest| rest.strip_suffix("_f"));
@@ -287,7 +286,7 @@ fn base(name: &str) -> Option<(String, Spelling)> {
     Some((name, Spelling::Fortran))
 }
 
-/// Whether a text begins so, in letters of any case.
+/// Returns true if a string has this prefix, ignoring case.
 fn starts(text: &str, beginning: &str) -> bool {
     let bytes = text.as_bytes().get(..beginning.len());
     bytes.is_some_and(|bytes| bytes.eq_ignore_ascii_case(beginning.as_bytes()))

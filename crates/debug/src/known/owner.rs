@@ -1,25 +1,25 @@
-//! Whose code a frame is of: what a person wants named is the line that they have written, not the one of a library that
-//! happens to have lines.
+//! Decides who wrote the code of a frame: a report should cite the user's own line, not a line of a library that happens to have
+//! debug information.
 
 use super::is_system;
 use crate::stack::{Frame, FrameKind};
 
-/// Who has written a function, as far as its name and place tell.
+/// The author of a function, as far as its name and file show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
-    /// Those of the system, the language or MPI.
+    /// The authors of the system, the language or MPI.
     System,
-    /// Those of a package that was installed: a user's own package may be one.
+    /// The authors of an installed package; a user's own package may be one.
     Package,
-    /// Nobody else is known for it.
+    /// The user: no other author is known.
     User,
 }
 
-/// Beginnings of the names of files that an interpreter of Python is in.
+/// File name prefixes of Python interpreters.
 const INTERPRETERS: [&str; 4] = ["python", "libpython", "pypy", "libpypy"];
-/// Parts of the names of modules that extend Python.
+/// Parts of the file names of Python extension modules.
 const EXTENSIONS: [&str; 2] = [".cpython-", ".abi3.so"];
-/// Parts of the paths of packages of Python, and of sources that cargo has fetched.
+/// Parts of the paths of installed Python packages, and of sources that cargo has downloaded.
 const PACKAGES: [&str; 5] = [
     "/site-packages/",
     "/dist-packages/",
@@ -27,13 +27,13 @@ const PACKAGES: [&str; 5] = [
     "/cargo/registry/src/",
     "/.cargo/git/",
 ];
-/// Parts of the paths of what comes with Python: its directories, which the rest of its version ends.
+/// Parts of the paths of Python's standard library. The rest of the version and a `/` follow.
 const PYTHON: [&str; 2] = ["/lib/python3", "/lib64/python3"];
-/// Part of the name of a file that Python holds inside itself.
+/// A part of the file names of modules that are frozen into the interpreter.
 const FROZEN: &str = "<frozen ";
-/// Namespaces of what comes with Rust and C++.
+/// Namespaces of the standard libraries of Rust and C++.
 const LANGUAGE: [&str; 6] = ["std", "core", "alloc", "__gnu_cxx", "__cxxabiv1", "__rustc"];
-/// Crates that run other people's functions.
+/// Crates that run other crates' functions.
 const CRATES: [&str; 12] = [
     "tokio",
     "rayon",
@@ -48,7 +48,7 @@ const CRATES: [&str; 12] = [
     "async_std",
     "parking_lot",
 ];
-/// Beginnings of the names of libraries that many programs bring along.
+/// File name prefixes of libraries that many programs bundle.
 const LIBRARIES: [&str; 8] = [
     "libtorch",
     "libc10",
@@ -59,7 +59,7 @@ const LIBRARIES: [&str; 8] = [
     "libhdf5",
     "libfftw",
 ];
-/// Functions between the kernel and what a program says that a thread does.
+/// Functions between the kernel and the thread's own first function.
 const PROLOGUES: [&str; 16] = [
     "_start",
     "__libc_start_main",
@@ -79,7 +79,7 @@ const PROLOGUES: [&str; 16] = [
     "thread_run",
 ];
 
-/// Whose code a frame is of.
+/// Returns the author of a frame's code.
 #[must_use]
 pub fn owner(frame: &Frame) -> Owner {
     let file = frame.source.as_ref().map_or("", |source| &source.file);
@@ -114,7 +114,8 @@ pub fn owner(frame: &Frame) -> Owner {
     }
 }
 
-/// The name of a file that lies in a directory of Python's own, not below it: packages have files of the same names.
+/// Returns the name of a file directly in a directory of Python's standard library. `None` for files in its subdirectories:
+/// packages have files of the same names.
 pub(super) fn standard_file(file: &str) -> Option<&str> {
     let rest = PYTHON
         .iter()
@@ -123,22 +124,22 @@ pub(super) fn standard_file(file: &str) -> Option<&str> {
     (!name.contains('/')).then_some(name)
 }
 
-/// Whether a function is of an interpreter of Python itself.
+/// Returns true if a function belongs to a Python interpreter itself.
 #[must_use]
 pub fn is_interpreter(frame: &Frame) -> bool {
     let module = frame.module.as_deref().unwrap_or_default();
     INTERPRETERS.iter().any(|start| module.starts_with(start))
 }
 
-/// Whether a function stands between the kernel and the program, in every thread alike.
+/// Returns true if a function lies between the kernel and the program, as in every thread.
 #[must_use]
 pub fn is_prologue(frame: &Frame) -> bool {
     let name = frame.function.as_deref().unwrap_or_default();
     PROLOGUES.contains(&name)
 }
 
-/// The place among these frames, outermost first, of the innermost one that the user has written: better one with a line.
-/// Where the user has written none, that of an installed package.
+/// Returns the index of the frame to cite, among frames that are given outermost first: the innermost one of the user, preferably
+/// with a line. Without any, the innermost one of an installed package; `None` if there is neither.
 #[must_use]
 pub fn own<'a>(
     frames: impl DoubleEndedIterator<Item = &'a Frame> + ExactSizeIterator,
@@ -154,8 +155,8 @@ pub fn own<'a>(
     best.map(|(_, at)| at)
 }
 
-/// The outermost namespace of a name, which in Rust is its crate: that of the type where a trait is implemented, unless
-/// the type is a parameter.
+/// Returns the outermost namespace of a name, which in Rust is the crate. For a trait implementation it is the crate of the
+/// implementing type; of the trait, if that type is a parameter.
 fn namespace(name: &str) -> &str {
     let inner = name.trim_start_matches(['<', '&', '*', '(', '[']);
     let inner = ["dyn ", "mut ", "const ", "impl "]

@@ -1,4 +1,4 @@
-//! The names themselves.
+//! Tables of known names.
 
 use super::Kind;
 
@@ -9,7 +9,7 @@ pub(super) struct Listed {
     pub(super) kind: Kind,
 }
 
-/// Functions of the C library, without the underscores and suffixes that its versions put around them.
+/// C library functions, without the underscores and suffixes of their variants.
 pub(super) const LIBC: [(Kind, &[&str]); 11] = [
     (
         Kind::Lock,
@@ -80,7 +80,7 @@ pub(super) const LIBC: [(Kind, &[&str]); 11] = [
     (Kind::Read, &["flock", "lockf"]),
 ];
 
-/// Names inside the C library that stand where the public one has left the stack.
+/// Internal functions of the C library whose public caller has left no frame, with the public name.
 pub(super) const ALIASES: [(&str, &str); 5] = [
     ("pthread_clockjoin_ex", "pthread_join"),
     ("lll_lock_wait", "pthread_mutex_lock"),
@@ -89,7 +89,7 @@ pub(super) const ALIASES: [(&str, &str); 5] = [
     ("wait4", "waitpid"),
 ];
 
-/// Beginnings of names, in C++ with their namespaces.
+/// Prefixes of function names; C++ names with their namespaces.
 pub(super) const PREFIXES: [(&str, Listed); 19] = [
     ("ncclAllReduce", collective("ncclAllReduce")),
     ("ncclAllGather", collective("ncclAllGather")),
@@ -112,7 +112,7 @@ pub(super) const PREFIXES: [(&str, Listed); 19] = [
     ("take_gil", of(Kind::Interpreter, "take_gil")),
 ];
 
-/// Functions of what comes with Python, with the name of the file that lies in its own directory.
+/// Functions of Python's standard library: the file directly in its directory, function, and meaning.
 pub(super) const STANDARD_PYTHON: [(&str, &str, Listed); 4] = [
     ("threading.py", "join", of(Kind::Join, "Thread.join")),
     (
@@ -124,7 +124,7 @@ pub(super) const STANDARD_PYTHON: [(&str, &str, Listed); 4] = [
     ("subprocess.py", "wait", of(Kind::Child, "Popen.wait")),
 ];
 
-/// Functions of packages of Python, with the end of their file's path: the whole path within the package.
+/// Functions of Python packages: the end of the file's path, which is the whole path within the package; function; meaning.
 pub(super) const PYTHON_PACKAGES: [(&str, &str, Listed); 8] = [
     (C10D, "all_reduce", collective("all_reduce")),
     (C10D, "all_gather", collective("all_gather")),
@@ -139,7 +139,7 @@ pub(super) const PYTHON_PACKAGES: [(&str, &str, Listed); 8] = [
 const C10D: &str = "/torch/distributed/distributed_c10d.py";
 const DATALOADER: &str = "/torch/utils/data/dataloader.py";
 
-/// Functions below which a program ends.
+/// Functions that show that the program is exiting.
 pub(super) const ENDINGS: [&str; 10] = [
     "exit",
     "run_exit_handlers",
@@ -153,7 +153,7 @@ pub(super) const ENDINGS: [&str; 10] = [
     "Py_RunMain_finalize",
 ];
 
-/// Functions in which threads of libraries wait or make progress: what they do says nothing about the program.
+/// Functions in which helper threads of libraries wait or make progress: these threads say nothing about the program.
 pub(super) const HELPERS: [(&str, &str); 15] = [
     ("progress_engine", "progress"),
     ("pmix_progress", "progress"),
@@ -172,14 +172,14 @@ pub(super) const HELPERS: [(&str, &str); 15] = [
     ("MPIR_Async_thread", "progress"),
 ];
 
-/// The loop of libevent, in which threads of libraries wait, and servers and clients that users have written.
+/// The event loop of libevent. Helper threads of libraries wait in it, but also servers and clients that users have written.
 pub(super) const EVENT_LOOP: &str = "event_base_loop";
 
-/// Beginnings of the names of libraries whose threads wait in that loop and do nothing else.
+/// File name prefixes of libraries whose threads in that loop are only helpers.
 pub(super) const OWNERS_OF_EVENT_LOOPS: [&str; 4] =
     ["libpmix", "libprrte", "libopen-pal", "libopen-rte"];
 
-/// Where threads of OpenMP stand between two parallel regions; in all other places they compute.
+/// Functions where OpenMP threads wait between two parallel regions; anywhere else they compute.
 pub(super) const IDLE_OPENMP: [&str; 8] = [
     "gomp_team_barrier_wait",
     "gomp_barrier_wait",
@@ -191,7 +191,7 @@ pub(super) const IDLE_OPENMP: [&str; 8] = [
     "__kmp_fork_barrier",
 ];
 
-/// Names of threads, of which only the beginning counts.
+/// Name prefixes of helper threads.
 pub(super) const HELPER_NAMES: [(&str, &str); 5] = [
     ("cuda-", "CUDA"),
     ("ucx_async", "UCX"),
@@ -200,10 +200,10 @@ pub(super) const HELPER_NAMES: [(&str, &str); 5] = [
     ("jemalloc_bg_thd", "allocator"),
 ];
 
-/// The name of a thread of UCX: others begin like it.
+/// The full name of a thread of UCX: names of other threads begin with it.
 pub(super) const UCX_THREAD: &str = "async";
 
-/// Libraries whose frames are never a user's.
+/// File name prefixes of libraries that users do not write.
 pub(super) const SYSTEM: [&str; 27] = [
     "libc.",
     "libc-",
@@ -218,7 +218,7 @@ pub(super) const SYSTEM: [&str; 27] = [
     "[vdso]",
     "libmpi",
     "libmpich",
-    // The module of mpi4py, which stands between a user's Python and MPI.
+    // The extension module of mpi4py, between a user's Python code and MPI.
     "MPI.",
     "libopen-pal",
     "libopen-rte",
@@ -235,7 +235,7 @@ pub(super) const SYSTEM: [&str; 27] = [
     "libcuda",
 ];
 
-/// Parts of the names of files that compilers bring with them: their code is in the user's programs.
+/// Parts of the paths of source files that come with compilers, and whose code is compiled into user programs.
 pub(super) const SYSTEM_FILES: [&str; 3] = ["/usr/include/", "/include/c++/", "/rustc/"];
 
 pub(super) const fn of(kind: Kind, name: &'static str) -> Listed {

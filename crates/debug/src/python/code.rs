@@ -12,32 +12,32 @@ use crate::{
     stack::{Frame, FrameKind, Source},
 };
 
-/// Code objects of one process that were read, by their addresses.
+/// The code objects of one process that were read, by address.
 #[derive(Clone, Debug, Default)]
 pub struct Codes {
     known: BTreeMap<u64, Known>,
     files: BTreeMap<u64, Arc<str>>,
-    /// Bytes of tables of lines that are kept.
+    /// The total bytes of the line tables in `known`.
     kept: usize,
-    /// Bytes that may yet be read for the chain that is read now.
+    /// The bytes of line tables that may still be read for the current chain.
     left: usize,
 }
 
-/// What a chain's frame is.
+/// A frame with its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PythonFrame {
-    /// Its function, file and line.
+    /// The function, file and line.
     pub frame: Frame,
-    /// It is the outermost of a call of the interpreter's loop.
+    /// True for the outermost frame of a call of the interpreter's loop.
     pub is_entry: bool,
 }
 
 /// The Python frames of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PythonStack {
-    /// Innermost first.
+    /// The frames, innermost first.
     pub frames: Vec<PythonFrame>,
-    /// Nothing is missing on the outer side.
+    /// True if no outer frames are missing.
     pub is_whole: bool,
 }
 
@@ -46,12 +46,12 @@ struct Known {
     identity: Identity,
     function: Option<Arc<str>>,
     file: Option<Arc<str>>,
-    /// Nothing where they could not be read.
+    /// The line table; `None` if it could not be read.
     lines: Option<Vec<u8>>,
 }
 
 impl Known {
-    /// Whether nothing is missing that may be there the next time.
+    /// Returns true if nothing is missing that a later attempt could read.
     const fn is_whole(&self) -> bool {
         self.function.is_some() && self.file.is_some() && self.lines.is_some()
     }
@@ -61,7 +61,7 @@ impl Known {
     }
 }
 
-/// What tells a code object from another that took its place.
+/// The fields that distinguish a code object from another one at the same address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     name: u64,
@@ -70,23 +70,23 @@ struct Identity {
     first_line: i32,
 }
 
-/// Code objects that are kept of one process.
+/// Maximum number of code objects kept for one process.
 const MAX_KNOWN: usize = 1 << 16;
-/// Bytes of a table of lines that are read: that of a function of 30,000 lines. Beyond it no line is known.
+/// Maximum bytes of one line table, enough for a function of 30,000 lines. The lines of the rest are unknown.
 const MAX_LINES: u64 = 1 << 18;
-/// Bytes of tables that are kept of one process.
+/// Maximum total bytes of line tables kept for one process.
 const MAX_KEPT: usize = 32 << 20;
-/// Bytes of tables that are read anew for one chain.
+/// Maximum total bytes of line tables read for one chain.
 const MAX_READ: usize = 8 << 20;
 
 impl Codes {
-    /// None yet.
+    /// Returns an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The functions and lines of a chain. The thread may run on meanwhile.
+    /// Returns the functions and lines of a chain. The thread may run meanwhile.
     pub fn read(
         &mut self,
         interpreter: &Interpreter,
@@ -186,7 +186,7 @@ impl Codes {
                 let data = identity.lines.wrapping_add(layout.bytes.data);
                 memory.bytes(data, length).ok()
             });
-        // All functions of a file have the same text for its name, and it stays where it is as long as one of them does.
+        // All functions of a file share one string object for its name, which stays at its address while one of them exists.
         let file: Option<Arc<str>> = text(identity.file);
         let file = file.map(|file| match self.files.get(&identity.file) {
             Some(same) if *same == file => Arc::clone(same),
@@ -204,7 +204,7 @@ impl Codes {
     }
 }
 
-/// Where the instructions of a code object begin: those of the copy of this number.
+/// Returns the address of the first instruction in the copy of a code object with this index.
 fn start(
     interpreter: &Interpreter,
     code: u64,
@@ -216,7 +216,7 @@ fn start(
     if copy != 0
         && let Some(copies) = layout.copies
     {
-        // How many there are, and then where each is.
+        // The number of copies, followed by their addresses.
         let copies = word(bytes, copies)?;
         let count = memory.word(copies).ok()?;
         let slot = copies.wrapping_add(8).wrapping_add(u64::from(copy) * 8);

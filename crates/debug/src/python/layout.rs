@@ -1,7 +1,7 @@
-//! Where the interpreter's structures have what we read, by version.
+//! The layouts of the interpreter's structures, by version: offsets of the fields that are read.
 //!
-//! 3.13 and later say so themselves, in a table at the beginning of their state (`_Py_DebugOffsets`). For 3.8 to 3.12 the
-//! numbers are those that `offsetof` gives with the internal headers of each, on x86-64 without `Py_TRACE_REFS`.
+//! From 3.13 on, a table at the beginning of the interpreter's state contains them (`_Py_DebugOffsets`). For 3.8 to 3.12 the
+//! numbers are the results of `offsetof` with the internal headers of each version, on x86-64 without `Py_TRACE_REFS`.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct Version(pub u8);
 /// Offsets in bytes, each from the beginning of its structure.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    /// Runtime: the first interpreter.
+    /// Runtime state: the first interpreter.
     pub(super) interpreters: u64,
     /// Interpreter: the next one.
     pub(super) next_interpreter: u64,
@@ -25,11 +25,11 @@ pub(super) struct Layout {
     pub(super) next_thread: u64,
     pub(super) pthread: u64,
     pub(super) native: Option<u64>,
-    /// Thread: its innermost frame, or what points to it.
+    /// Thread: its innermost frame, or the structure that points to it.
     pub(super) frame: u64,
-    /// Where in the latter.
+    /// That structure: the innermost frame. `None` if `frame` is the frame itself.
     pub(super) frame_behind: Option<u64>,
-    /// Bytes of a frame that are read.
+    /// Number of bytes of a frame to read.
     pub(super) frame_length: usize,
     frame_code: usize,
     frame_previous: usize,
@@ -41,17 +41,17 @@ pub(super) struct Layout {
     pub(super) lines: Lines,
 }
 
-/// How a frame says where it is, and which frames one call of the loop executes.
+/// How a frame encodes its position, and how the frames of one call of the loop are found.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
-    /// Each is a call. The place is a number of instructions, each of which has so many bytes.
+    /// Each frame is a call. The position is a number of instructions, of this many bytes each.
     Each { bytes: i64 },
-    /// A flag, at this offset.
+    /// A flag at this offset marks the outermost frame of a call.
     Flag(usize),
-    /// A frame of the loop's own stands between: its owner, at this offset, is not smaller than `OWNED_BY_LOOP`.
+    /// A frame of the loop's own separates calls: the value of its `owner` field is at least `OWNED_BY_LOOP`.
     Border {
         owner: usize,
-        /// The number of the copy of the code that this thread executes, in builds without a global lock.
+        /// The index of the thread's own copy of the code; `None` except in free-threaded builds.
         copy: Option<usize>,
     },
 }
@@ -60,17 +60,17 @@ const OWNED_BY_LOOP: u8 = 3;
 
 #[derive(Clone, Debug)]
 pub(super) struct CodeLayout {
-    /// Bytes of it that are read.
+    /// Number of bytes of a code object to read.
     pub(super) length: usize,
     pub(super) file: usize,
     pub(super) name: usize,
-    /// Its name with those of what it stands in.
+    /// The qualified name: with those of the enclosing classes and functions.
     pub(super) qualified: Option<usize>,
     pub(super) first_line: usize,
     pub(super) lines: usize,
-    /// Its first instruction, within the object.
+    /// The first instruction, inside the object.
     pub(super) start: Option<usize>,
-    /// Its copies for single threads.
+    /// The copies of the code for individual threads.
     pub(super) copies: Option<usize>,
 }
 
@@ -84,16 +84,16 @@ pub(super) struct BytesLayout {
 pub(super) struct TextLayout {
     pub(super) length: usize,
     pub(super) state: usize,
-    /// Where the characters begin if all are ASCII.
+    /// The first character of a string of ASCII characters only.
     pub(super) ascii: u64,
-    /// Where they begin otherwise.
+    /// The first character of any other string.
     pub(super) other: u64,
 }
 
-/// How a code object says which line an instruction belongs to.
+/// The encoding of the line table of a code object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lines {
-    /// `co_lnotab`, to 3.9.
+    /// `co_lnotab`, up to 3.9.
     Increments,
     /// 3.10: ranges of instructions with lines (PEP 626).
     Ranges,
@@ -101,20 +101,20 @@ pub(super) enum Lines {
     Locations,
 }
 
-/// What a frame is.
+/// The role of a frame.
 pub(super) enum Executing {
     Python(RawFrame),
     Border,
 }
 
-/// What a chain goes on with.
+/// The link from a frame to the next outer one.
 pub(super) enum Next {
     Frame(u64),
     Nothing,
 }
 
 impl Layout {
-    /// The layout of a version that does not say it itself.
+    /// Returns the layout of a version before 3.13, which does not describe itself.
     pub(super) fn of(version: Version) -> Option<Self> {
         let old = |lines, last: usize, bytes| Self {
             interpreters: 32,
@@ -154,7 +154,7 @@ impl Layout {
         };
         Some(match version.0 {
             8 | 9 => old(Lines::Increments, 104, 1),
-            // The place is counted in instructions, of two bytes each.
+            // The position counts instructions of two bytes each.
             10 => old(Lines::Ranges, 96, 2),
             11 => Self {
                 interpreters: 40,
@@ -217,7 +217,7 @@ impl Layout {
         })
     }
 
-    /// The layout that stands at the beginning of the interpreter's state; nothing where there is none.
+    /// Returns the layout that the interpreter's state describes; `None` if it contains no description that we know.
     pub(super) fn described(runtime: u64, memory: &dyn Memory) -> Option<(Version, Self)> {
         let table = memory.bytes(runtime, TABLE_WORDS * 8).ok()?;
         if !table.starts_with(COOKIE) {
@@ -291,7 +291,7 @@ impl Layout {
                 state: short(at.text + 1)?,
                 length: short(at.text + 2)?,
                 ascii,
-                // The length of the text as UTF-8, and where that stands, come between.
+                // The length as UTF-8 and a pointer to that encoding lie in between.
                 other: ascii + 16,
             },
             lines: Lines::Locations,
@@ -299,13 +299,13 @@ impl Layout {
         Some((version, layout))
     }
 
-    /// What the bytes of a frame say; nothing where they are none.
+    /// Decodes the bytes of a frame; `None` if they are not a valid frame.
     pub(super) fn frame(&self, bytes: &[u8]) -> Option<(Executing, Next)> {
         let previous = match word(bytes, self.frame_previous)? {
             0 => Next::Nothing,
             previous => Next::Frame(previous),
         };
-        // From 3.14 the lowest bits of a reference say how it is counted.
+        // From 3.14 on, the lowest bits of a reference are reference counting tags.
         let code = word(bytes, self.frame_code)? & !7;
         let address = || word(bytes, self.frame_at);
         let (at, is_entry) = match self.entry {
@@ -327,26 +327,27 @@ impl Layout {
 }
 
 const COOKIE: &[u8] = b"xdebugpy";
-/// Words of the table that are read; more than the last that is looked at.
+/// Number of words of the table to read, more than are used.
 const TABLE_WORDS: usize = 100;
-/// No structure is larger: the runtime of 3.14 has half a million bytes.
+/// Upper bound of an offset: the runtime state of 3.14, the largest structure, has half a million bytes.
 const MAX_OFFSET: u64 = 1 << 24;
-/// No frame and no head of a code object is.
+/// Upper bound of an offset in a frame or in the head of a code object.
 const MAX_SHORT_OFFSET: u64 = 1 << 12;
 
-/// Where the parts of the table begin, in words from its beginning.
+/// The beginnings of the parts of the table, in words.
 struct Table {
     thread: usize,
     frame: usize,
     code: usize,
-    /// The word that says where a code object has its copies.
+    /// The word with the offset of a code object's copies.
     copies: Option<usize>,
     bytes: usize,
     text: usize,
 }
 
-/// 3.13: cookie, version and build; 3 words of the runtime, 13 of an interpreter, 9 of a thread, 6 of a frame, 10 of a code
-/// object, 2 of any object, 4 of a type, 3 of a tuple, a list, a dict, 2 of a float, 3 of an int and of bytes.
+/// The table of 3.13: cookie, version and build flag. Then the words of each structure: 3 of the runtime, 13 of an interpreter, 9
+/// of a thread, 6 of a frame, 10 of a code object, 2 of an object, 4 of a type, 3 each of a tuple, a list and a dict, 2 of a
+/// float, 3 each of an int and of bytes.
 const TABLE_13: Table = Table {
     thread: 19,
     frame: 28,
@@ -356,7 +357,7 @@ const TABLE_13: Table = Table {
     text: 67,
 };
 
-/// 3.14 has 3 words more of an interpreter, 2 of a frame, one of a code object, and 4 of a set.
+/// The table of 3.14: compared to 3.13, 3 more words of an interpreter, 2 of a frame, 1 of a code object, and 4 of a set.
 const TABLE_14: Table = Table {
     thread: 22,
     frame: 31,
@@ -367,7 +368,7 @@ const TABLE_14: Table = Table {
 };
 
 impl Version {
-    /// From the number that the interpreter has of itself (`PY_VERSION_HEX`); nothing where we do not know it.
+    /// Returns the version from `PY_VERSION_HEX`; `None` if it is unknown.
     pub(super) fn of_hex(hex: u32) -> Option<Self> {
         let [3, minor, ..] = hex.to_be_bytes() else {
             return None;
@@ -375,14 +376,15 @@ impl Version {
         Self::known(minor)
     }
 
-    /// From the name of a file such as `libpython3.8.so.1.0` or `python3.11`.
+    /// Returns the version from the name of a file such as `libpython3.8.so.1.0` or `python3.11`.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         let (_, rest) = name.split_once("python3.")?;
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         Self::known(rest[..digits].parse().ok()?)
     }
 
-    /// From the text by which compiled files are named for it (`cpython-38`), which stands among its constants.
+    /// Returns the version from the tag in the names of compiled files (`cpython-38`), which is among the interpreter's
+    /// constants.
     pub(super) fn of_constants(constants: &[u8]) -> Option<Self> {
         const TAG: &[u8] = b"\0cpython-3";
         let at = constants
@@ -404,13 +406,13 @@ impl fmt::Display for Version {
     }
 }
 
-/// The eight bytes at an offset.
+/// Returns the eight bytes at an offset.
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
     let part = bytes.get(at..at.checked_add(8)?)?;
     Some(u64::from_le_bytes(part.try_into().ok()?))
 }
 
-/// The four bytes at an offset.
+/// Returns the four bytes at an offset.
 pub(super) fn number(bytes: &[u8], at: usize) -> Option<i32> {
     let part = bytes.get(at..at.checked_add(4)?)?;
     Some(i32::from_le_bytes(part.try_into().ok()?))

@@ -1,12 +1,12 @@
-//! Which line an instruction belongs to: the tables that code objects carry.
+//! Line tables of code objects: find the line of an instruction.
 
 use super::layout::Lines;
 
 impl Lines {
-    /// The line of the instruction at `offset` bytes, where the code begins in line `first`. Nothing for code that belongs
-    /// to no line, and where the table does not reach so far.
+    /// Returns the line of the instruction at `offset` bytes, in code that begins on line `first`. `None` if the instruction
+    /// belongs to no line, or is beyond the table.
     pub(super) fn line(self, table: &[u8], first: i64, offset: i64) -> Option<i64> {
-        // Before the first instruction is where a frame is that has just been made.
+        // A new frame is before its first instruction.
         let Ok(offset) = u64::try_from(offset) else {
             return Some(first);
         };
@@ -18,7 +18,7 @@ impl Lines {
     }
 }
 
-/// Pairs of bytes: how many bytes of code on, how many lines on.
+/// Decodes pairs of bytes: the increment of the code offset, and the increment of the line.
 fn increments(table: &[u8], first: i64, offset: u64) -> i64 {
     let (mut at, mut line) = (0, first);
     for pair in table.chunks_exact(2) {
@@ -31,7 +31,7 @@ fn increments(table: &[u8], first: i64, offset: u64) -> i64 {
     line
 }
 
-/// Pairs of bytes: how many bytes of code there are, how many lines further than before they are; or that they are of none.
+/// Decodes pairs of bytes: the length of a range of code, and the line increment from the range before; -128 for code of no line.
 fn ranges(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     const NO_LINE: i8 = -128;
     let (mut end, mut line) = (0, first);
@@ -48,7 +48,8 @@ fn ranges(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     None
 }
 
-/// Entries that begin with a byte that has its highest bit set, four bits of a kind and three of a number of instructions.
+/// Decodes entries. Each begins with a byte whose highest bit is set; then come four bits of its kind, and three of its number of
+/// instructions, less one.
 fn locations(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     let mut rest = table.iter();
     let (mut end, mut line) = (0, first);
@@ -56,14 +57,14 @@ fn locations(table: &[u8], first: i64, offset: u64) -> Option<i64> {
         end += 2 * (u64::from(head & 7) + 1);
         let kind = (head >> 3) & 15;
         let has_line = match kind {
-            // In the same line; its columns follow.
+            // The same line; columns follow.
             0..=9 => rest.next().map(|_| true),
-            // In the same line or one of the next two; its columns follow.
+            // The same line or one of the next two; columns follow.
             10..=12 => {
                 line += i64::from(kind - 10);
                 rest.nth(1).map(|_| true)
             }
-            // No columns.
+            // A line without columns.
             13 => {
                 line = line.checked_add(signed(&mut rest)?)?;
                 Some(true)
@@ -85,7 +86,7 @@ fn locations(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     None
 }
 
-/// Six bits a byte, lowest first; the next bit says that more follow.
+/// Decodes a number of six bits per byte, the lowest first; the next bit is set if more bytes follow.
 fn unsigned<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> Option<u64> {
     let mut number = 0;
     for shift in (0..60).step_by(6) {
@@ -98,7 +99,7 @@ fn unsigned<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> Option<u64> {
     None
 }
 
-/// The lowest bit is the sign.
+/// Decodes a number whose lowest bit is the sign.
 fn signed<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> Option<i64> {
     let number = unsigned(bytes)?;
     let size = i64::try_from(number >> 1).ok()?;
@@ -111,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    /// What `testdata/python/lines.py` has printed with each Python: a version, the first line, the table, and the lines of
-    /// all instructions as that Python itself finds them.
+    /// Checks the output of `testdata/python/lines.py` with each Python: version, first line, table, and the lines of all
+    /// instructions as that Python itself computes them.
     #[test]
     fn tables_of_real_pythons() {
         let data = include_str!("../../../../testdata/python/lines.txt");

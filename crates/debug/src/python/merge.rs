@@ -1,4 +1,4 @@
-//! Python frames in the native stack, where the interpreter's loop stands.
+//! Inserts Python frames into the native stack, in place of the interpreter's loop.
 
 use super::{Interpreter, PythonFrame, PythonStack};
 use crate::stack::{End, Frame, FrameId, FrameKind, Frames, Stack};
@@ -6,22 +6,22 @@ use crate::stack::{End, Frame, FrameId, FrameKind, Frames, Stack};
 /// How much of the interpreter itself is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plumbing {
-    /// What a Python programmer has called: Python, extension modules, and in which function of the interpreter it waits.
+    /// What a Python programmer has called: Python functions, extension modules, and the interpreter function that it waits in.
     #[default]
     Hidden,
-    /// Every native frame.
+    /// All native frames.
     Shown,
 }
 
 /// The function that executes Python code.
 const LOOP: &str = "_PyEval_EvalFrameDefault";
-/// Its parts, where it is built of functions that jump into each other (3.14).
+/// Name prefix of its parts, in builds of functions that jump into each other (3.14).
 const LOOP_PART: &str = "_TAIL_CALL_";
-/// In which a thread waits that does not have the interpreter's lock, and that most builds have no symbol for.
+/// The function where a thread waits for the interpreter's lock (GIL). Most builds have no symbol for it.
 const TAKE_LOCK: &str = "take_gil";
-/// What it calls, as nothing else of the interpreter does.
+/// A function that only `take_gil` calls in the interpreter.
 const TAKE_LOCK_CALLS: &str = "pthread_cond_timedwait";
-/// How the functions are named that have no meaning to those who write Python.
+/// Name prefixes of interpreter functions that mean nothing to Python programmers.
 const PLUMBING: [&str; 20] = [
     "_Py",
     "Py",
@@ -44,7 +44,7 @@ const PLUMBING: [&str; 20] = [
     "vectorcall_",
     "wrap",
 ];
-/// Functions of the C library and of the program `python` that come before the first of the interpreter.
+/// Functions of the C library and of the program `python` that come before the first one of the interpreter.
 const STARTS: [&str; 10] = [
     "_start",
     "main",
@@ -61,11 +61,11 @@ const STARTS: [&str; 10] = [
 /// A call of the interpreter's loop: its Python frames, outermost first.
 type Call = Vec<FrameId>;
 
-/// Puts the Python frames of a thread into its native stack. What is native and of the interpreter is left out unless
-/// `plumbing` wants it.
+/// Inserts the Python frames of a thread into its native stack. Native frames of the interpreter are left out, unless `plumbing`
+/// is [`Plumbing::Shown`].
 ///
-/// Calls of the loop are counted off from the outermost, for the innermost may have no Python frame yet or no more; where
-/// the outer part of either is missing, from the innermost.
+/// Calls of the loop are matched from the outermost, because the innermost call may have no Python frame yet or any more. If
+/// outer frames of either stack are missing, they are matched from the innermost.
 #[must_use]
 pub fn merge(
     native: &Stack,
@@ -86,7 +86,7 @@ pub fn merge(
         calls.splice(0..0, std::iter::repeat_n(Call::new(), missing));
     }
     if calls.len() > loops {
-        // More than there is room for go together: outside where the outer native frames are missing, otherwise inside.
+        // Surplus calls are joined: with the outermost loop if outer native frames are missing, otherwise with the innermost.
         let more = calls.len() - loops.max(1);
         let at = if from_outermost { loops.max(1) - 1 } else { 0 };
         let joined = calls.splice(at..=at + more, []).flatten().collect();
@@ -94,7 +94,7 @@ pub fn merge(
     }
     let mut calls = calls.into_iter();
     let last_loop = parts.iter().rposition(|part| *part == Part::Loop);
-    // Where no loop is seen they come after what is the interpreter's, which is all that can be said.
+    // Without a visible loop, insert the Python frames after the interpreter's native frames: nothing more precise is known.
     let inside = last_loop
         .or_else(|| parts.iter().rposition(|part| *part == Part::Interpreter))
         .map_or(0, |at| at + 1);
@@ -142,18 +142,18 @@ pub fn merge(
     }
 }
 
-/// What a native frame is to the interpreter.
+/// The role of a native frame for the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// A call of its loop.
     Loop,
-    /// The rest of one, or what the compiler has put into it.
+    /// A further part of such a call, or a function inlined into it.
     Inside,
-    /// It waits there for the interpreter's lock.
+    /// A wait for the interpreter's lock (GIL).
     Lock,
-    /// Another function of the interpreter's file.
+    /// Another function in the interpreter's file.
     Interpreter,
-    /// Of another file.
+    /// A function of another file.
     Foreign,
 }
 
@@ -191,7 +191,7 @@ fn waits_for_lock(name: Option<&str>, callee: Option<&FrameId>, frames: &Frames)
     )
 }
 
-/// The calls of the loop, outermost first.
+/// Groups Python frames into calls of the loop, outermost first.
 fn calls(python: &[PythonFrame], frames: &mut Frames) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     for frame in python.iter().rev() {
@@ -204,7 +204,7 @@ fn calls(python: &[PythonFrame], frames: &mut Frames) -> Vec<Call> {
     calls
 }
 
-/// Whether a function of the interpreter says what it does there.
+/// Returns true if the name of an interpreter function is worth showing.
 fn is_telling(frame: &Frame) -> bool {
     frame
         .function
@@ -226,8 +226,8 @@ mod tests {
 
     const LOOP_AT: &str = "_PyEval_EvalFrameDefault@python3.11";
 
-    /// Merges native frames, as `function@module` outermost first, with Python frames, innermost first, of which those with
-    /// a `-` before them are the outermost of their call.
+    /// Merges native frames with Python frames. Native frames are `function@module`, outermost first. Python frames are innermost
+    /// first; a `-` precedes the outermost of each call.
     fn check(
         native: &[&str],
         end: End,

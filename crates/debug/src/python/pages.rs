@@ -1,27 +1,28 @@
-//! Memory that is read a page at a time, each once.
+//! Memory that is read in whole pages, each only once.
 //!
-//! What lies close together costs one call: a stopped thread stands for as long as its frames are read.
+//! Structures that are close together cost one system call: this keeps short the time that a thread is stopped to read its
+//! frames.
 
 use std::{cell::RefCell, collections::BTreeMap, fmt};
 
 use crate::memory::{Memory, Unreadable};
 
-/// The bytes of one page; nothing where there are none.
+/// The bytes of one page; `None` if they cannot be read.
 type Page = Option<Box<[u8]>>;
 
-/// Memory of which pages are kept, for as long as it does not matter that they change.
+/// A cache of pages, for as long as changes of the memory do not matter.
 pub struct Pages<'a> {
     rest: &'a dyn Memory,
     kept: RefCell<BTreeMap<u64, Page>>,
 }
 
-/// Bytes of a page.
+/// The size of a page in bytes.
 const PAGE: usize = 4096;
-/// Pages that are kept at most; others are read as they are asked for.
+/// Maximum number of cached pages; others are read directly.
 const MAX_PAGES: usize = 1 << 14;
 
 impl<'a> Pages<'a> {
-    /// None yet of `rest`.
+    /// Returns an empty cache of `rest`.
     #[must_use]
     pub const fn new(rest: &'a dyn Memory) -> Self {
         Self {
@@ -30,7 +31,7 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// The pages that were there, by their addresses.
+    /// Returns the pages that could be read, by address.
     #[must_use]
     pub fn into_kept(self) -> BTreeMap<u64, Box<[u8]>> {
         let kept = self.kept.into_inner();
@@ -63,7 +64,7 @@ impl Memory for Pages<'_> {
                 })
                 .as_ref()
                 .ok_or(Unreadable { address })?;
-            // Less than a page.
+            // The offset in the page, which is less than its size.
             let inside = usize::try_from(at - start).unwrap_or(0);
             let length = rest.len().min(PAGE - inside);
             let (now, later) = rest.split_at_mut(length);

@@ -1,4 +1,4 @@
-//! One process with Python in it, from one sample to the next.
+//! A process with Python, from one sample to the next.
 
 use super::{
     Chain, Codes, Interpreter, MAX_FRAMES, Pages, Plumbing, PythonStack, Runtimes, ThreadState,
@@ -10,7 +10,7 @@ use crate::{
     unwind::{Code, Images},
 };
 
-/// What is kept of a process: what does not change, and the threads that it had when they were last listed.
+/// The lasting facts about a process, and its threads when they were last listed.
 #[derive(Clone, Debug)]
 pub struct Process {
     interpreter: Interpreter,
@@ -18,11 +18,11 @@ pub struct Process {
     codes: Codes,
 }
 
-/// States of one thread that are read while it stands: one for each interpreter that it is in.
+/// Maximum number of states of one thread read while it is stopped: a thread has one for each interpreter that it is in.
 const MAX_STATES: usize = 64;
 
 impl Process {
-    /// The process that has this code; nothing where it has no Python that we know.
+    /// Finds Python in a process with this code; `None` if it has no known version of Python.
     pub fn find(
         runtimes: &mut Runtimes,
         images: &Images,
@@ -32,7 +32,7 @@ impl Process {
         Some(Self::of(runtimes.find(images, code, memory)?))
     }
 
-    /// A process with this interpreter.
+    /// Returns a process with this interpreter.
     #[must_use]
     pub fn of(interpreter: Interpreter) -> Self {
         Self {
@@ -42,23 +42,23 @@ impl Process {
         }
     }
 
-    /// Its interpreter.
+    /// Returns the interpreter.
     #[must_use]
     pub const fn interpreter(&self) -> &Interpreter {
         &self.interpreter
     }
 
-    /// Lists its threads: before they are stopped, for each to stand no longer than its own frames take.
+    /// Lists the threads. Call it before threads are stopped, so that each is stopped only while its own frames are read.
     pub fn list(&mut self, memory: &dyn Memory) {
         self.threads = self.interpreter.threads(&Pages::new(memory));
     }
 
-    /// The frames of a thread that stands, and has its variables at `base`; or of the one with the kernel's number `tid`,
-    /// where its registers are not known. Nothing where it is none of Python's.
+    /// Returns the frames of a stopped thread: the one whose thread-local variables begin at `base`; or if its registers are not
+    /// known, the one with the thread id `tid`. `None` if it is not a thread of Python.
     #[must_use]
     pub fn chain(&self, base: Option<u64>, tid: i32, memory: &dyn Memory) -> Option<Chain> {
         let memory = Pages::new(memory);
-        // It has a state for each interpreter within the process that it was in, nearly always one.
+        // A thread has a state for each interpreter of the process that it was in, nearly always one.
         let states = self.threads.iter().filter(|it| it.is_of(base, tid));
         let mut longest: Option<Chain> = None;
         let mut read = 0;
@@ -77,12 +77,12 @@ impl Process {
         longest
     }
 
-    /// The functions and lines of a chain.
+    /// Returns the functions and lines of a chain.
     pub fn read(&mut self, chain: &Chain, memory: &dyn Memory) -> PythonStack {
         self.codes.read(&self.interpreter, chain, memory)
     }
 
-    /// Reads a chain and puts it into the native stack that was taken with it.
+    /// Reads a chain, and inserts it into the native stack that was taken with it.
     pub fn merge(
         &mut self,
         native: &Stack,
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::{memory::Unreadable, python::Version};
 
-    /// Every word says the same, and it is counted how often it is read.
+    /// Memory in which every word is 64; counts the reads.
     #[derive(Default)]
     struct Counted(Cell<usize>);
 

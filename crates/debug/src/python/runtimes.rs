@@ -1,4 +1,4 @@
-//! Where a process has its interpreter.
+//! Finds the interpreter of a process.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,41 +9,41 @@ use crate::{
     unwind::{Code, Images},
 };
 
-/// What files say of the interpreter in them, for all processes.
+/// The locations of interpreters in files, shared by all processes.
 #[derive(Clone, Debug, Default)]
 pub struct Runtimes {
     by_build_id: BTreeMap<Vec<u8>, Option<Runtime>>,
 }
 
-/// In a file's own numbering.
+/// The location of an interpreter's state. Addresses are those in the file.
 #[derive(Clone, Copy, Debug)]
 struct Runtime {
     at: u64,
-    /// Where the version stands, from 3.11.
+    /// The address of the version; `None` before 3.11.
     version: Option<u64>,
-    /// The version by the name or the constants of the file.
+    /// The version according to the name or the constants of the file.
     named: Option<Version>,
 }
 
 const RUNTIME: &str = "_PyRuntime";
-/// The section that holds it alone, so that it is found where no symbol is left.
+/// The section that contains only the interpreter's state: it is found even if the symbols were stripped.
 const RUNTIME_SECTION: &str = ".PyRuntime";
 
 impl Runtimes {
-    /// None yet.
+    /// Returns an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The interpreter of a process that has this code; nothing where it has none that we know.
+    /// Finds the interpreter of a process with this code; `None` if it has no known one.
     pub fn find(
         &mut self,
         images: &Images,
         code: &Code,
         memory: &dyn Memory,
     ) -> Option<Interpreter> {
-        // The library before the program: this may be no more than a call of that. Any program may have it inside.
+        // Try the library first: the program may only call it. Any other program or library may contain an interpreter, too.
         let likely: [fn(&str) -> bool; 3] = [is_library, is_program, |_| true];
         likely.into_iter().find_map(|is_it| {
             let (image, bias) = images.mapped(code, is_it)?;

@@ -1,23 +1,23 @@
-//! Texts of Python.
+//! Python string objects.
 
 use super::layout::{TextLayout, number, word};
 use crate::memory::Memory;
 
-/// Characters of a text that are read at most; longer ones are cut.
+/// Maximum number of characters read from a string; longer ones are cut.
 const MAX_CHARACTERS: u64 = 4096;
 
-/// Where `kind` stands in the state of a text: behind two bits that say whether it is kept for ever, or where no global
-/// lock guards those, behind one or two bytes.
+/// Possible positions of the `kind` bits in a string's state: after two bits for interning, or in free-threaded builds after one
+/// or two bytes for it.
 const SHIFTS: [u32; 3] = [2, 8, 16];
 
-/// The text at an address; nothing where there is none.
+/// Returns the string at an address; `None` if there is no valid one.
 pub(super) fn read(address: u64, layout: TextLayout, memory: &dyn Memory) -> Option<String> {
     let head = memory
         .bytes(address, usize::try_from(layout.ascii).ok()?)
         .ok()?;
     let length = word(&head, layout.length)?.min(MAX_CHARACTERS);
     let state = number(&head, layout.state)?.cast_unsigned();
-    // Kind, three bits; then whether the characters follow, and whether all of them are ASCII.
+    // Three bits of the kind, a bit that is set if the characters follow the head, and a bit that is set if all are ASCII.
     let bits = SHIFTS.iter().map(|shift| state >> shift).find(|bits| {
         let (kind, compact) = (bits & 7, bits & 8);
         matches!(kind, 1 | 2 | 4) && compact != 0

@@ -1,20 +1,20 @@
-//! Which functions lie between a call and the function that it has led to.
+//! Finds functions that left the stack by a tail call, between a call and the function that it led to.
 //!
-//! A function that ends with a jump into another one leaves no frame: the return address alone remembers who was called.
-//! The instruction before it names that function, directly or through a slot that the dynamic linker has filled:
+//! A function that ends with a jump into another one leaves no frame: only the return address shows which function was called.
+//! The call instruction before it names the callee, directly or through a slot that the dynamic linker has filled:
 //!
-//! | instruction | compiled as | target |
+//! | instruction | origin | target |
 //! |---|---|---|
-//! | `call target` | by default | `target`, or the stub of a library's function |
-//! | `call *slot` | `-fno-plt` | what the slot holds |
-//! | `jmp *slot` | a stub (PLT), after `endbr64` too | what the slot holds |
+//! | `call target` | default | `target`, or the stub of a library function |
+//! | `call *slot` | `-fno-plt` | the pointer in the slot |
+//! | `jmp *slot` | a PLT stub, possibly after `endbr64` | the pointer in the slot |
 //! | `jmp target` | a stub of the linker | `target` |
 //!
-//! From there the jumps in its code are followed until one leads to where the thread is. Nothing is said of a call
-//! through a register, nor of a target where no function begins.
+//! From there the jumps in the callee's code are followed until one leads to the function that the thread is in. A call through a
+//! register has no known callee, nor does a target where no function begins.
 //!
-//! Code can look as if it had very many jumps, each of which has to be followed: [`Effort`] bounds that. What was not found
-//! out because of it, or because a slot could not be read, is looked for again the next time.
+//! Hostile code can contain very many jumps, all of which would have to be followed: [`Effort`] bounds the search. A search that
+//! was cut off by that, or by a slot that could not be read, is repeated in the next sample.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -29,7 +29,7 @@ use crate::{
 };
 
 impl Jump {
-    /// This one, or another at `at`.
+    /// Returns this jump if it is at `at`, or [`Self::Somewhere`] if there are several.
     fn or(self, at: u64) -> Self {
         if self == Self::At(at) {
             self
@@ -39,35 +39,36 @@ impl Jump {
     }
 }
 
-/// Functions that were left by a jump.
+/// Functions that ended with a tail call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Left {
-    /// Innermost first.
+    /// Their frames, innermost first.
     pub(super) frames: Vec<FrameId>,
-    /// What they have led to.
+    /// The function that they jumped to.
     pub(super) to: To,
 }
 
-/// What functions have jumped to.
+/// The target of the last tail call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum To {
-    /// A part of the innermost of them, or a function of its file that has no name: everybody calls it by that one's.
+    /// A part of the innermost of these functions, or a nameless function of the same file, which is then shown by the name of
+    /// that one.
     Same,
     /// Another function.
     Another,
 }
 
-/// An address in a file that a process has mapped, in the file's own numbering.
+/// An address in a mapped file, as in the file.
 type Place<'a> = (&'a Loaded, u64);
 
-/// What may yet be done for one look at a process.
+/// The number of steps that remain for a sample of one process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort(usize);
 
-/// Steps of one look at a process: each is a stub that is followed, or a part of a function that is searched. Programs need
-/// some hundred, and this many take less than a second.
+/// Maximum number of steps for a sample of one process. A step follows one stub, or searches [`BYTES_OF_STEP`] of a function.
+/// Programs need a few hundred; this many take less than a second.
 pub(super) const MAX_STEPS: usize = 1 << 18;
-/// Bytes that are searched in one step.
+/// Bytes of code that are searched in one step.
 const BYTES_OF_STEP: usize = 256;
 
 impl Default for Effort {
@@ -83,42 +84,42 @@ impl Effort {
     }
 }
 
-/// It can be known, but not now: memory could not be read, or the effort was too great.
+/// The error if an answer cannot be found in this sample: memory could not be read, or the effort is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NotNow;
 
-/// A function that a search has come to.
+/// A function that a search has reached.
 struct Reached<'a> {
     loaded: &'a Loaded,
     range: Range<u64>,
-    /// The place in the search of the function that jumps to it, and its jump.
+    /// The index of the function that jumps to it, among those reached, and the jump. `None` for the called function.
     from: Option<(usize, Jump)>,
 }
 
-/// Where a function jumps to another one.
+/// The location of a jump to another function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Jump {
     /// At this address.
     At(u64),
-    /// At one of several, or it is not known that it does.
+    /// At one of several addresses, or at an unknown one.
     Somewhere,
 }
 
-/// A function that was left by a jump.
+/// A function that ended with a tail call.
 struct Step<'a> {
     loaded: &'a Loaded,
     start: u64,
     jump: Jump,
 }
 
-/// Stubs that follow each other at most: one of the linker, and one for the dynamic linker.
+/// Maximum number of stubs in a chain: usually one of the linker and one for the dynamic linker.
 const MAX_STUBS: usize = 4;
-/// Functions that are searched at most for a jump.
+/// Maximum number of functions that are searched for a jump.
 const MAX_SEARCHED: usize = 32;
-/// Bytes of a function that are searched. The rest of a longer one is not.
+/// Maximum number of bytes searched in one function; the rest is ignored.
 const MAX_CODE: usize = 1 << 14;
 
-/// Beginnings of what compilers and linkers call code that only leads on to a function.
+/// Name prefixes of code that compilers and linkers generate only to lead on to a function.
 const STUBS: [&str; 5] = [
     "__x86_indirect_thunk",
     "__llvm_retpoline",
@@ -128,8 +129,8 @@ const STUBS: [&str; 5] = [
 ];
 
 impl Images {
-    /// The functions that were called by the instruction before `caller`, which is a return address, and then left by a jump
-    /// into the one at `at`, of which the frame is `found`.
+    /// Returns the functions that the instruction before the return address `caller` called, and that a tail call then replaced
+    /// by the function at `at`, whose frame is `found`. `None` if there are none, or they are unknown.
     pub(super) fn left(
         &mut self,
         code: &Code,
@@ -143,7 +144,7 @@ impl Images {
         let goal = self.image_of(at.0)?.function(at.1);
         let goal = goal.map(|range| (at.0.image, range.start));
         let key = goal.map(|goal| ((caller.0.image, caller.1), goal));
-        // The dynamic linker fills the slots of all processes alike that have mapped these files.
+        // The dynamic linker fills the slots equally in all processes that have mapped these files.
         if let Some(known) = key.and_then(|key| self.left.get(&key)) {
             return known.clone();
         }
@@ -158,8 +159,8 @@ impl Images {
         left
     }
 
-    /// The functions from the one that was called to the one before that at `at`; only the first where jumps do not lead on,
-    /// or do so in several ways. Nothing where that function itself was called, or where it is not known what was.
+    /// Returns the functions from the called one to the last one before the function at `at`. Only the called one is returned if
+    /// no jumps, or several ways, lead on. `None` if the function at `at` was itself called, or the callee is unknown.
     fn ways<'a>(
         &self,
         code: &'a Code,
@@ -255,7 +256,7 @@ impl Images {
         Ok(Some(way))
     }
 
-    /// The frames of functions on a way that say something besides what was found at its end.
+    /// Returns the frames of the functions on a way, without those that add nothing to `found`, the frame at its end.
     fn telling(
         &mut self,
         code: &Code,
@@ -268,7 +269,7 @@ impl Images {
         let found = frames.get(found).clone();
         let is_told = |frame: &Frame| {
             frame.function.as_deref().is_some_and(|name| {
-                // The parts that a compiler has split a function into have its name.
+                // The parts that a compiler splits off a function have its name.
                 Some(name) != found.function.as_deref()
                     && !STUBS.iter().any(|stub| name.starts_with(stub))
             })
@@ -284,7 +285,7 @@ impl Images {
             let mut named = named.iter().map(|&id| frames.get(id).clone());
             match step.jump {
                 Jump::At(_) => telling.extend(named.filter(is_told)),
-                // It is in that function, and on none of its lines.
+                // The thread left the function at an unknown line.
                 Jump::Somewhere => {
                     telling.extend(named.next_back().filter(is_told).map(|frame| Frame {
                         source: None,
@@ -305,7 +306,7 @@ impl Images {
         })
     }
 
-    /// The function that a target leads to, through all stubs.
+    /// Returns the function that a target leads to, through all stubs.
     fn follow<'a>(
         &self,
         code: &'a Code,
@@ -320,7 +321,7 @@ impl Images {
                 Target::Address(address) => address,
                 Target::Slot(slot) => {
                     let slot = slot.wrapping_add(loaded.bias);
-                    // Bytes that only look like a jump mean a slot where nothing is mapped.
+                    // If bytes only look like a jump, the slot is likely not mapped.
                     if !code.may_be_data(slot) {
                         return Ok(None);
                     }
@@ -336,7 +337,8 @@ impl Images {
                 return Ok(None);
             };
             let function = image.function(address).filter(|it| it.start == address);
-            // Rules for unwinding take all stubs for one function, of which the first stub is the beginning.
+            // Unwinding rules treat all PLT stubs as one function that begins at the first stub: a jump without a symbol is a
+            // stub.
             match arch::jump_at(code.arch, image, address) {
                 Some(next) if !image.has_symbol(address) => target = next,
                 _ => return Ok(function.map(|range| (loaded, range))),
@@ -350,7 +352,7 @@ impl Images {
     }
 }
 
-/// Where code is. Of a return address it is the last byte of the call.
+/// Returns the location of a code address. For a return address it is that of the last byte of the call.
 fn place(code: &Code, at: FrameAddress) -> Option<Place<'_>> {
     let address = at.address_for_lookup();
     let loaded = code.find(address)?;
