@@ -308,8 +308,8 @@ impl Level {
 mod tests {
     use super::*;
 
-    /// Returns two packages whose PUs alternate, with two threads per core: PU n is thread n / 8 of core n % 8 on package n
-    /// % 2.
+    /// Returns two packages whose PUs alternate, with two threads per core. PU n is thread `n / 8` of core `n % 8` on
+    /// package `n % 2`.
     fn alternating() -> Topology {
         let pu = |n: u32| Pu {
             os_index: n,

@@ -66,8 +66,8 @@ pub(crate) enum Version {
     Two,
 }
 
-/// Returns the group that limits our CPU time: that of version 1's `cpu` controller if it is mounted, else that of version
-/// 2.
+/// Returns the group that limits our CPU time: that of the `cpu` controller of version 1 if it is mounted, else that
+/// of version 2.
 fn controlling_group(membership: &str) -> Option<(Version, &str)> {
     [Version::One, Version::Two]
         .into_iter()

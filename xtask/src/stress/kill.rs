@@ -40,8 +40,8 @@ const VICTIMS: [Victim; 6] = [
 pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()> {
     let victim = VICTIMS[number as usize % VICTIMS.len()];
     let moment = Duration::from_micros(u64::from(random.below(MOMENT_MAX)));
-    // The ranks also start descendants in sessions of their own. Not if everything is killed together: nothing would be
-    // left to end those.
+    // The ranks also start descendants in sessions of their own, except if everything is killed together: then nothing
+    // could end those.
     let args: &[&str] = if victim == Victim::Everybody {
         &["-n", "8", "sleep", "1000"]
     } else {
