@@ -1,8 +1,8 @@
 //! The link between two roles in one process: a controller and the daemon of its own node.
 //!
 //! It is a pair of bounded queues; nothing in it waits. Its owner moves the messages: it takes the output of one side,
-//! offers it to the link, and gives the other side what the link delivers. A full queue returns the message, so that the
-//! sender keeps it and stops producing more.
+//! offers it to the link, and gives the other side what the link delivers. A full queue returns the message: the sender
+//! keeps it and stops reading its source, which is backpressure.
 
 use std::collections::VecDeque;
 
