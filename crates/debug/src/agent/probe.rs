@@ -14,7 +14,7 @@
 //! | `Stopping` | late, or refused; the kernel knows where the thread sleeps | `Copying` |
 //! | `Stopping` | not permitted | `Tracing` |
 //! | `Releasing`, `Copying` | any; the stack is complete | the next thread |
-//! | `Releasing`, `Copying` | any; the copy was too short | `Stopping` again, with a larger copy |
+//! | `Releasing`, `Copying` | any; the copy was too short, and the thread runs | `Stopping` again, with a larger copy |
 //! | `Releasing`, `Copying` | any; the stack leads to addresses without a known mapping | `Mapping` |
 //! | `Tracing` | the tracer | the next thread |
 //! | `Remaining` | the state of the process | `After`: *gone*, *zombie* or *not permitted* |

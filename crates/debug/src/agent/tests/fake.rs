@@ -96,7 +96,7 @@ pub(crate) struct FakeProcess {
     pub(crate) stacks: VecDeque<Option<u64>>,
     /// The pid of its tracer.
     pub(crate) tracer: Option<i32>,
-    /// The mappings; `None` if they cannot be read.
+    /// The length of its code mapping in bytes; `None` if its mappings cannot be read.
     pub(crate) mappings: Option<u64>,
 }
 
