@@ -3,7 +3,7 @@
 //!
 //! The names are those of public interfaces: the MPI standard's C and Fortran bindings with their profiling names, NCCL, Gloo and
 //! c10d of PyTorch, POSIX threads and system calls. Names of an implementation's internals are needed only where a public
-//! function calls an internal one as its last action and leaves no frame of its own (`mpi`).
+//! function ends with a tail call and leaves no frame of its own (`mpi`).
 
 mod callback;
 mod mpi;

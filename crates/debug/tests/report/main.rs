@@ -496,7 +496,7 @@ fn first_threads_come_first() {
     "#);
 }
 
-/// A page shows at its top what runs where, lists threads of libraries after those of the program, and has a line of text for
+/// A page shows at its top what runs where, and lists threads of libraries after those of the program. It has a line of text for
 /// each box that is too narrow for its own.
 #[test]
 fn a_page_says_what_its_boxes_cannot() {
