@@ -7,7 +7,7 @@ use std::path::Path;
 use base::{Arch, Registers};
 use bytes::Bytes;
 use debug::{
-    image::{Reading, Files},
+    image::{Files, Reading},
     maps::{self, Mapping},
     memory::{Memory, Unreadable},
     stack::Frames,
@@ -69,14 +69,27 @@ fuzz_target!(|input: &[u8]| {
     let [at, stack, frame] = registers;
     let instruction = BASE.wrapping_add(at & 0xfffff);
     let registers = [
-        Registers::X86_64 { instruction, stack, frame, thread: 0 },
-        Registers::Aarch64 { instruction, stack, frame, link: at },
+        Registers::X86_64 {
+            instruction,
+            stack,
+            frame,
+            thread: 0,
+        },
+        Registers::Aarch64 {
+            instruction,
+            stack,
+            frame,
+            link: at,
+        },
     ];
     for (arch, registers) in Arch::ALL.into_iter().zip(registers) {
         let (mut images, mut frames) = (Images::new(arch, Reading::Lines), Frames::new());
         let code = images.code(&maps::parse(line.as_bytes()), &files, &words);
         let _ = images.joining(&code);
-        let capture = Capture { registers, bytes: memory.clone() };
+        let capture = Capture {
+            registers,
+            bytes: memory.clone(),
+        };
         let stack = images.unwind(&code, &capture, &words, &files, &mut frames);
         assert!(stack.frames.len() < 2 * MAX_FRAMES);
     }

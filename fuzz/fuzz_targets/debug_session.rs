@@ -45,7 +45,9 @@ fuzz_target!(|bytes: &[u8]| {
         Action::Describe,
     ];
     for action in actions {
-        session.command(Time::ZERO, &all, action).expect("there are few");
+        session
+            .command(Time::ZERO, &all, action)
+            .expect("there are few");
     }
     // Whatever it is, once for every command.
     for id in 1..=3 {

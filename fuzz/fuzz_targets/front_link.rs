@@ -22,7 +22,11 @@ fn pair() -> (FrontLink, ControllerLink) {
     // Each end has regions of its own: what one lends is foreign to the other, as from a peer that lies.
     (
         FrontLink::new(region().into_reader(), region().into_writer()),
-        ControllerLink::new(Link::default(), region().into_writer(), region().into_reader()),
+        ControllerLink::new(
+            Link::default(),
+            region().into_writer(),
+            region().into_reader(),
+        ),
     )
 }
 
@@ -59,11 +63,21 @@ fn arrived<End, Message>(
 }
 
 fn at_front(front: &mut FrontLink, socket: &UnixStream) -> Vec<ToFront> {
-    arrived(front, socket, |end, socket| end.link.receive(socket.as_fd()), FrontLink::next_message)
+    arrived(
+        front,
+        socket,
+        |end, socket| end.link.receive(socket.as_fd()),
+        FrontLink::next_message,
+    )
 }
 
 fn at_controller(controller: &mut ControllerLink, socket: &UnixStream) -> Vec<FromFront> {
-    arrived(controller, socket, |end, socket| end.link.receive(socket.as_fd()), ControllerLink::next_message)
+    arrived(
+        controller,
+        socket,
+        |end, socket| end.link.receive(socket.as_fd()),
+        ControllerLink::next_message,
+    )
 }
 
 /// A socket that gives these bytes and then its end.
@@ -87,7 +101,9 @@ fuzz_target!(|bytes: &[u8]| {
         front.open(&allocation);
         if matches!(front.flush(ours.as_fd()), Ok(Received::Open)) && !front.link.has_outgoing() {
             let again = link::receive_opening(theirs.as_fd());
-            let again = again.expect("what was sent can be read").map(|(again, _)| again);
+            let again = again
+                .expect("what was sent can be read")
+                .map(|(again, _)| again);
             assert_eq!(again, Some(allocation));
         }
     }
@@ -108,7 +124,10 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let _ = front.flush(ours.as_fd());
     let _ = controller.flush(theirs.as_fd());
-    let _ = (ours.shutdown(std::net::Shutdown::Write), theirs.shutdown(std::net::Shutdown::Write));
+    let _ = (
+        ours.shutdown(std::net::Shutdown::Write),
+        theirs.shutdown(std::net::Shutdown::Write),
+    );
     same(&from_front, &at_controller(&mut controller, &theirs));
     same(&to_front, &at_front(&mut front, &ours));
 });

@@ -9,7 +9,10 @@ use libfuzzer_sys::fuzz_target;
 fn check<T: FromStr + Display + PartialEq>(text: &str) {
     let Ok(value) = text.parse::<T>() else { return };
     let again = value.to_string();
-    assert!(again.parse::<T>().is_ok_and(|read| read == value), "{text:?} was written as {again:?}");
+    assert!(
+        again.parse::<T>().is_ok_and(|read| read == value),
+        "{text:?} was written as {again:?}"
+    );
 }
 
 fuzz_target!(|text: &str| {

@@ -8,8 +8,8 @@ use arbitrary::Arbitrary;
 use base::Rank;
 use libfuzzer_sys::fuzz_target;
 use pmix::pmi::{
-    Answer, Ask, Client, Config, Dialect, Event, FenceId, Group, IfAbsent, Input, Kind, LocalRank, MAX_QUEUED,
-    Members, Output, Reach, Reply, Request, Server, Spawn, SpawnApp, Spawned, Ticket,
+    Answer, Ask, Client, Config, Dialect, Event, FenceId, Group, IfAbsent, Input, Kind, LocalRank,
+    MAX_QUEUED, Members, Output, Reach, Reply, Request, Server, Spawn, SpawnApp, Spawned, Ticket,
 };
 
 const RANKS: u8 = 4;
@@ -23,11 +23,20 @@ enum Op<'a> {
     Raw(u8, &'a [u8]),
     Close(u8),
     /// The host answers the fence that it was told of, or another one.
-    FenceDone { late: bool, key: u8 },
+    FenceDone {
+        late: bool,
+        key: u8,
+    },
     FenceFailed,
     /// The host answers a question, or one that nobody has asked.
-    Answer { ticket: u8, how: u8 },
-    GroupDone { members: u8, tag: u8 },
+    Answer {
+        ticket: u8,
+        how: u8,
+    },
+    GroupDone {
+        members: u8,
+        tag: u8,
+    },
 }
 
 #[derive(Arbitrary, Debug)]
@@ -53,7 +62,11 @@ enum Say {
 }
 
 fn dialect(rank: Rank) -> Dialect {
-    if rank.0 < 2 { Dialect::One } else { Dialect::Two }
+    if rank.0 < 2 {
+        Dialect::One
+    } else {
+        Dialect::Two
+    }
 }
 
 /// A group by the bits of a number; one of six ranks, of which the last two are on another node.
@@ -61,9 +74,17 @@ fn group(members: u8, tag: u8) -> Group {
     let members = match members % 66 {
         64 => Members::World,
         65 => Members::Node,
-        bits => Members::Ranks((0..6).filter(|rank| bits >> rank & 1 == 1).map(Rank).collect()),
+        bits => Members::Ranks(
+            (0..6)
+                .filter(|rank| bits >> rank & 1 == 1)
+                .map(Rank)
+                .collect(),
+        ),
     };
-    Group { members, tag: u32::from(tag % 3) }
+    Group {
+        members,
+        tag: u32::from(tag % 3),
+    }
 }
 
 impl Say {
@@ -75,25 +96,38 @@ impl Say {
             Self::FullInit => Request::FullInit,
             Self::GetMaxes => Request::GetMaxes,
             Self::GetKvsName => Request::GetKvsName,
-            Self::Put { key, value } => {
-                Request::Put { kvs, key: name(key), value: "v".repeat(usize::from(*value % 1100)) }
-            }
-            Self::Get { key } => Request::Get { kvs, key: name(key) },
+            Self::Put { key, value } => Request::Put {
+                kvs,
+                key: name(key),
+                value: "v".repeat(usize::from(*value % 1100)),
+            },
+            Self::Get { key } => Request::Get {
+                kvs,
+                key: name(key),
+            },
             Self::JobAttribute(key) => Request::JobAttribute { key: name(key) },
-            Self::PutNodeAttribute(key) => Request::PutNodeAttribute { key: name(key), value: "a;b".to_owned() },
+            Self::PutNodeAttribute(key) => Request::PutNodeAttribute {
+                key: name(key),
+                value: "a;b".to_owned(),
+            },
             Self::NodeAttribute(key, wait) => Request::NodeAttribute {
                 key: name(key),
                 absent: if *wait { IfAbsent::Wait } else { IfAbsent::Say },
             },
             Self::Barrier => Request::Barrier { group: None },
-            Self::Group { members, tag } => Request::Barrier { group: Some(group(*members, *tag)) },
+            Self::Group { members, tag } => Request::Barrier {
+                group: Some(group(*members, *tag)),
+            },
             Self::Finalize => Request::Finalize,
             Self::Abort(code, job) => Request::Abort {
                 code: *code,
                 message: "a=b c".to_owned(),
                 reach: if *job { Reach::Job } else { Reach::Caller },
             },
-            Self::Publish(key) => Request::Publish { service: name(key), port: "tag#0".to_owned() },
+            Self::Publish(key) => Request::Publish {
+                service: name(key),
+                port: "tag#0".to_owned(),
+            },
             Self::Lookup(key) => Request::Lookup { service: name(key) },
             Self::Unpublish(key) => Request::Unpublish { service: name(key) },
             Self::Spawn { apps, args, preput } => {
@@ -109,7 +143,9 @@ impl Say {
                 };
                 return Request::spawn(spawn, dialect);
             }
-            Self::Connect => Request::Connect { job: KVS.to_owned() },
+            Self::Connect => Request::Connect {
+                job: KVS.to_owned(),
+            },
         }]
     }
 }
@@ -146,7 +182,9 @@ impl World {
         };
         Self {
             server: Server::new(config).expect("the configuration is right"),
-            clients: ranks().map(|rank| (rank, Client::new(dialect(rank)))).collect(),
+            clients: ranks()
+                .map(|rank| (rank, Client::new(dialect(rank))))
+                .collect(),
             honest: ranks().map(|rank| (rank, true)).collect(),
             greeted: BTreeSet::new(),
             open: BTreeMap::new(),
@@ -166,27 +204,45 @@ impl World {
                 if dialect(client) == Dialect::Two && !first && !self.greeted.contains(&client) {
                     return;
                 }
-                let Some(Ok(bytes)) = self.clients.get_mut(&client).map(|c| c.requests(&requests)) else { return };
+                let Some(Ok(bytes)) = self.clients.get_mut(&client).map(|c| c.requests(&requests))
+                else {
+                    return;
+                };
                 let kind = requests[0].kind();
                 if kind != Kind::Abort {
                     self.open.insert(client, kind);
                 }
-                self.server.handle(Input::Bytes { client, bytes: &bytes });
+                self.server.handle(Input::Bytes {
+                    client,
+                    bytes: &bytes,
+                });
             }
             Op::Raw(number, bytes) => {
                 self.honest.insert(rank(number), false);
-                self.server.handle(Input::Bytes { client: rank(number), bytes });
+                self.server.handle(Input::Bytes {
+                    client: rank(number),
+                    bytes,
+                });
             }
             Op::Close(number) => {
                 self.clients.remove(&rank(number));
-                self.server.handle(Input::Closed { client: rank(number) });
+                self.server.handle(Input::Closed {
+                    client: rank(number),
+                });
             }
             Op::FenceDone { late, key } => {
-                let id = if *late { FenceId(u64::from(*key)) } else { self.fence.unwrap_or(FenceId(0)) };
+                let id = if *late {
+                    FenceId(u64::from(*key))
+                } else {
+                    self.fence.unwrap_or(FenceId(0))
+                };
                 if self.fence == Some(id) {
                     self.fence = None;
                 }
-                self.server.handle(Input::FenceDone { id, puts: vec![(format!("other{key}"), "x".to_owned())] });
+                self.server.handle(Input::FenceDone {
+                    id,
+                    puts: vec![(format!("other{key}"), "x".to_owned())],
+                });
             }
             Op::FenceFailed => self.server.handle(Input::FenceFailed),
             Op::Answer { ticket, how } => {
@@ -203,7 +259,10 @@ impl World {
             }
             Op::GroupDone { members, tag } => {
                 let puts = vec![("of a group".to_owned(), "x".to_owned())];
-                self.server.handle(Input::GroupDone { group: group(*members, *tag), puts });
+                self.server.handle(Input::GroupDone {
+                    group: group(*members, *tag),
+                    puts,
+                });
             }
         }
         self.drain();
@@ -215,11 +274,19 @@ impl World {
             match output {
                 Output::Send { client, bytes } => {
                     *sent.entry(client).or_default() += bytes.len();
-                    let Some(peer) = self.clients.get_mut(&client) else { continue };
+                    let Some(peer) = self.clients.get_mut(&client) else {
+                        continue;
+                    };
                     let answer = peer.receive(&bytes);
                     if self.honest[&client] {
-                        let answer = answer.expect("the server speaks the protocol").expect("answers are whole");
-                        assert_eq!(self.open.remove(&client), Some(answer.kind()), "each question is answered once");
+                        let answer = answer
+                            .expect("the server speaks the protocol")
+                            .expect("answers are whole");
+                        assert_eq!(
+                            self.open.remove(&client),
+                            Some(answer.kind()),
+                            "each question is answered once"
+                        );
                         if let Answer::Init { .. } = answer {
                             self.greeted.insert(client);
                         }
@@ -244,7 +311,10 @@ impl World {
                     if let Ask::Spawn(spawn) = &ask {
                         assert!(!spawn.apps.is_empty());
                     }
-                    assert!(self.asked.insert(ticket, ask.kind()).is_none(), "a ticket is given once");
+                    assert!(
+                        self.asked.insert(ticket, ask.kind()).is_none(),
+                        "a ticket is given once"
+                    );
                 }
                 Output::Event(_) => {}
             }

@@ -14,8 +14,8 @@ use pmix::{
     keys,
     message::Request,
     server::{
-        AppFacts, Config, Conn, GatherId, GatherNumber, GetTicket, Input, Job, NodeFacts, Output,
-        PeerOwner, Question, RankFacts, Server, Share,
+        AppFacts, Config, Conn, Constructed, GatherId, GatherNumber, GetTicket, Input, Job,
+        NodeFacts, Output, PeerOwner, Question, RankFacts, Server, Share,
     },
     value::{Info, Key, Nspace, PmixRank, Proc, Value},
 };
@@ -29,7 +29,10 @@ fuzz_target!(|input: &[u8]| {
     };
     match choice % 5 {
         0 => check(bytes, Share::decode, Share::encode),
-        1 => check(bytes, Question::decode, Question::encode),
+        1 => {
+            check(bytes, Question::decode, Question::encode);
+            check(bytes, Constructed::decode, Constructed::encode);
+        }
         2 => {
             let mut server = server();
             server.handle(

@@ -1,26 +1,25 @@
-//! The state machine of the daemon of one node. It starts, feeds, reads, signals and ends the procs of its node, and
-//! reports to the controller.
+//! The daemon of one node: starts, feeds, reads, signals and ends the procs of its node, and says so to the controller.
 //!
-//! It performs no I/O: it takes [`Input`]s and the time, and returns [`Output`]s that the caller carries out.
+//! It does none of it itself: it takes [`Input`]s and the time, and gives [`Output`]s that the caller carries out.
 //!
-//! Failures and the daemon's response:
+//! What can die, and the answer:
 //!
-//! | failure | detected by | response |
+//! | dies | noticed by | answer |
 //! |---|---|---|
-//! | a proc exits | [`Input::Exited`] | report it once, after its output; the job's sweep ends what it left behind |
-//! | a proc runs as another user by now | [`Input::NotPermitted`] | unless it exits by itself, report its pid and abandon it |
-//! | a proc survives SIGKILL | a deadline | report its pid and abandon it |
-//! | a proc's PMI connection closes | [`Input::PmiClosed`] | drop its pending fence; the proc keeps running |
-//! | the controller is lost | the caller, which owns the link | [`Daemon::controller_lost`]: kill everything |
+//! | a proc | [`Input::Exited`] | reported once, after its output; what it left behind is ended with the job |
+//! | nobody: a proc that has become another user | [`Input::NotPermitted`] | when it has not ended by itself, it is named and left |
+//! | nobody: a proc that SIGKILL does not end | a deadline | it is named and left |
+//! | a proc's PMI connection | [`Input::PmiClosed`] | its pending fence is dropped; the proc lives on |
+//! | the controller | the caller, who owns the link | [`Daemon::controller_lost`]: everything is killed |
 //!
 //! Phases of a job on its node:
 //!
-//! | phase | all procs done | end requested | kill requested | deadline | sweep finished |
+//! | phase | all procs done | end | kill | deadline | swept |
 //! |---|---|---|---|---|---|
-//! | `Running` | → `Sweeping` | SIGTERM → `Ending` | SIGKILL → `Killing` | – | ignored |
-//! | `Ending` | → `Sweeping` | ignored | SIGKILL → `Killing` | SIGKILL → `Killing` | ignored |
-//! | `Killing` | → `Sweeping` | ignored | ignored | report the remaining procs as *stuck* and abandon them | ignored |
-//! | `Sweeping` | – | ignored | SIGKILL to the processes left | stronger signal, finally *stuck* | none are left → `Clean` |
+//! | `Running` | `Sweeping` | TERM → `Ending` | KILL → `Killing` | – | ignored |
+//! | `Ending` | `Sweeping` | ignored | KILL → `Killing` | KILL → `Killing` | ignored |
+//! | `Killing` | `Sweeping` | ignored | ignored | the rest is *stuck*, and left | ignored |
+//! | `Sweeping` | – | ignored | KILL what is left | harder, then *stuck* | none left → `Clean` |
 
 mod classes;
 mod job;
@@ -57,34 +56,32 @@ use crate::{
     spec::{App, HoldAt, LineTerminal, WindowSize},
 };
 
-/// Delay between SIGTERM and SIGKILL after the controller is lost. It is short because all our processes must be gone
-/// within 2 s.
+/// Between SIGTERM and SIGKILL when the controller is gone: short, for nothing of ours may be left 2 s later.
 pub const LOSS_GRACE: Duration = Duration::from_millis(700);
 
-/// The daemon's description of its own node.
+/// What a daemon is told about its node.
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {
     pub node: NodeId,
     pub host: String,
     pub topology: Topology,
-    /// Number of descriptors that the daemon may have open simultaneously.
+    /// Descriptors that the daemon may have open at once.
     pub descriptors: u64,
-    /// Configuration of the PMIx server; `None` if the daemon serves no PMIx.
+    /// How PMIx is served here; absent where it is not.
     pub service: Option<ServiceConfig>,
 }
 
-/// An event that the caller reports to the daemon.
+/// What happened in the world.
 #[derive(Debug)]
 pub enum Input<'a> {
     Message(ToDaemon),
-    /// Answers [`Output::Prepare`] if any app cannot be started. It arrives before any proc is started; then no proc is
-    /// started.
+    /// Answers [`Output::Prepare`], before any proc is started, when some apps cannot be: then none is.
     Unstartable {
         job: JobId,
-        /// The reason for each app that cannot be started, by the app's index.
+        /// By the app's index.
         failures: BTreeMap<u32, StartFailure>,
     },
-    /// Answers [`Output::Spawn`]. `executable` is the path at which the program was found.
+    /// Answers [`Output::Spawn`]. `executable` is the path that was found.
     Spawned {
         proc: ProcId,
         pid: i32,
@@ -95,13 +92,12 @@ pub enum Input<'a> {
         proc: ProcId,
         failure: StartFailure,
     },
-    /// A proc that is to be held is stopped at its first instruction, and no process traces it.
+    /// A proc that was to be held stands at its first instruction, stopped, and nobody traces it.
     Trapped {
         proc: ProcId,
     },
-    /// A debugger had these procs attached when they were to continue, and none of them is traced any more. The
-    /// debuggers of the ranks in `left` have detached; those of the ranks in `lost` have died. The kernel has stopped
-    /// the procs again.
+    /// Of the procs that a debugger had when they were to continue, nobody traces these any more: its debugger has let
+    /// go of those in `left`, and that of those in `lost` is gone. The kernel has stopped them again.
     Untraced {
         job: JobId,
         left: RankSet,
@@ -117,16 +113,16 @@ pub enum Input<'a> {
         stream: Stream,
         bytes: Bytes,
     },
-    /// A stream has reached EOF, or reading it failed.
+    /// A stream has ended, or cannot be read any more.
     OutputEnded {
         proc: ProcId,
         stream: Stream,
     },
-    /// Answers [`Output::WriteStdin`]: all bytes were written to the pipe.
+    /// Answers [`Output::WriteStdin`]: all of it is in the pipe.
     StdinWritten {
         proc: ProcId,
     },
-    /// The proc has closed the read end of its stdin.
+    /// The proc reads its stdin no more.
     StdinBroken {
         proc: ProcId,
     },
@@ -137,7 +133,7 @@ pub enum Input<'a> {
     PmiClosed {
         proc: ProcId,
     },
-    /// A client has connected to the port in [`ServiceConfig`]. A connection id is never reused.
+    /// Somebody has connected to the port of [`ServiceConfig`]; the number is never given again.
     ClientAccepted {
         conn: Conn,
         owner: PeerOwner,
@@ -149,46 +145,45 @@ pub enum Input<'a> {
     ClientClosed {
         conn: Conn,
     },
-    /// The kernel does not permit us to kill the proc; `pid` is its process.
+    /// The system does not let us kill a proc, whose pid this is.
     NotPermitted {
         proc: ProcId,
         pid: i32,
     },
-    /// Answers [`Output::Sweep`]. `left`: pids of the job's live processes that are not procs. `not_permitted`: those
-    /// among them that we may not signal.
+    /// Answers [`Output::Sweep`]: the processes of the job that are alive and are no procs, and those of them that we may not
+    /// signal.
     Swept {
         job: JobId,
         left: Vec<i32>,
         not_permitted: BTreeSet<i32>,
     },
-    /// A process that a proc had left behind has exited.
+    /// A process that a proc had left behind has ended.
     StrayExited,
-    /// The time that [`Daemon::deadline`] returned has passed.
+    /// The time that [`Daemon::deadline`] gave has come.
     Tick,
 }
 
-/// An action for the caller to carry out.
+/// What the caller is to do.
 #[derive(Debug, PartialEq)]
 pub enum Output {
     Send(ToController),
-    /// Prepare to start the programs of a job; each [`SpawnOrder`] refers to one of them by index.
+    /// The programs of a job; the orders to start procs name them by index.
     Prepare {
         job: JobId,
         apps: Vec<App>,
     },
-    /// Start a proc. The answer is [`Input::Spawned`] or [`Input::SpawnFailed`], before any other input about that
-    /// proc.
+    /// Answered by [`Input::Spawned`] or [`Input::SpawnFailed`] before anything else about that proc.
     Spawn(Box<SpawnOrder>),
-    /// Send a signal to the whole process group of the proc.
+    /// To the proc's whole process group.
     Signal {
         proc: ProcId,
         signal: Signal,
     },
-    /// Continue a held proc, unless a debugger is attached to it.
+    /// Let a held proc run, unless a debugger has it.
     Continue {
         proc: ProcId,
     },
-    /// Stop reading a stream until [`Output::Resume`].
+    /// Stop reading a stream, or read on.
     Pause {
         proc: ProcId,
         stream: Stream,
@@ -197,7 +192,7 @@ pub enum Output {
         proc: ProcId,
         stream: Stream,
     },
-    /// Close our end of a stream that another process keeps open.
+    /// Close our end of a stream that somebody else holds open.
     CloseOutput {
         proc: ProcId,
         stream: Stream,
@@ -206,7 +201,7 @@ pub enum Output {
         proc: ProcId,
         bytes: Bytes,
     },
-    /// Close the proc's stdin: after the bytes already written, the proc reads EOF.
+    /// After what was written, the proc reads end-of-file.
     CloseStdin {
         proc: ProcId,
     },
@@ -221,15 +216,15 @@ pub enum Output {
         conn: Conn,
         bytes: Bytes,
     },
-    /// Close the connection after everything queued on it was sent.
+    /// After what was sent.
     ClientClose {
         conn: Conn,
     },
-    /// Create a directory whose path is passed to procs, and its missing parents.
+    /// A directory that procs are told of, with those above it.
     MakeDirectory {
         path: OsString,
     },
-    /// Remove these paths, which procs asked us to remove; a directory with everything in it.
+    /// Files that procs have left to be removed: a directory with all that is in it.
     RemoveFiles {
         paths: Vec<OsString>,
     },
@@ -237,20 +232,20 @@ pub enum Output {
         proc: ProcId,
         size: WindowSize,
     },
-    /// Send the signal, if any, to every process of the job that is not a proc, and answer which of them are alive.
+    /// Send the signal, if any, to every process of the job that is no proc, and say which live.
     Sweep {
         job: JobId,
         signal: Option<Signal>,
     },
-    /// Drop all state of this job.
+    /// Everything about this job may be forgotten.
     Forget {
         job: JobId,
     },
-    /// Log a violation of the protocol by the controller or the caller. This is a bug of ours.
+    /// The controller or the caller did something that the protocol rules out: a mistake of ours.
     Log(String),
 }
 
-/// Everything that is needed to start one proc, in addition to its [`App`].
+/// Everything that starting one proc takes, beside its [`App`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpawnOrder {
     pub proc: ProcId,
@@ -259,16 +254,16 @@ pub struct SpawnOrder {
     pub stdin: StreamPlan,
     pub stdout: StreamPlan,
     pub stderr: StreamPlan,
-    /// Size of the terminal, for streams that are [`StreamPlan::Pty`].
+    /// The size of the terminal where a stream is [`StreamPlan::Pty`].
     pub pty_size: Option<WindowSize>,
-    /// Environment variables that differ by rank; they override those of the app.
+    /// Variables that differ by rank; they replace those of the app.
     pub env: Vec<(String, OsString)>,
-    /// PUs to bind the proc to; `None` if it is not bound.
+    /// `None`: not bound.
     pub cpus: Option<CpuSet>,
     pub hold: HoldAt,
 }
 
-/// Number of the descriptor on which a proc finds its PMI connection.
+/// The descriptor number at which a proc finds its PMI connection.
 pub const PMI_DESCRIPTOR: i32 = 3;
 
 /// What a stream of a proc is connected to.
@@ -276,21 +271,21 @@ pub const PMI_DESCRIPTOR: i32 = 3;
 pub enum StreamPlan {
     Null,
     Pipe,
-    /// For stdin only: every read fails.
+    /// For stdin: every read fails.
     Unreadable,
     /// The slave side of the proc's own terminal.
     Pty,
-    /// A terminal for this stream alone, without input.
+    /// A terminal for this stream alone, at which nobody types.
     Lines(LineTerminal),
-    /// A file, created if missing and appended to; a relative path starts at the app's directory.
+    /// A file, created where missing and appended to; relative to the app's directory.
     File(OsString),
-    /// A file as in [`Self::File`], truncated first.
+    /// The same, and what it has is removed first.
     NewFile(OsString),
-    /// Whatever stdout is connected to.
+    /// The same as stdout.
     WithStdout,
 }
 
-/// The state machine of a daemon.
+/// The state machine.
 #[derive(Debug)]
 pub struct Daemon {
     config: DaemonConfig,
@@ -301,7 +296,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Creates a daemon whose first output is its `Hello` to the controller.
+    /// A daemon that says hello.
     #[must_use]
     pub fn new(config: DaemonConfig) -> Self {
         let hello = ToController::Hello {
@@ -322,7 +317,7 @@ impl Daemon {
         }
     }
 
-    /// Handles one event. Never blocks and never fails: a failure is reported as an [`Output`].
+    /// Takes one event. Never blocks and never fails: failure is an output.
     #[expect(clippy::too_many_lines, reason = "one arm for each input")]
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
@@ -443,7 +438,7 @@ impl Daemon {
         self.forget_clean(now);
     }
 
-    /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
+    /// The next thing to do. Call until `None` after every [`Self::handle`].
     pub fn poll(&mut self) -> Option<Output> {
         loop {
             while let Some(output) = self.outputs.pop_front() {
@@ -468,7 +463,7 @@ impl Daemon {
         }
     }
 
-    /// Returns the time at which [`Input::Tick`] is due.
+    /// When [`Input::Tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let jobs = self.jobs.values().filter_map(LocalJob::deadline).min();
@@ -476,14 +471,14 @@ impl Daemon {
         [jobs, service].into_iter().flatten().min()
     }
 
-    /// Ends every job with [`LOSS_GRACE`], because the controller is gone.
+    /// The controller is gone: ends every job, quickly.
     pub fn controller_lost(&mut self, now: Time) {
         for job in self.jobs.values_mut() {
             job.controller_lost(now, LOSS_GRACE, &mut self.outputs);
         }
     }
 
-    /// Returns true if no job remains on this node.
+    /// Nothing of any job is left here.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.jobs.is_empty()
@@ -581,7 +576,7 @@ impl Daemon {
                 shares,
             } => self.job(job, |job, out| job.on_gathered(now, number, shares, out)),
             ToDaemon::FenceAwaited { id, gather } => {
-                // No rank of a job that is over on this node will join the fence.
+                // Of a job that is over here nobody comes.
                 if self.jobs.get(&id.job).is_none_or(LocalJob::has_no_fences) {
                     let news = FenceNews::Declined { gather };
                     let declined = ToController::Fence { id, news };
@@ -591,7 +586,7 @@ impl Daemon {
         }
     }
 
-    /// Applies `act` to a job. An unknown job is ignored: its last message and the controller's next one may cross.
+    /// A job that is gone needs nothing: its last message and the controller's next one may cross.
     fn job(&mut self, id: JobId, act: impl FnOnce(&mut LocalJob, &mut VecDeque<Output>)) {
         if let Some(job) = self.jobs.get_mut(&id) {
             act(job, &mut self.outputs);
@@ -612,7 +607,7 @@ impl Daemon {
         }
     }
 
-    /// Runs `act` on the service, then carries out the demands that the service has for the jobs.
+    /// Lets the service act, and carries out what it asks of the jobs.
     fn serve(&mut self, now: Time, act: impl FnOnce(&mut Service, Time)) {
         let Some(service) = &mut self.service else {
             return;
@@ -634,7 +629,7 @@ impl Daemon {
                         answer_push(now, service, id, push, result, &mut self.outputs);
                     }
                 }
-                // The job is over, so no proc will read the bytes.
+                // The job is over: nobody reads.
                 (None, What::Feed(Pushed { id: push, .. })) => {
                     let result = PushResult::Unread;
                     answer_push(now, service, id, push, result, &mut self.outputs);
@@ -644,7 +639,7 @@ impl Daemon {
         }
     }
 
-    /// Sends the results of pushes that were written, or that never will be.
+    /// Answers the pushes that were taken, or never will be.
     fn answer_pushes(&mut self, now: Time) {
         let Some(service) = &mut self.service else {
             return;
@@ -682,20 +677,20 @@ impl Daemon {
     }
 }
 
-/// The part of a launch that concerns the daemon's own node.
+/// What a launch means for the daemon's own node.
 #[derive(Debug)]
 struct OwnNode {
-    /// Index of the node among the nodes of the job.
+    /// The position of the node among those of the job.
     index: u32,
     load: NodeLoad,
-    /// The job's procs on this node, by rank.
+    /// The procs of the job here, by rank.
     procs: Vec<Placed>,
-    /// The node of every rank of the job, by rank.
+    /// The node of every rank of the job.
     nodes: Vec<NodeId>,
 }
 
 impl OwnNode {
-    /// Returns `None` if the job has no procs on this node.
+    /// Absent where the job has no procs here.
     fn of(node: NodeId, launch: &Launch) -> Option<Self> {
         let index = launch.node_index(node)?;
         Some(Self {
@@ -707,7 +702,7 @@ impl OwnNode {
     }
 }
 
-/// Whether each proc on a node can have a slot of its own.
+/// Whether each proc of a node can have a slot of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subscription {
     Fits,
@@ -716,7 +711,7 @@ enum Subscription {
 }
 
 impl Subscription {
-    /// Classifies a node on which the job places `procs` procs.
+    /// Of a node on which a job has so many procs.
     const fn of(load: NodeLoad, procs: u32) -> Self {
         if load.others.saturating_add(procs) > load.slots {
             Self::Oversubscribed
@@ -726,12 +721,12 @@ impl Subscription {
     }
 }
 
-/// Combines a job and a rank into a [`ProcId`].
+/// Rank of a proc within its job, as a proc id.
 pub(crate) const fn proc_id(job: JobId, rank: Rank) -> ProcId {
     ProcId { job, rank }
 }
 
-/// Sends the result of a push to its originator: a client of the service, or the controller.
+/// Sends the result of a push to whoever waits for it.
 fn answer_push(
     now: Time,
     service: &mut Service,

@@ -1,15 +1,15 @@
-//! What a front does when its job has to end. Each further request is stronger than the one before.
+//! What a front does when its job has to end, and harder each time it is asked.
 //!
-//! | state | SIGINT | another terminating signal | terminal lost |
+//! | state | INT | another signal that ends | terminal lost |
 //! |---|---|---|---|
-//! | `Running` | pass it to the ranks → `Asked` | end the job with grace → `Asked` | end the job with grace |
-//! | `Asked` | kill the job → `Killed` | kill the job → `Killed` | end the job with grace |
-//! | `Killed` | give up → `GaveUp` | give up → `GaveUp` | end the job with grace |
-//! | `GaveUp` | give up | give up | end the job with grace |
+//! | `Running` | pass it to the ranks → `Asked` | end with grace → `Asked` | end with grace |
+//! | `Asked` | kill → `Killed` | kill → `Killed` | end with grace |
+//! | `Killed` | give up → `GaveUp` | give up → `GaveUp` | end with grace |
+//! | `GaveUp` | give up | give up | end with grace |
 //!
-//! A job that has to end gets a deadline. After it has passed, unread output is dropped and the controller is checked,
-//! periodically until the job has ended. A controller that is stopped cannot end the job: it counts as lost if two
-//! consecutive checks find it stopped. The first SIGINT sets no deadline, because a program may handle it and continue.
+//! A job that has to end is given a time. When that is over, output that nobody reads is thrown away, and the controller
+//! is looked at, again and again until the job has ended: one that is stopped cannot end it, and is lost when it is found
+//! so twice in a row. A first INT gives no time, for a program may handle it and go on.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -21,40 +21,39 @@ use crate::{
     spec::EndPolicy,
 };
 
-/// How long output may stay unread after a job should have ended, and the interval between two checks of the
-/// controller.
+/// After the end of a job that had to end: how long output waits for somebody to read it, and the time between two looks
+/// at the controller.
 pub const UNREAD_MAX: Duration = Duration::from_secs(1);
 
-/// An event that the caller reports.
+/// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The front has received a signal that by default terminates a process.
+    /// A signal that ends programs has come to the front.
     Asked(Signal),
-    /// The terminal of the front is gone, and the job is to end because of that.
+    /// The terminal of the front is gone, and the job is to go with it.
     TerminalLost,
-    /// Answers [`Output::LookAtController`]: the controller's pid if it is stopped, otherwise `None`.
+    /// Answers [`Output::LookAtController`]: its process number, if it stands still.
     Controller { stopped: Option<i32> },
-    /// The time that [`Escalation::deadline`] returned has passed.
+    /// The time that [`Escalation::deadline`] gave has come.
     Tick,
 }
 
-/// An action for the caller to carry out.
+/// What the caller is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send the signal to every rank: most programs exit on it.
+    /// Pass the signal to every rank: most programs end then.
     Pass(Signal),
-    /// End the job: SIGTERM, grace, SIGKILL.
+    /// SIGTERM, grace, SIGKILL.
     End(EndReason),
-    /// Kill the job immediately.
+    /// SIGKILL at once.
     Kill(EndReason),
-    /// Stop waiting for the job.
+    /// Wait no longer.
     GiveUp(Signal),
-    /// Drop the output that has been unread for [`UNREAD_MAX`].
+    /// Throw away what nobody has read for [`UNREAD_MAX`].
     DropUnread,
-    /// Check whether the controller is stopped, and answer with [`Input::Controller`].
+    /// Say whether the controller is stopped.
     LookAtController,
-    /// Treat the controller as lost: two consecutive checks found it stopped, so this is no coincidence. No other
-    /// process will end the job.
+    /// It was stopped at two looks, so that it was no accident. Nobody else will end the job.
     ControllerStopped,
 }
 
@@ -67,20 +66,20 @@ enum State {
     GaveUp,
 }
 
-/// The state machine of a front's escalation.
+/// The state machine.
 #[derive(Debug)]
 pub struct Escalation {
     state: State,
     grace: Duration,
-    /// Time at which output is dropped and the controller is checked next; `None` if the job need not end.
+    /// When patience is over; later the time of the next look.
     due: Option<Time>,
-    /// Pid of the controller if the last check found it stopped.
+    /// The controller, where it was stopped at the last look.
     stopped: Option<i32>,
     outputs: VecDeque<Output>,
 }
 
 impl Escalation {
-    /// Creates the state machine for a job that is submitted now.
+    /// For a job that is submitted now.
     #[must_use]
     pub fn new(now: Time, end: &EndPolicy) -> Self {
         let limit = end.time_limit;
@@ -93,7 +92,7 @@ impl Escalation {
         }
     }
 
-    /// Handles one event.
+    /// Takes one event.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Asked(signal) => self.on_asked(now, signal),
@@ -115,18 +114,18 @@ impl Escalation {
         }
     }
 
-    /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
+    /// The next thing to do. Call until `None` after every [`Self::handle`].
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// Returns the time at which [`Input::Tick`] is due.
+    /// When [`Input::Tick`] is due.
     #[must_use]
     pub const fn deadline(&self) -> Option<Time> {
         self.due
     }
 
-    /// Returns the pid of the controller if the last check found it stopped.
+    /// The controller, where it was stopped at the last look.
     #[must_use]
     pub const fn stopped_controller(&self) -> Option<i32> {
         self.stopped
@@ -165,8 +164,7 @@ impl Escalation {
         self.outputs.push_back(Output::End(reason));
     }
 
-    /// Sets the deadline for a job that has to end by `end`; a slow reader of its output gets [`UNREAD_MAX`] more. An
-    /// earlier deadline stays.
+    /// The job has to end by then: whoever does not read its output has a moment more.
     fn bound(&mut self, end: Time) {
         let due = end + UNREAD_MAX;
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
@@ -192,7 +190,7 @@ mod tests {
         Escalation::new(START, &end)
     }
 
-    /// Formats one line per input: the outputs, and the deadline after it.
+    /// One line for each input: what is asked for, and the deadline after it.
     fn story(mut escalation: Escalation, inputs: &[(u64, Input)]) -> String {
         let mut lines = Vec::new();
         for (seconds, input) in inputs {
@@ -232,7 +230,7 @@ mod tests {
         2 s Asked(Signal(1)): Kill(Signal(Signal(1))); 3 s
         3 s Asked(Signal(2)): GiveUp(Signal(2)); 3 s
         ");
-        // A lost terminal does not count as a request: the next signal is the first one.
+        // A lost terminal is no request: the next signal is the first.
         let inputs = [(1, Input::TerminalLost), (2, Asked(term)), (3, Asked(term))];
         insta::assert_snapshot!(story(escalation(None), &inputs), @"
         1 s TerminalLost: End(TerminalLost); 7 s

@@ -1,43 +1,41 @@
-//! How a rank that is to be held comes to be stopped at its first instruction, without a tracer.
+//! How a rank that is to be held comes to stand at its first instruction, with nobody tracing it.
 //!
-//! | state | stopped by SIGTRAP | stopped by SIGSTOP | stopped by another signal |
+//! | state | stopped by SIGTRAP | by SIGSTOP | by another signal |
 //! |---|---|---|---|
 //! | `Free` | – | – | – |
-//! | `Traced` | detach from it with a SIGSTOP pending → `Stopping` | deliver the signal | deliver the signal |
-//! | `Stopping` | – | it is held → `Free` | – |
+//! | `Traced` | leave it, with a stop pending → `Stopping` | pass it on | pass it on |
+//! | `Stopping` | – | it stands → `Free` | – |
 //!
-//! A rank that is not to be held is `Free` from the start. If another process stops it later, this state machine
-//! ignores that.
+//! A rank is `Free` when it was never to be held, too; that somebody stops one which runs is nobody's business here.
 
 use base::Signal;
 
 use crate::spec::HoldAt;
 
-/// The state machine of one rank's exec trap.
+/// The state machine of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
     Free,
-    /// Traced by us; it will trap at its exec.
+    /// It will be trapped at its exec.
     Traced,
-    /// It has executed its program and was detached, and a SIGSTOP is pending. It will stop before its first
-    /// instruction.
+    /// It has executed, and is on its way into state T without having run an instruction.
     Stopping,
 }
 
-/// The response to a stop.
+/// What is to be done about a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Nothing,
-    /// Detach from the rank with a SIGSTOP pending.
+    /// Stop tracing it, with a SIGSTOP pending.
     Leave,
-    /// Continue the rank and deliver the signal that stopped it.
+    /// Let it run on, with the signal that it was stopped for.
     PassOn(Signal),
-    /// The rank is stopped where it is to be held.
+    /// It stands where it is to be held.
     Held,
 }
 
 impl Trap {
-    /// Creates the state machine for a rank that is started now.
+    /// For a rank that is started now.
     #[must_use]
     pub const fn new(hold: HoldAt) -> Self {
         match hold {
@@ -46,7 +44,7 @@ impl Trap {
         }
     }
 
-    /// Handles a stop of the rank by a signal, and returns the response.
+    /// It has stopped.
     pub fn on_stopped(&mut self, signal: Signal) -> Act {
         let (next, act) = match (*self, signal) {
             (Self::Traced, Signal::TRAP) => (Self::Stopping, Act::Leave),

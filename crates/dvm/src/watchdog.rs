@@ -1,15 +1,15 @@
-//! The watchdog process that `--on-hang` starts beside the front, from its start to its exit.
+//! The process that watches a job for `--on-hang`, from its start beside the front to its end.
 //!
-//! | state | all ranks run | watchdog started | watchdog failed to start | the job is over | watchdog exited | deadline |
+//! | state | the ranks run | started | could not be | the job is over | it has ended | deadline |
 //! |---|---|---|---|---|---|---|
 //! | `Off` | – | – | – | – | – | – |
-//! | `Planned` | start the watchdog → `Starting` | – | – | → `Off` | – | – |
-//! | `Starting` | – | → `Runs` | → `Off` | → `Cancelled` | – | – |
-//! | `Cancelled` | – | SIGTERM → `Leaves` | → `Off` | – | – | – |
-//! | `Runs` | – | – | – | SIGTERM → `Leaves` | → `Off` | – |
-//! | `Leaves` | – | – | – | – | → `Off` | SIGKILL, repeated at each deadline |
+//! | `Planned` | start → `Starting` | – | – | `Off` | – | – |
+//! | `Starting` | – | `Runs` | `Off` | `Cancelled` | – | – |
+//! | `Cancelled` | – | TERM → `Leaves` | `Off` | – | – | – |
+//! | `Runs` | – | – | – | TERM → `Leaves` | `Off` | – |
+//! | `Leaves` | – | – | – | – | `Off` | KILL, and again |
 //!
-//! A held rank does not run. In a job with held ranks, all ranks run once the last of them was released.
+//! A rank that is held does not run: then the ranks run when the last of them was released.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -17,36 +17,36 @@ use base::Time;
 
 use crate::planted::{self, Bug};
 
-/// How long the watchdog may take to exit after SIGTERM: it may be in the middle of printing a page.
+/// How long it may take to end when it is asked to: it may be in the middle of a page.
 pub const LEAVE_MAX: Duration = Duration::from_secs(3);
 
-/// An event that the caller reports.
+/// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// All ranks run.
     RanksRun,
-    /// Answers [`Output::Start`] with the pid of the watchdog.
+    /// Answers [`Output::Start`]: its process number.
     Started(i32),
-    /// Answers [`Output::Start`]: the watchdog could not be started.
+    /// Answers [`Output::Start`].
     NotStarted,
-    /// A child of the front, possibly the watchdog, has exited.
+    /// A child of the front has ended.
     Exited(i32),
     /// The job has ended.
     JobOver,
-    /// The time that [`Watchdog::deadline`] returned has passed.
+    /// The time that [`Watchdog::deadline`] gave has come.
     Tick,
 }
 
-/// An action for the caller to carry out.
+/// What the caller is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     Start {
-        /// How long the job may make no progress before the watchdog prints a report.
+        /// How long the job may stand still before there is a report.
         idle: Duration,
-        /// Remaining time of the job's time limit; `None` if it has no limit.
+        /// What is left of the job's time limit.
         left: Option<Duration>,
     },
-    /// Ask the process to exit, with SIGTERM.
+    /// Ask the process to end.
     Ask(i32),
     Kill(i32),
 }
@@ -59,7 +59,7 @@ enum State {
         limit: Option<Time>,
     },
     Starting,
-    /// The job ended before the watchdog had started.
+    /// The job was over before the process was there.
     Cancelled,
     Runs(i32),
     Leaves {
@@ -68,7 +68,7 @@ enum State {
     },
 }
 
-/// The state machine of one job's watchdog.
+/// The state machine.
 #[derive(Debug)]
 pub struct Watchdog {
     state: State,
@@ -76,8 +76,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Creates the state machine for a job that is submitted now. `idle` is `None` if the job is not to be watched;
-    /// `time_limit` is the job's own.
+    /// For a job that is submitted now and may take so long. `idle` is absent where nobody wants it to be watched.
     #[must_use]
     pub fn new(now: Time, idle: Option<Duration>, time_limit: Option<Duration>) -> Self {
         Self {
@@ -89,7 +88,7 @@ impl Watchdog {
         }
     }
 
-    /// Handles one event.
+    /// Takes one event.
     pub fn handle(&mut self, now: Time, input: Input) {
         self.state = match (self.state, input) {
             (State::Planned { idle, limit }, Input::RanksRun) => {
@@ -122,12 +121,12 @@ impl Watchdog {
         };
     }
 
-    /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
+    /// The next thing to do. Call until `None` after every [`Self::handle`].
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// Returns the time at which [`Input::Tick`] is due.
+    /// When [`Input::Tick`] is due.
     #[must_use]
     pub const fn deadline(&self) -> Option<Time> {
         match self.state {
@@ -189,7 +188,7 @@ mod tests {
         Exited(7): Off []
         RanksRun: Off []
         ");
-        // The job ends before the watchdog starts; the watchdog exits by itself; no watchdog was requested.
+        // The job is over first; it ends by itself; nobody wants it.
         let early = [(1, JobOver), (2, RanksRun)];
         insta::assert_snapshot!(story(Some(60), &early), @"
         JobOver: Off []

@@ -74,6 +74,7 @@
 mod collective;
 mod connected;
 mod construct;
+mod coordinate;
 mod credential;
 mod direct;
 mod directive;
@@ -93,6 +94,7 @@ mod monitor;
 mod peer;
 mod published;
 mod query;
+mod question;
 mod registration;
 mod request;
 mod share;
@@ -111,6 +113,7 @@ use base::Time;
 use self::{
     collective::Collectives,
     connected::ConnectedSets,
+    coordinate::Coordination,
     direct::Questions,
     event::Events,
     get::{Asker, Gets},
@@ -136,8 +139,9 @@ pub use self::{
         LogStream, Output, PeerOwner, Refusal, Ticket,
     },
     published::{FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES, PublishedData},
+    question::{ConstructQuestion, Constructed, GetQuestion, Patience, Question},
     registration::{AppFacts, Job, NodeFacts, RankFacts, Stop, StopIn},
-    share::{Contribution, GatherId, Joined, Patience, Question, Share},
+    share::{Contribution, GatherId, Joined, Share},
     stored::{MAX_COMMITTED, MAX_HANDED_IN},
     subscription::{MAX_SUBSCRIPTION_PROCS, MAX_SUBSCRIPTIONS},
 };
@@ -174,6 +178,7 @@ pub struct Server {
     peers: BTreeMap<Conn, Peer>,
     gets: Gets,
     questions: Questions,
+    coordination: Coordination,
     collectives: Collectives,
     groups: Groups,
     connected_sets: ConnectedSets,
@@ -203,6 +208,7 @@ impl Server {
             peers: BTreeMap::new(),
             gets: Gets::default(),
             questions: Questions::default(),
+            coordination: Coordination::default(),
             collectives: Collectives::default(),
             connected_sets: ConnectedSets::default(),
             is_watching: false,
@@ -268,6 +274,7 @@ impl Server {
                 }
             }
         }
+        self.end_watches();
     }
 
     /// Returns the next output. To be called after every [`Self::handle`] until it returns `None`.
@@ -288,6 +295,7 @@ impl Server {
         self.peers.is_empty()
             && self.gets.is_empty()
             && self.questions.is_empty()
+            && self.coordination.is_empty()
             && self.collectives.is_empty()
             && self.events.is_empty()
             && self.monitors.is_empty()

@@ -1,5 +1,5 @@
-//! The part of one job on one node: its phases and timers. Submodules: `start` starts procs, `end` ends them,
-//! `environment` sets their variables. `streams` forwards their output and input, and `fence` serves PMI.
+//! One job's share on one node: its phases and timers. Starting procs is in `start`, ending them in `end`, what they find in
+//! their environment in `environment`, their output and input in `streams`, their fences in `fence`.
 
 mod attendance;
 mod end;
@@ -44,24 +44,24 @@ use crate::{
 
 type Out = VecDeque<Output>;
 
-/// Progress of the job's end on this node.
+/// How far the end of the job has come on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
     Ending {
         kill_at: Time,
     },
-    /// SIGKILL was sent. Procs that are still alive at `leave_at` are abandoned; it is `None` after that.
+    /// SIGKILL was sent; procs that it has not ended by then are left.
     Killing {
         leave_at: Option<Time>,
     },
 }
 
-/// Whether there is a controller to receive our messages.
+/// Whether somebody hears what is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Audience {
     Present,
-    /// The controller is gone: output is read and dropped, so that no proc blocks on a write.
+    /// The controller is gone: output is read and thrown away, so that nobody blocks on it.
     Gone,
 }
 
@@ -71,64 +71,64 @@ struct Proc {
     life: Life,
     stdout: Assembler,
     stderr: Assembler,
-    /// Input for the proc; `None` if the proc reads none, or no more.
+    /// Present while the proc may read input.
     feeder: Option<Feeder>,
-    /// True if the proc's end was reported, if it was never started, or if it was abandoned.
+    /// Its end was reported, or it was never started.
     settled: bool,
-    /// Pid of the proc's process; `None` until it has been started.
+    /// Of its process, once it has one.
     pid: Option<i32>,
 }
 
-/// The state machine of one job's procs on this node.
+/// The procs of one job on this node.
 #[derive(Debug)]
 pub(super) struct LocalJob {
     launch: Launch,
     host: String,
     node: base::NodeId,
-    /// Index of the node among the nodes of the job.
+    /// The position of the node among those of the job.
     node_index: u32,
-    /// Number of procs of earlier jobs on this node, and so the node rank of this job's first proc.
+    /// The number of the first proc among the procs of all jobs here.
     first: u32,
     subscription: Subscription,
     procs: BTreeMap<Rank, Proc>,
-    /// Number of procs in `procs` that are not settled.
+    /// Procs whose end was not reported and that may still run.
     unsettled: usize,
     to_start: VecDeque<Rank>,
-    /// Working directory of each app, by the app's index.
+    /// The working directories of its apps.
     directories: Vec<OsString>,
-    /// Output files that a proc of this job has opened. Used if the first proc that opens a file truncates it.
+    /// Files of output that a proc of it has opened, where the first to do so empties them.
     opened: BTreeSet<PathBuf>,
-    /// The proc that is being started, and where its order said to hold it.
+    /// The proc that is being started, and whether it was ordered to be held.
     starting: Option<(Rank, HoldAt)>,
     launched: bool,
-    /// Started procs with their pids, by the path of the executable that was found.
+    /// Those that were started, by the path that was found.
     started: BTreeMap<OsString, Vec<(Rank, i32)>>,
     failures: BTreeMap<StartFailure, RankSet>,
     windows: [Window; 2],
     stdin_closed: bool,
-    /// Credit for input, over all feeders in `procs`.
+    /// Counts the feeders of `procs`.
     input: InputCredit,
-    /// Pushes that wait until their readers have room, and results of pushes that are still to be sent.
+    /// What was pushed to procs and waits for room, and which pushes were answered.
     pushed: VecDeque<Pushed>,
     taken: Vec<pushed::Taken>,
-    /// PMI server; `None` if the job's facts do not fit the protocol. Procs then find a closed connection.
+    /// Absent when the job's facts do not fit the protocol: its procs then find a closed connection.
     pmi: Option<pmi::Server>,
-    /// Fences in which ranks on this node wait for ranks on other nodes.
+    /// Fences in which the ranks here wait for those of other nodes.
     gathers: Gathers,
-    /// Outstanding requests to the controller on behalf of procs that speak PMI.
+    /// What the controller was asked for procs that speak PMI.
     asked: BTreeMap<pmi::Ticket, pmi::Kind>,
-    /// Ranks that will never join the fence in which others wait, and the latest time to fail it.
+    /// Procs that will never come to the fence in which others wait, and when those are told at the latest.
     fence_broken: Option<(Vec<Rank>, Time)>,
     attendance: Attendance,
     partings: Partings,
-    /// Environment variables for PMIx; `None` if the daemon serves no PMIx.
+    /// What its procs are told about PMIx.
     environment: Option<Environment>,
     phase: Phase,
-    /// Procs that we may not kill, with their pids, and the time at which they are abandoned.
+    /// Procs, with their pids, that we may not kill, and how long they may take to end by themselves.
     not_permitted: Option<(Time, BTreeMap<Rank, i32>)>,
     audience: Audience,
     sweep: Sweep,
-    /// Time of the next check of the procs' timers: no such timer is due earlier.
+    /// No timer of a proc is due before.
     check_at: Option<Time>,
 }
 
@@ -149,7 +149,7 @@ impl Proc {
 }
 
 impl LocalJob {
-    /// Creates the job from a launch. [`Self::start_next`] then starts the procs one after another.
+    /// Takes a launch over; the procs are started one after another by [`Self::start_next`].
     pub(super) fn launch(
         now: Time,
         config: &DaemonConfig,
@@ -259,8 +259,7 @@ impl LocalJob {
         job
     }
 
-    /// Returns, once, the ranks that exited with code 0 before `MPI_Finalize`, unless they were already reported as the
-    /// cause of the job's end.
+    /// The ranks that have ended well from inside of MPI, where that has not ended the job.
     pub(super) fn unfinished(&mut self) -> Option<RankSet> {
         self.partings.take()
     }
@@ -311,7 +310,7 @@ impl LocalJob {
 
     pub(super) fn signal(&mut self, signal: Signal, out: &mut Out) {
         for (rank, proc) in &self.procs {
-            // A held proc is continued only by a release, and not by a SIGCONT that is meant for running procs.
+            // A held proc is let go by a release, not by a SIGCONT that was meant for those that run.
             let held = signal == Signal::CONT
                 && matches!(proc.life.state(), State::Tracing | State::Held)
                 && self.phase == Phase::Running;
@@ -324,7 +323,7 @@ impl LocalJob {
         }
     }
 
-    /// Signals those of the given ranks that are on this node, held or not.
+    /// Signals some ranks of this node, held or not.
     pub(super) fn signal_ranks(&self, ranks: &RankSet, signal: Signal, out: &mut Out) {
         let named = self.procs.iter().filter(|(rank, _)| ranks.contains(**rank));
         let alive = named.filter(|(_, proc)| proc.life.is_alive());
@@ -356,14 +355,13 @@ impl LocalJob {
         self.carry_out(action, out);
     }
 
-    /// Checks every proc's timers, and sets the time of the next check.
+    /// Looks at every proc's timers, and sets the time of the next look.
     fn check_procs(&mut self, now: Time, out: &mut Out) {
         self.check_at = None;
         let ranks: Vec<_> = self.procs.keys().copied().collect();
         for rank in ranks {
             for stream in Stream::BOTH {
-                // While we may not read the stream, the rest of a line cannot arrive; its timer restarts with the next
-                // credit.
+                // The rest of a line cannot come while nobody reads it; its time begins anew with the next credit.
                 let shut = self.windows[slot(stream)].flow() == Flow::Shut;
                 let Some(proc) = self.procs.get_mut(&rank).filter(|_| !shut) else {
                     continue;
@@ -389,7 +387,7 @@ impl LocalJob {
         let Some(proc) = self.procs.get_mut(&rank) else {
             return;
         };
-        // While we may not read, unread output in a pipe cannot be distinguished from a pipe that is merely held open.
+        // While we may not read, what is in the pipe cannot be told from what is held open.
         let shut = Stream::BOTH.into_iter().any(|stream| {
             proc.life.is_open(stream) && self.windows[slot(stream)].flow() == Flow::Shut
         });
@@ -432,7 +430,7 @@ impl LocalJob {
     }
 }
 
-/// Returns the PMI facts of a spawned job; `None` unless it was spawned by PMI.
+/// What PMI tells the procs of a job that was spawned by it.
 fn spawned(parent: &Parent) -> Option<pmi::Spawned> {
     Some(pmi::Spawned {
         by: parent.nspace.clone(),
@@ -440,12 +438,11 @@ fn spawned(parent: &Parent) -> Option<pmi::Spawned> {
     })
 }
 
-/// Sets the variable that selects a PMI for MPICH 5, which otherwise refuses to start where it finds both PMI-1 and
-/// PMIx.
+/// MPICH 5 refuses to start where it finds PMI-1 and PMIx and was not told which to take.
 fn choose_pmi(apps: &mut [App]) {
     let (name, value) = pmi::CHOICE;
     for app in apps {
-        // A choice made by the user takes precedence.
+        // The user's own choice stands.
         if app.env.iter().all(|(other, _)| other != name) {
             app.env.push((name.into(), value.into()));
         }

@@ -1,4 +1,4 @@
-//! PMIx on one node: the server, and the effects of its requests on the procs of this node.
+//! PMIx on one node: the server, and what it means for the procs here.
 
 mod facts;
 mod hwloc;
@@ -30,24 +30,24 @@ use super::{DaemonConfig, Output, OwnNode, Subscription};
 use crate::planted::{self, Bug};
 use crate::proto::{AskId, FromServer as FromOurs, Launch, Note, PushResult, Stream, ToController};
 
-/// Configuration of the PMIx server of a node.
+/// How PMIx is served on a node.
 #[derive(Clone, Debug)]
 pub struct ServiceConfig {
-    /// Port on the loopback interface that procs connect to.
+    /// The port on the loopback that procs connect to.
     pub port: u16,
-    /// The user who owns the jobs; connections of other users are refused.
+    /// Whose jobs they are: nobody else is let in.
     pub uid: u32,
     pub gid: u32,
-    /// PMIx name (nspace) of the server itself.
+    /// The name of the server.
     pub name: String,
-    /// Directory for temporary files that are removed with the job; `None` if there is none.
+    /// Where procs may leave files that go with the job, if there is such a place.
     pub session_dir: Option<OsString>,
 }
 
-/// Maximum number of paths that one proc may register to be removed when it exits.
+/// Files that one proc may leave to be removed.
 const MAX_CLEANUPS: usize = 4096;
 
-/// The PMIx server of a node, with the mapping between job ids and nspaces.
+/// The server, and which job it calls by which name.
 #[derive(Debug)]
 pub(super) struct Service {
     config: ServiceConfig,
@@ -58,52 +58,52 @@ pub(super) struct Service {
     names: BTreeMap<JobId, Nspace>,
     jobs: BTreeMap<Nspace, JobId>,
     ranks: BTreeMap<JobId, Ranks>,
-    /// The job whose proc spawned the job, for each spawned job.
+    /// Which jobs were spawned by procs of which.
     parents: BTreeMap<JobId, JobId>,
-    /// Outstanding requests to the controller: the command of each, by ticket.
+    /// Which commands the controller is to answer.
     asked: BTreeMap<u64, Command>,
-    /// Output channels that clients have subscribed to, by job.
+    /// Which output of a job clients want to have as well.
     wanted: BTreeMap<JobId, IofChannels>,
-    /// Paths to remove when the proc exits.
+    /// What procs have left to be removed when they end.
     cleanups: BTreeMap<ProcId, Vec<OsString>>,
     closed: Closed,
     demands: VecDeque<Demand>,
-    /// Outputs of the daemon that concern no job on this node.
+    /// Effects of the daemon's own that need no job.
     effects: VecDeque<Output>,
-    /// True while all known jobs have procs on this node only.
+    /// All jobs that are known have procs here and nowhere else.
     is_alone: bool,
 }
 
-/// The number of a job's ranks, and which of them are here.
+/// The ranks of a job.
 #[derive(Debug)]
 struct Ranks {
-    /// Number of ranks on all nodes.
+    /// On all nodes.
     size: u32,
     here: RankSet,
 }
 
-/// An action that the service requests from a job.
+/// What the service wants of a job.
 #[derive(Debug)]
 pub(super) struct Demand {
-    /// The job that is to act. The rank is that of the requesting proc, if that belongs to this job.
+    /// Whose job it concerns, and which proc of that wants it, if one of its own does.
     pub(super) proc: ProcId,
     pub(super) what: What,
 }
 
 #[derive(Debug)]
 pub(super) enum What {
-    /// Text to be output on a stream of the proc, although the proc has not written it.
+    /// Text on a stream of the proc, that it has not written itself.
     Say(Stream, Bytes),
-    /// Send a signal to some procs of the job, on any node.
+    /// A signal to some procs of the job, on whatever node.
     Signal(RankSet, Signal),
-    /// The proc has called `PMIx_Init`.
+    /// The proc has begun with PMIx, or finished.
     Begun,
     Finished,
     /// The proc waits for its debugger.
     Ready,
     /// Input for some procs of the job, to be answered when there is room for more.
     Feed(Pushed),
-    /// End some procs of the job; `None` for the whole job.
+    /// The end of some procs of the job; `None` for the whole job.
     Abort {
         ranks: Option<RankSet>,
         code: u8,
@@ -111,16 +111,16 @@ pub(super) enum What {
     },
 }
 
-/// The originator of a push, which waits for its result.
+/// Who waits for the result of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PushId {
-    /// A process on this node, by the ticket of its request.
+    /// A process here, by the ticket of its request.
     Ticket(u64),
     /// The controller, by its number for the push.
     Controller(u64),
 }
 
-/// Input that a process has pushed to procs of a job that it spawned.
+/// Input that a process has pushed to procs of a job that it has spawned.
 #[derive(Debug)]
 pub(super) struct Pushed {
     pub(super) id: PushId,
@@ -129,7 +129,7 @@ pub(super) struct Pushed {
     pub(super) is_last: bool,
 }
 
-/// Facts for the environment variables with which a job's procs find the PMIx server.
+/// What the procs of a job are told about PMIx.
 #[derive(Clone, Debug)]
 pub(super) struct Environment {
     server: Proc,
@@ -182,7 +182,7 @@ impl Service {
         }
     }
 
-    /// Registers a job with the server, before any of its procs starts.
+    /// Makes a job known, before any of its procs starts.
     pub(super) fn register(
         &mut self,
         now: Time,
@@ -206,7 +206,7 @@ impl Service {
         self.server.handle(now, Input::Register(Box::new(job)));
     }
 
-    /// Registers a job that has no procs on this node.
+    /// Makes a job known that has no procs here.
     pub(super) fn register_elsewhere(&mut self, now: Time, config: &DaemonConfig, launch: &Launch) {
         self.is_alone = false;
         let nspace = self.name_job(launch);
@@ -229,7 +229,7 @@ impl Service {
         nspace
     }
 
-    /// Returns the facts for the environment of a job's procs.
+    /// What the procs of a job are told.
     pub(super) fn environment(&self, job: JobId) -> Environment {
         Environment {
             server: self.identity.clone(),
@@ -259,7 +259,7 @@ impl Service {
         }
     }
 
-    /// Forwards output of a proc to subscribed clients. Empty `bytes` means that the stream has ended.
+    /// Output of a proc, or, without bytes, the end of a stream of it.
     pub(super) fn on_output(&mut self, now: Time, proc: ProcId, stream: Stream, bytes: Bytes) {
         let channels = channels(stream);
         let wanted = self.wanted.get(&proc.job);
@@ -275,7 +275,7 @@ impl Service {
         }
     }
 
-    /// Records that a job is being ended: the server reports no events about how its procs end.
+    /// A job is being ended: how its procs end is no news.
     pub(super) fn on_ending(&mut self, now: Time, job: JobId) {
         if let Some(nspace) = self.names.get(&job) {
             self.server.handle(now, Input::Ending(nspace.clone()));
@@ -306,8 +306,7 @@ impl Service {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Returns the final notes about a job on this node. After the last job, they include refused connections that
-    /// belong to no job.
+    /// The last that is told of a job here. With the last job go those who have tried to join one and belong to none.
     pub(super) fn last_words(&mut self, job: JobId, left: usize) -> Vec<Note> {
         let strangers = if left == 0 {
             self.closed.of_strangers(self.node)
@@ -323,8 +322,7 @@ impl Service {
         self.effects.push_back(Output::Send(note));
     }
 
-    /// Handles the end of a job on this node. If any job spans several nodes, its facts and puts stay available until
-    /// the controller deregisters it.
+    /// A job is over here. What its procs have put can be asked for as long as it goes on elsewhere.
     pub(super) fn on_clean(&mut self, now: Time, job: JobId) {
         if self.is_alone {
             self.forget(now, job);
@@ -341,7 +339,7 @@ impl Service {
         }
     }
 
-    /// Passes the controller's answer on to the client that asked.
+    /// The controller has answered.
     pub(super) fn on_answer(&mut self, now: Time, ticket: u64, answer: &[u8]) {
         let first = self.asked.keys().next().copied();
         let ticket = match first {
@@ -357,19 +355,19 @@ impl Service {
         self.reply(now, Ticket(ticket), answer);
     }
 
-    /// Releases procs that wait for their debugger.
+    /// These procs wait for their debugger no longer.
     pub(super) fn release(&mut self, now: Time, job: JobId, ranks: RankSet) {
         if let Some(nspace) = self.names.get(&job).cloned() {
             self.server.handle(now, Input::Release { nspace, ranks });
         }
     }
 
-    /// Answers a process that pushed input to a job whose ranks are all on this node.
+    /// Answers a process that has pushed input to a job that has all of its ranks here.
     pub(super) fn on_pushed(&mut self, now: Time, ticket: u64, result: PushResult) {
         self.reply(now, Ticket(ticket), Answer::Status(result.status()));
     }
 
-    /// Carries out the server's outputs, and returns the next action that a job is to carry out.
+    /// Carries out what the server wants; gives what is to be done with a job.
     pub(super) fn poll(&mut self, now: Time, out: &mut VecDeque<Output>) -> Option<Demand> {
         loop {
             out.extend(self.effects.drain(..));
@@ -389,8 +387,7 @@ impl Service {
                     };
                     self.demand(&proc, What::Say(stream, text));
                 }
-                // A client that violates the protocol loses only its connection. What it does without one is up to the
-                // client.
+                // Whoever breaks the rules loses its connection and nothing else: what it makes of that is its business.
                 FromServer::Refused { proc, error } => {
                     match proc.and_then(|proc| self.proc_id(&proc)) {
                         Some(ProcId { job, rank }) => self.closed.rank(now, job, rank, &error),
@@ -428,8 +425,7 @@ impl Service {
                             is_last,
                         }),
                     }),
-                    // Send the push through the controller even for ranks on this node, so that pushes cannot overtake
-                    // each other.
+                    // By way of the controller even to ranks here, so that no push overtakes another one.
                     Ok((job, ranks)) => {
                         self.asked.insert(ticket.0, Command::IofPush);
                         out.push_back(Output::Send(ToController::Push {
@@ -442,7 +438,7 @@ impl Service {
                     }
                     Err(status) => self.reply(now, ticket, Answer::Status(status)),
                 },
-                // The loss of the connection decides nothing; the exit of the proc does.
+                // That contact is lost decides nothing: the exit of the proc does.
                 FromServer::Lost { .. } => {}
                 FromServer::Event { event, elsewhere } => {
                     if event.status == Status::DEBUGGER_RELEASE {
@@ -465,7 +461,7 @@ impl Service {
         }
     }
 
-    /// Creates the temporary directory of a proc, whose path the proc learns from its job info.
+    /// The directory of a proc, which it is told of with the facts of its job.
     fn make_directory(&mut self, proc: &Proc, out: &mut VecDeque<Output>) {
         if let Some(session) = &self.config.session_dir
             && let Some(ProcId { job, rank }) = self.proc_id(proc)
@@ -476,14 +472,14 @@ impl Service {
         }
     }
 
-    /// Returns true if all ranks of the job are on this node.
+    /// Whether all ranks of a job are on this node.
     fn is_whole(&self, job: JobId) -> bool {
         let ranks = self.ranks.get(&job);
         ranks.is_some_and(|ranks| ranks.here.len() == ranks.size as usize)
     }
 
-    /// Returns the job and the ranks for which input is meant. The sender must have spawned the job: the front's own
-    /// job gets its input from the front.
+    /// The job that input is for, which the sender must have spawned: what the job of a front reads comes from the front.
+    /// And its ranks.
     fn readers(&self, from: &Proc, to: &[Proc]) -> Result<(JobId, RankSet), Status> {
         let first = to.first().ok_or(Status::BAD_PARAM)?;
         if to.iter().any(|proc| proc.nspace != first.nspace) {
@@ -498,8 +494,7 @@ impl Service {
         Ok((job, ranks.remove(&job).unwrap_or_default()))
     }
 
-    /// Handles a tool's request to release procs. The controller gets the request, and then releases those that are
-    /// held.
+    /// A tool lets procs go: the controller is told, which then lets go those that are held.
     fn released(&mut self, event: &Event) {
         let named = event
             .infos
@@ -512,20 +507,20 @@ impl Service {
             (None, Range::NAMESPACE) => {
                 self.ranks_of([&Proc::all(event.source.nspace.clone())].into_iter())
             }
-            // A request without a range means all procs.
+            // Whoever says nothing about it means everybody.
             (None, _) => {
                 let all: Vec<Proc> = self.jobs.keys().cloned().map(Proc::all).collect();
                 self.ranks_of(all.iter())
             }
         };
-        // The procs may be on other nodes only.
+        // They may be on other nodes, and none of them here.
         for (job, ranks) in ranks {
             let released = ToController::Released { job, ranks };
             self.effects.push_back(Output::Send(released));
         }
     }
 
-    /// Returns the existing ranks that the given names refer to, by job.
+    /// The ranks that some names stand for, by job, as far as there are such.
     fn ranks_of<'a>(&self, procs: impl Iterator<Item = &'a Proc>) -> BTreeMap<JobId, RankSet> {
         let mut ranks: BTreeMap<JobId, Vec<Rank>> = BTreeMap::new();
         let mut whole: BTreeMap<JobId, RankSet> = BTreeMap::new();
@@ -567,10 +562,10 @@ impl Service {
                     message.map_or_else(String::new, |text| text.to_string_lossy().into_owned());
                 let whole = procs.is_empty() || procs.contains(&Proc::all(from.nspace.clone()));
                 if !whole && procs.iter().any(|proc| proc.nspace != from.nspace) {
-                    // A proc may not end procs of another job.
+                    // The procs of another job are not the caller's.
                     return self.reply(now, ticket, Answer::Status(Status::NO_PERMISSIONS));
                 }
-                // The caller waits for the answer, so it must get it before any proc is ended.
+                // The caller waits for the answer, and gets it before anybody is ended.
                 self.reply(now, ticket, Answer::Status(Status::SUCCESS));
                 let some = || self.ranks_of(procs.iter()).remove(&proc.job);
                 let ranks = (!whole).then(|| some().unwrap_or_default());
@@ -654,7 +649,7 @@ impl Service {
         }
     }
 
-    /// Sends a signal to procs of the caller's job. Procs of other jobs are refused.
+    /// Sends a signal to procs of the caller's job: others are not the caller's.
     fn signal(&mut self, from: &Proc, targets: &[Proc], signal: Signal) -> Status {
         if targets.iter().any(|target| target.nspace != from.nspace) {
             return Status::NO_PERMISSIONS;
@@ -703,7 +698,7 @@ fn job_dir(session: &OsString, job: JobId) -> OsString {
     path
 }
 
-/// Returns the exit code that an abort requests; never 0.
+/// The exit code that an abort asks for: never success.
 fn exit_code(status: Status) -> u8 {
     match u8::try_from(status.0 & 0xff) {
         Ok(0) | Err(_) => 1,
@@ -711,7 +706,7 @@ fn exit_code(status: Status) -> u8 {
     }
 }
 
-/// Converts a name to an nspace. Longer names than PMIx allows are cut; ours are shorter.
+/// A name for PMIx, as long as it may be: ours are shorter.
 fn name(text: &str) -> Nspace {
     let end = text
         .char_indices()

@@ -1,13 +1,12 @@
-//! Ending the processes that procs have left behind: processes that moved to another process group or session, or whose
-//! parents have exited. We can find them because the daemon's process is a subreaper, which adopts every orphaned
-//! descendant.
+//! Ending what procs have left behind: processes that put themselves into other groups and sessions, or whose parents
+//! have ended. They are found because the daemon's process adopts every orphan below it.
 //!
-//! | stage | sweep found none | sweep found some | a stray exited | deadline |
+//! | stage | swept: none | swept: some | a stray exited | deadline |
 //! |---|---|---|---|---|
 //! | `Idle` | – | – | – | – |
-//! | `Counting` | → `Clean` | SIGTERM → `Asking` (or SIGKILL → `Killing`) | count again | – |
-//! | `Asking` | report → `Clean` | – | count again | SIGKILL → `Killing` |
-//! | `Killing` | report → `Clean` | – | SIGKILL again (there may be new ones) | report, with the survivors as *stuck* → `Clean` |
+//! | `Counting` | `Clean` | TERM → `Asking` (or KILL → `Killing`) | count again | – |
+//! | `Asking` | said → `Clean` | – | count again | KILL → `Killing` |
+//! | `Killing` | said → `Clean` | – | KILL again (there may be new ones) | said, with those that are *left* → `Clean` |
 //! | `Clean` | – | – | – | – |
 
 use std::{collections::BTreeSet, time::Duration};
@@ -16,11 +15,10 @@ use base::{Signal, Time};
 
 use crate::planted::{self, Bug};
 
-/// Maximum grace of a process that was left behind. It is short because the rank that started it has already ended.
+/// What is left behind gets this long after SIGTERM at the most, for its rank has gone already.
 pub(super) const ASK_MAX: Duration = Duration::from_secs(1);
 
-/// Maximum time to wait for a process to exit after SIGKILL. After that it must be blocked in the kernel: we report its
-/// pid and abandon it.
+/// A process that SIGKILL has not ended after this time sleeps in the kernel; it is named, and we go.
 pub(super) const KILL_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +30,13 @@ pub(super) enum Stage {
     Clean,
 }
 
-/// An action that a step of the sweep requests.
+/// What a step asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Nothing,
     Sweep(Option<Signal>),
-    /// Report the sweep: `ended` processes were left behind and have been ended. Those in `stuck` survived SIGKILL, and
-    /// those in `not_permitted` we may not signal.
+    /// Say that so many were left behind and ended, and that these could not be: SIGKILL has not ended the former, and we may
+    /// not signal the latter.
     Report {
         ended: u32,
         stuck: Vec<i32>,
@@ -46,7 +44,7 @@ pub(super) enum Action {
     },
 }
 
-/// The signal with which the sweep begins: SIGTERM for `Ask`, SIGKILL for `Kill`.
+/// How hard the sweep begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     Ask { grace: Duration },
@@ -58,9 +56,9 @@ pub(super) struct Sweep {
     stage: Stage,
     manner: Manner,
     left: Vec<i32>,
-    /// The pids in `left` that we may not signal.
+    /// Those of them that we may not signal.
     not_permitted: BTreeSet<i32>,
-    /// Number of processes that were found when the sweep began to signal them.
+    /// How many there were at first.
     found: usize,
 }
 
@@ -128,7 +126,7 @@ impl Sweep {
         }
     }
 
-    /// Completes the sweep, and returns the report unless no processes were found.
+    /// It is over: what it came to.
     fn report(&mut self) -> Action {
         self.stage = Stage::Clean;
         if self.found == 0 {
@@ -154,7 +152,7 @@ impl Sweep {
         }
     }
 
-    /// Escalates: kills the processes that are still in their grace.
+    /// Kill at once what is being asked politely.
     pub(super) fn harden(&mut self, now: Time) -> Action {
         self.manner = Manner::Kill;
         match self.stage {

@@ -32,7 +32,7 @@ use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Conn, GatherId, Output, ReplyTo, Server, is_set,
+    Conn, GatherId, GetTicket, Output, ReplyTo, Server, is_set,
     member::{Expanded, Member},
     share::{Joined, Kind, Need},
     timeout,
@@ -117,13 +117,24 @@ pub(super) enum Roll {
     },
     /// The caller waits until a leader names it.
     Follower,
+    /// The named members are known. Members that they add call the coordinator, see [`super::coordinate`].
+    Named,
+}
+
+/// The receiver of the answer to a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// A local process.
+    Here(ReplyTo),
+    /// A process of another node, whose group this node coordinates.
+    Node { node: u32, ticket: GetTicket },
 }
 
 /// One process in a collective.
 #[derive(Debug)]
 pub(super) struct Arrival {
     /// `None` if its connection has closed.
-    pub(super) reply: Option<ReplyTo>,
+    pub(super) reply: Option<Caller>,
     pub(super) member: Member,
     /// Its directives, as far as they matter when the collective completes.
     pub(super) infos: Vec<Info>,
@@ -221,7 +232,8 @@ impl Collectives {
         let mut deserted = Vec::new();
         for (number, tracker) in &mut self.trackers {
             for arrival in &mut tracker.arrived {
-                arrival.reply.take_if(|reply| reply.conn == conn);
+                let is_of = |caller: &mut Caller| matches!(caller, Caller::Here(reply) if reply.conn == conn);
+                arrival.reply.take_if(is_of);
             }
             // Remove a collective without waiting callers, unless this node has reported that all members have called.
             if !tracker.is_sent()
@@ -239,6 +251,29 @@ impl Collectives {
             forgotten.extend(away.map(|away| (number, away)));
         }
         forgotten
+    }
+
+    /// Drops the call of a process of another node. Removes its collective if no caller is left.
+    pub(super) fn forget_call(&mut self, of: u32, number: GetTicket, timers: &mut Timers) {
+        let caller = Caller::Node {
+            node: of,
+            ticket: number,
+        };
+        let found = self.trackers.iter_mut().find_map(|(number, tracker)| {
+            let mut arrived = tracker.arrived.iter_mut();
+            let arrival = arrived.find(|arrival| arrival.reply.as_ref() == Some(&caller))?;
+            arrival.reply = None;
+            let deserted = tracker.arrived.iter().all(|one| one.reply.is_none());
+            deserted.then_some(*number)
+        });
+        if let Some(number) = found {
+            self.remove(number, timers);
+        }
+    }
+
+    /// Returns true if a collective is active.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.trackers.contains_key(&number)
     }
 
     /// Marks the collectives that wait for members on this node as announced, and returns those that were not before.
@@ -368,6 +403,16 @@ impl Tracker {
         self.arrived.iter().any(|arrival| arrival.member == member)
     }
 
+    /// Returns the members by which it was created.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.id.1.iter()
+    }
+
+    /// Returns the members that have not called.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = Member> {
+        self.missing.iter().copied()
+    }
+
     /// Adds members to wait for, as far as they have not called.
     pub(super) fn await_too(&mut self, members: BTreeSet<Member>) {
         for member in members {
@@ -473,7 +518,7 @@ impl Server {
                 self.collectives.insert(id, Roll::Complete, present, away)
             }
         };
-        self.arrive(now, number, reply, member, infos);
+        self.arrive(now, number, Some(Caller::Here(reply)), member, infos);
     }
 
     /// Adds a caller to a collective, and completes it if it was the last.
@@ -481,12 +526,12 @@ impl Server {
         &mut self,
         now: Time,
         number: u64,
-        reply: ReplyTo,
+        reply: Option<Caller>,
         member: Member,
         infos: Vec<Info>,
     ) {
         let Some(tracker) = self.collectives.get_mut(number) else {
-            return self.status(reply, Status::ERROR);
+            return self.tell_caller(reply, Status::ERROR);
         };
         tracker.missing.remove(&member);
         tracker.hasten(number, timeout(now, &infos), &mut self.timers);
@@ -499,7 +544,7 @@ impl Server {
             Kind::Connect | Kind::Disconnect | Kind::Destruct(_) => Vec::new(),
         };
         tracker.arrived.push(Arrival {
-            reply: Some(reply),
+            reply,
             member,
             infos,
         });
@@ -537,9 +582,11 @@ impl Server {
             Kind::Fence if planted::is(Bug::FenceOneEarly) => 1,
             _ => 0,
         };
-        if tracker.roll != Roll::Complete || tracker.missing.len() > awaited {
+        let is_known = matches!(tracker.roll, Roll::Complete | Roll::Named);
+        if !is_known || tracker.missing.len() > awaited {
             return;
         }
+        let adds = tracker.roll == Roll::Named && !tracker.added.is_empty();
         if let Some(away) = &tracker.away
             && !planted::is(Bug::FenceStaysHere)
         {
@@ -559,16 +606,24 @@ impl Server {
                 };
                 self.all(tracker, status);
             }
+            Kind::Construct(group) if adds => {
+                let group = group.clone();
+                let added = self.procs(&tracker.added);
+                for (reply, call) in self.calls_with_added(&group, tracker, &added) {
+                    self.call_coordinator(reply, call);
+                }
+            }
             Kind::Construct(group) => {
                 let group = group.clone();
-                let mut tracker = tracker;
-                let arrived = tracker.arrived.iter_mut();
-                let arrived: Vec<_> = arrived
+                let named: BTreeSet<Member> = tracker.named().copied().collect();
+                let mut arrived = tracker.arrived;
+                let callers: Vec<_> = arrived
+                    .iter_mut()
                     .map(|arrival| (arrival.member, mem::take(&mut arrival.infos)))
                     .collect();
-                let members = self.joined(arrived);
+                let members = self.joined(callers);
                 let context = Joined::want_context(&members).then(|| self.groups.context());
-                self.constructed(&group, tracker, &members, context);
+                self.constructed(&group, &named, arrived, &members, context);
             }
             Kind::Connect | Kind::Disconnect | Kind::Destruct(_) => self.done(tracker),
         }
@@ -597,7 +652,7 @@ impl Server {
         let jobs = self.jobs_of(tracker.named());
         for Arrival { reply, member, .. } in tracker.arrived {
             let others = jobs.iter().filter(|(job, _)| **job != member.job);
-            if let Some(reply) = reply {
+            if let Some(Caller::Here(reply)) = reply {
                 self.tell_jobs(
                     reply,
                     others.map(|(_, nspace)| nspace),
@@ -651,13 +706,23 @@ impl Server {
         }
     }
 
+    /// Answers all callers with a status.
     pub(super) fn all(&mut self, tracker: Tracker, status: Status) {
-        for reply in tracker
-            .arrived
-            .into_iter()
-            .filter_map(|arrival| arrival.reply)
-        {
-            self.answer(reply, &Answer::Status(status));
+        for arrival in tracker.arrived {
+            self.tell_caller(arrival.reply, status);
+        }
+    }
+
+    /// Answers a caller with a status, unless its connection has closed. A caller on another node gets a failure only.
+    pub(super) fn tell_caller(&mut self, caller: Option<Caller>, status: Status) {
+        match caller {
+            Some(Caller::Here(reply)) => self.answer(reply, &Answer::Status(status)),
+            Some(Caller::Node { node, ticket }) => self.out.push_back(Output::Told {
+                node,
+                ticket,
+                result: Err(status),
+            }),
+            None => {}
         }
     }
 
@@ -666,12 +731,18 @@ impl Server {
         let Some(lost) = self.member_of(proc) else {
             return;
         };
+        self.lose_member(lost);
+        self.say_members_gone();
+        self.tell_watching_nodes(proc);
+    }
+
+    /// Fails the collectives that need a member, and lets the others go on without it.
+    pub(super) fn lose_member(&mut self, lost: Member) {
         let (changed, broken) = self.collectives.lose(lost);
         self.end_all(broken, Status::LOST_CONNECTION);
         for number in changed {
             self.complete(number);
         }
-        self.say_members_gone();
     }
 
     /// Fails all collectives that have processes of a job that has ended.

@@ -9,9 +9,8 @@
 //! | bootstrap | N leaders, naming themselves and others; the others, naming no members | name | all of them have called |
 //! | by invitation | no process: the leader and the members exchange events | – | the leader's completion event arrives |
 //!
-//! The members of a group that is constructed together or by invitation may be on several nodes. With added members or
-//! by bootstrap all must be on one node. Otherwise the callers get NOT_SUPPORTED, because the servers of other nodes
-//! could not know which members to wait for.
+//! The members may be on any nodes. With added members and by bootstrap, one node brings their calls together, see
+//! [`super::coordinate`].
 
 use std::{collections::BTreeSet, ffi::CStr};
 
@@ -19,11 +18,12 @@ use base::Time;
 
 use super::{
     ReplyTo, Server,
-    collective::{Id, Roll, Tracker},
+    collective::{Arrival, Caller, Id, Roll, Tracker},
     find,
     group::name,
     info, is_set,
     member::{Expanded, Member},
+    question::ConstructQuestion,
     share::{Joined, Kind, Need},
 };
 use crate::{
@@ -35,11 +35,14 @@ use crate::{
 
 /// One caller's view of the group under construction.
 struct Construction {
-    kind: Kind,
+    group: Nspace,
     member: Member,
     named: Box<[Member]>,
     /// Members that the caller adds (GROUP_ADD_MEMBERS). They call without naming any members.
     added: Box<[Member]>,
+    /// The number of leaders, if the caller is one (GROUP_BOOTSTRAP).
+    leaders: Option<u64>,
+    need: Need,
 }
 
 impl Server {
@@ -52,23 +55,56 @@ impl Server {
         procs: &[Proc],
         infos: Vec<Info>,
     ) {
-        let found = match self.construction(from, group, procs, &infos) {
-            Ok(construction) => self.tracker_for(from, &construction, &infos),
-            Err(status) => Err(status),
+        let construction =
+            name(group).and_then(|group| self.construction(from, &group, procs, &infos));
+        let construction = match construction {
+            Ok(construction) => construction,
+            Err(status) => return self.status(reply, status),
+        };
+        let is_named = !construction.named.is_empty() && construction.leaders.is_none();
+        let found = if is_named {
+            self.named(from, &construction)
+        } else if self.is_coordinator(from) {
+            self.coordinated(&construction)
+        } else {
+            let call = self.call_of(from, &construction, infos);
+            return self.call_coordinator(Some(reply), call);
         };
         match found {
-            Ok((number, member)) => {
-                self.arrive(now, number, reply, member, infos);
-                self.call_followers(number);
+            Ok(number) => {
+                let reply = Some(Caller::Here(reply));
+                self.join(now, number, reply, construction.member, infos);
             }
             Err(status) => self.status(reply, status),
+        }
+    }
+
+    /// Handles a call as the coordinator of the group.
+    pub(super) fn coordinate(
+        &mut self,
+        now: Time,
+        caller: Option<Caller>,
+        call: ConstructQuestion,
+    ) {
+        let ConstructQuestion {
+            from,
+            group,
+            named,
+            infos,
+        } = call;
+        let found = self
+            .construction(&from, &group, &named, &infos)
+            .and_then(|construction| Ok((self.coordinated(&construction)?, construction.member)));
+        match found {
+            Ok((number, member)) => self.join(now, number, caller, member, infos),
+            Err(status) => self.tell_caller(caller, status),
         }
     }
 
     fn construction(
         &self,
         from: &Proc,
-        group: Text,
+        group: &Nspace,
         procs: &[Proc],
         infos: &[Info],
     ) -> Result<Construction, Status> {
@@ -76,88 +112,143 @@ impl Server {
             .and_then(Value::as_procs)
             .unwrap_or_default();
         let added: Vec<Proc> = added.into_iter().cloned().collect();
+        let leaders = match find(infos, keys::GROUP_BOOTSTRAP) {
+            Some(leaders) => {
+                let leaders = leaders.as_count().filter(|leaders| *leaders > 0);
+                Some(leaders.ok_or(Status::BAD_PARAM)?)
+            }
+            None => None,
+        };
         Ok(Construction {
-            kind: Kind::Construct(name(group)?),
+            group: group.clone(),
             member: self.member_of(from).ok_or(Status::NOT_FOUND)?,
             named: self.members(from, procs)?,
             added: self.members(from, &added)?,
+            leaders,
+            need: if is_set(infos, keys::GROUP_OPTIONAL) {
+                Need::Left
+            } else {
+                Need::All
+            },
         })
     }
 
-    /// Finds the collective that a caller belongs to, or creates one.
-    fn tracker_for(
-        &mut self,
+    /// Returns a call for the coordinator. It names processes in a way that means the same on every node.
+    fn call_of(
+        &self,
         from: &Proc,
         construction: &Construction,
-        infos: &[Info],
-    ) -> Result<(u64, Member), Status> {
+        mut infos: Vec<Info>,
+    ) -> ConstructQuestion {
         let Construction {
-            kind,
+            group,
+            named,
+            added,
+            ..
+        } = construction;
+        infos.retain(|info| info.key != *keys::GROUP_ADD_MEMBERS);
+        if !added.is_empty() {
+            let added = Value::procs(self.procs(added));
+            infos.extend(info(keys::GROUP_ADD_MEMBERS, added));
+        }
+        ConstructQuestion {
+            from: from.clone(),
+            group: group.clone(),
+            named: self.procs(named),
+            infos,
+        }
+    }
+
+    /// Adds a caller to a construction, and the members that have called without naming any.
+    fn join(
+        &mut self,
+        now: Time,
+        number: u64,
+        caller: Option<Caller>,
+        member: Member,
+        infos: Vec<Info>,
+    ) {
+        self.watch_members(number);
+        self.arrive(now, number, caller, member, infos);
+        self.call_followers(number);
+    }
+
+    /// Finds or creates the collective of a caller that names all members but added ones.
+    fn named(&mut self, from: &Proc, construction: &Construction) -> Result<u64, Status> {
+        let Construction {
+            group,
             member,
             named,
             added,
+            need,
+            ..
         } = construction;
-        let member = *member;
-        let optional = is_set(infos, keys::GROUP_OPTIONAL);
-        let living = |expanded: Expanded| {
-            if expanded.gone.is_empty() || optional {
-                Ok((expanded.present, expanded.away))
-            } else {
-                Err(Status::LOST_CONNECTION)
+        let kind = Kind::Construct(group.clone());
+        let (member, need) = (*member, *need);
+        let more = living(self.anywhere(added)?, need)?;
+        let id: Id = (kind, named.clone());
+        let waiting = self.collectives.find(&id, |tracker| tracker.misses(member));
+        let number = match waiting {
+            Some(number) => number,
+            None => {
+                let expanded = self.expand(named)?;
+                let away = self.away(&id, from, expanded.away.clone(), need);
+                let present = living(expanded, need)?;
+                if !present.contains(&member) {
+                    return Err(Status::BAD_PARAM);
+                }
+                let roll = if away.is_none() && self.is_coordinator(from) {
+                    Roll::Complete
+                } else {
+                    Roll::Named
+                };
+                self.collectives.insert(id, roll, present, away)
             }
         };
-        // The servers of other nodes could not know which members to wait for.
-        let here = |(present, away): (BTreeSet<Member>, BTreeSet<u32>)| {
-            if away.is_empty() {
-                Ok(present)
-            } else {
-                Err(Status::NOT_SUPPORTED)
-            }
-        };
-        let number = if let Some(leaders) = find(infos, keys::GROUP_BOOTSTRAP) {
-            let of = leaders.as_count().filter(|of| *of > 0);
-            let of = of.ok_or(Status::BAD_PARAM)?;
-            let all = [&**named, &[member], &**added].concat();
-            let missing = living(self.expand(&all)?).and_then(here)?;
-            self.with_leaders(kind, member, of, missing, &all)?
-        } else if named.is_empty() {
-            let named = self
-                .collectives
-                .find_kind(kind, |tracker| tracker.misses(member));
-            named.unwrap_or_else(|| {
-                let id = (kind.clone(), Box::from([member]));
-                self.collectives
-                    .insert(id, Roll::Follower, BTreeSet::new(), None)
-            })
-        } else {
-            let more = living(self.expand(added)?).and_then(here)?;
-            let id: Id = (kind.clone(), named.clone());
-            let waiting = self.collectives.find(&id, |tracker| tracker.misses(member));
-            let number = match waiting {
-                Some(number) => number,
-                None => {
-                    let (present, away) = living(self.expand(named)?)?;
-                    if !present.contains(&member) {
-                        return Err(Status::BAD_PARAM);
-                    }
-                    let need = if optional { Need::Left } else { Need::All };
-                    let away = self.away(&id, from, away, need);
-                    if away.is_some() && !added.is_empty() {
-                        return Err(Status::NOT_SUPPORTED);
-                    }
-                    self.collectives.insert(id, Roll::Complete, present, away)
-                }
-            };
-            if let Some(tracker) = self.collectives.get_mut(number) {
-                if tracker.away.is_some() && !added.is_empty() {
-                    return Err(Status::NOT_SUPPORTED);
-                }
-                tracker.added.extend(added);
+        if let Some(tracker) = self.collectives.get_mut(number) {
+            tracker.added.extend(added);
+            if tracker.roll == Roll::Complete {
                 tracker.await_too(more);
             }
-            number
-        };
-        Ok((number, member))
+        }
+        Ok(number)
+    }
+
+    /// Finds or creates the collective of a caller of a group that this node coordinates.
+    fn coordinated(&mut self, construction: &Construction) -> Result<u64, Status> {
+        let Construction {
+            group,
+            member,
+            named,
+            added,
+            leaders,
+            need,
+        } = construction;
+        let kind = Kind::Construct(group.clone());
+        let (member, need) = (*member, *need);
+        if let Some(leaders) = *leaders {
+            let all = [&**named, &[member], &**added].concat();
+            let missing = living(self.anywhere(&all)?, need)?;
+            return self.with_leaders(&kind, member, leaders, missing, &all);
+        }
+        if named.is_empty() {
+            let misses = |tracker: &Tracker| tracker.misses(member);
+            let named = self.collectives.find_kind(&kind, misses);
+            return Ok(named.unwrap_or_else(|| {
+                let id = (kind, Box::from([member]));
+                self.collectives
+                    .insert(id, Roll::Follower, BTreeSet::new(), None)
+            }));
+        }
+        let mut all = [&**named, &**added].concat();
+        all.sort_unstable();
+        all.dedup();
+        let missing = living(self.anywhere(&all)?, need)?;
+        let id: Id = (kind, all.into());
+        // A collective with a part on other nodes collects the calls of named members for the next group.
+        let misses = |tracker: &Tracker| tracker.away.is_none() && tracker.misses(member);
+        let waiting = self.collectives.find(&id, misses);
+        Ok(waiting.unwrap_or_else(|| self.collectives.insert(id, Roll::Complete, missing, None)))
     }
 
     /// Finds or creates the collective of a leader, who has named `all` and waits for `missing`. `of` is the number of
@@ -217,6 +308,9 @@ impl Server {
                 keys::GROUP_ASSIGN_CONTEXT_ID,
                 keys::GROUP_FINAL_ORDER,
                 keys::GROUP_INFO,
+                // For the coordinator.
+                keys::GROUP_OPTIONAL,
+                keys::TIMEOUT,
             ]
             .iter()
             .any(|key| info.key == **key)
@@ -235,20 +329,31 @@ impl Server {
     pub(super) fn constructed(
         &mut self,
         name: &Nspace,
-        tracker: Tracker,
+        named: &BTreeSet<Member>,
+        arrived: Vec<Arrival>,
         joined: &[Joined],
         context: Option<u64>,
     ) {
-        let members = match self.final_members(&tracker, joined) {
+        let recorded = self.final_members(named, joined).and_then(|members| {
+            let mut sorted = members.clone();
+            sorted.sort_unstable();
+            let watched = Joined::say(joined, keys::GROUP_NOTIFY_TERMINATION);
+            if self.groups.insert(name, sorted, watched) {
+                Ok(members)
+            } else {
+                Err(Status::OUT_OF_RESOURCE)
+            }
+        });
+        let members = match recorded {
             Ok(members) => members,
-            Err(status) => return self.all(tracker, status),
+            Err(status) => {
+                for arrival in arrived {
+                    self.tell_caller(arrival.reply, status);
+                }
+                return;
+            }
         };
-        let mut sorted = members.clone();
-        sorted.sort_unstable();
-        let watched = Joined::say(joined, keys::GROUP_NOTIFY_TERMINATION);
-        if !self.groups.insert(name, sorted, watched) {
-            return self.all(tracker, Status::OUT_OF_RESOURCE);
-        }
+        let callers = self.tell_other_callers(named, arrived, joined, context);
         let told = match context {
             Some(context) => self.tell_members(joined, context),
             None => Vec::new(),
@@ -258,10 +363,7 @@ impl Server {
             .filter_map(|joined| self.member_of(&joined.proc))
             .collect();
         let jobs = self.jobs_of(numbers.iter());
-        for arrival in tracker.arrived {
-            let Some(reply) = arrival.reply else {
-                continue;
-            };
+        for (reply, member) in callers {
             let form = self
                 .peers
                 .get(&reply.conn)
@@ -270,7 +372,7 @@ impl Server {
             if form == GroupForm::Members {
                 let others = jobs
                     .iter()
-                    .filter(|(job, _)| **job != arrival.member.job)
+                    .filter(|(job, _)| **job != member.job)
                     .map(|(_, nspace)| nspace);
                 let head = |writer: &mut Writer| {
                     writer.list(&members);
@@ -293,17 +395,20 @@ impl Server {
 
     /// Returns the members in the order of GROUP_FINAL_ORDER, or sorted without it. BAD_PARAM if that order omits a
     /// member.
-    fn final_members(&self, tracker: &Tracker, joined: &[Joined]) -> Result<Vec<Proc>, Status> {
+    fn final_members(
+        &self,
+        named: &BTreeSet<Member>,
+        joined: &[Joined],
+    ) -> Result<Vec<Proc>, Status> {
         let order = joined
             .iter()
             .find_map(|joined| find(&joined.infos, keys::GROUP_FINAL_ORDER))
             .and_then(Value::as_procs);
-        let named: BTreeSet<Member> = tracker.named().copied().collect();
         let present: BTreeSet<Member> = joined
             .iter()
             .filter_map(|joined| self.member_of(&joined.proc))
             .collect();
-        let all = self.everybody(&named);
+        let all = self.everybody(named);
         let members = if all.is_subset(&present) && order.is_none() {
             // A wildcard stands for all ranks of its job: omit ranks of that job that were also named individually.
             let besides = |member: &&Member| {
@@ -356,6 +461,15 @@ impl Server {
             }
         }
         told
+    }
+}
+
+/// Returns the members that can take part. LOST_CONNECTION if others are needed that cannot.
+fn living(expanded: Expanded, need: Need) -> Result<BTreeSet<Member>, Status> {
+    if expanded.gone.is_empty() || need == Need::Left {
+        Ok(expanded.present)
+    } else {
+        Err(Status::LOST_CONNECTION)
     }
 }
 

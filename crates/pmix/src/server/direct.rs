@@ -22,7 +22,8 @@ use bytes::Bytes;
 
 use super::{
     Asker, Conn, GetTicket, Output, ReplyTo, Server,
-    share::{Patience, Question},
+    collective::Caller,
+    question::{GetQuestion, Patience, Question},
     stored::View,
 };
 use crate::{
@@ -74,6 +75,13 @@ impl Questions {
         Some(sent)
     }
 
+    /// Returns a new ticket.
+    pub(super) const fn ticket(&mut self) -> GetTicket {
+        let ticket = GetTicket(self.next);
+        self.next += 1;
+        ticket
+    }
+
     fn has_room(&self, target: &Proc) -> bool {
         let about = self.about.get(target).copied().unwrap_or(0);
         self.sent.len() < MAX_QUESTIONS && about < MAX_QUESTIONS_ABOUT
@@ -101,17 +109,17 @@ impl Server {
         key: Option<&Key>,
         qualifiers: &[Info],
     ) -> Result<GetTicket, Status> {
-        let question = Question {
+        let text = Question::Get(GetQuestion {
             target: target.clone(),
             patience: Patience::Waits,
             key: key.cloned(),
             qualifiers: qualifiers.to_vec(),
-        };
-        let text = question.encode();
+        });
+        let text = text.encode();
         if let Some(ticket) = self.questions.by_text.get(&text) {
             return Ok(*ticket);
         }
-        let ticket = self.send_question(now, node, question.target, text.clone(), None)?;
+        let ticket = self.send_question(now, node, target.clone(), text.clone(), None)?;
         self.questions.by_text.insert(text, ticket);
         Ok(ticket)
     }
@@ -130,8 +138,7 @@ impl Server {
             }
             return Err(Status::OUT_OF_RESOURCE);
         }
-        let ticket = GetTicket(self.questions.next);
-        self.questions.next += 1;
+        let ticket = self.questions.ticket();
         self.out.push_back(Output::DirectGet {
             ticket,
             node,
@@ -151,13 +158,13 @@ impl Server {
 
     /// Fetches the data of a process on another node, for a client that wants fresh data.
     pub(super) fn refresh_from(&mut self, now: Time, node: u32, reply: ReplyTo, target: Proc) {
-        let question = Question {
+        let text = Question::Get(GetQuestion {
             target: target.clone(),
             patience: Patience::AtOnce,
             key: None,
             qualifiers: Vec::new(),
-        };
-        let text = question.encode();
+        });
+        let text = text.encode();
         // On an error, the client was answered already.
         let _ = self.send_question(now, node, target, text, Some(reply));
     }
@@ -169,6 +176,9 @@ impl Server {
         ticket: GetTicket,
         result: Result<&[u8], Status>,
     ) {
+        if self.on_coordinated(ticket, result) {
+            return;
+        }
         let Some(sent) = self.questions.remove(ticket) else {
             return;
         };
@@ -250,7 +260,11 @@ impl Server {
     pub(super) fn on_asked(&mut self, now: Time, node: u32, ticket: GetTicket, question: &[u8]) {
         let asker = Asker::Node { node, ticket };
         match Question::decode(question) {
-            Ok(question) => self.get_for_node(now, asker, question),
+            Ok(Question::Get(question)) => self.get_for_node(now, asker, question),
+            Ok(Question::Construct(call)) => {
+                self.coordinate(now, Some(Caller::Node { node, ticket }), call);
+            }
+            Ok(Question::Loss(procs)) => self.on_loss_question(node, ticket, procs),
             Err(_) => self.answer_get(asker, Err(Status::UNPACK_FAILURE)),
         }
     }

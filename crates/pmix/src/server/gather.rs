@@ -28,7 +28,7 @@ use bytes::Bytes;
 
 use super::{
     GatherId, GatherNumber, GatherTicket, Output, Server,
-    collective::{Away, Id, Stage, Tracker},
+    collective::{Away, Caller, Id, Stage, Tracker},
     member::Member,
     share::{Contribution, FORMAT, Joined, Kind, Need, Share},
     stored::View,
@@ -36,7 +36,7 @@ use super::{
 use crate::{
     codec::Writer,
     planted::{self, Bug},
-    value::{PmixRank, Proc, Status},
+    value::{Nspace, PmixRank, Proc, Status},
 };
 
 /// Bytes of committed data that a server puts into its share of one fence. Other nodes fetch further data by gets.
@@ -125,8 +125,11 @@ impl Server {
                     .iter_mut()
                     .map(|arrival| (arrival.member, mem::take(&mut arrival.infos)))
                     .collect();
+                let added: Vec<Member> = tracker.added.iter().copied().collect();
+                let added = self.procs(&added);
                 Share::Construct {
                     context: self.groups.context(),
+                    added,
                     members: self.joined(arrived),
                 }
             }
@@ -262,25 +265,7 @@ impl Server {
             Kind::Fence => self.fence_gathered(now, tracker, shares),
             Kind::Construct(group) => {
                 let group = group.clone();
-                let mut members = Vec::new();
-                let mut proposed = None;
-                for (_, share) in shares {
-                    let Share::Construct {
-                        context,
-                        members: more,
-                    } = share
-                    else {
-                        return self.all(tracker, Status::UNPACK_FAILURE);
-                    };
-                    // Every node uses the context id of the lowest node.
-                    proposed.get_or_insert(context);
-                    members.extend(more);
-                }
-                if planted::is(Bug::ContextOfEachNode) {
-                    proposed = Some(self.groups.context());
-                }
-                let context = proposed.filter(|_| Joined::want_context(&members));
-                self.constructed(&group, tracker, &members, context);
+                self.construct_gathered(now, tracker, &group, shares);
             }
             Kind::Connect | Kind::Disconnect | Kind::Destruct(_) => {
                 let called = shares.iter().all(|(_, share)| *share == Share::Called);
@@ -289,6 +274,58 @@ impl Server {
                 } else {
                     self.all(tracker, Status::UNPACK_FAILURE);
                 }
+            }
+        }
+    }
+
+    /// Completes a construction whose named members have all called. If one of them has added members, the coordinator
+    /// completes it.
+    fn construct_gathered(
+        &mut self,
+        now: Time,
+        mut tracker: Tracker,
+        group: &Nspace,
+        shares: Vec<(u32, Share)>,
+    ) {
+        let mut members = Vec::new();
+        let mut added: BTreeSet<Proc> = BTreeSet::new();
+        let mut proposed = None;
+        for (_, share) in shares {
+            let Share::Construct {
+                context,
+                added: more_added,
+                members: more,
+            } = share
+            else {
+                return self.all(tracker, Status::UNPACK_FAILURE);
+            };
+            // Every node uses the context id of the lowest node.
+            proposed.get_or_insert(context);
+            added.extend(more_added);
+            members.extend(more);
+        }
+        if added.is_empty() {
+            if planted::is(Bug::ContextOfEachNode) {
+                proposed = Some(self.groups.context());
+            }
+            let context = proposed.filter(|_| Joined::want_context(&members));
+            let named = tracker.named().copied().collect();
+            return self.constructed(group, &named, tracker.arrived, &members, context);
+        }
+        // The share has taken the directives of the callers.
+        for arrival in &mut tracker.arrived {
+            let proc = self.proc_of(arrival.member);
+            let own = members
+                .iter_mut()
+                .find(|one| Some(&one.proc) == proc.as_ref());
+            arrival.infos = own.map_or_else(Vec::new, |own| mem::take(&mut own.infos));
+        }
+        let added: Vec<Proc> = added.into_iter().collect();
+        for (reply, call) in self.calls_with_added(group, tracker, &added) {
+            if self.is_coordinator(&call.from) {
+                self.coordinate(now, reply.map(Caller::Here), call);
+            } else {
+                self.call_coordinator(reply, call);
             }
         }
     }
@@ -390,6 +427,7 @@ impl Server {
             (Need::Left, true, false) => Coming::Never(Ok(match kind {
                 Kind::Construct(_) => Share::Construct {
                     context: self.groups.context(),
+                    added: Vec::new(),
                     members: Vec::new(),
                 },
                 _ => Share::Called,

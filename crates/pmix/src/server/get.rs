@@ -8,7 +8,8 @@ use bytes::Bytes;
 use super::{
     Conn, GetTicket, MISSING_KEY_DELAY, Output, ReplyTo, Server, is_set,
     job::Namespace,
-    share::{FORMAT, Patience, Question},
+    question::{GetQuestion, Patience},
+    share::FORMAT,
     stored::{Committed, Refused, View, Wanted},
     timeout,
     timers::{Timer, Timers},
@@ -229,8 +230,8 @@ impl Server {
     }
 
     /// Answers a question of another node, or lets it wait.
-    pub(super) fn get_for_node(&mut self, now: Time, asker: Asker, question: Question) {
-        let Question {
+    pub(super) fn get_for_node(&mut self, now: Time, asker: Asker, question: GetQuestion) {
+        let GetQuestion {
             target,
             patience,
             key,
@@ -446,11 +447,14 @@ impl Server {
         self.forget_questions_of(conn, questions);
     }
 
-    /// Removes a waiting get of another node that does not need the answer any more.
+    /// Drops a question of another node that does not need the answer any more.
     pub(super) fn on_no_longer_asked(&mut self, node: u32, ticket: GetTicket) {
         if let Some(number) = self.gets.by_node.get(&(node, ticket)) {
             self.gets.remove(*number, &mut self.timers);
+            return;
         }
+        self.coordination.forget_watched(node, ticket);
+        self.collectives.forget_call(node, ticket, &mut self.timers);
     }
 
     /// Fails the waiting gets about a process that has ended, because it will commit nothing more.

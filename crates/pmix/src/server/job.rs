@@ -376,6 +376,7 @@ impl Server {
         let number = job.number;
         let concerns_others = job.local_ranks().next().is_some() && self.has_neighbors();
         self.collectives_without(number);
+        self.forget_coordination_of(nspace, number);
         self.forget_direct_gets(nspace);
         self.jobs.remove(nspace);
         self.names.remove(&number);

@@ -48,8 +48,18 @@ impl Server {
             };
             if let Some(job) = known {
                 last = Some((&proc.nspace, job));
-                let rank = proc.rank.0;
-                members.push(Member { job, rank });
+                if proc.rank == PmixRank::LOCAL_PEERS || proc.rank == PmixRank::LOCAL_NODE {
+                    // These ranks are relative to this node, and other nodes must see the same members.
+                    let ranks = self.jobs.get(&proc.nspace).ok_or(Status::NOT_FOUND)?;
+                    let before = members.len();
+                    members.extend(ranks.local_ranks().map(|rank| Member { job, rank }));
+                    if members.len() == before {
+                        return Err(Status::NOT_FOUND);
+                    }
+                } else {
+                    let rank = proc.rank.0;
+                    members.push(Member { job, rank });
+                }
             } else {
                 let group = self.group_of(from, proc).ok_or(Status::NOT_FOUND)?;
                 for member in group {
@@ -91,20 +101,17 @@ impl Server {
             };
             match PmixRank(member.rank) {
                 PmixRank::WILDCARD => (0..job.size()).try_for_each(add)?,
-                PmixRank::LOCAL_PEERS | PmixRank::LOCAL_NODE => {
-                    job.local_ranks().try_for_each(add)?;
-                }
                 PmixRank(rank) => add(rank)?,
             }
         }
-        // Ranks relative to a node mean different processes on each node.
-        let is_relative = |member: &Member| {
-            let rank = PmixRank(member.rank);
-            rank == PmixRank::LOCAL_PEERS || rank == PmixRank::LOCAL_NODE
-        };
-        if !expanded.away.is_empty() && members.iter().any(is_relative) {
-            return Err(Status::NOT_SUPPORTED);
-        }
+        Ok(expanded)
+    }
+
+    /// Returns the processes that members stand for, with those of other nodes as present: only their servers know more.
+    pub(super) fn anywhere(&self, members: &[Member]) -> Result<Expanded, Status> {
+        let mut expanded = self.expand(members)?;
+        let all = self.everybody(&members.iter().copied().collect());
+        expanded.present = all.difference(&expanded.gone).copied().collect();
         Ok(expanded)
     }
 
@@ -119,9 +126,6 @@ impl Server {
             let one = |rank: u32| Member { rank, ..*member };
             match PmixRank(member.rank) {
                 PmixRank::WILDCARD => all.extend((0..job.size()).map(one)),
-                PmixRank::LOCAL_PEERS | PmixRank::LOCAL_NODE => {
-                    all.extend(job.local_ranks().map(one));
-                }
                 PmixRank(rank) => {
                     all.insert(one(rank));
                 }

@@ -353,6 +353,7 @@ impl Server {
         // Only a connection with unanswered requests can have waits.
         if !peer.waiting.is_empty() {
             self.forget_gets(conn);
+            self.forget_calls(conn);
             let forgotten = self.collectives.forget(conn, &mut self.timers);
             self.say_forgotten(forgotten);
             self.asks.retain(|_, reply| reply.conn != conn);

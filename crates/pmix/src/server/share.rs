@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::{
     Error, Malformed,
     codec::{Format, Reader, Size, Writer},
-    value::{Info, Key, Nspace, PmixRank, Proc, Status},
+    value::{Info, Nspace, PmixRank, Proc, Status},
 };
 
 /// The kind of a collective.
@@ -127,6 +127,8 @@ pub enum Share {
     Construct {
         /// The group's context id if this node is the lowest of its nodes.
         context: u64,
+        /// Members that callers on this node add (GROUP_ADD_MEMBERS).
+        added: Vec<Proc>,
         members: Vec<Joined>,
     },
 }
@@ -165,13 +167,15 @@ impl Share {
                     writer.item(data);
                 }
             }
-            Self::Construct { context, members } => {
+            Self::Construct {
+                context,
+                added,
+                members,
+            } => {
                 writer.item(&4_u8);
                 writer.item(&Size(*context));
-                for Joined { proc, infos } in members {
-                    writer.item(proc);
-                    writer.list(infos);
-                }
+                writer.list(added);
+                write_joined(&mut writer, members);
             }
         }
         writer.into_bytes().into()
@@ -200,14 +204,11 @@ impl Share {
             }
             4 => {
                 let Size(context) = reader.item()?;
-                let mut members = Vec::new();
-                while !reader.is_empty() {
-                    members.push(Joined {
-                        proc: reader.item()?,
-                        infos: reader.list()?,
-                    });
+                Self::Construct {
+                    context,
+                    added: reader.list()?,
+                    members: read_joined(&mut reader)?,
                 }
-                Self::Construct { context, members }
             }
             _ => return Err(Error::malformed(Malformed::NumberTooLarge)),
         };
@@ -216,69 +217,28 @@ impl Share {
     }
 }
 
-/// A question of one server to another about a process there.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Question {
-    pub target: Proc,
-    pub patience: Patience,
-    /// The key that is asked for; `None` for all committed data.
-    pub key: Option<Key>,
-    /// Qualifiers that select one of several values of the key.
-    pub qualifiers: Vec<Info>,
+/// Packs the members that construct a group. They come last in a message, because their number is not packed.
+pub(super) fn write_joined(writer: &mut Writer, members: &[Joined]) {
+    for Joined { proc, infos } in members {
+        writer.item(proc);
+        writer.list(infos);
+    }
 }
 
-/// Whether a get may wait for its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// Wait until the process commits the data, or never can.
-    Waits,
-    /// Answer immediately from the data that is present.
-    AtOnce,
-}
-
-impl Question {
-    /// Packs the question.
-    #[must_use]
-    pub fn encode(&self) -> Bytes {
-        let mut writer = Writer::new(FORMAT);
-        writer.item(&self.target);
-        writer.item(&(self.patience == Patience::Waits));
-        writer.items(self.key.as_slice());
-        if self.key.is_some() {
-            writer.list(&self.qualifiers);
-        }
-        writer.into_bytes().into()
+/// Unpacks the members that construct a group, up to the end of the message.
+pub(super) fn read_joined(reader: &mut Reader<'_>) -> Result<Vec<Joined>, Error> {
+    let mut members = Vec::new();
+    while !reader.is_empty() {
+        members.push(Joined {
+            proc: reader.item()?,
+            infos: reader.list()?,
+        });
     }
-
-    /// Unpacks a question.
-    ///
-    /// # Errors
-    /// Returns an error if the bytes are not a question.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        let mut reader = Reader::new(FORMAT, bytes);
-        let target = reader.item()?;
-        let patience = if reader.item::<bool>()? {
-            Patience::Waits
-        } else {
-            Patience::AtOnce
-        };
-        let (mut key, mut qualifiers) = (None, Vec::new());
-        if !reader.is_empty() {
-            key = Some(reader.item()?);
-            qualifiers = reader.list()?;
-        }
-        end(&reader)?;
-        Ok(Self {
-            target,
-            patience,
-            key,
-            qualifiers,
-        })
-    }
+    Ok(members)
 }
 
 /// Returns an error if bytes remain.
-fn end(reader: &Reader<'_>) -> Result<(), Error> {
+pub(super) fn end(reader: &Reader<'_>) -> Result<(), Error> {
     if reader.is_empty() {
         Ok(())
     } else {
@@ -288,7 +248,7 @@ fn end(reader: &Reader<'_>) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::{collection::vec, option, prelude::*};
+    use proptest::{collection::vec, prelude::*};
 
     use super::*;
     use crate::tests::strategy;
@@ -310,32 +270,17 @@ mod tests {
             Just(Share::Fence),
             strategy::status().prop_map(Share::Failed),
             vec(contribution, 0..5).prop_map(Share::FenceWithData),
-            (any::<u64>(), vec(joined, 0..5))
-                .prop_map(|(context, members)| Share::Construct { context, members }),
+            (
+                any::<u64>(),
+                vec(strategy::process(), 0..3),
+                vec(joined, 0..5)
+            )
+                .prop_map(|(context, added, members)| Share::Construct {
+                    context,
+                    added,
+                    members
+                }),
         ]
-    }
-
-    fn questions() -> impl Strategy<Value = Question> {
-        (
-            strategy::process(),
-            any::<bool>(),
-            option::of((strategy::key(), infos())),
-        )
-            .prop_map(|(target, waits, what)| {
-                let (key, qualifiers) = what.map_or((None, Vec::new()), |(key, qualifiers)| {
-                    (Some(key), qualifiers)
-                });
-                Question {
-                    target,
-                    patience: if waits {
-                        Patience::Waits
-                    } else {
-                        Patience::AtOnce
-                    },
-                    key,
-                    qualifiers,
-                }
-            })
     }
 
     fn kinds() -> impl Strategy<Value = (Kind, Need)> {
@@ -356,11 +301,6 @@ mod tests {
             prop_assert_eq!(Share::decode(&share.encode()), Ok(share));
         }
 
-        #[test]
-        fn a_question_reads_back_as_it_was_written(question in questions()) {
-            prop_assert_eq!(Question::decode(&question.encode()), Ok(question));
-        }
-
         /// The id is the same for every order of the members, and decodes to their sorted list.
         #[test]
         fn an_id_does_not_depend_on_the_order_of_members(
@@ -378,7 +318,6 @@ mod tests {
         #[test]
         fn bytes_are_a_share_or_are_refused(bytes in vec(any::<u8>(), 0..100)) {
             let _ = Share::decode(&bytes);
-            let _ = Question::decode(&bytes);
             let _ = GatherId(bytes.into()).decode();
         }
     }

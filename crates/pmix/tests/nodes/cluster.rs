@@ -3,7 +3,11 @@
 //! Messages from a node to the controller wait in a queue of the node, and messages from the controller in an inbox per node. A
 //! test therefore controls the order of delivery.
 
-use std::{collections::VecDeque, ffi::CString, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ffi::CString,
+    time::Duration,
+};
 
 use base::ExitStatus;
 use bytes::Bytes;
@@ -35,6 +39,8 @@ pub(crate) struct Cluster {
     pub(crate) gathers: Gathers,
     pub(crate) inboxes: Vec<VecDeque<ToNode>>,
     lost: Vec<bool>,
+    /// Questions without an answer: the asking node, its ticket and the node that is asked.
+    questions: BTreeSet<(u32, GetTicket, u32)>,
     /// Number of messages that nodes have sent to the controller.
     pub(crate) said: usize,
 }
@@ -85,6 +91,7 @@ impl Cluster {
             gathers: Gathers::default(),
             inboxes: (0..nodes).map(|_| VecDeque::new()).collect(),
             lost: vec![false; nodes as usize],
+            questions: BTreeSet::new(),
             said: 0,
         };
         for (name, ranks) in jobs {
@@ -210,12 +217,15 @@ impl Cluster {
                     let got = ToNode::DirectGot(ticket, Err(Status::LOST_CONNECTION));
                     self.say(from, got);
                 } else {
+                    self.questions.insert((from, ticket, node));
                     self.say(node, ToNode::AskedFor(from, ticket, question));
                 }
                 Vec::new()
             }
             Output::NoLongerAsked { ticket, node } => {
-                self.say(node, ToNode::NoLongerAsked(from, ticket));
+                if self.questions.remove(&(from, ticket, node)) {
+                    self.say(node, ToNode::NoLongerAsked(from, ticket));
+                }
                 Vec::new()
             }
             Output::Told {
@@ -223,7 +233,9 @@ impl Cluster {
                 ticket,
                 result,
             } => {
-                self.say(node, ToNode::DirectGot(ticket, result));
+                if self.questions.remove(&(node, ticket, from)) {
+                    self.say(node, ToNode::DirectGot(ticket, result));
+                }
                 Vec::new()
             }
             Output::Event { event, elsewhere } => {
@@ -353,6 +365,18 @@ impl Cluster {
     pub(crate) fn lose(&mut self, node: usize) {
         self.lost[node] = true;
         self.inboxes[node].clear();
+        let number = u32::try_from(node).unwrap();
+        let questions = std::mem::take(&mut self.questions);
+        for (asker, ticket, asked) in questions {
+            if asked == number {
+                let got = ToNode::DirectGot(ticket, Err(Status::LOST_CONNECTION));
+                self.say(asker, got);
+            } else if asker == number {
+                self.say(asked, ToNode::NoLongerAsked(asker, ticket));
+            } else {
+                self.questions.insert((asker, ticket, asked));
+            }
+        }
         let notices = self.gathers.node_lost(u32::try_from(node).unwrap());
         self.notice(notices);
         self.settle();
@@ -368,6 +392,7 @@ impl Cluster {
         }
         assert!(self.gathers.is_empty(), "{:?}", self.gathers);
         assert!(self.inboxes.iter().all(VecDeque::is_empty));
+        assert!(self.questions.is_empty(), "{:?}", self.questions);
         for mut node in self.nodes {
             node.away.clear();
             node.leave_nothing();

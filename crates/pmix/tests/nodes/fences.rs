@@ -112,8 +112,15 @@ fn who_is_meant_must_be_the_same_everywhere() {
         nspace: nspace("a"),
         rank: PmixRank::LOCAL_PEERS,
     };
-    let request = fence(&[peers, proc("a", 2)]);
-    assert_eq!(cluster.told(ranks[0], &request), Status::NOT_SUPPORTED);
+    // The local peers of ranks 0 and 1 are these ranks, on every node.
+    let relative = cluster.send(ranks[0], &fence(&[peers.clone(), proc("a", 2)]));
+    let named = fence(&[proc("a", 0), proc("a", 1), proc("a", 2)]);
+    let second = cluster.send(ranks[1], &named);
+    assert_eq!(cluster.told(ranks[2], &named), Status::SUCCESS);
+    for (rank, tag) in [(ranks[0], relative), (ranks[1], second)] {
+        assert_eq!(cluster.status(rank, tag), Some(Status::SUCCESS));
+    }
+    assert_eq!(cluster.told(ranks[2], &fence(&[peers])), Status::SUCCESS);
     let beyond = fence(&[proc("a", 0), proc("a", 3)]);
     assert_eq!(cluster.told(ranks[0], &beyond), Status::BAD_PARAM);
     cluster.leave_nothing(&["a"]);

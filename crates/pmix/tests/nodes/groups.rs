@@ -12,7 +12,7 @@ use crate::{
     world::{KILLED, V6, all, fence, flag, get, info, nspace, proc, text, values_of},
 };
 
-fn construct(procs: &[Proc], infos: Vec<Info>) -> Request {
+pub(crate) fn construct(procs: &[Proc], infos: Vec<Info>) -> Request {
     Request::GroupConstruct {
         group: text("group"),
         procs: procs.to_vec(),
@@ -20,7 +20,7 @@ fn construct(procs: &[Proc], infos: Vec<Info>) -> Request {
     }
 }
 
-fn destruct() -> Request {
+pub(crate) fn destruct() -> Request {
     Request::GroupDestruct {
         group: text("group"),
         procs: None,
@@ -322,41 +322,6 @@ fn by_invitation() {
     assert_eq!(told[1], Some(Status::SUCCESS));
     let told = cluster.together(&ranks, &destruct());
     assert_eq!(told[1], Some(Status::SUCCESS));
-    cluster.leave_nothing(&["a"]);
-}
-
-/// If the callers do not all name all members, the members must be on one node.
-#[test]
-fn what_must_be_on_one_node() {
-    let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 1]);
-    let added = info(keys::GROUP_ADD_MEMBERS, Value::procs(vec![proc("a", 2)]));
-    let cases = [
-        construct(&[proc("a", 0), proc("a", 1)], vec![added]),
-        construct(
-            &[all("a")],
-            vec![info(
-                keys::GROUP_ADD_MEMBERS,
-                Value::procs(vec![proc("a", 1)]),
-            )],
-        ),
-        construct(
-            &[proc("a", 0), proc("a", 2)],
-            vec![info(keys::GROUP_BOOTSTRAP, Value::Size(1))],
-        ),
-    ];
-    for request in cases {
-        assert_eq!(cluster.told(ranks[0], &request), Status::NOT_SUPPORTED);
-    }
-    // On one node this is allowed.
-    let leader = construct(
-        &[proc("a", 0), proc("a", 1)],
-        vec![info(keys::GROUP_BOOTSTRAP, Value::Size(1))],
-    );
-    let tag = cluster.send(ranks[0], &leader);
-    let follower = construct(&[], Vec::new());
-    assert_eq!(cluster.told(ranks[1], &follower), Status::SUCCESS);
-    assert_eq!(cluster.status(ranks[0], tag), Some(Status::SUCCESS));
-    assert_eq!(cluster.said, 0);
     cluster.leave_nothing(&["a"]);
 }
 

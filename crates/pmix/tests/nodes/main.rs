@@ -5,6 +5,7 @@
     reason = "a helper of tests fails the test by panicking"
 )]
 
+mod added;
 mod cluster;
 mod crossing;
 mod events;

@@ -1,4 +1,4 @@
-//! A scripted kernel for tests, and an agent that runs on it.
+//! A kernel by script, and an agent on it: for tests.
 //!
 //! Every process executes one program with the functions `_start`, `main`, `solve` and `wait`, each of which calls the next.
 
@@ -27,11 +27,11 @@ use crate::{
     report::Detail,
 };
 
-/// The pid of the agent.
+/// The number of the agent's own process.
 pub(crate) const OWN: i32 = 99;
 const BASE: u64 = 0x10_0000;
 const STACK: u64 = 0x7000_0000;
-/// The addresses of the program's functions.
+/// Where the program's functions are.
 const FUNCTIONS: [(&str, u64); 4] = [
     ("_start", 0x1000),
     ("main", 0x2000),
@@ -39,7 +39,7 @@ const FUNCTIONS: [(&str, u64); 4] = [
     ("wait", 0x4000),
 ];
 
-/// Memory that contains only zeros.
+/// Memory of zeros, and the program.
 struct Zeros;
 
 impl Memory for Zeros {
@@ -61,15 +61,15 @@ impl Files for OneFile {
     }
 }
 
-/// A thread of a scripted process.
+/// A thread of a process by script.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeThread {
     pub(crate) tid: i32,
-    /// The state letter of `/proc`.
+    /// As the kernel writes it.
     pub(crate) state: char,
-    /// The function that it is in.
+    /// In which function it is.
     pub(crate) at: &'static str,
-    /// Why it is not stopped; `None` if it can be stopped.
+    /// Why it is not stopped.
     pub(crate) refusal: Option<NotStopped>,
     pub(crate) in_kernel: Option<InKernel>,
 }
@@ -86,25 +86,25 @@ impl FakeThread {
     }
 }
 
-/// A scripted process.
+/// A process by script.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeProcess {
     pub(crate) parent: i32,
     pub(crate) name: &'static str,
     pub(crate) threads: Vec<FakeThread>,
-    /// The address of its stack at each request; the last one is repeated.
+    /// Where its stack is, each time when it is asked; the last one stays.
     pub(crate) stacks: VecDeque<Option<u64>>,
-    /// The pid of its tracer.
+    /// Who traces it.
     pub(crate) tracer: Option<i32>,
-    /// The length of its code mapping in bytes; `None` if its mappings cannot be read.
+    /// Whether its mappings can be read.
     pub(crate) mappings: Option<u64>,
 }
 
-/// The start time of every process.
+/// When every process was started.
 pub(crate) const STARTED: u64 = 7;
 
 impl FakeProcess {
-    /// Returns a process with one thread, which is in the function `at`.
+    /// With one thread, in a function.
     pub(crate) fn new(pid: i32, parent: i32, name: &'static str, at: &'static str) -> Self {
         Self {
             parent,
@@ -117,20 +117,20 @@ impl FakeProcess {
     }
 }
 
-/// A node: its processes, and the agent that samples them.
+/// A node: its processes, and the agent that looks at them.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) agent: Agent,
     pub(crate) processes: BTreeMap<i32, FakeProcess>,
-    /// The questions so far, in short form.
+    /// What was asked, in few words.
     pub(crate) asked: Vec<String>,
-    /// The thread that is stopped now.
+    /// Who stands.
     pub(crate) stopped: Option<i32>,
-    /// The duration of each step.
+    /// How long each step takes.
     pub(crate) step: Duration,
     pub(crate) now: Time,
     file: Bytes,
-    /// The number of steps that [`Node::run`] may still carry out.
+    /// Steps that are carried out still, where they are counted.
     pub(crate) steps: Cell<usize>,
 }
 
@@ -156,7 +156,7 @@ impl Node {
         self.agent.handle(self.now, Input::Message(message));
     }
 
-    /// Carries out the steps that the agent asks for, and returns its messages to the session.
+    /// Carries out what the agent asks for, and gives what it says to the session.
     pub(crate) fn run(&mut self) -> Vec<FromAgent> {
         let mut said = Vec::new();
         while self.steps.get() > 0
@@ -323,7 +323,7 @@ impl Node {
     }
 }
 
-/// Returns the registers and stack of a thread in `function`, which was called through the functions before it.
+/// The registers and the stack of a thread that is in a function, which its callers have called in their order.
 fn stands_at(function: &str) -> Answer {
     let Some(inner) = FUNCTIONS.iter().position(|(name, _)| *name == function) else {
         // Nothing is mapped there.

@@ -1,18 +1,18 @@
-//! A library that contains only the symbols of a launcher.
+//! A library with the symbols of a launcher and nothing else.
 
 use bytes::Bytes;
 
 use crate::image::{Image, tests::made::Program};
 
-/// The offsets of the variables from the start of the mapping.
+/// Where the variables are, from where the library is mapped.
 pub(super) const TABLE: u64 = 0x800;
 pub(super) const SIZE: u64 = 0x810;
 pub(super) const STATE: u64 = 0x820;
 pub(super) const JOB: u64 = 0x830;
 
-/// The first address in the file, which differs from the address in memory.
+/// The addresses in the file begin here, so that they are not those in memory.
 const FIRST: u64 = 0x4000;
-/// The size of the mapping in bytes.
+/// Bytes that are mapped.
 const LENGTH: usize = 0x1000;
 
 pub(super) fn library(with_job: bool) -> Bytes {

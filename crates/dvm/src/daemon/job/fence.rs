@@ -1,4 +1,4 @@
-//! PMI for the procs of a job: their requests, and fences that cannot complete.
+//! The process management interface of the procs, what they ask by it, and fences that cannot complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,17 +18,17 @@ use crate::{
     spec::OnFailure,
 };
 
-/// Maximum bytes that the ranks of one node contribute to one fence across nodes, so that the share fits in a frame. If
-/// they have more, all fences fail.
+/// Bytes of what the ranks here bring to one fence over several nodes, so that a frame holds it. When they have more, no
+/// fence can complete.
 const MAX_SHARE: usize = 32 << 20;
 
-/// PMI fences that involve ranks of several nodes.
+/// Fences of PMI in which the ranks of several nodes are.
 #[derive(Debug, Default)]
 pub(super) struct Gathers {
-    /// Fences for which ranks on this node wait, by fence number.
+    /// Those for which the ranks here wait, by number.
     under_way: BTreeMap<u32, (FenceId, Fence)>,
     next: u32,
-    /// True once no fence can complete any more.
+    /// None can complete any more.
     failed: bool,
 }
 
@@ -39,8 +39,7 @@ enum Fence {
 }
 
 impl Gathers {
-    /// Returns the message with this node's share of a fence, once all its local participants have entered. `None` if
-    /// the share is too large.
+    /// All ranks here that are in a fence have come: what the controller is told, unless it is too much.
     fn share(
         &mut self,
         launch: &Launch,
@@ -67,7 +66,7 @@ impl Gathers {
     }
 }
 
-/// Returns the nodes of a group's members; `None` for a group that is not a list of ranks.
+/// The nodes that have members of a group.
 fn nodes_of(launch: &Launch, group: &pmi::Group) -> Option<Vec<NodeId>> {
     match &group.members {
         pmi::Members::World | pmi::Members::Node => None,
@@ -79,7 +78,7 @@ fn nodes_of(launch: &Launch, group: &pmi::Group) -> Option<Vec<NodeId>> {
     }
 }
 
-/// Merges the puts of all nodes. Returns `None` if a share cannot be decoded.
+/// What all nodes have put, unless a share cannot be read.
 fn merged(shares: &[(u32, Bytes)]) -> Option<Vec<(String, String)>> {
     let mut all = Vec::new();
     for (_, share) in shares {
@@ -107,7 +106,7 @@ impl LocalJob {
         self.fail_broken_fence(now, out);
     }
 
-    /// Completes a fence with the shares of all nodes, or fails it if some shares will never arrive.
+    /// The shares of all nodes, or the word that some never come.
     pub(in crate::daemon) fn on_gathered(
         &mut self,
         now: Time,
@@ -129,7 +128,7 @@ impl LocalJob {
         }
     }
 
-    /// Fails all fences of the job, which can no longer complete, for its ranks on all nodes.
+    /// No fence of the job can complete any more: its ranks are told, here and on all nodes.
     pub(super) fn fail_fences(&mut self, now: Time, out: &mut Out) {
         self.tell_pmi(now, pmi::Input::FenceFailed, out);
         if !std::mem::replace(&mut self.gathers.failed, true) {
@@ -137,7 +136,7 @@ impl LocalJob {
         }
     }
 
-    /// Withdraws from all fences in progress, and announces that ranks on this node will enter no more fences.
+    /// Ranks here come to no fence any more.
     pub(in crate::daemon) fn leave_fences(&mut self, out: &mut Out) {
         for (number, (id, _)) in std::mem::take(&mut self.gathers.under_way) {
             let news = FenceNews::Withdrawn { number };
@@ -150,12 +149,12 @@ impl LocalJob {
         }
     }
 
-    /// Returns true if no rank on this node will ever enter a fence.
+    /// No rank here will ever come to a fence.
     pub(in crate::daemon) const fn has_no_fences(&self) -> bool {
         self.gathers.failed
     }
 
-    /// Handles the controller's answer to a request that a proc made by PMI.
+    /// The controller has answered what a proc had asked by PMI.
     pub(in crate::daemon) fn on_answer(
         &mut self,
         now: Time,
@@ -170,12 +169,12 @@ impl LocalJob {
         }
     }
 
-    /// Carries out a request that a proc made by PMIx.
+    /// Does what a proc has asked for by PMIx.
     pub(in crate::daemon) fn on_demand(&mut self, now: Time, demand: Demand, out: &mut Out) {
         let Demand { proc, what } = demand;
         let (job, rank) = (proc.job, proc.rank);
         match what {
-            // The caller handles this, because it also depends on the service.
+            // What is held depends on the service as well.
             What::Ready => {}
             What::Begun => {
                 self.partings.on_begun(now, rank);
@@ -199,8 +198,8 @@ impl LocalJob {
                 }
                 self.signal_ranks(&ranks, signal, out);
             }
-            // If the policy is to continue, only the named ranks are ended. Otherwise the end of some ranks ends the
-            // job, and the requesting rank is the cause.
+            // Under the policy to go on only those are ended that were named. Otherwise the end of some is that of all,
+            // and the one who asked for it is its cause.
             What::Abort {
                 ranks: Some(ranks), ..
             } if self.launch.end.on_failure == OnFailure::Continue => {
@@ -218,8 +217,8 @@ impl LocalJob {
         }
     }
 
-    /// Fails a broken fence once the exit status of the ranks that are missing from it is known, or after a timeout. If
-    /// such a rank failed and thereby ends the job, the errors of the ranks that waited for it must not hide that.
+    /// A fence that can never complete is failed when it is known how the proc ended that does not come: its own
+    /// failure, which ends the job, must not be hidden behind the errors of those that waited for it.
     pub(super) fn fail_broken_fence(&mut self, now: Time, out: &mut Out) {
         let Some((lost, until)) = &self.fence_broken else {
             return;
@@ -243,8 +242,7 @@ impl LocalJob {
         }
     }
 
-    /// Reports ranks for which others have waited too long as the cause of the job's end, unless the policy is to
-    /// continue.
+    /// Those for whom others have waited too long are the cause of the job's end, unless others are to go on.
     pub(super) fn tell_absent(&mut self, now: Time, out: &mut Out) {
         let Some(ranks) = self.attendance.overdue(now) else {
             return;
@@ -257,8 +255,7 @@ impl LocalJob {
         }
     }
 
-    /// Reports ranks that exited without `MPI_Finalize` as the cause of the job's end, unless the policy is to
-    /// continue.
+    /// Those who have left others alone are the cause of the job's end, unless others are to go on.
     pub(super) fn tell_unfinished(&mut self, now: Time, out: &mut Out) {
         if self.partings.overdue(now)
             && self.launch.end.on_failure == OnFailure::EndJob
@@ -293,7 +290,7 @@ impl LocalJob {
                         what: why.to_string(),
                     }));
                 }
-                // All ranks are on this node, so the fence is complete.
+                // Who has all ranks needs nobody.
                 pmi::Output::Event(pmi::Event::Fence { id, puts })
                     if self.launch.nodes.len() <= 1 =>
                 {
@@ -331,8 +328,7 @@ impl LocalJob {
                     }
                 },
                 pmi::Output::Event(pmi::Event::FenceBroken { lost, .. }) => {
-                    // A rank that lost its connection may be about to exit: its exit status is more informative than
-                    // the loss.
+                    // Whose connection is gone may be about to exit: its status says more than its silence.
                     let until = self
                         .fence_broken
                         .take()
@@ -361,13 +357,13 @@ impl LocalJob {
                     self.attendance.on_left(now, client);
                     self.partings.on_finished(now, client);
                 }
-                // The loss of the connection decides nothing; the exit of the proc does.
+                // That the connection is gone decides nothing: the exit of the proc does.
                 pmi::Output::Event(pmi::Event::Lost { client }) => {
                     self.attendance.on_left(now, client);
                 }
             }
         }
-        // As with every fence that cannot complete, the ranks that wait on this node and on others get an error.
+        // Those who wait here and on other nodes are told, as of every fence that cannot complete.
         if is_too_much {
             self.fail_fences(now, out);
         }
@@ -395,7 +391,7 @@ mod tests {
     const NOW: Time = Time::ZERO;
     const PROC: ProcId = proc_id(JobId(1), Rank(0));
 
-    /// Returns the daemon's PMI messages to the rank, and its messages to the controller about fences.
+    /// What a daemon says when its rank speaks PMI: to the rank, and to the controller about fences.
     fn said(daemon: &mut Daemon) -> Vec<String> {
         let mut said = Vec::new();
         while let Some(output) = daemon.poll() {
@@ -418,7 +414,7 @@ mod tests {
         said(daemon)
     }
 
-    /// A share beyond the limit: the fence fails for this rank and for the other node, so that no rank keeps waiting.
+    /// More than a share may have: the rank and the other node are told that the fence has failed, and nobody waits.
     #[test]
     fn a_fence_with_too_much_data_fails() {
         let mut daemon = daemon_of(0, "n0");

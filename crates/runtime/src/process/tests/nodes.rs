@@ -246,6 +246,7 @@ fn first_job(mut rank: Rank) {
     heard.sort_unstable();
     say(&format!("{me} hears of {heard:?}"));
 
+    group(&mut rank);
     if me == 0 {
         spawn(&mut rank);
         feed(&mut rank);
@@ -278,6 +279,37 @@ fn spawn(rank: &mut Rank) {
     let told = rank.get(child, "of a child");
     say(&format!("its child has put {told}"));
     rank.connect(vec![rank.me.clone(), Proc::all(nspace)]);
+}
+
+/// Ranks of both nodes construct a group. They name each other, and one of them adds two more, which name no members.
+fn group(rank: &mut Rank) {
+    let named: Vec<Proc> = [2, 6].map(|rank_of| rank.peer(rank_of)).into();
+    let added: Vec<Proc> = [3, 7].map(|rank_of| rank.peer(rank_of)).into();
+    let adds = Info::new(
+        Key::new(keys::GROUP_ADD_MEMBERS).unwrap(),
+        Value::procs(added),
+    );
+    let (procs, infos) = match rank.me.rank.0 {
+        2 => (named, Vec::new()),
+        6 => (named, vec![adds]),
+        3 | 7 => (Vec::new(), Vec::new()),
+        _ => return,
+    };
+    let name = Some(CString::new("some").unwrap());
+    let ticket = rank.program.group_construct(name.clone(), procs, infos);
+    let Done::Group(answer) = rank.done(ticket) else {
+        panic!("no group");
+    };
+    let members: Vec<String> = answer
+        .members
+        .iter()
+        .map(|one| one.rank.0.to_string())
+        .collect();
+    say(&format!("the group has {}", members.join(" ")));
+    let ticket = rank
+        .program
+        .group_destruct(name, answer.members, Vec::new());
+    rank.done(ticket);
 }
 
 /// Spawns two programs that repeat their input, one on each node, pushes input to them and collects their output.
@@ -430,5 +462,6 @@ fn ranks_of_two_nodes_speak_pmix() {
     child 1 of 2: local rank 1 of 2, node rank 5, node 1 (n1), 1 nodes, peers 0 1
     8 times in the fence: 100 101 102 103 104 105 106 107
     its child has put 301
+    4 times the group has 2 3 6 7
     ");
 }
